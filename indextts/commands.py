@@ -1,0 +1,275 @@
+"""Every command line of the project: one frozen model each.
+
+The terminal, the forms of the page and the argument vectors that are launched all come from here:
+
+    parse(Train, ["--epochs=3", ...]) -> Train(...)          terminal to model
+    to_argv(Train(...))               -> ["--epochs=3", ...] model to terminal, defaults left out
+    parse(C, to_argv(c)) == c         for every command and every value
+
+A flag is a field: its default, bounds, choices and help live in the field and nowhere else. `python -m
+indextts.commands` prints all flags as the Markdown tables that stand in docs/commands.md.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal, Self, TypeVar
+
+import tyro
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticUndefined
+
+from indextts.errors import USER_MISTAKE, UserError
+from indextts.log_lines import show_on_screen
+
+
+class Command(BaseModel):
+    """What all commands share: frozen, no unknown fields, a UserError for a value out of bounds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    program: ClassVar[str]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _name_the_flag(cls, values: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(values)
+        except ValidationError as error:
+            problems = [_problem(details) for details in error.errors()]
+            raise UserError("; ".join(problems)) from None
+
+
+CommandT = TypeVar("CommandT", bound=Command)
+
+Device = Literal["auto", "cpu", "cuda"]
+Stage = Literal["data", "tokenizer", "preprocess", "pairs", "train", "export"]
+
+
+class ImportDataset(Command):
+    """Copy recordings and their manifest into a project, each line and file checked."""
+
+    program: ClassVar[str] = "tools/import_dataset.py"
+    manifest: Path = Field(description="JSON lines with id, audio, text, speaker, duration.")
+    output_dir: Path = Field(description="Folder that gets manifest.jsonl and audio/.")
+
+
+class CheckData(Command):
+    """Report on a manifest or on pairs; exit status 1 if there are problems."""
+
+    program: ClassVar[str] = "check_amharic_data.py"
+    train_manifest: Path | None = Field(None, description="Utterances: raw or preprocessed.")
+    train_pairs: Path | None = Field(None, description="Pairs, as the trainer reads them.")
+
+
+class ExtendTokenizer(Command):
+    """Append Amharic pieces to a SentencePiece model; old ids and pieces stay as they are."""
+
+    program: ClassVar[str] = "tools/extend_bpe.py"
+    base_model: Path = Field(Path("checkpoints/bpe.model"), description="The published tokenizer.")
+    manifests: list[Path] = Field(min_length=1, description="Manifests whose texts are learned from.")
+    output_model: Path = Field(description="The extended tokenizer to write.")
+    target_size: int = Field(24000, ge=8, description="Pieces of the extended tokenizer.")
+
+
+class VerifyTraining(Command):
+    """Check that tokenizer, config, base checkpoint and texts fit together; exit status 1 if not."""
+
+    program: ClassVar[str] = "verify_amharic_training.py"
+    tokenizer: Path = Field(description="The extended tokenizer.")
+    config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
+    base_checkpoint: Path = Field(Path("checkpoints/gpt.pth"), description="The published weights.")
+    manifest: list[Path] = Field([], description="Texts on which unknown pieces are counted.")
+    max_unknown_percent: float = Field(0.1, ge=0, le=100, description="Unknown pieces allowed, in percent.")
+
+
+class Preprocess(Command):
+    """Turn recordings into codes, conditioning and emotion vectors; goes on where it stopped."""
+
+    program: ClassVar[str] = "tools/preprocess_data.py"
+    manifest: Path = Field(description="Utterances to encode.")
+    output_dir: Path = Field(description="Folder that gets features/ and the two manifests.")
+    config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
+    gpt_checkpoint: Path = Field(
+        Path("checkpoints/gpt.pth"), description="Base weights, whose encoders make the conditioning."
+    )
+    backend: Literal["builtin"] = Field("builtin", description="Speech encoder and codec.")
+    val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
+    seed: int = Field(17, ge=0, description="Seed of the split and of the clustering.")
+    device: Device = Field("auto", description="Where the encoders run.")
+
+
+class BuildPairs(Command):
+    """Pair prompt and target utterances of one speaker."""
+
+    program: ClassVar[str] = "tools/build_gpt_prompt_pairs.py"
+    manifest: Path = Field(description="A manifest that preprocessing wrote.")
+    output: Path = Field(description="The pairs file to write.")
+    pairs_per_target: int = Field(2, ge=1, description="Prompts for each target.")
+    max_pairs: int = Field(0, ge=0, description="Upper limit of pairs; 0 for none.")
+    min_text_len: int = Field(1, ge=1, description="Shortest target text, in characters.")
+    min_code_len: int = Field(1, ge=1, description="Shortest target, in codes.")
+    seed: int = Field(2025, ge=0, description="Seed of the choice of prompts.")
+
+
+class Train(Command):
+    """Train the GPT on pairs; stop it with Ctrl-C and go on with --resume auto."""
+
+    program: ClassVar[str] = "trainers/train_gpt_v2.py"
+    train_manifest: list[Path] = Field(min_length=1, description="Pairs to train on.")
+    val_manifest: list[Path] = Field(min_length=1, description="Pairs to validate on.")
+    tokenizer: Path = Field(description="The extended tokenizer.")
+    config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
+    base_checkpoint: Path = Field(Path("checkpoints/gpt.pth"), description="The published weights.")
+    output_dir: Path = Field(Path("trained_ckpts"), description="The run directory.")
+    resume: str = Field("", description="'auto', or the checkpoint to go on from.")
+    epochs: int = Field(10, ge=1, description="Passes over the pairs.")
+    max_steps: int = Field(0, ge=0, description="Stop at this step; 0 for the end of the epochs.")
+    batch_size: int = Field(8, ge=1, description="Pairs in a micro-step.")
+    grad_accumulation: int = Field(1, ge=1, description="Micro-steps in a step.")
+    learning_rate: float = Field(2e-5, gt=0, le=1, description="Peak learning rate.")
+    warmup_steps: int = Field(1000, ge=0, description="Steps of linear warm-up; cosine to 0 after.")
+    weight_decay: float = Field(0.01, ge=0, le=1, description="AdamW's decay of matrices.")
+    grad_clip: float = Field(1.0, gt=0, description="Largest norm of the gradient.")
+    text_loss_weight: float = Field(0.2, ge=0, description="Weight of the text loss.")
+    mel_loss_weight: float = Field(0.8, gt=0, description="Weight of the loss of the codes.")
+    log_interval: int = Field(100, ge=1, description="Steps between [Train] lines.")
+    val_interval: int = Field(1000, ge=0, description="Steps between validations; 0 for once an epoch.")
+    val_batch_size: int = Field(0, ge=0, description="Pairs in a validation batch; 0 for twice the batch.")
+    max_val_batches: int = Field(200, ge=0, description="Validation batches at most; 0 for all.")
+    save_interval: int = Field(1000, ge=1, description="Steps between checkpoints.")
+    keep_checkpoints: int = Field(3, ge=1, description="Newest checkpoints kept, besides the best.")
+    num_workers: int = Field(0, ge=0, description="Processes that load data; features are memory-mapped.")
+    amp: bool = Field(False, description="bfloat16 arithmetic, where the hardware has it natively.")
+    seed: int = Field(1234, ge=0, description="Seed of data order, dropout and new rows.")
+    allow_cpu: bool = Field(False, description="Train on the CPU although a card is there.")
+
+
+class ExportModel(Command):
+    """Write a model folder (gpt.pth, bpe.model, config.yaml) from a checkpoint."""
+
+    program: ClassVar[str] = "tools/export_gpt.py"
+    checkpoint: Path = Field(description="A checkpoint of a run.")
+    config: Path = Field(Path("checkpoints/config.yaml"), description="The config it was trained with.")
+    output_dir: Path = Field(description="The model folder to write.")
+    dtype: Literal["float32", "float16", "bfloat16"] = Field("float32", description="Type of the weights.")
+
+
+class RunPipeline(Command):
+    """Run all stages of a project, each only if it is not done or its input changed."""
+
+    program: ClassVar[str] = "tools/run_pipeline.py"
+    workspace: Path = Field(Path("workspace"), description="Folder of all projects.")
+    demo: bool = Field(False, description="The embedded demo: a few minutes on a CPU, nothing downloaded.")
+    config: Path | None = Field(None, description="A project of your own, as a YAML file.")
+    until: Stage = Field("export", description="The last stage to run.")
+    max_steps: int = Field(0, ge=0, description="Stop the training at this step; 0 for its end.")
+
+
+class MakeBaseCheckpoint(Command):
+    """Write a base checkpoint of a config's full structure with seeded random weights."""
+
+    program: ClassVar[str] = "demo/make_base_checkpoint.py"
+    config: Path = Field(description="The model's config.")
+    output: Path = Field(description="The checkpoint to write.")
+    seed: int = Field(0, ge=0, description="Seed of the weights.")
+
+
+COMMANDS: tuple[type[Command], ...] = (
+    ImportDataset,
+    CheckData,
+    ExtendTokenizer,
+    VerifyTraining,
+    Preprocess,
+    BuildPairs,
+    Train,
+    ExportModel,
+    RunPipeline,
+    MakeBaseCheckpoint,
+)
+
+
+def parse(command: type[CommandT], argv: Sequence[str] | None = None) -> CommandT:
+    """Return the command that `argv` (by default the program's own arguments) says.
+
+    Raises:
+        UserError: a value is outside its bounds.
+        SystemExit: with status 2, after tyro said which argument it does not understand.
+    """
+    return tyro.cli(
+        command,
+        prog=command.program,
+        args=argv,
+        config=(tyro.conf.UseAppendAction, tyro.conf.OmitArgPrefixes),
+    )
+
+
+def to_argv(command: Command) -> list[str]:
+    """Return the arguments that `parse` turns into `command`; fields at their default are left out."""
+    argv = []
+    for name, field in type(command).model_fields.items():
+        value = getattr(command, name)
+        if value == field.default:
+            continue
+        if isinstance(value, bool):
+            argv.append(_flag(name) if value else _flag(f"no_{name}"))
+        elif isinstance(value, list):
+            argv += [f"{_flag(name)}={item}" for item in value]
+        else:
+            argv.append(f"{_flag(name)}={value}")
+    return argv
+
+
+def run(main: Callable[[], int]) -> None:
+    """Run a program's `main` and exit with its status; a UserError becomes one line and its status."""
+    show_on_screen()
+    try:
+        status = main()
+    except UserError as error:
+        sys.stdout.flush()
+        print(f"[Error] {error}", file=sys.stderr)  # noqa: T201 - the one place that shows a UserError
+        status = error.exit_status
+    except BrokenPipeError:  # the reader of our output left, as with `| head`
+        sys.stderr.close()
+        status = USER_MISTAKE
+    sys.exit(status)
+
+
+def markdown_tables() -> str:
+    """Return all commands with their flags, as Markdown."""
+    return "\n".join(_markdown_table(command) for command in COMMANDS)
+
+
+def _markdown_table(command: type[Command]) -> str:
+    rows = [
+        f"## `python {command.program}`\n\n{command.__doc__}\n",
+        "| flag | default | meaning |",
+        "|---|---|---|",
+    ]
+    for name, field in command.model_fields.items():
+        kind = " (repeatable)" if "list" in str(field.annotation) else ""
+        rows.append(f"| `{_flag(name)}`{kind} | {_shown_default(field.default)} | {field.description} |")
+    return "\n".join(rows) + "\n"
+
+
+def _shown_default(default: object) -> str:
+    if default is PydanticUndefined:
+        return "required"
+    if default is None or default == "" or default == []:
+        return "none"
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return f"`{default}`"
+
+
+def _problem(details: ErrorDetails) -> str:
+    """Return one problem of a validation, with the flag as typed and the value."""
+    flag = _flag(str(details["loc"][0])) if details["loc"] else "the command"
+    return f"{flag}: {details['msg']}, got {details['input']!r}"
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+if __name__ == "__main__":
+    print(markdown_tables())  # noqa: T201 - the result of this program

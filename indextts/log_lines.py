@@ -1,0 +1,35 @@
+"""How a log message becomes a line, on the screen and in train.log.
+
+[Info] ...     for the person watching
+[Warn] ...     a choice made for them
+[Train] ...    messages that bring their own tag, and `WARNING: ...`, stay as they are
+"""
+
+import logging
+import sys
+from pathlib import Path
+
+TAGS = {logging.INFO: "[Info] ", logging.WARNING: "[Warn] ", logging.ERROR: "[Error] "}
+
+
+class TaggedLine(logging.Formatter):
+    """One line per record, with the tag of its level unless the message has one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        return line if line.startswith(("[", "WARNING")) else TAGS.get(record.levelno, "") + line
+
+
+def show_on_screen() -> None:
+    """Send the log to standard output, from INFO on."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(TaggedLine())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+def also_write(path: Path) -> logging.Handler:
+    """Append the log to `path` too; return the handler, which the caller closes."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(TaggedLine())
+    logging.getLogger().addHandler(handler)
+    return handler
