@@ -1,0 +1,199 @@
+"""Sizes of the IndexTTS2 GPT, read from the `gpt` section of a published-form `config.yaml`.
+
+    gpt:
+      model_dim: 1280              heads, layers, max_mel_tokens, max_text_tokens, number_text_tokens,
+      number_mel_codes: 8194       start_mel_token, stop_mel_token, start_text_token, stop_text_token
+      condition_type: conformer_perceiver
+      condition_module:     {output_size: 512, linear_units: 2048, attention_heads: 8, num_blocks: 6,
+                             input_layer: conv2d2, perceiver_mult: 2}
+      emo_condition_module: {the same keys}
+
+The published file has more keys and sections; they are ignored. Widths that the published code fixes are
+fields with a default here; a file of a smaller model may state them under the field's name.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from indextts.errors import UserError
+
+TAKE_THE_RIGHT_FILE = "use the config.yaml that was published with the checkpoint"
+
+# Keys of the published file that would ask for another model than the one built here.
+ONLY_VALUES: dict[str, object] = {
+    "condition_type": "conformer_perceiver",
+    "use_mel_codes_as_input": True,
+    "train_solo_embeddings": False,
+}
+
+
+@dataclass(frozen=True)
+class ConditionModuleConfig:
+    """Sizes of one conformer and of the perceiver behind it."""
+
+    output_size: int
+    linear_units: int
+    attention_heads: int
+    num_blocks: int
+    input_layer: str
+    perceiver_mult: float
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    """Sizes of the whole model; the fields with a default are fixed in the published code."""
+
+    model_dim: int
+    layers: int
+    heads: int
+    max_mel_tokens: int
+    max_text_tokens: int
+    number_text_tokens: int
+    number_mel_codes: int
+    start_mel_token: int
+    stop_mel_token: int
+    start_text_token: int
+    stop_text_token: int
+    condition_module: ConditionModuleConfig
+    emo_condition_module: ConditionModuleConfig
+    feature_dim: int = 1024
+    emo_perceiver_dim: int = 1024
+    num_latents: int = 32
+    perceiver_head_dim: int = 64
+    perceiver_depth: int = 2
+    conv_kernel_size: int = 15
+    pe_length: int = 5000
+    dropout: float = 0.1
+
+    @property
+    def num_text_rows(self) -> int:
+        """Rows of the text embedding and the text head: one more than there are tokens."""
+        return self.number_text_tokens + 1
+
+    @property
+    def num_text_positions(self) -> int:
+        """Rows of the text position table: the longest text and its start and stop token."""
+        return self.max_text_tokens + 2
+
+    @property
+    def num_mel_positions(self) -> int:
+        """Rows of the code position table: the longest code sequence, start, stop, and one spare."""
+        return self.max_mel_tokens + 3
+
+    @property
+    def prefix_length(self) -> int:
+        """Sequence positions before the text: the latents and two speed rows."""
+        return self.num_latents + 2
+
+
+def load_config(path: Path) -> GPTConfig:
+    """Read the `gpt` section of a config.yaml.
+
+    Raises:
+        UserError: the file cannot be read, a key is missing or mistyped, or the values cannot be a model.
+    """
+    section = _read_mapping(path).get("gpt")
+    if not isinstance(section, dict):
+        raise UserError(f"{path}: no section gpt; {TAKE_THE_RIGHT_FILE}")
+    for key, value in ONLY_VALUES.items():
+        if section.get(key, value) != value:
+            raise UserError(f"{path}: gpt.{key} is {section[key]!r}, but only {value!r} is supported")
+    config = _read_section(GPTConfig, section, path, "gpt")
+    problems = list(_problems(config))
+    if problems:
+        raise UserError(f"{path}: {'; '.join(problems)}; {TAKE_THE_RIGHT_FILE}")
+    return config
+
+
+def config_with_text_tokens(config: GPTConfig, num_text_tokens: int) -> GPTConfig:
+    """The same model for a tokenizer of `num_text_tokens` pieces."""
+    return replace(config, number_text_tokens=num_text_tokens)
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a config.yaml") from None
+    except (yaml.YAMLError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: is not YAML ({reason}); {TAKE_THE_RIGHT_FILE}") from None
+    if not isinstance(document, dict):
+        raise UserError(f"{path}: holds no sections; {TAKE_THE_RIGHT_FILE}")
+    return document
+
+
+Section = TypeVar("Section", GPTConfig, ConditionModuleConfig)
+
+
+def _read_section(kind: type[Section], section: object, path: Path, name: str) -> Section:
+    """The section as a dataclass; keys that are no field of it are ignored."""
+    if not isinstance(section, dict):
+        raise UserError(f"{path}: {name} is {section!r}, it must hold keys; {TAKE_THE_RIGHT_FILE}")
+    missing = [f"{name}.{field.name}" for field in fields(kind) if _is_missing(field, section)]
+    if missing:
+        raise UserError(f"{path}: no {', '.join(missing)}; {TAKE_THE_RIGHT_FILE}")
+    given = [field for field in fields(kind) if field.name in section]
+    return kind(**{f.name: _read_value(f.type, section[f.name], path, f"{name}.{f.name}") for f in given})
+
+
+def _is_missing(field: Any, section: dict[str, Any]) -> bool:
+    return field.default is MISSING and field.name not in section
+
+
+def _read_value(kind: Any, value: object, path: Path, name: str) -> Any:
+    if kind is ConditionModuleConfig:
+        return _read_section(ConditionModuleConfig, value, path, name)
+    words = {int: "a whole number", float: "a number", str: "a word"}
+    accepted = (int, float) if kind is float else kind
+    if isinstance(value, bool) or not isinstance(value, accepted):
+        raise UserError(f"{path}: {name} is {value!r}, it must be {words[kind]}; {TAKE_THE_RIGHT_FILE}")
+    return value
+
+
+def _problems(config: GPTConfig) -> Iterator[str]:
+    """What makes the values impossible, one phrase each."""
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.type is int and not field.name.startswith(("start_", "stop_")) and value < 1:
+            yield f"gpt.{field.name} is {value}, it must be at least 1"
+    if config.heads > 0 and config.model_dim % config.heads:
+        yield f"gpt.model_dim {config.model_dim} is no multiple of gpt.heads {config.heads}"
+    if config.feature_dim < 3:
+        yield f"gpt.feature_dim is {config.feature_dim}, it must be at least 3"
+    if config.conv_kernel_size % 2 == 0:
+        yield f"gpt.conv_kernel_size is {config.conv_kernel_size}, it must be odd"
+    if not 0 <= config.dropout < 1:
+        yield f"gpt.dropout is {config.dropout}, it must be at least 0 and below 1"
+    yield from _token_problems("text", config.start_text_token, config.stop_text_token, config.num_text_rows)
+    yield from _token_problems("mel", config.start_mel_token, config.stop_mel_token, config.number_mel_codes)
+    yield from _module_problems("condition_module", config.condition_module, config.model_dim)
+    yield from _module_problems("emo_condition_module", config.emo_condition_module, config.emo_perceiver_dim)
+
+
+def _token_problems(kind: str, start: int, stop: int, num_rows: int) -> Iterator[str]:
+    for name, token in (("start", start), ("stop", stop)):
+        if not 0 <= token < num_rows:
+            yield f"gpt.{name}_{kind}_token is {token}, it must be from 0 to {num_rows - 1}"
+    if start == stop:
+        yield f"gpt.start_{kind}_token and gpt.stop_{kind}_token are both {start}"
+
+
+def _module_problems(name: str, module: ConditionModuleConfig, perceiver_dim: int) -> Iterator[str]:
+    for key in ("output_size", "linear_units", "attention_heads", "num_blocks"):
+        if getattr(module, key) < 1:
+            yield f"gpt.{name}.{key} is {getattr(module, key)}, it must be at least 1"
+    if module.attention_heads > 0 and module.output_size % module.attention_heads:
+        heads = module.attention_heads
+        yield f"gpt.{name}.output_size {module.output_size} is no multiple of its attention_heads {heads}"
+    if module.output_size % 2:
+        yield f"gpt.{name}.output_size is {module.output_size}, it must be even"
+    if module.input_layer != "conv2d2":
+        yield f"gpt.{name}.input_layer is {module.input_layer!r}, only 'conv2d2' is supported"
+    if not 1 <= perceiver_dim * module.perceiver_mult * 2 / 3 < math.inf:
+        yield f"gpt.{name}.perceiver_mult is {module.perceiver_mult}, impossible for width {perceiver_dim}"

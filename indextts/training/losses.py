@@ -1,0 +1,126 @@
+"""Losses of the two heads: nats per position, sums over positions, means.
+
+Axes: B rows, N text tokens, M codes, V+1 rows of the text head, C semantic codes.
+
+    output --token_losses--> TokenLosses --sums--> LossSums + LossSums + ... --means--> LossMeans
+
+A loss is a mean over tokens, not over rows or batches. So sums travel, and are divided once: by the tokens of
+all the micro-steps of a step, of a whole validation set, or of all the steps since the last log line.
+"""
+
+from dataclasses import dataclass, fields
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from indextts.gpt.model import GPTOutput
+
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class LossSums:
+    """Sums over tokens, all of them 0-dimensional tensors on the device; sums of nats carry gradients.
+
+    Attributes:
+        text_nats: cross-entropy of the text tokens, float32.
+        text_tokens: how many, int64; a row counts its tokens and one stop.
+        mel_nats: cross-entropy of the codes, float32.
+        mel_tokens: how many, int64; a row counts its codes and one stop.
+        mel_hits: codes that had the highest score, int64.
+        new_text_nats: the part of `text_nats` whose target is a token of the extended vocabulary.
+        new_text_tokens: how many, int64; may be 0.
+    """
+
+    text_nats: Tensor
+    text_tokens: Tensor
+    mel_nats: Tensor
+    mel_tokens: Tensor
+    mel_hits: Tensor
+    new_text_nats: Tensor
+    new_text_tokens: Tensor
+
+    def __add__(self, other: "LossSums") -> "LossSums":
+        return LossSums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def detach(self) -> "LossSums":
+        """The same numbers without the graph that made them, to be kept for a log line."""
+        return LossSums(*(getattr(self, f.name).detach() for f in fields(self)))
+
+    def means(self) -> "LossMeans":
+        """Means as plain numbers; reads the device once."""
+        sums = torch.stack([getattr(self, f.name).detach().double() for f in fields(self)]).tolist()
+        text_nats, text_tokens, mel_nats, mel_tokens, mel_hits, new_text_nats, new_text_tokens = sums
+        return LossMeans(
+            text_loss=text_nats / text_tokens,
+            mel_loss=mel_nats / mel_tokens,
+            mel_top1=mel_hits / mel_tokens,
+            new_text_loss=new_text_nats / new_text_tokens if new_text_tokens else None,
+        )
+
+
+@dataclass(frozen=True)
+class LossMeans:
+    """Nats per token, and `mel_top1` as a share; `new_text_loss` is None where no new token occurred."""
+
+    text_loss: float
+    mel_loss: float
+    mel_top1: float
+    new_text_loss: float | None
+
+
+@dataclass(frozen=True)
+class TokenLosses:
+    """Cross-entropy per position, 0 where the position does not count.
+
+    Attributes:
+        text_nats: (B, N+2), float32.
+        mel_nats: (B, M+2), float32.
+        text_targets: (B, N+2), token ids.
+        text_mask: (B, N+2), True where the position counts.
+        mel_mask: (B, M+2), True where the position counts.
+        mel_hits: (B, M+2), True where the position counts and its target had the highest score.
+    """
+
+    text_nats: Tensor
+    mel_nats: Tensor
+    text_targets: Tensor
+    text_mask: Tensor
+    mel_mask: Tensor
+    mel_hits: Tensor
+
+    def sums(self, first_new_token: int) -> LossSums:
+        """Sums over all positions; text tokens from `first_new_token` on are new."""
+        is_new = self.text_mask & (self.text_targets >= first_new_token)
+        return LossSums(
+            text_nats=self.text_nats.sum(),
+            text_tokens=self.text_mask.sum(),
+            mel_nats=self.mel_nats.sum(),
+            mel_tokens=self.mel_mask.sum(),
+            mel_hits=self.mel_hits.sum(),
+            new_text_nats=self.text_nats.where(is_new, 0.0).sum(),
+            new_text_tokens=is_new.sum(),
+        )
+
+
+def token_losses(output: GPTOutput) -> TokenLosses:
+    """Cross-entropy of both heads in float32, whatever the type of the logits."""
+    best_codes = output.mel_logits.detach().argmax(dim=-1)  # (B, M+2)
+    return TokenLosses(
+        text_nats=masked_nats(output.text_logits, output.text_targets, output.text_mask),
+        mel_nats=masked_nats(output.mel_logits, output.mel_targets, output.mel_mask),
+        text_targets=output.text_targets,
+        text_mask=output.text_mask,
+        mel_mask=output.mel_mask,
+        mel_hits=(best_codes == output.mel_targets) & output.mel_mask,
+    )
+
+
+def masked_nats(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
+    """Cross-entropy per position, 0 outside `mask`: (B, T) from logits (B, T, classes)."""
+    counted = targets.masked_fill(~mask, IGNORED)
+    nats = F.cross_entropy(
+        logits.flatten(0, 1).float(), counted.flatten(), reduction="none", ignore_index=IGNORED
+    )  # (B*T,)
+    return nats.view_as(mask)

@@ -1,0 +1,254 @@
+"""Compare the model with reference vectors: `python -m tests.conformance FOLDER [FOLDER ...]`.
+
+Prints one line per array of a folder (`reference_vectors` draws one): name, largest error, tolerance,
+verdict. Exit status 0 if everything that is covered agrees; 1 if an array differs or is unknown, or a
+folder is of another kind; 2 if a folder cannot be read.
+
+Axes: B rows, N text tokens, M codes, V+1 rows of the text head, C semantic codes.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from indextts.errors import UserError
+from indextts.gpt.model import GPTBatch, UnifiedVoice
+from tests.reference_vectors import INPUTS, Arrays, Vectors, folder_kind, read_vectors
+
+NOT_COVERED = re.compile(r"gen_")  # generation
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome for one array; `agrees` is None where nothing was compared."""
+
+    name: str
+    verdict: str
+    agrees: bool | None
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Largest difference allowed: `absolute` + `relative` * the reference's size."""
+
+    absolute: float
+    relative: float
+
+    def __str__(self) -> str:
+        return f"atol {self.absolute:g} rtol {self.relative:g}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description="Compare with vectors.")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    return max(report_folder(folder) for folder in parser.parse_args(argv).folders)
+
+
+def report_folder(folder: Path) -> int:
+    """Print the outcome for a folder; the exit status that it asks for."""
+    try:
+        kind = folder_kind(folder)
+        if kind != "gpt":
+            print(f"{folder}: not covered: {kind}; only folders of a gpt are compared")
+            return 1
+        checks = check_folder(folder)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return error.exit_status
+    compared = [check for check in checks if check.agrees is not None]
+    num_failed = sum(not check.agrees for check in compared)
+    print(folder)
+    for check in checks:
+        print(f"  {check.name:36} {check.verdict}")
+    print(f"  {len(compared)} arrays compared, {num_failed} of them differ or are unknown")
+    return 1 if num_failed else 0
+
+
+def check_folder(folder: Path) -> list[Check]:
+    """The outcome for every array of a gpt folder, in the file's order.
+
+    Raises:
+        UserError: a file of the folder is missing or cannot be read.
+    """
+    vectors = read_vectors(folder)
+    results = dict(all_results(vectors))
+    return [check_array(name, wanted, results) for name, wanted in vectors.arrays.items()]
+
+
+def check_array(name: str, wanted: np.ndarray[Any, Any], results: Mapping[str, Any]) -> Check:
+    if name in results:
+        found = results[name]
+        array = found.detach().numpy() if isinstance(found, Tensor) else np.asarray(found)
+        return compare(name, array, wanted)
+    if name in INPUTS:
+        return Check(name, "input", None)
+    if NOT_COVERED.match(name):
+        return Check(name, "not covered: generation", None)
+    return Check(name, "unknown: no rule says what this array is", False)
+
+
+def compare(name: str, found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> Check:
+    if found.shape != wanted.shape:
+        return Check(name, f"FAIL shape {found.shape}, expected {wanted.shape}", False)
+    if not np.issubdtype(wanted.dtype, np.floating):
+        num_wrong = int((found != wanted).sum())
+        return Check(name, f"{num_wrong} differ       exact  {verdict_word(not num_wrong)}", not num_wrong)
+    tolerance = tolerance_of(name)
+    error = np.abs(found.astype(np.float64) - wanted)
+    agrees = bool((error <= tolerance.absolute + tolerance.relative * np.abs(wanted)).all())  # NaN disagrees
+    largest = float(error.max(initial=0.0))
+    return Check(name, f"error {largest:.2e}  {tolerance}  {verdict_word(agrees)}", agrees)
+
+
+def verdict_word(agrees: bool) -> str:
+    return "ok" if agrees else "FAIL"
+
+
+def tolerance_of(name: str) -> Tolerance:
+    if name.endswith(("_loss", "_losses", "_top1")):
+        return Tolerance(1e-5, 0)
+    if name.startswith("grad/") or name.endswith("grad_norms"):
+        return Tolerance(1e-6, 1e-3)  # the gradient of a bias of keys is 0 but for rounding
+    return Tolerance(1e-4, 1e-4)
+
+
+# --- what the model makes of the inputs ---------------------------------------------------------------
+
+
+def all_results(vectors: Vectors) -> Iterator[tuple[str, Any]]:
+    """Name and value of every array that can be reproduced."""
+    model = vectors.model(vectors.config)
+    with torch.no_grad():
+        yield from conditioning_results(vectors, model)
+        yield from training_results(vectors, model)
+        yield from latent_results(vectors, model)
+        yield from single_sample_results(vectors, model)
+        yield from duration_control_results(vectors, model)
+    yield from gradient_results(vectors)
+
+
+def conditioning_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
+    feat, lengths = vectors.tensor("feat"), vectors.tensor("feat_lens")
+    emo_feat, emo_lengths = vectors.tensor("emo_feat"), vectors.tensor("emo_feat_lens")
+    states, keep = model.conditioning_encoder(feat, lengths)
+    yield "cond_conformer_out", states
+    yield "cond_conformer_mask", keep[:, None]
+    yield "condition", model.conditioning(feat, lengths)
+    yield "condition_nomask", model.conditioning(feat)
+    for row, length in enumerate(lengths):
+        yield f"gen_condition_{row}", model.conditioning(feat[row : row + 1, :length])
+    yield "emo_conformer_out", model.emo_conditioning_encoder(emo_feat, emo_lengths)[0]
+    yield "emo_raw", model.raw_emotion(emo_feat, emo_lengths)
+    speaker, emotion = model.emotion(feat, lengths), model.emotion(emo_feat, emo_lengths)
+    yield "emo_vec_of_feat", speaker
+    yield "emo_vec", emotion
+    for name in vectors.arrays:
+        if match := re.fullmatch(r"merge_emovec_alpha(\d+)p(\d+)", name):
+            yield name, torch.lerp(speaker, emotion, float(f"{match[1]}.{match[2]}"))
+
+
+def training_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
+    batch = vectors.batch()
+    text = model.frame_text(batch.text_ids, batch.text_lengths)
+    codes = model.frame_codes(batch.codes, batch.code_lengths)
+    yield from {"text_inputs": text.inputs, "text_targets": text.targets}.items()
+    yield from {"mel_inputs": codes.inputs, "mel_targets": codes.targets}.items()
+    prefix = model.prefix(batch.condition, batch.emo_vec)
+    sequence = model.embed_sequence(prefix, text.inputs, codes.inputs)
+    parts = torch.split(sequence, [prefix.shape[1], text.inputs.shape[1], codes.inputs.shape[1]], dim=1)
+    yield from zip(("train_conds", "train_text_emb", "train_mel_emb"), parts, strict=True)
+    yield "train_gpt_out", model.gpt(sequence)
+    output = model(batch)
+    yield "train_text_logits", output.text_logits.transpose(1, 2)  # (B, V+1, N+2)
+    yield "train_mel_logits", output.mel_logits.transpose(1, 2)  # (B, C, M+2)
+    total_loss, sums = vectors.loss(output)
+    means = sums.means()
+    yield from {"text_loss": means.text_loss, "mel_loss": means.mel_loss, "mel_top1": means.mel_top1}.items()
+    yield "total_loss", total_loss
+
+
+def latent_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
+    """States at the codes without the last two: what inference passes on to the acoustic model."""
+    yield "latent_batch", latents(model, vectors.batch())
+    yield "latent0", latents(model, single_row(vectors.batch(), 0))
+
+
+def latents(model: UnifiedVoice, batch: GPTBatch) -> Tensor:
+    text = model.frame_text(batch.text_ids, batch.text_lengths)
+    codes = model.frame_codes(batch.codes, batch.code_lengths)
+    prefix = model.prefix(batch.condition, batch.emo_vec)
+    return model.states(prefix, text.inputs, codes.inputs)[1][:, :-2]
+
+
+def single_sample_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
+    batch = vectors.batch()
+    rows = [single_row(batch, row) for row in range(len(batch.text_ids))]
+    means = [vectors.loss(model(row))[1].means() for row in rows]
+    yield "single_sample_losses", [[mean.text_loss, mean.mel_loss] for mean in means]
+
+
+def single_row(batch: GPTBatch, row: int) -> GPTBatch:
+    """One row of the batch without its padding, as a batch."""
+    rows = slice(row, row + 1)
+    return GPTBatch(
+        condition=batch.condition[rows],
+        emo_vec=batch.emo_vec[rows],
+        text_ids=batch.text_ids[rows, : batch.text_lengths[row]],
+        text_lengths=batch.text_lengths[rows],
+        codes=batch.codes[rows, : batch.code_lengths[row]],
+        code_lengths=batch.code_lengths[rows],
+    )
+
+
+def duration_control_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
+    """A variant of training in which the first speed row tells the number of codes."""
+    batch = vectors.batch()
+    prefix = model.prefix(batch.condition, batch.emo_vec)
+    durations = model.mel_pos_embedding(batch.code_lengths.clamp(max=model.config.num_mel_positions - 1))
+    prefix = torch.cat([prefix[:, :-2], durations[:, None], prefix[:, -1:]], dim=1)
+    means = vectors.loss(model.predict(prefix, batch))[1].means()
+    yield from {"durctl_text_loss": means.text_loss, "durctl_mel_loss": means.mel_loss}.items()
+
+
+def gradient_results(vectors: Vectors) -> Iterator[tuple[str, Any]]:
+    """Losses and gradients in training mode without dropout: from cached vectors, then from features."""
+    model = vectors.model(replace(vectors.config, dropout=0.0)).train()
+    loss, sums = vectors.loss(model(vectors.batch()))
+    means = sums.means()
+    yield from {"trainmode_text_loss": means.text_loss, "trainmode_mel_loss": means.mel_loss}.items()
+    gradients = gradients_of(loss, model)
+    yield from norms("", gradients, vectors.arrays)
+    yield from ((f"grad/{name}", gradient) for name, gradient in gradients.items())
+    live = replace(
+        vectors.batch(),
+        condition=model.conditioning(vectors.tensor("feat"), vectors.tensor("feat_lens")),
+        emo_vec=model.emotion(vectors.tensor("emo_feat"), vectors.tensor("emo_feat_lens")),
+    )
+    yield from norms("e2e_", gradients_of(vectors.loss(model(live))[0], model), vectors.arrays)
+
+
+def gradients_of(loss: Tensor, model: UnifiedVoice) -> dict[str, Tensor]:
+    """Gradients by name, of the parameters that the loss reaches."""
+    model.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def norms(prefix: str, gradients: Mapping[str, Tensor], arrays: Arrays) -> Iterator[tuple[str, Any]]:
+    """The parameters that have a gradient, in the file's order where the file has them, and the norms."""
+    given = [str(name) for name in arrays.get(f"{prefix}grad_names", np.array([], dtype=str))]
+    names = [name for name in given if name in gradients] + [n for n in gradients if n not in set(given)]
+    yield f"{prefix}grad_names", names
+    yield f"{prefix}grad_norms", torch.stack([gradients[name].norm() for name in names])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Folders of reference vectors: what the published code made of given inputs with given weights.
+
+    config.yaml            section gpt as in the published file; loss_weights {text, mel}
+    weights.safetensors    every weight by its published name, in any floating-point type
+    io.npz                 INPUTS, and results for `conformance`
+
+Widths that the published code fixes are taken from the weights, so that folders of any size can be read.
+"""
+
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from indextts.errors import UserError
+from indextts.gpt.config import GPTConfig, load_config
+from indextts.gpt.load import load_model
+from indextts.gpt.model import GPTBatch, GPTOutput, UnifiedVoice
+from indextts.training.losses import LossSums, token_losses
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+FILES = ("config.yaml", "weights.safetensors", "io.npz")
+INPUTS = frozenset(
+    {"feat", "feat_lens", "emo_feat", "emo_feat_lens", "text_ids", "text_lengths", "codes", "code_lengths"}
+)
+CACHED = frozenset({"condition", "emo_vec"})  # results that the training arrays start from
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """One folder: a model with its weights, and the arrays."""
+
+    config: GPTConfig
+    weights: dict[str, Tensor]
+    arrays: Arrays
+    text_weight: float
+    mel_weight: float
+
+    def model(self, config: GPTConfig) -> UnifiedVoice:
+        return load_model(config, self.weights, "weights.safetensors").eval()
+
+    def tensor(self, name: str) -> Tensor:
+        values = torch.from_numpy(self.arrays[name])
+        return values.float() if values.is_floating_point() else values
+
+    def batch(self) -> GPTBatch:
+        names = ("condition", "emo_vec", "text_ids", "text_lengths", "codes", "code_lengths")
+        return GPTBatch(*(self.tensor(name) for name in names))
+
+    def loss(self, output: GPTOutput) -> tuple[Tensor, LossSums]:
+        """The training loss, differentiable, and the sums it is made of."""
+        sums = token_losses(output).sums(first_new_token=self.config.num_text_rows)
+        text_loss = sums.text_nats / sums.text_tokens
+        mel_loss = sums.mel_nats / sums.mel_tokens
+        return self.text_weight * text_loss + self.mel_weight * mel_loss, sums
+
+
+def folder_kind(folder: Path) -> str:
+    """`gpt`, or the sections that make the folder another kind.
+
+    Raises:
+        UserError: there is no readable config.yaml.
+    """
+    sections = read(folder / "config.yaml", lambda path: yaml.safe_load(path.read_bytes()))
+    if not isinstance(sections, dict):
+        raise UserError(f"{folder / 'config.yaml'}: holds no sections; give a folder of reference vectors")
+    kinds = [str(name) for name in sections if name not in ("name", "note", "seed")]
+    return "gpt" if "gpt" in kinds else ", ".join(kinds)
+
+
+def read_vectors(folder: Path) -> Vectors:
+    """The folder's content, whole.
+
+    Raises:
+        UserError: a file is missing or damaged, or an input is not in it.
+    """
+    weights = read(folder / "weights.safetensors", load_file)
+    arrays = read(folder / "io.npz", lambda path: dict(np.load(path)))
+    missing = [name for name in sorted(INPUTS | CACHED) if name not in arrays]
+    if missing:
+        raise UserError(f"{folder / 'io.npz'}: no array {', '.join(missing)}; give a complete folder")
+    loss_weights = yaml.safe_load((folder / "config.yaml").read_bytes()).get("loss_weights", {})
+    return Vectors(
+        config=replace(
+            widths_from_weights(load_config(folder / "config.yaml"), weights, folder),
+            feature_dim=arrays["feat"].shape[-1],
+        ),
+        weights={name: tensor.float() for name, tensor in weights.items()},
+        arrays=arrays,
+        text_weight=loss_weights.get("text", 0.2),
+        mel_weight=loss_weights.get("mel", 0.8),
+    )
+
+
+def read(path: Path, reader: Callable[[Path], Any]) -> Any:
+    try:
+        return reader(path)
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror or error}); a folder needs {', '.join(FILES)}"
+        ) from None
+    except (ValueError, EOFError, yaml.YAMLError, SafetensorError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: is damaged ({' '.join(str(error).split())}); copy it again") from None
+
+
+def widths_from_weights(config: GPTConfig, weights: Mapping[str, Tensor], folder: Path) -> GPTConfig:
+    """The configuration with the widths that the published code fixes taken from the weights."""
+    module = config.condition_module
+    try:
+        depthwise = weights["conditioning_encoder.encoders.0.conv_module.depthwise_conv.weight"]
+        layers = {name.split(".")[2] for name in weights if name.startswith("perceiver_encoder.layers.")}
+        return replace(
+            config,
+            emo_perceiver_dim=weights["emo_perceiver_encoder.norm.gamma"].shape[0],
+            num_latents=weights["perceiver_encoder.latents"].shape[0],
+            perceiver_head_dim=weights["perceiver_encoder.layers.0.0.to_q.weight"].shape[0]
+            // module.attention_heads,
+            perceiver_depth=len(layers),
+            conv_kernel_size=depthwise.shape[2],
+            pe_length=weights["conditioning_encoder.embed.pos_enc.pe"].shape[1],
+        )
+    except KeyError as error:
+        raise UserError(
+            f"{folder / 'weights.safetensors'}: no weight {error}; give a complete folder"
+        ) from None

@@ -1,0 +1,136 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from indextts.errors import UserError
+from indextts.gpt.config import ConditionModuleConfig, GPTConfig, config_with_text_tokens, load_config
+
+MODULE = {
+    "output_size": 8,
+    "linear_units": 16,
+    "attention_heads": 2,
+    "num_blocks": 1,
+    "input_layer": "conv2d2",
+    "perceiver_mult": 2,
+}
+GPT = {
+    "model_dim": 16,
+    "max_mel_tokens": 30,
+    "max_text_tokens": 20,
+    "heads": 2,
+    "use_mel_codes_as_input": True,
+    "mel_length_compression": 1024,
+    "layers": 2,
+    "number_text_tokens": 12,
+    "number_mel_codes": 10,
+    "start_mel_token": 8,
+    "stop_mel_token": 9,
+    "start_text_token": 0,
+    "stop_text_token": 1,
+    "train_solo_embeddings": False,
+    "condition_type": "conformer_perceiver",
+    "condition_module": MODULE,
+    "emo_condition_module": {**MODULE, "perceiver_mult": 0.5},
+}
+
+
+def write_config(folder: Path, **changes: object) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump({"version": 2.0, "gpt": {**GPT, **changes}}))
+    return path
+
+
+def test_a_published_form_file_is_read_and_its_other_keys_are_ignored(tmp_path):
+    module = ConditionModuleConfig(8, 16, 2, 1, "conv2d2", 2)
+    assert load_config(write_config(tmp_path)) == GPTConfig(
+        model_dim=16,
+        layers=2,
+        heads=2,
+        max_mel_tokens=30,
+        max_text_tokens=20,
+        number_text_tokens=12,
+        number_mel_codes=10,
+        start_mel_token=8,
+        stop_mel_token=9,
+        start_text_token=0,
+        stop_text_token=1,
+        condition_module=module,
+        emo_condition_module=replace(module, perceiver_mult=0.5),
+    )
+
+
+def test_a_file_may_state_the_widths_that_the_published_code_fixes(tmp_path):
+    config = load_config(write_config(tmp_path, feature_dim=80, emo_perceiver_dim=24, dropout=0))
+    assert (config.feature_dim, config.emo_perceiver_dim, config.dropout) == (80, 24, 0)
+    assert config.num_latents == 32
+
+
+def test_another_tokenizer_changes_the_text_rows_only(tmp_path):
+    config = load_config(write_config(tmp_path))
+    extended = config_with_text_tokens(config, 24)
+    assert extended.num_text_rows == 25
+    assert replace(extended, number_text_tokens=12) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"model_dim": "wide"}, "gpt.model_dim is 'wide', it must be a whole number"),
+        ({"layers": True}, "gpt.layers is True"),
+        ({"layers": 0}, "gpt.layers is 0, it must be at least 1"),
+        ({"model_dim": 17}, "gpt.model_dim 17 is no multiple of gpt.heads 2"),
+        ({"heads": 0}, "gpt.heads is 0"),
+        ({"stop_mel_token": 10}, "gpt.stop_mel_token is 10, it must be from 0 to 9"),
+        ({"stop_text_token": 0}, "gpt.start_text_token and gpt.stop_text_token are both 0"),
+        ({"condition_type": "perceiver"}, "gpt.condition_type is 'perceiver'"),
+        ({"train_solo_embeddings": True}, "gpt.train_solo_embeddings is True"),
+        ({"condition_module": 3}, "gpt.condition_module is 3, it must hold keys"),
+        ({"condition_module": {**MODULE, "input_layer": "linear"}}, "input_layer is 'linear'"),
+        ({"condition_module": {**MODULE, "attention_heads": 3}}, "output_size 8 is no multiple"),
+        ({"emo_condition_module": {**MODULE, "perceiver_mult": float("nan")}}, "perceiver_mult is nan"),
+        ({"emo_condition_module": {**MODULE, "output_size": 7, "attention_heads": 1}}, "must be even"),
+        ({"dropout": 1}, "gpt.dropout is 1"),
+        ({"conv_kernel_size": 4}, "gpt.conv_kernel_size is 4"),
+        ({"feature_dim": 2}, "gpt.feature_dim is 2"),
+    ],
+)
+def test_an_impossible_value_is_named_in_one_line(tmp_path, changes, what):
+    path = write_config(tmp_path, **changes)
+    with pytest.raises(UserError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert what in message
+    assert "\n" not in message
+
+
+def test_all_missing_keys_are_named(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"gpt": {key: GPT[key] for key in GPT if key not in ("heads", "layers")}}))
+    with pytest.raises(UserError, match=r"no gpt\.layers, gpt\.heads;"):
+        load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"gpt: [1, 2", "is not YAML"),
+        (b"\x80\x02binary", "is not YAML"),
+        (b"gpt: 2024-99-99", "is not YAML"),
+        (b"", "holds no sections"),
+        (b"dataset: {}", "no section gpt"),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused_in_one_line(tmp_path, content, what):
+    path = tmp_path / "config.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=what) as caught:
+        load_config(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"nowhere\.yaml: cannot be read \(No such file or directory\)"):
+        load_config(tmp_path / "nowhere.yaml")

@@ -1,0 +1,101 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from indextts.gpt.initialise import random_model
+from indextts.gpt.model import GPTOutput
+from indextts.training.losses import LossMeans, token_losses
+from tests.tiny_gpt import TINY, tiny_batch
+
+
+def small_output() -> GPTOutput:
+    """Two rows; every score equal, except that code 1 wins at the first position of both rows."""
+    mel_logits = torch.zeros(2, 3, 4)
+    mel_logits[:, 0, 1] = 1.0
+    return GPTOutput(
+        text_logits=torch.zeros(2, 3, 8, requires_grad=True),
+        mel_logits=mel_logits.requires_grad_(),
+        text_targets=torch.tensor([[5, 6, 1], [2, 1, 1]]),
+        mel_targets=torch.tensor([[1, 3, 3], [2, 3, 3]]),
+        text_mask=torch.tensor([[True, True, True], [True, True, False]]),
+        mel_mask=torch.tensor([[True, True, False], [True, False, False]]),
+    )
+
+
+def test_every_real_position_weighs_the_same():
+    means = token_losses(small_output()).sums(first_new_token=6).means()
+    log_sum = math.log(3 + math.e)
+    assert means == LossMeans(
+        text_loss=pytest.approx(math.log(8)),
+        mel_loss=pytest.approx((log_sum - 1 + math.log(4) + log_sum) / 3),
+        mel_top1=pytest.approx(1 / 3),
+        new_text_loss=pytest.approx(math.log(8)),
+    )
+
+
+def test_tokens_from_the_first_new_one_on_are_summed_apart():
+    output = small_output()
+    output.text_logits.data[0, 1, 6] = 2.0
+    sums = token_losses(output).sums(first_new_token=6)
+    assert sums.new_text_tokens == 1
+    assert sums.new_text_nats.item() == pytest.approx(math.log(7 + math.exp(2)) - 2)
+    assert token_losses(output).sums(first_new_token=5).new_text_tokens == 2
+
+
+def test_without_new_tokens_there_is_no_loss_of_new_tokens():
+    assert token_losses(small_output()).sums(first_new_token=8).means().new_text_loss is None
+
+
+def test_masked_positions_have_no_loss_and_no_gradient():
+    output = small_output()
+    losses = token_losses(output)
+    losses.sums(first_new_token=8).text_nats.backward()
+    assert losses.text_nats[1, 2] == 0
+    assert not output.text_logits.grad[1, 2].any()
+
+
+def test_logits_of_half_precision_give_float32_losses():
+    output = small_output()
+    halves = replace(
+        output, text_logits=output.text_logits.bfloat16(), mel_logits=output.mel_logits.bfloat16()
+    )
+    losses = token_losses(halves)
+    assert losses.text_nats.dtype == losses.mel_nats.dtype == torch.float32
+
+
+def test_summed_micro_steps_have_the_means_and_gradients_of_one_big_step():
+    model = random_model(TINY, seed=0).eval()
+    batch = tiny_batch()
+    whole = token_losses(model(batch)).sums(first_new_token=7)
+    (whole.text_nats / whole.text_tokens).backward()
+    gradient = model.text_embedding.weight.grad.clone()
+    model.zero_grad()
+
+    # One row each, padded as in the big batch, so that both see the same padding.
+    rows = [
+        replace(batch, **{name: value[row : row + 1] for name, value in vars(batch).items()})
+        for row in (0, 1)
+    ]
+    parts = [token_losses(model(row)).sums(first_new_token=7) for row in rows]
+    for part in parts:
+        (part.text_nats / whole.text_tokens).backward()
+    assert (parts[0] + parts[1]).detach().means() == LossMeans(
+        **{name: pytest.approx(value, rel=1e-6) for name, value in vars(whole.means()).items()}
+    )
+    torch.testing.assert_close(model.text_embedding.weight.grad, gradient)
+
+
+def test_detached_sums_hold_no_graph():
+    sums = token_losses(small_output()).sums(first_new_token=8)
+    assert sums.mel_nats.requires_grad
+    assert not sums.detach().mel_nats.requires_grad
+
+
+def test_losses_are_torchs_cross_entropy_of_the_counted_positions():
+    output = random_model(TINY, seed=0).eval()(tiny_batch())
+    means = token_losses(output).sums(first_new_token=12).means()
+    expected = F.cross_entropy(output.mel_logits[output.mel_mask], output.mel_targets[output.mel_mask])
+    assert means.mel_loss == pytest.approx(expected.item(), rel=1e-6)
