@@ -1,0 +1,28 @@
+"""Write the demo's base checkpoint: full structure, seeded random weights; it knows no language."""
+
+from collections.abc import Sequence
+
+import torch
+
+from indextts.commands import MakeBaseCheckpoint, parse, run
+from indextts.errors import UserError
+from indextts.gpt.config import load_config
+from indextts.gpt.initialise import random_model
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    command = parse(MakeBaseCheckpoint, argv)
+    model = random_model(load_config(command.config), command.seed)
+    aside = command.output.with_name(f".tmp-{command.output.name}")
+    try:
+        torch.save(model.state_dict(), aside)
+        aside.replace(command.output)
+    except (OSError, RuntimeError) as error:
+        raise UserError(f"--output {command.output} cannot be written ({error})") from None
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    print(f"{command.output}: {num_parameters:,} random parameters, seed {command.seed}")
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
