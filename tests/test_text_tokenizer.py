@@ -1,0 +1,187 @@
+import pickle
+
+import pytest
+
+from indextts.errors import UserError
+from indextts.text.tokenizer import Tokenizer, first_difference, measure, parse_model
+from tests.tokenizers import ENGLISH, trained_model, write_base
+
+
+def changed(path, change):
+    """Return the tokenizer in `path` after `change(proto)`."""
+    proto = parse_model(path.read_bytes())
+    change(proto)
+    return Tokenizer(proto.SerializeToString(), path.with_name("changed.model"))
+
+
+def test_a_tokenizer_normalises_before_it_cuts(tmp_path):
+    tokenizer = Tokenizer.load(write_base(tmp_path))
+    assert tokenizer.encode("the “fox”") == tokenizer.encode("THE 'FOX'")
+    assert tokenizer.encode_pieces("the dog.") == tokenizer.encode_pieces("THE DOG.")
+    assert [tokenizer.pieces[token] for token in tokenizer.encode("the dog.")] == tokenizer.encode_pieces(
+        "THE DOG."
+    )
+
+
+def test_an_empty_text_has_no_tokens(tmp_path):
+    tokenizer = Tokenizer.load(write_base(tmp_path))
+    assert tokenizer.encode("") == tokenizer.encode(" ፡ ") == []
+
+
+def test_start_and_stop_never_come_out_of_a_text(tmp_path):
+    tokenizer = Tokenizer.load(write_base(tmp_path))
+    assert not {0, 1} & set(tokenizer.encode("<s> the </s> \ud800 \x00 fox"))
+
+
+def test_a_tokenizer_survives_the_way_to_another_process(tmp_path):
+    tokenizer = Tokenizer.load(write_base(tmp_path))
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert copy.vocabulary == tokenizer.vocabulary
+    assert copy.path == tokenizer.path
+    assert [copy.encode(text) for text in ENGLISH] == [tokenizer.encode(text) for text in ENGLISH]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b"\x80\x02}q\x00garbage" * 50, "no SentencePiece model"),
+        ("<s>\t0\n</s>\t0\nሰላም\t-1\n".encode(), "no SentencePiece model"),
+        (b"\x3a\x00", "no SentencePiece model"),  # a message of one field that is not ours
+    ],
+)
+def test_a_file_that_is_no_tokenizer_is_refused_by_name(tmp_path, content, message):
+    path = tmp_path / "bpe.model"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as refusal:
+        Tokenizer.load(path)
+    assert str(path) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["absent.model", "."])
+def test_a_missing_file_or_a_folder_is_refused(tmp_path, name):
+    with pytest.raises(UserError, match="cannot be read"):
+        Tokenizer.load(tmp_path / name)
+
+
+def test_a_cut_off_tokenizer_is_refused(tmp_path):
+    path = write_base(tmp_path)
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(UserError):
+        Tokenizer.load(path)
+
+
+def test_a_model_that_sentencepiece_refuses_is_refused(tmp_path):
+    def repeat_a_piece(proto):
+        proto.pieces.add(piece=proto.pieces[5].piece, type=1, score=-99)
+
+    with pytest.raises(UserError, match="SentencePiece refuses"):
+        changed(write_base(tmp_path), repeat_a_piece)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
+        {"unk_id": 0, "bos_id": 1, "eos_id": 2},
+        {"unk_id": 0, "bos_id": -1, "eos_id": -1},
+        {"bos_id": 1, "eos_id": 0},
+        {"bos_piece": "<start>"},
+    ],
+)
+def test_d23_a_tokenizer_whose_ids_0_and_1_are_not_start_and_stop_is_refused(tmp_path, settings):
+    with pytest.raises(UserError, match="ids 0 and 1"):
+        Tokenizer.load(write_base(tmp_path, **settings))
+
+
+def test_d23_start_and_stop_must_be_control_pieces(tmp_path):
+    def make_start_a_word(proto):
+        proto.pieces[0].type = 1
+
+    with pytest.raises(UserError, match="control"):
+        changed(write_base(tmp_path), make_start_a_word)
+
+
+def test_the_fingerprint_leaves_out_paths_and_records_of_the_training(tmp_path):
+    path = write_base(tmp_path)
+
+    def rename(proto):
+        proto.trainer_spec.model_prefix = "/somewhere/else"
+        proto.trainer_spec.input.append("/home/a/corpus.txt")
+        proto.normalizer_spec.normalization_rule_tsv = "/home/a/rules.tsv"
+        proto.trainer_spec.byte_fallback = False  # its default, written out
+
+    assert changed(path, rename).vocabulary == Tokenizer.load(path).vocabulary
+
+
+def swap_scores(proto):
+    proto.pieces[3].score, proto.pieces[4].score = proto.pieces[4].score, proto.pieces[3].score
+
+
+def swap_pieces(proto):
+    proto.pieces[3].piece, proto.pieces[4].piece = proto.pieces[4].piece, proto.pieces[3].piece
+
+
+def retype(proto):
+    proto.pieces[5].type = 4
+
+
+def no_dummy_prefix(proto):
+    proto.normalizer_spec.add_dummy_prefix = False
+
+
+def other_rules(proto):
+    proto.normalizer_spec.precompiled_charsmap = b""
+
+
+def space_behind(proto):
+    proto.trainer_spec.treat_whitespace_as_suffix = True
+
+
+@pytest.mark.parametrize(
+    "change", [swap_scores, swap_pieces, retype, no_dummy_prefix, other_rules, space_behind]
+)
+def test_the_fingerprint_changes_with_whatever_decides_the_ids(tmp_path, change):
+    path = write_base(tmp_path)
+    assert changed(path, change).vocabulary.fingerprint != Tokenizer.load(path).vocabulary.fingerprint
+
+
+def test_an_extension_has_no_first_difference(tmp_path):
+    path = write_base(tmp_path)
+    extended = changed(path, lambda proto: proto.pieces.add(piece="ሰ", type=1, score=-999))
+    assert first_difference(Tokenizer.load(path), extended) is None
+    assert first_difference(Tokenizer.load(path), Tokenizer.load(path)) is None
+
+
+def test_the_first_difference_names_the_id_and_both_pieces(tmp_path):
+    path = write_base(tmp_path)
+    base = Tokenizer.load(path)
+    difference = first_difference(base, changed(path, swap_pieces))
+    assert difference is not None
+    assert all(part in difference for part in ("id 3", repr(base.pieces[3]), repr(base.pieces[4])))
+    assert "type 4" in str(first_difference(base, changed(path, retype)))
+
+
+def test_a_smaller_tokenizer_differs(tmp_path):
+    path = write_base(tmp_path)
+    smaller = Tokenizer(trained_model(ENGLISH, vocab_size=80), path)
+    assert "fewer" in str(first_difference(Tokenizer.load(path), smaller))
+
+
+def test_measuring_counts_words_tokens_and_the_characters_that_are_unknown(tmp_path):
+    tokenizer = Tokenizer.load(write_base(tmp_path))
+    found = measure(tokenizer, ["the fox ሰላም", "ሰላ።", ""])
+    assert found.num_words == 4
+    # One unknown token each for the two words, which hides how many characters are lost.
+    assert found.num_unknown == 2
+    assert found.unknown_characters == (("ላ", 2), ("ሰ", 2), ("ም", 1))
+    assert found.num_tokens == len(tokenizer.encode("the fox ሰላም")) + len(tokenizer.encode("ሰላ።"))
+    assert found.unknown_percent == 100 * 2 / found.num_tokens
+    assert found.percent_from(0) == 100
+    assert found.percent_from(tokenizer.size) == 0
+
+
+def test_measuring_no_texts_is_all_zero(tmp_path):
+    found = measure(Tokenizer.load(write_base(tmp_path)), [])
+    assert (found.num_tokens, found.unknown_percent, found.tokens_per_word) == (0, 0, 0)

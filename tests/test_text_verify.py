@@ -1,0 +1,114 @@
+import pytest
+
+from indextts.text.extend import extend
+from indextts.text.tokenizer import Tokenizer
+from indextts.text.verify import verify
+from tests.tokenizers import AMHARIC, ENGLISH, trained_model, write_base
+
+
+@pytest.fixture
+def base(tmp_path):
+    return Tokenizer.load(write_base(tmp_path))
+
+
+@pytest.fixture
+def extended(base):
+    return Tokenizer(extend(base.path, AMHARIC, base.size + 320), base.path.with_name("am.model"))
+
+
+def report_of(tokenizer, base, rows=None, config=None, texts=AMHARIC, limit=0.1):
+    rows = base.size + 1 if rows is None else rows
+    return verify(tokenizer, base, rows, config or rows - 1, texts, limit)
+
+
+def whats(report):
+    return [problem.what for problem in report.problems]
+
+
+def test_a_good_extension_has_no_problems(base, extended):
+    report = report_of(extended, base)
+    assert not report.problems
+    assert [finding.verdict for finding in report.findings] == ["ok"] * len(report.findings)
+    assert str(report).endswith("No problems found.")
+    assert str(extended.size) in str(report)
+
+
+def test_one_row_more_than_pieces_is_no_mismatch(base, extended):
+    assert not report_of(extended, base, rows=base.size + 1, config=base.size).problems
+
+
+def test_another_base_is_a_problem_that_names_the_first_difference(base, extended, tmp_path):
+    other = Tokenizer(trained_model(tuple(reversed(ENGLISH[:2])), vocab_size=50), tmp_path / "other.model")
+    report = report_of(extended, other)
+    assert whats(report) == ["base pieces"]
+    assert "id " in report.problems[0].value
+
+
+def test_d2_missing_letters_are_a_problem_with_the_letters(base, extended):
+    proto = extended.proto
+    kept = [piece for piece in proto.pieces if piece.piece not in ("ኈ", "ሰ")]
+    del proto.pieces[:]
+    proto.pieces.extend(kept)
+    report = report_of(Tokenizer(proto.SerializeToString(), extended.path), base, texts=["ኈ ሰላም"])
+    assert whats(report) == ["Amharic letters", "unknown pieces"]
+    assert "2 of 291" in report.problems[0].value
+    assert "'ኈ' (1)" in report.problems[1].value
+
+
+def test_unknown_pieces_are_a_problem_above_the_limit_only(base, extended):
+    texts = [*AMHARIC, "日本 日"]
+    report = report_of(extended, base, texts=texts, limit=0.1)
+    assert whats(report) == ["unknown pieces"]
+    assert "'日' (2), '本' (1)" in report.problems[0].value
+    assert not report_of(extended, base, texts=texts, limit=100).problems
+
+
+def test_texts_that_use_no_appended_piece_are_a_problem(base, extended):
+    assert whats(report_of(extended, base, texts=ENGLISH)) == ["appended pieces"]
+
+
+def test_the_base_tokenizer_itself_has_every_problem_of_amharic(base):
+    assert whats(report_of(base, base)) == ["Amharic letters", "unknown pieces", "appended pieces"]
+
+
+def test_rows_of_another_checkpoint_are_a_problem(base, extended):
+    report = report_of(extended, base, rows=base.size, config=base.size)
+    assert whats(report) == ["base checkpoint"]
+
+
+def test_a_config_of_the_base_or_of_the_extension_is_good_and_any_other_a_problem(base, extended):
+    assert not report_of(extended, base, config=base.size).problems
+    assert not report_of(extended, base, config=extended.size).problems
+    for number in (base.size + 1, extended.size + 1):
+        assert whats(report_of(extended, base, config=number)) == ["config number_text_tokens"]
+
+
+def test_without_the_base_tokenizer_sizes_are_compared_and_a_warning_says_so(base, extended):
+    report = verify(extended, None, base.size + 1, base.size, AMHARIC, 0.1)
+    assert not report.problems
+    assert "warning  base pieces: only sizes could be compared" in str(report)
+    smaller = verify(base, None, extended.size + 1, extended.size, [], 0.1)
+    assert "base pieces" in whats(smaller)
+
+
+def test_without_texts_and_checkpoint_there_are_warnings(base, extended):
+    report = verify(extended, base, None, base.size, [], 0.1)
+    assert not report.problems
+    assert [finding.what for finding in report.findings if finding.verdict == "warning"] == [
+        "base checkpoint",
+        "texts",
+    ]
+
+
+def test_all_problems_are_in_one_report(base, tmp_path):
+    other = Tokenizer(trained_model(("ABC DEF",), vocab_size=40), tmp_path / "other.model")
+    report = verify(other, base, base.size + 9, 12_345, AMHARIC, 0.1)
+    assert whats(report) == [
+        "base pieces",
+        "base checkpoint",
+        "config number_text_tokens",
+        "Amharic letters",
+        "unknown pieces",
+        "appended pieces",
+    ]
+    assert str(report).endswith("6 problems found.")

@@ -1,0 +1,128 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from indextts.text.tokenizer import Tokenizer
+from tests.tokenizers import AMHARIC, write_base
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def run_program(name, folder, *arguments):
+    command = [sys.executable, str(REPOSITORY / name), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+
+
+def verify_program(folder, *arguments):
+    return run_program("verify_amharic_training.py", folder, "--tokenizer=am.model", *arguments)
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with checkpoints/{bpe.model,config.yaml,gpt.pth}, manifest.jsonl and an extended am.model."""
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    size = Tokenizer.load(write_base(checkpoints)).size
+    write_config(checkpoints / "config.yaml", size)
+    tables = {
+        "text_embedding.weight": (size + 1, 4),
+        "text_head.weight": (size + 1, 4),
+        "text_head.bias": (size + 1,),
+    }
+    torch.save({name: torch.zeros(shape) for name, shape in tables.items()}, checkpoints / "gpt.pth")
+    records = [json.dumps({"id": str(number), "text": text}) for number, text in enumerate(AMHARIC)]
+    (tmp_path / "manifest.jsonl").write_text("\n".join(records) + "\n", "utf-8")
+    made = run_program(
+        "tools/extend_bpe.py",
+        tmp_path,
+        "--manifests=manifest.jsonl",
+        "--output-model=am.model",
+        f"--target-size={size + 300}",
+    )
+    assert made.returncode == 0, made.stderr
+    assert f"pieces now:      {size + 300}" in made.stdout
+    assert "sample:          ▁" in made.stdout
+    return tmp_path
+
+
+def write_config(path, number_text_tokens):
+    module = {
+        "output_size": 8,
+        "linear_units": 8,
+        "attention_heads": 1,
+        "num_blocks": 1,
+        "input_layer": "conv2d2",
+        "perceiver_mult": 2,
+    }
+    gpt = {
+        "model_dim": 4,
+        "layers": 1,
+        "heads": 1,
+        "max_mel_tokens": 10,
+        "max_text_tokens": 10,
+        "number_text_tokens": number_text_tokens,
+        "number_mel_codes": 10,
+        "start_mel_token": 8,
+        "stop_mel_token": 9,
+        "start_text_token": 0,
+        "stop_text_token": 1,
+        "condition_module": module,
+        "emo_condition_module": module,
+    }
+    path.write_text(yaml.safe_dump({"gpt": gpt}), "utf-8")
+
+
+def test_a_project_that_fits_ends_with_status_0(project):
+    done = verify_program(project, "--manifest=manifest.jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "No problems found." in done.stdout
+    assert "problem " not in done.stdout
+
+
+def test_problems_are_all_printed_and_end_with_status_1(project):
+    write_config(project / "checkpoints" / "config.yaml", 99)
+    (project / "manifest.jsonl").write_text('{"text": "日本"}\n', "utf-8")
+    done = verify_program(project, "--manifest=manifest.jsonl")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.count("problem ") == 3
+    assert "3 problems found." in done.stdout
+    assert verify_program(project, "--manifest=manifest.jsonl", "--max-unknown-percent=100").returncode == 1
+
+
+def test_without_a_base_tokenizer_a_warning_says_that_only_sizes_were_compared(project):
+    (project / "checkpoints" / "bpe.model").unlink()
+    done = verify_program(project, "--manifest=manifest.jsonl")
+    assert done.returncode == 0
+    assert "only sizes could be compared" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "missing", ["am.model", "checkpoints/config.yaml", "checkpoints/gpt.pth", "manifest.jsonl"]
+)
+def test_a_missing_file_is_the_users_mistake_and_is_named(project, missing):
+    (project / missing).unlink()
+    done = verify_program(project, "--manifest=manifest.jsonl")
+    assert done.returncode == 2
+    assert done.stderr.startswith("[Error] ")
+    assert missing in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_extending_says_in_one_line_what_is_wrong(project):
+    (project / "junk.model").write_bytes(bytes(range(256)) * 4)
+    done = run_program(
+        "tools/extend_bpe.py",
+        project,
+        "--base-model=junk.model",
+        "--manifests=manifest.jsonl",
+        "--output-model=new.model",
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "junk.model" in done.stderr
+    assert not (project / "new.model").exists()

@@ -1,0 +1,38 @@
+"""Small tokenizers for tests."""
+
+import io
+from pathlib import Path
+
+import sentencepiece
+
+ENGLISH = (
+    "THE QUICK BROWN FOX JUMPS OVER THE LAZY DOG.",
+    "SHE SELLS SEA SHELLS, DOESN'T SHE?",
+    "PACK MY BOX WITH 5 DOZEN JUGS - 1234567890!",
+)
+AMHARIC = (
+    "ሰላም ለዓለም። ሰላም ነው፣ ሰላም!",
+    "አበበ በሶ በላ፤ ጫላ ጩቤ ጨበጠ።",
+    "ኢትዮጵያ ውስጥ ብዙ ወንዞች አሉ፡፡ ብዙ ተራሮችም አሉ፡፡",
+)
+
+
+def trained_model(texts: tuple[str, ...], **settings: object) -> bytes:
+    """Return a serialized BPE model with `<s>`, `</s>`, `<unk>` in front, unless `settings` say otherwise."""
+    writer = io.BytesIO()
+    defaults = {"model_type": "bpe", "vocab_size": 90, "bos_id": 0, "eos_id": 1, "unk_id": 2, "pad_id": -1}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_writer=writer,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **{**defaults, **settings},
+    )
+    return writer.getvalue()
+
+
+def write_base(folder: Path, **settings: object) -> Path:
+    """Write a base tokenizer that knows English only, and return its path."""
+    path = folder / "bpe.model"
+    path.write_bytes(trained_model(ENGLISH, **settings))
+    return path
