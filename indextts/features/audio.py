@@ -1,0 +1,64 @@
+"""Recordings: reading and checking files. No torch here: programs that only look at files start at once.
+
+Axes: S samples.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import soxr
+from numpy.typing import NDArray
+
+from indextts.errors import UserError
+
+
+def load_audio(path: Path, sample_rate_hz: int) -> NDArray[np.float32]:
+    """Return a recording as mono samples in [-1, 1] at `sample_rate_hz`: (S,).
+
+    Channels are averaged.
+
+    Raises:
+        UserError: the file is missing, is no audio, breaks off, or has no or infinite samples.
+    """
+    _require_file(path)
+    try:
+        channels, file_rate_hz = soundfile.read(path, dtype="float32", always_2d=True)  # (S, channels)
+    except soundfile.LibsndfileError as error:
+        raise UserError(f"{path}: cannot be read as audio ({error.error_string}), replace the file") from None
+    mono = channels.mean(axis=1, dtype=np.float32)  # (S,)
+    if len(mono) == 0:
+        raise UserError(f"{path}: the recording is empty, replace the file")
+    if not np.isfinite(mono).all():
+        raise UserError(f"{path}: the recording has samples that are no numbers, replace the file")
+    samples: NDArray[np.float32] = soxr.resample(mono, file_rate_hz, sample_rate_hz)
+    return samples
+
+
+def audio_duration_s(path: Path) -> float:
+    """Return the duration that the file's header says, after reading its last sample: nothing was cut off.
+
+    Raises:
+        UserError: the file is missing, is no audio, is empty or breaks off.
+    """
+    _require_file(path)
+    try:
+        with soundfile.SoundFile(path) as file:
+            num_samples: int = file.frames
+            if num_samples < 1:
+                raise UserError(f"{path}: the recording is empty, replace the file")
+            file.seek(num_samples - 1)
+            if len(file.read(1)) != 1:
+                raise UserError(f"{path}: the recording breaks off, replace the file")
+            return num_samples / float(file.samplerate)
+    except soundfile.LibsndfileError as error:
+        raise UserError(f"{path}: cannot be read as audio ({error.error_string}), replace the file") from None
+
+
+def _require_file(path: Path) -> None:
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file, restore it or remove its line")
+    if not path.is_file():
+        raise UserError(f"{path}: this is no file, give the recording itself")
+    if path.suffix.lower() == ".raw":
+        raise UserError(f"{path}: a .raw file does not say its sample rate, convert it to .wav")

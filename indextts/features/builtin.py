@@ -1,0 +1,245 @@
+"""The built-in speech encoder: stacked log-mel bands and k-means, nothing to download.
+
+It carries the whole pipeline on any machine; its codes know sounds, not speech, so for a real voice the
+encoder that belongs to the published weights is the better choice.
+
+Axes: S samples, N mel frames (100 per second), T feature vectors (50 per second), M mel bands, F = 8 M
+values of a feature vector, K codes.
+
+    24 kHz samples (S,)
+      T = S // 480, that is floor(seconds * 50); what is left of the last 20 ms is not used
+      log-mel frames (N = 2 T, M = 128): frame n is centred on sample 240 n + 120
+      scaled per band to mean 0 and standard deviation 1 over the data set
+      feature vector t (F = 1024) = frames 2t-3 ... 2t+4 side by side; beyond the ends the outermost
+      frame is repeated
+      code t = the nearest of K centroids
+
+Frames 2t and 2t+1, the middle two of the eight, lie inside the 20 ms of vector t: a sequence of codes turns
+back into log-mel frames by putting `centroid_frames` of its codes in a row.
+
+    builtin.npz    format_version, identity, band_mean (M,), band_std (M,), centroids (K, F)
+"""
+
+import hashlib
+import logging
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from sklearn.cluster import MiniBatchKMeans
+from torch import Tensor
+
+from indextts.errors import UserError
+from indextts.features.audio import load_audio
+from indextts.features.backend import CODES_PER_SECOND, FEATURE_DIM, SAMPLE_RATE_HZ
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+SAMPLES_PER_CODE = SAMPLE_RATE_HZ // CODES_PER_SECOND
+FRAMES_PER_CODE = 2
+SAMPLES_PER_FRAME = SAMPLES_PER_CODE // FRAMES_PER_CODE
+NUM_BANDS = 128
+STACK = FEATURE_DIM // NUM_BANDS  # frames in a feature vector
+FRAMES_BEFORE = (STACK - FRAMES_PER_CODE) // 2
+WINDOW = 1024  # samples, 43 ms: every one of 128 Slaney bands holds at least one bin of the spectrum
+MIN_POWER = 1e-8  # below the noise of 16-bit recordings; digital silence becomes a number
+MIN_STD = 1e-3  # a band that never changes is not blown up
+VECTORS_PER_CODE = 64  # to learn a centroid from; more hardly moves it
+MIN_FIT_VECTORS = 20_000  # 400 s: also the scaling is learned from them
+MAX_FIT_VECTORS = 200_000  # 800 MB
+FIT_BATCH = 4096
+FIT_PASSES = 20
+
+
+@dataclass(frozen=True)
+class BuiltinBackend:
+    """The scaling and the codebook that were learned from a data set.
+
+    Args:
+        band_mean: (M,), float32, of the log-mel bands.
+        band_std: (M,), float32.
+        centroids: (K, F), float32, scaled.
+    """
+
+    band_mean: NDArray[np.float32]
+    band_std: NDArray[np.float32]
+    centroids: NDArray[np.float32]
+
+    @cached_property
+    def identity(self) -> str:
+        digest = hashlib.sha256(f"builtin {FORMAT_VERSION}".encode())
+        for array in (self.band_mean, self.band_std, self.centroids):
+            digest.update(f"{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array, dtype="<f4").tobytes())
+        return digest.hexdigest()
+
+    @property
+    def num_codes(self) -> int:
+        return len(self.centroids)
+
+    def features(self, audio: NDArray[np.float32]) -> Tensor:
+        """Return the scaled feature vectors of one clip: (T, F), T = S // 480."""
+        return stack_frames((log_mel(audio) - self._band_mean) / self._band_std)
+
+    def codes(self, features: Tensor) -> Tensor:
+        """Return the nearest centroid of each feature vector (T, F): (T,); of equals the first."""
+        # |x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x c), and |x| is the same for all centroids
+        return (self._half_norms - features @ self._centroids.T).argmin(dim=1)
+
+    def centroid_frames(self, codes: Tensor) -> Tensor:
+        """Return the log-mel frames that `codes` (T,) stand for: (2 T, M), unscaled."""
+        stacks = self._centroids[codes].reshape(-1, STACK, NUM_BANDS)  # (T, 8, M)
+        frames = stacks[:, FRAMES_BEFORE : FRAMES_BEFORE + FRAMES_PER_CODE].reshape(-1, NUM_BANDS)  # (2T, M)
+        return frames * self._band_std + self._band_mean
+
+    @cached_property
+    def _band_mean(self) -> Tensor:
+        return torch.from_numpy(self.band_mean)
+
+    @cached_property
+    def _band_std(self) -> Tensor:
+        return torch.from_numpy(self.band_std)
+
+    @cached_property
+    def _centroids(self) -> Tensor:
+        return torch.from_numpy(self.centroids)
+
+    @cached_property
+    def _half_norms(self) -> Tensor:
+        return self._centroids.square().sum(dim=1) / 2
+
+    def save(self, path: Path) -> None:
+        """Write the backend aside, sync it and rename it to `path`."""
+        aside = path.with_name(f"{path.name}.part")
+        with aside.open("wb") as file:
+            np.savez(
+                file,
+                format_version=np.array(FORMAT_VERSION),
+                identity=np.array(self.identity),
+                band_mean=self.band_mean,
+                band_std=self.band_std,
+                centroids=self.centroids,
+            )
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+
+
+def load(path: Path) -> BuiltinBackend:
+    """Return a saved backend.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            backend = BuiltinBackend(arrays["band_mean"], arrays["band_std"], arrays["centroids"])
+            stored = str(arrays["identity"])
+            if arrays["format_version"] != FORMAT_VERSION:
+                raise ValueError(f"format {arrays['format_version']}, this program knows {FORMAT_VERSION}")
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{path}: cannot be read ({reason}), delete its folder and preprocess again"
+        ) from None
+    if backend.identity != stored:
+        raise UserError(f"{path}: its content is damaged, delete its folder and preprocess again")
+    return backend
+
+
+def fit(paths: Sequence[Path], num_codes: int, seed: int) -> BuiltinBackend:
+    """Learn scaling and codebook from recordings; the same order, recordings and seed give the same backend.
+
+    Bit for bit on one machine; another number of threads adds up in another order.
+
+    Raises:
+        UserError: a recording cannot be read, or together they have fewer feature vectors than codes.
+    """
+    num_wanted = min(max(VECTORS_PER_CODE * num_codes, MIN_FIT_VECTORS), MAX_FIT_VECTORS)
+    clips = list(_sample(paths, num_wanted, seed))
+    frames = torch.cat(clips)  # (N, M)
+    num_vectors = len(frames) // FRAMES_PER_CODE
+    if num_vectors < num_codes:
+        raise UserError(
+            f"{len(paths)} recordings have {num_vectors} feature vectors "
+            f"({num_vectors / CODES_PER_SECOND:.1f} s), but number_mel_codes of the config asks for "
+            f"{num_codes} codes: add recordings, or take a smaller config"
+        )
+    logger.info("Learning %d codes from %d feature vectors of %d clips", num_codes, num_vectors, len(clips))
+    band_mean = frames.double().mean(dim=0).float()  # (M,)
+    band_std = frames.double().std(dim=0).clamp_min(MIN_STD).float()  # (M,)
+    vectors = torch.cat([stack_frames((clip - band_mean) / band_std) for clip in clips])  # (T, F)
+    return BuiltinBackend(band_mean.numpy(), band_std.numpy(), _learn(vectors.numpy(), num_codes, seed))
+
+
+def log_mel(audio: NDArray[np.float32]) -> Tensor:
+    """Return the log-mel frames of samples (S,) at 24 kHz: (N, M), N = 2 * (S // 480)."""
+    num_frames = len(audio) // SAMPLES_PER_CODE * FRAMES_PER_CODE
+    # frame n is centred on the middle of its own 10 ms, so the first window begins before the clip
+    before = (WINDOW - SAMPLES_PER_FRAME) // 2
+    padded = F.pad(torch.from_numpy(audio), (before, WINDOW))
+    windows = padded.unfold(0, WINDOW, SAMPLES_PER_FRAME)  # (N or more, WINDOW)
+    spectrum = torch.fft.rfft(windows * torch.hann_window(WINDOW))  # (N or more, WINDOW/2 + 1)
+    power = spectrum.abs().square() @ torch.from_numpy(mel_filters()).T  # (N or more, M)
+    frames: Tensor = power.clamp_min(MIN_POWER).log()
+    return frames[:num_frames]
+
+
+def stack_frames(frames: Tensor) -> Tensor:
+    """Return feature vectors from mel frames (N, M): (N / 2, F)."""
+    starts = torch.arange(0, len(frames), FRAMES_PER_CODE)[:, None]  # (T, 1)
+    neighbours = starts + torch.arange(-FRAMES_BEFORE, STACK - FRAMES_BEFORE)  # (T, 8)
+    return frames[neighbours.clamp(0, max(len(frames) - 1, 0))].reshape(len(starts), FEATURE_DIM)
+
+
+def mel_filters() -> NDArray[np.float32]:
+    """Return triangular filters on the bins of the power spectrum: (M, WINDOW/2 + 1), peaks at most 1.
+
+    The mel scale is Slaney's ("Auditory Toolbox", Interval Research report 1998-010): linear up to 1 kHz,
+    200/3 Hz per mel, then logarithmic, 27 steps for a factor of 6.4.
+    """
+    top_mel = 15 + np.log(SAMPLE_RATE_HZ / 2 / 1000) * 27 / np.log(6.4)
+    mels = np.linspace(0, top_mel, NUM_BANDS + 2)  # (M + 2,)
+    corners_hz = np.where(mels < 15, mels * 200 / 3, 1000 * np.exp((mels - 15) * np.log(6.4) / 27))
+    bins_hz = np.fft.rfftfreq(WINDOW, 1 / SAMPLE_RATE_HZ)  # (WINDOW/2 + 1,)
+    left, peak, right = (corners_hz[i : NUM_BANDS + i, None] for i in range(3))  # (M, 1) each
+    rising, falling = (bins_hz - left) / (peak - left), (right - bins_hz) / (right - peak)
+    filters: NDArray[np.float32] = np.maximum(0, np.minimum(rising, falling)).astype(np.float32)
+    return filters
+
+
+def _sample(paths: Sequence[Path], num_vectors: int, seed: int) -> Iterator[Tensor]:
+    """Yield log-mel frames (N, M) of clips in a seeded order until there are `num_vectors` vectors."""
+    num_left = num_vectors
+    for index in np.random.default_rng(seed).permutation(len(paths)):
+        if num_left <= 0:
+            return
+        frames = log_mel(load_audio(paths[index], SAMPLE_RATE_HZ))[: num_left * FRAMES_PER_CODE]
+        num_left -= len(frames) // FRAMES_PER_CODE
+        yield frames
+
+
+def _learn(vectors: NDArray[np.float32], num_codes: int, seed: int) -> NDArray[np.float32]:
+    """Return the centroids (K, F) of vectors (T, F)."""
+    # Mini-batches: full k-means adds up in the order in which its threads finish, so two runs differ. Random
+    # starts: the usual ones cost hours for 8,192 codes.
+    kmeans = MiniBatchKMeans(
+        num_codes,
+        init="random",
+        n_init=1,
+        init_size=min(3 * num_codes, len(vectors)),
+        batch_size=FIT_BATCH,
+        max_iter=FIT_PASSES,
+        random_state=np.random.RandomState(seed % 2**32),
+        compute_labels=False,
+    )
+    centroids: NDArray[np.float32] = kmeans.fit(vectors).cluster_centers_
+    return np.ascontiguousarray(centroids, dtype=np.float32)

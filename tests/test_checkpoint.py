@@ -1,0 +1,214 @@
+"""Tests of indextts/checkpoint.py: written atomically, loaded verified, rows moved by piece."""
+
+import json
+import os
+import pickle
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from indextts.checkpoint import (
+    TEXT_TABLES,
+    facts_of,
+    move_text_rows,
+    publish,
+    read_file,
+    read_weights,
+    save_checkpoint,
+    text_rows,
+)
+from indextts.errors import UserError
+from indextts.run_dir import CheckpointMeta, checkpoints, verify_checkpoint
+
+
+def content(step: int = 3) -> dict:
+    return {
+        "model": {
+            "text_embedding.weight": torch.full((5, 2), float(step)),
+            "text_head.weight": torch.ones(5, 2),
+        }
+        | {"text_head.bias": torch.zeros(5)},
+        "optimizer": {
+            "state": {0: {"step": torch.tensor(1.0), "exp_avg": torch.zeros(2, 2)}},
+            "param_groups": [{"params": [0], "param_names": ["text_embedding.weight"]}],
+        },
+        "epoch": 0,
+        "step": step,
+        "tokenizer": {"fingerprint": "f", "pieces": ["<s>", "</s>", "<unk>", "ሀ"], "base_size": 3},
+        "sampler": {"samples_done": 6, "data_order": "d"},
+    }
+
+
+def meta(step: int = 3, serial: int = 1, part: int = 1) -> CheckpointMeta:
+    return CheckpointMeta(
+        step=step,
+        epoch=0,
+        samples_done=6,
+        batch_idx=2,
+        serial=serial,
+        part=part,
+        tokenizer_fingerprint="f",
+        tokenizer_size=4,
+        settings={},
+        losses={},
+        num_bytes=0,
+        sha256="",
+    )
+
+
+def test_a_saved_checkpoint_loads_with_weights_only_and_verifies(tmp_path: Path):
+    written = save_checkpoint(tmp_path, content(), meta())
+    path = tmp_path / "model_step3.pth"
+    loaded = torch.load(path, weights_only=True)
+    assert torch.equal(loaded["model"]["text_embedding.weight"], torch.full((5, 2), 3.0))
+    assert verify_checkpoint(path) == written
+    assert written.num_bytes == path.stat().st_size
+    assert json.loads((tmp_path / "model_step3.json").read_text())["step"] == 3
+
+
+def test_latest_is_the_newest_checkpoint_without_a_second_copy_of_its_bytes(tmp_path: Path):
+    for step in (3, 4):
+        save_checkpoint(tmp_path, content(step), meta(step, serial=step))
+    assert (tmp_path / "latest.pth").samefile(tmp_path / "model_step4.pth")
+    assert verify_checkpoint(tmp_path / "latest.pth").step == 4
+    assert not list(tmp_path.glob(".tmp-*"))
+
+
+def test_where_links_are_impossible_latest_is_a_copy(tmp_path: Path, monkeypatch):
+    def no_links(_source: object, _target: object) -> None:
+        raise OSError("not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    save_checkpoint(tmp_path, content(), meta())
+    assert not (tmp_path / "latest.pth").samefile(tmp_path / "model_step3.pth")
+    assert verify_checkpoint(tmp_path / "latest.pth").step == 3
+
+
+def test_publishing_the_same_checkpoint_twice_leaves_nothing_behind(tmp_path: Path):
+    save_checkpoint(tmp_path, content(), meta())
+    for _ in range(2):
+        publish(tmp_path / "model_step3.pth", tmp_path / "best.pth")
+    assert verify_checkpoint(tmp_path / "best.pth").step == 3
+    assert not list(tmp_path.glob(".tmp-*"))
+
+
+def test_every_flipped_bit_zeroed_page_and_truncation_is_noticed(tmp_path: Path):
+    save_checkpoint(tmp_path, content(), meta())
+    path = tmp_path / "model_step3.pth"
+    whole = path.read_bytes()
+    choose = random.Random(0)
+    damaged = [whole[: choose.randrange(len(whole))] for _ in range(20)]
+    for _ in range(60):
+        position, bit = choose.randrange(len(whole)), 1 << choose.randrange(8)
+        damaged.append(whole[:position] + bytes([whole[position] ^ bit]) + whole[position + 1 :])
+    for bad in damaged:
+        path.unlink()  # latest.pth is the same file
+        path.write_bytes(bad)
+        with pytest.raises(ValueError, match=r"model_step3\.pth: (sha256|\d+ bytes)"):
+            verify_checkpoint(path)
+    assert verify_checkpoint(tmp_path / "latest.pth").step == 3
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[]", '{"step": 3}'])
+def test_a_meta_file_that_is_none_does_not_count(tmp_path: Path, text: str):
+    save_checkpoint(tmp_path, content(), meta())
+    (tmp_path / "model_step3.json").unlink()
+    (tmp_path / "model_step3.json").write_text(text)
+    with pytest.raises(ValueError, match=r"model_step3\.json"):
+        verify_checkpoint(tmp_path / "model_step3.pth")
+    assert [path.name for path, _ in checkpoints(tmp_path)] == ["latest.pth"]
+
+
+def test_a_checkpoint_of_an_older_part_is_renamed_and_not_replaced(tmp_path: Path):
+    save_checkpoint(tmp_path, content(), meta(part=1, serial=1))
+    save_checkpoint(tmp_path, content(), meta(part=2, serial=2))
+    assert verify_checkpoint(tmp_path / "model_step3.part1.pth").part == 1
+    assert verify_checkpoint(tmp_path / "model_step3.pth").part == 2
+
+
+def test_newest_means_serial_and_never_step(tmp_path: Path):
+    save_checkpoint(tmp_path, content(26_000), meta(26_000, serial=1))
+    save_checkpoint(tmp_path, content(500), meta(500, serial=2, part=2))
+    assert [m.step for _, m in checkpoints(tmp_path)] == [500, 500, 26_000]
+
+
+def test_the_facts_are_those_of_the_file(tmp_path: Path):
+    save_checkpoint(tmp_path, content(), meta())
+    facts = facts_of(read_file(tmp_path / "latest.pth"), "latest.pth")
+    assert facts.text_rows == 5
+    assert facts.vocabulary is not None
+    assert facts.vocabulary.size == 4
+    assert facts.trained_shapes == {"text_embedding.weight": (2, 2)}
+    assert facts.data_order == "d"
+
+
+def test_weights_are_read_bare_and_under_the_key_model(tmp_path: Path):
+    weights = content()["model"]
+    torch.save(weights, tmp_path / "bare.pth")
+    torch.save({"model": weights}, tmp_path / "wrapped.pth")
+    for name in ("bare.pth", "wrapped.pth"):
+        assert torch.equal(read_weights(tmp_path / name)["text_head.weight"], torch.ones(5, 2))
+        assert text_rows(tmp_path / name) == 5
+
+
+class Payload:
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (str(self.canary),)
+
+
+def test_a_pickle_that_wants_to_run_code_is_refused_and_runs_nothing(tmp_path: Path):
+    canary = tmp_path / "canary"
+    torch.save({"model": Payload(canary)}, tmp_path / "zip.pth")
+    (tmp_path / "bare.pth").write_bytes(pickle.dumps(Payload(canary)))
+    for name in ("zip.pth", "bare.pth"):
+        with pytest.raises(UserError, match=name):
+            read_file(tmp_path / name)
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("junk", [b"", b"junk", b"\x80\x04", b"PK\x03\x04" + b"x" * 100])
+def test_a_file_that_is_no_checkpoint_is_one_sentence(tmp_path: Path, junk: bytes):
+    (tmp_path / "x.pth").write_bytes(junk)
+    with pytest.raises(UserError, match=r"x\.pth: not a checkpoint") as caught:
+        read_file(tmp_path / "x.pth")
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_without_text_tables_are_named(tmp_path: Path):
+    torch.save({"something.weight": torch.ones(2)}, tmp_path / "x.pth")
+    with pytest.raises(UserError, match=r"no tensor text_embedding\.weight"):
+        text_rows(tmp_path / "x.pth")
+
+
+def tables(rows: int, dim: int = 2) -> dict[str, torch.Tensor]:
+    numbers = torch.arange(rows * dim, dtype=torch.float32).view(rows, dim)
+    return dict(zip(TEXT_TABLES, (numbers, -numbers, numbers[:, 0].clone()), strict=True))
+
+
+def test_rows_move_by_piece_and_carried_ones_are_bit_identical():
+    old = tables(5)
+    new = move_text_rows(old, (0, 2, -1, 1, 4), seed=0)
+    for name in TEXT_TABLES:
+        assert torch.equal(new[name][[0, 1, 3, 4]], old[name][[0, 2, 1, 4]])
+
+
+def test_a_fresh_row_is_the_mean_of_the_old_ones_with_a_little_noise():
+    old = {
+        name: torch.randn(401, 64) if name != "text_head.bias" else torch.randn(401) for name in TEXT_TABLES
+    }
+    new = move_text_rows(old, (*range(400), *[-1] * 100, 400), seed=0)
+    fresh = new["text_embedding.weight"][400:500]
+    noise = fresh - old["text_embedding.weight"][:400].mean(dim=0)
+    assert 0.018 < float(noise.std()) < 0.022
+    torch.testing.assert_close(new["text_head.bias"][400:500], old["text_head.bias"][:400].mean().expand(100))
+
+
+def test_fresh_rows_are_a_function_of_the_seed():
+    first, again, other = (move_text_rows(tables(5), (0, 1, -1, -1, 4), seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(first["text_head.weight"], again["text_head.weight"])
+    assert not torch.equal(first["text_head.weight"], other["text_head.weight"])

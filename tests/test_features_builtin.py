@@ -1,0 +1,216 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from indextts.errors import UserError
+from indextts.features.audio import audio_duration_s, load_audio
+from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ, SpeechBackend
+from indextts.features.builtin import BuiltinBackend, fit, load, log_mel, mel_filters, stack_frames
+
+
+def tone(frequency_hz: float, duration_s: float) -> np.ndarray:
+    times = np.arange(round(duration_s * SAMPLE_RATE_HZ)) / SAMPLE_RATE_HZ
+    return (0.3 * np.sin(2 * np.pi * frequency_hz * times)).astype(np.float32)
+
+
+def noise(duration_s: float, seed: int = 0) -> np.ndarray:
+    samples = np.random.default_rng(seed).normal(0, 0.1, round(duration_s * SAMPLE_RATE_HZ))
+    return samples.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory) -> list[Path]:
+    """Six recordings: tones that rise and noise, 8 s together."""
+    folder = tmp_path_factory.mktemp("audio")
+    clips = [tone(200 * 2**octave, 1.0 + 0.1 * octave) for octave in range(5)] + [noise(2.0)]
+    for number, clip in enumerate(clips):
+        soundfile.write(folder / f"{number}.wav", clip, SAMPLE_RATE_HZ)
+    return [folder / f"{number}.wav" for number in range(6)]
+
+
+@pytest.fixture(scope="module")
+def backend(paths) -> BuiltinBackend:
+    return fit(paths, num_codes=16, seed=3)
+
+
+@pytest.mark.parametrize("num_samples", [0, 479, 480, 959, 960, 24_000, 24_479])
+def test_there_are_50_feature_vectors_per_second_rounded_down(backend, num_samples):  # D1
+    features = backend.features(noise(2.0)[:num_samples])
+    assert features.shape == (num_samples // 480, FEATURE_DIM)
+    assert features.dtype == torch.float32
+    codes = backend.codes(features)
+    assert codes.shape == (num_samples // 480,)
+    assert codes.dtype == torch.int64
+
+
+def test_the_backend_is_a_speech_backend(backend):
+    speech: SpeechBackend = backend
+    codes = speech.codes(speech.features(noise(1.0)))
+    assert speech.num_codes == 16
+    assert 0 <= int(codes.min()) <= int(codes.max()) < 16
+    assert len(speech.identity) == 64
+
+
+def test_every_filter_holds_a_bin_and_a_tone_falls_into_its_band():
+    filters = mel_filters()
+    assert filters.shape == (128, 513)
+    assert (filters.sum(axis=1) > 0.5).all()
+    assert 0 <= filters.min() <= filters.max() <= 1
+    for frequency_hz in (100, 440, 1000, 5000, 11_000):
+        loudest_band = int(log_mel(tone(frequency_hz, 1.0)).mean(dim=0).argmax())
+        bins_hz = np.fft.rfftfreq(1024, 1 / SAMPLE_RATE_HZ)
+        centre_hz = float((filters[loudest_band] * bins_hz).sum() / filters[loudest_band].sum())
+        assert abs(centre_hz - frequency_hz) < 0.03 * frequency_hz + 24
+
+
+def test_frames_are_centred_on_their_own_10_ms():
+    audio = np.zeros(4800, np.float32)
+    audio[240 * 9 + 120] = 1.0  # the middle of frame 9
+    loudness = log_mel(audio).mean(dim=1)
+    assert int(loudness.argmax()) == 9
+    torch.testing.assert_close(loudness[8], loudness[10])
+
+
+def test_a_feature_vector_is_eight_frames_around_its_step_with_edges_repeated():
+    frames = torch.arange(8.0)[:, None].expand(8, 128)
+    stacked = stack_frames(frames).reshape(4, 8, 128)[:, :, 0]
+    assert stacked.tolist() == [
+        [0, 0, 0, 0, 1, 2, 3, 4],
+        [0, 0, 1, 2, 3, 4, 5, 6],
+        [1, 2, 3, 4, 5, 6, 7, 7],
+        [3, 4, 5, 6, 7, 7, 7, 7],
+    ]
+
+
+def test_codes_of_a_clip_do_not_depend_on_what_was_encoded_before(backend):
+    clip = noise(1.5, seed=5)
+    alone = backend.codes(backend.features(clip))
+    backend.codes(backend.features(tone(300, 3.0)))
+    torch.testing.assert_close(backend.codes(backend.features(clip)), alone, rtol=0, atol=0)
+
+
+def test_a_code_is_the_nearest_centroid(backend):
+    features = backend.features(noise(1.0))
+    distances = torch.cdist(features.double(), torch.from_numpy(backend.centroids).double())
+    torch.testing.assert_close(backend.codes(features), distances.argmin(dim=1))
+
+
+def test_codes_tell_tones_apart_and_turn_back_into_their_frames(backend):
+    codes = {
+        frequency: backend.codes(backend.features(tone(frequency, 1.0)))[25] for frequency in (200, 3200)
+    }
+    assert codes[200] != codes[3200]
+    for frequency, code in codes.items():
+        frames = backend.centroid_frames(code.repeat(10))  # (20, 128)
+        assert frames.shape == (20, 128)
+        expected = int(log_mel(tone(frequency, 1.0))[50].argmax())
+        assert abs(int(frames.mean(dim=0).argmax()) - expected) <= 1
+
+
+def test_features_are_scaled_by_band(paths, backend):
+    frames = torch.cat([log_mel(load_audio(path, SAMPLE_RATE_HZ)) for path in paths])
+    scaled = (frames - torch.from_numpy(backend.band_mean)) / torch.from_numpy(backend.band_std)
+    torch.testing.assert_close(scaled.mean(dim=0), torch.zeros(128), rtol=0, atol=1e-3)
+    torch.testing.assert_close(scaled.std(dim=0), torch.ones(128), rtol=0, atol=1e-3)
+
+
+def test_the_same_recordings_and_seed_give_the_same_backend(paths, backend):
+    assert fit(paths, 16, seed=3).identity == backend.identity
+    assert fit(paths, 16, seed=4).identity != backend.identity
+    assert fit(paths[:5], 16, seed=3).identity != backend.identity
+
+
+def test_a_saved_backend_is_the_same(tmp_path, backend):
+    backend.save(tmp_path / "builtin.npz")
+    loaded = load(tmp_path / "builtin.npz")
+    assert loaded.identity == backend.identity
+    features = backend.features(noise(1.0))
+    torch.testing.assert_close(loaded.features(noise(1.0)), features, rtol=0, atol=0)
+    torch.testing.assert_close(loaded.codes(features), backend.codes(features), rtol=0, atol=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["builtin.npz"]
+
+
+def test_digital_silence_has_features_and_codes(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.zeros(24_000), SAMPLE_RATE_HZ)
+    backend = fit([tmp_path / "a.wav"], num_codes=2, seed=0)
+    assert backend.features(np.zeros(24_000, np.float32)).isfinite().all()
+
+
+def test_fewer_feature_vectors_than_codes_is_an_error_with_numbers(paths):
+    with pytest.raises(UserError, match=r"6 recordings have 400 feature vectors \(8.0 s\).* 500 codes"):
+        fit(paths, num_codes=500, seed=0)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text", "missing", "array", "format"])
+def test_a_damaged_backend_file_is_named(tmp_path, backend, damage):
+    path = tmp_path / "builtin.npz"
+    backend.save(path)
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "array":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(3))
+    elif damage == "format":
+        arrays = {
+            "band_mean": backend.band_mean,
+            "band_std": backend.band_std,
+            "centroids": backend.centroids,
+        }
+        np.savez(path, **arrays, identity=np.array(backend.identity), format_version=np.array(9))
+    else:
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        path.write_bytes({"cut": content[:middle], "flip": flipped, "empty": b"", "text": b"x" * 99}[damage])
+    with pytest.raises(UserError, match=r"builtin\.npz: .*preprocess again"):
+        load(path)
+
+
+def test_channels_are_averaged_and_any_rate_becomes_24_khz(tmp_path):
+    stereo = np.stack([tone(440, 1.0), np.zeros(24_000)], axis=1)
+    soundfile.write(tmp_path / "a.flac", stereo, 24_000)
+    np.testing.assert_allclose(load_audio(tmp_path / "a.flac", 24_000), tone(440, 1.0) / 2, atol=1e-4)
+    for rate_hz in (8_000, 16_000, 44_100, 48_000):
+        soundfile.write(tmp_path / "a.wav", np.zeros(rate_hz), rate_hz)
+        assert load_audio(tmp_path / "a.wav", 24_000).shape == (24_000,)
+        assert audio_duration_s(tmp_path / "a.wav") == 1.0
+
+
+def write_bad_audio(path: Path, kind: str) -> None:
+    if kind == "no audio":
+        path.write_bytes(b"hello" * 100)
+    elif kind == "empty file":
+        path.write_bytes(b"")
+    elif kind == "no samples":
+        soundfile.write(path, np.zeros(0), SAMPLE_RATE_HZ)
+    elif kind == "cut":
+        whole = path.with_suffix(".flac")
+        soundfile.write(whole, noise(2.0), SAMPLE_RATE_HZ)
+        path.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("kind", ["no audio", "empty file", "no samples", "cut", "missing"])
+def test_a_recording_that_cannot_be_used_is_named(tmp_path, kind):
+    path = tmp_path / "a.wav"
+    write_bad_audio(path, kind)
+    for read in (lambda: load_audio(path, SAMPLE_RATE_HZ), lambda: audio_duration_s(path)):
+        with pytest.raises(UserError) as caught:
+            read()
+        assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_samples_that_are_no_numbers_are_refused(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.full(480, np.nan), SAMPLE_RATE_HZ, subtype="FLOAT")
+    with pytest.raises(UserError, match="samples that are no numbers"):
+        load_audio(tmp_path / "a.wav", SAMPLE_RATE_HZ)
+
+
+def test_a_folder_and_a_raw_file_are_no_recordings(tmp_path):
+    (tmp_path / "a.raw").write_bytes(b"\0" * 100)
+    with pytest.raises(UserError, match="does not say its sample rate"):
+        load_audio(tmp_path / "a.raw", SAMPLE_RATE_HZ)
+    with pytest.raises(UserError, match="this is no file"):
+        audio_duration_s(tmp_path)

@@ -1,0 +1,238 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from indextts.errors import UserError
+from indextts.manifest import (
+    Pair,
+    Utterance,
+    read_pairs,
+    read_texts,
+    read_utterances,
+    write_pairs,
+    write_utterances,
+)
+
+UTTERANCE = {"id": "a", "audio": "audio/a.wav", "text": "ሰላም።", "speaker": "s", "duration": 1.5}
+PAIR = {
+    "id": "b__a",
+    "speaker": "s",
+    "prompt_id": "a",
+    "target_id": "b",
+    "target_text": "ሰላም።",
+    "target_code_len": 75,
+    "target_duration": 1.5,
+    "prompt_duration": 2,
+    "features": "features",
+}
+
+
+def write_lines(path: Path, *records: object) -> Path:
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def refusal(path: Path, read=read_utterances) -> str:
+    with pytest.raises(UserError) as caught:
+        read(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_an_utterance_gets_absolute_paths_and_the_default_language(tmp_path):
+    path = write_lines(tmp_path / "m.jsonl", UTTERANCE)
+    assert read_utterances(path) == [
+        Utterance("a", tmp_path / "audio/a.wav", "ሰላም።", "s", 1.5, "am", features=None, num_codes=None)
+    ]
+
+
+def test_a_preprocessed_utterance_has_its_feature_store_and_its_number_of_codes(tmp_path):
+    path = write_lines(tmp_path / "m.jsonl", UTTERANCE | {"features": "../f", "code_len": 75})
+    [utterance] = read_utterances(path)
+    assert utterance.features == tmp_path.parent / "f"
+    assert utterance.num_codes == 75
+
+
+def test_absolute_audio_stays_where_it_is(tmp_path):
+    path = write_lines(tmp_path / "m.jsonl", UTTERANCE | {"audio": "/recordings/a.wav"})
+    assert read_utterances(path)[0].audio == Path("/recordings/a.wav")
+
+
+def test_what_was_written_reads_back_equal_and_with_relative_paths(tmp_path):
+    utterances = [
+        Utterance("ሀ/../ለ", tmp_path / "audio/x.wav", 'ሰላም "ለዓለም"\u2028።', "ተናጋሪ 1", 0.5),
+        Utterance("b", tmp_path.parent / "b.wav", "b", "s", 2.0, "en", tmp_path / "sub/features", 100),
+    ]
+    path = tmp_path / "new/m.jsonl"
+    write_utterances(path, utterances)
+    assert read_utterances(path) == utterances
+    assert '"audio": "../audio/x.wav"' in path.read_text(encoding="utf-8")
+    assert str(tmp_path) not in path.read_text(encoding="utf-8")
+    assert [file.name for file in path.parent.iterdir()] == ["m.jsonl"]
+
+
+def test_pairs_read_back_equal_and_share_their_store(tmp_path):
+    pairs = [
+        Pair(f"b__{prompt}", "s", prompt, "b", "ሰላም።", 75, 1.5, 2.0, tmp_path / "features") for prompt in "ac"
+    ]
+    path = tmp_path / "pairs.jsonl"
+    write_pairs(path, pairs)
+    read = read_pairs(path)
+    assert read == pairs
+    assert read[0].features is read[1].features
+    assert read[0].target_text is read[1].target_text
+
+
+def test_paths_of_a_manifest_behind_a_symlink_are_found(tmp_path):
+    (tmp_path / "real/deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real/deep")
+    utterance = Utterance("a", tmp_path / "audio/a.wav", "a", "s", 1.0)
+    write_utterances(tmp_path / "link/m.jsonl", [utterance])
+    assert read_utterances(tmp_path / "link/m.jsonl") == [utterance]
+    assert read_utterances(tmp_path / "real/deep/m.jsonl") == [utterance]
+
+
+def test_a_byte_order_mark_windows_line_ends_and_blank_lines_are_read(tmp_path):
+    path = tmp_path / "m.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(UTTERANCE).encode() + b"\r\n\r\n\n")
+    assert len(read_utterances(path)) == 1
+
+
+def test_a_failing_writer_leaves_the_old_file(tmp_path):
+    def broken():
+        yield Utterance("a", tmp_path / "a.wav", "a", "s", 1.0)
+        raise KeyboardInterrupt
+
+    path = write_lines(tmp_path / "m.jsonl", UTTERANCE)
+    before = path.read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        write_utterances(path, broken())
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match=r"file/m.jsonl: cannot be written"):
+        write_utterances(tmp_path / "file/m.jsonl", [Utterance("a", Path("/a"), "a", "s", 1.0)])
+
+
+@pytest.mark.parametrize("field", ["id", "audio", "text", "speaker", "duration"])
+def test_a_missing_field_is_named_with_its_line(tmp_path, field):
+    second = {key: value for key, value in (UTTERANCE | {"id": "b"}).items() if key != field}
+    path = write_lines(tmp_path / "m.jsonl", UTTERANCE, second)
+    assert refusal(path) == (f"{path}:2: no field '{field}', a line needs id, audio, text, speaker, duration")
+
+
+@pytest.mark.parametrize("field", sorted(PAIR))
+def test_a_missing_field_of_a_pair_is_named(tmp_path, field):
+    path = write_lines(tmp_path / "p.jsonl", {key: PAIR[key] for key in PAIR if key != field})
+    assert refusal(path, read_pairs).startswith(f"{path}:1: no field '{field}', a line needs id, speaker,")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "what"),
+    [
+        ("duration", True, "duration is true, it must be a number"),
+        ("duration", None, "duration is null, it must be a number"),  # D80
+        ("duration", "3", 'duration is "3", it must be a number'),
+        ("duration", float("nan"), "duration is NaN, it must be a number"),
+        ("duration", float("inf"), "duration is Infinity, it must be a number"),
+        ("duration", 10**400, "duration is 1000"),
+        ("duration", 0, "duration is 0, it must be a number of seconds above 0"),
+        ("duration", -1.5, "duration is -1.5, it must be a number of seconds above 0"),
+        ("text", " \n", "text is empty"),
+        ("text", 7, "text is 7, it must be a string"),
+        ("text", "\ud800", "half a character"),
+        ("id", "", "id is empty"),
+        ("id", 12, "id is 12, it must be a string"),
+        ("speaker", "", "speaker is empty"),
+        ("speaker", [], "speaker is a list, it must be a string"),
+        ("audio", {}, "audio is an object, it must be a string"),
+        ("audio", "a\0b", "NUL"),
+        ("language", 3, "language is 3"),
+        ("features", "f", "features and code_len belong together"),
+        ("code_len", 3, "features and code_len belong together"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_line(tmp_path, field, value, what):
+    path = write_lines(tmp_path / "m.jsonl", UTTERANCE, UTTERANCE | {"id": "b"} | {field: value})
+    message = refusal(path)
+    assert message.startswith(f"{path}:2: ")
+    assert what in message
+
+
+@pytest.mark.parametrize("value", [True, 1.0, 0, -1, "75", None, 10**400])
+def test_a_number_of_codes_is_a_whole_number_above_0(tmp_path, value):
+    path = write_lines(tmp_path / "p.jsonl", PAIR | {"target_code_len": value})
+    assert "it must be a whole number above 0" in refusal(path, read_pairs)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("9" * 10_000, "not JSON"),
+        ("[]", "a list is no JSON object"),
+        ('"text"', '"text" is no JSON object'),
+    ],
+)
+def test_a_line_that_is_no_json_object_is_named(tmp_path, line, what):
+    path = write_lines(tmp_path / "m.jsonl", UTTERANCE, line)
+    message = refusal(path)
+    assert message.startswith(f"{path}:2: ")
+    assert what in message
+
+
+@pytest.mark.parametrize("read", [read_utterances, read_pairs, read_texts])
+def test_files_that_are_no_manifest_are_refused_in_a_sentence(tmp_path, read):
+    assert refusal(tmp_path, read) == f"{tmp_path}: this is a folder, give the manifest file in it"
+    absent = tmp_path / "absent.jsonl"
+    assert refusal(absent, read) == f"{absent}: there is no such file, check the path"
+    empty = tmp_path / "empty.jsonl"
+    empty.write_bytes(b"\n \n")
+    assert refusal(empty, read) == f"{empty}: the file is empty, a manifest needs at least one line"
+
+
+def test_a_line_that_is_not_utf_8_is_named(tmp_path):
+    path = tmp_path / "m.jsonl"
+    path.write_bytes(json.dumps(UTTERANCE).encode() + b"\n" + b'{"id": "\xff"}\n')
+    assert refusal(path) == f"{path}:2: not UTF-8, save the file as UTF-8"
+
+
+@pytest.mark.parametrize(("record", "read"), [(UTTERANCE, read_utterances), (PAIR, read_pairs)])
+def test_a_duplicate_id_is_named_with_both_lines(tmp_path, record, read):
+    path = write_lines(tmp_path / "m.jsonl", record, record | {"id": "other"}, record)
+    message = refusal(path, read)
+    assert message.startswith(f"{path}:3: id '{record['id']}' is already that of line 1")
+
+
+def test_pairs_and_utterances_are_not_taken_for_each_other(tmp_path):  # D75
+    utterances = write_lines(tmp_path / "m.jsonl", UTTERANCE)
+    pairs = write_lines(tmp_path / "p.jsonl", PAIR)
+    assert "this is a manifest of utterances" in refusal(utterances, read_pairs)
+    assert "tools/build_gpt_prompt_pairs.py" in refusal(utterances, read_pairs)
+    for read in (read_utterances, read_texts):
+        assert "this is a pairs file, give the manifest of utterances" in refusal(pairs, read)
+
+
+def test_features_of_the_predecessor_must_be_made_anew(tmp_path):
+    old_pair = {
+        "id": "b__a",
+        "target_id": "b",
+        "prompt_condition_path": "c/a.npy",
+        "target_codes_path": "b.npy",
+    }
+    old_utterance = {"id": "a", "audio_path": "a.wav", "text": "ሀ", "codes_path": "codes/a.npy"}
+    for record, read in ((old_pair, read_pairs), (old_utterance, read_utterances)):
+        message = refusal(write_lines(tmp_path / "old.jsonl", record), read)
+        assert "make them anew from the recordings with tools/preprocess_data.py" in message
+
+
+def test_texts_need_no_other_field(tmp_path):
+    path = write_lines(tmp_path / "m.jsonl", {"text": "ሰላም"}, {"text": "ለዓለም"}, {"text": "ሰላም"})
+    assert read_texts(path) == ["ሰላም", "ለዓለም", "ሰላም"]
+    assert "no field 'text', a line needs text" in refusal(write_lines(path, {"id": "a"}), read_texts)

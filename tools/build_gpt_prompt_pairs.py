@@ -1,0 +1,30 @@
+"""Make pairs of prompt and target utterances from a preprocessed manifest."""
+
+from collections.abc import Sequence
+
+from indextts.commands import BuildPairs, parse, run
+from indextts.data.pairs import build_pairs, log_left_out
+from indextts.errors import UserError
+from indextts.manifest import read_utterances, write_pairs
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parse(BuildPairs, argv)
+    if args.output.resolve() == args.manifest.resolve():
+        raise UserError(f"--output {args.output} is the manifest itself, choose another file")
+    result = build_pairs(
+        read_utterances(args.manifest),
+        args.pairs_per_target,
+        args.seed,
+        max_pairs=args.max_pairs,
+        min_text_len=args.min_text_len,
+        min_code_len=args.min_code_len,
+    )
+    log_left_out(result)
+    write_pairs(args.output, result.pairs)
+    print(f"{args.output}: {result}")
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
