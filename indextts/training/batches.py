@@ -1,0 +1,219 @@
+"""Which samples, in which order, in which batches.
+
+The order of an epoch is a function of the seed and the epoch alone. A position is the number of samples done,
+counted along that order: with other batch sizes, workers or accumulation every sample of the epoch is still
+seen exactly once, and nothing is read and thrown away to get there.
+
+Axes of a batch: B samples, N text tokens, M codes, K condition latents, D model width.
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, Dataset
+
+from indextts.data.feature_store import FeatureStore
+from indextts.errors import UserError
+from indextts.gpt.config import GPTConfig
+from indextts.gpt.model import GPTBatch
+from indextts.manifest import Pair, read_pairs
+from indextts.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One pair, ready for a batch: `text_ids` (N,), `codes` (M,), `condition` (K, D), `emo_vec` (D,)."""
+
+    text_ids: Tensor
+    codes: Tensor
+    condition: Tensor
+    emo_vec: Tensor
+
+
+class PairDataset(Dataset[Sample]):
+    """Pairs with their texts as tokens; features are read from the stores when a sample is asked for."""
+
+    def __init__(
+        self, pairs: Sequence[Pair], text_ids: Sequence[np.ndarray], stores: dict[Path, FeatureStore]
+    ):
+        self.pairs = pairs
+        self.text_ids = text_ids
+        self.stores = stores
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> Sample:
+        pair = self.pairs[index]
+        store = self.stores[pair.features]
+        return Sample(
+            text_ids=torch.from_numpy(self.text_ids[index].astype(np.int64)),
+            codes=torch.from_numpy(store.codes(pair.target_id)),
+            condition=torch.from_numpy(store.condition(pair.prompt_id)),
+            emo_vec=torch.from_numpy(store.emo_vec(pair.prompt_id)),
+        )
+
+    def digest(self, seed: int) -> str:
+        """Return what a position in the data belongs to: the samples in their order, and the seed."""
+        content = "\n".join([str(seed), *(pair.id for pair in self.pairs)])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+def load_pairs(manifests: Sequence[Path], tokenizer: Tokenizer, config: GPTConfig) -> PairDataset:
+    """Return the pairs of all `manifests`; those too long for the position tables are left out, counted.
+
+    Raises:
+        UserError: a manifest or a feature store cannot be used, or nothing is left.
+    """
+    pairs = [pair for manifest in manifests for pair in read_pairs(manifest)]
+    stores = {folder: FeatureStore.open(folder) for folder in sorted({pair.features for pair in pairs})}
+    tokens_of = {
+        text: np.array(tokenizer.encode(text), dtype=np.int32) for text in {p.target_text for p in pairs}
+    }
+    _check_features(pairs, stores, config)
+    kept = [
+        pair
+        for pair in pairs
+        if 0 < len(tokens_of[pair.target_text]) <= config.max_text_tokens
+        and 0 < stores[pair.features].num_codes(pair.target_id) <= config.max_mel_tokens
+    ]
+    if len(kept) < len(pairs):
+        logger.warning(
+            "%d of %d pairs are left out: empty, or longer than %d text tokens or %d codes",
+            len(pairs) - len(kept),
+            len(pairs),
+            config.max_text_tokens,
+            config.max_mel_tokens,
+        )
+    if not kept:
+        raise UserError(f"{', '.join(map(str, manifests))}: no pair is left to train on")
+    return PairDataset(kept, [tokens_of[pair.target_text] for pair in kept], stores)
+
+
+def check_disjoint(train: PairDataset, validation: PairDataset) -> None:
+    """Raise a UserError if an utterance is trained on and validated on."""
+    trained = {pair.target_id for pair in train.pairs} | {pair.prompt_id for pair in train.pairs}
+    shared = sorted({pair.target_id for pair in validation.pairs} & trained)
+    if shared:
+        raise UserError(
+            f"{len(shared)} utterances are in both --train-manifest and --val-manifest, as {shared[0]}: "
+            "the validation loss would lie; build the pairs from disjoint manifests"
+        )
+
+
+def epoch_order(num_samples: int, seed: int, epoch: int) -> list[int]:
+    """Return the samples of `epoch` in the order in which they are seen."""
+    generator = torch.Generator().manual_seed(mix(seed, "order", epoch))
+    return torch.randperm(num_samples, generator=generator).tolist()
+
+
+def mix(*parts: int | str) -> int:
+    """Return a 63-bit seed that depends on all `parts`."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1
+
+
+def load_batches(
+    dataset: PairDataset, order: Sequence[int], batch_size: int, num_workers: int
+) -> Iterable[GPTBatch]:
+    """Return the batches of the samples in `order`; the last may be smaller."""
+    batches = [list(order[start : start + batch_size]) for start in range(0, len(order), batch_size)]
+    return DataLoader(
+        dataset,
+        batch_sampler=batches,
+        collate_fn=collate,
+        num_workers=num_workers,
+        worker_init_fn=leave_signals_to_the_trainer if num_workers else None,
+        # its own generator: else the loader draws from the global one, which dropout uses
+        generator=torch.Generator().manual_seed(0),
+        pin_memory=torch.cuda.is_available(),
+    )
+
+
+def collate(samples: list[Sample]) -> GPTBatch:
+    """Return `samples` as one padded batch."""
+    return GPTBatch(
+        condition=torch.stack([sample.condition for sample in samples]),  # (B, K, D)
+        emo_vec=torch.stack([sample.emo_vec for sample in samples]),  # (B, D)
+        text_ids=pad_sequence([sample.text_ids for sample in samples], batch_first=True),  # (B, N)
+        text_lengths=torch.tensor([len(sample.text_ids) for sample in samples]),
+        codes=pad_sequence([sample.codes for sample in samples], batch_first=True),  # (B, M)
+        code_lengths=torch.tensor([len(sample.codes) for sample in samples]),
+    )
+
+
+def grouped(batches: Iterable[GPTBatch], size: int) -> Iterator[list[GPTBatch]]:
+    """Yield the micro-batches of each step; the last group of an epoch may be smaller.
+
+    A group never reaches into the next epoch: what would be left over there is a step of its own.
+    """
+    group: list[GPTBatch] = []
+    for batch in batches:
+        group.append(batch)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def steps_per_epoch(num_samples: int, batch_size: int, grad_accumulation: int) -> int:
+    num_batches = -(-num_samples // batch_size)
+    return -(-num_batches // grad_accumulation)
+
+
+def leave_signals_to_the_trainer(_worker: int) -> None:
+    """Keep a data worker alive while the trainer answers a signal, and end it with the trainer.
+
+    Ctrl-C goes to the whole process group: a worker that dies of it would break the step that is being
+    finished. So workers have their own group, and the kernel ends them when the trainer is gone.
+    """
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _check_features(pairs: Sequence[Pair], stores: dict[Path, FeatureStore], config: GPTConfig) -> None:
+    """Raise a UserError where the stores lack an utterance or were made for another model."""
+    missing = {
+        utterance
+        for pair in pairs
+        for utterance in (pair.target_id, pair.prompt_id)
+        if utterance not in stores[pair.features]
+    }
+    if missing:
+        raise UserError(
+            f"{len(missing)} utterances of the pairs have no features, as {min(missing)}; run "
+            "tools/preprocess_data.py and tools/build_gpt_prompt_pairs.py again"
+        )
+    for folder, store in stores.items():
+        made_for, wanted = (
+            (store.info.num_latents, store.info.model_dim),
+            (config.num_latents, config.model_dim),
+        )
+        if made_for != wanted:
+            raise UserError(
+                f"{folder}: conditions are {made_for}, the config asks for {wanted}; "
+                "preprocess with this --config"
+            )
+    for folder, utterance in sorted({(pair.features, pair.target_id) for pair in pairs}):
+        codes = stores[folder].codes(utterance)
+        if len(codes) and int(codes.max()) >= config.start_mel_token:
+            raise UserError(
+                f"{folder}: utterance {utterance} has code {int(codes.max())}, the config's codes end at "
+                f"{config.start_mel_token - 1}; preprocess with this --config"
+            )

@@ -1,0 +1,89 @@
+"""Numbers of a run: metrics.jsonl first, TensorBoard and the log lines second.
+
+One line of metrics.jsonl:
+
+    {"kind": "train", "part": 1, "step": 100, "epoch": 0, "text_loss": 5.1, "mel_loss": 4.2, "mel_top1": 0.2,
+     "new_text_loss": 5.3, "lr": 5e-05, "grad_norm": 0.9, "tokens_per_second": 1200.0, "time": 1760000000.0}
+    {"kind": "val", ...}     without lr, grad_norm, tokens_per_second
+
+Losses are nats per token over all steps since the last line; `new_text_loss` is that of the new pieces alone.
+"""
+
+import json
+import logging
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+
+from indextts.training.losses import LossMeans
+
+logger = logging.getLogger(__name__)
+
+
+class MetricsLog:
+    """Writes one run part's numbers; every line is on the disk's way before the next step begins."""
+
+    def __init__(self, run_dir: Path, part: int, first_step: int) -> None:
+        """Open the files; TensorBoard points from `first_step` on, of an interrupted run, are replaced."""
+        self.part = part
+        self.file = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
+        if self.file.tell() and not _ends_with_newline(run_dir / "metrics.jsonl"):
+            self.file.write("\n")  # a kill left half a line
+        name = f"run_{datetime.now():%Y%m%d_%H%M%S}"
+        self.board = SummaryWriter(str(run_dir / "logs" / name), purge_step=first_step)
+
+    def train(
+        self,
+        step: int,
+        epoch: int,
+        means: LossMeans,
+        *,
+        lr: float,
+        grad_norm: float,
+        tokens_per_second: float,
+    ) -> None:
+        """Write a [Train] line's numbers everywhere."""
+        rates = {"lr": lr, "grad_norm": grad_norm, "tokens_per_second": tokens_per_second}
+        self._write("train", step, epoch, means, rates)
+        logger.info("[Train] %s lr=%.2e", _line(step, epoch, means), lr)
+
+    def validation(self, step: int, epoch: int, means: LossMeans) -> None:
+        """Write a [Val] line's numbers everywhere."""
+        self._write("val", step, epoch, means, {})
+        logger.info("[Val] %s", _line(step, epoch, means))
+
+    def close(self) -> None:
+        self.file.close()
+        self.board.close()
+
+    def _write(self, kind: str, step: int, epoch: int, means: LossMeans, rates: dict[str, float]) -> None:
+        numbers: dict[str, Any] = {
+            "text_loss": means.text_loss,
+            "mel_loss": means.mel_loss,
+            "mel_top1": means.mel_top1,
+            "new_text_loss": means.new_text_loss,
+            **rates,
+        }
+        line = {"kind": kind, "part": self.part, "step": step, "epoch": epoch, **numbers, "time": time.time()}
+        self.file.write(json.dumps(line) + "\n")
+        self.file.flush()
+        for name, value in numbers.items():
+            if value is not None:
+                self.board.add_scalar(f"{kind}/{name}", value, step)
+        self.board.flush()
+
+
+def _line(step: int, epoch: int, means: LossMeans) -> str:
+    return (
+        f"epoch={epoch} step={step} text_loss={means.text_loss:.4f} mel_loss={means.mel_loss:.4f} "
+        f"mel_top1={means.mel_top1:.4f}"
+    )
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read() == b"\n"

@@ -1,0 +1,48 @@
+"""The losses on held-out pairs, always the same ones in the same batches."""
+
+from collections.abc import Callable
+
+import torch
+
+from indextts.gpt.model import UnifiedVoice
+from indextts.training.batches import PairDataset, epoch_order, load_batches
+from indextts.training.losses import LossMeans, LossSums, token_losses
+
+# Not the run's seed: two runs shall be comparable.
+VALIDATION_SEED = 0
+
+
+def validate(
+    model: UnifiedVoice,
+    dataset: PairDataset,
+    *,
+    batch_size: int,
+    max_batches: int,
+    first_new_token: int,
+    dtype: torch.dtype,
+    should_stop: Callable[[], bool],
+) -> LossMeans | None:
+    """Return the means over tokens of all batches; None if `should_stop` said so in between.
+
+    Args:
+        max_batches: at most so many batches, a fixed random choice of the pairs; 0 for all.
+    """
+    device = next(model.parameters()).device
+    order = epoch_order(len(dataset), VALIDATION_SEED, epoch=0)
+    if max_batches:
+        order = order[: max_batches * batch_size]
+    total: LossSums | None = None
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in load_batches(dataset, order, batch_size, num_workers=0):
+            if should_stop():
+                return None
+            with torch.no_grad(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+                output = model(batch.to(device))
+            sums = token_losses(output).sums(first_new_token)
+            total = sums if total is None else total + sums
+    finally:
+        model.train(was_training)
+    assert total is not None
+    return total.means()

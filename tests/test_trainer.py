@@ -1,0 +1,317 @@
+"""Tests of trainers/train_gpt_v2.py: the whole trainer on a tiny model, real files, real signals."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from indextts.checkpoint import TEXT_TABLES
+from indextts.run_dir import CheckpointMeta, read_metrics, verify_checkpoint
+from tests.conftest import REPOSITORY
+from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run, write_tokenizer
+
+TRAINER = REPOSITORY / "trainers/train_gpt_v2.py"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> TinyRun:
+    return make_tiny_run(tmp_path / "tiny")
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """Return a run of 12 steps that was never interrupted and kept a checkpoint of each."""
+    run = make_tiny_run(tmp_path_factory.mktemp("whole") / "tiny")
+    assert run.train(save_interval=1, keep_checkpoints=20) == 0
+    return run
+
+
+def load(path: Path) -> dict:
+    return torch.load(path, weights_only=True)
+
+
+def assert_same(one: object, other: object, where: str = "checkpoint") -> None:
+    """Assert that two checkpoints are bit-identical, through all their parts."""
+    if isinstance(one, torch.Tensor):
+        assert isinstance(other, torch.Tensor), where
+        assert torch.equal(one, other), where
+    elif isinstance(one, dict):
+        assert isinstance(other, dict), where
+        assert one.keys() == other.keys(), where
+        for key in one:
+            assert_same(one[key], other[key], f"{where}[{key!r}]")
+    else:
+        assert one == other, where
+
+
+def numbers(run: TinyRun, *, kind: str) -> dict[int, dict[str, float]]:
+    """Return the losses of each line of metrics.jsonl by step, without what the clock decides."""
+    lines = read_metrics(run.output / "metrics.jsonl")
+    clock = ("time", "tokens_per_second")
+    return {
+        line["step"]: {k: v for k, v in line.items() if k not in clock}
+        for line in lines
+        if line["kind"] == kind
+    }
+
+
+def copy_checkpoint(source: TinyRun, step: int, target: TinyRun) -> None:
+    target.output.mkdir(exist_ok=True)
+    for suffix in (".pth", ".json"):
+        shutil.copy(source.output / f"model_step{step}{suffix}", target.output)
+
+
+def test_a_run_learns_and_leaves_what_the_run_directory_promises(whole_run: TinyRun):
+    validations = numbers(whole_run, kind="val")
+    assert list(validations) == [0, 3, 6, 9, 12]
+    assert validations[12]["mel_loss"] < 0.7 * validations[0]["mel_loss"]
+    assert validations[12]["new_text_loss"] < validations[0]["new_text_loss"]
+    assert list(numbers(whole_run, kind="train")) == [2, 4, 6, 8, 10, 12]
+    names = {path.name for path in whole_run.output.iterdir()}
+    assert {"config.json", "latest.pth", "latest.json", "best.pth", "best.json", "train.log"} <= names
+    assert {"tokenizer.model", "metrics.jsonl", "logs", "exit.json", "model_step12.json"} <= names
+    assert json.loads((whole_run.output / "exit.json").read_text())["reason"] == "finished"
+    config = json.loads((whole_run.output / "config.json").read_text())
+    assert config["command"]["epochs"] == 3
+    assert config["versions"]["torch"] == torch.__version__
+
+
+def test_the_log_has_the_lines_that_users_look_for(whole_run: TinyRun):
+    for line in (
+        "[Extended Vocab Fix] Detected extended vocabulary: 720 tokens",
+        "[Extended Vocab Fix] Base tokens: 0-399 (pretrained)",
+        "[Extended Vocab Fix] New tokens: 400-719",
+        "[Extended Vocab Fix] Applying gradient masking to freeze base embeddings",
+        "[Extended Vocab Fix] Freezing 13200 / 65665 parameters",
+        "[Extended Vocab Fix] Base embeddings frozen, new embeddings trainable",
+        "[Train] epoch=0 step=2 text_loss=",
+        "[Train] epoch=0 step=4 text_loss=",
+        "[Val] epoch=0 step=0 text_loss=",
+        "Training complete.",
+    ):
+        assert line in whole_run.log
+
+
+def test_a_checkpoint_holds_the_keys_that_users_know_and_every_weight_of_the_base(whole_run: TinyRun):
+    checkpoint = load(whole_run.output / "latest.pth")
+    known = "model optimizer scheduler scaler epoch step batch_idx recent_checkpoints manifests learning_rate"
+    assert set(known.split()) <= checkpoint.keys()
+    assert {
+        "text_loss_weight",
+        "mel_loss_weight",
+        "rng",
+        "tokenizer",
+        "sampler",
+        "format_version",
+    } <= checkpoint.keys()
+    assert checkpoint["model"].keys() == load(whole_run.folder / "base/gpt.pth").keys()
+    assert len(checkpoint["model"]["text_embedding.weight"]) == 721
+    assert len(checkpoint["tokenizer"]["pieces"]) == 720
+
+
+def test_the_base_rows_are_bit_identical_after_the_run_and_the_new_ones_are_not(whole_run: TinyRun):
+    base, trained = load(whole_run.folder / "base/gpt.pth"), load(whole_run.output / "latest.pth")["model"]
+    first = load(whole_run.output / "model_step1.pth")["model"]
+    for name in TEXT_TABLES:
+        assert torch.equal(trained[name][:BASE_SIZE], base[name][:BASE_SIZE])
+        assert not torch.equal(trained[name][BASE_SIZE:], first[name][BASE_SIZE:])
+    for name in base:
+        if name.startswith(("conditioning_encoder.", "emo_")):
+            assert torch.equal(trained[name], base[name])
+
+
+@pytest.mark.parametrize("step", range(1, 12))
+def test_a_run_that_goes_on_from_any_step_ends_bit_identical(whole_run: TinyRun, tiny: TinyRun, step: int):
+    copy_checkpoint(whole_run, step, tiny)
+    assert tiny.train(save_interval=1, keep_checkpoints=20, resume="auto") == 0
+    mine, other = load(tiny.output / "latest.pth"), load(whole_run.output / "latest.pth")
+    for key in ("recent_checkpoints", "manifests"):  # of other folders
+        del mine[key], other[key]
+    assert_same(mine, other)
+    for kind in ("train", "val"):
+        expected = {n: line for n, line in numbers(whole_run, kind=kind).items() if n > step}
+        assert {n: line for n, line in numbers(tiny, kind=kind).items() if n > step} == expected
+
+
+def test_the_same_tokenizer_restores_the_optimizer_although_the_tables_have_one_row_more(
+    whole_run: TinyRun, tiny: TinyRun
+):
+    copy_checkpoint(whole_run, 8, tiny)
+    assert tiny.train(resume="auto", epochs=3) == 0
+    assert "[Info] Restoring optimizer state..." in tiny.log
+    assert "[Info] Restoring scheduler state..." in tiny.log
+    assert "[Info]    Epoch: 2, Step: 8, Batch: 0" in tiny.log
+    assert "SKIPPING" not in tiny.log
+    optimizer = load(tiny.output / "latest.pth")["optimizer"]
+    assert float(optimizer["state"][0]["step"]) == 12
+
+
+@pytest.mark.parametrize("num_appended", [321, 319], ids=["one piece more", "one piece fewer"])
+def test_another_tokenizer_keeps_the_rows_and_starts_all_the_rest_over(
+    whole_run: TinyRun, tiny: TinyRun, num_appended: int
+):
+    copy_checkpoint(whole_run, 12, tiny)
+    write_tokenizer(tiny.folder / "tokenizer.model", num_appended)
+    assert tiny.train(resume="auto", warmup_steps=4) == 0
+    for line in (
+        "WARNING: Vocab size mismatch!",
+        "Checkpoint vocab: 720",
+        f"Current tokenizer: {400 + num_appended}",
+        "[Info] SKIPPING optimizer, scheduler, AND scaler restore",
+        "[Info] Training will RESTART from step 0 (was at step 12)",
+        "[Info]    Epoch: 0, Step: 0, Batch: 0",
+    ):
+        assert line in tiny.log
+    assert "Restoring optimizer state" not in tiny.log
+    assert "Restoring scheduler state" not in tiny.log
+    lines = [line for line in read_metrics(tiny.output / "metrics.jsonl") if line["part"] == 2]
+    assert next(line["lr"] for line in lines if line["kind"] == "train") == pytest.approx(0.01 * 2 / 4)
+    validations = [line for line in lines if line["kind"] == "val"]
+    # what was learned is kept: far below an untrained start, and it learns on
+    assert validations[0]["mel_loss"] < 0.8 * numbers(whole_run, kind="val")[0]["mel_loss"]
+    assert validations[-1]["mel_loss"] < validations[0]["mel_loss"]
+    newest = load(tiny.output / "latest.pth")
+    assert newest["step"] == 12
+    assert float(newest["optimizer"]["state"][0]["step"]) == 12
+    assert len(newest["model"]["text_embedding.weight"]) == 401 + num_appended
+
+
+def test_the_checkpoints_of_an_older_part_survive_a_restart_at_step_0(whole_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(whole_run, 12, tiny)
+    write_tokenizer(tiny.folder / "tokenizer.model", 321)
+    assert tiny.train(resume="auto") == 0
+    assert verify_checkpoint(tiny.output / "model_step12.part1.pth").tokenizer_size == 720
+    assert verify_checkpoint(tiny.output / "model_step12.pth").tokenizer_size == 721
+    assert CheckpointMeta.read(tiny.output / "latest.json").serial > 12
+
+
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_taken(whole_run: TinyRun, tiny: TinyRun):
+    for step in (8, 10):
+        copy_checkpoint(whole_run, step, tiny)
+    damaged = tiny.output / "model_step10.pth"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert tiny.train(resume="auto") == 0
+    assert "[Warn] Checkpoint left out: model_step10.pth: " in tiny.log
+    assert "Auto-resume: found checkpoint at " + str(tiny.output / "model_step8.pth") in tiny.log
+
+
+def test_a_folder_with_only_damaged_checkpoints_is_refused_with_status_3(whole_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(whole_run, 8, tiny)
+    (tiny.output / "model_step8.pth").write_bytes(b"junk")
+    assert tiny.train(resume="auto") == 3
+    assert "Resume failed: none of the 1 checkpoints" in tiny.log
+    assert json.loads((tiny.output / "exit.json").read_text())["status"] == 3
+
+
+def test_auto_starts_from_the_base_only_in_a_folder_without_checkpoints(tiny: TinyRun):
+    assert tiny.train(resume="auto", max_steps=1) == 0
+    assert "Starting from the base checkpoint" in tiny.log
+    assert tiny.train(resume=None) == 2
+    assert "already has checkpoints" in tiny.log
+
+
+def test_a_checkpoint_that_does_not_exist_is_named_with_those_that_do(whole_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(whole_run, 8, tiny)
+    missing = tiny.output / "model_step99.pth"
+    assert tiny.train(resume=missing) == 2
+    assert f"Resume checkpoint not found: {missing}; in {tiny.output} there are: model_step8.pth" in tiny.log
+
+
+def test_a_checkpoint_without_what_a_resume_needs_is_refused(tiny: TinyRun):
+    assert tiny.train(resume=tiny.folder / "base/gpt.pth") == 2
+    assert "Checkpoint missing required keys: ['model', 'optimizer', 'epoch', 'step']" in tiny.log
+
+
+def test_an_older_checkpoint_begins_a_new_part_and_replaces_nothing(whole_run: TinyRun, tiny: TinyRun):
+    for step in (4, 8):
+        copy_checkpoint(whole_run, step, tiny)
+    before = (tiny.output / "model_step8.pth").read_bytes()
+    assert tiny.train(resume=tiny.output / "model_step4.pth", max_steps=8, save_interval=4) == 0
+    assert (tiny.output / "model_step8.part1.pth").read_bytes() == before
+    assert CheckpointMeta.read(tiny.output / "latest.json").part == 2
+
+
+def test_changed_settings_are_said_and_the_effect_on_the_learning_rate_too(whole_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(whole_run, 8, tiny)
+    assert tiny.train(resume="auto", learning_rate=0.005, batch_size=2) == 0
+    assert "[Warn] learning_rate: 0.01 in the checkpoint, 0.005 from here on" in tiny.log
+    assert "[Warn] batch_size: 3 in the checkpoint, 2 from here on" in tiny.log
+    assert "[Warn] So the learning rate of step 9 changes from " in tiny.log
+
+
+def test_with_another_batch_size_every_sample_of_the_epoch_is_still_seen_once(
+    whole_run: TinyRun, tiny: TinyRun, monkeypatch
+):
+    from trainers import train_gpt_v2
+
+    seen: list[int] = []
+    load_batches = train_gpt_v2.load_batches
+    monkeypatch.setattr(
+        train_gpt_v2,
+        "load_batches",
+        lambda data, order, *rest: seen.extend(order) or load_batches(data, order, *rest),
+    )
+    copy_checkpoint(whole_run, 6, tiny)  # two steps, of 6 pairs each, into the second epoch
+    assert tiny.train(resume="auto", batch_size=5, epochs=2) == 0
+    done = train_gpt_v2.epoch_order(22, 1234, 1)[:12]
+    assert sorted(done + seen) == list(range(22))
+
+
+def test_data_workers_change_nothing(whole_run: TinyRun, tiny: TinyRun):
+    assert tiny.train(num_workers=2, save_interval=12) == 0
+    assert_same(load(tiny.output / "latest.pth")["model"], load(whole_run.output / "latest.pth")["model"])
+
+
+def start(run: TinyRun, **changes: object) -> subprocess.Popen[str]:
+    """Start the trainer as a process of its own and wait until it has taken some steps."""
+    argv = [sys.executable, str(TRAINER), *run.flags(**changes)]
+    process = subprocess.Popen(
+        argv, start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    deadline = time.monotonic() + 120
+    while not (run.output / "train.log").is_file() or "[Train]" not in run.log:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize(
+    ("number", "to_group", "workers"),
+    [(signal.SIGINT, True, 0), (signal.SIGINT, True, 2), (signal.SIGTERM, False, 2)],
+)
+def test_a_stopped_run_saves_its_step_and_the_resumed_one_goes_on_at_the_next(
+    tiny: TinyRun, number: signal.Signals, to_group: bool, workers: int
+):
+    settings = {"epochs": 500, "save_interval": 100_000, "log_interval": 1, "num_workers": workers}
+    settings |= {"val_interval": 100_000}
+    with start(tiny, **settings) as process:
+        (os.killpg if to_group else os.kill)(process.pid, number)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, output
+    meta = verify_checkpoint(tiny.output / "latest.pth")
+    assert list(numbers(tiny, kind="train")) == list(range(1, meta.step + 1))
+    assert f"Stopped at step {meta.step}" in tiny.log
+    assert json.loads((tiny.output / "exit.json").read_text())["status"] == 128 + number
+
+    assert tiny.train(resume="auto", **settings | {"max_steps": meta.step + 2, "num_workers": 0}) == 0
+    assert list(numbers(tiny, kind="train")) == list(range(1, meta.step + 3))
+
+
+def test_a_second_trainer_in_the_same_folder_ends_with_status_5(tiny: TinyRun):
+    with start(tiny, epochs=500, log_interval=1) as first:
+        second = subprocess.run(
+            [sys.executable, str(TRAINER), *tiny.flags(resume="auto")], capture_output=True, text=True
+        )
+        os.kill(first.pid, signal.SIGTERM)
+        first.communicate(timeout=60)
+    assert second.returncode == 5
+    assert f"belongs to a running trainer (process {first.pid})" in second.stderr
+    assert first.returncode == 143

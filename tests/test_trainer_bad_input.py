@@ -1,0 +1,105 @@
+"""Tests of trainers/train_gpt_v2.py on bad input: one sentence, status 2, nothing half written."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.conftest import REPOSITORY
+from tests.test_trainer import TRAINER
+from tests.tiny_run import TinyRun, make_tiny_run, write_features
+
+
+def append_line(path: Path, line: str) -> None:
+    path.write_text(path.read_text(encoding="utf-8") + line + "\n", encoding="utf-8")
+
+
+def replace_features(run: TinyRun) -> None:
+    shutil.rmtree(run.folder / "features")
+    write_features(run.folder / "features", count=5)
+
+
+def cut_base(run: TinyRun) -> None:
+    path = run.folder / "base/gpt.pth"
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def drop_a_weight(run: TinyRun) -> None:
+    weights = torch.load(run.folder / "base/gpt.pth", weights_only=True)
+    del weights["gpt.ln_f.weight"]
+    torch.save(weights, run.folder / "base/gpt.pth")
+
+
+def as_plain_manifest(run: TinyRun) -> None:
+    line = '{"id": "a", "audio": "a.wav", "text": "ሰላም", "speaker": "s", "duration": 1.0}\n'
+    (run.folder / "train_pairs.jsonl").write_text(line, encoding="utf-8")
+
+
+BAD: dict[str, tuple[Callable[[TinyRun], object], str]] = {
+    "a line that is no JSON": (
+        lambda run: append_line(run.folder / "train_pairs.jsonl", "{no json"),
+        r"train_pairs\.jsonl:23: ",
+    ),
+    "a pairs file that is a plain manifest": (as_plain_manifest, r"build_gpt_prompt_pairs\.py"),
+    "no pairs file": (lambda run: (run.folder / "val_pairs.jsonl").unlink(), r"val_pairs\.jsonl"),
+    "an empty pairs file": (lambda run: (run.folder / "val_pairs.jsonl").write_text(""), r"val_pairs\.jsonl"),
+    "a config without gpt": (
+        lambda run: (run.folder / "base/config.yaml").write_text("dataset: {}\n"),
+        r"config\.yaml: no section gpt",
+    ),
+    "a tokenizer that is no model": (
+        lambda run: (run.folder / "tokenizer.model").write_bytes(b"junk" * 100),
+        r"tokenizer\.model: .*no SentencePiece model",
+    ),
+    "a tokenizer that does not extend the base's": (
+        lambda run: (run.folder / "base/bpe.model").write_bytes(
+            (run.folder / "tokenizer.model").read_bytes()
+        ),
+        r"bpe\.model: 720 pieces, but the base checkpoint's text tables have 401 rows",
+    ),
+    "a base checkpoint that is cut off": (cut_base, r"gpt\.pth: not a checkpoint"),
+    "a base checkpoint that lacks a weight": (drop_a_weight, r"gpt\.ln_f\.weight"),
+    "features of other utterances": (replace_features, r"have no features, as u"),
+    "no features": (lambda run: shutil.rmtree(run.folder / "features"), r"features"),
+    "pairs of the validation set in the training set": (
+        lambda run: shutil.copy(run.folder / "train_pairs.jsonl", run.folder / "val_pairs.jsonl"),
+        r"22 utterances are in both",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_sentence_and_leaves_no_checkpoint(tmp_path: Path, capfd, name: str):
+    run = make_tiny_run(tmp_path / "tiny")
+    spoil, message = BAD[name]
+    spoil(run)
+    assert run.train() == 2
+    errors = [line for line in run.log.splitlines() if line.startswith("[Error]")]
+    assert len(errors) == 1
+    assert re.search(message, errors[0]), errors[0]
+    assert not list(run.output.glob("*.pth"))
+
+
+def test_an_output_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    (tmp_path / "file").touch()
+    argv = [sys.executable, str(TRAINER), *run.flags(output_dir=tmp_path / "file/run")]
+    answer = subprocess.run(argv, capture_output=True, text=True, cwd=REPOSITORY)
+    assert answer.returncode == 2
+    assert "cannot be written (Not a directory)" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_too_long_samples_are_left_out_up_front_with_their_count(tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    path = run.folder / "train_pairs.jsonl"
+    first, *rest = path.read_text(encoding="utf-8").splitlines()
+    long = first.replace('"target_text": "', '"target_text": "' + "ሰላም ነው " * 40)
+    path.write_text("\n".join([long, *rest]) + "\n", encoding="utf-8")
+    assert run.train(max_steps=1) == 0
+    assert "[Warn] 1 of 22 pairs are left out: empty, or longer than 60 text tokens or 30 codes" in run.log

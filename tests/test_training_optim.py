@@ -1,0 +1,126 @@
+"""Tests of indextts/training/optim.py: which rows are frozen, which parameters decay."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from indextts.checkpoint import TEXT_TABLES
+from indextts.gpt.initialise import random_model
+from indextts.gpt.model import UnifiedVoice
+from indextts.training.losses import token_losses
+from indextts.training.optim import build_optimizer, load_optimizer, select_trained, update
+from tests.tiny_gpt import TINY, tiny_batch
+
+BASE_SIZE = 8
+
+
+def step(model: UnifiedVoice, trained, optimizer, learning_rate: float = 1e-2) -> float:
+    sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
+    (sums.text_nats + sums.mel_nats).backward()
+    return float(update(trained, optimizer, learning_rate, max_norm=1.0))
+
+
+@pytest.fixture
+def model() -> UnifiedVoice:
+    return random_model(replace(TINY, dropout=0.0), seed=0)
+
+
+def test_base_rows_stay_bit_identical_with_weight_decay_on_while_new_rows_learn(model: UnifiedVoice):
+    before = {name: model.get_parameter(name).detach().clone() for name in TEXT_TABLES}
+    trained = select_trained(model, BASE_SIZE)
+    optimizer = build_optimizer(trained, weight_decay=0.5)
+    for _ in range(20):
+        step(model, trained, optimizer)
+    for name in TEXT_TABLES:
+        now = model.get_parameter(name).detach()
+        assert torch.equal(now[:BASE_SIZE], before[name][:BASE_SIZE])
+        assert not torch.equal(now[BASE_SIZE:], before[name][BASE_SIZE:])
+    trained.check_views()
+
+
+def test_a_hook_in_place_of_the_view_would_let_the_base_rows_drift(model: UnifiedVoice):
+    """The trap that the view avoids: a zeroed gradient does not stop AdamW's decay."""
+    table = model.text_embedding.weight
+    table.register_hook(lambda gradient: gradient.index_fill(0, torch.arange(BASE_SIZE), 0.0))
+    before = table.detach().clone()
+    optimizer = torch.optim.AdamW([table], lr=1e-2, weight_decay=0.5)
+    token_losses(model(tiny_batch())).sums(BASE_SIZE).text_nats.backward()
+    optimizer.step()
+    assert not torch.equal(table[:BASE_SIZE], before[:BASE_SIZE])
+
+
+def test_without_new_pieces_all_text_rows_are_trained(model: UnifiedVoice):
+    trained = select_trained(model, TINY.number_text_tokens)
+    assert trained.new_rows == ()
+    assert trained.parameters["text_embedding.weight"] is model.text_embedding.weight
+
+
+def test_a_moved_table_is_noticed(model: UnifiedVoice):
+    trained = select_trained(model, BASE_SIZE)
+    model.text_head.weight.data = model.text_head.weight.data.clone()
+    with pytest.raises(AssertionError, match=r"text_head\.weight"):
+        trained.check_views()
+
+
+def test_the_encoders_are_not_trained(model: UnifiedVoice):
+    trained = select_trained(model, BASE_SIZE)
+    assert not any("encoder" in name or name.startswith("emo") for name in trained.parameters)
+    assert not model.emo_layer.weight.requires_grad
+    assert not model.conditioning_encoder.after_norm.weight.requires_grad
+
+
+def test_only_matrices_decay(model: UnifiedVoice):
+    optimizer = build_optimizer(select_trained(model, BASE_SIZE), weight_decay=0.1)
+    decayed, others = optimizer.param_groups
+    assert decayed["weight_decay"] == 0.1
+    assert others["weight_decay"] == 0.0
+    assert {"text_head.weight", "mel_head.weight", "gpt.h.0.attn.c_attn.weight"} <= set(
+        decayed["param_names"]
+    )
+    assert {"text_embedding.weight", "mel_pos_embedding.emb.weight", "speed_emb.weight"} <= set(
+        others["param_names"]
+    )
+    assert all(name.endswith("weight") and "ln_" not in name for name in decayed["param_names"])
+
+
+def test_the_norm_is_clipped_over_trained_rows_only(model: UnifiedVoice):
+    trained = select_trained(model, BASE_SIZE)
+    optimizer = build_optimizer(trained, weight_decay=0.0)
+    sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
+    (sums.text_nats + sums.mel_nats).backward()
+    trained.collect_gradients()
+    expected = torch.stack([p.grad.norm() for p in trained.parameters.values()]).norm()
+    norm = update(trained, optimizer, 1e-3, max_norm=1.0)
+    torch.testing.assert_close(norm, expected)
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing(model: UnifiedVoice):
+    trained = select_trained(model, BASE_SIZE)
+    optimizer = build_optimizer(trained, weight_decay=0.1)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    token_losses(model(tiny_batch())).sums(BASE_SIZE).mel_nats.backward()
+    model.mel_head.bias.grad[0] = float("nan")
+    model.text_embedding.weight.grad = torch.zeros_like(model.text_embedding.weight)
+    model.text_head.weight.grad = torch.zeros_like(model.text_head.weight)
+    model.text_head.bias.grad = torch.zeros_like(model.text_head.bias)
+    assert not update(trained, optimizer, 1e-2, max_norm=1.0).isfinite()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_moments_are_restored_by_name_even_in_another_order(model: UnifiedVoice):
+    trained = select_trained(model, BASE_SIZE)
+    optimizer = build_optimizer(trained, weight_decay=0.1)
+    step(model, trained, optimizer)
+    saved = optimizer.state_dict()
+    reordered = {"state": saved["state"], "param_groups": [dict(group) for group in saved["param_groups"]]}
+    for group in reordered["param_groups"]:
+        group["params"] = group["params"][::-1]
+        group["param_names"] = group["param_names"][::-1]
+
+    fresh = build_optimizer(trained, weight_decay=0.2)
+    load_optimizer(fresh, reordered)
+    for name, parameter in trained.parameters.items():
+        assert torch.equal(fresh.state[parameter]["exp_avg"], optimizer.state[parameter]["exp_avg"]), name
+    assert fresh.param_groups[0]["weight_decay"] == 0.2

@@ -1,0 +1,117 @@
+"""A training set small enough for a test: random codes, real texts, the demo's base tokenizer."""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+
+from indextts.data.feature_store import StoreInfo
+from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
+from indextts.gpt.initialise import random_model
+from indextts.log_lines import show_on_screen
+from indextts.manifest import Pair, write_pairs
+from indextts.text.extend import extend
+from tests.conftest import REPOSITORY
+from tests.tiny_gpt import TINY
+from trainers.train_gpt_v2 import main
+
+BASE_TOKENIZER = REPOSITORY / "demo/checkpoints/bpe.model"
+BASE_SIZE = 400
+CONFIG = replace(TINY, number_text_tokens=BASE_SIZE, max_text_tokens=60)
+SENTENCES = (REPOSITORY / "demo/sentences.txt").read_text(encoding="utf-8").split("\n")[:60]
+
+
+@dataclass(frozen=True)
+class TinyRun:
+    """The files of a tiny run; `flags` start a trainer on them."""
+
+    folder: Path
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def log(self) -> str:
+        return (self.output / "train.log").read_text(encoding="utf-8")
+
+    def flags(self, **changes: object) -> list[str]:
+        """Return the trainer's flags: batches of 3, two of them a step, 4 steps an epoch, no warm-up."""
+        flags = {
+            "train_manifest": self.folder / "train_pairs.jsonl",
+            "val_manifest": self.folder / "val_pairs.jsonl",
+            "tokenizer": self.folder / "tokenizer.model",
+            "config": self.folder / "base/config.yaml",
+            "base_checkpoint": self.folder / "base/gpt.pth",
+            "output_dir": self.output,
+            "epochs": 3,
+            "batch_size": 3,
+            "grad_accumulation": 2,
+            "learning_rate": 0.01,
+            "warmup_steps": 0,
+            "log_interval": 2,
+            "val_interval": 3,
+            "save_interval": 2,
+            **changes,
+        }
+        return [f"--{name.replace('_', '-')}={value}" for name, value in flags.items() if value is not None]
+
+    def train(self, **changes: object) -> int:
+        """Run the trainer in this process; return its exit status."""
+        show_on_screen()
+        return main(self.flags(**changes))
+
+
+def make_tiny_run(folder: Path, num_train: int = 22) -> TinyRun:
+    """Write base, tokenizer, features and pairs; 22 pairs make 8 micro-batches of 3, the last of 1."""
+    base = folder / "base"
+    base.mkdir(parents=True)
+    (base / "config.yaml").write_text(yaml.safe_dump({"gpt": asdict(CONFIG)}))
+    (base / "bpe.model").write_bytes(BASE_TOKENIZER.read_bytes())
+    torch.save(random_model(CONFIG, seed=0).state_dict(), base / "gpt.pth")
+    write_tokenizer(folder / "tokenizer.model", num_appended=320)
+    write_features(folder / "features", num_train + 8)
+    write_pairs(
+        folder / "train_pairs.jsonl", [pair(folder, i, (i + 1) % num_train) for i in range(num_train)]
+    )
+    val = range(num_train, num_train + 7)
+    write_pairs(folder / "val_pairs.jsonl", [pair(folder, i, i + 1) for i in val])
+    return TinyRun(folder)
+
+
+def write_tokenizer(path: Path, num_appended: int) -> None:
+    path.write_bytes(extend(BASE_TOKENIZER, SENTENCES, BASE_SIZE + num_appended))
+
+
+def write_features(folder: Path, count: int) -> None:
+    random = np.random.default_rng(0)
+    info = StoreInfo("test", "backend", "encoders", CONFIG.model_dim, CONFIG.num_latents)
+    folder.mkdir()
+    writer = FeatureStoreWriter(folder, info)
+    for number in range(count):
+        writer.add(
+            EncodedUtterance(
+                id=f"u{number}",
+                audio_sha256=str(number),
+                codes=np.repeat(random.integers(0, 8, 8), 3)[: random.integers(10, 24)],
+                condition=random.standard_normal((CONFIG.num_latents, CONFIG.model_dim), dtype=np.float32),
+                emo_vec=random.standard_normal(CONFIG.model_dim, dtype=np.float32),
+            )
+        )
+    writer.flush()
+
+
+def pair(folder: Path, target: int, prompt: int) -> Pair:
+    return Pair(
+        id=f"u{target}__u{prompt}",
+        speaker="s",
+        prompt_id=f"u{prompt}",
+        target_id=f"u{target}",
+        target_text=SENTENCES[target],
+        target_num_codes=20,
+        target_duration_s=0.4,
+        prompt_duration_s=0.4,
+        features=folder / "features",
+    )
