@@ -1,0 +1,320 @@
+"""All stages of a project, one after another: the programs a person would type, each shown before it runs.
+
+    data -> tokenizer -> preprocess -> pairs -> train -> export
+
+A stage is skipped if it ended well, would run the same commands, and neither its input nor its output changed
+since (by size and time of each file). A training that was stopped goes on where it was.
+
+    NAME/pipeline/STAGE.json    {"commands": [argv, ...], "files": {path: [size, time]}, "seconds": 1.2}
+"""
+
+import json
+import logging
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from indextts.commands import (
+    BuildPairs,
+    Command,
+    ExportModel,
+    ExtendTokenizer,
+    ImportDataset,
+    MakeBaseCheckpoint,
+    Preprocess,
+    RunPipeline,
+    Stage,
+    Train,
+    VerifyTraining,
+    to_argv,
+)
+from indextts.errors import UserError
+from indextts.project import Project, ProjectSettings, read_settings
+from indextts.run_dir import link_as, read_metrics, write_json
+
+logger = logging.getLogger(__name__)
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DEMO = REPOSITORY / "demo/project.yaml"
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What a stage runs and what it depends on.
+
+    Args:
+        reads, writes: files and folders; a change of any makes the stage run again.
+        summary: says in a few words what came out.
+    """
+
+    name: Stage
+    commands: tuple[Command, ...]
+    reads: tuple[Path, ...]
+    writes: tuple[Path, ...]
+    summary: Callable[[], str]
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """One row of the table at the end; `status` is the exit status of the command that failed, else 0."""
+
+    name: Stage
+    seconds: float
+    text: str
+    status: int = 0
+
+
+def run_pipeline(command: RunPipeline) -> list[StageResult]:
+    """Run the stages up to `--until`; stop after the first that fails."""
+    if command.demo == (command.config is not None):
+        raise UserError("give either --demo or --config FILE, the project to run")
+    settings = read_settings(command.config or DEMO)
+    project = Project((command.workspace / settings.name).resolve())
+    place_base_files(project, settings)
+    results = []
+    for plan in plan_stages(project, settings, command.max_steps):
+        results.append(run_stage(project, plan))
+        if results[-1].status or plan.name == command.until:
+            break
+    return results
+
+
+def table(results: list[StageResult]) -> str:
+    """Return the results as a short table."""
+    rows = [f"{'stage':<12}{'seconds':>9}  result"]
+    rows += [f"{result.name:<12}{result.seconds:>9.1f}  {result.text}" for result in results]
+    return "\n".join(rows)
+
+
+def place_base_files(project: Project, settings: ProjectSettings) -> None:
+    """Put the base model into the project: links where the file system can, and project.json."""
+    try:
+        project.config.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--workspace: {project.root} cannot be made ({error.strerror})") from None
+    for target in (project.config, project.base_tokenizer, project.base_checkpoint):
+        source = settings.base / target.name
+        if source.is_file():
+            if not target.exists() or _stamp(target) != _stamp(source):
+                link_as(source, target)
+        elif target != project.base_checkpoint or not _is_demo(settings):
+            raise UserError(f"base: {source} is absent; put the published {target.name} there")
+    write_json(project.root / "project.json", settings.model_dump(mode="json"))
+
+
+def plan_stages(project: Project, settings: ProjectSettings, max_steps: int) -> Iterator[StagePlan]:
+    """Yield the stages of a project in order; each is planned when those before it are done."""
+    yield _plan_data(project, settings)
+    yield _plan_tokenizer(project, settings)
+    yield _plan_preprocess(project, settings)
+    yield _plan_pairs(project, settings)
+    yield _plan_train(project, settings, max_steps)
+    yield _plan_export(project, settings)
+
+
+def run_stage(project: Project, plan: StagePlan) -> StageResult:
+    """Run a stage's commands unless it is done; what it depended on is written down once it ended well."""
+    record = project.root / "pipeline" / f"{plan.name}.json"
+    commands = [[command.program, *to_argv(command)] for command in plan.commands]
+    before = _read_record(record)
+    if before and before["commands"] == commands and before["files"] == _files(plan):
+        logger.info("%s: done and unchanged, skipped", plan.name)
+        return StageResult(plan.name, 0.0, f"{plan.summary()} (unchanged)")
+    started = time.monotonic()
+    for argv in commands:
+        logger.info("%s: python %s", plan.name, shlex.join(argv))
+        status = run_program(argv)
+        seconds = time.monotonic() - started
+        if status:
+            stopped = "stopped" if status in (130, 143) else f"failed with status {status}"
+            return StageResult(plan.name, seconds, f"{stopped}; run the same command to go on", status)
+    record.parent.mkdir(exist_ok=True)
+    write_json(record, {"commands": commands, "files": _files(plan), "seconds": round(seconds, 1)})
+    return StageResult(plan.name, seconds, plan.summary())
+
+
+def run_program(argv: list[str]) -> int:
+    """Run one of the repository's programs in this terminal; return its exit status, 128 + n for signal n."""
+    program = subprocess.Popen([sys.executable, REPOSITORY / argv[0], *argv[1:]])
+    with _signals_go_to(program):
+        status = program.wait()
+    return 128 - status if status < 0 else status
+
+
+@contextmanager
+def _signals_go_to(program: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Let the running program answer SIGINT and SIGTERM; this process waits for how it ends.
+
+    Ctrl-C reaches the whole process group, so SIGINT is only noted here; SIGTERM is passed on.
+    """
+    old = {
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, _: program.send_signal(number)),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _plan_data(project: Project, settings: ProjectSettings) -> StagePlan:
+    base: list[Command] = []
+    if _is_demo(settings):
+        base.append(MakeBaseCheckpoint(config=project.config, output=project.base_checkpoint))
+    return StagePlan(
+        "data",
+        (*base, ImportDataset(manifest=settings.manifest, output_dir=project.dataset)),
+        reads=(settings.manifest, project.config),
+        writes=(project.manifest, project.dataset / "audio", project.base_checkpoint),
+        summary=lambda: f"{_count_lines(project.manifest)} utterances",
+    )
+
+
+def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
+    extend = ExtendTokenizer(
+        base_model=project.base_tokenizer,
+        manifests=[project.manifest],
+        output_model=project.tokenizer,
+        **settings.tokenizer,
+    )
+    verify = VerifyTraining(
+        tokenizer=project.tokenizer,
+        config=project.config,
+        base_checkpoint=project.base_checkpoint,
+        manifest=[project.manifest],
+    )
+    return StagePlan(
+        "tokenizer",
+        (extend, verify),
+        reads=(project.base_tokenizer, project.manifest),
+        writes=(project.tokenizer,),
+        summary=lambda: f"{project.tokenizer.name}, verified",
+    )
+
+
+def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:
+    command = Preprocess(
+        manifest=project.manifest,
+        output_dir=project.preprocessed,
+        config=project.config,
+        gpt_checkpoint=project.base_checkpoint,
+        **settings.preprocess,
+    )
+    return StagePlan(
+        "preprocess",
+        (command,),
+        reads=(project.manifest, project.dataset / "audio", project.base_checkpoint, project.config),
+        writes=(project.utterances("train"), project.utterances("val"), project.preprocessed / "features"),
+        summary=lambda: _splits(project.utterances, "utterances"),
+    )
+
+
+def _plan_pairs(project: Project, settings: ProjectSettings) -> StagePlan:
+    commands = tuple(
+        BuildPairs(manifest=project.utterances(split), output=project.pairs(split), **settings.pairs)
+        for split in ("train", "val")
+    )
+    return StagePlan(
+        "pairs",
+        commands,
+        reads=(project.utterances("train"), project.utterances("val")),
+        writes=(project.pairs("train"), project.pairs("val")),
+        summary=lambda: _splits(project.pairs, "pairs"),
+    )
+
+
+def _plan_train(project: Project, settings: ProjectSettings, max_steps: int) -> StagePlan:
+    fields: dict[str, Any] = dict(settings.train)
+    if max_steps:
+        fields["max_steps"] = max_steps
+    command = Train(
+        train_manifest=[project.pairs("train")],
+        val_manifest=[project.pairs("val")],
+        tokenizer=project.tokenizer,
+        config=project.config,
+        base_checkpoint=project.base_checkpoint,
+        output_dir=project.run_dir,
+        resume="auto",
+        **fields,
+    )
+    return StagePlan(
+        "train",
+        (command,),
+        reads=(project.pairs("train"), project.pairs("val"), project.tokenizer, project.base_checkpoint),
+        writes=(project.run_dir / "latest.pth",),
+        summary=lambda: _losses(project.run_dir / "metrics.jsonl"),
+    )
+
+
+def _plan_export(project: Project, settings: ProjectSettings) -> StagePlan:
+    best = project.run_dir / "best.pth"
+    command = ExportModel(
+        checkpoint=best if best.is_file() else project.run_dir / "latest.pth",
+        config=project.config,
+        output_dir=project.export,
+        **settings.export,
+    )
+    return StagePlan(
+        "export",
+        (command,),
+        reads=(command.checkpoint,),
+        writes=(project.export,),
+        summary=lambda: f"{project.export} from {command.checkpoint.name}",
+    )
+
+
+def _is_demo(settings: ProjectSettings) -> bool:
+    return settings.base == DEMO.parent / "checkpoints"
+
+
+def _read_record(path: Path) -> dict[str, Any] | None:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) and {"commands", "files"} <= set(record) else None
+
+
+def _files(plan: StagePlan) -> dict[str, list[int] | None]:
+    """Return size and time of every file that a stage reads or writes; None for one that is absent."""
+    files: dict[str, list[int] | None] = {}
+    for path in (*plan.reads, *plan.writes):
+        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
+        files.update({str(file): _stamp(file) for file in inside if not file.is_dir()})
+    return files
+
+
+def _stamp(path: Path) -> list[int] | None:
+    if not path.is_file():
+        return None
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for line in file if line.strip())
+
+
+def _splits(path_of: Callable[[str], Path], what: str) -> str:
+    return (
+        f"{_count_lines(path_of('train'))} {what} to train on, {_count_lines(path_of('val'))} to validate on"
+    )
+
+
+def _losses(metrics: Path) -> str:
+    validations = [line for line in read_metrics(metrics) if line["kind"] == "val"]
+    first, last = validations[0], validations[-1]
+    change = 100 * (last["mel_loss"] / first["mel_loss"] - 1)
+    return (
+        f"step {last['step']}: validation mel loss {first['mel_loss']:.3f} -> {last['mel_loss']:.3f} "
+        f"({change:+.0f} %)"
+    )

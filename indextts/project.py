@@ -1,0 +1,120 @@
+"""A PROJECT: one voice, one folder, the same for terminal and page. No torch here.
+
+    WORKSPACE/NAME/
+      project.json                        the settings the project was made with
+      checkpoints/                        config.yaml gpt.pth bpe.model: the base model
+      dataset/                            manifest.jsonl audio/
+      tokenizers/amharic_extended_bpe.model
+      preprocessed_amharic/               features/ train_manifest.jsonl val_manifest.jsonl
+                                          train_pairs.jsonl val_pairs.jsonl
+      training_output/                    the run directory
+      export/                             the model to take away: gpt.pth bpe.model config.yaml
+      pipeline/STAGE.json                 what a stage was run with and how it ended
+
+A project is described by a YAML file; relative paths are relative to it:
+
+    name: my_voice
+    manifest: recordings/manifest.jsonl   JSON lines with id, audio, text, speaker, duration
+    base: IndexTTS-2                      folder with config.yaml, gpt.pth, bpe.model
+    tokenizer: {target_size: 24000}       any flag of the stage's command, under its field's name
+    preprocess: {val_ratio: 0.01}
+    pairs: {pairs_per_target: 2}
+    train: {epochs: 3, learning_rate: 5.0e-5}
+    export: {dtype: float16}
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from indextts.errors import UserError
+
+
+class ProjectSettings(BaseModel):
+    """What the YAML file of a project says; the paths are absolute."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
+    manifest: Path
+    base: Path
+    tokenizer: dict[str, Any] = {}
+    preprocess: dict[str, Any] = {}
+    pairs: dict[str, Any] = {}
+    train: dict[str, Any] = {}
+    export: dict[str, Any] = {}
+
+
+def read_settings(path: Path) -> ProjectSettings:
+    """Return the project that a YAML file describes.
+
+    Raises:
+        UserError: the file cannot be read, or a key is unknown, missing or of the wrong kind.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        settings = ProjectSettings.model_validate(content)
+    except OSError as error:
+        raise UserError(f"--config {path}: {error.strerror}; give a project's YAML file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"--config {path}: not YAML ({' '.join(str(error).split())})") from None
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
+        raise UserError(f"--config {path}: {'; '.join(problems)}; docs/data.md shows the keys") from None
+    folder = path.resolve().parent
+    return settings.model_copy(
+        update={"manifest": folder / settings.manifest, "base": folder / settings.base}
+    )
+
+
+@dataclass(frozen=True)
+class Project:
+    """The paths of one project."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "checkpoints/config.yaml"
+
+    @property
+    def base_checkpoint(self) -> Path:
+        return self.root / "checkpoints/gpt.pth"
+
+    @property
+    def base_tokenizer(self) -> Path:
+        return self.root / "checkpoints/bpe.model"
+
+    @property
+    def dataset(self) -> Path:
+        return self.root / "dataset"
+
+    @property
+    def manifest(self) -> Path:
+        return self.dataset / "manifest.jsonl"
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.root / "tokenizers/amharic_extended_bpe.model"
+
+    @property
+    def preprocessed(self) -> Path:
+        return self.root / "preprocessed_amharic"
+
+    def utterances(self, split: str) -> Path:
+        """Return the preprocessed manifest of `split`, "train" or "val"."""
+        return self.preprocessed / f"{split}_manifest.jsonl"
+
+    def pairs(self, split: str) -> Path:
+        """Return the pairs of `split`, "train" or "val"."""
+        return self.preprocessed / f"{split}_pairs.jsonl"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.root / "training_output"
+
+    @property
+    def export(self) -> Path:
+        return self.root / "export"

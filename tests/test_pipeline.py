@@ -1,0 +1,184 @@
+"""Tests of the pipeline: the programs of all stages on the demo, in order, stopped, resumed, skipped."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from indextts.run_dir import read_metrics, verify_checkpoint
+from tests.conftest import REPOSITORY
+
+PIPELINE = [sys.executable, str(REPOSITORY / "tools/run_pipeline.py")]
+STAGES = ["data", "tokenizer", "preprocess", "pairs", "train", "export"]
+
+
+def run(workspace: Path, *flags: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    argv = [*PIPELINE, f"--workspace={workspace}", *flags]
+    return subprocess.run(argv, capture_output=True, text=True, cwd=cwd)
+
+
+def table(output: str) -> dict[str, str]:
+    """Return the result of each stage as the table at the end shows it."""
+    rows = re.findall(rf"^({'|'.join(STAGES)}) +[\d.]+  (.*)$", output, flags=re.MULTILINE)
+    return dict(rows)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return the workspace of a demo of two steps, run from another folder, and what was printed."""
+    workspace = tmp_path_factory.mktemp("pipeline") / "work space"
+    answer = run(workspace, "--demo", "--max-steps=2", cwd=workspace.parent)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return workspace, answer.stdout
+
+
+def test_all_stages_run_in_order_and_each_command_is_shown(demo: tuple[Path, str]):
+    _, output = demo
+    assert list(table(output)) == STAGES
+    shown = re.findall(r"^\[Info\] (\w+): python (\S+)", output, flags=re.MULTILINE)
+    assert shown == [
+        ("data", "demo/make_base_checkpoint.py"),
+        ("data", "tools/import_dataset.py"),
+        ("tokenizer", "tools/extend_bpe.py"),
+        ("tokenizer", "verify_amharic_training.py"),
+        ("preprocess", "tools/preprocess_data.py"),
+        ("pairs", "tools/build_gpt_prompt_pairs.py"),
+        ("pairs", "tools/build_gpt_prompt_pairs.py"),
+        ("train", "trainers/train_gpt_v2.py"),
+        ("export", "tools/export_gpt.py"),
+    ]
+
+
+def test_the_project_folder_has_the_files_that_users_know(demo: tuple[Path, str]):
+    folder = demo[0] / "demo"
+    for name in (
+        "project.json",
+        "checkpoints/config.yaml",
+        "checkpoints/gpt.pth",
+        "checkpoints/bpe.model",
+        "dataset/manifest.jsonl",
+        "dataset/audio",
+        "tokenizers/amharic_extended_bpe.model",
+        "preprocessed_amharic/train_manifest.jsonl",
+        "preprocessed_amharic/val_manifest.jsonl",
+        "preprocessed_amharic/train_pairs.jsonl",
+        "preprocessed_amharic/val_pairs.jsonl",
+        "training_output/latest.pth",
+        "export/gpt.pth",
+    ):
+        assert (folder / name).exists(), name
+    assert verify_checkpoint(folder / "training_output/latest.pth").step == 2
+
+
+def test_the_check_of_the_demos_data_finds_no_problem(demo: tuple[Path, str]):
+    folder = demo[0] / "demo/preprocessed_amharic"
+    flags = [f"--train-manifest={folder}/train_manifest.jsonl", f"--train-pairs={folder}/train_pairs.jsonl"]
+    program = REPOSITORY / "check_amharic_data.py"
+    answer = subprocess.run([sys.executable, program, *flags], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def copy_of(demo: tuple[Path, str], tmp_path: Path) -> Path:
+    """Return a copy of the demo's workspace with times kept, as a stage's record needs."""
+    workspace = tmp_path / "copy"
+    shutil.copytree(demo[0], workspace)
+    for record in (workspace / "demo/pipeline").iterdir():
+        text = record.read_text(encoding="utf-8").replace(str(demo[0]), str(workspace))
+        record.write_text(text, encoding="utf-8")
+    return workspace
+
+
+def test_what_is_done_and_unchanged_is_skipped(demo: tuple[Path, str], tmp_path: Path):
+    answer = run(copy_of(demo, tmp_path), "--demo", "--max-steps=2")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert all(result.endswith("(unchanged)") for result in table(answer.stdout).values()), answer.stdout
+
+
+def test_a_stage_whose_input_changed_runs_again_and_so_do_those_after_it(
+    demo: tuple[Path, str], tmp_path: Path
+):
+    workspace = copy_of(demo, tmp_path)
+    os.utime(workspace / "demo/preprocessed_amharic/train_manifest.jsonl")
+    answer = run(workspace, "--demo", "--max-steps=2", "--until=pairs")
+    results = table(answer.stdout)
+    assert list(results) == STAGES[:4]
+    assert "(unchanged)" in results["tokenizer"]
+    assert "(unchanged)" not in results["pairs"]
+
+
+def test_a_training_that_was_stopped_goes_on_with_the_same_command(demo: tuple[Path, str], tmp_path: Path):
+    workspace = copy_of(demo, tmp_path)
+    output = workspace / "demo/training_output"
+    argv = [*PIPELINE, f"--workspace={workspace}", "--demo"]
+    with subprocess.Popen(
+        argv, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        deadline = time.monotonic() + 120
+        while "step=10 " not in (output / "train.log").read_text():
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped; run the same command to go on" in table(printed)["train"]
+    stopped_at = verify_checkpoint(output / "latest.pth").step
+    assert stopped_at >= 10
+
+    answer = run(workspace, "--demo", f"--max-steps={stopped_at + 10}")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    steps = [line["step"] for line in read_metrics(output / "metrics.jsonl") if line["kind"] == "train"]
+    assert steps == list(range(10, stopped_at + 11, 10))
+    assert json.loads((output / "exit.json").read_text())["reason"] == "finished"
+
+
+def test_a_project_of_ones_own_is_described_by_a_file(demo: tuple[Path, str], tmp_path: Path):
+    base = tmp_path / "base"
+    shutil.copytree(demo[0] / "demo/checkpoints", base)
+    recordings = tmp_path / "recordings"
+    shutil.copytree(REPOSITORY / "demo/audio", recordings / "audio")
+    lines = (REPOSITORY / "demo/manifest.jsonl").read_text(encoding="utf-8").splitlines()[:40]
+    (recordings / "manifest.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    text = "name: mine\nmanifest: recordings/manifest.jsonl\nbase: base\ntokenizer: {target_size: 720}\n"
+    text += "preprocess: {val_ratio: 0.2}\ntrain: {max_steps: 1, batch_size: 2}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    answer = run(tmp_path / "workspace", f"--config={tmp_path}/mine.yaml")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert (tmp_path / "workspace/mine/export/gpt.pth").is_file()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "give either --demo or --config FILE"),
+        (("--config=absent.yaml",), "absent.yaml: No such file"),
+        (("--demo", "--max-steps=-1"), "--max-steps: Input should be greater than or equal to 0, got -1"),
+    ],
+)
+def test_bad_flags_are_one_sentence(tmp_path: Path, flags: tuple[str, ...], message: str):
+    answer = run(tmp_path, *flags)
+    assert answer.returncode == 2
+    assert message in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_stage_that_fails_ends_the_pipeline_with_its_status(demo: tuple[Path, str], tmp_path: Path):
+    workspace = copy_of(demo, tmp_path)
+    (workspace / "demo/tokenizers/amharic_extended_bpe.model").unlink()
+    (workspace / "demo/dataset/manifest.jsonl").write_text("{no json\n")
+    shutil.rmtree(workspace / "demo/pipeline")
+    base = tmp_path / "mine.yaml"
+    base.write_text(
+        f"name: demo\nmanifest: {workspace}/demo/dataset/manifest.jsonl\nbase: {demo[0]}/demo/checkpoints\n"
+    )
+    answer = run(workspace, f"--config={base}")
+    assert answer.returncode == 2
+    assert "manifest.jsonl:1: " in answer.stderr
+    assert table(answer.stdout) == {"data": "failed with status 2; run the same command to go on"}

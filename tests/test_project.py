@@ -1,0 +1,49 @@
+"""Tests of indextts/project.py: a project's YAML file and its folder."""
+
+from pathlib import Path
+
+import pytest
+
+from indextts.errors import UserError
+from indextts.project import Project, read_settings
+
+GOOD = "name: voice\nmanifest: m.jsonl\nbase: base\ntrain: {epochs: 3}\n"
+
+
+def test_relative_paths_are_relative_to_the_file(tmp_path: Path):
+    (tmp_path / "p.yaml").write_text(GOOD)
+    settings = read_settings(tmp_path / "p.yaml")
+    assert settings.manifest == tmp_path / "m.jsonl"
+    assert settings.base == tmp_path / "base"
+    assert settings.train == {"epochs": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "valid dictionary"),
+        ("a: [", "not YAML"),
+        ("name: voice\nmanifest: m\n", "base: Field required"),
+        (GOOD + "colour: red\n", "colour: Extra inputs"),
+        (GOOD.replace("voice", "../voice"), "name: String should match"),
+        (GOOD.replace("{epochs: 3}", "fast"), "train: Input should be a valid dictionary"),
+    ],
+)
+def test_a_file_that_describes_no_project_is_one_sentence(tmp_path: Path, text: str, problem: str):
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(UserError, match=problem) as caught:
+        read_settings(tmp_path / "p.yaml")
+    assert "\n" not in str(caught.value)
+    assert "p.yaml" in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    with pytest.raises(UserError, match=r"--config .*absent\.yaml: No such file"):
+        read_settings(tmp_path / "absent.yaml")
+
+
+def test_the_folder_has_the_names_that_users_know():
+    project = Project(Path("w/demo"))
+    assert project.pairs("train") == Path("w/demo/preprocessed_amharic/train_pairs.jsonl")
+    assert project.tokenizer == Path("w/demo/tokenizers/amharic_extended_bpe.model")
+    assert project.run_dir == Path("w/demo/training_output")
