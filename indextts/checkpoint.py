@@ -98,6 +98,7 @@ def facts_of(content: Mapping[str, Any], source: str) -> CheckpointFacts:
         text_rows=table_rows(weights, source) if weights else 0,
         vocabulary=vocabulary,
         step=int(content.get("step", 0)),
+        epoch=int(content.get("epoch", 0)),
         trained_shapes=_optimizer_shapes(content.get("optimizer")),
         data_order=content.get("sampler", {}).get("data_order"),
     )

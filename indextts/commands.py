@@ -59,6 +59,7 @@ class CheckData(Command):
     program: ClassVar[str] = "check_amharic_data.py"
     train_manifest: Path | None = Field(None, description="Utterances: raw or preprocessed.")
     train_pairs: Path | None = Field(None, description="Pairs, as the trainer reads them.")
+    val_pairs: Path | None = Field(None, description="Pairs to validate on.")
 
 
 class ExtendTokenizer(Command):
@@ -122,6 +123,7 @@ class Train(Command):
     base_checkpoint: Path = Field(Path("checkpoints/gpt.pth"), description="The published weights.")
     output_dir: Path = Field(Path("trained_ckpts"), description="The run directory.")
     resume: str = Field("", description="'auto', or the checkpoint to go on from.")
+    plan: bool = Field(False, description="Print what --resume would restore, and end.")
     epochs: int = Field(10, ge=1, description="Passes over the pairs.")
     max_steps: int = Field(0, ge=0, description="Stop at this step; 0 for the end of the epochs.")
     batch_size: int = Field(8, ge=1, description="Pairs in a micro-step.")
@@ -138,7 +140,9 @@ class Train(Command):
     max_val_batches: int = Field(200, ge=0, description="Validation batches at most; 0 for all.")
     save_interval: int = Field(1000, ge=1, description="Steps between checkpoints.")
     keep_checkpoints: int = Field(3, ge=1, description="Newest checkpoints kept, besides the best.")
-    num_workers: int = Field(0, ge=0, description="Processes that load data; features are memory-mapped.")
+    num_workers: int = Field(
+        0, ge=0, description="Processes that load data; 0: the trainer itself, enough for packed features."
+    )
     amp: bool = Field(False, description="bfloat16 arithmetic, where the hardware has it natively.")
     seed: int = Field(1234, ge=0, description="Seed of data order, dropout and new rows.")
     allow_cpu: bool = Field(False, description="Train on the CPU although a card is there.")

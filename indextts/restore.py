@@ -52,6 +52,7 @@ class CheckpointFacts:
     text_rows: int
     vocabulary: Vocabulary | None
     step: int
+    epoch: int
     trained_shapes: dict[str, tuple[int, ...]] | None
     data_order: str | None
 
@@ -118,6 +119,22 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
     if not keeps_position:
         said.append("[Warn] The training data or the seed changed: the epoch starts at its beginning")
     return RestorePlan(continues=True, keeps_position=keeps_position, row_of=None, lines=tuple(said))
+
+
+def describe(plan: RestorePlan, checkpoint: CheckpointFacts, run: RunFacts) -> str:
+    """Return the plan in a sentence, for whoever decides whether to start."""
+    if plan.continues:
+        place = f"step {checkpoint.step:,}, epoch {checkpoint.epoch}"
+        position = (
+            "" if plan.keeps_position else "; the epoch starts at its beginning, since the data changed"
+        )
+        return f"{place}: model, optimizer and scheduler continue{position}"
+    fresh = f"optimizer, scheduler and scaler fresh; step 0 (was at step {checkpoint.step:,})"
+    if plan.row_of is None:
+        return f"the optimizer state does not fit: weights as they are; {fresh}"
+    sizes = f"{checkpoint.text_rows - 1:,} -> {run.vocabulary.size:,} pieces"
+    num_new = sum(row < 0 for row in plan.row_of)
+    return f"tokenizer changed, {sizes}: weights by piece, {num_new:,} rows new; {fresh}"
 
 
 def move_rows(old: Vocabulary, new: Vocabulary) -> tuple[int, ...]:

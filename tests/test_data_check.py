@@ -7,7 +7,7 @@ import pytest
 import soundfile
 
 from check_amharic_data import main
-from indextts.data.check import check_manifest, check_pairs, is_mostly_ethiopic
+from indextts.data.check import check_manifest, check_pairs, check_split, is_mostly_ethiopic
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.errors import UserError
@@ -222,7 +222,9 @@ def test_the_program_says_by_its_status_whether_there_are_problems(tmp_path, cap
     (tmp_path / "0.wav").unlink()
     assert main([f"--train-manifest={manifest}"]) == 1
     assert "Problem: 1 recordings cannot be used" in capsys.readouterr().out
-    with pytest.raises(UserError, match="nothing to check, give --train-manifest or --train-pairs"):
+    with pytest.raises(
+        UserError, match="nothing to check, give --train-manifest, --train-pairs or --val-pairs"
+    ):
         main([])
 
 
@@ -231,3 +233,15 @@ def test_a_duration_of_null_is_a_sentence(tmp_path):  # D80
     (tmp_path / "manifest.jsonl").write_text(json.dumps(line))
     with pytest.raises(UserError, match=r"manifest\.jsonl:1: duration is null"):
         check_manifest(tmp_path / "manifest.jsonl")
+
+
+def test_a_validation_target_that_is_trained_on_is_a_problem(tmp_path):
+    for name, pairs in (
+        ("train", [pair("a", "b", tmp_path)]),
+        ("leak", [pair("b", "c", tmp_path)]),
+        ("val", [pair("d", "c", tmp_path)]),
+    ):
+        write_pairs(tmp_path / f"{name}.jsonl", pairs)
+    assert check_split(tmp_path / "train.jsonl", tmp_path / "val.jsonl").problems == []
+    [problem] = check_split(tmp_path / "train.jsonl", tmp_path / "leak.jsonl").problems
+    assert problem.startswith("1 validation targets are trained on too: b")

@@ -3,7 +3,14 @@
 import pytest
 
 from indextts.errors import UserError
-from indextts.restore import CheckpointFacts, RunFacts, Vocabulary, move_rows, plan_restore
+from indextts.restore import (
+    CheckpointFacts,
+    RunFacts,
+    Vocabulary,
+    describe,
+    move_rows,
+    plan_restore,
+)
 
 ALL_KEYS = frozenset({"model", "optimizer", "scheduler", "epoch", "step", "tokenizer"})
 BASE = ("<s>", "</s>", "<unk>", "▁A")
@@ -25,6 +32,7 @@ def checkpoint(pieces: Vocabulary, **changes: object) -> CheckpointFacts:
         "text_rows": pieces.size + 1,
         "vocabulary": pieces,
         "step": 700,
+        "epoch": 2,
         "trained_shapes": shapes(pieces),
         "data_order": "order",
     }
@@ -129,3 +137,20 @@ def test_changed_data_keeps_the_matched_set_but_not_the_position():
 
 def test_the_spare_row_moves_to_the_new_end():
     assert move_rows(vocabulary(), vocabulary("ሰ")) == (0, 1, 2, 3, -1, 4)
+
+
+def sentence(facts: CheckpointFacts, now: RunFacts) -> str:
+    return describe(plan_restore(facts, now), facts, now)
+
+
+def test_a_plan_is_one_sentence_for_whoever_presses_start():
+    old = vocabulary("ሰ", "ላ")
+    assert sentence(checkpoint(old), run(old)) == "step 700, epoch 2: model, optimizer and scheduler continue"
+    assert "epoch starts at its beginning" in sentence(checkpoint(old), run(old, data_order="other"))
+    assert sentence(checkpoint(old), run(vocabulary("ሰ"))) == (
+        "tokenizer changed, 6 -> 5 pieces: weights by piece, 0 rows new; "
+        "optimizer, scheduler and scaler fresh; step 0 (was at step 700)"
+    )
+    assert sentence(checkpoint(old, trained_shapes=None), run(old)).startswith(
+        "the optimizer state does not fit"
+    )

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from indextts.checkpoint import TEXT_TABLES
+from indextts.errors import UserError
 from indextts.run_dir import CheckpointMeta, read_metrics, verify_checkpoint
 from tests.conftest import REPOSITORY
 from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run, write_tokenizer
@@ -267,6 +268,26 @@ def test_with_another_batch_size_every_sample_of_the_epoch_is_still_seen_once(
 def test_data_workers_change_nothing(whole_run: TinyRun, tiny: TinyRun):
     assert tiny.train(num_workers=2, save_interval=12) == 0
     assert_same(load(tiny.output / "latest.pth")["model"], load(whole_run.output / "latest.pth")["model"])
+
+
+def test_a_plan_says_what_a_resume_would_restore_and_changes_nothing(
+    whole_run: TinyRun, tiny: TinyRun, capsys
+):
+    assert tiny.train(plan="", resume="auto") == 0
+    assert "step 0: a new run from the base checkpoint" in capsys.readouterr().out
+    assert not tiny.output.exists()
+    copy_checkpoint(whole_run, 8, tiny)
+    before = sorted(tiny.output.iterdir())
+    assert tiny.train(plan="", resume="auto") == 0
+    assert (
+        "model_step8.pth: step 8, epoch 2: model, optimizer and scheduler continue" in capsys.readouterr().out
+    )
+    write_tokenizer(tiny.folder / "tokenizer.model", 319)
+    assert tiny.train(plan="", resume="auto") == 0
+    assert "tokenizer changed, 720 -> 719 pieces: weights by piece" in capsys.readouterr().out
+    with pytest.raises(UserError, match="Resume checkpoint not found"):
+        tiny.train(plan="", resume=tiny.output / "absent.pth")
+    assert sorted(tiny.output.iterdir()) == before
 
 
 def start(run: TinyRun, **changes: object) -> subprocess.Popen[str]:

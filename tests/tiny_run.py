@@ -56,7 +56,8 @@ class TinyRun:
             "save_interval": 2,
             **changes,
         }
-        return [f"--{name.replace('_', '-')}={value}" for name, value in flags.items() if value is not None]
+        given = {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
+        return [f"--{name}={value}" if value != "" else f"--{name}" for name, value in given.items()]
 
     def train(self, **changes: object) -> int:
         """Run the trainer in this process; return its exit status."""

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ from indextts.training.start import (
     Setting,
     TrainState,
     find_checkpoint,
+    plan_start,
     resume,
     settings_of,
     start_from_base,
@@ -63,6 +64,9 @@ logger = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(Train, argv)
+    if command.plan:
+        print(plan_start(load_inputs(command, torch.device("cpu")).setting, find_checkpoint(command)))
+        return 0
     stop = StopRequest()
     device = choose_device(command.allow_cpu)
     prepare(command.output_dir)
@@ -79,17 +83,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             log_file.close()
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What a training reads before any weight."""
+
+    setting: Setting
+    train_set: PairDataset
+    val_set: PairDataset
+
+
 def train(command: Train, device: torch.device, stop: "StopRequest") -> int:
     """Run the training to its end, or to a signal; return the exit status."""
     checkpoint = find_checkpoint(command)
-    config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
-    train_set = load_pairs(command.train_manifest, tokenizer, config)
-    val_set = load_pairs(command.val_manifest, tokenizer, config)
-    check_disjoint(train_set, val_set)
+    inputs = load_inputs(command, device)
+    setting, train_set, val_set = inputs.setting, inputs.train_set, inputs.val_set
     logger.info("%d pairs to train on, %d to validate on", len(train_set), len(val_set))
-
-    data_order = train_set.digest(command.seed)
-    setting = Setting(command, config, tokenizer, data_order, len(train_set), device)
     if checkpoint is None:
         logger.info("Starting from the base checkpoint %s", command.base_checkpoint)
         this = start_from_base(setting)
@@ -150,6 +158,17 @@ def train(command: Train, device: torch.device, stop: "StopRequest") -> int:
 
     metrics.close()
     return say_how_it_ended(command, state, stop)
+
+
+def load_inputs(command: Train, device: torch.device) -> Inputs:
+    """Read everything but weights."""
+    config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
+    train_set = load_pairs(command.train_manifest, tokenizer, config)
+    val_set = load_pairs(command.val_manifest, tokenizer, config)
+    check_disjoint(train_set, val_set)
+    data_order = train_set.digest(command.seed)
+    setting = Setting(command, config, tokenizer, data_order, len(train_set), device)
+    return Inputs(setting, train_set, val_set)
 
 
 def endless_groups(train_set: PairDataset, command: Train, state: TrainState) -> Iterator[list[GPTBatch]]:

@@ -115,6 +115,23 @@ def check_pairs(path: Path, manifest: Path | None = None) -> Report:
     return Report(f"{path}: pairs", facts, _text_notices(texts), findings.lines())
 
 
+def check_split(train: Path, val: Path) -> Report:
+    """Return the report on whether the pairs of `val` test what the pairs of `train` do not teach.
+
+    Raises:
+        UserError: a line is no pair.
+    """
+    taught, tested = read_pairs(train), read_pairs(val)
+    heard = {pair.target_id for pair in taught} | {pair.prompt_id for pair in taught}
+    targets = sorted({pair.target_id for pair in tested})
+    findings = _Findings()
+    for target in targets:
+        if target in heard:
+            findings.add("validation targets are trained on too", target)
+    facts = [f"validation targets: {len(targets)}, utterances heard in training: {len(heard)}"]
+    return Report(f"{train} and {val}: split", facts, [], findings.lines())
+
+
 def is_mostly_ethiopic(text: str) -> bool:
     """Tell whether at least half of the letters of `text` are Ethiopic; there must be one."""
     num_ethiopic = len(_ETHIOPIC.findall(text))

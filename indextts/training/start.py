@@ -19,7 +19,15 @@ from indextts.errors import RESUME_REFUSED, UserError
 from indextts.gpt.config import GPTConfig, config_with_text_tokens
 from indextts.gpt.load import canonical_names, load_model
 from indextts.gpt.model import UnifiedVoice
-from indextts.restore import RunFacts, Vocabulary, move_rows, plan_restore
+from indextts.restore import (
+    CheckpointFacts,
+    RunFacts,
+    Vocabulary,
+    describe,
+    move_rows,
+    plan_restore,
+    require_keys,
+)
 from indextts.run_dir import checkpoint_files, checkpoints, verify_checkpoint
 from indextts.text.tokenizer import Tokenizer, first_difference
 from indextts.training.batches import steps_per_epoch
@@ -153,16 +161,22 @@ def start_from_base(setting: Setting) -> Run:
     return _assemble(setting, weights, base_size, str(path), TrainState())
 
 
+def plan_start(setting: Setting, path: Path | None) -> str:
+    """Return in a sentence what starting from the checkpoint at `path`, or from the base, would do."""
+    if path is None:
+        _base_vocabulary(setting, text_rows(setting.command.base_checkpoint) - 1)
+        return f"step 0: a new run from the base checkpoint {setting.command.base_checkpoint}"
+    facts, run = _facts(setting, read_file(path), path)
+    return f"{path.name}: {describe(plan_restore(facts, run), facts, run)}"
+
+
 def resume(setting: Setting, path: Path) -> Run:
     """Return the run that the checkpoint at `path` allows."""
     logger.info("Loading checkpoint from %s", path)
     content = read_file(path)
-    facts = facts_of(content, str(path))
-    base_size = _recorded_base_size(content)
-    if base_size is None:
-        base_size = text_rows(setting.command.base_checkpoint) - 1
-    _base_vocabulary(setting, base_size)
-    plan = plan_restore(facts, _run_facts(setting, base_size))
+    facts, run_facts = _facts(setting, content, path)
+    base_size = run_facts.base_size
+    plan = plan_restore(facts, run_facts)
     for line in plan.lines:
         logger.info("%s", line)
     logger.info("Restoring model state...")
@@ -259,6 +273,17 @@ def _base_vocabulary(setting: Setting, base_size: int) -> Vocabulary:
 def _recorded_base_size(content: Mapping[str, Any]) -> int | None:
     tokenizer = content.get("tokenizer")
     return int(tokenizer["base_size"]) if isinstance(tokenizer, dict) else None
+
+
+def _facts(setting: Setting, content: Mapping[str, Any], path: Path) -> tuple[CheckpointFacts, RunFacts]:
+    """Return what the checkpoint says of itself, and what the run will be like."""
+    require_keys(frozenset(content))
+    facts = facts_of(content, str(path))
+    base_size = _recorded_base_size(content)
+    if base_size is None:
+        base_size = text_rows(setting.command.base_checkpoint) - 1
+    _base_vocabulary(setting, base_size)
+    return facts, _run_facts(setting, base_size)
 
 
 def _run_facts(setting: Setting, base_size: int) -> RunFacts:
