@@ -169,6 +169,21 @@ class RunPipeline(Command):
     max_steps: int = Field(0, ge=0, description="Stop the training at this step; 0 for its end.")
 
 
+class WebUI(Command):
+    """Open the page: eight tabs over the same commands, trainings in the background."""
+
+    program: ClassVar[str] = "webui_amharic.py"
+    workspace: Path = Field(Path("workspace"), description="Folder of all projects.")
+    root: list[Path] = Field([], description="Folders besides the workspace that the page may read.")
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(7863, ge=1, le=65535, description="Port to listen on.")
+    share: bool = Field(False, description="Open a public link, with a password.")
+    auth_file: Path | None = Field(None, description="File with one line: user:password.")
+    allowed_host: list[str] = Field(
+        [], description="Host names besides this machine's that may be asked for."
+    )
+
+
 class MakeBaseCheckpoint(Command):
     """Write a base checkpoint of a config's full structure with seeded random weights."""
 
@@ -188,6 +203,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Train,
     ExportModel,
     RunPipeline,
+    WebUI,
     MakeBaseCheckpoint,
 )
 

@@ -111,12 +111,19 @@ def place_base_files(project: Project, settings: ProjectSettings) -> None:
 
 def plan_stages(project: Project, settings: ProjectSettings, max_steps: int) -> Iterator[StagePlan]:
     """Yield the stages of a project in order; each is planned when those before it are done."""
-    yield _plan_data(project, settings)
-    yield _plan_tokenizer(project, settings)
-    yield _plan_preprocess(project, settings)
-    yield _plan_pairs(project, settings)
-    yield _plan_train(project, settings, max_steps)
-    yield _plan_export(project, settings)
+    if max_steps:
+        settings = settings.with_fields("train", max_steps=max_steps)
+    for stage in PLANNERS:
+        yield plan_stage(project, settings, stage)
+
+
+def plan_stage(project: Project, settings: ProjectSettings, stage: Stage) -> StagePlan:
+    """Return one stage, as the files of the project are now.
+
+    Raises:
+        UserError: the settings hold a flag that the stage's command does not have, or a bad value.
+    """
+    return PLANNERS[stage](project, settings)
 
 
 def run_stage(project: Project, plan: StagePlan) -> StageResult:
@@ -180,10 +187,12 @@ def _plan_data(project: Project, settings: ProjectSettings) -> StagePlan:
 
 def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
     extend = ExtendTokenizer(
-        base_model=project.base_tokenizer,
-        manifests=[project.manifest],
-        output_model=project.tokenizer,
-        **settings.tokenizer,
+        **{
+            "base_model": project.base_tokenizer,
+            "manifests": [project.manifest],
+            "output_model": project.tokenizer,
+            **settings.tokenizer,
+        }
     )
     verify = VerifyTraining(
         tokenizer=project.tokenizer,
@@ -202,11 +211,13 @@ def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
 
 def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:
     command = Preprocess(
-        manifest=project.manifest,
-        output_dir=project.preprocessed,
-        config=project.config,
-        gpt_checkpoint=project.base_checkpoint,
-        **settings.preprocess,
+        **{
+            "manifest": project.manifest,
+            "output_dir": project.preprocessed,
+            "config": project.config,
+            "gpt_checkpoint": project.base_checkpoint,
+            **settings.preprocess,
+        }
     )
     return StagePlan(
         "preprocess",
@@ -219,7 +230,9 @@ def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:
 
 def _plan_pairs(project: Project, settings: ProjectSettings) -> StagePlan:
     commands = tuple(
-        BuildPairs(manifest=project.utterances(split), output=project.pairs(split), **settings.pairs)
+        BuildPairs(
+            **{"manifest": project.utterances(split), "output": project.pairs(split), **settings.pairs}
+        )
         for split in ("train", "val")
     )
     return StagePlan(
@@ -231,19 +244,18 @@ def _plan_pairs(project: Project, settings: ProjectSettings) -> StagePlan:
     )
 
 
-def _plan_train(project: Project, settings: ProjectSettings, max_steps: int) -> StagePlan:
-    fields: dict[str, Any] = dict(settings.train)
-    if max_steps:
-        fields["max_steps"] = max_steps
+def _plan_train(project: Project, settings: ProjectSettings) -> StagePlan:
     command = Train(
-        train_manifest=[project.pairs("train")],
-        val_manifest=[project.pairs("val")],
-        tokenizer=project.tokenizer,
-        config=project.config,
-        base_checkpoint=project.base_checkpoint,
-        output_dir=project.run_dir,
-        resume="auto",
-        **fields,
+        **{
+            "train_manifest": [project.pairs("train")],
+            "val_manifest": [project.pairs("val")],
+            "tokenizer": project.tokenizer,
+            "config": project.config,
+            "base_checkpoint": project.base_checkpoint,
+            "output_dir": project.run_dir,
+            "resume": "auto",
+            **settings.train,
+        }
     )
     return StagePlan(
         "train",
@@ -257,10 +269,12 @@ def _plan_train(project: Project, settings: ProjectSettings, max_steps: int) -> 
 def _plan_export(project: Project, settings: ProjectSettings) -> StagePlan:
     best = project.run_dir / "best.pth"
     command = ExportModel(
-        checkpoint=best if best.is_file() else project.run_dir / "latest.pth",
-        config=project.config,
-        output_dir=project.export,
-        **settings.export,
+        **{
+            "checkpoint": best if best.is_file() else project.run_dir / "latest.pth",
+            "config": project.config,
+            "output_dir": project.export,
+            **settings.export,
+        }
     )
     return StagePlan(
         "export",
@@ -269,6 +283,16 @@ def _plan_export(project: Project, settings: ProjectSettings) -> StagePlan:
         writes=(project.export,),
         summary=lambda: f"{project.export} from {command.checkpoint.name}",
     )
+
+
+PLANNERS: dict[Stage, Callable[[Project, ProjectSettings], StagePlan]] = {
+    "data": _plan_data,
+    "tokenizer": _plan_tokenizer,
+    "preprocess": _plan_preprocess,
+    "pairs": _plan_pairs,
+    "train": _plan_train,
+    "export": _plan_export,
+}
 
 
 def _is_demo(settings: ProjectSettings) -> bool:

@@ -10,6 +10,7 @@
       training_output/                    the run directory
       export/                             the model to take away: gpt.pth bpe.model config.yaml
       pipeline/STAGE.json                 what a stage was run with and how it ended
+      jobs/TIME_STAGE/                    what the page started (indextts/webui/jobs.py)
 
 A project is described by a YAML file; relative paths are relative to it:
 
@@ -46,6 +47,10 @@ class ProjectSettings(BaseModel):
     train: dict[str, Any] = {}
     export: dict[str, Any] = {}
 
+    def with_fields(self, stage: str, **fields: Any) -> "ProjectSettings":
+        """Return the settings with other flags for one stage."""
+        return self.model_copy(update={stage: {**getattr(self, stage), **fields}})
+
 
 def read_settings(path: Path) -> ProjectSettings:
     """Return the project that a YAML file describes.
@@ -61,12 +66,43 @@ def read_settings(path: Path) -> ProjectSettings:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"--config {path}: not YAML ({' '.join(str(error).split())})") from None
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
-        raise UserError(f"--config {path}: {'; '.join(problems)}; docs/data.md shows the keys") from None
+        raise UserError(f"--config {path}: {_problems(error)}; docs/data.md shows the keys") from None
     folder = path.resolve().parent
     return settings.model_copy(
         update={"manifest": folder / settings.manifest, "base": folder / settings.base}
     )
+
+
+def _problems(error: ValidationError) -> str:
+    problems = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
+    return "; ".join(problems)
+
+
+def make_settings(**fields: Any) -> ProjectSettings:
+    """Return settings made from `fields`.
+
+    Raises:
+        UserError: a field is missing or of the wrong kind.
+    """
+    try:
+        return ProjectSettings(**fields)
+    except ValidationError as error:
+        raise UserError(_problems(error)) from None
+
+
+def read_project(project: "Project") -> ProjectSettings:
+    """Return the settings in a project's project.json.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    path = project.root / "project.json"
+    try:
+        return ProjectSettings.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; make the project anew") from None
+    except ValidationError as error:
+        raise UserError(f"{path}: damaged ({error.errors()[0]['msg']}); make the project anew") from None
 
 
 @dataclass(frozen=True)
@@ -114,6 +150,10 @@ class Project:
     @property
     def run_dir(self) -> Path:
         return self.root / "training_output"
+
+    @property
+    def jobs(self) -> Path:
+        return self.root / "jobs"
 
     @property
     def export(self) -> Path:

@@ -107,7 +107,13 @@ def train(command: Train, device: torch.device, stop: "StopRequest") -> int:
     logger.info("From step %d to step %d", state.step, this.schedule.total_steps)
     dtype = arithmetic(command.amp, device)
     write_run_files(setting, state.part)
-    metrics = MetricsLog(command.output_dir, state.part, state.step + 1)
+    metrics = MetricsLog(
+        command.output_dir,
+        part=state.part,
+        step=state.step,
+        epoch=state.epoch,
+        total_steps=this.schedule.total_steps,
+    )
     groups = endless_groups(train_set, command, state)
     pace = Pace()
     model.train()

@@ -5,6 +5,7 @@ One line of metrics.jsonl:
     {"kind": "train", "part": 1, "step": 100, "epoch": 0, "text_loss": 5.1, "mel_loss": 4.2, "mel_top1": 0.2,
      "new_text_loss": 5.3, "lr": 5e-05, "grad_norm": 0.9, "tokens_per_second": 1200.0, "time": 1760000000.0}
     {"kind": "val", ...}     without lr, grad_norm, tokens_per_second
+    {"kind": "start", "part": 1, "step": 0, "epoch": 0, "total_steps": 236, "time": ...}   a process began
 
 Losses are nats per token over all steps since the last line; `new_text_loss` is that of the new pieces alone.
 """
@@ -26,14 +27,18 @@ logger = logging.getLogger(__name__)
 class MetricsLog:
     """Writes one run part's numbers; every line is on the disk's way before the next step begins."""
 
-    def __init__(self, run_dir: Path, part: int, first_step: int) -> None:
-        """Open the files; TensorBoard points from `first_step` on, of an interrupted run, are replaced."""
+    def __init__(self, run_dir: Path, *, part: int, step: int, epoch: int, total_steps: int) -> None:
+        """Open the files and say where this process begins: after `step`, towards `total_steps`."""
         self.part = part
         self.file = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
         if self.file.tell() and not _ends_with_newline(run_dir / "metrics.jsonl"):
             self.file.write("\n")  # a kill left half a line
+        self._append(
+            {"kind": "start", "part": part, "step": step, "epoch": epoch, "total_steps": total_steps}
+        )
         name = f"run_{datetime.now():%Y%m%d_%H%M%S}"
-        self.board = SummaryWriter(str(run_dir / "logs" / name), purge_step=first_step)
+        # points after `step`, of an interrupted run, are drawn no more
+        self.board = SummaryWriter(str(run_dir / "logs" / name), purge_step=step + 1)
 
     def train(
         self,
@@ -67,13 +72,15 @@ class MetricsLog:
             "new_text_loss": means.new_text_loss,
             **rates,
         }
-        line = {"kind": kind, "part": self.part, "step": step, "epoch": epoch, **numbers, "time": time.time()}
-        self.file.write(json.dumps(line) + "\n")
-        self.file.flush()
+        self._append({"kind": kind, "part": self.part, "step": step, "epoch": epoch, **numbers})
         for name, value in numbers.items():
             if value is not None:
                 self.board.add_scalar(f"{kind}/{name}", value, step)
         self.board.flush()
+
+    def _append(self, line: dict[str, Any]) -> None:
+        self.file.write(json.dumps({**line, "time": time.time()}) + "\n")
+        self.file.flush()
 
 
 def _line(step: int, epoch: int, means: LossMeans) -> str:

@@ -1,0 +1,45 @@
+"""How the page's handlers are tied to components.
+
+A handler is a plain, short function: it reads the disk, or starts a job and returns. It is no public endpoint
+of an API, shows no spinner for what ticks every second, and turns a UserError into a message on the page.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from indextts.errors import UserError
+
+
+def on(
+    triggers: Sequence[Any],
+    handler: Callable[..., Any],
+    inputs: Sequence[Component] = (),
+    outputs: Sequence[Component] = (),
+) -> Any:
+    """Call `handler` whenever one of `triggers` fires; what it returns fills `outputs`."""
+    return gr.on(
+        list(triggers),
+        said_on_the_page(handler),
+        list(inputs),
+        list(outputs),
+        api_visibility="private",
+        show_progress="hidden",
+        concurrency_limit=None,
+    )
+
+
+def said_on_the_page(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `handler` with its UserErrors as messages on the page."""
+
+    @functools.wraps(handler)
+    def answering(*values: Any) -> Any:
+        try:
+            return handler(*values)
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    return answering

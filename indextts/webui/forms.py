@@ -1,0 +1,87 @@
+"""A form from a command's fields, and the command from the form's values.
+
+Each field of a command becomes one component: its default, bounds, choices and help are the field's own.
+What the form gives goes back through the command, which checks it: the page cannot start what a terminal
+could not.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import gradio as gr
+from annotated_types import Ge, Gt, Le, Lt
+from gradio.components import Component
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from indextts.commands import Command
+
+
+def component_for(command: type[Command], name: str, value: object = None) -> Component:
+    """Return the component of the field `name`, with `value` or the field's default in it."""
+    field = command.model_fields[name]
+    if value is None and field.default is not PydanticUndefined:
+        value = field.default
+    kind, label = field.annotation, name.replace("_", " ")
+    common: dict[str, Any] = {
+        "label": label,
+        "info": field.description,
+        "elem_id": f"{command.__name__}-{name}",
+    }
+    if kind is bool:
+        return gr.Checkbox(value=bool(value), **common)
+    if get_origin(kind) is Literal:
+        choice: Any = value
+        return gr.Dropdown(choices=list(get_args(kind)), value=choice, **common)
+    if kind in (int, float):
+        number: Any = value
+        return gr.Number(value=number, precision=0 if kind is int else None, **bounds(field), **common)
+    return gr.Textbox(value=as_shown(value), lines=1, **common)
+
+
+def form_for(command: type[Command], names: Iterable[str]) -> dict[str, Component]:
+    """Return the components of the fields `names`, laid out where this is called."""
+    return {name: component_for(command, name) for name in names}
+
+
+def fields_from(command: type[Command], names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    """Return a form's values as fields of the command; empty ones are left to the command's default."""
+    fields = {}
+    for name, value in zip(names, values, strict=True):
+        if value is None or value == "":
+            continue
+        fields[name] = _from_form(command.model_fields[name], value)
+    return fields
+
+
+def as_shown(value: Any) -> Any:
+    """Return a field's value as its component shows it: paths and lists as text, a line each."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return "\n".join(map(str, value))
+    return str(value) if isinstance(value, Path) else value
+
+
+def bounds(field: FieldInfo) -> dict[str, Any]:
+    """Return the least and greatest value that the field allows, as a component's arguments."""
+    found: dict[str, Any] = {}
+    for rule in field.metadata:
+        if isinstance(rule, Ge | Gt):
+            found["minimum"] = _number(rule.ge if isinstance(rule, Ge) else rule.gt)
+        if isinstance(rule, Le | Lt):
+            found["maximum"] = _number(rule.le if isinstance(rule, Le) else rule.lt)
+    return found
+
+
+def _number(bound: Any) -> float:
+    return float(bound)
+
+
+def _from_form(field: FieldInfo, value: Any) -> Any:
+    if get_origin(field.annotation) is list:
+        return [Path(line.strip()) for line in str(value).splitlines() if line.strip()]
+    if field.annotation is int:
+        return int(value)
+    return value

@@ -1,0 +1,144 @@
+"""Serving the page: one server, on one address, behind the checks of security.py.
+
+When the page answers, it prints the user and the password, if it made them itself, and then, last, the line
+`The page is at URL`. Ctrl-C ends it; jobs are processes of their own and go on.
+"""
+
+import errno
+import logging
+import signal
+import socket
+import threading
+
+import gradio as gr
+import httpx
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from indextts.commands import WebUI
+from indextts.errors import UserError
+from indextts.webui.security import (
+    WILDCARD_ADDRESSES,
+    InertFiles,
+    SameOrigin,
+    allowed_hosts,
+    in_url,
+    is_loopback,
+    login,
+)
+
+MAX_UPLOAD = "500mb"
+
+
+def launch(demo: gr.Blocks, command: WebUI, *, css: str | None = None, head: str | None = None) -> None:
+    """Serve `demo` until Ctrl-C or SIGTERM.
+
+    Args:
+        demo: made with `analytics_enabled=False`: Gradio asks its own server for news while a page is built.
+        css: of the page; since Gradio 6 it is given here.
+        head: HTML for the head of the page.
+
+    Raises:
+        UserError: the address cannot be listened on, or --auth-file or --allowed-host cannot be used.
+    """
+    assert not demo.analytics_enabled
+    credentials = login(command)
+    check_address(command.host, command.port)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # Gradio asks itself whether it is up
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the tunnel's process would stay behind
+    if command.share:
+        _say("Asking gradio.live for a public link; this can take half a minute.")
+    try:
+        _start(demo, command, credentials, css, head)
+        _say_where(demo, command, credentials)
+        threading.Event().wait()
+    except httpx.TransportError as error:
+        raise UserError(
+            f"the page cannot reach itself ({error}); with HTTP_PROXY set, set NO_PROXY=127.0.0.1,localhost"
+        ) from None
+    except KeyboardInterrupt:
+        _say("The page is closed. Jobs that it started go on.")
+    finally:
+        demo.close(verbose=False)
+
+
+def check_address(host: str, port: int) -> None:
+    """Raise a UserError unless `host` and `port` can be listened on now."""
+    try:
+        address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        # Gradio takes a port as in use if it is in use on 127.0.0.1, whatever the host.
+        for family, where in ((address[0], address[4]), (socket.AF_INET, ("127.0.0.1", port))):
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(where)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UserError(
+                f"--port {port}: another program listens there already, perhaps this page; stop it or choose "
+                "another port"
+            ) from None
+        if error.errno == errno.EACCES:
+            raise UserError(f"--port {port}: not permitted; choose a port above 1023") from None
+        raise UserError(f"--host {host}: {error.strerror}; give an address of this machine") from None
+
+
+def _start(
+    demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None, css: str | None, head: str | None
+) -> None:
+    """Start the server in a thread of its own; it answers when this returns."""
+    demo.queue(api_open=False)
+    demo.launch(
+        server_name=in_url(command.host),
+        server_port=command.port,
+        share=command.share,  # False is said aloud: None would mean True in a notebook
+        auth=credentials,
+        auth_message="User and password: in the terminal that started the page, or in its --auth-file.",
+        allowed_paths=[str(command.workspace.resolve())],  # players and downloads, wherever the workspace is
+        blocked_paths=[str(command.auth_file.resolve())] if command.auth_file else None,
+        app_kwargs={
+            "middleware": [
+                Middleware(TrustedHostMiddleware, allowed_hosts=allowed_hosts(command), www_redirect=False),
+                Middleware(SameOrigin),
+                Middleware(InertFiles),
+            ],
+            "docs_url": None,
+            "redoc_url": None,
+            "openapi_url": None,
+        },
+        max_file_size=MAX_UPLOAD,
+        show_error=False,
+        footer_links=[],
+        run_history=False,
+        enable_monitoring=False,
+        mcp_server=False,
+        ssr_mode=False,
+        num_workers=0,  # more processes would serve files on more ports, without the checks
+        inbrowser=False,
+        inline=False,
+        quiet=True,
+        prevent_thread_lock=True,
+        css=css,
+        head=head,
+    )
+
+
+def _say_where(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -> None:
+    """Print where the page is, and the password if it was made here."""
+    loopback = WILDCARD_ADDRESSES.get(command.host.strip("[]"))
+    shown_host = loopback or in_url(command.host)
+    if loopback:
+        names = " ".join(allowed_hosts(command))
+        _say(f"The page answers to the names {names}; add one with --allowed-host.")
+    if demo.share_url:
+        _say(f"The public link is {demo.share_url}")
+    elif command.share:
+        _say("There is no public link: gradio.live was not reached. The page is served here only.")
+    if credentials and not command.auth_file:
+        _say(f"User: {credentials[0]}  Password: {credentials[1]}")
+    if credentials and not is_loopback(command.host):
+        logging.getLogger(__name__).warning("the page is served unencrypted: use it in a network you trust")
+    _say(f"The page is at http://{shown_host}:{command.port}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - the result of the program

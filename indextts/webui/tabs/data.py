@@ -1,0 +1,85 @@
+"""Tab 2: bring recordings into the project, check them, see and hear what is there."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+import numpy as np
+import pandas as pd
+import soundfile
+
+from indextts.commands import CheckData, Command
+from indextts.manifest import Utterance, read_utterances
+from indextts.pipeline import plan_stage
+from indextts.project import Project, ProjectSettings
+from indextts.webui.events import on
+from indextts.webui.jobs import newest_job
+from indextts.webui.page import Page
+from indextts.webui.panel import stage_panel
+
+NUM_BINS = 20
+NUM_CLIPS = 3
+
+
+def lay_out(page: Page) -> None:
+    manifest = gr.Textbox(label="Manifest", interactive=False, elem_id="data-manifest")
+    panel = stage_panel(page, "data", "Import and check", commands)
+    numbers = gr.Textbox(label="In the project", interactive=False, elem_id="data-numbers")
+    histogram = gr.BarPlot(
+        x="seconds",
+        y="utterances",
+        title="Durations",
+        height=260,
+        elem_id="data-histogram",
+    )
+    button = gr.Button("Other clips", elem_id="data-clips")
+    clips = [gr.Audio(interactive=False, buttons=["download"], elem_id=f"clip-{n}") for n in range(NUM_CLIPS)]
+    events = [page.demo.load, page.project.change]
+    on(events, lambda name: str(page.find_settings(name).manifest), [page.project], [manifest])
+    shown = [*events, panel.status.change]
+    on(shown, lambda name: summarise(page, name), [page.project], [numbers, histogram])
+    on([*shown, button.click], lambda name: play(page, name), [page.project], clips)
+
+
+def commands(project: Project, settings: ProjectSettings) -> Sequence[Command]:
+    return [*plan_stage(project, settings, "data").commands, CheckData(train_manifest=project.manifest)]
+
+
+def summarise(page: Page, name: str) -> Any:
+    """Return the numbers of the data set and the histogram of its durations."""
+    utterances = imported(page, name)
+    if utterances is None:
+        return gr.skip(), gr.skip()
+    if not utterances:
+        return "nothing imported yet", pd.DataFrame({"seconds": [], "utterances": []})
+    durations = [utterance.duration_s for utterance in utterances]
+    speakers = len({utterance.speaker for utterance in utterances})
+    text = f"{len(utterances)} utterances, {sum(durations) / 60:.1f} minutes, {speakers} speakers"
+    counts, edges = np.histogram(durations, bins=NUM_BINS)
+    return text, pd.DataFrame({"seconds": (edges[:-1] + edges[1:]) / 2, "utterances": counts})
+
+
+def play(page: Page, name: str) -> Any:
+    """Return players for a few clips, chosen at random, with speaker and text."""
+    utterances = imported(page, name)
+    if utterances is None:
+        return [gr.skip()] * NUM_CLIPS
+    chosen = random.sample(utterances, min(NUM_CLIPS, len(utterances)))
+    players = [player(utterance) for utterance in chosen]
+    return players + [gr.Audio(value=None, label="")] * (NUM_CLIPS - len(players))
+
+
+def player(utterance: Utterance) -> gr.Audio:
+    """Return a player with the clip's samples: a path would be copied to where Gradio serves files from."""
+    samples, sample_rate_hz = soundfile.read(utterance.audio, dtype="int16")
+    return gr.Audio(value=(sample_rate_hz, samples), label=f"{utterance.speaker}: {utterance.text}")
+
+
+def imported(page: Page, name: str) -> list[Utterance] | None:
+    """Return the project's utterances, none before the import, None while it runs."""
+    project = page.find_project(name)
+    job = newest_job(project, "data")
+    if job is not None and job.is_active:
+        return None
+    return read_utterances(project.manifest) if project.manifest.is_file() else []

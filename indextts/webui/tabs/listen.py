@@ -1,0 +1,69 @@
+"""Tab 8: take the model away."""
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import gradio as gr
+
+from indextts.commands import Command, ExportModel
+from indextts.pipeline import plan_stage
+from indextts.project import Project, ProjectSettings
+from indextts.run_dir import checkpoint_files
+from indextts.webui.events import on
+from indextts.webui.forms import component_for
+from indextts.webui.jobs import newest_job
+from indextts.webui.page import Page
+from indextts.webui.panel import stage_panel
+
+
+def lay_out(page: Page) -> None:
+    with gr.Row():
+        checkpoint = gr.Dropdown([], label="Checkpoint", elem_id="export-checkpoint")
+        dtype = component_for(ExportModel, "dtype")
+    panel = stage_panel(page, "export", "Export", commands, [checkpoint, dtype])
+    files = gr.HTML(elem_id="export-files")
+    events = [page.demo.load, page.project.change, page.timer.tick]
+    on(events, lambda name, now: checkpoints(page, name, now), [page.project, checkpoint], [checkpoint])
+    shown = [page.demo.load, page.project.change, panel.status.change]
+    on(shown, lambda name: exported(page, name), [page.project], [files])
+
+
+def commands(
+    project: Project, settings: ProjectSettings, checkpoint: str | None, dtype: str
+) -> Sequence[Command]:
+    planned = plan_stage(project, settings.with_fields("export", dtype=dtype), "export").commands
+    if not checkpoint or checkpoint not in names(project):
+        return planned
+    return [command.model_copy(update={"checkpoint": project.run_dir / checkpoint}) for command in planned]
+
+
+def checkpoints(page: Page, name: str, now: str | None) -> Any:
+    """Return the choice of checkpoints that are there."""
+    found = names(page.find_project(name))
+    return gr.Dropdown(choices=found, value=now if now in found else (found[0] if found else None))
+
+
+def names(project: Project) -> list[str]:
+    """Return the names of the run's checkpoints, the best first."""
+    found = [path.name for path in checkpoint_files(project.run_dir)]
+    return sorted(found, key=lambda name: (name != "best.pth", name != "latest.pth", name))
+
+
+def exported(page: Page, name: str) -> Any:
+    """Return links to the exported files, served from where they are: a download copies nothing."""
+    project = page.find_project(name)
+    job = newest_job(project, "export")
+    if job is not None and job.is_active:
+        return gr.skip()
+    files = [project.export / file for file in ("gpt.pth", "bpe.model", "config.yaml")]
+    return "<br>".join(link(path) for path in files if path.is_file())
+
+
+def link(path: Path) -> str:
+    """Return a link that downloads the file."""
+    address = html.escape(f"/gradio_api/file={quote(str(path))}", quote=True)
+    size = f"{path.stat().st_size / 1e6:.1f} MB"
+    return f'<a href="{address}" download="{html.escape(path.name)}">{html.escape(path.name)}</a> ({size})'

@@ -1,0 +1,69 @@
+"""Tab 4: recordings to features, with a bar that counts the clips done."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from indextts.commands import Command
+from indextts.commands import Preprocess as PreprocessCommand
+from indextts.errors import UserError
+from indextts.pipeline import plan_stage
+from indextts.project import Project, ProjectSettings
+from indextts.webui.events import on
+from indextts.webui.forms import fields_from, form_for
+from indextts.webui.jobs import newest_job, tail
+from indextts.webui.page import Page
+from indextts.webui.panel import stage_panel
+
+FIELDS = ("backend", "val_ratio", "seed", "device")
+PROGRESS = re.compile(r"Encoding: (\d+)/(\d+) clips(.*)")
+
+
+def lay_out(page: Page) -> None:
+    with gr.Row():
+        form = form_for(PreprocessCommand, FIELDS)
+    inputs = list(form.values())
+    on([page.demo.load, page.project.change], lambda name: own_values(page, name), [page.project], inputs)
+    stage_panel(page, "preprocess", "Preprocess", commands, inputs)
+    bar = gr.HTML(elem_id="preprocess-bar")
+    on(
+        [page.timer.tick, page.demo.load, page.project.change],
+        lambda n: show_bar(page, n),
+        [page.project],
+        [bar],
+    )
+
+
+def own_values(page: Page, name: str) -> list[Any]:
+    """Return the values that the project asks for."""
+    settings = page.find_settings(name).preprocess
+    return [settings.get(field, PreprocessCommand.model_fields[field].default) for field in FIELDS]
+
+
+def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+    fields = fields_from(PreprocessCommand, FIELDS, values)
+    return plan_stage(project, settings.with_fields("preprocess", **fields), "preprocess").commands
+
+
+def show_bar(page: Page, name: str) -> str:
+    """Return the clips done of all clips as a bar, from the last line that counts them."""
+    try:
+        job = newest_job(page.find_project(name), "preprocess")
+    except UserError:
+        return ""
+    if job is None:
+        return ""
+    found = PROGRESS.findall(tail(job.log))
+    if job.state == "finished":
+        return bar(1, 1, "all clips are encoded")
+    if not found:
+        return ""
+    done, total, rest = found[-1]
+    speed = re.sub(r"[^\w ./]", "", rest)  # nothing but words and numbers goes into the page's HTML
+    return bar(int(done), int(total), f"{done} of {total} clips{speed}")
+
+
+def bar(done: int, total: int, text: str) -> str:
+    return f'<progress value="{done}" max="{total}" style="width:100%"></progress><div>{text}</div>'

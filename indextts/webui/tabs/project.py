@@ -1,0 +1,92 @@
+"""Tab 1: choose or make a project; what is done, the base files, the machine."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from indextts.errors import UserError
+from indextts.pipeline import PLANNERS, place_base_files, plan_stage
+from indextts.project import Project, make_settings
+from indextts.webui.events import on
+from indextts.webui.jobs import newest_job
+from indextts.webui.page import Page, project_names
+from indextts.webui.panel import describe
+
+
+def lay_out(page: Page) -> None:
+    with gr.Accordion("Make a project", open=False):
+        name = gr.Textbox(label="Name", elem_id="new-name")
+        manifest = gr.Textbox(label="Manifest", info="JSON lines; inside the workspace or a --root folder.")
+        base = gr.Textbox(label="Base model", info="Folder with config.yaml, gpt.pth and bpe.model.")
+        button = gr.Button("Make", variant="primary", elem_id="project-start")
+    stages = gr.Dataframe(
+        headers=["stage", "files", "last job"], label="What is done", interactive=False, elem_id="stages"
+    )
+    files = gr.Dataframe(
+        headers=["base file", "size"], label="Base model", interactive=False, elem_id="base-files"
+    )
+    gr.Textbox(hardware(page.workspace), label="This machine", interactive=False, lines=4, elem_id="hardware")
+    on([button.click], lambda *values: make(page, *values), [name, manifest, base], [page.project])
+    shown = [page.demo.load, page.project.change, page.timer.tick]
+    on(
+        shown,
+        lambda chosen: (show_stages(page, chosen), show_files(page, chosen)),
+        [page.project],
+        [stages, files],
+    )
+
+
+def make(page: Page, name: str, manifest: str, base: str) -> gr.Dropdown:
+    """Make a project and choose it."""
+    settings = make_settings(
+        name=name.strip(),
+        manifest=page.roots.inside(manifest, "Manifest"),
+        base=page.roots.inside(base, "Base model"),
+    )
+    if settings.name in project_names(page.workspace):
+        raise UserError(f"there is a project {settings.name} already; choose another name")
+    if not settings.manifest.is_file():
+        raise UserError(f"Manifest: {settings.manifest} is no file")
+    place_base_files(Project(page.workspace / settings.name), settings)
+    return gr.Dropdown(choices=project_names(page.workspace), value=settings.name)
+
+
+def show_stages(page: Page, name: str) -> list[list[str]]:
+    """Return for each stage whether its files are there, and how its last job went."""
+    project, settings = page.find_project(name), page.find_settings(name)
+    rows = []
+    for stage in PLANNERS:
+        writes = plan_stage(project, settings, stage).writes
+        present = sum(path.exists() for path in writes)
+        files = "all there" if present == len(writes) else f"{present} of {len(writes)} there"
+        job = newest_job(project, stage)
+        rows.append([stage, files, describe(job) if job else ""])
+    return rows
+
+
+def show_files(page: Page, name: str) -> list[list[str]]:
+    """Return the base files of the project with their sizes."""
+    project = page.find_project(name)
+    paths = (project.config, project.base_checkpoint, project.base_tokenizer)
+    return [[p.name, f"{p.stat().st_size / 1e6:.2f} MB" if p.is_file() else "absent"] for p in paths]
+
+
+def hardware(workspace: Path) -> str:
+    """Return processors, memory, disk and cards, as lines."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    free = shutil.disk_usage(workspace).free / 1e9
+    lines = [f"{os.cpu_count()} processors, {memory:.0f} GB memory", f"{free:.0f} GB free in {workspace}"]
+    return "\n".join([*lines, *(cards() or ["no NVIDIA card"])])
+
+
+def cards() -> list[str]:
+    """Return the NVIDIA cards with their memory, as the driver's own tool names them."""
+    query: list[Any] = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        return subprocess.check_output(query, text=True, timeout=10).splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return []

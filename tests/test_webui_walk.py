@@ -1,0 +1,194 @@
+"""The page as a person uses it: a real server, real jobs, a real browser, the demo from start to resume."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from indextts.run_dir import read_metrics
+from tests.conftest import REPOSITORY
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+MINUTES = 60_000  # ms
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+class Server:
+    """The web UI as a process, on a port of its own."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = workspace.with_name("webui.log")
+        self.start()
+
+    def start(self) -> None:
+        argv = [sys.executable, str(REPOSITORY / "webui_amharic.py"), f"--workspace={self.workspace}"]
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen([*argv, f"--port={self.port}"], stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.2)
+        raise AssertionError(self.log.read_text())
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path / "workspace")
+    yield server
+    server.kill()
+    for record in server.workspace.glob("*/jobs/*/program.json"):
+        for pid in re.findall(r'"pid": (\d+)', record.read_text()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def open_tab(page: Page, name: str) -> None:
+    page.get_by_role("tab", name=name, exact=True).click()
+
+
+def value(page: Page, element: str) -> str:
+    return page.locator(f"#{element} textarea, #{element} input").first.input_value()
+
+
+def wait_for(page: Page, element: str, pattern: str, minutes: float = 2) -> None:
+    field = page.locator(f"#{element} textarea, #{element} input").first
+    expect(field).to_have_value(re.compile(pattern, re.DOTALL), timeout=minutes * MINUTES)
+
+
+def run_stage(page: Page, tab: str, stage: str) -> None:
+    open_tab(page, tab)
+    page.locator(f"#{stage}-start").click()
+    wait_for(page, f"{stage}-status", r"^finished after \d+ s$")
+
+
+def steps(server: Server, part: int) -> list[int]:
+    lines = read_metrics(server.workspace / "demo/training_output/metrics.jsonl")
+    return [line["step"] for line in lines if line["kind"] == "train" and line["part"] == part]
+
+
+def start_training(page: Page) -> None:
+    open_tab(page, "6 Training")
+    page.locator("#train-start").click()
+    wait_for(page, "train-status", r"^running for")
+
+
+def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
+    server: Server, browser: Browser
+):
+    page = browser.new_page()
+    page.goto(server.url)
+    wait_for(page, "hardware", "processors")
+    for tab, stage in (
+        ("2 Data", "data"),
+        ("3 Tokenizer", "tokenizer"),
+        ("4 Preprocess", "preprocess"),
+        ("5 Pairs", "pairs"),
+    ):
+        run_stage(page, tab, stage)
+    open_tab(page, "2 Data")
+    wait_for(page, "data-numbers", "256 utterances")
+    assert "No problems" in value(page, "data-log")
+    open_tab(page, "3 Tokenizer")
+    page.locator("#try-start").click()
+    expect(page.locator("#try-pieces")).to_contain_text("▁ነው")
+
+    start_training(page)
+    wait_for(page, "train-log", r"step=20 ")
+    wait_for(page, "train-progress", r"step \d+ of 236")
+    open_tab(page, "7 Monitor")
+    expect(page.locator("#plot-mel-loss svg.marks")).to_be_visible(timeout=MINUTES)
+
+    page.reload()
+    open_tab(page, "6 Training")
+    wait_for(page, "train-status", r"^running for")
+    page.locator("#train-stop").click()
+    wait_for(page, "train-status", r"^stopped with status 143")
+    assert "Stopped at step" in value(page, "train-log")
+    stopped_at = int(re.findall(r"Stopped at step (\d+)", value(page, "train-log"))[-1])
+
+    page.locator("#train-resume input").check()
+    page.locator("#train-plan-start").click()
+    wait_for(page, "train-plan", rf"step {stopped_at}, epoch \d: model, optimizer and scheduler continue")
+    wait_for(page, "train-command", "--resume=auto")
+    start_training(page)
+    wait_for(page, "train-log", rf"Epoch: \d+, Step: {stopped_at}, Batch")
+    wait_for(page, "train-log", r"\[Train\]")
+    assert steps(server, part=1) == list(range(10, steps(server, part=1)[-1] + 1, 10))
+
+    # the page's own process dies; the training does not notice, and the page shows it again
+    server.kill()
+    server.start()
+    page.goto(server.url)
+    open_tab(page, "6 Training")
+    wait_for(page, "train-status", r"^running for")
+    page.locator("#train-stop").click()
+    wait_for(page, "train-status", r"^stopped with status 143")
+
+    # a tokenizer that lost a piece: the plan says so, the run starts over and learns
+    open_tab(page, "3 Tokenizer")
+    page.locator("#ExtendTokenizer-target_size input").fill("999")
+    page.locator("#ExtendTokenizer-target_size input").press("Tab")
+    wait_for(page, "tokenizer-command", "--target-size=999")
+    run_stage(page, "3 Tokenizer", "tokenizer")
+    open_tab(page, "6 Training")
+    page.locator("#train-resume input").check()
+    page.locator("#train-plan-start").click()
+    wait_for(page, "train-plan", r"tokenizer changed, 1,000 -> 999 pieces: weights by piece.*step 0")
+    start_training(page)
+    wait_for(page, "train-log", r"Training will RESTART from step 0")
+    wait_for(page, "train-log", r"step=20 ")
+    page.locator("#train-stop").click()
+    wait_for(page, "train-status", r"^stopped with status 143")
+    assert steps(server, part=2)[:2] == [10, 20]
+
+    run_stage(page, "8 Listen and export", "export")
+    expect(page.locator("#export-files")).to_contain_text("gpt.pth", timeout=MINUTES)
+    page.close()
+
+
+def test_a_start_that_the_trainer_would_refuse_is_refused_with_its_sentence(server: Server, browser: Browser):
+    page = browser.new_page()
+    page.goto(server.url)
+    open_tab(page, "6 Training")
+    page.locator("#train-resume input").check()
+    missing = server.workspace / "demo/absent.pth"
+    page.locator("#train-resume-path textarea, #train-resume-path input").first.fill(str(missing))
+    wait_for(page, "train-command", "--resume=")
+    page.locator("#train-start").click()
+    expect(page.get_by_test_id("toast-body").first).to_contain_text(
+        "Resume checkpoint not found", timeout=MINUTES
+    )
+    assert value(page, "train-status") == "not started yet"
+    page.close()

@@ -1,0 +1,17 @@
+"""Open the page: eight tabs over the same commands, trainings in the background. Ctrl-C closes it."""
+
+from collections.abc import Sequence
+
+from indextts.commands import WebUI, parse, run
+from indextts.webui.app import build_app
+from indextts.webui.launch import launch
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    command = parse(WebUI, argv)
+    launch(build_app(command), command)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
