@@ -142,7 +142,8 @@ def test_a_job_runs_to_its_end_and_its_output_is_in_the_log(project: Project):
     assert over.folder.parent == project.jobs
 
 
-def test_a_line_is_in_the_log_when_it_is_printed(project: Project):
+def test_a_line_is_in_the_log_when_it_is_printed(project: Project, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     job = start_job(project, "data", [program(project, "import time; print('ready'); time.sleep(60)")])
     assert wait_until_ready(job).state == "running"
 
@@ -209,7 +210,8 @@ def test_a_stop_right_after_the_start_is_not_lost(project: Project):
         assert (over.state, over.exit_status) == ("stopped", 143)
 
 
-def test_stop_pressed_three_times_is_one_signal_to_the_program(project: Project):
+@pytest.mark.parametrize("has_runner", [True, False])
+def test_stop_pressed_three_times_is_one_signal_to_the_program(project: Project, has_runner: bool):
     source = (
         "import signal, time\ncount = 0\ndef note(*_):\n    global count; count += 1\n"
         "signal.signal(signal.SIGTERM, note)\nprint('ready')\n"
@@ -217,11 +219,13 @@ def test_stop_pressed_three_times_is_one_signal_to_the_program(project: Project)
         "print('saving'); time.sleep(0.5); print(count, 'signals'); raise SystemExit(143)"
     )
     job = wait_until_ready(start_job(project, "train", [program(project, source)]))
+    if not has_runner:
+        kill(runner_of(job))
     for _ in range(3):
         stop_job(job)
         assert reread(job).state == "stopping"
         time.sleep(0.05)
-    assert wait_until_over(job).state == "stopped"
+    assert wait_until_over(job).state == ("stopped" if has_runner else "lost")
     assert tail(job.log, 1) == "1 signals"
 
 
@@ -356,6 +360,17 @@ def test_a_stranger_with_the_number_of_a_job_is_not_signalled(project: Project, 
         time.sleep(0.05)
         assert stranger.poll() is None
         stranger.kill()
+
+
+def test_a_zombie_is_dead():
+    with subprocess.Popen([sys.executable, "-S", "-c", ""]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        stat = read_stat(child.pid)
+        assert stat is not None
+        assert stat.code == "Z"
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        assert not is_alive(Process(pid=child.pid, start_ticks=stat.start_ticks, boot_id=boot_id))
+        assert child.pid not in [member.pid for member in session_members(stat.session)]
 
 
 def test_a_folder_without_a_whole_record_is_no_job(project: Project):

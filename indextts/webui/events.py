@@ -19,8 +19,15 @@ def on(
     handler: Callable[..., Any],
     inputs: Sequence[Component] = (),
     outputs: Sequence[Component] = (),
+    *,
+    latest: bool = False,
 ) -> Any:
-    """Call `handler` whenever one of `triggers` fires; what it returns fills `outputs`."""
+    """Call `handler` whenever one of `triggers` fires; what it returns fills `outputs`.
+
+    Args:
+        latest: a trigger that fires while the handler is busy is answered after it, so that what was typed
+            last counts; else it is dropped, so that ticks and clicks do not pile up.
+    """
     return gr.on(
         list(triggers),
         said_on_the_page(handler),
@@ -29,6 +36,7 @@ def on(
         api_visibility="private",
         show_progress="hidden",
         concurrency_limit=None,
+        trigger_mode="always_last" if latest else "once",
     )
 
 

@@ -92,8 +92,7 @@ def start_job(project: Project, stage: str, commands: Sequence[Command]) -> Job:
     """
     try:
         with _lock(project.jobs):
-            newest = newest_job(project, stage)
-            if newest and newest.is_active:
+            if any(job.stage == stage and job.is_active for job in list_jobs(project)):
                 raise UserError(
                     f"{stage} is already running in {project.root.name}; stop it or let it end first"
                 )
@@ -103,7 +102,7 @@ def start_job(project: Project, stage: str, commands: Sequence[Command]) -> Job:
             _launch(folder)
     except OSError as error:
         raise UserError(
-            f"{project.jobs}: {stage} cannot be started ({error.strerror}); free the folder"
+            f"{project.jobs}: {stage} cannot be started ({error.strerror}); check rights and free space"
         ) from None
     job = _read_job(folder)
     assert job

@@ -13,7 +13,7 @@ from indextts.errors import UserError
 from indextts.project import Project, ProjectSettings, read_project
 from indextts.webui.security import Roots
 
-TICK_S = 1.0
+TICK_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Page:
 
     Args:
         project: its value is the name of the chosen project; an input of every handler.
-        timer: ticks once a second, for what is shown of running jobs.
+        timer: ticks every TICK_S, for what is shown of running jobs.
     """
 
     demo: gr.Blocks

@@ -116,7 +116,7 @@ def _show_command(page: Page, panel: Panel, commands: CommandBuilder, inputs: Se
         return "\n".join(shell_line(command) for command in planned)
 
     changes = [page.demo.load, page.project.change, *(component.change for component in inputs)]  # type: ignore[attr-defined]
-    on(changes, preview, [page.project, *inputs], [panel.preview])
+    on(changes, preview, [page.project, *inputs], [panel.preview], latest=True)
 
 
 def _show_job(page: Page, panel: Panel, stage: str) -> None:
