@@ -65,7 +65,8 @@ logger = logging.getLogger(__name__)
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(Train, argv)
     if command.plan:
-        print(plan_start(load_inputs(command, torch.device("cpu")).setting, find_checkpoint(command)))
+        checkpoint = find_checkpoint(command)
+        print(plan_start(load_inputs(command, torch.device("cpu")).setting, checkpoint))
         return 0
     stop = StopRequest()
     device = choose_device(command.allow_cpu)
