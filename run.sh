@@ -1,10 +1,7 @@
 #!/usr/bin/env bash
-# Makes .venv, then runs the embedded demo from recordings to a trained model: ./run.sh [pipeline flags]
+# Makes .venv, then opens the page on http://127.0.0.1:7863 with the demo project prepared: ./run.sh [page flags]
 set -eu
 cd "$(dirname "$0")"
 . ./setup_venv.sh
 setup_venv requirements.txt || exit $?
-if [ $# -eq 0 ]; then
-    set -- --demo
-fi
-exec .venv/bin/python tools/run_pipeline.py "$@"
+exec .venv/bin/python webui_amharic.py "$@"

@@ -1,24 +1,34 @@
 """Fixtures for all tests."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
-skipped_without_shared: list[str] = []
 
 
 @pytest.fixture
-def shared(request: pytest.FixtureRequest) -> Path:
+def shared() -> Path:
     """The folder with the reference vectors and texts, beside the repository."""
     if not SHARED.is_dir():
         if os.environ.get("CI"):
             pytest.fail(f"{SHARED} is absent: in CI the reference vectors must be there")
-        skipped_without_shared.append(request.node.nodeid)
         pytest.skip("needs ../shared")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The browser's program; ./test.sh installs it where it may."""
+    found = shutil.which("chromium")
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail("chromium is absent: in CI the browser tests must run")
+        pytest.skip("needs chromium (Debian, Ubuntu: apt install chromium)")
+    return found
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

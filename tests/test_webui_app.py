@@ -1,0 +1,78 @@
+"""Tests of indextts/webui/app.py: what the whole page must be, whatever is laid out on it."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+BUILD = """
+import json, pathlib, sys
+from indextts.commands import WebUI
+from indextts.webui.app import build_app
+demo = build_app(WebUI(workspace=pathlib.Path(sys.argv[1])))
+config = demo.get_config_file()
+print(json.dumps({
+    "heartbeat": config["connect_heartbeat"],
+    "visible": sorted({d["api_visibility"] for d in config["dependencies"]}),
+    "kinds": sorted({c["type"] for c in config["components"]}),
+    "tabs": [c["props"]["label"] for c in config["components"] if c["type"] == "tabitem"],
+    "torch": sorted(name for name in sys.modules if name in ("torch", "transformers", "trainers")),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """Return what a process that builds the page says of it and of itself."""
+    workspace = tmp_path_factory.mktemp("app") / "workspace"
+    answer = subprocess.run(
+        [sys.executable, "-c", BUILD, str(workspace)], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert (workspace / "demo/project.json").is_file()
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def test_there_are_eight_tabs(built: dict):
+    assert [label[:1] for label in built["tabs"]] == list("12345678")
+
+
+def test_the_page_loads_no_torch(built: dict):
+    assert built["torch"] == []
+
+
+def test_the_page_keeps_no_state_in_its_process(built: dict):
+    # a state or an unload event would hold a connection open for each browser tab
+    assert "state" not in built["kinds"]
+    assert built["heartbeat"] is False
+
+
+def test_no_handler_is_a_public_endpoint(built: dict):
+    assert "public" not in built["visible"]
+
+
+def test_nothing_on_the_page_goes_through_a_shell_or_a_pipe():
+    forbidden = re.compile(r"shell=True|os\.system|os\.popen|subprocess\.PIPE|capture_output|getoutput")
+    for path in [*(REPOSITORY / "indextts/webui").rglob("*.py"), REPOSITORY / "webui_amharic.py"]:
+        assert not forbidden.search(path.read_text(encoding="utf-8")), path
+
+
+def test_each_tab_only_lays_out(built: dict):
+    tabs = [path for path in (REPOSITORY / "indextts/webui/tabs").glob("*.py") if path.stem != "__init__"]
+    assert len(tabs) == 8
+    for path in tabs:
+        assert "def lay_out(page: Page) -> None:" in path.read_text(encoding="utf-8")
+
+
+def test_a_start_of_the_page_over_an_unwritable_workspace_is_one_sentence(tmp_path: Path):
+    (tmp_path / "file").touch()
+    argv = [sys.executable, str(REPOSITORY / "webui_amharic.py"), f"--workspace={tmp_path}/file/w"]
+    answer = subprocess.run(argv, capture_output=True, text=True)
+    assert answer.returncode == 2
+    assert "cannot be made" in answer.stderr
+    assert "Traceback" not in answer.stderr

@@ -1,0 +1,44 @@
+"""Tests of indextts/webui/forms.py: a form is made from a command's fields and goes back through it."""
+
+from pathlib import Path
+
+import gradio as gr
+import pytest
+
+from indextts.commands import ExportModel, Train
+from indextts.webui.forms import as_shown, component_for, fields_from
+from indextts.webui.tabs.training import ADVANCED, FIELDS, MAIN, NO_FORM, PATHS
+
+
+def test_every_flag_of_the_trainer_has_a_place_on_the_page():
+    assert sorted([*MAIN, *ADVANCED, *PATHS, *NO_FORM]) == sorted(Train.model_fields)
+    assert len(set(FIELDS)) == len(FIELDS)
+
+
+def test_default_bounds_and_help_are_the_fields_own():
+    epochs = component_for(Train, "epochs")
+    assert isinstance(epochs, gr.Number)
+    assert (epochs.value, epochs.minimum, epochs.precision) == (10, 1, 0)
+    assert epochs.info == Train.model_fields["epochs"].description
+    assert component_for(Train, "learning_rate").maximum == 1
+    assert isinstance(component_for(Train, "amp"), gr.Checkbox)
+    dtype = component_for(ExportModel, "dtype")
+    assert [choice for choice, _ in dtype.choices] == ["float32", "float16", "bfloat16"]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_what_a_form_shows_goes_back_to_the_same_command(name: str):
+    command = Train(
+        train_manifest=[Path("a b"), Path("ሰላም")],
+        val_manifest=[Path("v")],
+        tokenizer=Path("t"),
+        learning_rate=3e-5,
+    )
+    shown = as_shown(getattr(command, name))
+    fields = {"train_manifest": [Path("x")], "val_manifest": [Path("v")], "tokenizer": Path("t")}
+    again = Train(**{**fields, **fields_from(Train, [name], [shown])})
+    assert getattr(again, name) == getattr(command, name)
+
+
+def test_an_emptied_field_is_left_to_the_default():
+    assert fields_from(Train, ["epochs", "config"], [None, ""]) == {}
