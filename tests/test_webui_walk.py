@@ -1,6 +1,7 @@
 """The page as a person uses it: a real server, real jobs, a real browser, the demo from start to resume."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -8,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +73,36 @@ def server(tmp_path: Path) -> Iterator[Server]:
         for pid in re.findall(r'"pid": (\d+)', record.read_text()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
+
+
+def ask(server: Server, path: str, body: object = None, **headers: str) -> tuple[int, str]:
+    """Send a request past the page; return its status and text."""
+    request = urllib.request.Request(
+        f"{server.url}{path}", headers={"Content-Type": "application/json", **headers}
+    )
+    if body is not None:
+        request.data = json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def start_request(server: Server, **typed: object) -> dict[str, object]:
+    """Return the request that the button Start training sends, with other values in its form."""
+    config = json.loads(ask(server, "/config")[1])
+    components = {component["id"]: component["props"] for component in config["components"]}
+    [button] = [n for n, props in components.items() if props.get("elem_id") == "train-start"]
+    [handler] = [d for d in config["dependencies"] if [button, "click"] in d["targets"]]
+    elements = [components[number].get("elem_id") for number in handler["inputs"]]
+    values = [
+        typed.get(element, components[number].get("value"))
+        for number, element in zip(handler["inputs"], elements, strict=True)
+    ]
+    assert typed.keys() <= set(elements)
+    return {"fn_index": handler["id"], "data": values, "session_hash": "raw"}
 
 
 def open_tab(page: Page, name: str) -> None:
@@ -174,6 +207,20 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     run_stage(page, "8 Listen and export", "export")
     expect(page.locator("#export-files")).to_contain_text("gpt.pth", timeout=MINUTES)
     page.close()
+
+
+def test_a_training_cannot_be_started_from_another_site_or_reach_outside_the_workspace(server: Server):
+    request = start_request(server)
+    assert ask(server, "/gradio_api/queue/join", request, Origin="http://evil.test")[0] == 403
+    outside = {"Train-output_dir": "/etc/run", "train-resume-path": "/etc/passwd"}
+    for element, path in outside.items():
+        request = start_request(server, **{"train-resume": True, element: path})
+        assert ask(server, "/gradio_api/queue/join", request)[0] == 200
+        events = ask(server, "/gradio_api/queue/data?session_hash=raw")[1]
+        assert '"success": false' in events.replace('"success":false', '"success": false')
+        assert path in events
+        assert "outside" in events or "inside" in events
+    assert not (server.workspace / "demo/jobs").exists()
 
 
 def test_a_start_that_the_trainer_would_refuse_is_refused_with_its_sentence(server: Server, browser: Browser):
