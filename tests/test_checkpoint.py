@@ -68,6 +68,26 @@ def test_a_saved_checkpoint_loads_with_weights_only_and_verifies(tmp_path: Path)
     assert json.loads((tmp_path / "model_step3.json").read_text())["step"] == 3
 
 
+def test_bytes_are_on_the_disk_before_a_name_points_to_them(tmp_path: Path, monkeypatch):
+    events: list[tuple[str, str]] = []
+    fsync, replace = os.fsync, Path.replace
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda fd: events.append(("sync", Path(f"/proc/self/fd/{fd}").readlink().name)) or fsync(fd),
+    )
+    monkeypatch.setattr(
+        Path,
+        "replace",
+        lambda self, target: events.append(("name", Path(target).name)) or replace(self, target),
+    )
+    save_checkpoint(tmp_path, content(), meta())
+    pth, json_ = "model_step3.pth", "model_step3.json"
+    expected = [("sync", f".tmp-{pth}"), ("name", pth), ("sync", f".tmp-{json_}"), ("name", json_)]
+    assert events[:4] == expected
+    assert ("sync", tmp_path.name) in events[4:]
+
+
 def test_latest_is_the_newest_checkpoint_without_a_second_copy_of_its_bytes(tmp_path: Path):
     for step in (3, 4):
         save_checkpoint(tmp_path, content(step), meta(step, serial=step))

@@ -15,8 +15,10 @@ import torch
 from indextts.checkpoint import TEXT_TABLES
 from indextts.errors import UserError
 from indextts.run_dir import CheckpointMeta, read_metrics, verify_checkpoint
+from indextts.training import device
+from indextts.training.optim import Trained
 from tests.conftest import REPOSITORY
-from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run, write_tokenizer
+from tests.tiny_run import BASE_SIZE, SENTENCES, TinyRun, make_tiny_run, write_tokenizer
 
 TRAINER = REPOSITORY / "trainers/train_gpt_v2.py"
 
@@ -138,7 +140,7 @@ def test_a_run_that_goes_on_from_any_step_ends_bit_identical(whole_run: TinyRun,
     assert_same(mine, other)
     for kind in ("train", "val"):
         expected = {n: line for n, line in numbers(whole_run, kind=kind).items() if n > step}
-        assert {n: line for n, line in numbers(tiny, kind=kind).items() if n > step} == expected
+        assert numbers(tiny, kind=kind) == expected  # what was done before the resume is not done again
 
 
 def test_the_same_tokenizer_restores_the_optimizer_although_the_tables_have_one_row_more(
@@ -263,6 +265,82 @@ def test_with_another_batch_size_every_sample_of_the_epoch_is_still_seen_once(
     assert tiny.train(resume="auto", batch_size=5, epochs=2) == 0
     done = train_gpt_v2.epoch_order(22, 1234, 1)[:12]
     assert sorted(done + seen) == list(range(22))
+
+
+def moments(run: TinyRun, name: str) -> torch.Tensor:
+    optimizer = load(run.output / "latest.pth")["optimizer"]
+    for group in optimizer["param_groups"]:
+        if name in group["param_names"]:
+            return optimizer["state"][group["params"][group["param_names"].index(name)]]["exp_avg"]
+    raise AssertionError(name)
+
+
+def test_each_head_has_the_weight_of_its_flag(tiny: TinyRun):
+    assert tiny.train(text_loss_weight=0, max_steps=1) == 0
+    assert not moments(tiny, "text_head.bias").any()
+    assert moments(tiny, "mel_head.bias").any()
+
+
+def test_every_micro_step_draws_its_own_dropout(tiny: TinyRun, monkeypatch):
+    seeds: list[int] = []
+    seed = torch.manual_seed
+    monkeypatch.setattr(torch, "manual_seed", lambda number: seeds.append(number) or seed(number))
+    assert tiny.train(epochs=1) == 0
+    assert len(set(seeds)) == len(seeds) == 8
+
+
+def test_micro_steps_of_unequal_size_weigh_by_their_tokens(tmp_path: Path):
+    weights = []
+    for name, settings in (("whole", (4, 1)), ("split", (3, 2))):  # a step of 4 pairs, or of 3 and 1
+        run = make_tiny_run(tmp_path / name, num_train=4, num_codes=12, text=SENTENCES[0], dropout=0.0)
+        assert run.train(batch_size=settings[0], grad_accumulation=settings[1], epochs=1) == 0
+        weights.append(load(run.output / "latest.pth")["model"])
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(tensor, weights[1][name], rtol=0, atol=2e-4, msg=name)
+
+
+def test_a_validation_worse_than_the_best_before_the_resume_is_not_the_best(
+    whole_run: TinyRun, tiny: TinyRun
+):
+    copy_checkpoint(whole_run, 10, tiny)
+    assert tiny.train(resume="auto", learning_rate=1.0) == 0
+    assert not (tiny.output / "best.pth").exists()
+
+
+def test_without_an_interval_every_epoch_is_validated_once(tiny: TinyRun):
+    assert tiny.train(val_interval=0) == 0
+    assert list(numbers(tiny, kind="val")) == [0, 4, 8, 12]
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_status_6_and_no_checkpoint_of_it(tiny: TinyRun):
+    weights = load(tiny.folder / "base/gpt.pth")
+    weights["mel_head.bias"][0] = float("nan")
+    torch.save(weights, tiny.folder / "base/gpt.pth")
+    assert tiny.train() == 6
+    assert "The gradient of step 1 is not finite" in tiny.log
+    assert not list(tiny.output.glob("*.pth"))
+
+
+def test_a_resume_needs_no_base_checkpoint(whole_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(whole_run, 8, tiny)
+    (tiny.folder / "base/gpt.pth").unlink()
+    assert tiny.train(resume="auto") == 0
+
+
+def test_the_frozen_rows_are_checked_at_every_save(tiny: TinyRun, monkeypatch):
+    checks: list[None] = []
+    monkeypatch.setattr(Trained, "check_views", lambda _self: checks.append(None))
+    assert tiny.train(max_steps=4, save_interval=1, val_interval=100) == 0
+    assert len(checks) == 4
+
+
+def test_amp_computes_in_bfloat16(whole_run: TinyRun, tiny: TinyRun, monkeypatch):
+    monkeypatch.setattr(device, "has_native_bfloat16", lambda _device: True)
+    assert tiny.train(amp="") == 0
+    mine, other = numbers(tiny, kind="val")[12], numbers(whole_run, kind="val")[12]
+    assert mine["mel_loss"] != other["mel_loss"]
+    assert mine["mel_loss"] == pytest.approx(other["mel_loss"], rel=0.05)
+    assert load(tiny.output / "latest.pth")["model"]["mel_head.weight"].dtype == torch.float32
 
 
 def test_data_workers_change_nothing(whole_run: TinyRun, tiny: TinyRun):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from indextts.text.tokenizer import parse_model
 from tests.conftest import REPOSITORY
 from tests.test_trainer import TRAINER
 from tests.tiny_run import TinyRun, make_tiny_run, write_features
@@ -33,6 +34,13 @@ def drop_a_weight(run: TinyRun) -> None:
     weights = torch.load(run.folder / "base/gpt.pth", weights_only=True)
     del weights["gpt.ln_f.weight"]
     torch.save(weights, run.folder / "base/gpt.pth")
+
+
+def reorder_base_tokenizer(run: TinyRun) -> None:
+    path = run.folder / "base/bpe.model"
+    model = parse_model(path.read_bytes())
+    model.pieces[10].piece, model.pieces[11].piece = model.pieces[11].piece, model.pieces[10].piece
+    path.write_bytes(model.SerializeToString())
 
 
 def as_plain_manifest(run: TinyRun) -> None:
@@ -61,6 +69,10 @@ BAD: dict[str, tuple[Callable[[TinyRun], object], str]] = {
             (run.folder / "tokenizer.model").read_bytes()
         ),
         r"bpe\.model: 720 pieces, but the base checkpoint's text tables have 401 rows",
+    ),
+    "a tokenizer whose base has other pieces": (
+        reorder_base_tokenizer,
+        r"does not extend .*bpe\.model: id 10 is ",
     ),
     "a base checkpoint that is cut off": (cut_base, r"gpt\.pth: not a checkpoint"),
     "a base checkpoint that lacks a weight": (drop_a_weight, r"gpt\.ln_f\.weight"),

@@ -95,6 +95,16 @@ def test_the_norm_is_clipped_over_trained_rows_only(model: UnifiedVoice):
     torch.testing.assert_close(norm, expected)
 
 
+def test_a_gradient_longer_than_the_limit_is_cut_to_it(model: UnifiedVoice):
+    trained = select_trained(model, BASE_SIZE)
+    optimizer = build_optimizer(trained, weight_decay=0.0)
+    sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
+    (sums.text_nats + sums.mel_nats).backward()
+    assert update(trained, optimizer, 1e-3, max_norm=0.01) > 1
+    moments = torch.stack([optimizer.state[p]["exp_avg"].norm() for p in trained.parameters.values()])
+    torch.testing.assert_close(moments.norm(), torch.tensor(0.1 * 0.01), rtol=1e-3, atol=0)
+
+
 def test_a_gradient_that_is_not_finite_changes_nothing(model: UnifiedVoice):
     trained = select_trained(model, BASE_SIZE)
     optimizer = build_optimizer(trained, weight_decay=0.1)

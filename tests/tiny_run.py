@@ -65,20 +65,30 @@ class TinyRun:
         return main(self.flags(**changes))
 
 
-def make_tiny_run(folder: Path, num_train: int = 22) -> TinyRun:
-    """Write base, tokenizer, features and pairs; 22 pairs make 8 micro-batches of 3, the last of 1."""
+def make_tiny_run(
+    folder: Path,
+    num_train: int = 22,
+    num_codes: int | None = None,
+    text: str | None = None,
+    dropout: float = 0.1,
+) -> TinyRun:
+    """Write base, tokenizer, features and pairs; 22 pairs make 8 micro-batches of 3, the last of 1.
+
+    Args:
+        num_codes, text: of every utterance; None for many different ones.
+    """
     base = folder / "base"
     base.mkdir(parents=True)
-    (base / "config.yaml").write_text(yaml.safe_dump({"gpt": asdict(CONFIG)}))
+    (base / "config.yaml").write_text(yaml.safe_dump({"gpt": asdict(replace(CONFIG, dropout=dropout))}))
     (base / "bpe.model").write_bytes(BASE_TOKENIZER.read_bytes())
     torch.save(random_model(CONFIG, seed=0).state_dict(), base / "gpt.pth")
     write_tokenizer(folder / "tokenizer.model", num_appended=320)
-    write_features(folder / "features", num_train + 8)
+    write_features(folder / "features", num_train + 8, num_codes)
     write_pairs(
-        folder / "train_pairs.jsonl", [pair(folder, i, (i + 1) % num_train) for i in range(num_train)]
+        folder / "train_pairs.jsonl", [pair(folder, i, (i + 1) % num_train, text) for i in range(num_train)]
     )
     val = range(num_train, num_train + 7)
-    write_pairs(folder / "val_pairs.jsonl", [pair(folder, i, i + 1) for i in val])
+    write_pairs(folder / "val_pairs.jsonl", [pair(folder, i, i + 1, text) for i in val])
     return TinyRun(folder)
 
 
@@ -86,7 +96,7 @@ def write_tokenizer(path: Path, num_appended: int) -> None:
     path.write_bytes(extend(BASE_TOKENIZER, SENTENCES, BASE_SIZE + num_appended))
 
 
-def write_features(folder: Path, count: int) -> None:
+def write_features(folder: Path, count: int, num_codes: int | None = None) -> None:
     random = np.random.default_rng(0)
     info = StoreInfo("test", "backend", "encoders", CONFIG.model_dim, CONFIG.num_latents)
     folder.mkdir()
@@ -96,7 +106,7 @@ def write_features(folder: Path, count: int) -> None:
             EncodedUtterance(
                 id=f"u{number}",
                 audio_sha256=str(number),
-                codes=np.repeat(random.integers(0, 8, 8), 3)[: random.integers(10, 24)],
+                codes=np.repeat(random.integers(0, 8, 8), 3)[: num_codes or random.integers(10, 24)],
                 condition=random.standard_normal((CONFIG.num_latents, CONFIG.model_dim), dtype=np.float32),
                 emo_vec=random.standard_normal(CONFIG.model_dim, dtype=np.float32),
             )
@@ -104,13 +114,13 @@ def write_features(folder: Path, count: int) -> None:
     writer.flush()
 
 
-def pair(folder: Path, target: int, prompt: int) -> Pair:
+def pair(folder: Path, target: int, prompt: int, text: str | None = None) -> Pair:
     return Pair(
         id=f"u{target}__u{prompt}",
         speaker="s",
         prompt_id=f"u{prompt}",
         target_id=f"u{target}",
-        target_text=SENTENCES[target],
+        target_text=text or SENTENCES[target],
         target_num_codes=20,
         target_duration_s=0.4,
         prompt_duration_s=0.4,

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -97,24 +98,32 @@ def train(command: Train, device: torch.device, stop: "StopRequest") -> int:
     """Run the training to its end, or to a signal; return the exit status."""
     checkpoint = find_checkpoint(command)
     inputs = load_inputs(command, device)
-    setting, train_set, val_set = inputs.setting, inputs.train_set, inputs.val_set
-    logger.info("%d pairs to train on, %d to validate on", len(train_set), len(val_set))
+    setting = inputs.setting
+    logger.info("%d pairs to train on, %d to validate on", len(inputs.train_set), len(inputs.val_set))
     if checkpoint is None:
         logger.info("Starting from the base checkpoint %s", command.base_checkpoint)
         this = start_from_base(setting)
     else:
         this = resume(setting, checkpoint)
-    model, state = this.model, this.state
-    logger.info("From step %d to step %d", state.step, this.schedule.total_steps)
-    dtype = arithmetic(command.amp, device)
-    write_run_files(setting, state.part)
+    logger.info("From step %d to step %d", this.state.step, this.schedule.total_steps)
+    write_run_files(setting, this.state.part)
     metrics = MetricsLog(
         command.output_dir,
-        part=state.part,
-        step=state.step,
-        epoch=state.epoch,
+        part=this.state.part,
+        step=this.state.step,
+        epoch=this.state.epoch,
         total_steps=this.schedule.total_steps,
     )
+    with closing(metrics):
+        take_steps(inputs, this, metrics, stop)
+    return say_how_it_ended(command, this.state, stop)
+
+
+def take_steps(inputs: Inputs, this: Run, metrics: MetricsLog, stop: "StopRequest") -> None:
+    """Train, validate and save, step after step, to the end or to a signal."""
+    setting, train_set, command = inputs.setting, inputs.train_set, inputs.setting.command
+    model, state, device = this.model, this.state, inputs.setting.device
+    dtype = arithmetic(command.amp, device)
     groups = endless_groups(train_set, command, state)
     pace = Pace()
     model.train()
@@ -123,7 +132,7 @@ def train(command: Train, device: torch.device, stop: "StopRequest") -> int:
         is_over = state.epoch >= command.epochs or 0 < command.max_steps <= state.step
         is_best = False
         if state.validated_step != state.step and (is_over or validation_is_due(command, state)):
-            is_best = validate_now(this, command, val_set, dtype, metrics, stop)
+            is_best = validate_now(this, command, inputs.val_set, dtype, metrics, stop)
         is_last = is_over or stop.signal is not None
         is_unsaved = 0 < state.step != state.saved_step
         if is_best or (is_unsaved and (is_last or state.step % command.save_interval == 0)):
@@ -162,9 +171,6 @@ def train(command: Train, device: torch.device, stop: "StopRequest") -> int:
         pace.add(num_text + num_mel, time.perf_counter() - started)
         if state.step % command.log_interval == 0:
             log_window(metrics, state, learning_rate, grad_norm, pace.read())
-
-    metrics.close()
-    return say_how_it_ended(command, state, stop)
 
 
 def load_inputs(command: Train, device: torch.device) -> Inputs:

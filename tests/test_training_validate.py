@@ -1,0 +1,67 @@
+"""Tests of indextts/training/validate.py: the same pairs, the same numbers, whatever the training does."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from indextts.gpt.config import config_with_text_tokens
+from indextts.gpt.initialise import random_model
+from indextts.gpt.model import UnifiedVoice
+from indextts.text.tokenizer import Tokenizer
+from indextts.training.batches import PairDataset, load_pairs
+from indextts.training.losses import LossMeans
+from indextts.training.validate import validate
+from tests.tiny_run import BASE_SIZE, CONFIG, make_tiny_run
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[UnifiedVoice, PairDataset]:
+    run = make_tiny_run(tmp_path_factory.mktemp("validate") / "tiny")
+    tokenizer = Tokenizer.load(run.folder / "tokenizer.model")
+    config = config_with_text_tokens(CONFIG, tokenizer.size)
+    return random_model(config, seed=0).train(), load_pairs(
+        [run.folder / "val_pairs.jsonl"], tokenizer, config
+    )
+
+
+def losses(tiny: tuple[UnifiedVoice, PairDataset], **changes: object) -> LossMeans | None:
+    settings = {
+        "batch_size": 2,
+        "max_batches": 0,
+        "first_new_token": BASE_SIZE,
+        "dtype": torch.float32,
+        "should_stop": lambda: False,
+        **changes,
+    }
+    return validate(*tiny, **settings)  # type: ignore[arg-type]
+
+
+def test_dropout_is_off_while_validating_and_on_again_after(tiny: tuple[UnifiedVoice, PairDataset]):
+    assert tiny[0].config.dropout > 0
+    assert losses(tiny) == losses(tiny)
+    assert tiny[0].training
+
+
+def test_only_the_first_batches_count_where_a_limit_is_given(tiny: tuple[UnifiedVoice, PairDataset]):
+    asked: list[None] = []
+    assert losses(tiny, max_batches=2, should_stop=lambda: bool(asked.append(None))) != losses(tiny)
+    assert len(asked) == 2
+
+
+def test_a_stop_ends_a_validation_without_numbers(tiny: tuple[UnifiedVoice, PairDataset]):
+    answers = iter([False, True])
+    assert losses(tiny, should_stop=lambda: next(answers)) is None
+    assert tiny[0].training
+
+
+def test_no_gradient_is_kept(tiny: tuple[UnifiedVoice, PairDataset]):
+    losses(tiny)
+    assert all(parameter.grad is None for parameter in tiny[0].parameters())
+
+
+def test_the_folder_of_the_pairs_is_not_written(tiny: tuple[UnifiedVoice, PairDataset]):
+    folder: Path = tiny[1].pairs[0].features.parent
+    before = sorted(folder.rglob("*"))
+    losses(tiny)
+    assert sorted(folder.rglob("*")) == before
