@@ -36,7 +36,8 @@ def filled(command: type[Command], text: str) -> Command:
         if "Literal" in kind:
             continue
         if "list" in kind:
-            values[name] = [Path(text or "p"), Path("second")]
+            item = Path if "Path" in kind else str
+            values[name] = [item(text or "p"), item("second")]
         elif "Path" in kind:
             values[name] = Path(text or "p")
         elif kind == "<class 'str'>":
