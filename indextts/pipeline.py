@@ -11,6 +11,7 @@ since (by size and time of each file). A training that was stopped goes on where
 import json
 import logging
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,19 +95,30 @@ def table(results: list[StageResult]) -> str:
 
 
 def place_base_files(project: Project, settings: ProjectSettings) -> None:
-    """Put the base model into the project: links where the file system can, and project.json."""
-    try:
-        project.config.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--workspace: {project.root} cannot be made ({error.strerror})") from None
+    """Put the base model and project.json into the project."""
     for target in (project.config, project.base_tokenizer, project.base_checkpoint):
         source = settings.base / target.name
-        if source.is_file():
-            if not target.exists() or _stamp(target) != _stamp(source):
-                link_as(source, target)
-        elif target != project.base_checkpoint or not _is_demo(settings):
+        if not source.is_file() and (target != project.base_checkpoint or not _is_demo(settings)):
             raise UserError(f"base: {source} is absent; put the published {target.name} there")
-    write_json(project.root / "project.json", settings.model_dump(mode="json"))
+    try:
+        project.config.parent.mkdir(parents=True, exist_ok=True)
+        for target in (project.config, project.base_tokenizer, project.base_checkpoint):
+            source = settings.base / target.name
+            if source.is_file() and _stamp(target) != _stamp(source):
+                _place(source, target)
+        write_json(project.root / "project.json", settings.model_dump(mode="json"))
+    except OSError as error:
+        raise UserError(f"--workspace: {project.root} cannot be made ({error.strerror})") from None
+
+
+def _place(source: Path, target: Path) -> None:
+    """Put a base file into a project; the weights are gigabytes and never edited, so they may be a link."""
+    if source.suffix == ".pth":
+        link_as(source, target)
+        return
+    aside = target.with_name(f".tmp-{target.name}")
+    shutil.copy2(source, aside)  # with its time, by which a change is noticed
+    aside.replace(target)
 
 
 def plan_stages(project: Project, settings: ProjectSettings, max_steps: int) -> Iterator[StagePlan]:

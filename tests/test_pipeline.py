@@ -77,6 +77,12 @@ def test_the_project_folder_has_the_files_that_users_know(demo: tuple[Path, str]
     assert verify_checkpoint(folder / "training_output/latest.pth").step == 2
 
 
+def test_editing_the_projects_config_leaves_the_demos_alone(demo: tuple[Path, str]):
+    assert not (demo[0] / "demo/checkpoints/config.yaml").samefile(
+        REPOSITORY / "demo/checkpoints/config.yaml"
+    )
+
+
 def test_the_check_of_the_demos_data_finds_no_problem(demo: tuple[Path, str]):
     folder = demo[0] / "demo/preprocessed_amharic"
     flags = [f"--train-manifest={folder}/train_manifest.jsonl", f"--train-pairs={folder}/train_pairs.jsonl"]
