@@ -135,10 +135,18 @@ def save_checkpoint(run_dir: Path, content: Mapping[str, Any], meta: CheckpointM
     path = checkpoint_path(run_dir, meta.step)
     _step_aside(path, meta.part)
     aside = run_dir / f".tmp-{path.name}"
-    with aside.open("wb") as file:
-        hashing = _HashingFile(file)
-        torch.save(dict(content), cast(BinaryIO, hashing))
-    sync_file(aside)
+    try:
+        with aside.open("wb") as file:
+            hashing = _HashingFile(file)
+            torch.save(dict(content), cast(BinaryIO, hashing))
+        sync_file(aside)
+    except (OSError, RuntimeError) as error:  # torch hides the system's error in one of its own
+        aside.unlink(missing_ok=True)
+        reason = error if isinstance(error, OSError) else error.__context__ or error
+        raise UserError(
+            f"{path} cannot be written ({reason}); the checkpoints before it are untouched: make room on the "
+            "disk, and go on with --resume auto"
+        ) from None
     aside.replace(path)
     meta = replace(meta, num_bytes=hashing.num_bytes, sha256=hashing.sha256.hexdigest())
     write_meta(path.with_suffix(".json"), meta)

@@ -19,7 +19,7 @@ import tyro
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from indextts.errors import USER_MISTAKE, UserError
+from indextts.errors import STOPPED_BY_CTRL_C, USER_MISTAKE, UserError
 from indextts.log_lines import show_on_screen
 
 
@@ -95,7 +95,7 @@ class Preprocess(Command):
     )
     backend: Literal["builtin"] = Field("builtin", description="Speech encoder and codec.")
     val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
-    seed: int = Field(17, ge=0, description="Seed of the split and of the clustering.")
+    seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split and of the clustering.")
     device: Device = Field("auto", description="Where the encoders run.")
 
 
@@ -109,7 +109,7 @@ class BuildPairs(Command):
     max_pairs: int = Field(0, ge=0, description="Upper limit of pairs; 0 for none.")
     min_text_len: int = Field(1, ge=1, description="Shortest target text, in characters.")
     min_code_len: int = Field(1, ge=1, description="Shortest target, in codes.")
-    seed: int = Field(2025, ge=0, description="Seed of the choice of prompts.")
+    seed: int = Field(2025, ge=0, le=2**63 - 1, description="Seed of the choice of prompts.")
 
 
 class Train(Command):
@@ -144,7 +144,7 @@ class Train(Command):
         0, ge=0, description="Processes that load data; 0: the trainer itself, enough for packed features."
     )
     amp: bool = Field(False, description="bfloat16 arithmetic, where the hardware has it natively.")
-    seed: int = Field(1234, ge=0, description="Seed of data order, dropout and new rows.")
+    seed: int = Field(1234, ge=0, le=2**63 - 1, description="Seed of data order, dropout and new rows.")
     allow_cpu: bool = Field(False, description="Train on the CPU although a card is there.")
 
 
@@ -190,7 +190,7 @@ class MakeBaseCheckpoint(Command):
     program: ClassVar[str] = "demo/make_base_checkpoint.py"
     config: Path = Field(description="The model's config.")
     output: Path = Field(description="The checkpoint to write.")
-    seed: int = Field(0, ge=0, description="Seed of the weights.")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="Seed of the weights.")
 
 
 COMMANDS: tuple[type[Command], ...] = (
@@ -248,6 +248,9 @@ def run(main: Callable[[], int]) -> None:
         sys.stdout.flush()
         print(f"[Error] {error}", file=sys.stderr)  # noqa: T201 - the one place that shows a UserError
         status = error.exit_status
+    except KeyboardInterrupt:
+        print("[Error] stopped; run the same command to go on", file=sys.stderr)  # noqa: T201
+        status = STOPPED_BY_CTRL_C
     except BrokenPipeError:  # the reader of our output left, as with `| head`
         sys.stderr.close()
         status = USER_MISTAKE

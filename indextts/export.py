@@ -33,6 +33,8 @@ def export(command: ExportModel) -> Path:
             f"{command.checkpoint}: holds no model with its tokenizer; give a model_step*.pth, latest.pth or "
             "best.pth of a run"
         )
+    if command.config.resolve().parent == command.output_dir.resolve():
+        raise UserError(f"--output-dir {command.output_dir} holds the base model; choose another folder")
     dtype = getattr(torch, command.dtype)
     weights = {
         name: tensor.to(dtype) if tensor.is_floating_point() else tensor

@@ -22,6 +22,7 @@ class TaggedLine(logging.Formatter):
 
 def show_on_screen() -> None:
     """Send the log to standard output, from INFO on."""
+    logging.raiseExceptions = False  # a reader of our output that leaves is no reason to stop, or to complain
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(TaggedLine())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -79,6 +79,8 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
     settings = read_settings(command.config or DEMO)
     project = Project((command.workspace / settings.name).resolve())
     place_base_files(project, settings)
+    for stage in PLANNERS:  # a wrong flag is said now, not after hours of the stages before it
+        plan_stage(project, settings, stage)
     results = []
     for plan in plan_stages(project, settings, command.max_steps):
         results.append(run_stage(project, plan))
@@ -135,7 +137,10 @@ def plan_stage(project: Project, settings: ProjectSettings, stage: Stage) -> Sta
     Raises:
         UserError: the settings hold a flag that the stage's command does not have, or a bad value.
     """
-    return PLANNERS[stage](project, settings)
+    try:
+        return PLANNERS[stage](project, settings)
+    except UserError as error:
+        raise UserError(f"the project's settings of {stage}: {error}") from None
 
 
 def run_stage(project: Project, plan: StagePlan) -> StageResult:
@@ -152,8 +157,13 @@ def run_stage(project: Project, plan: StagePlan) -> StageResult:
         status = run_program(argv)
         seconds = time.monotonic() - started
         if status:
-            stopped = "stopped" if status in (130, 143) else f"failed with status {status}"
-            return StageResult(plan.name, seconds, f"{stopped}; run the same command to go on", status)
+            is_stopped = status in (130, 143)
+            text = (
+                "stopped; run the same"
+                if is_stopped
+                else f"failed with status {status}; mend it, then run the same"
+            )
+            return StageResult(plan.name, seconds, f"{text} command to go on", status)
     record.parent.mkdir(exist_ok=True)
     write_json(record, {"commands": commands, "files": _files(plan), "seconds": round(seconds, 1)})
     return StageResult(plan.name, seconds, plan.summary())
@@ -347,7 +357,10 @@ def _splits(path_of: Callable[[str], Path], what: str) -> str:
 
 
 def _losses(metrics: Path) -> str:
-    validations = [line for line in read_metrics(metrics) if line["kind"] == "val"]
+    lines = read_metrics(metrics) if metrics.is_file() else []
+    validations = [line for line in lines if line.get("kind") == "val"]
+    if not validations:
+        return "no validation in its metrics.jsonl"
     first, last = validations[0], validations[-1]
     change = 100 * (last["mel_loss"] / first["mel_loss"] - 1)
     return (

@@ -149,7 +149,7 @@ def link_as(source: Path, target: Path) -> None:
     aside = target.with_name(f".tmp-{target.name}")
     aside.unlink(missing_ok=True)
     try:
-        os.link(source, aside)
+        os.link(source.resolve(), aside)  # not a symbolic link, which may be relative to its own folder
     except OSError:
         shutil.copyfile(source, aside)
         sync_file(aside)

@@ -59,6 +59,11 @@ def test_a_config_that_is_none_is_refused_before_anything_is_written(trained: Ti
     assert not (tmp_path / "model").exists()
 
 
+def test_the_base_model_is_never_written_over(trained: TinyRun):
+    with pytest.raises(UserError, match="holds the base model"):
+        export(command(trained, trained.folder / "base"))
+
+
 def test_a_folder_that_cannot_be_written_is_one_sentence(trained: TinyRun, tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"--output-dir .* cannot be written"):

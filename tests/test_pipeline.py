@@ -187,4 +187,6 @@ def test_a_stage_that_fails_ends_the_pipeline_with_its_status(demo: tuple[Path, 
     answer = run(workspace, f"--config={base}")
     assert answer.returncode == 2
     assert "manifest.jsonl:1: " in answer.stderr
-    assert table(answer.stdout) == {"data": "failed with status 2; run the same command to go on"}
+    assert table(answer.stdout) == {
+        "data": "failed with status 2; mend it, then run the same command to go on"
+    }

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from indextts.gpt.initialise import random_model
 from indextts.text.tokenizer import parse_model
 from tests.conftest import REPOSITORY
 from tests.test_trainer import TRAINER
-from tests.tiny_run import TinyRun, make_tiny_run, write_features
+from tests.tiny_run import CONFIG, TinyRun, make_tiny_run, write_features
 
 
 def append_line(path: Path, line: str) -> None:
@@ -41,6 +42,10 @@ def reorder_base_tokenizer(run: TinyRun) -> None:
     model = parse_model(path.read_bytes())
     model.pieces[10].piece, model.pieces[11].piece = model.pieces[11].piece, model.pieces[10].piece
     path.write_bytes(model.SerializeToString())
+
+
+def take_other_base_weights(run: TinyRun) -> None:
+    torch.save(random_model(CONFIG, seed=1).state_dict(), run.folder / "base/gpt.pth")
 
 
 def as_plain_manifest(run: TinyRun) -> None:
@@ -77,6 +82,7 @@ BAD: dict[str, tuple[Callable[[TinyRun], object], str]] = {
     "a base checkpoint that is cut off": (cut_base, r"gpt\.pth: not a checkpoint"),
     "a base checkpoint that lacks a weight": (drop_a_weight, r"gpt\.ln_f\.weight"),
     "features of other utterances": (replace_features, r"have no features, as u"),
+    "features of another base checkpoint": (take_other_base_weights, r"encoders of other weights"),
     "no features": (lambda run: shutil.rmtree(run.folder / "features"), r"features"),
     "pairs of the validation set in the training set": (
         lambda run: shutil.copy(run.folder / "train_pairs.jsonl", run.folder / "val_pairs.jsonl"),

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import yaml
 
+from indextts.data.encoding import encoders_identity
 from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.gpt.initialise import random_model
@@ -98,7 +99,13 @@ def write_tokenizer(path: Path, num_appended: int) -> None:
 
 def write_features(folder: Path, count: int, num_codes: int | None = None) -> None:
     random = np.random.default_rng(0)
-    info = StoreInfo("test", "backend", "encoders", CONFIG.model_dim, CONFIG.num_latents)
+    info = StoreInfo(
+        "test",
+        "backend",
+        encoders_identity(random_model(CONFIG, seed=0)),
+        CONFIG.model_dim,
+        CONFIG.num_latents,
+    )
     folder.mkdir()
     writer = FeatureStoreWriter(folder, info)
     for number in range(count):

@@ -20,9 +20,10 @@ import torch
 
 from indextts.checkpoint import FORMAT_VERSION, publish, save_checkpoint
 from indextts.commands import Train, parse, run, to_argv
+from indextts.data.encoding import encoders_identity
 from indextts.errors import LOSS_NOT_FINITE, UserError
 from indextts.gpt.config import load_config
-from indextts.gpt.model import GPTBatch
+from indextts.gpt.model import GPTBatch, UnifiedVoice
 from indextts.log_lines import also_write
 from indextts.run_dir import (
     CheckpointMeta,
@@ -105,6 +106,7 @@ def train(command: Train, device: torch.device, stop: "StopRequest") -> int:
         this = start_from_base(setting)
     else:
         this = resume(setting, checkpoint)
+    require_same_encoders(inputs, this.model)
     logger.info("From step %d to step %d", this.state.step, this.schedule.total_steps)
     write_run_files(setting, this.state.part)
     metrics = MetricsLog(
@@ -117,6 +119,17 @@ def train(command: Train, device: torch.device, stop: "StopRequest") -> int:
     with closing(metrics):
         take_steps(inputs, this, metrics, stop)
     return say_how_it_ended(command, this.state, stop)
+
+
+def require_same_encoders(inputs: Inputs, model: UnifiedVoice) -> None:
+    """Raise a UserError unless the features were made by the encoders that this model has."""
+    own = encoders_identity(model)
+    for folder, store in {**inputs.train_set.stores, **inputs.val_set.stores}.items():
+        if store.info.encoders_identity != own:
+            raise UserError(
+                f"{folder}: its features were made with the encoders of other weights than this run's; "
+                "preprocess with this run's base checkpoint, or take the one they were made with"
+            )
 
 
 def take_steps(inputs: Inputs, this: Run, metrics: MetricsLog, stop: "StopRequest") -> None:
@@ -378,8 +391,9 @@ class StopRequest:
     def __init__(self) -> None:
         self.signal: int | None = None
         self.count = 0
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._note)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+                signal.signal(number, self._note)
 
     def _note(self, number: int, _frame: object) -> None:
         self.signal = number

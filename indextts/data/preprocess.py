@@ -77,6 +77,7 @@ def preprocess(command: Preprocess) -> PreprocessResult:
             holds features that were made with something else.
     """
     config = _load_fitting_config(command.config)
+    logger.warning("--backend %s is for trying the software: its codes make no voice", command.backend)
     device = _choose_device(command.device)
     _require_other_manifest(command)
     recorded = with_true_durations(command.manifest, read_numbered_utterances(command.manifest))

@@ -120,7 +120,10 @@ def find_checkpoint(command: Train) -> Path | None:
     if command.resume:
         path = Path(command.resume)
         if not path.is_file():
-            raise UserError(f"Resume checkpoint not found: {path}; {_what_exists(path.parent)}")
+            raise UserError(
+                f"Resume checkpoint not found: {path}; {_what_exists(path.parent)}; "
+                "'auto' takes the newest of --output-dir"
+            )
         return path
     if present:
         raise UserError(
@@ -345,7 +348,10 @@ def _say_what_differs(content: Mapping[str, Any], command: Train, schedule: Sche
 def _say_what_is_frozen(model: UnifiedVoice, trained: Trained, base_size: int) -> None:
     size = model.config.number_text_tokens
     if not trained.new_rows:
-        logger.info("The tokenizer has no pieces besides the base's: all text rows are trained")
+        logger.warning(
+            "The tokenizer has no pieces besides the base's: no row is frozen, all text rows are trained; "
+            "for a new language extend it first (tools/extend_bpe.py)"
+        )
         return
     total = sum(parameter.numel() for parameter in model.parameters())
     share = 100 * trained.num_frozen / total
