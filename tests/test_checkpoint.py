@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import resource
 from pathlib import Path
 
 import pytest
@@ -232,3 +233,18 @@ def test_fresh_rows_are_a_function_of_the_seed():
     first, again, other = (move_text_rows(tables(5), (0, 1, -1, -1, 4), seed=seed) for seed in (1, 1, 2))
     assert torch.equal(first["text_head.weight"], again["text_head.weight"])
     assert not torch.equal(first["text_head.weight"], other["text_head.weight"])
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_the_checkpoint_before(tmp_path: Path):
+    save_checkpoint(tmp_path, content(3), meta(3))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (1000, hard)
+    )  # what a write beyond it gets is what a full disk gives
+    try:
+        with pytest.raises(UserError, match=r"model_step4\.pth cannot be written .*make room on the disk"):
+            save_checkpoint(tmp_path, content(4), meta(4, serial=2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert verify_checkpoint(tmp_path / "latest.pth").step == 3
+    assert not list(tmp_path.glob(".tmp-*"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from indextts.commands import COMMANDS, BuildPairs, Command, Train, markdown_tables, parse, to_argv
+from indextts.commands import COMMANDS, BuildPairs, Command, Train, markdown_tables, parse, run, to_argv
 from indextts.errors import UserError
 from tests.conftest import REPOSITORY
 
@@ -111,3 +111,13 @@ def test_the_users_mistake_ends_a_program_with_status_2_and_one_line():
     assert answer.stderr.startswith("[Error] ")
     assert answer.stderr.count("\n") == 1
     assert "absent.jsonl" in answer.stderr
+
+
+def test_ctrl_c_ends_a_program_with_one_line_and_status_130(capsys):
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as caught:
+        run(interrupted)
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "[Error] stopped; run the same command to go on\n"

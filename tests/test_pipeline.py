@@ -175,6 +175,15 @@ def test_bad_flags_are_one_sentence(tmp_path: Path, flags: tuple[str, ...], mess
     assert "Traceback" not in answer.stderr
 
 
+def test_a_wrong_flag_of_a_late_stage_is_said_before_the_first(demo: tuple[Path, str], tmp_path: Path):
+    text = f"name: mine\nmanifest: m.jsonl\nbase: {demo[0]}/demo/checkpoints\ntrain: {{learning_rat: 1}}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    answer = run(tmp_path / "workspace", f"--config={tmp_path}/mine.yaml")
+    assert answer.returncode == 2
+    assert "the project's settings of train: --learning-rat: Extra inputs are not permitted" in answer.stderr
+    assert "data:" not in answer.stdout
+
+
 def test_a_stage_that_fails_ends_the_pipeline_with_its_status(demo: tuple[Path, str], tmp_path: Path):
     workspace = copy_of(demo, tmp_path)
     (workspace / "demo/tokenizers/amharic_extended_bpe.model").unlink()

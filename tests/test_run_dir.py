@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from indextts.errors import UserError
-from indextts.run_dir import checkpoints, owned, prepare, prune, read_metrics, write_json
+from indextts.run_dir import checkpoints, link_as, owned, prepare, prune, read_metrics, write_json
 from tests.test_checkpoint import content, meta, save_checkpoint
 
 
@@ -93,3 +93,12 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path):
     with pytest.raises(TypeError):
         write_json(path, {"status": object()})
     assert path.read_text() == '{\n "status": 0\n}\n'
+
+
+def test_a_link_to_a_symbolic_link_is_one_to_the_file_itself(tmp_path: Path):
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshots").mkdir()
+    (tmp_path / "blobs/weights").write_bytes(b"weights")
+    (tmp_path / "snapshots/gpt.pth").symlink_to("../blobs/weights")  # as the hub's cache does
+    link_as(tmp_path / "snapshots/gpt.pth", tmp_path / "gpt.pth")
+    assert (tmp_path / "gpt.pth").read_bytes() == b"weights"
