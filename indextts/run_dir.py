@@ -151,7 +151,7 @@ def link_as(source: Path, target: Path) -> None:
     try:
         os.link(source.resolve(), aside)  # not a symbolic link, which may be relative to its own folder
     except OSError:
-        shutil.copyfile(source, aside)
+        shutil.copy2(source, aside)  # with its time, by which the pipeline notices a change
         sync_file(aside)
     aside.replace(target)
     aside.unlink(missing_ok=True)  # rename keeps both names when they already are the same file
@@ -223,7 +223,7 @@ def owned(run_dir: Path) -> Iterator[None]:
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         for leftover in run_dir.glob(".tmp-*"):
-            leftover.unlink()
+            leftover.unlink(missing_ok=True)
         yield
 
 

@@ -220,6 +220,32 @@ def test_auto_starts_from_the_base_only_in_a_folder_without_checkpoints(tiny: Ti
     assert "already has checkpoints" in tiny.log
 
 
+def test_a_kill_in_the_first_save_does_not_lock_the_folder(whole_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(whole_run, 2, tiny)
+    (tiny.output / "model_step2.json").unlink()  # the meta file comes last
+    assert tiny.train(resume="auto", max_steps=2) == 0
+    assert "Starting from the base checkpoint" in tiny.log
+
+
+def test_a_kill_before_latest_was_renewed_is_mended_by_the_resume(whole_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(whole_run, 8, tiny)
+    for suffix in (".pth", ".json"):
+        (tiny.output / f"model_step8{suffix}").rename(tiny.output / f"latest{suffix}")
+    copy_checkpoint(whole_run, 12, tiny)
+    assert tiny.train(resume="auto") == 0
+    assert verify_checkpoint(tiny.output / "latest.pth").step == 12
+
+
+def test_a_damaged_checkpoint_is_refused_by_its_path_too(whole_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(whole_run, 8, tiny)
+    path = tiny.output / "model_step8.pth"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert tiny.train(resume=path) == 2
+    assert "Resume failed: model_step8.pth: sha256 differs" in tiny.log
+
+
 def test_a_checkpoint_that_does_not_exist_is_named_with_those_that_do(whole_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(whole_run, 8, tiny)
     missing = tiny.output / "model_step99.pth"

@@ -106,6 +106,8 @@ def train(command: Train, device: torch.device, stop: "StopRequest") -> int:
         this = start_from_base(setting)
     else:
         this = resume(setting, checkpoint)
+        if command.resume == "auto" and checkpoint.with_suffix(".json").is_file():
+            publish(checkpoint, command.output_dir / "latest.pth")  # a kill may have come before it was
     require_same_encoders(inputs, this.model)
     logger.info("From step %d to step %d", this.state.step, this.schedule.total_steps)
     write_run_files(setting, this.state.part)

@@ -116,7 +116,8 @@ def find_checkpoint(command: Train) -> Path | None:
     folder = command.output_dir
     present = checkpoint_files(folder)
     if command.resume == "auto":
-        return _newest_good_checkpoint(folder) if present else None
+        only_interrupted = all(_is_interrupted_save(path) for path in present)
+        return None if only_interrupted else _newest_good_checkpoint(folder)
     if command.resume:
         path = Path(command.resume)
         if not path.is_file():
@@ -124,6 +125,7 @@ def find_checkpoint(command: Train) -> Path | None:
                 f"Resume checkpoint not found: {path}; {_what_exists(path.parent)}; "
                 "'auto' takes the newest of --output-dir"
             )
+        _require_whole(path)
         return path
     if present:
         raise UserError(
@@ -234,6 +236,26 @@ def _newest_good_checkpoint(folder: Path) -> Path:
         "put a good copy there, or start anew in another --output-dir",
         RESUME_REFUSED,
     )
+
+
+def _is_interrupted_save(path: Path) -> bool:
+    """Return whether a kill came between this file and the meta file that would have committed it."""
+    if path.with_suffix(".json").exists() or not path.name.startswith("model_step"):
+        return False
+    try:
+        return "format_version" in read_file(path)  # a file of another program is none of ours
+    except UserError:
+        return False
+
+
+def _require_whole(path: Path) -> None:
+    """Raise a UserError if the file is not what its meta file says; one without a meta file passes."""
+    if not path.with_suffix(".json").is_file():
+        return
+    try:
+        verify_checkpoint(path)
+    except ValueError as problem:
+        raise UserError(f"Resume failed: {problem}; take another checkpoint, or --resume auto") from None
 
 
 def _what_exists(folder: Path) -> str:
