@@ -145,7 +145,7 @@ class Train(Command):
     )
     amp: bool = Field(False, description="bfloat16 arithmetic, where the hardware has it natively.")
     seed: int = Field(1234, ge=0, le=2**63 - 1, description="Seed of data order, dropout and new rows.")
-    allow_cpu: bool = Field(False, description="Train on the CPU although a card is there.")
+    allow_cpu: bool = Field(False, description="Train on the CPU where CUDA does not work on the card.")
 
 
 class ExportModel(Command):

@@ -79,7 +79,7 @@ class TrainState:
     @property
     def epoch_of_step(self) -> int:
         """The epoch that the last step belongs to, also where it was the epoch's last."""
-        return self.epoch if self.samples_done or not self.step else self.epoch - 1
+        return self.epoch if self.samples_done or not self.step else max(self.epoch - 1, 0)
 
 
 @dataclass(frozen=True)
