@@ -373,6 +373,12 @@ def test_a_zombie_is_dead():
         assert child.pid not in [member.pid for member in session_members(stat.session)]
 
 
+def test_init_is_nobodys_to_signal():
+    stat = read_stat(1)
+    assert stat is not None
+    assert 1 not in [member.pid for member in session_members(stat.session)]
+
+
 def test_a_folder_without_a_whole_record_is_no_job(project: Project):
     for name, content in {
         "half": '{"stage": "tr',

@@ -52,9 +52,9 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def session_members(session: int) -> list[Process]:
-    """Return the living processes of a session."""
+    """Return the living processes of a session, never init (1), which a container puts into everyone's."""
     boot_id = _boot_id()
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and entry.name != "1"]
     stats = {pid: read_stat(pid) for pid in pids}
     return [
         Process(pid=pid, start_ticks=stat.start_ticks, boot_id=boot_id)
