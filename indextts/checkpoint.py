@@ -1,8 +1,8 @@
-"""CHECKPOINT FORMAT: what is in a `.pth`, written atomically and loaded verified.
+"""CHECKPOINT FORMAT: what is in a `.pth`; reading it safely, writing it with its digest.
 
 model                 name -> tensor, every weight of the GPT: IndexTTS2 loads the file as gpt.pth
 optimizer             AdamW's state, with the parameters' names
-scheduler             {"peak", "warmup_steps", "total_steps"}: the learning rate is a function of the step
+scheduler             the numbers of an indextts.schedule.Schedule
 scaler                None: gradients are scaled in float16 only
 epoch step batch_idx  where the run stands; batch_idx counts micro-steps of the epoch
 sampler               {"samples_done", "data_order"}: position in the order of the epoch
@@ -11,30 +11,56 @@ tokenizer             {"fingerprint", "pieces", "base_size", "model"}: the last 
 recent_checkpoints    names of the run's checkpoints, newest last
 manifests             {"train": [...], "val": [...]}
 learning_rate text_loss_weight mel_loss_weight
-best_mel_loss log_window format_version
+meta                  what the `.json` beside it says, but for the size and the digest of this file
+state                 the rest of a `TrainState`: log window, best loss, what a probe of the model gave
+format_version
+
+All tensors are on the CPU, whatever the run was trained on.
 """
 
-import hashlib
 import io
 import logging
 import pickle
 import zipfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import numpy as np
 import torch
+from numpy._core.multiarray import _reconstruct
 from torch import Tensor
 
+from indextts.digest import DigestWriter
 from indextts.errors import UserError
-from indextts.restore import CheckpointFacts, Vocabulary
-from indextts.run_dir import CheckpointMeta, checkpoint_path, link_as, sync_file, write_meta
+from indextts.run_dir import CheckpointMeta, checkpoint_path, sync_file
+from indextts.run_owner import commit, publish
 
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 TEXT_TABLES = ("text_embedding.weight", "text_head.weight", "text_head.bias")
+
+# What numpy's random state in the checkpoints of other trainers is made of; none of it runs code.
+NUMPY_STATE: list[Any] = [
+    _reconstruct,
+    (_reconstruct, "numpy.core.multiarray._reconstruct"),
+    np.ndarray,
+    np.dtype,
+    np.dtypes.UInt32DType,
+]
+
+# What torch.load raises for files that are no checkpoints.
+LOAD_ERRORS = (
+    RuntimeError,
+    ValueError,
+    OSError,
+    EOFError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    MemoryError,
+)
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -45,15 +71,24 @@ def read_file(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    if not zipfile.is_zipfile(path):  # what torch.save has written since 2020
-        raise UserError(f"{path}: not a checkpoint that torch.save wrote, or cut off; fetch it again")
+    _refuse_archive_that_inflates(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (RuntimeError, ValueError, OSError, EOFError, KeyError, pickle.UnpicklingError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"{path}: not a checkpoint that can be loaded ({reason})") from None
+        with torch.serialization.safe_globals(NUMPY_STATE):
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{path}: refused, it holds more than tensors and plain values ({_first_line(error)}); "
+            "a file that wants to run code is not loaded: take a plain state dict from a source you trust"
+        ) from None
+    except LOAD_ERRORS as error:
+        raise UserError(f"{path}: not a checkpoint that can be loaded ({_first_line(error)})") from None
     if not isinstance(content, dict):
         raise UserError(f"{path}: holds a {type(content).__name__}, a checkpoint is a dict of tensors")
+    for tensor in _tensors_in(content):
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise UserError(
+                f"{path}: a tensor of shape {tuple(tensor.shape)} is larger than its data; refused"
+            )
     return content
 
 
@@ -86,24 +121,6 @@ def table_rows(weights: Mapping[str, Tensor], source: str) -> int:
     return weights[TEXT_TABLES[0]].shape[0]
 
 
-def facts_of(content: Mapping[str, Any], source: str) -> CheckpointFacts:
-    """Return what a checkpoint's content says of itself, for `plan_restore`."""
-    tokenizer = content.get("tokenizer")
-    vocabulary = None
-    if isinstance(tokenizer, dict) and "fingerprint" in tokenizer:
-        vocabulary = Vocabulary(tuple(tokenizer["pieces"]), tokenizer["fingerprint"])
-    weights = content.get("model", {})
-    return CheckpointFacts(
-        keys=frozenset(content),
-        text_rows=table_rows(weights, source) if weights else 0,
-        vocabulary=vocabulary,
-        step=int(content.get("step", 0)),
-        epoch=int(content.get("epoch", 0)),
-        trained_shapes=_optimizer_shapes(content.get("optimizer")),
-        data_order=content.get("sampler", {}).get("data_order"),
-    )
-
-
 def move_text_rows(weights: Mapping[str, Tensor], row_of: tuple[int, ...], seed: int) -> dict[str, Tensor]:
     """Return `weights` with text tables whose row i is the old row `row_of[i]`, or a fresh one.
 
@@ -126,86 +143,99 @@ def move_text_rows(weights: Mapping[str, Tensor], row_of: tuple[int, ...], seed:
     return moved
 
 
-def save_checkpoint(run_dir: Path, content: Mapping[str, Any], meta: CheckpointMeta) -> CheckpointMeta:
-    """Write `model_step{N}.pth`, then its meta file, then `latest.pth`; return the meta with size and digest.
+def write_checkpoint(run_dir: Path, content: Mapping[str, Any], meta: CheckpointMeta) -> Path:
+    """Write and commit `model_step{N}.pth` with its meta file; publish it as latest.pth, and as best.pth.
 
-    Each file is written aside, synced and renamed; the meta file commits the checkpoint. A file of that name
-    from an older part of the run is renamed first.
+    Args:
+        meta: without size and digest, which are those of the file written here.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written; what was there before is untouched.
     """
+    run_dir.mkdir(parents=True, exist_ok=True)  # somebody may have moved the folder away
     path = checkpoint_path(run_dir, meta.step)
-    _step_aside(path, meta.part)
     aside = run_dir / f".tmp-{path.name}"
     try:
-        with aside.open("wb") as file:
-            hashing = _HashingFile(file)
-            torch.save(dict(content), cast(BinaryIO, hashing))
-        sync_file(aside)
-    except (OSError, RuntimeError) as error:  # torch hides the system's error in one of its own
+        num_bytes, digest = _write_and_sync(aside, content)
+        commit(aside, meta.model_copy(update={"num_bytes": num_bytes, "digest": digest}))
+        publish(path, run_dir / "latest.pth")
+        if meta.is_best:
+            publish(path, run_dir / "best.pth")
+    except OSError:
         aside.unlink(missing_ok=True)
-        reason = error if isinstance(error, OSError) else error.__context__ or error
-        raise UserError(
-            f"{path} cannot be written ({reason}); the checkpoints before it are untouched: make room on the "
-            "disk, and go on with --resume auto"
-        ) from None
-    aside.replace(path)
-    meta = replace(meta, num_bytes=hashing.num_bytes, sha256=hashing.sha256.hexdigest())
-    write_meta(path.with_suffix(".json"), meta)
-    publish(path, run_dir / "latest.pth")
-    return meta
+        raise
+    return path
 
 
-def publish(checkpoint: Path, name: Path) -> None:
-    """Make `name` (latest.pth or best.pth) and its meta file those of `checkpoint`."""
-    link_as(checkpoint, name)
-    link_as(checkpoint.with_suffix(".json"), name.with_suffix(".json"))
-    sync_file(name.parent)
+def _write_and_sync(path: Path, content: Mapping[str, Any]) -> tuple[int, str]:
+    with path.open("wb") as file:
+        hashing = _HashingFile(file)
+        try:
+            torch.save(dict(content), cast(BinaryIO, hashing))
+        except RuntimeError as error:  # torch hides the system's error in one of its own
+            if hashing.error is None:
+                raise
+            raise hashing.error from error
+    sync_file(path)
+    return hashing.digest.num_bytes, hashing.digest.hexdigest()
 
 
-def _step_aside(path: Path, part: int) -> None:
-    """Rename a checkpoint of an older part, so that this part's save does not replace it."""
+def _refuse_archive_that_inflates(path: Path) -> None:
+    """Raise a UserError unless the file is as torch.save writes it: a zip with nothing compressed."""
     try:
-        old = CheckpointMeta.read(path.with_suffix(".json"))
-    except ValueError:
-        return
-    if old.part == part:
-        return
-    renamed = path.with_name(f"{path.stem}.part{old.part}.pth")
-    path.rename(renamed)
-    path.with_suffix(".json").rename(renamed.with_suffix(".json"))
-    logger.info("%s of run part %d is now %s", path.name, old.part, renamed.name)
+        with zipfile.ZipFile(path) as archive:
+            is_plain = all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError):
+        raise UserError(
+            f"{path}: not a checkpoint that torch.save wrote, or cut off; fetch it again"
+        ) from None
+    if not is_plain:
+        raise UserError(f"{path}: a compressed archive, torch.save writes none; refused")
 
 
-def _optimizer_shapes(optimizer: Any) -> dict[str, tuple[int, ...]] | None:
-    """Return the shape of the moments of each parameter by name; None for an optimizer without names."""
-    if not isinstance(optimizer, dict) or "state" not in optimizer:
-        return None
-    shapes = {}
-    for group in optimizer["param_groups"]:
-        if "param_names" not in group:
-            return None
-        for index, name in zip(group["params"], group["param_names"], strict=True):
-            state = optimizer["state"].get(index)
-            if state is not None:
-                shapes[name] = tuple(state["exp_avg"].shape)
-    return shapes
+def _tensors_in(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors_in(item)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 class _HashingFile(io.RawIOBase):
-    """A file that is hashed while it is written, so that the bytes are not read again."""
+    """A file that is hashed while it is written, so that the bytes are not read again.
+
+    Args:
+        error: the first that a write raised.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
-        self.sha256 = hashlib.sha256()
-        self.num_bytes = 0
+        self.digest = DigestWriter()
+        self.error: OSError | None = None
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self.sha256.update(data)
-        num_bytes = self.file.write(data)
-        self.num_bytes += num_bytes
-        return num_bytes
+        try:
+            self.file.write(data)
+        except OSError as error:
+            self.error = self.error or error
+            raise
+        self.digest.write(data)
+        return len(data)
 
     def flush(self) -> None:
-        self.file.flush()
+        try:
+            self.file.flush()
+        except OSError as error:
+            self.error = self.error or error
+            raise

@@ -6,14 +6,17 @@ The terminal, the forms of the page and the argument vectors that are launched a
     to_argv(Train(...))               -> ["--epochs=3", ...] model to terminal, defaults left out
     parse(C, to_argv(c)) == c         for every command and every value
 
+pydantic notes which fields were given (`model_fields_set`), and here these are the typed ones: whoever goes
+on with a run takes the fields that were not typed from its checkpoint.
+
 A flag is a field: its default, bounds, choices and help live in the field and nowhere else. `python -m
 indextts.commands` prints all flags as the Markdown tables that stand in docs/commands.md.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import tyro
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -116,6 +119,24 @@ class Train(Command):
     """Train the GPT on pairs; stop it with Ctrl-C and go on with --resume auto."""
 
     program: ClassVar[str] = "trainers/train_gpt_v2.py"
+
+    # The process and not the run: on a resume these are the command's, typed or not. What a path means, how
+    # many cores there are and whether there is a card differs between machines. All else belongs to the run.
+    of_process: ClassVar[frozenset[str]] = frozenset(
+        {
+            "train_manifest",
+            "val_manifest",
+            "tokenizer",
+            "config",
+            "base_checkpoint",
+            "output_dir",
+            "resume",
+            "plan",
+            "num_workers",
+            "allow_cpu",
+        }
+    )
+
     train_manifest: list[Path] = Field(min_length=1, description="Pairs to train on.")
     val_manifest: list[Path] = Field(min_length=1, description="Pairs to validate on.")
     tokenizer: Path = Field(description="The extended tokenizer.")
@@ -211,24 +232,78 @@ COMMANDS: tuple[type[Command], ...] = (
 def parse(command: type[CommandT], argv: Sequence[str] | None = None) -> CommandT:
     """Return the command that `argv` (by default the program's own arguments) says.
 
+    Its `model_fields_set` are the fields that stand in `argv`.
+
     Raises:
         UserError: a value is outside its bounds.
         SystemExit: with status 2, after tyro said which argument it does not understand.
     """
-    return tyro.cli(
+    argv = sys.argv[1:] if argv is None else argv
+    parsed = tyro.cli(
         command,
         prog=command.program,
         args=argv,
         config=(tyro.conf.UseAppendAction, tyro.conf.OmitArgPrefixes),
     )
+    return with_typed(parsed, typed_fields(command, argv))
+
+
+def typed_fields(command: type[Command], argv: Sequence[str]) -> frozenset[str]:
+    """Return the fields of `command` that stand in `argv`, as `--x=v`, `--x v`, `--x` or `--no-x`.
+
+    `argv` is one that tyro understands. A value that looks like a flag of the command is one to tyro too, so
+    each argument can be read alone.
+    """
+    names = (argument[2:].partition("=")[0].replace("-", "_") for argument in argv if argument[:2] == "--")
+    return frozenset(
+        field
+        for name in names
+        for field in (name, name.removeprefix("no_"))
+        if field in command.model_fields and (field == name or command.model_fields[field].annotation is bool)
+    )
+
+
+def with_typed(command: CommandT, typed: Iterable[str]) -> CommandT:
+    """Return the same command, with `typed` as the fields that were given."""
+    values = {name: getattr(command, name) for name in type(command).model_fields}
+    return cast(CommandT, type(command).model_construct(_fields_set=set(typed), **values))
+
+
+def continued(command: Train, stored: Mapping[str, Any]) -> Train:
+    """Return the command that goes on with a run: typed fields as typed, the others as the run had them.
+
+    Args:
+        command: its `model_fields_set` are the fields that were typed.
+        stored: the settings in the run's checkpoint; what is no field of the command is left out.
+
+    Raises:
+        UserError: a stored value is out of bounds.
+    """
+    taken = {
+        name: value
+        for name, value in stored.items()
+        if name in Train.model_fields and name not in Train.of_process | command.model_fields_set
+    }
+    values = {name: getattr(command, name) for name in Train.model_fields}
+    try:
+        whole = Train.model_validate(values | taken)
+    except UserError as error:
+        raise UserError(
+            f"the settings in the checkpoint: {error}; give the value on the command line, which wins"
+        ) from None
+    return with_typed(whole, command.model_fields_set)
 
 
 def to_argv(command: Command) -> list[str]:
-    """Return the arguments that `parse` turns into `command`; fields at their default are left out."""
+    """Return the arguments that `parse` turns into `command`; fields at their default are left out.
+
+    On a resume a default that was given stays: left out, the value in the checkpoint would hold.
+    """
+    kept = command.model_fields_set if isinstance(command, Train) and command.resume else frozenset()
     argv = []
     for name, field in type(command).model_fields.items():
         value = getattr(command, name)
-        if value == field.default:
+        if value == field.default and (name not in kept or name in Train.of_process):
             continue
         if isinstance(value, bool):
             argv.append(_flag(name) if value else _flag(f"no_{name}"))

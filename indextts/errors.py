@@ -7,16 +7,20 @@ Any other exception that leaves a program is a bug of ours and keeps its traceba
 
 Exit statuses of every program:
 
-    0  good                      3  resume refused: no checkpoint of the folder can be used
-    1  a check found problems    5  the run directory belongs to a running trainer
-    2  the user's mistake        6  the loss is not finite
-    130, 143  stopped by SIGINT or SIGTERM, with a checkpoint
+    0  good                         4  the disk: checkpoints cannot be written
+    1  a check found problems,      5  the run directory belongs to a running trainer
+       or a bug of ours             6  the loss is not finite
+    2  the user's mistake           7  out of memory
+    3  resume refused
+    130, 143, 129, 138  stopped by SIGINT, SIGTERM, SIGHUP, SIGUSR1: a training has saved before
 """
 
 USER_MISTAKE = 2
 RESUME_REFUSED = 3
+DISK_FULL = 4
 FOLDER_IN_USE = 5
 LOSS_NOT_FINITE = 6
+OUT_OF_MEMORY = 7
 STOPPED_BY_CTRL_C = 130
 
 

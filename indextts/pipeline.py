@@ -276,6 +276,7 @@ def _plan_train(project: Project, settings: ProjectSettings) -> StagePlan:
             "base_checkpoint": project.base_checkpoint,
             "output_dir": project.run_dir,
             "resume": "auto",
+            "max_steps": 0,  # said, or the limit of an earlier try would still hold
             **settings.train,
         }
     )

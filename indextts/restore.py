@@ -1,93 +1,55 @@
-"""What a checkpoint allows under a tokenizer: a pure decision, made before anything is loaded.
+"""What a checkpoint allows under a tokenizer and a command: a pure decision, made before anything is loaded.
 
-No torch here: facts about the checkpoint and about the run go in, a plan comes out, `indextts.checkpoint`
-carries it out. The plan is one of two:
+No torch here: facts about the checkpoint and about the run go in, a plan comes out, `indextts.training.start`
+carries it out, and people read it before (`--plan`, the page). The plan is one of two:
 
-    continue    model, optimizer, scheduler (and scaler), step, epoch, position: all of them
-    start over  the model's weights, its text rows moved by piece; all the rest fresh, step 0, epoch 0
+    continue    model, optimizer, schedule (and scaler), step, epoch, position: all of them; of the settings
+                what was typed, for the rest the run's own
+    start over  the model's weights, its text rows moved by piece; all the rest fresh, step 0, epoch 0; the
+                settings of the command
 
-Never two of three: an optimizer without its scheduler, or a scheduler under a fresh optimizer, is what made
+Never two of three: an optimizer without its schedule, or a schedule under a fresh optimizer, is what made
 losses jump after a resume. The text tables have one row more than the tokenizer has pieces, so pieces are
 compared with pieces (rows - 1), never with rows.
 """
 
-from dataclasses import dataclass
+from indextts.commands import Train, continued
+from indextts.differences import (
+    Difference,
+    config_differences,
+    environment_differences,
+    manifest_differences,
+    setting_differences,
+    size_differences,
+)
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.restore_facts import (
+    REQUIRED_KEYS,
+    CheckpointFacts,
+    RestorePlan,
+    RunFacts,
+    has_same_pairs,
+    move_rows,
+)
+from indextts.restore_text import (
+    base_notes,
+    continue_notes,
+    rate_change,
+    schedule_line,
+    vocabulary_lines,
+    why_moved,
+)
+from indextts.run_dir import CheckpointMeta
+from indextts.schedule import Schedule, steps_of_run
 
-from indextts.errors import UserError
-
-REQUIRED_KEYS = ("model", "optimizer", "epoch", "step")
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """The identity of a tokenizer.
-
-    Args:
-        pieces: the SentencePiece strings in the order of their ids; the text tables of the model have one
-            row more than this.
-        fingerprint: sha256 over the ordered pieces with their types, scores and the normaliser's settings.
-    """
-
-    pieces: tuple[str, ...]
-    fingerprint: str
-
-    @property
-    def size(self) -> int:
-        return len(self.pieces)
-
-
-@dataclass(frozen=True)
-class CheckpointFacts:
-    """What a checkpoint says of itself.
-
-    Args:
-        keys: the top-level keys of the file.
-        text_rows: rows of its text embedding.
-        vocabulary: None in a file from elsewhere.
-        trained_shapes: shape of every parameter its optimizer holds, by name; None where it has no names.
-        data_order: digest of the samples and seed that the position belongs to; None where not recorded.
-    """
-
-    keys: frozenset[str]
-    text_rows: int
-    vocabulary: Vocabulary | None
-    step: int
-    epoch: int
-    trained_shapes: dict[str, tuple[int, ...]] | None
-    data_order: str | None
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """What the run about to start is like; fields as in CheckpointFacts.
-
-    Args:
-        base_size: pieces of the base tokenizer, whose rows stay frozen.
-    """
-
-    vocabulary: Vocabulary
-    base_size: int
-    trained_shapes: dict[str, tuple[int, ...]]
-    data_order: str
-
-
-@dataclass(frozen=True)
-class RestorePlan:
-    """What is taken over from a checkpoint.
-
-    Args:
-        continues: model, optimizer, scheduler, scaler, step and epoch are restored; else all but the model
-            are fresh.
-        keeps_position: the epoch goes on after the samples that are done; else at its beginning.
-        row_of: for each row of the new text tables the row of the checkpoint's it comes from, -1 for a
-            fresh one; None where the tables stay as they are.
-        lines: what the log says, in order.
-    """
-
-    continues: bool
-    keeps_position: bool
-    row_of: tuple[int, ...] | None
-    lines: tuple[str, ...]
+SCHEDULE_SETTINGS = (
+    "learning_rate",
+    "warmup_steps",
+    "epochs",
+    "max_steps",
+    "batch_size",
+    "grad_accumulation",
+)
 
 
 def require_keys(keys: frozenset[str]) -> None:
@@ -96,7 +58,8 @@ def require_keys(keys: frozenset[str]) -> None:
     if missing:
         raise UserError(
             f"Checkpoint missing required keys: {missing}; a checkpoint to resume from is a model_step*.pth "
-            "or latest.pth of a run, base weights go to --base-checkpoint"
+            "or latest.pth of a run, base weights go to --base-checkpoint",
+            RESUME_REFUSED,
         )
 
 
@@ -104,117 +67,196 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
     """Return what `checkpoint` allows for `run`.
 
     Raises:
-        UserError: the checkpoint lacks a required key.
+        UserError: with status 3: the checkpoint lacks a required key, or belongs to a model of other sizes,
+            to another base checkpoint or to another base tokenizer.
     """
     require_keys(checkpoint.keys)
-    said = _compare_vocabularies(checkpoint, run)
-    if said is None:
-        return _start_over_with_other_pieces(checkpoint, run)
-    difference = _first_difference(checkpoint.trained_shapes, run.trained_shapes)
-    if difference is not None:
-        return _start_over_with_other_parameters(checkpoint, difference, said)
-    if "scheduler" not in checkpoint.keys:
-        said.append(f"[Info] No scheduler state in the checkpoint: rebuilt from step {checkpoint.step}")
-    keeps_position = checkpoint.data_order == run.data_order
-    if not keeps_position:
-        said.append("[Warn] The training data or the seed changed: the epoch starts at its beginning")
-    return RestorePlan(continues=True, keeps_position=keeps_position, row_of=None, lines=tuple(said))
+    if checkpoint.meta is not None:
+        _require_same_model(checkpoint.meta, run)
+    notes = base_notes(checkpoint, run)
+    if not _rows_fit(checkpoint, run):
+        row_of = _row_of(checkpoint, run)
+        return _start_over(checkpoint, run, row_of, notes, vocabulary_lines(checkpoint, run, row_of))
+    misfit = _misfit(checkpoint, run)
+    if misfit is not None:
+        return _start_over(checkpoint, run, None, [*notes, f"The optimizer state does not fit: {misfit}"], [])
+    return _continue(checkpoint, run, notes)
 
 
-def describe(plan: RestorePlan, checkpoint: CheckpointFacts, run: RunFacts) -> str:
-    """Return the plan in a sentence, for whoever decides whether to start."""
-    if plan.continues:
-        place = f"step {checkpoint.step:,}, epoch {checkpoint.epoch}"
-        position = (
-            "" if plan.keeps_position else "; the epoch starts at its beginning, since the data changed"
+def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
+    sizes = size_differences(meta.gpt_config, run.gpt_config)
+    if sizes:
+        raise UserError(
+            f"Resume failed: --config {run.command.config} is another model's: {'; '.join(sizes)}; "
+            "give the config.yaml that the run was started with",
+            RESUME_REFUSED,
         )
-        return f"{place}: model, optimizer and scheduler continue{position}"
-    fresh = f"optimizer, scheduler and scaler fresh; step 0 (was at step {checkpoint.step:,})"
-    if plan.row_of is None:
-        return f"the optimizer state does not fit: weights as they are; {fresh}"
-    sizes = f"{checkpoint.text_rows - 1:,} -> {run.vocabulary.size:,} pieces"
-    num_new = sum(row < 0 for row in plan.row_of)
-    return f"tokenizer changed, {sizes}: weights by piece, {num_new:,} rows new; {fresh}"
+    base, path = run.base, run.command.base_checkpoint
+    if base is not None and (base.num_bytes, base.digest) != (meta.base.num_bytes, meta.base.digest):
+        raise UserError(
+            f"Resume failed: --base-checkpoint {path} is not the file that the run was started from "
+            f"({meta.base.path}, {meta.base.num_bytes:,} bytes; now {base.num_bytes:,} bytes): its frozen "
+            "weights are part of the run; give that file, or start a new run in another --output-dir",
+            RESUME_REFUSED,
+        )
+    for token, piece in enumerate(meta.pieces[: meta.base_size]):
+        now = run.vocabulary.pieces[token] if token < run.vocabulary.size else "absent"
+        if now != piece:
+            raise UserError(
+                f"Resume failed: --tokenizer {run.command.tokenizer} does not extend the run's base: "
+                f"id {token} is {now!r} and was {piece!r}; make it with tools/extend_bpe.py from the base's "
+                "bpe.model",
+                RESUME_REFUSED,
+            )
 
 
-def move_rows(old: Vocabulary, new: Vocabulary) -> tuple[int, ...]:
-    """Return for each row of the new text tables its row in the old ones, by piece, -1 where there is none.
-
-    The spare last row moves to the new end.
-    """
-    row = {piece: index for index, piece in enumerate(old.pieces)}
-    return (*(row.get(piece, -1) for piece in new.pieces), old.size)
+def _rows_fit(checkpoint: CheckpointFacts, run: RunFacts) -> bool:
+    if checkpoint.vocabulary is None:
+        return checkpoint.text_rows - 1 == run.vocabulary.size
+    return checkpoint.vocabulary.pieces == run.vocabulary.pieces
 
 
-def _compare_vocabularies(checkpoint: CheckpointFacts, run: RunFacts) -> list[str] | None:
-    """Return what to say where the rows fit the tokenizer as they are, None where they do not."""
-    recorded = checkpoint.vocabulary
-    if recorded is None:
-        if checkpoint.text_rows - 1 != run.vocabulary.size:
-            return None
-        return ["[Warn] The checkpoint names no tokenizer: only sizes could be compared, and they agree"]
-    if recorded.fingerprint == run.vocabulary.fingerprint:
-        return []
-    if recorded.pieces == run.vocabulary.pieces:
-        return [
-            "[Warn] The tokenizer has the checkpoint's pieces with other scores or settings: "
-            "the rows fit, but texts are cut differently than before"
-        ]
-    return None
-
-
-def _start_over_with_other_pieces(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
+def _row_of(checkpoint: CheckpointFacts, run: RunFacts) -> tuple[int, ...]:
     if checkpoint.vocabulary is not None:
-        row_of = move_rows(checkpoint.vocabulary, run.vocabulary)
-    else:
-        row_of = _move_base_rows(checkpoint.text_rows, run)
-    carried = sum(row >= 0 for row in row_of[:-1])
-    old_size = checkpoint.text_rows - 1
-    if old_size != run.vocabulary.size:
-        first = "WARNING: Vocab size mismatch!"
-    else:
-        first = "WARNING: Vocabulary mismatch: the same size, but other pieces!"
-    lines = (
-        first,
-        f"[Warn]    Checkpoint vocab: {old_size}",
-        f"[Warn]    Current tokenizer: {run.vocabulary.size}",
-        f"[Info] {carried} text rows are carried over by piece, {run.vocabulary.size - carried} are new",
-        *_start_over_lines(checkpoint.step),
-    )
-    return RestorePlan(continues=False, keeps_position=False, row_of=row_of, lines=lines)
+        return move_rows(checkpoint.vocabulary, run.vocabulary)
+    # the base's rows alone: of the others a file without a record does not say the pieces
+    kept = min(run.base_size, checkpoint.text_rows - 1)
+    return (*range(kept), *(-1 for _ in range(run.vocabulary.size - kept)), checkpoint.text_rows - 1)
 
 
-def _move_base_rows(old_rows: int, run: RunFacts) -> tuple[int, ...]:
-    """Return the rows of the base alone: of the others a file without a record does not say the pieces."""
-    kept = min(run.base_size, old_rows - 1)
-    return (*range(kept), *(-1 for _ in range(run.vocabulary.size - kept)), old_rows - 1)
-
-
-def _start_over_with_other_parameters(
-    checkpoint: CheckpointFacts, difference: str, said: list[str]
-) -> RestorePlan:
-    lines = (
-        *said,
-        f"[Warn] The optimizer state does not fit: {difference}",
-        *_start_over_lines(checkpoint.step),
-    )
-    return RestorePlan(continues=False, keeps_position=False, row_of=None, lines=lines)
-
-
-def _start_over_lines(step: int) -> tuple[str, ...]:
-    return (
-        "[Info] SKIPPING optimizer, scheduler, AND scaler restore",
-        "[Info] AUTOMATIC FIX: Skipping incompatible optimizer state",
-        "[Info] Using FRESH optimizer with initial LR and warmup",
-        f"[Info] Training will RESTART from step 0 (was at step {step})",
-    )
-
-
-def _first_difference(old: dict[str, tuple[int, ...]] | None, new: dict[str, tuple[int, ...]]) -> str | None:
-    """Return how the parameters of two optimizers differ, or None where they are the same."""
+def _misfit(checkpoint: CheckpointFacts, run: RunFacts) -> str | None:
+    """Return how the parameters of the two optimizers differ, or None where they are the same."""
+    old, new = checkpoint.trained_shapes, run.trained_shapes
+    if new is None:
+        return None
     if old is None:
-        return "it has no parameter names"
+        return checkpoint.misfit
     for name in [*new, *(name for name in old if name not in new)]:
         if old.get(name) != new.get(name):
             return f"{name} is {old.get(name, 'absent')} in the checkpoint and {new.get(name, 'absent')} here"
     return None
+
+
+def _start_over(
+    checkpoint: CheckpointFacts,
+    run: RunFacts,
+    row_of: tuple[int, ...] | None,
+    notes: list[str],
+    lines: list[str],
+) -> RestorePlan:
+    differences = _differences(checkpoint, run, run.command)
+    lines = [
+        *lines,
+        *(f"[Warn] {said}" for said in (*notes, *differences)),
+        "[Info] SKIPPING optimizer, scheduler, AND scaler restore",
+        "[Info] AUTOMATIC FIX: Skipping incompatible optimizer state",
+        "[Info] Using FRESH optimizer with initial LR and warmup",
+        f"[Info] Training will RESTART from step 0 (was at step {checkpoint.step})",
+    ]
+    return RestorePlan(
+        continues=False,
+        keeps_position=False,
+        takes_scaler=False,
+        row_of=row_of,
+        command=run.command,
+        schedule=_wanted_schedule(run.command, run.num_samples, step=0, epoch=0, samples_done=0),
+        rate_change="",
+        differences=differences,
+        notes=tuple(notes),
+        lines=tuple(lines),
+    )
+
+
+def _continue(checkpoint: CheckpointFacts, run: RunFacts, notes: list[str]) -> RestorePlan:
+    meta = checkpoint.meta
+    command = run.command if meta is None else continued(run.command, meta.settings)
+    keeps_position = meta is not None and _is_same_data(meta, run, command)
+    schedule = _plan_schedule(checkpoint, run, command, keeps_position=keeps_position)
+    change = ""
+    if meta is not None:
+        change = rate_change(Schedule(**meta.schedule), schedule, checkpoint.step)
+    takes_scaler = checkpoint.has_scaler and run.environment.get("arithmetic") == "float16"
+    notes = [*notes, *continue_notes(checkpoint, run, command)]
+    differences = _differences(checkpoint, run, command)
+    said = [*notes, *map(str, differences)]
+    if not keeps_position:
+        said.append(f"The epoch starts at its beginning, {why_moved(checkpoint)}")
+    if change:
+        said.append(change)
+    lines = [f"[Warn] {sentence}" for sentence in said]
+    if meta is None:
+        lines.append(schedule_line(checkpoint, schedule))
+    return RestorePlan(
+        continues=True,
+        keeps_position=keeps_position,
+        takes_scaler=takes_scaler,
+        row_of=None,
+        command=command,
+        schedule=schedule,
+        rate_change=change,
+        differences=differences,
+        notes=tuple(notes),
+        lines=tuple(lines),
+    )
+
+
+def _is_same_data(meta: CheckpointMeta, run: RunFacts, command: Train) -> bool:
+    """Return whether the samples come in the order that the position of the checkpoint counts along."""
+    if run.data_order is not None:
+        return run.data_order(command.seed) == meta.data_order
+    return command.seed == meta.settings.get("seed") and has_same_pairs(meta, run)
+
+
+def _wanted_schedule(
+    command: Train, num_samples: int, *, step: int, epoch: int, samples_done: int
+) -> Schedule:
+    """Return the plain schedule that the settings ask for, seen from where the run stands."""
+    total_steps = steps_of_run(
+        num_samples=num_samples,
+        batch_size=command.batch_size,
+        grad_accumulation=command.grad_accumulation,
+        epochs=command.epochs,
+        max_steps=command.max_steps,
+        step=step,
+        epoch=epoch,
+        samples_done=samples_done,
+    )
+    return Schedule(command.learning_rate, command.warmup_steps, total_steps)
+
+
+def _plan_schedule(
+    checkpoint: CheckpointFacts, run: RunFacts, command: Train, *, keeps_position: bool
+) -> Schedule:
+    meta, step = checkpoint.meta, checkpoint.step
+    done = meta.samples_done if meta is not None and keeps_position else 0
+    wanted = _wanted_schedule(command, run.num_samples, step=step, epoch=checkpoint.epoch, samples_done=done)
+    if meta is None:
+        rate = checkpoint.learning_rate
+        return wanted if rate is None else wanted.entered(step, rate)
+    stored = Schedule(**meta.schedule)
+    held = command.model_dump(mode="json")
+    # Where nothing was told otherwise the stored schedule holds, also if skipped steps or samples would make
+    # another count now: an interruption must not change a run.
+    is_told_otherwise = (
+        any(name not in meta.settings or meta.settings[name] != held[name] for name in SCHEDULE_SETTINGS)
+        or run.num_samples != meta.num_samples
+        or done != meta.samples_done
+    )
+    if not is_told_otherwise:
+        return stored
+    return stored.re_anchored(
+        step, peak=wanted.peak, warmup_steps=wanted.warmup_steps, total_steps=wanted.total_steps
+    )
+
+
+def _differences(checkpoint: CheckpointFacts, run: RunFacts, holding: Train) -> tuple[Difference, ...]:
+    meta = checkpoint.meta
+    if meta is None:
+        return ()
+    found = [
+        *setting_differences(meta.settings, run.command, holding),
+        *manifest_differences(meta, run.command, run.manifests, run.num_samples),
+        *config_differences(meta.gpt_config, run.gpt_config),
+        *environment_differences(meta.environment, run.environment),
+    ]
+    return tuple(sorted(found, key=lambda difference: difference.holds != "now"))

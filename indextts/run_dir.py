@@ -4,7 +4,10 @@
       config.json            the whole command with defaults, versions, git commit, run part
       model_step{N}.pth      a checkpoint, torch.load(weights_only=True); its keys: indextts/checkpoint.py
       model_step{N}.json     its meta, written last: a checkpoint without it does not count
+      model_step{N}.pinned   an empty file that you make: this checkpoint is never removed
       model_step{N}.part{P}.pth/.json   a checkpoint of part P whose name a later part used again
+      model_step{N}.foreign.pth         a file of another program whose name a save needed
+      damaged-model_step{N}.pth/.json   a checkpoint that a resume found damaged and went around
       latest.pth latest.json            the newest checkpoint, by serial (hard links, or copies)
       best.pth   best.json              the one with the lowest validation mel loss
       tokenizer.model        the tokenizer of the run
@@ -13,53 +16,93 @@
       logs/run_{time}/       TensorBoard
       exit.json              how the last process ended
       .lock                  held by the running trainer
+      .tmp-*                 what is being written; swept by the next owner
+
+What only the folder's owner does (lock, commit, prune, mend) is in indextts/run_owner.py.
 
 A run has parts: part 1 from the base checkpoint; a new part when the vocabulary changed or an older
 checkpoint was resumed. Every save has a serial number that only grows: "newest" means serial, never step.
 """
 
-import fcntl
-import hashlib
 import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from indextts.errors import FOLDER_IN_USE, UserError
+from pydantic import BaseModel, ValidationError
+
+from indextts.digest import file_digest
 
 logger = logging.getLogger(__name__)
 
-META_FORMAT = 1
+# A meta file holds the pieces of a tokenizer, some hundred kilobytes; what is far larger is none.
+LARGEST_META = 64 << 20
+
+LINKS = ("latest.pth", "best.pth")
 
 
-@dataclass(frozen=True)
-class CheckpointMeta:
-    """The `.json` beside a checkpoint.
+class FileIdentity(BaseModel, frozen=True):
+    """A file that a run was made from, as it was then.
+
+    Args:
+        digest: `indextts.digest.file_digest` of its bytes.
+        mtime_ns: with path and size, spares reading the file again where nothing touched it.
+    """
+
+    path: str
+    num_bytes: int
+    mtime_ns: int
+    digest: str
+
+
+class CheckpointMeta(BaseModel, frozen=True):
+    """The `.json` beside a checkpoint: all that a resume decides by, readable without torch.
 
     Args:
         samples_done: samples of the epoch that are done, in the order of the epoch.
+        batch_idx: micro-steps of the epoch that are done, for people.
+        serial: grows by one with every save in this folder, whatever the part.
         part: run part, from 1.
-        num_bytes, sha256: of the `.pth`.
+        is_best: it had the lowest validation mel loss of its part when it was saved.
+        base_size: pieces of the base tokenizer; the rows of the text tables before it are frozen.
+        gpt_config: the sizes of the model, as `dataclasses.asdict(GPTConfig)` gives them.
+        data_order: digest of the samples and seed that `samples_done` counts along.
+        num_samples: samples of an epoch.
+        manifests: the pairs files, `train` first and then `val`, in the order given.
+        settings: every field of the Train command, as `model_dump(mode="json")` gives it.
+        schedule: `dataclasses.asdict(Schedule)`.
+        environment: versions of torch and python, device name, arithmetic ("float32", "bfloat16"), threads.
+        losses: of the last [Train] line, by name.
+        pieces: of the tokenizer, in the order of their ids.
+        num_bytes, digest: of the `.pth`.
     """
 
+    format_version: Literal[1] = 1
     step: int
     epoch: int
     samples_done: int
     batch_idx: int
     serial: int
     part: int
+    is_best: bool
     tokenizer_fingerprint: str
     tokenizer_size: int
+    base_size: int
+    gpt_config: dict[str, Any]
+    data_order: str
+    num_samples: int
+    manifests: list[FileIdentity]
+    base: FileIdentity
     settings: dict[str, Any]
+    schedule: dict[str, Any]
+    environment: dict[str, Any]
     losses: dict[str, float]
     num_bytes: int
-    sha256: str
-    format_version: int = META_FORMAT
+    digest: str
+    pieces: list[str]
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -69,13 +112,39 @@ class CheckpointMeta:
             ValueError: it is not one; the message says why.
         """
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            meta = cls(**fields)
-        except (OSError, ValueError, TypeError) as error:
-            raise ValueError(f"{path.name}: {error}") from None
-        if meta.format_version != META_FORMAT:
-            raise ValueError(f"{path.name}: format {meta.format_version}, this program knows {META_FORMAT}")
-        return meta
+            if path.stat().st_size > LARGEST_META:
+                raise ValueError(f"{path.name}: {path.stat().st_size} bytes, too large for a meta file")
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise ValueError(f"{path.name}: {error.strerror}") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise ValueError(f"{path.name}: {place + ': ' if place else ''}{first['msg']}") from None
+
+    def write(self, path: Path) -> None:
+        """Write the meta file, a line for each field: the pieces are tens of thousands."""
+        fields = self.model_dump(mode="json").items()
+        lines = (f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields)
+        write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+
+
+def identify(path: Path, known: Sequence[FileIdentity] = ()) -> FileIdentity:
+    """Return what tells the file at `path` from another; reads it whole, unless nothing touched it.
+
+    Args:
+        known: identities from before; a file whose place, size and time are those of one is not read again.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    stat, place = path.stat(), str(path.resolve())
+    for file in known:
+        if (file.path, file.num_bytes, file.mtime_ns) == (place, stat.st_size, stat.st_mtime_ns):
+            return file
+    return FileIdentity(
+        path=place, num_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, digest=file_digest(path)
+    )
 
 
 def checkpoint_path(run_dir: Path, step: int) -> Path:
@@ -89,14 +158,16 @@ def verify_checkpoint(path: Path) -> CheckpointMeta:
         ValueError: the checkpoint or its meta file is missing or damaged; the message says what.
     """
     meta = CheckpointMeta.read(path.with_suffix(".json"))
-    if not path.is_file():
-        raise ValueError(f"{path.name} is missing")
+    if path.is_symlink() or not path.is_file():
+        raise ValueError(f"{path.name} is missing, or no plain file")
     if path.stat().st_size != meta.num_bytes:
         raise ValueError(f"{path.name}: {path.stat().st_size} bytes, its meta file says {meta.num_bytes}")
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != meta.sha256:
-        raise ValueError(f"{path.name}: sha256 differs from its meta file, the file is damaged")
+    try:
+        digest = file_digest(path)
+    except OSError as error:
+        raise ValueError(f"{path.name}: {error.strerror}") from None
+    if digest != meta.digest:
+        raise ValueError(f"{path.name}: its digest differs from its meta file's, the file is damaged")
     return meta
 
 
@@ -110,35 +181,14 @@ def checkpoints(run_dir: Path) -> list[tuple[Path, CheckpointMeta]]:
             found.append((meta_path.with_suffix(".pth"), CheckpointMeta.read(meta_path)))
         except ValueError as error:
             logger.warning("Not a checkpoint's meta file: %s", error)
-    # of one serial: latest.pth first, it is what people know
-    return sorted(found, key=lambda item: (-item[1].serial, item[0].name != "latest.pth", item[0].name))
+    # of one serial: the numbered file first, whose name says what it is; the others are links to it
+    return sorted(found, key=lambda item: (-item[1].serial, item[0].name in LINKS, item[0].name))
 
 
 def checkpoint_files(run_dir: Path) -> list[Path]:
-    """Return every checkpoint file of the folder, committed or not, for messages."""
-    return sorted([*run_dir.glob("model_step*.pth"), *run_dir.glob("latest.pth"), *run_dir.glob("best.pth")])
-
-
-def prune(run_dir: Path, keep: int, part: int) -> list[str]:
-    """Delete this part's checkpoints but the `keep` newest and the best; return the names deleted.
-
-    Only files of the pattern `model_step{N}.pth` with a meta file of this part are touched: what another part
-    or another program wrote stays.
-    """
-    best_serial = next((m.serial for path, m in checkpoints(run_dir) if path.name == "best.pth"), None)
-    own = [
-        (path, meta)
-        for path, meta in checkpoints(run_dir)
-        if path.name == checkpoint_path(run_dir, meta.step).name and meta.part == part
-    ]
-    removed = []
-    for path, meta in own[keep:]:
-        if meta.serial == best_serial:
-            continue
-        path.with_suffix(".json").unlink()  # first: without it the file no longer counts
-        path.unlink(missing_ok=True)
-        removed.append(path.name)
-    return removed
+    """Return every checkpoint file of the folder, committed or not, damaged or not, for messages."""
+    names = ("model_step*.pth", "damaged-model_step*.pth", "latest.pth", "best.pth")
+    return sorted(path for name in names for path in run_dir.glob(name))
 
 
 def link_as(source: Path, target: Path) -> None:
@@ -170,10 +220,6 @@ def write_bytes(path: Path, content: bytes) -> None:
     aside.replace(path)
 
 
-def write_meta(path: Path, meta: CheckpointMeta) -> None:
-    write_json(path, asdict(meta))
-
-
 def sync_file(path: Path) -> None:
     """Force a file's bytes, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -183,62 +229,25 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def prepare(run_dir: Path) -> None:
-    """Make the folder and see that it can be written.
-
-    Raises:
-        UserError: the folder cannot be made or written.
-    """
-    probe = run_dir / ".tmp-probe"
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise UserError(
-            f"--output-dir {run_dir} cannot be written ({error.strerror}); choose a folder you may write to"
-        ) from None
-
-
-@contextmanager
-def owned(run_dir: Path) -> Iterator[None]:
-    """Hold the folder's lock and sweep what an interrupted save left.
-
-    The kernel frees the lock when the process ends, however it ends.
-
-    Raises:
-        UserError: with status 5 if another trainer holds it.
-    """
-    with (run_dir / ".lock").open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise UserError(
-                f"{run_dir} belongs to a running trainer (process {lock.read().strip() or 'unknown'}); "
-                "stop it first, or choose another --output-dir",
-                FOLDER_IN_USE,
-            ) from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        for leftover in run_dir.glob(".tmp-*"):
-            leftover.unlink(missing_ok=True)
-        yield
-
-
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a metrics.jsonl in the order of writing; of one step of a part the last counts.
 
-    A line that is not whole JSON, as a kill leaves it, is skipped.
+    What lies behind the step at which a later process began is gone: that process did those steps again, or
+    others in their place. A line that is not whole JSON, as a kill leaves it, is skipped.
     """
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             line = json.loads(text)
         except ValueError:
             continue
-        key = (line.get("part"), line.get("kind"), line.get("step"))
+        if not isinstance(line, dict):
+            continue
+        part, kind, step = key = (line.get("part"), line.get("kind"), line.get("step"))
+        if kind == "start" and step is not None:
+            undone = [key for key in lines if key[0] == part and (key[2] or 0) > step]
+            for gone in undone:
+                del lines[gone]
         lines.pop(key, None)
         lines[key] = line
     return list(lines.values())

@@ -5,63 +5,30 @@ import os
 import pickle
 import random
 import resource
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from indextts.checkpoint import (
     TEXT_TABLES,
-    facts_of,
     move_text_rows,
-    publish,
     read_file,
     read_weights,
-    save_checkpoint,
     text_rows,
 )
 from indextts.errors import UserError
 from indextts.run_dir import CheckpointMeta, checkpoints, verify_checkpoint
-
-
-def content(step: int = 3) -> dict:
-    return {
-        "model": {
-            "text_embedding.weight": torch.full((5, 2), float(step)),
-            "text_head.weight": torch.ones(5, 2),
-        }
-        | {"text_head.bias": torch.zeros(5)},
-        "optimizer": {
-            "state": {0: {"step": torch.tensor(1.0), "exp_avg": torch.zeros(2, 2)}},
-            "param_groups": [{"params": [0], "param_names": ["text_embedding.weight"]}],
-        },
-        "epoch": 0,
-        "step": step,
-        "tokenizer": {"fingerprint": "f", "pieces": ["<s>", "</s>", "<unk>", "ሀ"], "base_size": 3},
-        "sampler": {"samples_done": 6, "data_order": "d"},
-    }
-
-
-def meta(step: int = 3, serial: int = 1, part: int = 1) -> CheckpointMeta:
-    return CheckpointMeta(
-        step=step,
-        epoch=0,
-        samples_done=6,
-        batch_idx=2,
-        serial=serial,
-        part=part,
-        tokenizer_fingerprint="f",
-        tokenizer_size=4,
-        settings={},
-        losses={},
-        num_bytes=0,
-        sha256="",
-    )
+from indextts.run_owner import publish
+from tests.checkpoint_files import content, save
 
 
 def test_a_saved_checkpoint_loads_with_weights_only_and_verifies(tmp_path: Path):
-    written = save_checkpoint(tmp_path, content(), meta())
-    path = tmp_path / "model_step3.pth"
+    path = save(tmp_path)
+    assert path == tmp_path / "model_step3.pth"
+    written = CheckpointMeta.read(tmp_path / "model_step3.json")
     loaded = torch.load(path, weights_only=True)
     assert torch.equal(loaded["model"]["text_embedding.weight"], torch.full((5, 2), 3.0))
     assert verify_checkpoint(path) == written
@@ -82,16 +49,20 @@ def test_bytes_are_on_the_disk_before_a_name_points_to_them(tmp_path: Path, monk
         "replace",
         lambda self, target: events.append(("name", Path(target).name)) or replace(self, target),
     )
-    save_checkpoint(tmp_path, content(), meta())
+    save(tmp_path)
     pth, json_ = "model_step3.pth", "model_step3.json"
-    expected = [("sync", f".tmp-{pth}"), ("name", pth), ("sync", f".tmp-{json_}"), ("name", json_)]
-    assert events[:4] == expected
-    assert ("sync", tmp_path.name) in events[4:]
+    for name in (pth, json_):
+        assert ("sync", f".tmp-{name}") in events or ("sync", f".tmp-.tmp-{name}") in events
+    named = [name for kind, name in events if kind == "name"]
+    assert named.index(pth) < named.index(json_)  # the meta file commits
+    before_names = events[: events.index(("name", pth))]
+    assert len([kind for kind, _ in before_names if kind == "sync"]) == 2
+    assert ("sync", tmp_path.name) in events[events.index(("name", json_)) :]
 
 
 def test_latest_is_the_newest_checkpoint_without_a_second_copy_of_its_bytes(tmp_path: Path):
     for step in (3, 4):
-        save_checkpoint(tmp_path, content(step), meta(step, serial=step))
+        save(tmp_path, step, serial=step)
     assert (tmp_path / "latest.pth").samefile(tmp_path / "model_step4.pth")
     assert verify_checkpoint(tmp_path / "latest.pth").step == 4
     assert not list(tmp_path.glob(".tmp-*"))
@@ -102,13 +73,13 @@ def test_where_links_are_impossible_latest_is_a_copy(tmp_path: Path, monkeypatch
         raise OSError("not supported")
 
     monkeypatch.setattr(os, "link", no_links)
-    save_checkpoint(tmp_path, content(), meta())
+    save(tmp_path)
     assert not (tmp_path / "latest.pth").samefile(tmp_path / "model_step3.pth")
     assert verify_checkpoint(tmp_path / "latest.pth").step == 3
 
 
 def test_publishing_the_same_checkpoint_twice_leaves_nothing_behind(tmp_path: Path):
-    save_checkpoint(tmp_path, content(), meta())
+    save(tmp_path)
     for _ in range(2):
         publish(tmp_path / "model_step3.pth", tmp_path / "best.pth")
     assert verify_checkpoint(tmp_path / "best.pth").step == 3
@@ -116,7 +87,7 @@ def test_publishing_the_same_checkpoint_twice_leaves_nothing_behind(tmp_path: Pa
 
 
 def test_every_flipped_bit_zeroed_page_and_truncation_is_noticed(tmp_path: Path):
-    save_checkpoint(tmp_path, content(), meta())
+    save(tmp_path)
     path = tmp_path / "model_step3.pth"
     whole = path.read_bytes()
     choose = random.Random(0)
@@ -127,14 +98,14 @@ def test_every_flipped_bit_zeroed_page_and_truncation_is_noticed(tmp_path: Path)
     for bad in damaged:
         path.unlink()  # latest.pth is the same file
         path.write_bytes(bad)
-        with pytest.raises(ValueError, match=r"model_step3\.pth: (sha256|\d+ bytes)"):
+        with pytest.raises(ValueError, match=r"model_step3\.pth: (its digest|\d+ bytes)"):
             verify_checkpoint(path)
     assert verify_checkpoint(tmp_path / "latest.pth").step == 3
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", '{"step": 3}'])
 def test_a_meta_file_that_is_none_does_not_count(tmp_path: Path, text: str):
-    save_checkpoint(tmp_path, content(), meta())
+    save(tmp_path)
     (tmp_path / "model_step3.json").unlink()
     (tmp_path / "model_step3.json").write_text(text)
     with pytest.raises(ValueError, match=r"model_step3\.json"):
@@ -143,26 +114,16 @@ def test_a_meta_file_that_is_none_does_not_count(tmp_path: Path, text: str):
 
 
 def test_a_checkpoint_of_an_older_part_is_renamed_and_not_replaced(tmp_path: Path):
-    save_checkpoint(tmp_path, content(), meta(part=1, serial=1))
-    save_checkpoint(tmp_path, content(), meta(part=2, serial=2))
+    save(tmp_path, part=1, serial=1)
+    save(tmp_path, part=2, serial=2)
     assert verify_checkpoint(tmp_path / "model_step3.part1.pth").part == 1
     assert verify_checkpoint(tmp_path / "model_step3.pth").part == 2
 
 
 def test_newest_means_serial_and_never_step(tmp_path: Path):
-    save_checkpoint(tmp_path, content(26_000), meta(26_000, serial=1))
-    save_checkpoint(tmp_path, content(500), meta(500, serial=2, part=2))
+    save(tmp_path, 26_000, serial=1)
+    save(tmp_path, 500, serial=2, part=2)
     assert [m.step for _, m in checkpoints(tmp_path)] == [500, 500, 26_000]
-
-
-def test_the_facts_are_those_of_the_file(tmp_path: Path):
-    save_checkpoint(tmp_path, content(), meta())
-    facts = facts_of(read_file(tmp_path / "latest.pth"), "latest.pth")
-    assert facts.text_rows == 5
-    assert facts.vocabulary is not None
-    assert facts.vocabulary.size == 4
-    assert facts.trained_shapes == {"text_embedding.weight": (2, 2)}
-    assert facts.data_order == "d"
 
 
 def test_weights_are_read_bare_and_under_the_key_model(tmp_path: Path):
@@ -235,16 +196,39 @@ def test_fresh_rows_are_a_function_of_the_seed():
     assert not torch.equal(first["text_head.weight"], other["text_head.weight"])
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_the_checkpoint_before(tmp_path: Path):
-    save_checkpoint(tmp_path, content(3), meta(3))
+def test_a_full_disk_is_the_systems_error_and_leaves_the_checkpoint_before(tmp_path: Path):
+    save(tmp_path, 3)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(
-        resource.RLIMIT_FSIZE, (1000, hard)
-    )  # what a write beyond it gets is what a full disk gives
+    # what a write beyond it gets is what a full disk gives
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(UserError, match=r"model_step4\.pth cannot be written .*make room on the disk"):
-            save_checkpoint(tmp_path, content(4), meta(4, serial=2))
+        with pytest.raises(OSError, match="File too large"):
+            save(tmp_path, 4, serial=2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert verify_checkpoint(tmp_path / "latest.pth").step == 3
     assert not list(tmp_path.glob(".tmp-*"))
+
+
+def test_an_archive_that_inflates_is_refused_before_it_is_read(tmp_path: Path):
+    torch.save(content()["model"], tmp_path / "plain.pth")
+    with (
+        zipfile.ZipFile(tmp_path / "plain.pth") as plain,
+        zipfile.ZipFile(tmp_path / "bomb.pth", "w", zipfile.ZIP_DEFLATED) as bomb,
+    ):
+        for entry in plain.infolist():
+            bomb.writestr(entry.filename, plain.read(entry) + bytes(1 << 20))
+    with pytest.raises(UserError, match=r"bomb\.pth: a compressed archive"):
+        read_file(tmp_path / "bomb.pth")
+
+
+def test_a_tensor_that_is_larger_than_its_data_is_refused(tmp_path: Path):
+    torch.save({"model": {"text_embedding.weight": torch.zeros(1).expand(10**12)}}, tmp_path / "x.pth")
+    assert (tmp_path / "x.pth").stat().st_size < 10_000
+    with pytest.raises(UserError, match="larger than its data"):
+        read_file(tmp_path / "x.pth")
+
+
+def test_the_random_state_of_numpy_in_other_programs_files_does_not_stop_them(tmp_path: Path):
+    torch.save({"rng": np.random.get_state(), "step": 7}, tmp_path / "x.pth")
+    assert read_file(tmp_path / "x.pth")["step"] == 7

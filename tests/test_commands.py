@@ -7,8 +7,22 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from indextts.commands import COMMANDS, BuildPairs, Command, Train, markdown_tables, parse, run, to_argv
+from indextts.commands import (
+    COMMANDS,
+    BuildPairs,
+    Command,
+    Preprocess,
+    Train,
+    continued,
+    markdown_tables,
+    parse,
+    run,
+    to_argv,
+    typed_fields,
+)
 from indextts.errors import UserError
+from indextts.pipeline import DEMO, plan_stage
+from indextts.project import Project, read_settings
 from tests.conftest import REPOSITORY
 
 NASTY = [
@@ -121,3 +135,113 @@ def test_ctrl_c_ends_a_program_with_one_line_and_status_130(capsys):
         run(interrupted)
     assert caught.value.code == 130
     assert capsys.readouterr().err == "[Error] stopped; run the same command to go on\n"
+
+
+REQUIRED = ["--train-manifest=t", "--val-manifest=v", "--tokenizer=m"]
+REQUIRED_FIELDS = {"train_manifest", "val_manifest", "tokenizer"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "fields"),
+    [
+        ([], set()),
+        (["--learning-rate=2e-5"], {"learning_rate"}),
+        (["--learning-rate", "2e-5"], {"learning_rate"}),
+        (["--learning_rate", "2e-5"], {"learning_rate"}),
+        (["--batch_size=8", "--epochs", "10"], {"batch_size", "epochs"}),
+        (["--amp"], {"amp"}),
+        (["--no-amp"], {"amp"}),
+        (["--no_allow_cpu"], {"allow_cpu"}),
+        (["--resume=--epochs", "--output-dir=--amp=1"], {"resume", "output_dir"}),
+        (["--resume=a --seed=3"], {"resume"}),
+        (["--train-manifest=u", "--train-manifest", "w"], set()),
+    ],
+    ids=str,
+)
+def test_what_was_typed_is_known_also_where_it_is_the_default(argv: list[str], fields: set[str]):
+    assert typed_fields(Train, [*REQUIRED, *argv]) == REQUIRED_FIELDS | fields
+    assert parse(Train, [*REQUIRED, *argv]).model_fields_set == REQUIRED_FIELDS | fields
+
+
+def test_no_is_a_switch_of_its_own_only_before_a_switch():
+    assert typed_fields(Train, ["--no-epochs"]) == set()
+    assert typed_fields(Preprocess, ["--manifest=a", "--output-dir=b", "--no-amp"]) == {
+        "manifest",
+        "output_dir",
+    }
+
+
+def test_the_programs_own_arguments_count_where_none_are_given(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train_gpt_v2.py", *REQUIRED, "--seed=1234"])
+    assert parse(Train).model_fields_set == {*REQUIRED_FIELDS, "seed"}
+
+
+def test_on_a_resume_a_default_that_was_given_stays_in_argv():
+    default = Train.model_fields["learning_rate"].default
+    given = {"train_manifest": [Path("t")], "val_manifest": [Path("v")], "tokenizer": Path("m")}
+    fresh = Train(**given, learning_rate=default, amp=False, num_workers=0)
+    resumed = Train(**given, learning_rate=default, amp=False, num_workers=0, resume="auto")
+    assert to_argv(fresh) == REQUIRED
+    assert to_argv(resumed) == [*REQUIRED, "--resume=auto", f"--learning-rate={default}", "--no-amp"]
+    assert parse(Train, to_argv(resumed)) == resumed
+    assert {"learning_rate", "amp"} <= parse(Train, to_argv(resumed)).model_fields_set
+
+
+def test_a_form_that_gives_every_field_wins_over_the_checkpoint_after_the_way_through_argv():
+    filled_in = Train(**{**RUN.model_dump(), "learning_rate": 2e-5, "batch_size": 8, "resume": "auto"})
+    stored = Train(**{**RUN.model_dump(), "learning_rate": 7e-5, "batch_size": 36}).model_dump(mode="json")
+    assert continued(parse(Train, to_argv(filled_in)), stored) == filled_in
+
+
+RUN = Train(train_manifest=[Path("t")], val_manifest=[Path("v")], tokenizer=Path("m"))
+
+
+def test_the_flags_of_a_resume_that_were_not_typed_are_the_runs():
+    run_flags = [
+        "--learning-rate=7e-5",
+        "--batch-size=36",
+        "--amp",
+        "--seed=7",
+        "--epochs=3",
+        "--max-steps=900",
+    ]
+    elsewhere = ["--num-workers=4", "--allow-cpu", "--output-dir=old", "--config=old.yaml"]
+    stored = parse(Train, [*REQUIRED, *run_flags, *elsewhere]).model_dump(mode="json")
+    argv = [
+        "--train-manifest=t2",
+        "--val-manifest=v2",
+        "--tokenizer=m2",
+        "--resume=auto",
+        "--output-dir=here",
+    ]
+    assert continued(parse(Train, argv), stored) == parse(Train, [*argv, *run_flags])
+
+
+def test_the_flags_of_a_resume_that_were_typed_win_also_at_their_defaults():
+    stored = parse(Train, [*REQUIRED, "--learning-rate=7e-5", "--amp", "--epochs=3"]).model_dump(mode="json")
+    command = parse(Train, [*REQUIRED, "--resume=auto", "--learning-rate=2e-5", "--no-amp", "--seed=9"])
+    now = continued(command, stored)
+    assert (now.learning_rate, now.amp, now.seed, now.epochs) == (2e-5, False, 9, 3)
+    assert now.model_fields_set == command.model_fields_set
+
+
+def test_a_setting_that_the_program_does_not_know_is_left_out_and_a_bad_one_named():
+    command = parse(Train, [*REQUIRED, "--resume=auto"])
+    assert continued(command, {"grad_checkpointing": True}) == command
+    with pytest.raises(UserError, match=r"the settings in the checkpoint: --epochs: .*got 0"):
+        continued(command, {"epochs": 0})
+    typed = parse(Train, [*REQUIRED, "--resume=auto", "--epochs=2"])
+    assert continued(typed, {"epochs": 0}).epochs == 2
+
+
+def test_a_projects_training_says_what_the_project_says_also_where_it_is_the_default():
+    project, settings = Project(Path("w/demo")), read_settings(DEMO)
+    default = Train.model_fields["learning_rate"].default
+    told = settings.with_fields("train", learning_rate=default)
+    [command] = plan_stage(project, told, "train").commands
+    argv = to_argv(command)
+    assert f"--learning-rate={default}" in argv
+    assert "--max-steps=0" in argv  # or an earlier try's limit, stored in its checkpoint, would hold
+    assert parse(Train, argv) == command
+    [limited] = plan_stage(project, told.with_fields("train", max_steps=60), "train").commands
+    assert "--max-steps=60" in to_argv(limited)

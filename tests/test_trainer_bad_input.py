@@ -81,7 +81,7 @@ BAD: dict[str, tuple[Callable[[TinyRun], object], str]] = {
     ),
     "a base checkpoint that is cut off": (cut_base, r"gpt\.pth: not a checkpoint"),
     "a base checkpoint that lacks a weight": (drop_a_weight, r"gpt\.ln_f\.weight"),
-    "features of other utterances": (replace_features, r"have no features, as u"),
+    "features of other utterances": (replace_features, r"have utterances without features, as u"),
     "features of another base checkpoint": (take_other_base_weights, r"encoders of other weights"),
     "no features": (lambda run: shutil.rmtree(run.folder / "features"), r"features"),
     "pairs of the validation set in the training set": (

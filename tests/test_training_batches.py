@@ -3,7 +3,7 @@
 import torch
 
 from indextts.training.batches import Sample as TrainingSample
-from indextts.training.batches import collate, epoch_order, grouped, mix, steps_per_epoch
+from indextts.training.batches import Unreadable, collate, epoch_order, grouped, mix, too_many
 
 
 def test_each_epoch_has_every_sample_once_in_an_order_of_its_own():
@@ -25,7 +25,6 @@ def test_the_order_leaves_the_global_generator_alone():
 
 def test_groups_are_full_but_for_the_epochs_last():
     assert list(grouped(range(7), 3)) == [[0, 1, 2], [3, 4, 5], [6]]  # type: ignore[arg-type, comparison-overlap]
-    assert steps_per_epoch(num_samples=20, batch_size=3, grad_accumulation=3) == 3
 
 
 def test_seeds_differ_with_every_part_and_fit_a_generator():
@@ -37,11 +36,45 @@ def test_seeds_differ_with_every_part_and_fit_a_generator():
 def test_a_batch_knows_its_true_lengths():
     def sample(num_text: int, num_codes: int) -> TrainingSample:
         return TrainingSample(
-            torch.arange(num_text), torch.arange(num_codes), torch.zeros(2, 4), torch.zeros(4)
+            "id", torch.arange(num_text), torch.arange(num_codes), torch.zeros(2, 4), torch.zeros(4)
         )
 
-    batch = collate([sample(3, 5), sample(1, 7)])
+    batch = collate([sample(3, 5), sample(1, 7)]).batch
+    assert batch is not None
     assert batch.text_ids.shape == (2, 3)
     assert batch.codes.shape == (2, 7)
     assert batch.text_lengths.tolist() == [3, 1]
     assert batch.code_lengths.tolist() == [5, 7]
+    assert batch.num_targets == (3 + 1 + 1 + 1, 5 + 1 + 7 + 1)
+
+
+def test_a_sample_that_cannot_be_read_is_named_and_takes_nobodys_place():
+    sample = TrainingSample("a", torch.arange(3), torch.arange(5), torch.zeros(2, 4), torch.zeros(4))
+    unreadable = Unreadable("b", "the disk")
+    mixed = collate([unreadable, sample])
+    assert mixed.batch is not None
+    assert len(mixed.batch.codes) == 1
+    assert mixed.ids == ("b", "a")
+    assert mixed.unreadable == (unreadable,)
+    assert collate([unreadable]).batch is None
+
+
+def test_a_batch_is_split_into_rows_with_their_own_padding():
+    samples = [
+        TrainingSample(str(n), torch.arange(n), torch.arange(2 * n), torch.zeros(2, 4), torch.full((4,), n))
+        for n in (5, 2, 3)
+    ]
+    batch = collate(samples).batch
+    assert batch is not None
+    first, second = batch.split(2)
+    assert first.text_ids.shape == (2, 5)
+    assert second.text_ids.tolist() == [[0, 1, 2]]
+    assert second.codes.tolist() == [[0, 1, 2, 3, 4, 5]]
+    assert second.emo_vec.tolist() == [[3, 3, 3, 3]]
+
+
+def test_how_many_unusable_samples_are_too_many():
+    assert not too_many(10, 20)
+    assert too_many(11, 20)
+    assert not too_many(100, 10_000)
+    assert too_many(101, 10_000)

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from indextts.checkpoint import TEXT_TABLES
+from indextts.errors import UserError
 from indextts.gpt.initialise import random_model
 from indextts.gpt.model import UnifiedVoice
 from indextts.training.losses import token_losses
-from indextts.training.optim import build_optimizer, load_optimizer, select_trained, update
+from indextts.training.optim import Skipped, build_optimizer, load_optimizer, select_trained, update
 from tests.tiny_gpt import TINY, tiny_batch
 
 BASE_SIZE = 8
@@ -17,8 +18,9 @@ BASE_SIZE = 8
 
 def step(model: UnifiedVoice, trained, optimizer, learning_rate: float = 1e-2) -> float:
     sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
-    (sums.text_nats + sums.mel_nats).backward()
-    return float(update(trained, optimizer, learning_rate, max_norm=1.0))
+    loss = sums.text_nats + sums.mel_nats
+    loss.backward()
+    return float(update(trained, optimizer, learning_rate, max_norm=1.0, loss=loss).norm)
 
 
 @pytest.fixture
@@ -88,33 +90,42 @@ def test_the_norm_is_clipped_over_trained_rows_only(model: UnifiedVoice):
     trained = select_trained(model, BASE_SIZE)
     optimizer = build_optimizer(trained, weight_decay=0.0)
     sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
-    (sums.text_nats + sums.mel_nats).backward()
+    loss = sums.text_nats + sums.mel_nats
+    loss.backward()
     trained.collect_gradients()
     expected = torch.stack([p.grad.norm() for p in trained.parameters.values()]).norm()
-    norm = update(trained, optimizer, 1e-3, max_norm=1.0)
-    torch.testing.assert_close(norm, expected)
+    done = update(trained, optimizer, 1e-3, max_norm=1.0, loss=loss)
+    torch.testing.assert_close(done.norm, expected)
+    assert float(done.is_bad) == 0
 
 
 def test_a_gradient_longer_than_the_limit_is_cut_to_it(model: UnifiedVoice):
     trained = select_trained(model, BASE_SIZE)
     optimizer = build_optimizer(trained, weight_decay=0.0)
     sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
-    (sums.text_nats + sums.mel_nats).backward()
-    assert update(trained, optimizer, 1e-3, max_norm=0.01) > 1
+    loss = sums.text_nats + sums.mel_nats
+    loss.backward()
+    assert update(trained, optimizer, 1e-3, max_norm=0.01, loss=loss).norm > 1
     moments = torch.stack([optimizer.state[p]["exp_avg"].norm() for p in trained.parameters.values()])
     torch.testing.assert_close(moments.norm(), torch.tensor(0.1 * 0.01), rtol=1e-3, atol=0)
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing(model: UnifiedVoice):
+@pytest.mark.parametrize("bad", ["gradient", "loss"])
+def test_what_is_not_finite_changes_nothing(model: UnifiedVoice, bad: str):
     trained = select_trained(model, BASE_SIZE)
     optimizer = build_optimizer(trained, weight_decay=0.1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    token_losses(model(tiny_batch())).sums(BASE_SIZE).mel_nats.backward()
-    model.mel_head.bias.grad[0] = float("nan")
+    loss = token_losses(model(tiny_batch())).sums(BASE_SIZE).mel_nats
+    loss.backward()
+    if bad == "gradient":
+        model.mel_head.bias.grad[0] = float("nan")
+    else:
+        loss = loss * float("inf")
     model.text_embedding.weight.grad = torch.zeros_like(model.text_embedding.weight)
     model.text_head.weight.grad = torch.zeros_like(model.text_head.weight)
     model.text_head.bias.grad = torch.zeros_like(model.text_head.bias)
-    assert not update(trained, optimizer, 1e-2, max_norm=1.0).isfinite()
+    assert float(update(trained, optimizer, 1e-2, max_norm=1.0, loss=loss).is_bad) == 1
+    assert all(float(state["step"]) == 0 for state in optimizer.state.values())
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
 
@@ -123,14 +134,39 @@ def test_moments_are_restored_by_name_even_in_another_order(model: UnifiedVoice)
     trained = select_trained(model, BASE_SIZE)
     optimizer = build_optimizer(trained, weight_decay=0.1)
     step(model, trained, optimizer)
-    saved = optimizer.state_dict()
-    reordered = {"state": saved["state"], "param_groups": [dict(group) for group in saved["param_groups"]]}
-    for group in reordered["param_groups"]:
-        group["params"] = group["params"][::-1]
-        group["param_names"] = group["param_names"][::-1]
+    moments = {name: optimizer.state[parameter] for name, parameter in trained.parameters.items()}
 
     fresh = build_optimizer(trained, weight_decay=0.2)
-    load_optimizer(fresh, reordered)
+    load_optimizer(fresh, trained, dict(reversed(moments.items())))
     for name, parameter in trained.parameters.items():
-        assert torch.equal(fresh.state[parameter]["exp_avg"], optimizer.state[parameter]["exp_avg"]), name
+        for key, value in optimizer.state[parameter].items():
+            assert torch.equal(fresh.state[parameter][key], value), name
     assert fresh.param_groups[0]["weight_decay"] == 0.2
+    step(model, trained, fresh)
+    name = "gpt.h.0.attn.c_attn.weight"
+    assert float(moments[name]["step"]) == 1  # what was copied is not shared
+
+
+def test_ten_bad_steps_in_a_row_end_the_run_and_nine_do_not(caplog):
+    skipped = Skipped()
+    flags = [1.0] * 9 + [0.0] + [1.0] * 9
+    for number, flag in enumerate(flags, start=1):
+        skipped.note(number, (f"u{number}",), torch.tensor(flag))
+        skipped.check()
+    assert skipped.total == 18
+    assert "Step 9 is skipped" in caplog.text
+    assert "u9" in caplog.text
+    skipped.note(20, ("u20",), torch.tensor(1.0))
+    with pytest.raises(UserError, match="10 steps in a row, up to step 20") as caught:
+        skipped.check()
+    assert caught.value.exit_status == 6
+
+
+def test_flags_on_the_host_are_read_at_once():
+    skipped = Skipped(total=3)
+    assert not skipped.is_due
+    skipped.note(1, (), torch.tensor(1.0))
+    assert skipped.is_due
+    skipped.check()
+    assert not skipped.is_due
+    assert skipped.total == 4

@@ -18,10 +18,10 @@ from pydantic import Field
 
 from indextts.commands import Command, Train, to_argv
 from indextts.errors import UserError
+from indextts.processes import Process, is_alive, read_stat, session_members
 from indextts.project import Project
 from indextts.webui import jobs
 from indextts.webui.jobs import Job, kill_job, list_jobs, newest_job, shell_line, start_job, stop_job, tail
-from indextts.webui.processes import Process, is_alive, read_stat, session_members
 from tests.conftest import REPOSITORY
 
 SAVES_ON_SIGTERM = """

@@ -10,8 +10,11 @@ Fine-tuners publish variants of gpt.pth; `canonical_names` brings them to the pu
 """
 
 import logging
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -24,15 +27,25 @@ logger = logging.getLogger(__name__)
 
 DROPPED = re.compile(r"inference_model\.|gpt\.wte\.weight$|gpt\.h\.\d+\.attn\.(masked_)?bias$|.*\.lora_")
 NUM_NAMES_SHOWN = 3
+MOST_THREADS = 8
+CPU = torch.device("cpu")
+
+ResultT = TypeVar("ResultT")
 
 
-def load_model(config: GPTConfig, weights: Mapping[str, Tensor], source: str) -> UnifiedVoice:
-    """A float32 model on the CPU with its own copy of `weights`.
+def load_model(
+    config: GPTConfig,
+    weights: Mapping[str, Tensor],
+    source: str,
+    device_of: Callable[[str], torch.device] = lambda _: CPU,
+) -> UnifiedVoice:
+    """A float32 model with its own copy of `weights`; each goes to its device without a copy in between.
 
     Args:
         config: sizes that the weights must have.
         weights: by published or circulating names, of any floating-point type.
         source: the file that the weights are from, for messages.
+        device_of: where the weight of a name shall be.
 
     Raises:
         UserError: a weight is missing, or is not of the shape that `config` asks for.
@@ -40,14 +53,24 @@ def load_model(config: GPTConfig, weights: Mapping[str, Tensor], source: str) ->
     with torch.device("meta"):
         model = UnifiedVoice(config)
     given = canonical_names(weights)
-    expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    _check(given, expected, source)
+    expected = model.state_dict()
+    _check(given, {name: tensor.shape for name, tensor in expected.items()}, source)
     unexpected = [name for name in given if name not in expected]
     if unexpected:
         logger.warning("[Warn] Unexpected keys in checkpoint: %s", unexpected)
-    model.to_empty(device="cpu")
-    model.load_state_dict({name: given[name] for name in expected})
+
+    def copy(name: str) -> Tensor:
+        return given[name].to(device_of(name), expected[name].dtype, copy=True)
+
+    copies = in_threads(copy, expected)
+    model.load_state_dict(dict(zip(expected, copies, strict=True)), assign=True)
     return model
+
+
+def in_threads(function: Callable[[str], ResultT], names: Iterable[str]) -> list[ResultT]:
+    """Results in the order of `names`; reading a mapped file takes one thread longer than copying it."""
+    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
+        return list(threads.map(function, names))
 
 
 def canonical_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -67,6 +90,7 @@ def canonical_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _check(given: Mapping[str, Tensor], expected: Mapping[str, torch.Size], source: str) -> None:
     missing = [name for name in expected if name not in given]
     if missing:
+        logger.warning("[Warn] Missing keys in checkpoint: %s", missing)
         raise UserError(
             f"{source}: {len(missing)} of {len(expected)} weights are missing: {_some(missing)}; "
             "give a whole IndexTTS2 GPT checkpoint (gpt.pth), and the config.yaml that belongs to it"

@@ -14,7 +14,7 @@ as in the published training, so a row's loss depends on the batch that it is in
 Names and shapes of parameters are those of the published gpt.pth.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
@@ -50,6 +50,27 @@ class GPTBatch:
         """The same batch on `device`; from pinned memory the copy does not wait."""
         to_gpu = torch.device(device).type == "cuda"
         return GPTBatch(*(getattr(self, f.name).to(device, non_blocking=to_gpu) for f in fields(self)))
+
+    def pin_memory(self) -> "GPTBatch":
+        """The same batch in page-locked memory, from which a card copies by itself."""
+        return GPTBatch(*(getattr(self, f.name).pin_memory() for f in fields(self)))
+
+    @property
+    def num_targets(self) -> tuple[int, int]:
+        """Text tokens and codes that are predicted, each row's stop included; a batch on the host."""
+        return int((self.text_lengths + 1).sum()), int((self.code_lengths + 1).sum())
+
+    def split(self, size: int) -> "list[GPTBatch]":
+        """The rows in batches of at most `size`, each padded to its own longest row; a batch on the host."""
+        return [self._rows(start, start + size) for start in range(0, len(self.codes), size)]
+
+    def _rows(self, start: int, stop: int) -> "GPTBatch":
+        rows = GPTBatch(*(getattr(self, f.name)[start:stop] for f in fields(self)))
+        return replace(
+            rows,
+            text_ids=rows.text_ids[:, : int(rows.text_lengths.max())],
+            codes=rows.codes[:, : int(rows.code_lengths.max())],
+        )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from indextts.errors import UserError
-from indextts.restore import Vocabulary
+from indextts.restore_facts import Vocabulary
 from indextts.text.normalize import normalize
 
 WORD_START = "\u2581"  # SentencePiece's sign for a space

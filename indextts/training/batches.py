@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,18 +33,48 @@ logger = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
 
+# Of a small set one damaged shard may be more than a hundredth.
+FEWEST_TOO_MANY = 10
+
 
 @dataclass(frozen=True)
 class Sample:
     """One pair, ready for a batch: `text_ids` (N,), `codes` (M,), `condition` (K, D), `emo_vec` (D,)."""
 
+    id: str
     text_ids: Tensor
     codes: Tensor
     condition: Tensor
     emo_vec: Tensor
 
 
-class PairDataset(Dataset[Sample]):
+@dataclass(frozen=True)
+class Unreadable:
+    """One pair whose features cannot be read, or are no numbers to train on."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """What the loader hands over for one micro-step.
+
+    Args:
+        batch: the samples that could be read, None if there are none.
+        ids: of all pairs asked for, in their order.
+    """
+
+    batch: GPTBatch | None
+    ids: tuple[str, ...]
+    unreadable: tuple[Unreadable, ...]
+
+    def pin_memory(self) -> "MicroBatch":
+        """Return the same with page-locked tensors; the loader calls this."""
+        return self if self.batch is None else replace(self, batch=self.batch.pin_memory())
+
+
+class PairDataset(Dataset[Sample | Unreadable]):
     """Pairs with their texts as tokens; features are read from the stores when a sample is asked for."""
 
     def __init__(
@@ -57,20 +87,34 @@ class PairDataset(Dataset[Sample]):
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def __getitem__(self, index: int) -> Sample:
+    def __getitem__(self, index: int) -> Sample | Unreadable:
+        """Return the sample; one that cannot be read is named, never replaced by another."""
         pair = self.pairs[index]
         store = self.stores[pair.features]
+        try:
+            codes = store.codes(pair.target_id)
+            condition, emo_vec = store.condition(pair.prompt_id), store.emo_vec(pair.prompt_id)
+        except (UserError, OSError, ValueError) as error:
+            return Unreadable(pair.id, str(error))
+        if not (np.isfinite(condition).all() and np.isfinite(emo_vec).all()):
+            return Unreadable(pair.id, f"{pair.features}: the features of {pair.prompt_id} are not finite")
         return Sample(
+            id=pair.id,
             text_ids=torch.from_numpy(self.text_ids[index].astype(np.int64)),
-            codes=torch.from_numpy(store.codes(pair.target_id)),
-            condition=torch.from_numpy(store.condition(pair.prompt_id)),
-            emo_vec=torch.from_numpy(store.emo_vec(pair.prompt_id)),
+            codes=torch.from_numpy(codes),
+            condition=torch.from_numpy(condition),
+            emo_vec=torch.from_numpy(emo_vec),
         )
 
     def digest(self, seed: int) -> str:
         """Return what a position in the data belongs to: the samples in their order, and the seed."""
-        content = "\n".join([str(seed), *(pair.id for pair in self.pairs)])
+        content = "\n".join([str(seed), *(f"{pair.features.name}/{pair.id}" for pair in self.pairs)])
         return hashlib.sha256(content.encode()).hexdigest()
+
+    def subset(self, indices: Sequence[int]) -> "PairDataset":
+        """Return the samples at `indices` alone."""
+        pairs, text_ids = [self.pairs[i] for i in indices], [self.text_ids[i] for i in indices]
+        return PairDataset(pairs, text_ids, self.stores)
 
 
 def load_pairs(manifests: Sequence[Path], tokenizer: Tokenizer, config: GPTConfig) -> PairDataset:
@@ -84,6 +128,7 @@ def load_pairs(manifests: Sequence[Path], tokenizer: Tokenizer, config: GPTConfi
     tokens_of = {
         text: np.array(tokenizer.encode(text), dtype=np.int32) for text in {p.target_text for p in pairs}
     }
+    pairs = _with_features(pairs, stores)
     _check_features(pairs, stores, config)
     kept = [
         pair
@@ -128,7 +173,7 @@ def mix(*parts: int | str) -> int:
 
 def load_batches(
     dataset: PairDataset, order: Sequence[int], batch_size: int, num_workers: int
-) -> Iterable[GPTBatch]:
+) -> Iterable[MicroBatch]:
     """Return the batches of the samples in `order`; the last may be smaller."""
     batches = [list(order[start : start + batch_size]) for start in range(0, len(order), batch_size)]
     return DataLoader(
@@ -143,24 +188,29 @@ def load_batches(
     )
 
 
-def collate(samples: list[Sample]) -> GPTBatch:
-    """Return `samples` as one padded batch."""
-    return GPTBatch(
-        condition=torch.stack([sample.condition for sample in samples]),  # (B, K, D)
-        emo_vec=torch.stack([sample.emo_vec for sample in samples]),  # (B, D)
-        text_ids=pad_sequence([sample.text_ids for sample in samples], batch_first=True),  # (B, N)
-        text_lengths=torch.tensor([len(sample.text_ids) for sample in samples]),
-        codes=pad_sequence([sample.codes for sample in samples], batch_first=True),  # (B, M)
-        code_lengths=torch.tensor([len(sample.codes) for sample in samples]),
-    )
+def collate(items: list[Sample | Unreadable]) -> MicroBatch:
+    """Return the samples as one padded batch, and the names of those that could not be read."""
+    samples = [item for item in items if isinstance(item, Sample)]
+    batch = None
+    if samples:
+        batch = GPTBatch(
+            condition=torch.stack([sample.condition for sample in samples]),  # (B, K, D)
+            emo_vec=torch.stack([sample.emo_vec for sample in samples]),  # (B, D)
+            text_ids=pad_sequence([sample.text_ids for sample in samples], batch_first=True),  # (B, N)
+            text_lengths=torch.tensor([len(sample.text_ids) for sample in samples]),
+            codes=pad_sequence([sample.codes for sample in samples], batch_first=True),  # (B, M)
+            code_lengths=torch.tensor([len(sample.codes) for sample in samples]),
+        )
+    unreadable = tuple(item for item in items if isinstance(item, Unreadable))
+    return MicroBatch(batch, tuple(item.id for item in items), unreadable)
 
 
-def grouped(batches: Iterable[GPTBatch], size: int) -> Iterator[list[GPTBatch]]:
+def grouped(batches: Iterable[MicroBatch], size: int) -> Iterator[list[MicroBatch]]:
     """Yield the micro-batches of each step; the last group of an epoch may be smaller.
 
     A group never reaches into the next epoch: what would be left over there is a step of its own.
     """
-    group: list[GPTBatch] = []
+    group: list[MicroBatch] = []
     for batch in batches:
         group.append(batch)
         if len(group) == size:
@@ -168,11 +218,6 @@ def grouped(batches: Iterable[GPTBatch], size: int) -> Iterator[list[GPTBatch]]:
             group = []
     if group:
         yield group
-
-
-def steps_per_epoch(num_samples: int, batch_size: int, grad_accumulation: int) -> int:
-    num_batches = -(-num_samples // batch_size)
-    return -(-num_batches // grad_accumulation)
 
 
 def leave_signals_to_the_trainer(_worker: int) -> None:
@@ -187,19 +232,37 @@ def leave_signals_to_the_trainer(_worker: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _check_features(pairs: Sequence[Pair], stores: dict[Path, FeatureStore], config: GPTConfig) -> None:
-    """Raise a UserError where the stores lack an utterance or were made for another model."""
-    missing = {
-        utterance
+def too_many(num_unusable: int, num_samples: int) -> bool:
+    """Return whether so many samples cannot be used that the data, not the odd file, is at fault."""
+    return num_unusable > max(FEWEST_TOO_MANY, num_samples // 100)
+
+
+def _with_features(pairs: list[Pair], stores: dict[Path, FeatureStore]) -> list[Pair]:
+    """Return the pairs whose utterances the stores have; the others are counted.
+
+    Raises:
+        UserError: too many have none.
+    """
+    present = [
+        pair
         for pair in pairs
-        for utterance in (pair.target_id, pair.prompt_id)
-        if utterance not in stores[pair.features]
-    }
-    if missing:
-        raise UserError(
-            f"{len(missing)} utterances of the pairs have no features, as {min(missing)}; run "
-            "tools/preprocess_data.py and tools/build_gpt_prompt_pairs.py again"
-        )
+        if pair.target_id in stores[pair.features] and pair.prompt_id in stores[pair.features]
+    ]
+    if len(present) == len(pairs):
+        return pairs
+    left_out = {pair.id for pair in pairs} - {pair.id for pair in present}
+    message = (
+        f"{len(left_out)} of {len(pairs)} pairs have utterances without features, as {min(left_out)}; run "
+        "tools/preprocess_data.py and tools/build_gpt_prompt_pairs.py again"
+    )
+    if too_many(len(left_out), len(pairs)) or not present:
+        raise UserError(message)
+    logger.warning("Left out: %s", message)
+    return present
+
+
+def _check_features(pairs: Sequence[Pair], stores: dict[Path, FeatureStore], config: GPTConfig) -> None:
+    """Raise a UserError where the stores were made for another model."""
     for folder, store in stores.items():
         made_for, wanted = (
             (store.info.num_latents, store.info.model_dim),
@@ -211,7 +274,10 @@ def _check_features(pairs: Sequence[Pair], stores: dict[Path, FeatureStore], con
                 "preprocess with this --config"
             )
     for folder, utterance in sorted({(pair.features, pair.target_id) for pair in pairs}):
-        codes = stores[folder].codes(utterance)
+        try:
+            codes = stores[folder].codes(utterance)
+        except (UserError, OSError, ValueError):
+            continue  # skipped and counted when its turn comes
         if len(codes) and int(codes.max()) >= config.start_mel_token:
             raise UserError(
                 f"{folder}: utterance {utterance} has code {int(codes.max())}, the config's codes end at "

@@ -46,12 +46,26 @@ class LossSums:
 
     def detach(self) -> "LossSums":
         """The same numbers without the graph that made them, to be kept for a log line."""
-        return LossSums(*(getattr(self, f.name).detach() for f in fields(self)))
+        return LossSums(*(value.detach() for value in self._values()))
 
-    def means(self) -> "LossMeans":
-        """Means as plain numbers; reads the device once."""
-        sums = torch.stack([getattr(self, f.name).detach().double() for f in fields(self)]).tolist()
+    def unless(self, is_bad: Tensor) -> "LossSums":
+        """The same numbers, or zeros where `is_bad` (0-dimensional) is not 0; the device is not asked."""
+        return LossSums(
+            *(torch.where(is_bad == 0, value, torch.zeros_like(value)) for value in self._values())
+        )
+
+    def to(self, device: torch.device) -> "LossSums":
+        return LossSums(*(value.to(device) for value in self._values()))
+
+    def _values(self) -> list[Tensor]:
+        return [getattr(self, f.name) for f in fields(self)]
+
+    def means(self) -> "LossMeans | None":
+        """Means as plain numbers, None where no token was counted; reads the device once."""
+        sums = torch.stack([value.detach().double() for value in self._values()]).tolist()
         text_nats, text_tokens, mel_nats, mel_tokens, mel_hits, new_text_nats, new_text_tokens = sums
+        if not mel_tokens:
+            return None
         return LossMeans(
             text_loss=text_nats / text_tokens,
             mel_loss=mel_nats / mel_tokens,

@@ -12,7 +12,10 @@ Losses are nats per token over all steps since the last line; `new_text_loss` is
 
 import json
 import logging
+import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,11 +28,15 @@ logger = logging.getLogger(__name__)
 
 
 class MetricsLog:
-    """Writes one run part's numbers; every line is on the disk's way before the next step begins."""
+    """Writes one run part's numbers; every line is on the disk's way before the next step begins.
+
+    A disk that takes no more lines is said once; the training goes on.
+    """
 
     def __init__(self, run_dir: Path, *, part: int, step: int, epoch: int, total_steps: int) -> None:
         """Open the files and say where this process begins: after `step`, towards `total_steps`."""
         self.part = part
+        self.is_failing = False
         self.file = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
         if self.file.tell() and not _ends_with_newline(run_dir / "metrics.jsonl"):
             self.file.write("\n")  # a kill left half a line
@@ -37,8 +44,8 @@ class MetricsLog:
             {"kind": "start", "part": part, "step": step, "epoch": epoch, "total_steps": total_steps}
         )
         name = f"run_{datetime.now():%Y%m%d_%H%M%S}"
-        # points after `step`, of an interrupted run, are drawn no more
-        self.board = SummaryWriter(str(run_dir / "logs" / name), purge_step=step + 1)
+        # a folder for each process: a step done again after a resume is a point of another curve
+        self.board = SummaryWriter(str(run_dir / "logs" / name))
 
     def train(
         self,
@@ -51,7 +58,8 @@ class MetricsLog:
         tokens_per_second: float,
     ) -> None:
         """Write a [Train] line's numbers everywhere."""
-        rates = {"lr": lr, "grad_norm": grad_norm, "tokens_per_second": tokens_per_second}
+        norm = grad_norm if math.isfinite(grad_norm) else None  # of a step that was skipped
+        rates = {"lr": lr, "grad_norm": norm, "tokens_per_second": tokens_per_second}
         self._write("train", step, epoch, means, rates)
         logger.info("[Train] %s lr=%.2e", _line(step, epoch, means), lr)
 
@@ -61,10 +69,13 @@ class MetricsLog:
         logger.info("[Val] %s", _line(step, epoch, means))
 
     def close(self) -> None:
-        self.file.close()
-        self.board.close()
+        for part in (self.file, self.board):
+            with self._forgiven():
+                part.close()
 
-    def _write(self, kind: str, step: int, epoch: int, means: LossMeans, rates: dict[str, float]) -> None:
+    def _write(
+        self, kind: str, step: int, epoch: int, means: LossMeans, rates: dict[str, float | None]
+    ) -> None:
         numbers: dict[str, Any] = {
             "text_loss": means.text_loss,
             "mel_loss": means.mel_loss,
@@ -73,14 +84,52 @@ class MetricsLog:
             **rates,
         }
         self._append({"kind": kind, "part": self.part, "step": step, "epoch": epoch, **numbers})
-        for name, value in numbers.items():
-            if value is not None:
-                self.board.add_scalar(f"{kind}/{name}", value, step)
-        self.board.flush()
+        with self._forgiven():
+            for name, value in numbers.items():
+                if value is not None:
+                    self.board.add_scalar(f"{kind}/{name}", value, step)
+            self.board.flush()
 
     def _append(self, line: dict[str, Any]) -> None:
-        self.file.write(json.dumps({**line, "time": time.time()}) + "\n")
-        self.file.flush()
+        with self._forgiven():
+            self.file.write(json.dumps({**line, "time": time.time()}) + "\n")
+            self.file.flush()
+
+    @contextmanager
+    def _forgiven(self) -> Iterator[None]:
+        """Say once that the disk takes no numbers, and go on."""
+        try:
+            yield
+        except OSError as error:
+            if not self.is_failing:
+                logger.warning("The numbers of the run cannot be written (%s); the training goes on", error)
+            self.is_failing = True
+
+
+class Pace:
+    """Tokens per second of training and of waiting for its data, without validations and saves."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def add(self, num_tokens: int) -> None:
+        self._tokens += num_tokens
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out what is done within."""
+        started = time.perf_counter()
+        yield
+        self._left_out += time.perf_counter() - started
+
+    def read(self) -> float:
+        """Return the pace since the last reading; call when the device has done its work."""
+        pace = self._tokens / (time.perf_counter() - self._started - self._left_out)
+        self._begin()
+        return pace
+
+    def _begin(self) -> None:
+        self._tokens, self._left_out, self._started = 0, 0.0, time.perf_counter()
 
 
 def _line(step: int, epoch: int, means: LossMeans) -> str:

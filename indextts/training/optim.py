@@ -9,15 +9,22 @@ A hook that zeroes the gradient of the base rows does not freeze them: AdamW's d
 all the same. So the optimizer never sees them: it gets a parameter that is a view of the rows behind them.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from indextts.checkpoint import TEXT_TABLES
+from indextts.errors import LOSS_NOT_FINITE, UserError
+from indextts.gpt.load import in_threads
 from indextts.gpt.model import UnifiedVoice
+
+logger = logging.getLogger(__name__)
+
+MOST_SKIPPED_IN_A_ROW = 10
+NUM_IDS_SHOWN = 8
 
 # The speaker and emotion encoders: features are encoded once, before training, and no loss reaches them.
 UNTRAINED = (
@@ -82,6 +89,11 @@ class Trained:
         yield from (rows.table for rows in self.new_rows)
 
 
+def device_of(name: str, device: torch.device) -> torch.device:
+    """Return where a weight shall be: on the device, but for the encoders, which no step needs."""
+    return torch.device("cpu") if name.startswith(UNTRAINED) else device
+
+
 def select_trained(model: UnifiedVoice, base_size: int) -> Trained:
     """Return what is trained of `model`; switches gradients off for the encoders.
 
@@ -115,36 +127,117 @@ def build_optimizer(trained: Trained, weight_decay: float) -> torch.optim.AdamW:
         {"params": list(decayed.items()), "weight_decay": weight_decay},
         {"params": list(others.items()), "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=0.0, fused=True)
+    optimizer = torch.optim.AdamW(groups, lr=0.0, fused=True)
+    for parameter in trained.parameters.values():  # now, so that memory that is short shows at the start
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter, requires_grad=False),
+            "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
+        }
+    return optimizer
 
 
-def load_optimizer(optimizer: torch.optim.AdamW, saved: dict[str, Any]) -> None:
-    """Take over the moments of a saved optimizer by parameter name; rates and decay stay those of the run.
+def load_optimizer(
+    optimizer: torch.optim.AdamW, trained: Trained, moments: Mapping[str, Mapping[str, Tensor]]
+) -> None:
+    """Copy `moments` into the optimizer; rates and decay stay those of the run.
 
-    By name, since AdamW itself goes by position: two parameters of one shape in another order would be
-    swapped without a word.
+    Args:
+        moments: per parameter name `step` (), `exp_avg` and `exp_avg_sq` of the parameter's shape. A
+            parameter without an entry starts fresh.
     """
-    old = {
-        name: saved["state"][index]
-        for group in saved["param_groups"]
-        for index, name in zip(group["params"], group["param_names"], strict=True)
-    }
-    now = optimizer.state_dict()
-    names = [name for group in now["param_groups"] for name in group["param_names"]]
-    now["state"] = {index: old[name] for index, name in enumerate(names)}
-    optimizer.load_state_dict(now)
+
+    def copy(name: str) -> dict[str, Tensor]:
+        parameter, saved = trained.parameters[name], moments[name]
+        return {
+            "step": saved["step"].to(parameter.device, torch.float32, copy=True),
+            "exp_avg": saved["exp_avg"].to(parameter.device, parameter.dtype, copy=True),
+            "exp_avg_sq": saved["exp_avg_sq"].to(parameter.device, parameter.dtype, copy=True),
+        }
+
+    for name, state in zip(moments, in_threads(copy, moments), strict=True):
+        optimizer.state[trained.parameters[name]] = state
 
 
-def update(trained: Trained, optimizer: torch.optim.AdamW, learning_rate: float, max_norm: float) -> Tensor:
-    """Do one optimizer step with the collected gradients; return their norm before clipping.
+@dataclass(frozen=True)
+class Update:
+    """What became of a step, on the device.
 
-    A norm that is not finite changes nothing.
+    Args:
+        norm: of the gradient before clipping, 0-dimensional.
+        is_bad: 1.0 where the step was skipped since the loss or the gradient is not finite, else 0.0.
+    """
+
+    norm: Tensor
+    is_bad: Tensor
+
+
+def update(
+    trained: Trained, optimizer: torch.optim.AdamW, learning_rate: float, max_norm: float, loss: Tensor
+) -> Update:
+    """Do one optimizer step with the collected gradients; one that is not finite changes nothing.
+
+    The fused kernels leave it out by themselves (as they do for a gradient scaler), so that the host need not
+    wait for the device to say so.
     """
     trained.collect_gradients()
     norm = torch.nn.utils.clip_grad_norm_(trained.parameters.values(), max_norm)
+    is_bad = 1.0 - (norm.isfinite() & loss.isfinite()).float()
+    optimizer.grad_scale, optimizer.found_inf = None, is_bad  # type: ignore[attr-defined]
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    if norm.isfinite():
-        optimizer.step()
+    optimizer.step()
     trained.clear_gradients()
-    return norm
+    return Update(norm, is_bad)
+
+
+class Skipped:
+    """Counts the steps that changed nothing, and ends the run when too many come in a row.
+
+    The flags stay on the device until `check`, so that the steps in between need not wait.
+    """
+
+    def __init__(self, total: int = 0) -> None:
+        self.total, self.in_a_row = total, 0
+        self._pending: list[tuple[int, tuple[str, ...], Tensor]] = []
+
+    def note(self, step: int, ids: tuple[str, ...], is_bad: Tensor) -> None:
+        """Note the flag of `step`, made of the pairs `ids`."""
+        self._pending.append((step, ids, is_bad))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether reading the flags now costs nothing, or cannot wait."""
+        if not self._pending:
+            return False
+        is_on_host = self._pending[-1][2].device.type == "cpu"
+        return is_on_host or len(self._pending) >= MOST_SKIPPED_IN_A_ROW
+
+    def check(self) -> None:
+        """Read the flags and name the steps that were skipped.
+
+        Raises:
+            UserError: with status 6 after ten in a row.
+        """
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, []
+        flags = torch.stack([is_bad for _, _, is_bad in pending]).tolist()
+        for (step, ids, _), is_bad in zip(pending, flags, strict=True):
+            self.in_a_row = self.in_a_row + 1 if is_bad else 0
+            if not is_bad:
+                continue
+            self.total += 1
+            logger.warning(
+                "Step %d is skipped, its loss or gradient is not finite (%d so far); its pairs: %s",
+                step,
+                self.total,
+                ", ".join(ids[:NUM_IDS_SHOWN]) + (" ..." if len(ids) > NUM_IDS_SHOWN else ""),
+            )
+            if self.in_a_row == MOST_SKIPPED_IN_A_ROW:
+                raise UserError(
+                    f"The loss or the gradient was not finite in {self.in_a_row} steps in a row, up to step "
+                    f"{step}; the last checkpoint is untouched: look at the data named above, or lower "
+                    "--learning-rate, and go on with --resume auto",
+                    LOSS_NOT_FINITE,
+                )

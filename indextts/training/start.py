@@ -5,52 +5,43 @@ checkpoint + tokenizer + plan_restore  --resume-----------> the same run, or a n
 """
 
 import logging
+import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from indextts.checkpoint import facts_of, move_text_rows, read_file, read_weights, table_rows, text_rows
+from indextts.checkpoint import move_text_rows, read_file, read_weights, table_rows, text_rows
 from indextts.commands import Train
+from indextts.data.encoding import encoders_identity
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.gpt.config import GPTConfig, config_with_text_tokens
+from indextts.find_checkpoint import find_checkpoint
+from indextts.gpt.config import GPTConfig, config_with_text_tokens, load_config
 from indextts.gpt.load import canonical_names, load_model
 from indextts.gpt.model import UnifiedVoice
-from indextts.restore import (
-    CheckpointFacts,
-    RunFacts,
-    Vocabulary,
-    describe,
-    move_rows,
-    plan_restore,
-    require_keys,
-)
-from indextts.run_dir import checkpoint_files, checkpoints, verify_checkpoint
+from indextts.restore import plan_restore, require_keys
+from indextts.restore_facts import CheckpointFacts, RunFacts, Vocabulary, move_rows
+from indextts.restore_text import plan_text
+from indextts.run_dir import CheckpointMeta, FileIdentity, checkpoints, identify
+from indextts.schedule import Schedule, steps_of_run
 from indextts.text.tokenizer import Tokenizer, first_difference
-from indextts.training.batches import steps_per_epoch
+from indextts.training.batches import PairDataset, check_disjoint, load_pairs
+from indextts.training.checkpoint_facts import Layout, facts_of, meta_of, moments_of
+from indextts.training.device import arithmetic, choose_device
 from indextts.training.losses import LossSums
-from indextts.training.optim import Trained, build_optimizer, load_optimizer, select_trained
-from indextts.training.schedule import Schedule
+from indextts.training.optim import (
+    Trained,
+    build_optimizer,
+    device_of,
+    load_optimizer,
+    select_trained,
+)
 
 logger = logging.getLogger(__name__)
-
-# Settings whose change after a resume is said, since it changes what the run does from here on.
-COMPARED_SETTINGS = (
-    "learning_rate",
-    "warmup_steps",
-    "total_steps",
-    "weight_decay",
-    "grad_clip",
-    "batch_size",
-    "grad_accumulation",
-    "text_loss_weight",
-    "mel_loss_weight",
-    "amp",
-    "seed",
-)
 
 
 @dataclass
@@ -61,7 +52,12 @@ class TrainState:
         epoch, samples_done: where the data stands; `samples_done` counts along the order of the epoch.
         batch_idx: micro-steps of the epoch that are done, for people.
         validated_step, saved_step: the last step that was validated, or saved; -1 before the first.
+        best_before: the best before `best_mel_loss`, should the save of that one fail.
         window: losses since the last [Train] line.
+        recent: names of the checkpoints that were saved last, newest last.
+        num_skipped: steps that changed nothing since they were not finite.
+        micro_batch_limit: the most samples that fit into memory at once; 0 where it never ran out.
+        probe: what `Probe.losses` gave at the last save.
     """
 
     step: int = 0
@@ -73,8 +69,13 @@ class TrainState:
     validated_step: int = -1
     saved_step: int = -1
     best_mel_loss: float = float("inf")
+    best_before: float = float("inf")
     window: LossSums | None = None
     last_losses: dict[str, float | None] | None = None
+    recent: list[str] = field(default_factory=list)
+    num_skipped: int = 0
+    micro_batch_limit: int = 0
+    probe: dict[str, float | str] | None = None
 
     @property
     def epoch_of_step(self) -> int:
@@ -83,195 +84,215 @@ class TrainState:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run that is ready for its next step."""
+class Inputs:
+    """What a run is started with, all that is read before any weight.
 
+    Args:
+        manifests: the pairs files, train first and then val.
+    """
+
+    command: Train
+    config: GPTConfig
+    tokenizer: Tokenizer
+    train_set: PairDataset
+    val_set: PairDataset
+    manifests: list[FileIdentity]
+    device: torch.device
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The type of the forward pass."""
+        return arithmetic(self.command.amp, self.device)
+
+    @cached_property
+    def data_order(self) -> str:
+        """What a position in the epoch belongs to."""
+        return self.train_set.digest(self.command.seed)
+
+    @cached_property
+    def validation_set(self) -> str:
+        """What the best loss so far belongs to."""
+        return self.val_set.digest(0)
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """What besides the settings decides the last bits of a result."""
+        is_card = self.device.type == "cuda"
+        return {
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "device": torch.cuda.get_device_name(self.device) if is_card else "cpu",
+            "arithmetic": str(self.dtype).removeprefix("torch."),
+            "threads": torch.get_num_threads(),
+        }
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is ready for its next step.
+
+    Args:
+        base: the base checkpoint whose frozen weights are part of the run.
+        encoders: `encoders_identity` of the model; they are never trained.
+        saved_in: environment of the checkpoint that it goes on from; empty for a new run.
+    """
+
+    inputs: Inputs
     model: UnifiedVoice
     trained: Trained
     optimizer: torch.optim.AdamW
     state: TrainState
     schedule: Schedule
     base_size: int
+    base: FileIdentity
+    encoders: str
+    saved_in: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What a run is started with, known before any weight is read."""
+class Opened:
+    """A checkpoint that was opened, and what a restore of it is decided by."""
 
-    command: Train
-    config: GPTConfig
-    tokenizer: Tokenizer
-    data_order: str
-    num_samples: int
-    device: torch.device
+    facts: CheckpointFacts
+    run: RunFacts
+    content: dict[str, Any]
+    layout: Layout
 
 
-def find_checkpoint(command: Train) -> Path | None:
-    """Return the checkpoint that `--resume` means, None to start from the base.
+def load_inputs(command: Train) -> Inputs:
+    """Read everything but weights.
 
     Raises:
-        UserError: with status 2 if the path does not exist, or a new run would go into a folder that has
-            checkpoints; with status 3 if the folder has checkpoints and none of them can be used.
+        UserError: a file cannot be used, or there is a card on which CUDA does not work.
     """
-    folder = command.output_dir
-    present = checkpoint_files(folder)
-    if command.resume == "auto":
-        only_interrupted = all(_is_interrupted_save(path) for path in present)
-        return None if only_interrupted else _newest_good_checkpoint(folder)
-    if command.resume:
-        path = Path(command.resume)
-        if not path.is_file():
-            raise UserError(
-                f"Resume checkpoint not found: {path}; {_what_exists(path.parent)}; "
-                "'auto' takes the newest of --output-dir"
-            )
-        _require_whole(path)
-        return path
-    if present:
-        raise UserError(
-            f"{folder} already has checkpoints, as {present[-1].name}; go on with --resume auto, "
-            "or choose another --output-dir"
-        )
-    return None
+    device = choose_device(command.allow_cpu)
+    config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
+    train_set = load_pairs(command.train_manifest, tokenizer, config)
+    val_set = load_pairs(command.val_manifest, tokenizer, config)
+    check_disjoint(train_set, val_set)
+    manifests = [identify(path) for path in [*command.train_manifest, *command.val_manifest]]
+    return Inputs(command, config, tokenizer, train_set, val_set, manifests, device)
 
 
-def settings_of(command: Train, schedule: Schedule) -> dict[str, Any]:
-    """Return what a checkpoint remembers of how the run was told to go."""
-    record = {name: getattr(command, name, None) for name in COMPARED_SETTINGS}
-    return {**record, "total_steps": schedule.total_steps}
-
-
-def plan_schedule(command: Train, num_samples: int, state: TrainState) -> Schedule:
-    """Return the schedule of the whole run, seen from where `state` stands.
-
-    Counted from there, so that a batch size that changed in between changes the steps to come and not those
-    that are done.
-    """
-    left_of_epoch = steps_per_epoch(
-        num_samples - state.samples_done, command.batch_size, command.grad_accumulation
-    )
-    epoch = steps_per_epoch(num_samples, command.batch_size, command.grad_accumulation)
-    steps = state.step + left_of_epoch + (command.epochs - state.epoch - 1) * epoch
-    steps = min(steps, command.max_steps or steps)
-    return Schedule(command.learning_rate, command.warmup_steps, steps)
-
-
-def start_from_base(setting: Setting) -> Run:
+def start_from_base(inputs: Inputs) -> Run:
     """Return a new run: the base weights, text tables grown to the tokenizer."""
-    path = setting.command.base_checkpoint
+    path, seed = inputs.command.base_checkpoint, inputs.command.seed
     weights = canonical_names(read_weights(path))
     base_size = table_rows(weights, str(path)) - 1
-    base = _base_vocabulary(setting, base_size)
-    weights = move_text_rows(weights, move_rows(base, setting.tokenizer.vocabulary), setting.command.seed)
-    return _assemble(setting, weights, base_size, str(path), TrainState())
+    base = _base_vocabulary(inputs, base_size)
+    weights = move_text_rows(weights, move_rows(base, inputs.tokenizer.vocabulary), seed)
+    return _assemble(
+        inputs, weights, str(path), TrainState(), first_schedule(inputs), base_size, identify(path), None, {}
+    )
 
 
-def plan_start(setting: Setting, path: Path | None) -> str:
-    """Return in a sentence what starting from the checkpoint at `path`, or from the base, would do."""
+def first_schedule(inputs: Inputs) -> Schedule:
+    """Return the schedule of a run that begins."""
+    command = inputs.command
+    total_steps = steps_of_run(
+        num_samples=len(inputs.train_set),
+        batch_size=command.batch_size,
+        grad_accumulation=command.grad_accumulation,
+        epochs=command.epochs,
+        max_steps=command.max_steps,
+        step=0,
+        epoch=0,
+        samples_done=0,
+    )
+    return Schedule(command.learning_rate, command.warmup_steps, total_steps)
+
+
+def plan_by_weights(command: Train) -> str:
+    """Return what a start would do where no meta file says it: a new run, or another program's checkpoint."""
+    inputs = load_inputs(command)
+    path = find_checkpoint(command, may_change=False)
     if path is None:
-        _base_vocabulary(setting, text_rows(setting.command.base_checkpoint) - 1)
-        return f"step 0: a new run from the base checkpoint {setting.command.base_checkpoint}"
-    facts, run = _facts(setting, read_file(path), path)
-    return f"{path.name}: {describe(plan_restore(facts, run), facts, run)}"
+        _base_vocabulary(inputs, text_rows(command.base_checkpoint) - 1)
+        return (
+            f"step 0: a new run from the base checkpoint {command.base_checkpoint}\n"
+            f"to do: {first_schedule(inputs).total_steps:,} steps"
+        )
+    opened = _open(inputs, path)
+    return plan_text(plan_restore(opened.facts, opened.run), opened.facts, opened.run)
 
 
-def resume(setting: Setting, path: Path) -> Run:
-    """Return the run that the checkpoint at `path` allows."""
+def resume(inputs: Inputs, path: Path) -> Run:
+    """Return the run that the checkpoint at `path` allows.
+
+    Raises:
+        UserError: with status 3 if it cannot be loaded, or belongs to another model or base.
+    """
     logger.info("Loading checkpoint from %s", path)
-    content = read_file(path)
-    facts, run_facts = _facts(setting, content, path)
-    base_size = run_facts.base_size
-    plan = plan_restore(facts, run_facts)
+    opened = _open(inputs, path)
+    facts, plan = opened.facts, plan_restore(opened.facts, opened.run)
     for line in plan.lines:
         logger.info("%s", line)
+    inputs = replace(inputs, command=plan.command)
     logger.info("Restoring model state...")
-    weights = canonical_names(content["model"])
+    weights = canonical_names(opened.content["model"])
     if plan.row_of is not None:
-        weights = move_text_rows(weights, plan.row_of, setting.command.seed)
+        weights = move_text_rows(weights, plan.row_of, inputs.command.seed)
     state = TrainState()
-    state.serial, state.part = _serial_and_part(setting.command, path, plan.continues)
+    state.serial, state.part = _serial_and_part(inputs.command, path, plan.continues)
     if plan.continues:
-        _restore_state(state, content, setting.device, keeps_position=plan.keeps_position)
-    run = _assemble(setting, weights, base_size, str(path), state)
+        _restore_state(state, opened, inputs, keeps_position=plan.keeps_position)
+    meta = facts.meta
+    base = opened.run.base or (meta.base if meta else identify(inputs.command.base_checkpoint))
+    saved_in = meta.environment if meta else {}
+    encoders = opened.content["state"]["encoders"] if meta else None
+    run = _assemble(
+        inputs, weights, str(path), state, plan.schedule, opened.run.base_size, base, encoders, saved_in
+    )
     if plan.continues:
         logger.info("Restoring optimizer state...")
-        load_optimizer(run.optimizer, content["optimizer"])
+        load_optimizer(run.optimizer, run.trained, moments_of(opened.content, opened.layout))
         logger.info("Restoring scheduler state...")
-        _say_what_differs(content, setting.command, run.schedule)
     logger.info("Successfully resumed from %s", path)
     logger.info("   Epoch: %d, Step: %d, Batch: %d", state.epoch, state.step, state.batch_idx)
-    logger.info("   Recent checkpoints: %d", len(content.get("recent_checkpoints") or []))
+    logger.info("   Recent checkpoints: %d", len(state.recent))
     return run
 
 
 def _assemble(
-    setting: Setting, weights: Mapping[str, Tensor], base_size: int, source: str, state: TrainState
+    inputs: Inputs,
+    weights: Mapping[str, Tensor],
+    source: str,
+    state: TrainState,
+    schedule: Schedule,
+    base_size: int,
+    base: FileIdentity,
+    encoders: str | None,
+    saved_in: dict[str, Any],
 ) -> Run:
-    config = config_with_text_tokens(setting.config, setting.tokenizer.size)
-    model = load_model(config, weights, source).to(setting.device)
+    config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
+    model = load_model(config, weights, source, lambda name: device_of(name, inputs.device))
     trained = select_trained(model, base_size)
-    optimizer = build_optimizer(trained, setting.command.weight_decay)
+    optimizer = build_optimizer(trained, inputs.command.weight_decay)
     _say_what_is_frozen(model, trained, base_size)
-    schedule = plan_schedule(setting.command, setting.num_samples, state)
-    return Run(model, trained, optimizer, state, schedule, base_size)
+    encoders = encoders or encoders_identity(model)
+    _require_same_encoders(inputs, encoders)
+    return Run(inputs, model, trained, optimizer, state, schedule, base_size, base, encoders, saved_in)
 
 
-def _newest_good_checkpoint(folder: Path) -> Path:
-    """Return the newest checkpoint of `folder` whose digest holds; damaged ones are named."""
-    for path, _ in checkpoints(folder):
-        try:
-            verify_checkpoint(path)
-        except ValueError as problem:
-            logger.warning("Checkpoint left out: %s", problem)
-            continue
-        logger.info("Auto-resume: found checkpoint at %s", path)
-        return path
-    foreign = folder / "latest.pth"
-    if foreign.is_file() and not foreign.with_suffix(".json").exists():
-        logger.warning("%s has no meta file: its digest could not be checked", foreign)
-        logger.info("Auto-resume: found checkpoint at %s", foreign)
-        return foreign
-    raise UserError(
-        f"Resume failed: none of the {len(checkpoint_files(folder))} checkpoints in {folder} can be used; "
-        "put a good copy there, or start anew in another --output-dir",
-        RESUME_REFUSED,
-    )
+def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
+    """Raise a UserError unless the features were made by the encoders that this run's model has."""
+    for folder, store in {**inputs.train_set.stores, **inputs.val_set.stores}.items():
+        if store.info.encoders_identity != encoders:
+            raise UserError(
+                f"{folder}: its features were made with the encoders of other weights than this run's; "
+                "preprocess with this run's base checkpoint, or take the one they were made with"
+            )
 
 
-def _is_interrupted_save(path: Path) -> bool:
-    """Return whether a kill came between this file and the meta file that would have committed it."""
-    if path.with_suffix(".json").exists() or not path.name.startswith("model_step"):
-        return False
-    try:
-        return "format_version" in read_file(path)  # a file of another program is none of ours
-    except UserError:
-        return False
-
-
-def _require_whole(path: Path) -> None:
-    """Raise a UserError if the file is not what its meta file says; one without a meta file passes."""
-    if not path.with_suffix(".json").is_file():
-        return
-    try:
-        verify_checkpoint(path)
-    except ValueError as problem:
-        raise UserError(f"Resume failed: {problem}; take another checkpoint, or --resume auto") from None
-
-
-def _what_exists(folder: Path) -> str:
-    names = [path.name for path in checkpoint_files(folder)]
-    return f"in {folder} there are: {', '.join(names)}" if names else f"{folder} has no checkpoints"
-
-
-def _base_vocabulary(setting: Setting, base_size: int) -> Vocabulary:
+def _base_vocabulary(inputs: Inputs, base_size: int) -> Vocabulary:
     """Return the base tokenizer's vocabulary after checking that the run's tokenizer extends it.
 
     Raises:
         UserError: the tokenizer does not begin with the base's pieces, or the base's own tokenizer does not
             belong to its weights.
     """
-    beside = setting.command.base_checkpoint.parent / "bpe.model"
-    tokenizer = setting.tokenizer
+    beside = inputs.command.base_checkpoint.parent / "bpe.model"
+    tokenizer = inputs.tokenizer
     if tokenizer.size < base_size:
         raise UserError(
             f"--tokenizer {tokenizer.path}: {tokenizer.size} pieces, the base checkpoint has {base_size}; "
@@ -295,29 +316,48 @@ def _base_vocabulary(setting: Setting, base_size: int) -> Vocabulary:
     return base.vocabulary
 
 
-def _recorded_base_size(content: Mapping[str, Any]) -> int | None:
-    tokenizer = content.get("tokenizer")
-    return int(tokenizer["base_size"]) if isinstance(tokenizer, dict) else None
-
-
-def _facts(setting: Setting, content: Mapping[str, Any], path: Path) -> tuple[CheckpointFacts, RunFacts]:
-    """Return what the checkpoint says of itself, and what the run will be like."""
+def _open(inputs: Inputs, path: Path) -> "Opened":
+    """Read what a restore is decided by; tensors are only looked at."""
+    command = inputs.command
+    try:
+        content = read_file(path)
+    except UserError as error:
+        raise UserError(f"Failed to load checkpoint: {error}", RESUME_REFUSED) from None
     require_keys(frozenset(content))
-    facts = facts_of(content, str(path))
-    base_size = _recorded_base_size(content)
-    if base_size is None:
-        base_size = text_rows(setting.command.base_checkpoint) - 1
-    _base_vocabulary(setting, base_size)
-    return facts, _run_facts(setting, base_size)
-
-
-def _run_facts(setting: Setting, base_size: int) -> RunFacts:
-    """Return what the run will be like, from a model without memory."""
+    meta = meta_of(content, path)
+    base, why_no_base = _identify_base(command, meta)
+    if meta is not None:
+        base_size = meta.base_size
+    else:
+        base_size = text_rows(command.base_checkpoint) - 1
+        _base_vocabulary(inputs, base_size)
     with torch.device("meta"):
-        model = UnifiedVoice(config_with_text_tokens(setting.config, setting.tokenizer.size))
+        model = UnifiedVoice(config_with_text_tokens(inputs.config, inputs.tokenizer.size))
     trained = select_trained(model, base_size)
-    shapes = {name: tuple(parameter.shape) for name, parameter in trained.parameters.items()}
-    return RunFacts(setting.tokenizer.vocabulary, base_size, shapes, setting.data_order)
+    shapes = {name: tuple(each.shape) for name, each in trained.parameters.items()}
+    run = RunFacts(
+        vocabulary=inputs.tokenizer.vocabulary,
+        base_size=base_size,
+        gpt_config=asdict(inputs.config),
+        command=command,
+        num_samples=len(inputs.train_set),
+        data_order=inputs.train_set.digest,
+        manifests=tuple(inputs.manifests),
+        base=base,
+        environment=inputs.environment,
+        trained_shapes=shapes,
+        why_no_base=why_no_base,
+    )
+    layout = Layout(frozenset(name for name, _ in model.named_parameters()), shapes, base_size)
+    return Opened(facts_of(content, path, meta, layout), run, content, layout)
+
+
+def _identify_base(command: Train, meta: CheckpointMeta | None) -> tuple[FileIdentity | None, str]:
+    """Return the base checkpoint's identity, or why there is none; a run that goes on can do without."""
+    try:
+        return identify(command.base_checkpoint, known=[meta.base] if meta else ()), ""
+    except OSError as error:
+        return None, error.strerror or str(error)
 
 
 def _serial_and_part(command: Train, resumed: Path, continues: bool) -> tuple[int, int]:
@@ -337,34 +377,27 @@ def _serial_and_part(command: Train, resumed: Path, continues: bool) -> tuple[in
     return newest.serial, newest.part if continues and is_newest else last_part + 1
 
 
-def _restore_state(
-    state: TrainState, content: Mapping[str, Any], device: torch.device, *, keeps_position: bool
-) -> None:
-    state.step = state.saved_step = int(content["step"])
-    state.epoch = int(content["epoch"])
-    state.validated_step = int(content.get("validated_step", state.step))
-    state.best_mel_loss = float(content.get("best_mel_loss", float("inf")))
-    window = content.get("log_window")
-    if window is not None:
-        state.window = LossSums(**{f.name: window[f.name].to(device) for f in fields(LossSums)})
-    if keeps_position:
-        state.samples_done = int(content["sampler"]["samples_done"])
-        state.batch_idx = int(content["batch_idx"])
-
-
-def _say_what_differs(content: Mapping[str, Any], command: Train, schedule: Schedule) -> None:
-    old, new = content.get("settings") or {}, settings_of(command, schedule)
-    for name in COMPARED_SETTINGS:
-        if name in old and old[name] != new[name]:
-            logger.warning("%s: %s in the checkpoint, %s from here on", name, old[name], new[name])
-    try:
-        was = Schedule(**content["scheduler"])
-    except (KeyError, TypeError):  # a checkpoint from elsewhere
+def _restore_state(state: TrainState, opened: Opened, inputs: Inputs, *, keeps_position: bool) -> None:
+    """Take over what changes between two steps; of another program's checkpoint step and epoch alone."""
+    facts, content = opened.facts, opened.content
+    state.step = state.saved_step = state.validated_step = facts.step
+    state.epoch = facts.epoch
+    if facts.meta is None:
         return
-    step = int(content["step"]) + 1
-    rates = was.learning_rate(step), schedule.learning_rate(step)
-    if rates[0] != rates[1]:
-        logger.warning("So the learning rate of step %d changes from %.2e to %.2e", step, *rates)
+    more = content["state"]
+    state.validated_step = more["validated_step"]
+    state.last_losses, state.probe = more["last_losses"], more["probe"]
+    state.num_skipped, state.recent = more["num_skipped"], list(content["recent_checkpoints"])
+    if more["window"] is not None:
+        state.window = LossSums(**more["window"]).to(inputs.device)
+    if more["validation_set"] == inputs.validation_set:
+        state.best_mel_loss = content["best_mel_loss"]
+    else:
+        logger.warning("The validation pairs changed: the best so far counts no more")
+    if facts.meta.environment.get("device") == inputs.environment["device"]:
+        state.micro_batch_limit = more["micro_batch_limit"]
+    if keeps_position:
+        state.samples_done, state.batch_idx = facts.meta.samples_done, facts.meta.batch_idx
 
 
 def _say_what_is_frozen(model: UnifiedVoice, trained: Trained, base_size: int) -> None:

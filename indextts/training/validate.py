@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from indextts.errors import UserError
 from indextts.gpt.model import UnifiedVoice
 from indextts.training.batches import PairDataset, epoch_order, load_batches
 from indextts.training.losses import LossMeans, LossSums, token_losses
@@ -27,7 +28,7 @@ def validate(
     Args:
         max_batches: at most so many batches, a fixed random choice of the pairs; 0 for all.
     """
-    device = next(model.parameters()).device
+    device = model.mel_head.weight.device  # the encoders may be elsewhere
     order = epoch_order(len(dataset), VALIDATION_SEED, epoch=0)
     if max_batches:
         order = order[: max_batches * batch_size]
@@ -35,14 +36,18 @@ def validate(
     was_training = model.training
     model.eval()
     try:
-        for batch in load_batches(dataset, order, batch_size, num_workers=0):
+        for micro_batch in load_batches(dataset, order, batch_size, num_workers=0):
             if should_stop():
                 return None
+            batch = micro_batch.batch
+            if batch is None:  # none of its samples can be read
+                continue
             with torch.no_grad(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
                 output = model(batch.to(device))
             sums = token_losses(output).sums(first_new_token)
             total = sums if total is None else total + sums
     finally:
         model.train(was_training)
-    assert total is not None
+    if total is None:
+        raise UserError("None of the pairs to validate on can be read; preprocess again")
     return total.means()

@@ -33,9 +33,9 @@ from pydantic import BaseModel, ValidationError
 
 from indextts.commands import Command, to_argv
 from indextts.errors import UserError
+from indextts.processes import Process, is_alive, read_stat, send_signal, session_members
 from indextts.project import Project
 from indextts.run_dir import write_json
-from indextts.webui.processes import Process, is_alive, read_stat, send_signal, session_members
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 RUNNER = Path(__file__).resolve().with_name("job_runner.py")

@@ -13,6 +13,7 @@ from indextts.commands import Command, Train, to_argv
 from indextts.errors import UserError
 from indextts.pipeline import REPOSITORY, plan_stage
 from indextts.project import Project, ProjectSettings
+from indextts.resume_plan import plan_command
 from indextts.webui.charts import progress
 from indextts.webui.events import on
 from indextts.webui.forms import as_shown, fields_from, form_for
@@ -41,7 +42,9 @@ def lay_out(page: Page) -> None:
             placeholder="Leave empty for auto-resume from output_dir/latest.pth",
             elem_id="train-resume-path",
         )
-    plan = gr.Textbox(label="What a start would do", lines=2, interactive=False, elem_id="train-plan")
+    plan = gr.Textbox(
+        label="What a start would do", lines=2, max_lines=30, interactive=False, elem_id="train-plan"
+    )
     ask = gr.Button("Show the restore plan", elem_id="train-plan-start")
     inputs = [resume, path, *form.values()]
 
@@ -97,13 +100,20 @@ def resume_value(page: Page, is_resume: bool, typed: str) -> str:
 
 
 def restore_plan(command: Command) -> str:
-    """Return what the trainer itself says that this start would do.
+    """Return what this start would do, by the function that the trainer's --plan prints from.
 
-    It is asked in a process of its own: opening a checkpoint needs what the page never loads.
+    Where that needs a look at weights, the trainer is asked in a process of its own: the page never loads
+    what opens them.
 
     Raises:
-        UserError: the trainer refuses; with its own sentence.
+        UserError: the start is refused; with the trainer's own sentence.
     """
+    at_once = plan_command(command) if isinstance(command, Train) else None
+    return ask_trainer(command) if at_once is None else at_once
+
+
+def ask_trainer(command: Command) -> str:
+    """Return what the trainer's --plan prints."""
     argv = [sys.executable, str(REPOSITORY / command.program), *to_argv(command), "--plan"]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as answer, tempfile.TemporaryFile("w+") as problem:
         status = subprocess.run(
@@ -114,7 +124,7 @@ def restore_plan(command: Command) -> str:
         said, wrong = answer.read().strip().splitlines(), problem.read().strip().splitlines()
     if status:
         raise UserError(wrong[-1].removeprefix("[Error] ") if wrong else f"the trainer ended with {status}")
-    return said[-1]
+    return "\n".join(line for line in said if not line.startswith("["))  # without the log
 
 
 def require_plan(commands: Sequence[Command]) -> None:

@@ -14,9 +14,9 @@ from pydantic import BaseModel, Field
 
 
 class Process(BaseModel, frozen=True):
-    """A process as job.json and program.json name it."""
+    """A process as job.json, program.json and .lock name it."""
 
-    pid: int = Field(gt=1)
+    pid: int = Field(gt=0)
     start_ticks: int
     boot_id: str
 
@@ -28,6 +28,13 @@ class Stat:
     code: str
     session: int
     start_ticks: int
+
+
+def this_process() -> Process:
+    """Return the calling process."""
+    stat = read_stat(os.getpid())
+    assert stat is not None
+    return Process(pid=os.getpid(), start_ticks=stat.start_ticks, boot_id=_boot_id())
 
 
 def is_alive(process: Process) -> bool:
@@ -54,7 +61,9 @@ def read_stat(pid: int) -> Stat | None:
 def session_members(session: int) -> list[Process]:
     """Return the living processes of a session, never init (1), which a container puts into everyone's."""
     boot_id = _boot_id()
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and entry.name != "1"]
+    pids = [
+        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and entry.name != "1"
+    ]
     stats = {pid: read_stat(pid) for pid in pids}
     return [
         Process(pid=pid, start_ticks=stat.start_ticks, boot_id=boot_id)
@@ -64,7 +73,9 @@ def session_members(session: int) -> list[Process]:
 
 
 def send_signal(process: Process, number: signal.Signals) -> None:
-    """Send a signal to this process, never to a later one with its number."""
+    """Send a signal to this process, never to a later one with its number, and never to init."""
+    if process.pid == 1:
+        return
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
         try:

@@ -1,0 +1,63 @@
+"""Damage as disks and careless hands do it to a checkpoint."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+PAGE = 4096
+
+
+def flip_bit(path: Path, random: Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+    _overwrite(path, content)
+
+
+def zero_page(path: Path, random: Random) -> None:
+    content = bytearray(path.read_bytes())
+    starts = [start for start in range(0, len(content), PAGE) if any(content[start : start + PAGE])]
+    start = random.choice(starts)
+    content[start : start + PAGE] = bytes(len(content[start : start + PAGE]))
+    _overwrite(path, content)
+
+
+def truncate(path: Path, random: Random) -> None:
+    with path.open("r+b") as file:
+        file.truncate(random.randrange(path.stat().st_size))
+
+
+def remove_meta(path: Path, _random: Random) -> None:
+    path.with_suffix(".json").unlink()
+
+
+def garble_meta(path: Path, random: Random) -> None:
+    meta = path.with_suffix(".json")
+    content = meta.read_bytes()
+    _overwrite(meta, content[: random.randrange(len(content) - 2)] if random.random() < 0.5 else b"\0" * PAGE)
+
+
+KINDS: dict[str, Callable[[Path, Random], None]] = {
+    "a flipped bit": flip_bit,
+    "a zeroed page": zero_page,
+    "cut off": truncate,
+    "no meta file": remove_meta,
+    "a garbled meta file": garble_meta,
+}
+
+
+def damage(names: Sequence[Path], kind: str, random: Random) -> None:
+    """Damage one checkpoint under all its `names`, once where they are hard links of one file."""
+    seen: set[int] = set()
+    for path in names:
+        touched = path.with_suffix(".json") if "meta" in kind else path
+        number = touched.stat().st_ino
+        if kind == "no meta file" or number not in seen:
+            KINDS[kind](path, random)
+        seen.add(number)
+
+
+def _overwrite(path: Path, content: bytes | bytearray) -> None:
+    """Write over the same bytes of the disk, so that hard links of the file are damaged with it."""
+    with path.open("r+b") as file:
+        file.write(content)
+        file.truncate()

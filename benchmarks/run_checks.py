@@ -1,0 +1,177 @@
+"""What must hold of a run directory: after every kill, and at the end, beside a run that was left alone.
+
+Every check returns what is wrong in words, an empty list when nothing is.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from indextts.run_dir import CheckpointMeta, checkpoints, read_metrics, verify_checkpoint
+
+# What may differ in a checkpoint: names of the stops in between, and the workers of the last process.
+OF_THE_PROCESS = frozenset({"recent_checkpoints", "settings"})
+# What may differ in a line of metrics.jsonl.
+OF_THE_CLOCK = frozenset({"time", "tokens_per_second"})
+# Lines that say that a process began.
+START = "start"
+TEXT_TABLES = ("text_embedding.weight", "text_head.weight", "text_head.bias")
+
+
+@dataclass
+class Standing:
+    """The committed checkpoints of a run directory.
+
+    Args:
+        good: those that verify, newest first.
+        unusable: name -> what is wrong with it.
+    """
+
+    good: list[tuple[Path, CheckpointMeta]] = field(default_factory=list)
+    unusable: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, run_dir: Path) -> "Standing":
+        """Verify every file that has a meta file."""
+        standing = cls()
+        with _silent(logging.getLogger("indextts.run_dir")):  # it warns of what is counted here
+            committed = checkpoints(run_dir)
+        for path, meta in committed:
+            try:
+                verify_checkpoint(path)
+            except ValueError as problem:
+                standing.unusable[path.name] = str(problem)
+            else:
+                standing.good.append((path, meta))
+        readable = {path for path, _ in committed}
+        for path in sorted(run_dir.glob("*.json")):
+            if _is_meta(path) and path.with_suffix(".pth") not in readable:
+                standing.unusable[path.with_suffix(".pth").name] = f"{path.name} cannot be read"
+        return standing
+
+    @property
+    def serial(self) -> int:
+        """Serial number of the newest good checkpoint; 0 if there is none."""
+        return self.good[0][1].serial if self.good else 0
+
+    @property
+    def step(self) -> int:
+        """Step of the newest good checkpoint; 0 if there is none."""
+        return self.good[0][1].step if self.good else 0
+
+    @property
+    def newest(self) -> list[Path]:
+        """The newest good checkpoint under all its names."""
+        return [path for path, meta in self.good if meta.serial == self.serial]
+
+
+def metrics_lines(run_dir: Path) -> list[dict[str, Any]]:
+    """Return every whole line of metrics.jsonl, also those of steps that were replayed later."""
+    path = run_dir / "metrics.jsonl"
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        try:
+            lines.append(json.loads(text))
+        except ValueError:  # half a line, as a kill leaves it
+            continue
+    return lines
+
+
+def last_step(lines: Sequence[dict[str, Any]]) -> int:
+    """Return the last step that left a line; 0 if none did."""
+    return max((line["step"] for line in lines), default=0)
+
+
+def wrong_in_replayed_lines(reference: Path, run_dir: Path) -> list[str]:
+    """Compare every line ever written, replayed ones too, with the reference's line of its kind and step."""
+    expected = {_key(line): _numbers(line) for line in metrics_lines(reference)}
+    return [
+        f"metrics.jsonl: {_numbers(line)}, the reference has {expected.get(_key(line))}"
+        for line in metrics_lines(run_dir)
+        if line["kind"] != START and _numbers(line) != expected.get(_key(line))
+    ]
+
+
+def wrong_at_the_end(reference: Path, run_dir: Path, base: Path) -> list[str]:
+    """Compare a finished run with one that was never interrupted, bit by bit.
+
+    Args:
+        base: the base checkpoint, whose rows of the text tables are frozen.
+    """
+    wrong = wrong_in_replayed_lines(reference, run_dir)
+    mine, other = (
+        {_key(line): _numbers(line) for line in read_metrics(folder / "metrics.jsonl")}
+        for folder in (run_dir, reference)
+    )
+    for key in sorted(mine.keys() ^ other.keys(), key=str):
+        if key[0] != START:
+            wrong.append(
+                f"metrics.jsonl: {key} is only in the {'killed run' if key in mine else 'reference'}"
+            )
+    final, expected = _load(run_dir / "latest.pth"), _load(reference / "latest.pth")
+    for content in (final, expected):
+        for name in OF_THE_PROCESS:
+            content.pop(name, None)
+    wrong += [f"latest.pth: {where}" for where in differences(final, expected)]
+    best, expected_best = (_load(folder / "best.pth") for folder in (run_dir, reference))
+    for name in ("model", "step", "epoch", "best_mel_loss"):
+        wrong += [f"best.pth: {where}" for where in differences(best[name], expected_best[name], name)]
+    frozen = _load(base)
+    for name in TEXT_TABLES:
+        rows = slice(0, len(frozen[name]) - 1)  # the last row stands for no piece
+        wrong += differences(final["model"][name][rows], frozen[name][rows], f"frozen rows of {name}")
+    return wrong
+
+
+def differences(one: object, other: object, where: str = "") -> Iterator[str]:
+    """Yield where two nests of dicts, lists, tensors and plain values are not bit-identical."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        if (one.dtype, one.shape) != (other.dtype, other.shape) or _bits(one) != _bits(other):
+            yield f"{where} differs"
+    elif isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted(one.keys() | other.keys(), key=str):
+            if key in one and key in other:
+                yield from differences(one[key], other[key], f"{where}[{key!r}]")
+            else:
+                yield f"{where}[{key!r}] is in one only"
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        for number, (mine, others) in enumerate(zip(one, other, strict=True)):
+            yield from differences(mine, others, f"{where}[{number}]")
+    elif type(one) is not type(other) or one != other:
+        yield f"{where}: {one!r:.80} is not {other!r:.80}"
+
+
+@contextmanager
+def _silent(logger: logging.Logger) -> Iterator[None]:
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = False
+
+
+def _load(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return content
+
+
+def _bits(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().numpy().tobytes()
+
+
+def _is_meta(path: Path) -> bool:
+    return path.stem in ("latest", "best") or path.stem.startswith("model_step")
+
+
+def _key(line: dict[str, Any]) -> tuple[Any, ...]:
+    return line["kind"], line["step"], line["part"]
+
+
+def _numbers(line: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if name not in OF_THE_CLOCK}

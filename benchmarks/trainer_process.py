@@ -1,0 +1,136 @@
+"""A trainer as a process of its own: started, watched, signalled, and gone with all that it started. Linux.
+
+Nothing here knows the trainer's inside: it has a command line, a folder whose names change, an exit status.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+TRAINER = REPOSITORY / "trainers/train_gpt_v2.py"
+
+# of <sys/inotify.h>
+IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE = 0x2, 0x80, 0x100, 0x200
+_EVENT_HEAD = struct.Struct("iIII")  # watch, mask, cookie, bytes of the name
+
+
+class FolderEvents:
+    """What happens to the names in a folder, told by the kernel within microseconds (inotify).
+
+    Looking again and again would take the trainer's processor, and miss what lasts a millisecond.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        mask = IN_MODIFY | IN_MOVED_TO | IN_CREATE | IN_DELETE
+        if self._descriptor < 0 or libc.inotify_add_watch(self._descriptor, os.fsencode(folder), mask) < 0:
+            raise OSError(ctypes.get_errno(), f"{folder} cannot be watched")
+
+    def read(self, timeout_s: float) -> list[tuple[int, str]]:
+        """Return the (mask, name) of what happened since the last reading; waits if nothing did."""
+        if not select.select([self._descriptor], [], [], timeout_s)[0]:
+            return []
+        data = os.read(self._descriptor, 1 << 16)
+        events, at = [], 0
+        while at < len(data):
+            _, mask, _, length = _EVENT_HEAD.unpack_from(data, at)
+            at += _EVENT_HEAD.size
+            events.append((mask, os.fsdecode(data[at : at + length].rstrip(b"\0"))))
+            at += length
+        return events
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class TrainerProcess:
+    """A running trainer, leader of its own session."""
+
+    def __init__(self, argv: Sequence[str], log: Path) -> None:
+        """Start it.
+
+        Args:
+            log: gets what it prints, appended.
+        """
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, str(TRAINER), *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=_environment(),
+            )
+        self.pid = self._process.pid
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Return the exit status, negative for a signal; None if it still runs after `timeout_s`."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait_for(self, events: FolderEvents, matches: Callable[[int, str], bool], count: int) -> bool:
+        """Return True at the `count`-th event that matches; False if the process ended before."""
+        while self.is_running():
+            for mask, name in events.read(timeout_s=0.05):
+                count -= matches(mask, name)
+                if count == 0:
+                    return True
+        return False
+
+    def send(self, number: int, *, to_group: bool = False) -> None:
+        if self.is_running():  # not reaped yet, so the number cannot belong to anybody else
+            (os.killpg if to_group else os.kill)(self.pid, number)
+
+    def has_loaded_torch(self) -> bool:
+        """Return whether the import of torch has got as far as its library."""
+        try:
+            return "libtorch" in Path(f"/proc/{self.pid}/maps").read_text()
+        except OSError:  # it just ended
+            return True
+
+    def members(self) -> list[int]:
+        """Return the processes of its session that still run, data workers among them."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+            except (OSError, ValueError):  # it just ended
+                continue
+            if int(session) == self.pid and state not in "ZX":
+                found.append(int(path.parent.name))
+        return found
+
+    def wait_for_members(self, timeout_s: float) -> list[int]:
+        """Return who of its session still runs after `timeout_s`; at once when nobody does."""
+        deadline = time.monotonic() + timeout_s
+        while (found := self.members()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return found
+
+    def end(self) -> None:
+        """Leave nothing of it running."""
+        if self.is_running():
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+        for pid in self.members():
+            os.kill(pid, signal.SIGKILL)
+
+
+def _environment() -> dict[str, str]:
+    """Return an environment in which two runs can be bit-identical: one thread, no card."""
+    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}

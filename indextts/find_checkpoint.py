@@ -1,0 +1,114 @@
+"""Which checkpoint `--resume` means: the newest that is whole, or the one that was named. No torch here.
+
+Reading and hashing gigabytes takes as long as importing torch, so the trainer does both at once.
+"""
+
+import logging
+from pathlib import Path
+
+from indextts.commands import Train
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.run_dir import (
+    CheckpointMeta,
+    checkpoint_files,
+    checkpoints,
+    verify_checkpoint,
+)
+from indextts.run_owner import publish, set_apart
+
+logger = logging.getLogger(__name__)
+
+
+def find_checkpoint(command: Train, *, may_change: bool = True) -> Path | None:
+    """Return the checkpoint that `--resume` means, verified; None to start from the base.
+
+    Args:
+        may_change: set apart what is damaged and newer than the one returned; only the folder's owner may.
+
+    Raises:
+        UserError: with status 2 if the path does not exist, or a new run would go into a folder that has
+            checkpoints; with status 3 if what is there cannot be used.
+    """
+    folder = command.output_dir
+    present = checkpoint_files(folder)
+    if command.resume == "auto":
+        return _newest_whole(folder, may_change) if present else None
+    if command.resume:
+        path = Path(command.resume)
+        if not path.is_file():
+            raise UserError(
+                f"Resume checkpoint not found: {path}; {_what_exists(path.parent)}; "
+                "'auto' takes the newest of --output-dir"
+            )
+        _require_whole(path)
+        return path
+    if present:
+        raise UserError(
+            f"{folder} already has checkpoints, as {present[-1].name}; go on with --resume auto, "
+            "or choose another --output-dir"
+        )
+    return None
+
+
+def _newest_whole(folder: Path, may_change: bool) -> Path:
+    """Return the newest checkpoint of `folder` whose digest holds; damaged ones are named and set apart."""
+    damaged: list[tuple[Path, CheckpointMeta]] = []
+    for path, meta in checkpoints(folder):
+        try:
+            verify_checkpoint(path)
+        except ValueError as problem:
+            logger.warning("Checkpoint left out: %s", problem)
+            damaged.append((path, meta))
+            continue
+        if damaged:
+            logger.warning(
+                "Going back from step %d to step %d, the newest that is whole", damaged[0][1].step, meta.step
+            )
+        if damaged and may_change:
+            for bad, _ in damaged:
+                set_apart(bad)
+            publish(path, folder / "latest.pth")
+        logger.info("Auto-resume: found checkpoint at %s", path)
+        return path
+    foreign = _newest_foreign(folder)
+    if foreign is not None and not damaged:
+        logger.warning("%s has no meta file: its digest could not be checked", foreign)
+        logger.info("Auto-resume: found checkpoint at %s", foreign)
+        return foreign
+    raise UserError(
+        f"Resume failed: none of the checkpoints in {folder} can be used; "
+        "put a good copy there, or start anew in another --output-dir",
+        RESUME_REFUSED,
+    )
+
+
+def _newest_foreign(folder: Path) -> Path | None:
+    """Return latest.pth, or the highest step, of the files that have no meta file: another program's."""
+
+    def step(path: Path) -> int:
+        number = path.stem.removeprefix("model_step")
+        return int(number) if number.isdecimal() else -1
+
+    latest = folder / "latest.pth"
+    numbered = sorted(folder.glob("model_step*.pth"), key=step)
+    candidates = [*numbered, latest]
+    without_meta = [p for p in candidates if p.is_file() and not p.with_suffix(".json").exists()]
+    return without_meta[-1] if without_meta else None
+
+
+def _require_whole(path: Path) -> None:
+    """Raise a UserError if the file is not what its meta file says; one without a meta file passes."""
+    if not path.with_suffix(".json").is_file():
+        logger.warning("%s has no meta file: its digest could not be checked", path)
+        return
+    try:
+        verify_checkpoint(path)
+    except ValueError as problem:
+        raise UserError(
+            f"Resume failed: {problem}; take another checkpoint, or --resume auto", RESUME_REFUSED
+        ) from None
+
+
+def _what_exists(folder: Path) -> str:
+    names = [path.name for path in checkpoint_files(folder)]
+    return f"in {folder} there are: {', '.join(names)}" if names else f"{folder} has no checkpoints"

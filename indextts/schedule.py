@@ -1,0 +1,101 @@
+"""The learning rate as a pure function of the step and a few stored numbers: nothing to restore or lose.
+
+    rate
+    peak        .-~-.                      warm-up: linear to the peak
+              /      `-.                   then:    half a cosine towards 0 just after the last step
+            /            `-._
+    0     /__________________`-.__ step
+
+Where a run that stands after step a is told another peak, warm-up or length, its rate goes from the value it
+has to the new curve in a straight line (the bridge), never in a jump:
+
+    rate(s) = curve(s) + (anchor_rate - curve(a)) * max(0, 1 - (s - a) / bridge_steps)
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Self
+
+SHORTEST_BRIDGE = 100  # steps; a warm-up of 0 is no wish for a jump in the middle of a run
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Linear warm-up to `peak`, then a half cosine towards 0 at the end of the run, reached over a bridge.
+
+    Args:
+        total_steps: steps of the whole run; past them the rate stays where the last step had it.
+        anchor_step, anchor_rate: where the bridge begins.
+        bridge_steps: length of the bridge; 0 for none.
+    """
+
+    peak: float
+    warmup_steps: int
+    total_steps: int
+    anchor_step: int = 0
+    anchor_rate: float = 0.0
+    bridge_steps: int = 0
+
+    def learning_rate(self, step: int) -> float:
+        """Return the rate of `step`, counted from 1; the last step still learns a little."""
+        curve = self._curve(step)
+        passed = step - self.anchor_step
+        if passed >= self.bridge_steps:
+            return curve
+        left = 1 - max(0, passed) / self.bridge_steps
+        # a bridge is at most half of the steps left, so the sum is below 0 by rounding alone
+        return max(0.0, curve + (self.anchor_rate - self._curve(self.anchor_step)) * left)
+
+    def re_anchored(self, step: int, *, peak: float, warmup_steps: int, total_steps: int) -> Self:
+        """Return the schedule of a run that did `step` steps by this one and is told new numbers now."""
+        if (peak, warmup_steps, total_steps) == (self.peak, self.warmup_steps, self.total_steps):
+            return self
+        plain = type(self)(peak, warmup_steps, total_steps)
+        return plain.entered(step, self.learning_rate(step))
+
+    def entered(self, step: int, rate: float) -> Self:
+        """Return this schedule for a run whose rate was `rate` at `step`, the last that it did."""
+        if step == 0 or rate == self.learning_rate(step):
+            return self
+        bridge = max(1, min(max(self.warmup_steps, SHORTEST_BRIDGE), (self.total_steps - step) // 2))
+        return replace(self, anchor_step=step, anchor_rate=rate, bridge_steps=bridge)
+
+    def _curve(self, step: int) -> float:
+        if step < self.warmup_steps:
+            return self.peak * step / self.warmup_steps
+        # one more than the steps left, so that the cosine reaches 0 just after the last step
+        num_steps = max(1, self.total_steps + 1 - self.warmup_steps)
+        progress = min(step, self.total_steps) - self.warmup_steps
+        return self.peak * 0.5 * (1 + math.cos(math.pi * max(0, progress) / num_steps))
+
+
+def steps_per_epoch(num_samples: int, batch_size: int, grad_accumulation: int) -> int:
+    """Return the steps that `num_samples` take; the last may be smaller than the others."""
+    num_batches = -(-num_samples // batch_size)
+    return -(-num_batches // grad_accumulation)
+
+
+def steps_of_run(
+    *,
+    num_samples: int,
+    batch_size: int,
+    grad_accumulation: int,
+    epochs: int,
+    max_steps: int,
+    step: int,
+    epoch: int,
+    samples_done: int,
+) -> int:
+    """Return the steps of the whole run, seen from where it stands.
+
+    Counted from there, so that a batch size that changed in between changes the steps to come and not those
+    that are done. Less than `step` where the run is already longer than `epochs` or `max_steps` ask for.
+
+    Args:
+        max_steps: 0 for no limit.
+        step, epoch, samples_done: what is done: whole epochs, and samples of the next.
+    """
+    left_of_epoch = steps_per_epoch(num_samples - samples_done, batch_size, grad_accumulation)
+    whole = steps_per_epoch(num_samples, batch_size, grad_accumulation)
+    steps = step + left_of_epoch + (epochs - epoch - 1) * whole
+    return min(steps, max_steps or steps)

@@ -1,0 +1,145 @@
+"""What a loaded checkpoint says of itself, ours or another program's, and the moments in it by name.
+
+ours        key "meta", the optimizer's groups have "param_names"
+another's   no "meta"; `AdamW(model.parameters())` without names, which `predecessor_optimizer` finds
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from indextts.checkpoint import table_rows
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.gpt.load import canonical_names
+from indextts.predecessor_optimizer import Moments, map_moments
+from indextts.restore_facts import CheckpointFacts
+from indextts.run_dir import CheckpointMeta
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What tells which moments are whose in an optimizer without names.
+
+    Args:
+        parameter_names: of the whole model.
+        trained: shape of what the run trains, by name; of a text table the rows from `base_size` on.
+    """
+
+    parameter_names: frozenset[str]
+    trained: dict[str, tuple[int, ...]]
+    base_size: int
+
+
+def meta_of(content: Mapping[str, Any], path: Path) -> CheckpointMeta | None:
+    """Return what a checkpoint of ours carries of its meta file, None for another program's.
+
+    Raises:
+        UserError: with status 3 if it is damaged, or of a newer format.
+    """
+    if "meta" not in content:
+        return None
+    try:
+        return CheckpointMeta.model_validate({**content["meta"], "num_bytes": 0, "digest": ""})
+    except (TypeError, ValidationError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise UserError(
+            f"Failed to load checkpoint: {path}: its record cannot be read ({reason}); was it written by a "
+            "newer version of this program?",
+            RESUME_REFUSED,
+        ) from None
+
+
+def facts_of(
+    content: Mapping[str, Any], path: Path, meta: CheckpointMeta | None, layout: Layout
+) -> CheckpointFacts:
+    """Return the facts of a checkpoint that was read.
+
+    Raises:
+        UserError: with status 3 if it is none.
+    """
+    weights = content["model"]
+    if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise UserError(f"Failed to load checkpoint: {path}: its model is no name -> tensor", RESUME_REFUSED)
+    shapes: dict[str, tuple[int, ...]] | None = None
+    misfit = ""
+    try:
+        moments = moments_of(content, layout)
+        shapes = {name: tuple(state["exp_avg"].shape) for name, state in moments.items()}
+    except ValueError as error:
+        misfit = str(error)
+    return CheckpointFacts(
+        name=path.name,
+        keys=frozenset(content),
+        text_rows=table_rows(canonical_names(weights), str(path)),
+        step=_count(content, "step", path),
+        epoch=_count(content, "epoch", path),
+        meta=meta,
+        trained_shapes=shapes,
+        misfit=misfit,
+        has_scheduler=isinstance(content.get("scheduler"), dict),
+        has_scaler=bool(content.get("scaler")),
+        learning_rate=_learning_rate(content),
+    )
+
+
+def moments_of(content: Mapping[str, Any], layout: Layout) -> dict[str, dict[str, Tensor]]:
+    """Return `step`, `exp_avg` and `exp_avg_sq` of each trained parameter, without those of frozen rows.
+
+    Raises:
+        ValueError: the optimizer is not one of this model's; the message says why.
+    """
+    optimizer = content["optimizer"]
+    try:
+        groups, states = optimizer["param_groups"], optimizer["state"]
+        order = [index for group in groups for index in group["params"]]
+        names = [name for group in groups for name in group.get("param_names", ())]
+        if names:
+            by_name = dict(zip(names, order, strict=True))
+            places = {name: Moments(by_name[name], 0) for name in by_name if by_name[name] in states}
+        else:
+            weights = canonical_names(content["model"])
+            places = map_moments(
+                order=order,
+                moments={index: tuple(state["exp_avg"].shape) for index, state in states.items()},
+                weights={name: tuple(tensor.shape) for name, tensor in weights.items()},
+                parameter_names=layout.parameter_names,
+                trained=layout.trained,
+                base_size=layout.base_size,
+            )
+        return {name: _sliced(states[place.index], place.first_row) for name, place in places.items()}
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"it is no AdamW state ({type(error).__name__}: {error})") from None
+
+
+def _sliced(state: Mapping[str, Any], first_row: int) -> dict[str, Tensor]:
+    return {
+        "step": torch.as_tensor(state["step"], dtype=torch.float32),
+        "exp_avg": state["exp_avg"][first_row:] if first_row else state["exp_avg"],
+        "exp_avg_sq": state["exp_avg_sq"][first_row:] if first_row else state["exp_avg_sq"],
+    }
+
+
+def _count(content: Mapping[str, Any], key: str, path: Path) -> int:
+    try:
+        return int(content[key])
+    except (TypeError, ValueError):
+        raise UserError(
+            f"Failed to load checkpoint: {path}: {key} is {content[key]!r}, no number", RESUME_REFUSED
+        ) from None
+
+
+def _learning_rate(content: Mapping[str, Any]) -> float | None:
+    """Return the rate of the last step, as torch's schedulers keep it, or the optimizer's own."""
+    try:
+        return float(content["scheduler"]["_last_lr"][0])
+    except (KeyError, TypeError, IndexError, ValueError):
+        pass
+    try:
+        return float(content["optimizer"]["param_groups"][0]["lr"])
+    except (KeyError, TypeError, IndexError, ValueError):
+        return None

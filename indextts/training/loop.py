@@ -1,0 +1,343 @@
+"""THE LOOP, whole: load -> plan the restore -> train: batch, losses, step, log, validate, save, stop.
+
+Its parts are the other files of `indextts.training`; what happens in which order is here.
+"""
+
+import logging
+import platform
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from indextts.checkpoint import FORMAT_VERSION
+from indextts.commands import Train, to_argv
+from indextts.errors import UserError
+from indextts.run_dir import CheckpointMeta, checkpoint_path, write_bytes, write_json
+from indextts.stop import StopRequest
+from indextts.training.batches import (
+    MicroBatch,
+    epoch_order,
+    grouped,
+    load_batches,
+    too_many,
+)
+from indextts.training.metrics import MetricsLog, Pace
+from indextts.training.optim import Skipped, update
+from indextts.training.probe import Probe, compare
+from indextts.training.saving import LAST_RETRY_AFTER_S, Saver
+from indextts.training.start import Run, load_inputs, resume, start_from_base
+from indextts.training.step import accumulate
+from indextts.training.timing import StartTimes
+from indextts.training.validate import validate
+
+logger = logging.getLogger(__name__)
+
+
+def train(command: Train, checkpoint: Future[Path | None], stop: StopRequest) -> int:
+    """Run the training to its end, or to a signal; return the exit status.
+
+    Args:
+        checkpoint: where to go on from, None for the base; verified while this was imported.
+
+    Raises:
+        UserError: what the user can fix.
+    """
+    times = StartTimes("imports")
+    inputs = load_inputs(command)
+    times.mark("pairs and tokenizer")
+    logger.info("%d pairs to train on, %d to validate on", len(inputs.train_set), len(inputs.val_set))
+    found = checkpoint.result()
+    times.mark("waiting for the checkpoint's digest")
+    if stop.is_asked:
+        return say_how_it_ended(0, stop)
+    if found is None:
+        logger.info("Starting from the base checkpoint %s", command.base_checkpoint)
+        this = start_from_base(inputs)
+    else:
+        this = resume(inputs, found)
+    times.mark("weights and optimizer")
+    logger.info("From step %d to step %d", this.state.step, this.schedule.total_steps)
+    write_run_files(this)
+    metrics = MetricsLog(
+        command.output_dir,
+        part=this.state.part,
+        step=this.state.step,
+        epoch=this.state.epoch,
+        total_steps=this.schedule.total_steps,
+    )
+    with closing(metrics), closing(Saver(command.output_dir, this.inputs.command.keep_checkpoints)) as saver:
+        saver.prepare(checkpoint_content(this, checkpoint_meta(this, is_best=False)), unchanging(this))
+        take_steps(this, metrics, saver, stop, times)
+    return say_how_it_ended(this.state.step, stop)
+
+
+def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, times: StartTimes) -> None:
+    """Train, validate and save, step after step, to the end or to a signal."""
+    inputs, state, command = this.inputs, this.state, this.inputs.command
+    probe = Probe(inputs.val_set)
+    if state.probe is not None:
+        compare(state.probe, probe.losses(this.model, inputs.dtype), this.saved_in, inputs.environment)
+        times.mark("fixed samples")
+    times.log(state.step + 1)
+    skipped = Skipped(state.num_skipped)
+    unreadable: set[str] = set()
+    groups = endless_groups(this)
+    this.model.train()
+    pace = Pace()
+
+    while True:
+        is_over = state.epoch >= command.epochs or 0 < command.max_steps <= state.step
+        is_last = is_over or stop.is_asked
+        is_best = False
+        if is_last or skipped.is_due or state.step % command.save_interval == 0:
+            skipped.check()
+        if state.validated_step != state.step and (is_over or validation_is_due(command, state.step, this)):
+            with pace.paused():
+                is_best = validate_now(this, metrics, stop)
+            is_last = is_over or stop.is_asked
+        saver.poll()
+        if saver.lost_best:
+            state.best_mel_loss, saver.lost_best = state.best_before, False
+        is_due = is_last or state.step % command.save_interval == 0 or saver.wants_another_try
+        if is_best or (is_due and 0 < state.step != state.saved_step) or (is_due and saver.failures):
+            state.num_skipped = skipped.total
+            with pace.paused():
+                save(this, probe, saver, is_best=is_best)
+        if is_last:
+            finish_saving(this, probe, saver)
+            break
+
+        group = next(groups)
+        note_unreadable(group, unreadable, len(inputs.train_set))
+        sums, loss = accumulate(this, group)
+        learning_rate = this.schedule.learning_rate(state.step + 1)
+        state.step += 1
+        if sums is not None and loss is not None:
+            done = update(this.trained, this.optimizer, learning_rate, command.grad_clip, loss)
+            skipped.note(state.step, tuple(id for part in group for id in part.ids), done.is_bad)
+            sums = sums.unless(done.is_bad)
+            state.window = sums if state.window is None else state.window + sums
+            pace.add(sum(sum(part.batch.num_targets) for part in group if part.batch is not None))
+        state.batch_idx += len(group)
+        state.samples_done += sum(len(part.ids) for part in group)
+        if state.samples_done == len(inputs.train_set):
+            state.epoch, state.samples_done, state.batch_idx = state.epoch + 1, 0, 0
+        if state.step % command.log_interval == 0 and sums is not None:
+            log_window(this, metrics, learning_rate, float(done.norm), pace)
+
+
+def endless_groups(this: Run) -> Iterator[list[MicroBatch]]:
+    """Yield the micro-batches of one step after another, from where the run stands, epoch after epoch."""
+    command, train_set, state = this.inputs.command, this.inputs.train_set, this.state
+    while True:
+        order = epoch_order(len(train_set), command.seed, state.epoch)[state.samples_done :]
+        batches = load_batches(train_set, order, command.batch_size, command.num_workers)
+        yield from grouped(batches, command.grad_accumulation)
+
+
+def note_unreadable(group: Sequence[MicroBatch], known: set[str], num_samples: int) -> None:
+    """Say once of each sample that it cannot be read.
+
+    Raises:
+        UserError: they are too many.
+    """
+    for sample in (sample for part in group for sample in part.unreadable):
+        if sample.id in known:
+            continue
+        known.add(sample.id)
+        logger.warning("Skipped %s (%d so far): %s", sample.id, len(known), sample.reason)
+    if too_many(len(known), num_samples):
+        raise UserError(
+            f"{len(known)} of {num_samples} samples cannot be read, the last of them {max(known)}; the last "
+            "checkpoint is untouched: preprocess again (check_amharic_data.py names what is damaged), and go "
+            "on with --resume auto"
+        )
+
+
+def log_window(this: Run, metrics: MetricsLog, learning_rate: float, grad_norm: float, pace: Pace) -> None:
+    """Write the means since the last [Train] line and begin a new window."""
+    state = this.state
+    assert state.window is not None
+    means, state.window = state.window.means(), None
+    if means is None:
+        logger.warning("No [Train] line at step %d: every step since the last was skipped", state.step)
+        return
+    state.last_losses = asdict(means)
+    metrics.train(
+        state.step,
+        state.epoch_of_step,
+        means,
+        lr=learning_rate,
+        grad_norm=grad_norm,
+        tokens_per_second=pace.read(),
+    )
+
+
+def validation_is_due(command: Train, step: int, this: Run) -> bool:
+    if command.val_interval == 0:
+        return this.state.samples_done == 0
+    return step % command.val_interval == 0
+
+
+def validate_now(this: Run, metrics: MetricsLog, stop: StopRequest) -> bool:
+    """Validate and write the numbers; return whether this is the best so far, the untrained model apart."""
+    state, inputs = this.state, this.inputs
+    means = validate(
+        this.model,
+        inputs.val_set,
+        batch_size=inputs.command.val_batch_size or 2 * inputs.command.batch_size,
+        max_batches=inputs.command.max_val_batches,
+        first_new_token=this.base_size,
+        dtype=inputs.dtype,
+        should_stop=lambda: stop.is_asked,
+    )
+    if means is None:  # stopped in between; it is done again after the resume
+        return False
+    metrics.validation(state.step, state.epoch_of_step, means)
+    state.validated_step = state.step
+    is_best = state.step > 0 and means.mel_loss < state.best_mel_loss
+    if is_best:
+        state.best_before, state.best_mel_loss = state.best_mel_loss, means.mel_loss
+    return is_best
+
+
+def save(this: Run, probe: Probe, saver: Saver, *, is_best: bool) -> None:
+    """Begin to write a checkpoint of this moment."""
+    state = this.state
+    this.trained.check_views()
+    state.probe = probe.losses(this.model, this.inputs.dtype)
+    state.serial += 1
+    state.saved_step = state.step
+    name = checkpoint_path(saver.run_dir, state.step).name
+    state.recent = [*(other for other in state.recent if other != name), name][-saver.keep :]
+    meta = checkpoint_meta(this, is_best=is_best)
+    seconds = saver.start(checkpoint_content(this, meta), meta, unchanging(this))
+    logger.info("Saving step %d; the training was held up for %.2f s", state.step, seconds)
+
+
+def unchanging(this: Run) -> frozenset[int]:
+    """Return where the weights lie that are never trained."""
+    return frozenset(p.data_ptr() for p in this.model.parameters() if not p.requires_grad)
+
+
+def finish_saving(this: Run, probe: Probe, saver: Saver) -> None:
+    """Wait for what is being written; try again while the disk refuses. Raises as `Saver.start`."""
+    saver.wait()
+    while saver.failures:
+        time.sleep(LAST_RETRY_AFTER_S)
+        save(this, probe, saver, is_best=False)
+        saver.wait()
+
+
+def checkpoint_meta(this: Run, *, is_best: bool) -> CheckpointMeta:
+    """Return the meta of a checkpoint of this moment, without the size and digest of its file."""
+    state, inputs = this.state, this.inputs
+    vocabulary = inputs.tokenizer.vocabulary
+    return CheckpointMeta(
+        step=state.step,
+        epoch=state.epoch,
+        samples_done=state.samples_done,
+        batch_idx=state.batch_idx,
+        serial=state.serial,
+        part=state.part,
+        is_best=is_best,
+        tokenizer_fingerprint=vocabulary.fingerprint,
+        tokenizer_size=vocabulary.size,
+        base_size=this.base_size,
+        gpt_config=asdict(inputs.config),
+        data_order=inputs.data_order,
+        num_samples=len(inputs.train_set),
+        manifests=inputs.manifests,
+        base=this.base,
+        settings=inputs.command.model_dump(mode="json"),
+        schedule=asdict(this.schedule),
+        environment=inputs.environment,
+        losses={name: loss for name, loss in (state.last_losses or {}).items() if loss is not None},
+        num_bytes=0,
+        digest="",
+        pieces=list(vocabulary.pieces),
+    )
+
+
+def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
+    """Return the keys that `indextts/checkpoint.py` draws."""
+    state, command, tokenizer = this.state, this.inputs.command, this.inputs.tokenizer
+    return {
+        "model": this.model.state_dict(),
+        "optimizer": this.optimizer.state_dict(),
+        "scheduler": asdict(this.schedule),
+        "scaler": None,
+        "epoch": state.epoch,
+        "step": state.step,
+        "batch_idx": state.batch_idx,
+        "sampler": {"samples_done": state.samples_done, "data_order": meta.data_order},
+        "rng": {"seed": command.seed},
+        "tokenizer": {
+            "fingerprint": tokenizer.vocabulary.fingerprint,
+            "pieces": list(tokenizer.pieces),
+            "base_size": this.base_size,
+            "model": tokenizer.model_bytes,
+        },
+        "recent_checkpoints": list(state.recent),
+        "manifests": {
+            "train": [str(path) for path in command.train_manifest],
+            "val": [str(path) for path in command.val_manifest],
+        },
+        "learning_rate": command.learning_rate,
+        "text_loss_weight": command.text_loss_weight,
+        "mel_loss_weight": command.mel_loss_weight,
+        "best_mel_loss": state.best_mel_loss,
+        "state": {
+            "validated_step": state.validated_step,
+            "validation_set": this.inputs.validation_set,
+            "window": None if state.window is None else vars(state.window),
+            "last_losses": state.last_losses,
+            "num_skipped": state.num_skipped,
+            "micro_batch_limit": state.micro_batch_limit,
+            "probe": state.probe,
+            "encoders": this.encoders,
+        },
+        "meta": meta.model_dump(mode="json", exclude={"num_bytes", "digest"}),
+        "format_version": FORMAT_VERSION,
+    }
+
+
+def write_run_files(this: Run) -> None:
+    """Write config.json and tokenizer.model of this part of the run."""
+    command = this.inputs.command
+    content = {
+        "command": command.model_dump(mode="json"),
+        "argv": [command.program, *to_argv(command)],
+        "part": this.state.part,
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "environment": this.inputs.environment,
+        "git_commit": git_commit(),
+    }
+    write_json(command.output_dir / "config.json", content)
+    write_bytes(command.output_dir / "tokenizer.model", this.inputs.tokenizer.model_bytes)
+
+
+def git_commit() -> str | None:
+    """Return the commit of the code that trains, None where it is no checkout."""
+    here = Path(__file__).parent
+    try:
+        answer = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True)
+    except FileNotFoundError:  # no git on this machine
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def say_how_it_ended(step: int, stop: StopRequest) -> int:
+    """Write the last log line; return the exit status."""
+    if stop.signal is None:
+        logger.info("Training complete.")
+        return 0
+    logger.info("Stopped at step %d; go on with --resume auto", step)
+    return 128 + stop.signal

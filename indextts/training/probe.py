@@ -1,0 +1,96 @@
+"""What the model gives on a few fixed validation samples: kept with a checkpoint, compared after a resume.
+
+Weights, data, arithmetic and code all enter into it. So a resume that restored anything wrongly is seen
+before its first step, and one that restored all says so.
+"""
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from indextts.gpt.model import UnifiedVoice
+from indextts.training.batches import PairDataset
+from indextts.training.validate import validate
+
+logger = logging.getLogger(__name__)
+
+NUM_SAMPLES = 4  # the shortest: at the published size a CPU takes some seconds for them
+# Relative. What other kernels round otherwise stays below; a text row that moved or a lost layer does not.
+TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2, "float16": 1e-2}
+
+
+class Probe:
+    """The fixed samples of a validation set."""
+
+    def __init__(self, val_set: PairDataset) -> None:
+        def length(index: int) -> tuple[int, str]:
+            pair = val_set.pairs[index]
+            return val_set.stores[pair.features].num_codes(pair.target_id), pair.id
+
+        self._samples = val_set.subset(sorted(range(len(val_set)), key=length)[:NUM_SAMPLES])
+
+    def losses(self, model: UnifiedVoice, dtype: torch.dtype) -> dict[str, float | str]:
+        """Return the losses of `model`, and digests of what they were made from."""
+        means = validate(
+            model,
+            self._samples,
+            batch_size=NUM_SAMPLES,
+            max_batches=0,
+            first_new_token=0,
+            dtype=dtype,
+            should_stop=lambda: False,
+        )
+        assert means is not None
+        return {"text_loss": means.text_loss, "mel_loss": means.mel_loss, **self._digests()}
+
+    def _digests(self) -> dict[str, str]:
+        texts, features = hashlib.sha256(), hashlib.sha256()
+        for index, pair in enumerate(self._samples.pairs):
+            store = self._samples.stores[pair.features]
+            texts.update(self._samples.text_ids[index].tobytes())
+            for array in (store.codes(pair.target_id), store.condition(pair.prompt_id)):
+                features.update(array.tobytes())
+            features.update(store.emo_vec(pair.prompt_id).tobytes())
+        return {"texts": texts.hexdigest(), "features": features.hexdigest()}
+
+
+def compare(
+    before: Mapping[str, Any],
+    now: Mapping[str, float | str],
+    before_environment: Mapping[str, Any],
+    environment: Mapping[str, Any],
+) -> None:
+    """Log whether the losses are those that the checkpoint was saved with, and if not, what differs.
+
+    Args:
+        before, now: what `Probe.losses` gave.
+        before_environment, environment: versions, device and arithmetic, as in `CheckpointMeta`.
+    """
+    tolerance = max(
+        TOLERANCE.get(str(each.get("arithmetic")), TOLERANCE["float32"])
+        for each in (before_environment, environment)
+    )
+    numbers = [(float(before[name]), float(now[name])) for name in ("text_loss", "mel_loss")]
+    said = "text_loss {:.5f} -> {:.5f}, mel_loss {:.5f} -> {:.5f}".format(*numbers[0], *numbers[1])
+    if all(abs(new - old) <= tolerance * abs(old) for old, new in numbers):
+        logger.info("The losses on %d fixed samples are those at the save: %s", NUM_SAMPLES, said)
+        return
+    reasons = []
+    if before["texts"] != now["texts"]:
+        reasons.append("the fixed samples' texts, or how the tokenizer cuts them")
+    if before["features"] != now["features"]:
+        reasons.append("the fixed samples' features")
+    reasons += [
+        f"{name} ({before_environment.get(name)} -> {value})"
+        for name, value in environment.items()
+        if before_environment.get(name) != value
+    ]
+    logger.warning(
+        "The losses on %d fixed samples are not those at the save: %s. What differs: %s",
+        NUM_SAMPLES,
+        said,
+        "; ".join(reasons) or "nothing that the checkpoint knows of; did the code or a library change?",
+    )

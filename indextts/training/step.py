@@ -1,0 +1,102 @@
+"""The gradients of one step, from its micro-batches; what does not fit into memory is split.
+
+    group of micro-batches --split--> parts that fit --forward, backward--> gradients, sums of losses
+
+Losses are means over the tokens of the whole step: each token weighs the same, whatever part it is in. So a
+step that was split has the same gradients as one that was not, up to rounding and the draws of dropout.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from indextts.errors import OUT_OF_MEMORY, UserError
+from indextts.gpt.model import GPTBatch
+from indextts.training.batches import MicroBatch, mix
+from indextts.training.losses import LossSums, token_losses
+from indextts.training.start import Run
+
+logger = logging.getLogger(__name__)
+
+
+def accumulate(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor] | tuple[None, None]:
+    """Leave the gradients of the step's loss in the parameters; return its sums and the loss, on the device.
+
+    Where memory runs out the whole step is done again in smaller parts, so that no sample is lost or counted
+    twice; the size that fits is kept.
+
+    Returns:
+        (None, None) if no sample of the group can be read.
+
+    Raises:
+        UserError: with status 7 if one sample alone does not fit.
+    """
+    batches = [part.batch for part in group if part.batch is not None]
+    if not batches:
+        return None, None
+    while True:
+        limit = this.state.micro_batch_limit
+        parts = [part for batch in batches for part in (batch.split(limit) if limit else [batch])]
+        try:
+            return _accumulate(this, parts)
+        except RuntimeError as error:  # torch.OutOfMemoryError is one
+            if not is_out_of_memory(error):
+                raise
+            problem = str(error).splitlines()[0]
+        # behind the except clause: the error holds the tensors of the failed pass
+        this.trained.clear_gradients()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        this.state.micro_batch_limit = _smaller(parts, problem)
+        logger.warning(
+            "Out of memory (%s): the step is done again with micro-batches of at most %d",
+            problem,
+            this.state.micro_batch_limit,
+        )
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether `error` is what torch raises where memory runs out, on a card or on the host."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _accumulate(this: Run, parts: Sequence[GPTBatch]) -> tuple[LossSums, Tensor]:
+    command, inputs = this.inputs.command, this.inputs
+    num_text, num_mel = (sum(counts) for counts in zip(*(part.num_targets for part in parts), strict=True))
+    total: LossSums | None = None
+    total_loss: Tensor | None = None
+    for micro_step, part in enumerate(parts):
+        # dropout is a function of the step, so that a resumed run draws what this one would have drawn
+        torch.manual_seed(mix(command.seed, "dropout", this.state.step, micro_step))
+        with torch.autocast(inputs.device.type, inputs.dtype, enabled=inputs.dtype != torch.float32):
+            output = this.model(part.to(inputs.device))
+        sums = token_losses(output).sums(this.base_size)
+        text_loss, mel_loss = sums.text_nats / num_text, sums.mel_nats / num_mel
+        loss = command.text_loss_weight * text_loss + command.mel_loss_weight * mel_loss
+        loss.backward()
+        sums, loss = sums.detach(), loss.detach()
+        total = sums if total is None else total + sums
+        total_loss = loss if total_loss is None else total_loss + loss
+    assert total is not None
+    assert total_loss is not None
+    return total, total_loss
+
+
+def _smaller(parts: Sequence[GPTBatch], problem: str) -> int:
+    """Return half the largest part's size.
+
+    Raises:
+        UserError: it is one sample.
+    """
+    largest = max(len(part.codes) for part in parts)
+    if largest > 1:
+        return largest // 2
+    longest = max(int(part.code_lengths.max()) for part in parts)
+    raise UserError(
+        f"Out of memory ({problem}) with a single sample; the longest of this step has {longest} codes "
+        f"({longest / 50:.0f} s). Use --amp, leave out the longest recordings, or take a device with more "
+        "memory; the last checkpoint is untouched, go on with --resume auto",
+        OUT_OF_MEMORY,
+    )

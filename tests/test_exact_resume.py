@@ -1,0 +1,388 @@
+"""A resume is exact: runs that were killed or stopped end bit-identical with one that was left alone.
+
+The trainer runs as its users run it: a command line, real files, real signals.
+"""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.run_checks import (
+    Standing,
+    differences,
+    last_step,
+    metrics_lines,
+    wrong_at_the_end,
+    wrong_in_replayed_lines,
+)
+from benchmarks.trainer_process import (
+    IN_CREATE,
+    IN_MODIFY,
+    IN_MOVED_TO,
+    REPOSITORY,
+    FolderEvents,
+    TrainerProcess,
+)
+from indextts.data.feature_store import FeatureStore
+from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
+from indextts.manifest import read_pairs, write_pairs
+from indextts.text.tokenizer import Tokenizer
+from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run, pair
+
+NUM_PAIRS, NUM_VAL_PAIRS = 40, 60
+TRIES = 8  # to hit a place that lasts milliseconds
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """Return a run of 12 steps, 4 an epoch: three of 12 micro-steps, one of 4; and 60 validation batches."""
+    run = make_tiny_run(tmp_path_factory.mktemp("exact") / "tiny", num_train=NUM_PAIRS + NUM_VAL_PAIRS)
+    trained = [pair(run.folder, i, (i + 1) % NUM_PAIRS) for i in range(NUM_PAIRS)]
+    held_out = [pair(run.folder, i, i + 1) for i in range(NUM_PAIRS, NUM_PAIRS + NUM_VAL_PAIRS)]
+    write_pairs(run.folder / "train_pairs.jsonl", trained)
+    write_pairs(run.folder / "val_pairs.jsonl", held_out)
+    return run
+
+
+@pytest.fixture(scope="module")
+def reference(project: TinyRun) -> Path:
+    """Return the folder of the run that is left alone."""
+    assert go_on(project, project.output, workers=0) == 0
+    return project.output
+
+
+def start(project: TinyRun, run_dir: Path, workers: int) -> TrainerProcess:
+    argv = project.flags(
+        output_dir=run_dir,
+        num_workers=workers,
+        batch_size=1,
+        val_batch_size=1,
+        grad_accumulation=12,
+        warmup_steps=3,
+        log_interval=1,
+        val_interval=3,
+        save_interval=2,
+        resume="auto",
+        allow_cpu="",
+    )
+    return TrainerProcess(argv, project.folder / f"{run_dir.name}.log")
+
+
+def go_on(project: TinyRun, run_dir: Path, workers: int) -> int | None:
+    """Train to the end; return the exit status."""
+    process = start(project, run_dir, workers)
+    try:
+        return process.wait(120)
+    finally:
+        process.end()
+
+
+def interrupt(
+    project: TinyRun,
+    run_dir: Path,
+    workers: int,
+    matches: Callable[[int, str], bool],
+    number: signal.Signals = signal.SIGKILL,
+) -> int | None:
+    """Train until an event of the folder matches, then send the signal; return the exit status."""
+    run_dir.mkdir(exist_ok=True)
+    events = FolderEvents(run_dir)
+    process = start(project, run_dir, workers)
+    try:
+        process.wait_for(events, matches, count=1)
+        process.send(number)
+        return process.wait(120)
+    finally:
+        process.end()
+        events.close()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the training.
+
+    Args:
+        matches: (run folder, mask, name), the event at which to interrupt.
+        is_hit: whether what a kill left shows that it came there.
+    """
+
+    matches: Callable[[Path, int, str], bool]
+    is_hit: Callable[[Path], bool]
+
+
+def has_line(run_dir: Path, mask: int, name: str, kind: str, step: int) -> bool:
+    if mask != IN_MODIFY or name != "metrics.jsonl":
+        return False
+    return any((line["kind"], line["step"]) == (kind, step) for line in metrics_lines(run_dir))
+
+
+def committed_step(mask: int, name: str) -> int:
+    """Return the step whose checkpoint this event commits; 0 for other events."""
+    match = re.fullmatch(r"model_step(\d+)\.json", name)
+    return int(match[1]) if match and mask == IN_MOVED_TO else 0
+
+
+def last_line(run_dir: Path) -> tuple[str, int]:
+    line = metrics_lines(run_dir)[-1]
+    return line["kind"], line["step"]
+
+
+def newest_position(run_dir: Path) -> tuple[int, int, int]:
+    """Return step, epoch and micro-steps of the epoch from where a resume goes on."""
+    content = torch.load(Standing.read(run_dir).good[0][0], weights_only=True)
+    return content["step"], content["epoch"], content["batch_idx"]
+
+
+PLACES = {
+    # step 7 is the third of the second epoch
+    "mid-epoch": Place(
+        matches=lambda run_dir, mask, name: has_line(run_dir, mask, name, "train", 7),
+        is_hit=lambda run_dir: newest_position(run_dir) == (6, 1, 24),
+    ),
+    "at an epoch's end": Place(
+        matches=lambda _run_dir, mask, name: committed_step(mask, name) == 4,
+        is_hit=lambda run_dir: newest_position(run_dir) == (4, 1, 0),
+    ),
+    # the line of a step is written, then comes its validation, then the validation's line
+    "in a validation": Place(
+        matches=lambda run_dir, mask, name: has_line(run_dir, mask, name, "train", 9),
+        is_hit=lambda run_dir: last_line(run_dir) == ("train", 9),
+    ),
+    # step 5 is followed by no validation and no save, but by the micro-steps of step 6
+    "within an accumulation": Place(
+        matches=lambda run_dir, mask, name: has_line(run_dir, mask, name, "train", 5),
+        is_hit=lambda run_dir: last_line(run_dir) == ("train", 5),
+    ),
+    "in a save": Place(
+        matches=lambda run_dir, mask, name: (
+            mask == IN_CREATE and name.startswith(".tmp-") and last_step(metrics_lines(run_dir)) >= 6
+        ),
+        is_hit=lambda run_dir: any(run_dir.glob(".tmp-*")),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [(0, 2), (2, 0)], ids=["0 then 2 workers", "2 then 0 workers"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_run_killed_at_this_place_ends_bit_identical(
+    project: TinyRun, reference: Path, tmp_path: Path, place: str, workers: tuple[int, int]
+):
+    for attempt in range(TRIES):
+        run_dir = tmp_path / f"run{attempt}"
+        status = interrupt(
+            project, run_dir, workers[0], lambda *event, d=run_dir: PLACES[place].matches(d, *event)
+        )
+        assert status == -signal.SIGKILL
+        assert Standing.read(run_dir).unusable == {}
+        if PLACES[place].is_hit(run_dir):
+            break
+    else:
+        pytest.fail(f"{TRIES} kills, none came {place}")
+    assert go_on(project, run_dir, workers[1]) == 0
+    assert wrong_at_the_end(reference, run_dir, project.folder / "base/gpt.pth") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "number"), [("in a validation", signal.SIGTERM), ("within an accumulation", signal.SIGINT)]
+)
+def test_a_run_stopped_at_this_place_loses_no_step_and_ends_bit_identical(
+    project: TinyRun, reference: Path, tmp_path: Path, place: str, number: signal.Signals
+):
+    run_dir = tmp_path / "run"
+    status = interrupt(project, run_dir, 2, lambda *event: PLACES[place].matches(run_dir, *event), number)
+    assert status == 128 + number
+    assert Standing.read(run_dir).step == last_step(metrics_lines(run_dir))
+    assert go_on(project, run_dir, workers=0) == 0
+    assert wrong_at_the_end(reference, run_dir, project.folder / "base/gpt.pth") == []
+
+
+@pytest.mark.slow
+def test_a_run_killed_again_and_again_right_after_a_save_ends_bit_identical(
+    project: TinyRun, reference: Path, tmp_path: Path
+):
+    run_dir = tmp_path / "run"
+    steps = [0]
+    while True:
+        status = interrupt(
+            project,
+            run_dir,
+            workers=2 * (len(steps) % 2),
+            matches=lambda mask, name: committed_step(mask, name) > steps[-1] + 1,
+        )
+        assert wrong_in_replayed_lines(reference, run_dir) == []
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+        steps.append(Standing.read(run_dir).step)
+        assert steps[-1] > steps[-2]
+    assert len(steps) > 3
+    assert wrong_at_the_end(reference, run_dir, project.folder / "base/gpt.pth") == []
+
+
+# --- which samples were seen ---
+# Each text has a token that no other text has. An embedding row without a gradient decays its first moment by
+# AdamW's beta and does nothing else: so two checkpoints, one step apart, tell which samples that step saw.
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """Return a run stopped after 12 of the 22 samples of its second epoch; it kept every checkpoint."""
+    run = make_tiny_run(tmp_path_factory.mktemp("marked") / "tiny")
+    for name in ("train_pairs.jsonl", "val_pairs.jsonl"):
+        words = marking_words(Tokenizer.load(run.folder / "tokenizer.model"))
+        pairs = [replace(p, target_text=words.pop()) for p in read_pairs(run.folder / name)]
+        write_pairs(run.folder / name, pairs)
+    one_utterance_a_file(run.folder / "features")
+    assert run.train(save_interval=1, keep_checkpoints=50, max_steps=6, resume="auto") == 0
+    return run
+
+
+def marking_words(tokenizer: Tokenizer) -> list[str]:
+    """Return appended pieces that are encoded as themselves."""
+    words = [
+        piece[1:] for piece in tokenizer.pieces[BASE_SIZE:] if piece.startswith("\N{LOWER ONE EIGHTH BLOCK}")
+    ]
+    return [
+        word for word in words if len(tokenizer.encode(word)) == 1 and tokenizer.encode(word)[0] >= BASE_SIZE
+    ]
+
+
+def one_utterance_a_file(folder: Path) -> None:
+    """Write a feature store again, each utterance in a shard of its own."""
+    store = FeatureStore.open(folder)
+    utterances = [
+        EncodedUtterance(id, store.audio_sha256(id), store.codes(id), store.condition(id), store.emo_vec(id))
+        for id in store.ids
+    ]
+    info = store.info
+    shutil.rmtree(folder)
+    folder.mkdir()
+    writer = FeatureStoreWriter(folder, info, clips_per_shard=1)
+    for utterance in utterances:
+        writer.add(utterance)
+
+
+def copy_of(run: TinyRun, folder: Path) -> TinyRun:
+    """Return a copy whose pairs name the copy's features."""
+    shutil.copytree(run.folder, folder)
+    for name in ("train_pairs.jsonl", "val_pairs.jsonl"):
+        pairs = [replace(p, features=folder / "features") for p in read_pairs(folder / name)]
+        write_pairs(folder / name, pairs)
+    return TinyRun(folder)
+
+
+def seen_by_step(run: TinyRun) -> dict[int, set[str]]:
+    """Return the ids of the pairs that each step saw."""
+    tokenizer = Tokenizer.load(run.folder / "tokenizer.model")
+    row_of = {
+        each.id: tokenizer.encode(each.target_text)[0] - BASE_SIZE
+        for each in read_pairs(run.folder / "train_pairs.jsonl")
+    }
+    seen = {}
+    before = torch.zeros(1)
+    for step in range(1, newest(run)["step"] + 1):
+        optimizer = torch.load(run.output / f"model_step{step}.pth", weights_only=True)["optimizer"]
+        group = next(g for g in optimizer["param_groups"] if "text_embedding.weight" in g["param_names"])
+        index = group["params"][group["param_names"].index("text_embedding.weight")]
+        after = optimizer["state"][index]["exp_avg"]
+        decayed = (group["betas"][0] * before).expand_as(after)
+        has_gradient = ~torch.isclose(after, decayed, rtol=1e-5, atol=0).all(dim=1)
+        seen[step] = {id for id, row in row_of.items() if has_gradient[row]}
+        before = after
+    return seen
+
+
+def newest(run: TinyRun) -> dict:
+    return torch.load(run.output / "latest.pth", weights_only=True)
+
+
+def num_samples(run: TinyRun, steps: range) -> int:
+    """Return how many samples the steps took, by the positions in the checkpoints."""
+    total = len(read_pairs(run.folder / "train_pairs.jsonl"))
+
+    def position(step: int) -> int:
+        if step == 0:
+            return 0
+        content = torch.load(run.output / f"model_step{step}.pth", weights_only=True)
+        return content["epoch"] * total + content["sampler"]["samples_done"]
+
+    return position(steps[-1]) - position(steps[0] - 1)
+
+
+def test_the_moments_tell_which_samples_a_step_saw(marked: TinyRun):
+    seen = seen_by_step(marked)
+    assert [len(seen[step]) for step in range(1, 7)] == [6, 6, 6, 4, 6, 6]
+    assert len(set.union(*(seen[step] for step in range(1, 5)))) == 22
+    assert num_samples(marked, range(1, 5)) == 22
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch_size": 5, "grad_accumulation": 1},
+        {"batch_size": 3, "grad_accumulation": 3},
+        {"batch_size": 4, "grad_accumulation": 2, "num_workers": 2},
+    ],
+    ids=["other batch", "other accumulation", "both, and workers"],
+)
+def test_with_changed_settings_every_sample_of_the_epoch_is_seen_once(
+    marked: TinyRun, tmp_path: Path, changes: dict[str, int]
+):
+    run = copy_of(marked, tmp_path / "tiny")
+    assert run.train(save_interval=1, keep_checkpoints=50, epochs=2, resume="auto", **changes) == 0
+    assert newest(run)["epoch"] == 2
+    seen = seen_by_step(run)
+    epoch = range(5, newest(run)["step"] + 1)
+    ids = {each.id for each in read_pairs(run.folder / "train_pairs.jsonl")}
+    assert set.union(*(seen[step] for step in epoch)) == ids
+    assert num_samples(run, epoch) == sum(len(seen[step]) for step in epoch) == len(ids)
+
+
+def test_a_resume_within_an_epoch_reads_nothing_of_the_samples_before(marked: TinyRun, tmp_path: Path):
+    done = set.union(*(seen_by_step(marked)[step] for step in (5, 6)))
+    assert len(done) == 12
+    intact = copy_of(marked, tmp_path / "intact")
+    without_done = copy_of(marked, tmp_path / "without_done")
+    without_next = copy_of(marked, tmp_path / "without_next")
+    for each in read_pairs(intact.folder / "train_pairs.jsonl"):
+        remove_features(without_done if each.id in done else without_next, each.prompt_id)
+    settings = {"epochs": 2, "resume": "auto"}
+    assert intact.train(**settings) == without_done.train(**settings) == 0
+    names = ("model", "optimizer")
+    expected = {name: newest(intact)[name] for name in names}
+    assert list(differences({name: newest(without_done)[name] for name in names}, expected)) == []
+    # what is taken away is missed where it is needed
+    status = without_next.train(**settings)
+    assert status != 0 or list(differences(newest(without_next)["model"], expected["model"]))
+
+
+def remove_features(run: TinyRun, id: str) -> None:
+    """Remove what a step reads of a prompt."""
+    for index in (run.folder / "features").glob("shard_*/index.json"):
+        if f'"{id}"' in index.read_text():
+            for name in ("condition.npy", "emo_vec.npy"):
+                (index.parent / name).unlink()
+
+
+@pytest.mark.slow
+def test_the_benchmark_finds_nothing_wrong_in_a_few_kills(tmp_path: Path):
+    argv = ["--kills=6", "--parallel=2", "--epochs=3", "--damage=0.5", "--seed=1"]
+    output = tmp_path / "table.md"
+    answer = subprocess.run(
+        [sys.executable, str(REPOSITORY / "benchmarks/kill_resume.py"), *argv, f"--output={output}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "| kills | 6 |" in output.read_text()

@@ -1,0 +1,293 @@
+"""Tests of indextts/run_owner.py: the lock, and every window in which a kill could leave the folder torn."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from indextts.errors import UserError
+from indextts.find_checkpoint import find_checkpoint
+from indextts.run_dir import CheckpointMeta, checkpoints, verify_checkpoint
+from indextts.run_owner import owned, prepare, prune, publish, set_apart
+from tests.checkpoint_files import save
+from tests.tiny_run import TinyRun
+
+CHANGES = ("rename", "replace", "link", "unlink", "fsync")  # of the os module; pathlib uses these
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("model_step*.pth")}
+
+
+def flip_a_bit(path: Path) -> None:
+    """Damage the bytes in place, so that links to them are damaged too."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def first_save(folder: Path) -> None:
+    save(folder, 1, serial=1, is_best=True)
+
+
+def second_save(folder: Path) -> None:
+    save(folder, 2, serial=2)
+
+
+def better_save(folder: Path) -> None:
+    save(folder, 2, serial=2, is_best=True)
+
+
+def save_and_prune(folder: Path) -> None:
+    save(folder, 2, serial=2, is_best=True)
+    prune(folder, keep=1, part=1)
+
+
+def save_of_a_new_part(folder: Path) -> None:
+    save(folder, 1, serial=2, part=2, is_best=True)
+
+
+def save_over_its_own(folder: Path) -> None:
+    save(folder, 1, serial=2, is_best=True)
+
+
+def save_beside_foreign_files(folder: Path) -> None:
+    save(folder, 5, serial=2)
+
+
+def go_around_a_damaged_one(folder: Path) -> None:
+    set_apart(folder / "model_step2.pth")
+    set_apart(folder / "latest.pth")
+    publish(folder / "model_step1.pth", folder / "latest.pth")
+
+
+def nothing(folder: Path) -> None:
+    pass
+
+
+def with_a_damaged_newest(folder: Path) -> None:
+    first_save(folder)
+    second_save(folder)
+    flip_a_bit(folder / "model_step2.pth")
+
+
+def with_foreign_files(folder: Path) -> None:
+    for name in ("model_step5.pth", "latest.pth"):
+        (folder / name).write_bytes(b"of another program: " + name.encode())
+
+
+SCENES: list[tuple[Callable[[Path], None], Callable[[Path], None]]] = [
+    (nothing, first_save),
+    (first_save, second_save),
+    (first_save, better_save),
+    (first_save, save_and_prune),
+    (first_save, save_of_a_new_part),
+    (first_save, save_over_its_own),
+    (with_foreign_files, save_beside_foreign_files),
+    (with_a_damaged_newest, go_around_a_damaged_one),
+]
+
+
+def count_changes(act: Callable[[Path], None], folder: Path, die_at: int) -> int | None:
+    """Return how many changes of the disk `act` makes, None if it died before the `die_at`-th."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        done = 0
+
+        def counted(change: Callable) -> Callable:
+            def call(*args: object, **kwargs: object) -> object:
+                nonlocal done
+                done += 1
+                if done == die_at:
+                    os._exit(9)
+                return change(*args, **kwargs)
+
+            return call
+
+        for name in CHANGES:
+            setattr(os, name, counted(getattr(os, name)))
+        try:
+            act(folder)
+            os.write(writer, str(done).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as answer:
+        text = answer.read()
+    return int(text) if text else None
+
+
+@pytest.mark.parametrize(("before", "act"), SCENES, ids=lambda scene: scene.__name__)
+def test_a_kill_before_any_change_of_the_disk_leaves_what_the_next_owner_mends(
+    tmp_path: Path, tiny_flags, before: Callable[[Path], None], act: Callable[[Path], None]
+):
+    total = None
+    die_at = 0
+    while total is None:
+        die_at += 1
+        folder = tmp_path / str(die_at)
+        folder.mkdir()
+        before(folder)
+        foreign = sorted(p.read_bytes() for p in folder.glob("*.pth") if p.read_bytes().startswith(b"of an"))
+        whole = [meta.serial for path, meta in checkpoints(folder) if is_whole(path)]
+        total = count_changes(act, folder, die_at)
+        with owned(folder):
+            if act is go_around_a_damaged_one:
+                assert find_checkpoint(tiny_flags(folder)).name in ("model_step1.pth", "best.pth")
+        where = f"died before change {die_at}"
+        assert not list(folder.glob(".tmp-*")), where
+        found = [(path, meta) for path, meta in checkpoints(folder) if path.name.startswith("model_step")]
+        damaged = [path.name for path, _ in found if not is_whole(path)]
+        assert damaged == [], where
+        good = [(path, meta) for path, meta in found if is_whole(path)]
+        assert max([meta.serial for _, meta in good], default=0) >= max(whole, default=0), where
+        if good:
+            assert verify_checkpoint(folder / "latest.pth").serial == good[0][1].serial, where
+            best = [meta.serial for _, meta in good if meta.is_best]
+            if best:
+                assert verify_checkpoint(folder / "best.pth").serial == best[0], where
+        without_meta = [p.name for p in folder.glob("model_step*.pth") if not p.with_suffix(".json").exists()]
+        assert all("foreign" in name or before is with_foreign_files for name in without_meta), where
+        kept = sorted(p.read_bytes() for p in folder.glob("*.pth") if p.read_bytes().startswith(b"of an"))
+        assert kept == foreign, where
+        act(folder) if act is not go_around_a_damaged_one else None  # what was interrupted can be done again
+    assert die_at - 1 == total
+    assert total >= 5
+
+
+def is_whole(path: Path) -> bool:
+    try:
+        verify_checkpoint(path)
+    except ValueError:
+        return False
+    return True
+
+
+def test_the_newest_checkpoints_are_kept(tmp_path: Path):
+    for step in (1, 2, 3, 4):
+        save(tmp_path, step, serial=step)
+    assert prune(tmp_path, keep=2, part=1) == ["model_step2.pth", "model_step1.pth"]
+    assert names(tmp_path) == {"model_step3.pth", "model_step4.pth"}
+    assert not (tmp_path / "model_step1.json").exists()
+
+
+def test_other_parts_the_best_the_pinned_and_foreign_files_are_never_removed(tmp_path: Path):
+    save(tmp_path, 900, serial=1, part=1)
+    (tmp_path / "model_step7.pth").write_bytes(b"from another program")
+    for step in (1, 2, 3, 4):
+        save(tmp_path, step, serial=1 + step, part=2, is_best=step == 1)
+    (tmp_path / "model_step2.pinned").touch()
+    prune(tmp_path, keep=1, part=2)
+    kept = (900, 7, 1, 2, 4)
+    assert names(tmp_path) == {f"model_step{step}.pth" for step in kept}
+
+
+def test_nothing_is_removed_while_the_newest_is_damaged(tmp_path: Path):
+    for step in (1, 2, 3):
+        save(tmp_path, step, serial=step)
+    flip_a_bit(tmp_path / "model_step3.pth")
+    assert prune(tmp_path, keep=1, part=1) == []
+    assert names(tmp_path) == {"model_step1.pth", "model_step2.pth", "model_step3.pth"}
+
+
+def test_a_pin_moves_with_its_checkpoint_when_a_new_part_takes_the_name(tmp_path: Path):
+    save(tmp_path, 1, serial=1)
+    (tmp_path / "model_step1.pinned").touch()
+    save(tmp_path, 1, serial=2, part=2)
+    assert (tmp_path / "model_step1.part1.pinned").exists()
+    assert not (tmp_path / "model_step1.pinned").exists()
+
+
+def test_auto_goes_around_damaged_ones_and_they_shadow_nothing_later(tmp_path: Path, tiny_flags):
+    for step in (1, 2, 3):
+        save(tmp_path, step, serial=step)
+    for step in (2, 3):
+        flip_a_bit(tmp_path / f"model_step{step}.pth")
+    assert find_checkpoint(tiny_flags(tmp_path)) == tmp_path / "model_step1.pth"
+    assert names(tmp_path) == {"model_step1.pth"}
+    assert (tmp_path / "damaged-model_step3.json").is_file()
+    assert verify_checkpoint(tmp_path / "latest.pth").step == 1
+    save(tmp_path, 2, serial=4)
+    assert find_checkpoint(tiny_flags(tmp_path)) == tmp_path / "model_step2.pth"
+
+
+def test_a_folder_that_only_has_damaged_ones_is_never_started_from_the_base(tmp_path: Path, tiny_flags):
+    save(tmp_path, 1, serial=1)
+    flip_a_bit(tmp_path / "model_step1.pth")
+    for _ in range(2):  # also the second time
+        with pytest.raises(UserError, match="Resume failed: none of the checkpoints") as caught:
+            find_checkpoint(tiny_flags(tmp_path))
+        assert caught.value.exit_status == 3
+
+
+@pytest.fixture
+def tiny_flags():
+    from indextts.commands import Train, parse
+
+    return lambda folder: parse(Train, TinyRun(folder).flags(output_dir=folder, resume="auto"))
+
+
+def test_a_second_trainer_is_refused_and_the_lock_ends_with_its_process(tmp_path: Path):
+    program = (
+        "import sys, pathlib; from indextts.run_owner import owned\n"
+        "with owned(pathlib.Path(sys.argv[1])): print('owned', flush=True); sys.stdin.read()"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "owned\n"
+        with pytest.raises(UserError, match=f"process {owner.pid}") as caught, owned(tmp_path):
+            pass
+        assert caught.value.exit_status == 5
+        owner.kill()
+    with owned(tmp_path):
+        assert not list(tmp_path.glob(".tmp-*"))
+
+
+@pytest.mark.parametrize("record", ["alive", "another boot", "another start", "junk", ""])
+def test_without_locks_the_owners_identity_decides(tmp_path: Path, monkeypatch, record: str):
+    import fcntl
+
+    from indextts.processes import this_process
+
+    def no_locks(*_: object) -> None:
+        raise OSError("no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    me = this_process()
+    text = {
+        "alive": me.model_dump_json(),
+        "another boot": me.model_copy(update={"boot_id": "0"}).model_dump_json(),
+        "another start": me.model_copy(update={"start_ticks": 1}).model_dump_json(),
+    }.get(record, record)
+    (tmp_path / ".lock").write_text(text)
+    if record == "alive":
+        with pytest.raises(UserError, match=f"process {me.pid}"), owned(tmp_path):
+            pass
+    else:
+        with owned(tmp_path):
+            assert CheckpointMeta  # owned
+
+
+def test_what_an_interrupted_save_left_is_swept_by_the_next_owner(tmp_path: Path):
+    (tmp_path / ".tmp-model_step5.pth").write_bytes(b"half")
+    with owned(tmp_path):
+        assert not list(tmp_path.glob(".tmp-*"))
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"--output-dir .*file/run cannot be written \(Not a directory\)"):
+        prepare(tmp_path / "file/run")

@@ -1,0 +1,178 @@
+"""Tests of indextts/schedule.py."""
+
+import itertools
+import json
+import math
+from dataclasses import asdict
+
+import pytest
+
+from indextts.schedule import Schedule, steps_of_run
+
+
+def test_the_warm_up_is_linear_and_reaches_the_peak_at_its_last_step():
+    schedule = Schedule(peak=5e-5, warmup_steps=4000, total_steps=100_000)
+    assert f"lr={schedule.learning_rate(100):.2e}" == "lr=1.25e-06"
+    assert f"{schedule.learning_rate(4000):.2e}" == "5.00e-05"
+
+
+def test_the_rate_falls_after_the_warm_up_and_the_last_step_still_learns():
+    schedule = Schedule(peak=1.0, warmup_steps=10, total_steps=100)
+    rates = [schedule.learning_rate(step) for step in range(10, 101)]
+    assert rates == sorted(rates, reverse=True)
+    assert 0 < rates[-1] < 0.001
+    assert schedule.learning_rate(55) == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_rate_stays_past_the_end_and_never_rises_again():
+    schedule = Schedule(peak=1.0, warmup_steps=0, total_steps=10)
+    assert schedule.learning_rate(50) == schedule.learning_rate(10)
+
+
+def test_a_run_shorter_than_its_warm_up_only_warms_up():
+    schedule = Schedule(peak=1.0, warmup_steps=100, total_steps=10)
+    assert schedule.learning_rate(10) == 0.1
+
+
+def test_no_warm_up_starts_at_the_peak_or_just_below():
+    assert 0.97 < Schedule(peak=1.0, warmup_steps=0, total_steps=10).learning_rate(1) <= 1.0
+
+
+# peak, warm-up and length of the runs that are resumed below, and how far they got
+RUNS = [
+    pytest.param(Schedule(5e-5, 0, 1000), 400, id="no warm-up"),
+    pytest.param(Schedule(5e-5, 200, 1000), 0, id="nothing done"),
+    pytest.param(Schedule(5e-5, 200, 1000), 1, id="first step"),
+    pytest.param(Schedule(5e-5, 200, 1000), 150, id="in the warm-up"),
+    pytest.param(Schedule(5e-5, 200, 1000), 200, id="at the peak"),
+    pytest.param(Schedule(5e-5, 200, 1000), 999, id="one step left"),
+    pytest.param(Schedule(5e-5, 200, 1000), 1000, id="finished"),
+    pytest.param(Schedule(5e-5, 200, 100), 100, id="finished in the warm-up"),
+]
+NEW_NUMBERS = [
+    pytest.param((1e-5, 200, 1000), id="lower"),
+    pytest.param((5e-4, 200, 1000), id="higher"),
+    pytest.param((5e-5, 2000, 4000), id="longer warm-up"),
+    pytest.param((5e-5, 200, 2000), id="longer"),
+    pytest.param((5e-5, 200, 1001), id="a step longer"),
+    pytest.param((5e-5, 200, 500), id="shorter than what is done"),
+    pytest.param((5e-5, 0, 1500), id="no warm-up"),
+]
+
+
+def re_anchored(schedule: Schedule, step: int, numbers: tuple[float, int, int]) -> Schedule:
+    peak, warmup_steps, total_steps = numbers
+    return schedule.re_anchored(step, peak=peak, warmup_steps=warmup_steps, total_steps=total_steps)
+
+
+def steepest(peak: float, warmup_steps: int, total_steps: int) -> float:
+    """Return the most that a plain schedule changes in a step."""
+    up = peak / max(1, warmup_steps)
+    down = peak * math.pi / 2 / max(1, total_steps + 1 - warmup_steps)
+    return max(up, down)
+
+
+@pytest.mark.parametrize(("schedule", "step"), RUNS)
+@pytest.mark.parametrize("numbers", NEW_NUMBERS)
+def test_new_numbers_never_make_the_rate_jump(schedule: Schedule, step: int, numbers: tuple):
+    new, plain = re_anchored(schedule, step, numbers), Schedule(*numbers)
+    if step:
+        assert new.learning_rate(step) == pytest.approx(schedule.learning_rate(step), rel=1e-12, abs=1e-20)
+    distance = abs(schedule.learning_rate(step) - plain.learning_rate(step)) if step else 0.0
+    limit = steepest(*numbers) + distance / max(1, new.bridge_steps)
+    rates = [new.learning_rate(s) for s in range(step or 1, max(numbers[2], step) + 10)]
+    assert min(rates) >= 0
+    assert max(abs(b - a) for a, b in itertools.pairwise(rates)) <= limit * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("schedule", "step"), RUNS)
+@pytest.mark.parametrize("numbers", NEW_NUMBERS)
+def test_after_the_bridge_the_new_curve_holds_and_half_of_the_steps_left_are_behind_it(
+    schedule: Schedule, step: int, numbers: tuple
+):
+    new, plain = re_anchored(schedule, step, numbers), Schedule(*numbers)
+    end = max(step + 1, step + (numbers[2] - step) // 2)
+    for later in range(end, end + 3000, 7):
+        assert new.learning_rate(later) == plain.learning_rate(later)
+
+
+def test_the_same_numbers_are_the_same_schedule_also_on_a_bridge():
+    schedule = Schedule(5e-5, 200, 1000)
+    assert re_anchored(schedule, 400, (5e-5, 200, 1000)) is schedule
+    on_bridge = re_anchored(schedule, 400, (1e-5, 200, 1000))
+    assert re_anchored(on_bridge, 450, (1e-5, 200, 1000)) is on_bridge
+
+
+def test_a_run_on_a_bridge_can_be_told_new_numbers_again():
+    first = re_anchored(Schedule(5e-5, 200, 1000), 400, (1e-5, 200, 1000))
+    rate = first.learning_rate(450)
+    assert 1e-5 < rate < 5e-5
+    second = re_anchored(first, 450, (3e-5, 200, 3000))
+    assert second.learning_rate(450) == pytest.approx(rate, rel=1e-12)
+    assert second.anchor_step == 450
+
+
+def test_a_finished_run_that_is_extended_rises_gently_from_almost_nothing():
+    finished = Schedule(5e-5, 1000, 10_000)
+    extended = re_anchored(finished, 10_000, (5e-5, 1000, 20_000))
+    rates = [extended.learning_rate(step) for step in range(10_000, 20_001)]
+    assert rates[0] < 1e-11
+    assert rates[:1000] == sorted(rates[:1000])
+    assert rates[1000] == Schedule(5e-5, 1000, 20_000).learning_rate(11_000) > 2e-5
+    assert rates[1000:] == sorted(rates[1000:], reverse=True)
+
+
+def test_a_lower_rate_is_reached_in_a_glide():
+    lower = re_anchored(Schedule(5e-5, 300, 10_000), 2000, (1e-5, 300, 10_000))
+    rates = [lower.learning_rate(step) for step in range(2000, 2301)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > 4e-5
+    assert rates[-1] < 1e-5
+
+
+def test_a_longer_run_told_in_its_warm_up_needs_no_bridge():
+    assert re_anchored(Schedule(5e-5, 1000, 5000), 300, (5e-5, 1000, 9000)) == Schedule(5e-5, 1000, 9000)
+
+
+def test_before_the_first_step_the_new_numbers_hold_as_they_are():
+    assert re_anchored(Schedule(5e-5, 0, 100), 0, (1e-5, 0, 100)) == Schedule(1e-5, 0, 100)
+
+
+def test_a_schedule_survives_json_to_the_last_bit():
+    schedule = re_anchored(Schedule(5e-5 / 3, 200, 1000), 777, (1e-5 / 7, 200, 3000))
+    again = Schedule(**json.loads(json.dumps(asdict(schedule))))
+    assert again == schedule
+    assert [again.learning_rate(s) for s in range(3001)] == [schedule.learning_rate(s) for s in range(3001)]
+
+
+def test_a_checkpoint_of_three_numbers_is_read_as_a_schedule_without_a_bridge():
+    old = {"peak": 5e-5, "warmup_steps": 200, "total_steps": 1000}
+    assert Schedule(**old) == Schedule(5e-5, 200, 1000)
+
+
+def counted(**changes: int) -> int:
+    numbers = {"num_samples": 41, "batch_size": 4, "grad_accumulation": 2, "epochs": 3, "max_steps": 0}
+    place = {"step": 0, "epoch": 0, "samples_done": 0}
+    return steps_of_run(**{**numbers, **place, **changes})
+
+
+def test_the_steps_of_a_run_are_the_same_seen_from_any_of_its_steps():
+    order = [8, 8, 8, 8, 8, 1]  # samples of the steps of an epoch of 41
+    step = 0
+    for epoch in range(3):
+        for position in range(len(order)):
+            done = sum(order[:position])
+            assert counted(step=step, epoch=epoch, samples_done=done) == 18
+            step += 1
+    assert counted(step=18, epoch=3) == 18
+
+
+def test_another_batch_size_changes_the_steps_to_come_alone():
+    assert counted(step=3, epoch=0, samples_done=24, batch_size=17, grad_accumulation=1) == 3 + 1 + 2 * 3
+
+
+def test_more_epochs_and_a_limit_count():
+    assert counted(step=18, epoch=3, epochs=5) == 30
+    assert counted(max_steps=7) == 7
+    assert counted(max_steps=100) == 18
+    assert counted(step=18, epoch=3, epochs=2) < 18
