@@ -1,6 +1,6 @@
 """Which first rows let the pieces of an extended tokenizer learn fastest? Measured on a small base.
 
-    python -m benchmarks.new_rows        # from the repository root; needs espeak-ng
+    python -m benchmarks.new_rows        # from the repository root; needs espeak-ng; stopped, it goes on
 
 1. demo/english.txt, spoken by espeak-ng in four voices; its tokenizer is the demo's base tokenizer
 2. a small GPT with random weights, trained on it by the project's trainer: the base
@@ -22,11 +22,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import date
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar
@@ -76,7 +76,6 @@ RULES = {
     "random": "N(0, 0.02); head bias 0",
     "mean": "mean of the base rows + N(0, 0.02); head bias their mean",
     "transliteration": "mean of the base rows of the piece in Latin letters + N(0, 0.02); bias likewise",
-    "transliteration, no noise": "the same without noise",
 }
 
 
@@ -105,21 +104,16 @@ class Files:
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(NewRows, argv)
-    started = time.monotonic()
     if shutil.which("espeak-ng") is None:
         raise UserError("espeak-ng is not on the PATH, install it (apt-get install espeak-ng) and run again")
     torch.set_num_threads(command.processes)
     work = command.work_dir.resolve()
     pairs = prepare_pairs(work)
-    print(f"speech and features: {time.monotonic() - started:.0f} s", flush=True)
     base_losses = train_base(work, pairs, command)
-    print(f"base: {time.monotonic() - started:.0f} s, {base_losses}", flush=True)
     texts = [line.text for line in read_utterances(DEMO / "manifest.jsonl")]
     extend_file(work / "base/bpe.model", texts, work / "tokenizer.model", command.target_size)
     files = Files(work / "base/config.yaml", work / "base/gpt.pth", work / "tokenizer.model", pairs)
-    fine_tuning_started = time.monotonic()
-    losses = fine_tune_all(work, files, command)
-    page = describe(command, files, base_losses, losses, time.monotonic() - fine_tuning_started)
+    page = describe(command, files, base_losses, fine_tune_all(work, files, command))
     command.output.parent.mkdir(parents=True, exist_ok=True)
     command.output.write_text(page, encoding="utf-8")
     print(page)
@@ -233,28 +227,24 @@ def train_base(work: Path, pairs: dict[str, Path], command: NewRows) -> dict[str
 
 
 def place_rows(
-    weights: dict[str, Tensor], row_of: tuple[int, ...], seed: int, *, rule: str, tokenizer: Path
+    weights: Mapping[str, Tensor], row_of: tuple[int, ...], seed: int, *, rule: str, tokenizer: Tokenizer
 ) -> dict[str, Tensor]:
     """Do what `move_text_rows` does, with the new pieces' rows by `rule`."""
     moved = move_text_rows(weights, row_of, seed)
     if rule == "mean":  # the one that the project has
         return moved
-    extended = Tokenizer.load(tokenizer)
-    fresh = [row for row, old in enumerate(row_of) if old < 0]
-    base_size = fresh[0]
-    pieces = [extended.pieces[row] for row in fresh]
-    tokens = [[]] * len(pieces) if rule == "random" else latin_tokens(extended, pieces)
+    new_rows = [row for row, old in enumerate(row_of) if old < 0]
+    tokens = latin_tokens(tokenizer, [tokenizer.pieces[row] for row in new_rows])
     generator = torch.Generator().manual_seed(seed)
     for name in TEXT_TABLES:
-        base = weights[name][:base_size].float()  # (base_size, D) or (base_size,)
-        centres = torch.zeros(len(pieces), *base.shape[1:])
-        for index, ids in enumerate(tokens):
-            if rule != "random":
-                centres[index] = base[ids].mean(dim=0) if ids else base.mean(dim=0)
+        base = weights[name][: new_rows[0]].float()  # (base size, D) or (base size,)
+        if rule == "random":
+            rows = torch.zeros(len(new_rows), *base.shape[1:])
+        else:
+            rows = torch.stack([base[ids or slice(None)].mean(dim=0) for ids in tokens])
         if base.dim() == 2:
-            if rule != "transliteration, no noise":
-                centres += NOISE_STD * torch.randn(centres.shape, generator=generator)
-        moved[name][torch.tensor(fresh)] = centres.to(moved[name].dtype)
+            rows += NOISE_STD * torch.randn(rows.shape, generator=generator)
+        moved[name][torch.tensor(new_rows)] = rows.to(moved[name].dtype)
     return moved
 
 
@@ -263,19 +253,19 @@ def latin_tokens(tokenizer: Tokenizer, pieces: Sequence[str]) -> list[list[int]]
 
     The appended pieces are Ethiopic, so these are the tokens that the base tokenizer gives.
     """
-    processors = {is_start: processor(tokenizer, is_start) for is_start in (True, False)}
+    at_start, inside = (processor(tokenizer, is_start) for is_start in (True, False))
     all_tokens = []
     for piece in pieces:
-        latin = transliterate(piece.strip(WORD_START))
-        tokens = processors[piece.startswith(WORD_START)].encode(latin)
+        cut = at_start if piece.startswith(WORD_START) else inside
+        tokens = cut.encode(transliterate(piece.strip(WORD_START)))
         all_tokens.append([token for token in tokens if token != tokenizer.unknown_id])
     return all_tokens
 
 
-def processor(tokenizer: Tokenizer, at_word_start: bool) -> Any:
-    """Return what cuts a text that stands at a word's start, or inside of a word."""
+def processor(tokenizer: Tokenizer, is_start: bool) -> Any:
+    """Return the SentencePiece processor for a text at a word's start, or for one inside of a word."""
     proto = tokenizer.proto
-    proto.normalizer_spec.add_dummy_prefix = at_word_start
+    proto.normalizer_spec.add_dummy_prefix = is_start
     return sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
 
 
@@ -283,11 +273,11 @@ def processor(tokenizer: Tokenizer, at_word_start: bool) -> Any:
 
 
 def fine_tune_all(work: Path, files: Files, command: NewRows) -> Losses:
-    """Train all rules with all seeds, the rules of one seed side by side."""
+    """Train all rules with all seeds; runs that are done are kept, stopped ones go on."""
     jobs = {
         (rule, seed): fine_tuning(work, files, command, rule, seed)
-        for seed in range(1, command.seeds + 1)
         for rule in RULES
+        for seed in range(1, command.seeds + 1)
     }
     with ProcessPoolExecutor(
         command.processes, mp_context=get_context("spawn"), max_tasks_per_child=1
@@ -313,8 +303,7 @@ def validations(run_dir: Path) -> dict[int, dict[str, Any]]:
 
 
 def fine_tuning(work: Path, files: Files, command: NewRows, rule: str, seed: int) -> Train:
-    output = work / "runs" / f"{rule.replace(', ', '-').replace(' ', '-')}-{seed}"
-    shutil.rmtree(output, ignore_errors=True)
+    output = work / "runs" / f"{rule}-{seed}"
     return Train(
         train_manifest=[files.pairs["am_train"]],
         val_manifest=[files.pairs["am_val"]],
@@ -322,6 +311,7 @@ def fine_tuning(work: Path, files: Files, command: NewRows, rule: str, seed: int
         config=files.config,
         base_checkpoint=files.base,
         output_dir=output,
+        resume="auto",
         epochs=10_000,
         max_steps=command.steps,
         batch_size=BATCH,
@@ -340,9 +330,7 @@ def fine_tune(argv: list[str], rule: str, tokenizer: Path) -> int:
     """Train once, in a process of its own; nothing but the new rows differs from a training by hand."""
     torch.set_num_threads(1)
 
-    def rows_by_rule(weights: dict[str, Tensor], row_of: tuple[int, ...], seed: int) -> dict[str, Tensor]:
-        return place_rows(weights, row_of, seed, rule=rule, tokenizer=tokenizer)
-
+    rows_by_rule = partial(place_rows, rule=rule, tokenizer=Tokenizer.load(tokenizer))
     with mock.patch.object(start, "move_text_rows", rows_by_rule):
         return train_gpt_v2.main(argv)
 
@@ -355,7 +343,6 @@ def describe(
     files: Files,
     base_losses: dict[str, float],
     losses: Losses,
-    seconds: float,
 ) -> str:
     """Return the page of results, as Markdown."""
     extended = Tokenizer.load(files.tokenizer)
@@ -372,11 +359,9 @@ def describe(
         f"* {date.today()}, commit {git_commit() or 'unknown'}, {processor_name()}, {os.cpu_count()} cores",
         f"* Python {platform.python_version()}, torch {torch.__version__}, "
         f"sentencepiece {sentencepiece.__version__}, {espeak_version()}",
-        f"* the {len(RULES) * command.seeds} fine-tunings took {seconds / 60:.0f} minutes, "
-        f"{command.processes} at a time with one thread each",
         f"* base: {config.layers} layers x {config.model_dim}, {num_base} English pieces, built-in features, "
-        f"trained for {command.base_steps} steps of batch {BASE_BATCH} on {pairs['en_train']} pairs of English; "
-        f"the best, of step {base_losses['step']}, has on "
+        f"trained for {command.base_steps} steps of batch {BASE_BATCH} on {pairs['en_train']} pairs of "
+        f"English; the best, of step {base_losses['step']}, has on "
         f"{pairs['en_val']} validation pairs mel loss {base_losses['mel_loss']:.3f}, top 1 "
         f"{base_losses['mel_top1']:.3f}, text loss {base_losses['text_loss']:.3f} (their sentences, in other "
         "voices, are partly in the training)",
