@@ -67,6 +67,7 @@ LOSSES = {
 }
 Losses = dict[str, list[dict[int, dict[str, Any]]]]  # rule -> one for each seed -> step -> the [Val] line
 BASE_BATCH, BATCH = 8, 4
+LEARNING_RATE = 5e-4
 REPORTED_STEPS = (0, 50, 100, 200, 300)
 NOISE_STD = 0.02
 VOICES_PER_SENTENCE = 2
@@ -315,7 +316,7 @@ def fine_tuning(work: Path, files: Files, command: NewRows, rule: str, seed: int
         epochs=10_000,
         max_steps=command.steps,
         batch_size=BATCH,
-        learning_rate=5e-4,
+        learning_rate=LEARNING_RATE,
         warmup_steps=30,
         log_interval=10,
         val_interval=50,
@@ -329,7 +330,6 @@ def fine_tuning(work: Path, files: Files, command: NewRows, rule: str, seed: int
 def fine_tune(argv: list[str], rule: str, tokenizer: Path) -> int:
     """Train once, in a process of its own; nothing but the new rows differs from a training by hand."""
     torch.set_num_threads(1)
-
     rows_by_rule = partial(place_rows, rule=rule, tokenizer=Tokenizer.load(tokenizer))
     with mock.patch.object(start, "move_text_rows", rows_by_rule):
         return train_gpt_v2.main(argv)
@@ -365,10 +365,10 @@ def describe(
         f"{pairs['en_val']} validation pairs mel loss {base_losses['mel_loss']:.3f}, top 1 "
         f"{base_losses['mel_top1']:.3f}, text loss {base_losses['text_loss']:.3f} (their sentences, in other "
         "voices, are partly in the training)",
-        f"* fine-tuning: {len(pieces)} new pieces, {command.steps} steps of batch {BATCH} on "
-        f"{pairs['am_train']} pairs of Amharic, {command.seeds} seeds; {pairs['am_val']} validation pairs",
+        f"* fine-tuning: {len(pieces)} new pieces, {command.steps} steps of batch {BATCH}, learning rate up to "
+        f"{LEARNING_RATE:g}, on {pairs['am_train']} pairs of Amharic, {command.seeds} seeds; {pairs['am_val']} validation pairs",
         f"* in Latin letters {len(cut)} of the {len(pieces)} pieces have tokens of the base, "
-        f"{statistics.mean(map(len, cut)):.2f} each; the others start as with `mean`. As in:",
+        f"{statistics.mean(map(len, cut)):.2f} each (a piece without any would start as with `mean`):",
         "\n| piece | tokens |\n|---|---|",
         *(f"| {pieces[i]} | {' '.join(extended.pieces[t] for t in tokens[i])} |" for i in shown(pieces)),
         "\n| rule | rows of embedding and head |\n|---|---|",
