@@ -365,8 +365,9 @@ def describe(
         f"{pairs['en_val']} validation pairs mel loss {base_losses['mel_loss']:.3f}, top 1 "
         f"{base_losses['mel_top1']:.3f}, text loss {base_losses['text_loss']:.3f} (their sentences, in other "
         "voices, are partly in the training)",
-        f"* fine-tuning: {len(pieces)} new pieces, {command.steps} steps of batch {BATCH}, learning rate up to "
-        f"{LEARNING_RATE:g}, on {pairs['am_train']} pairs of Amharic, {command.seeds} seeds; {pairs['am_val']} validation pairs",
+        f"* fine-tuning: {len(pieces)} new pieces, {command.steps} steps of batch {BATCH}, learning rate "
+        f"up to {LEARNING_RATE:g}, on {pairs['am_train']} pairs of Amharic, {command.seeds} seeds; "
+        f"{pairs['am_val']} validation pairs",
         f"* in Latin letters {len(cut)} of the {len(pieces)} pieces have tokens of the base, "
         f"{statistics.mean(map(len, cut)):.2f} each (a piece without any would start as with `mean`):",
         "\n| piece | tokens |\n|---|---|",
