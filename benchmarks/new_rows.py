@@ -41,6 +41,7 @@ import yaml
 from pydantic import Field
 from torch import Tensor
 
+from benchmarks.transliterate import transliterate
 from demo.make_demo import DEMO, RMS, SAMPLE_RATE_HZ, VOICES, Voice, as_opus, read_lines, trimmed
 from indextts.checkpoint import TEXT_TABLES, move_text_rows, read_weights
 from indextts.commands import Command, Preprocess, Train, parse, run, to_argv
@@ -53,10 +54,9 @@ from indextts.manifest import Utterance, read_pairs, read_utterances, write_pair
 from indextts.run_dir import CheckpointMeta, read_metrics
 from indextts.text.extend import extend_file
 from indextts.text.tokenizer import WORD_START, Tokenizer
-from indextts.text.transliterate import transliterate
 from indextts.training import start
+from indextts.training.loop import git_commit
 from trainers import train_gpt_v2
-from trainers.train_gpt_v2 import git_commit
 
 RESULTS = Path(__file__).parent / "results/new_rows.md"
 MODULE = "benchmarks.new_rows"
@@ -228,10 +228,16 @@ def train_base(work: Path, pairs: dict[str, Path], command: NewRows) -> dict[str
 
 
 def place_rows(
-    weights: Mapping[str, Tensor], row_of: tuple[int, ...], seed: int, *, rule: str, tokenizer: Tokenizer
+    weights: Mapping[str, Tensor],
+    row_of: tuple[int, ...],
+    *,
+    base_size: int,
+    seed: int,
+    rule: str,
+    tokenizer: Tokenizer,
 ) -> dict[str, Tensor]:
     """Do what `move_text_rows` does, with the new pieces' rows by `rule`."""
-    moved = move_text_rows(weights, row_of, seed)
+    moved = move_text_rows(weights, row_of, base_size=base_size, seed=seed)
     if rule == "mean":  # the one that the project has
         return moved
     new_rows = [row for row, old in enumerate(row_of) if old < 0]

@@ -19,6 +19,7 @@ import time
 from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -107,7 +108,7 @@ def measure(folder: Path, size: str, repeats: int) -> str:
     return "\n".join(lines)
 
 
-def row_of(name: str, row: dict) -> str:
+def row_of(name: str, row: dict[str, Any]) -> str:
     return (
         f"| {name} | {row['ready']:.1f} | {row['first_step']:.1f} | {row['anonymous'] / 1e9:.2f} "
         f"| {row['resident'] / 1e9:.2f} |"
@@ -140,7 +141,7 @@ def make_run(folder: Path, config: GPTConfig) -> list[str]:
     return [f"--{name}={value}" for name, value in flags.items()]
 
 
-def start(folder: Path, flags: list[str]) -> dict:
+def start(folder: Path, flags: list[str]) -> dict[str, Any]:
     """Run the trainer to its end; return seconds to its lines, and its memory's peaks until it was ready."""
     began = time.perf_counter()
     log = folder / "output.log"
@@ -153,7 +154,7 @@ def start(folder: Path, flags: list[str]) -> dict:
             stderr=output,
             env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path},
         )
-    seen: dict = {"anonymous": 0, "resident": 0}
+    seen: dict[str, Any] = {"anonymous": 0, "resident": 0}
     while trainer.poll() is None:
         text = log.read_text(encoding="utf-8")
         for key, sign in (("ready", "Ready for step"), ("first_step", "[Train]")):
@@ -185,7 +186,7 @@ def memory(pid: int, field: str) -> int:
 
 def write_tokenizer(path: Path, size: int) -> None:
     """Write the demo's tokenizer with made-up pieces behind its own, `size` in all."""
-    model = sentencepiece_model_pb2.ModelProto()
+    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     model.ParseFromString((REPOSITORY / "demo/checkpoints/bpe.model").read_bytes())
     for number in range(size - len(model.pieces)):
         model.pieces.add(piece=f"▁q{number}x", score=-1000.0 - number)

@@ -121,10 +121,12 @@ def table_rows(weights: Mapping[str, Tensor], source: str) -> int:
     return weights[TEXT_TABLES[0]].shape[0]
 
 
-def move_text_rows(weights: Mapping[str, Tensor], row_of: tuple[int, ...], seed: int) -> dict[str, Tensor]:
+def move_text_rows(
+    weights: Mapping[str, Tensor], row_of: tuple[int, ...], *, base_size: int, seed: int
+) -> dict[str, Tensor]:
     """Return `weights` with text tables whose row i is the old row `row_of[i]`, or a fresh one.
 
-    A fresh row is the mean of the old rows plus N(0, 0.02), the model's own initial spread: its logit starts
+    A fresh row is the mean of the base's rows, the first `base_size`, plus N(0, 0.02), the model's own initial spread: its logit starts
     at the average of the others, so that no fresh piece begins by drowning the learned ones (Hewitt 2021,
     "Initializing New Word Embeddings for Pretrained Language Models"). A fresh bias is the mean alone.
     """
@@ -135,7 +137,7 @@ def move_text_rows(weights: Mapping[str, Tensor], row_of: tuple[int, ...], seed:
     for name in TEXT_TABLES:
         old = weights[name]
         table = old[rows.clamp(min=0)].clone()  # (rows, D) or (rows,)
-        fresh = old[:-1].float().mean(dim=0).expand(int(is_fresh.sum()), *old.shape[1:])
+        fresh = old[:base_size].float().mean(dim=0).expand(int(is_fresh.sum()), *old.shape[1:])
         if old.dim() == 2:
             fresh = fresh + 0.02 * torch.randn(fresh.shape, generator=generator)
         table[is_fresh] = fresh.to(old.dtype)

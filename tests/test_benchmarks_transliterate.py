@@ -1,12 +1,12 @@
-"""Tests of indextts/text/transliterate.py."""
+"""Tests of benchmarks.transliterate.py."""
 
 import re
 import unicodedata
 
 import pytest
 
+from benchmarks.transliterate import transliterate
 from indextts.text.ethiopic import amharic_letters
-from indextts.text.transliterate import transliterate
 
 # The vowel at the end of a letter's Unicode name, and how it is spelled here.
 VOWEL_OF_NAME = {"A": "E", "U": "U", "I": "I", "AA": "A", "EE": "E", "E": "", "O": "O"}

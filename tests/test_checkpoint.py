@@ -174,7 +174,7 @@ def tables(rows: int, dim: int = 2) -> dict[str, torch.Tensor]:
 
 def test_rows_move_by_piece_and_carried_ones_are_bit_identical():
     old = tables(5)
-    new = move_text_rows(old, (0, 2, -1, 1, 4), seed=0)
+    new = move_text_rows(old, (0, 2, -1, 1, 4), base_size=3, seed=0)
     for name in TEXT_TABLES:
         assert torch.equal(new[name][[0, 1, 3, 4]], old[name][[0, 2, 1, 4]])
 
@@ -183,15 +183,26 @@ def test_a_fresh_row_is_the_mean_of_the_old_ones_with_a_little_noise():
     old = {
         name: torch.randn(401, 64) if name != "text_head.bias" else torch.randn(401) for name in TEXT_TABLES
     }
-    new = move_text_rows(old, (*range(400), *[-1] * 100, 400), seed=0)
+    new = move_text_rows(old, (*range(400), *[-1] * 100, 400), base_size=400, seed=0)
     fresh = new["text_embedding.weight"][400:500]
     noise = fresh - old["text_embedding.weight"][:400].mean(dim=0)
     assert 0.018 < float(noise.std()) < 0.022
     torch.testing.assert_close(new["text_head.bias"][400:500], old["text_head.bias"][:400].mean().expand(100))
 
 
+def test_what_was_learned_does_not_enter_the_rows_of_pieces_that_come_later():
+    base = {
+        name: torch.zeros(401, 64) if name != "text_head.bias" else torch.zeros(401) for name in TEXT_TABLES
+    }
+    learned = {name: torch.cat([table, 100 + table]) for name, table in base.items()}
+    new = move_text_rows(learned, (*range(801), -1, 801), base_size=400, seed=0)
+    assert float(new["text_embedding.weight"][801].abs().max()) < 1
+
+
 def test_fresh_rows_are_a_function_of_the_seed():
-    first, again, other = (move_text_rows(tables(5), (0, 1, -1, -1, 4), seed=seed) for seed in (1, 1, 2))
+    first, again, other = (
+        move_text_rows(tables(5), (0, 1, -1, -1, 4), base_size=2, seed=seed) for seed in (1, 1, 2)
+    )
     assert torch.equal(first["text_head.weight"], again["text_head.weight"])
     assert not torch.equal(first["text_head.weight"], other["text_head.weight"])
 

@@ -180,7 +180,9 @@ def start_from_base(inputs: Inputs) -> Run:
     weights = canonical_names(read_weights(path))
     base_size = table_rows(weights, str(path)) - 1
     base = _base_vocabulary(inputs, base_size)
-    weights = move_text_rows(weights, move_rows(base, inputs.tokenizer.vocabulary), seed)
+    weights = move_text_rows(
+        weights, move_rows(base, inputs.tokenizer.vocabulary), base_size=base_size, seed=seed
+    )
     return _assemble(
         inputs, weights, str(path), TrainState(), first_schedule(inputs), base_size, identify(path), None, {}
     )
@@ -231,7 +233,9 @@ def resume(inputs: Inputs, path: Path) -> Run:
     logger.info("Restoring model state...")
     weights = canonical_names(opened.content["model"])
     if plan.row_of is not None:
-        weights = move_text_rows(weights, plan.row_of, inputs.command.seed)
+        weights = move_text_rows(
+            weights, plan.row_of, base_size=opened.run.base_size, seed=inputs.command.seed
+        )
     state = TrainState()
     state.serial, state.part = _serial_and_part(inputs.command, path, plan.continues)
     if plan.continues:
