@@ -96,7 +96,19 @@ class Preprocess(Command):
     gpt_checkpoint: Path = Field(
         Path("checkpoints/gpt.pth"), description="Base weights, whose encoders make the conditioning."
     )
-    backend: Literal["builtin"] = Field("builtin", description="Speech encoder and codec.")
+    backend: Literal["builtin", "indextts2"] = Field(
+        "builtin", description="Speech encoder and codec; indextts2 is that of the published weights."
+    )
+    speech_encoder: Path = Field(
+        Path("checkpoints/w2v-bert-2.0"),
+        description="indextts2: folder of w2v-BERT 2.0; without the default one, the hub's cache.",
+    )
+    semantic_codec: Path = Field(
+        Path("checkpoints/semantic_codec/model.safetensors"), description="indextts2: the semantic codec."
+    )
+    stats: Path = Field(
+        Path("checkpoints/wav2vec2bert_stats.pt"), description="indextts2: scaling of the speech features."
+    )
     val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
     seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split and of the clustering.")
     device: Device = Field("auto", description="Where the encoders run.")

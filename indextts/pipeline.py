@@ -238,16 +238,40 @@ def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:
             "output_dir": project.preprocessed,
             "config": project.config,
             "gpt_checkpoint": project.base_checkpoint,
+            **_speech_files(settings),
             **settings.preprocess,
         }
     )
+    speech_files = (command.speech_encoder, command.semantic_codec, command.stats)
     return StagePlan(
         "preprocess",
         (command,),
-        reads=(project.manifest, project.dataset / "audio", project.base_checkpoint, project.config),
+        reads=(
+            project.manifest,
+            project.dataset / "audio",
+            project.base_checkpoint,
+            project.config,
+            *(speech_files if command.backend == "indextts2" else ()),
+        ),
         writes=(project.utterances("train"), project.utterances("val"), project.preprocessed / "features"),
         summary=lambda: _splits(project.utterances, "utterances"),
     )
+
+
+def _speech_files(settings: ProjectSettings) -> dict[str, Path]:
+    """Return the flags of the indextts2 backend: its files lie in the base folder as the defaults say.
+
+    A speech encoder that is not there is left to the default, and so to the hub's cache.
+    """
+    if settings.preprocess.get("backend") != "indextts2":
+        return {}
+    files = {}
+    for flag in ("speech_encoder", "semantic_codec", "stats"):
+        default: Path = Preprocess.model_fields[flag].default
+        files[flag] = settings.base / default.relative_to("checkpoints")
+    if not files["speech_encoder"].is_dir():
+        del files["speech_encoder"]
+    return files
 
 
 def _plan_pairs(project: Project, settings: ProjectSettings) -> StagePlan:

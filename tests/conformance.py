@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from indextts.errors import UserError
+from indextts.features.semantic_codec import SemanticCodec, load_codec, load_codec_config
 from indextts.gpt.model import GPTBatch, UnifiedVoice
-from tests.reference_vectors import INPUTS, Arrays, Vectors, folder_kind, read_vectors
+from tests.reference_vectors import INPUTS, Arrays, Vectors, folder_kind, read_arrays, read_vectors
 
 NOT_COVERED = re.compile(r"gen_")  # generation
 
@@ -56,10 +58,10 @@ def report_folder(folder: Path) -> int:
     """Print the outcome for a folder; the exit status that it asks for."""
     try:
         kind = folder_kind(folder)
-        if kind != "gpt":
-            print(f"{folder}: not covered: {kind}; only folders of a gpt are compared")
+        if kind not in CHECK_OF_KIND:
+            print(f"{folder}: not covered: {kind}; only folders of {' or '.join(CHECK_OF_KIND)} are compared")
             return 1
-        checks = check_folder(folder)
+        checks = CHECK_OF_KIND[kind](folder)
     except UserError as error:
         print(error, file=sys.stderr)
         return error.exit_status
@@ -81,6 +83,22 @@ def check_folder(folder: Path) -> list[Check]:
     vectors = read_vectors(folder)
     results = dict(all_results(vectors))
     return [check_array(name, wanted, results) for name, wanted in vectors.arrays.items()]
+
+
+def check_codec_folder(folder: Path) -> list[Check]:
+    """The outcome for every array of a semantic_codec folder, in the file's order.
+
+    Raises:
+        UserError: a file of the folder is missing or cannot be read, or does not fit the others.
+    """
+    codec = load_codec(load_codec_config(folder / "config.yaml"), folder / "weights.safetensors")
+    arrays = read_arrays(folder / "io.npz", {"x", "codes"})
+    results = dict(codec_results(codec, arrays))
+    checks = [check_array(name, wanted, results) for name, wanted in arrays.items() if name != "x"]
+    return [Check("x", "input", None), *checks]
+
+
+CHECK_OF_KIND = {"gpt": check_folder, "semantic_codec": check_codec_folder}
 
 
 def check_array(name: str, wanted: np.ndarray[Any, Any], results: Mapping[str, Any]) -> Check:
@@ -133,6 +151,24 @@ def all_results(vectors: Vectors) -> Iterator[tuple[str, Any]]:
         yield from single_sample_results(vectors, model)
         yield from duration_control_results(vectors, model)
     yield from gradient_results(vectors)
+
+
+@torch.no_grad()
+def codec_results(codec: SemanticCodec, arrays: Arrays) -> Iterator[tuple[str, Any]]:
+    """Name and value of every array of a codec; its own channels are the last axis but one."""
+    x, codes = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["codes"])
+    quantizer = codec.quantizer.quantizers[0]
+    quantized = codec.quantize(x)
+    encoded = codec.encode(x)
+    projected = quantizer.in_project(encoded)
+    rows = F.normalize(quantizer.codebook.weight, dim=-1)
+    best = (F.normalize(projected, dim=-1) @ rows.T).topk(2).values
+    yield from {"codes": quantized.codes, "quantized": quantized.embeddings, "encoder_out": encoded}.items()
+    yield from {"z_e": projected.mT, "cos_margin": best[..., 0] - best[..., 1]}.items()
+    embeddings = codec.embed(codes)
+    yield from {"vq2emb": embeddings.mT, "vq2emb_infer_call": embeddings[:1].mT}.items()
+    decoded = codec.decode(quantized.embeddings)
+    yield from {"decoded": decoded, "reconstruction": decoded}.items()
 
 
 def conditioning_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,6 @@
 """Folders of reference vectors: what the published code made of given inputs with given weights.
 
-    config.yaml            section gpt as in the published file; loss_weights {text, mel}
+    config.yaml            section gpt or semantic_codec as in the published file; loss_weights {text, mel}
     weights.safetensors    every weight by its published name, in any floating-point type
     io.npz                 INPUTS, and results for `conformance`
 
@@ -8,7 +8,7 @@ Widths that the published code fixes are taken from the weights, so that folders
 """
 
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -84,10 +84,7 @@ def read_vectors(folder: Path) -> Vectors:
         UserError: a file is missing or damaged, or an input is not in it.
     """
     weights = read(folder / "weights.safetensors", load_file)
-    arrays = read(folder / "io.npz", lambda path: dict(np.load(path)))
-    missing = [name for name in sorted(INPUTS | CACHED) if name not in arrays]
-    if missing:
-        raise UserError(f"{folder / 'io.npz'}: no array {', '.join(missing)}; give a complete folder")
+    arrays = read_arrays(folder / "io.npz", INPUTS | CACHED)
     loss_weights = yaml.safe_load((folder / "config.yaml").read_bytes()).get("loss_weights", {})
     return Vectors(
         config=replace(
@@ -99,6 +96,19 @@ def read_vectors(folder: Path) -> Vectors:
         text_weight=loss_weights.get("text", 0.2),
         mel_weight=loss_weights.get("mel", 0.8),
     )
+
+
+def read_arrays(path: Path, needed: Set[str]) -> Arrays:
+    """The arrays of an io.npz.
+
+    Raises:
+        UserError: the file is missing or damaged, or an array of `needed` is not in it.
+    """
+    arrays: Arrays = read(path, lambda path: dict(np.load(path)))
+    missing = [name for name in sorted(needed) if name not in arrays]
+    if missing:
+        raise UserError(f"{path}: no array {', '.join(missing)}; give a complete folder")
+    return arrays
 
 
 def read(path: Path, reader: Callable[[Path], Any]) -> Any:

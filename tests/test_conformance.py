@@ -1,4 +1,5 @@
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -68,9 +69,26 @@ def test_an_array_that_differs_or_is_unknown_fails(tmp_path, capsys, changes, ve
 
 
 def test_a_folder_of_another_kind_is_not_covered(tmp_path, capsys):
-    (tmp_path / "config.yaml").write_text("name: x\nsemantic_codec: {codebook_size: 3}\n")
+    (tmp_path / "config.yaml").write_text("name: x\nvocoder: {channels: 3}\n")
     assert conformance.main([str(tmp_path)]) == 1
-    assert "not covered: semantic_codec" in capsys.readouterr().out
+    assert "not covered: vocoder; only folders of gpt or semantic_codec" in capsys.readouterr().out
+
+
+def test_the_codec_vectors_are_reproduced(shared, capsys):
+    assert conformance.main([str(shared / "vectors/codec_a")]) == 0
+    assert "8 arrays compared, 0 of them differ or are unknown" in capsys.readouterr().out
+
+
+def test_a_codec_array_that_differs_or_is_unknown_fails(shared, tmp_path, capsys):
+    for name in ("config.yaml", "weights.safetensors"):
+        shutil.copy(shared / "vectors/codec_a" / name, tmp_path)
+    arrays = dict(np.load(shared / "vectors/codec_a/io.npz"))
+    codes = (arrays["codes"] + 1) % 64
+    np.savez(tmp_path / "io.npz", **(arrays | {"codes": codes, "mystery": codes}))
+    assert conformance.main([str(tmp_path)]) == 1
+    report = capsys.readouterr().out
+    assert "4 of them differ or are unknown" in report  # codes and the two embeddings made from them
+    assert "unknown: no rule says what this array is" in report
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "weights.safetensors", "io.npz"])

@@ -92,6 +92,16 @@ def test_codes_of_a_clip_do_not_depend_on_what_was_encoded_before(backend):
     torch.testing.assert_close(backend.codes(backend.features(clip)), alone, rtol=0, atol=0)
 
 
+def test_a_batch_gives_what_each_clip_gives_alone(backend):
+    clips = [noise(1.5, seed=5), tone(300, 0.3), noise(0.02), noise(0.0)]
+    features = backend.features_of_batch(clips)
+    codes = backend.codes_of_batch(features)
+    for clip, rows, row_codes in zip(clips, features, codes, strict=True):
+        torch.testing.assert_close(rows, backend.features(clip), rtol=0, atol=0)
+        assert torch.equal(row_codes, backend.codes(rows))
+    assert backend.feature_dim == FEATURE_DIM
+
+
 def test_a_code_is_the_nearest_centroid(backend):
     features = backend.features(noise(1.0))
     distances = torch.cdist(features.double(), torch.from_numpy(backend.centroids).double())

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from indextts.commands import Preprocess
+from indextts.pipeline import plan_stage
+from indextts.project import Project, make_settings
 from indextts.run_dir import read_metrics, verify_checkpoint
 from tests.conftest import REPOSITORY
 
@@ -28,6 +31,34 @@ def table(output: str) -> dict[str, str]:
     """Return the result of each stage as the table at the end shows it."""
     rows = re.findall(rf"^({'|'.join(STAGES)}) +[\d.]+  (.*)$", output, flags=re.MULTILINE)
     return dict(rows)
+
+
+def test_the_files_of_the_published_speech_encoder_lie_in_the_base_folder(tmp_path: Path):
+    base = tmp_path / "IndexTTS-2"
+    settings = make_settings(
+        name="x", manifest=tmp_path / "m.jsonl", base=base, preprocess={"backend": "indextts2"}
+    )
+    project = Project(tmp_path / "x")
+    plan = plan_stage(project, settings, "preprocess")
+    (command,) = plan.commands
+    assert isinstance(command, Preprocess)
+    assert command.semantic_codec == base / "semantic_codec/model.safetensors"
+    assert command.stats == base / "wav2vec2bert_stats.pt"
+    assert command.speech_encoder == Preprocess.model_fields["speech_encoder"].default  # the hub's cache
+    assert {command.semantic_codec, command.stats, command.speech_encoder} < set(plan.reads)
+    (base / "w2v-bert-2.0").mkdir(parents=True)
+    (command,) = plan_stage(project, settings, "preprocess").commands
+    assert isinstance(command, Preprocess)
+    assert command.speech_encoder == base / "w2v-bert-2.0"
+    (builtin,) = plan_stage(
+        project, settings.with_fields("preprocess", backend="builtin"), "preprocess"
+    ).commands
+    assert builtin == Preprocess(
+        manifest=project.manifest,
+        output_dir=project.preprocessed,
+        config=project.config,
+        gpt_checkpoint=project.base_checkpoint,
+    )
 
 
 @pytest.fixture(scope="module")

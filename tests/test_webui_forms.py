@@ -5,7 +5,7 @@ from pathlib import Path
 import gradio as gr
 import pytest
 
-from indextts.commands import ExportModel, Train
+from indextts.commands import ExportModel, Preprocess, Train
 from indextts.webui.forms import as_shown, component_for, fields_from
 from indextts.webui.tabs.training import ADVANCED, FIELDS, MAIN, NO_FORM, PATHS
 
@@ -24,6 +24,9 @@ def test_default_bounds_and_help_are_the_fields_own():
     assert isinstance(component_for(Train, "amp"), gr.Checkbox)
     dtype = component_for(ExportModel, "dtype")
     assert [choice for choice, _ in dtype.choices] == ["float32", "float16", "bfloat16"]
+    backend = component_for(Preprocess, "backend")
+    assert [choice for choice, _ in backend.choices] == ["builtin", "indextts2"]
+    assert backend.value == "builtin"
 
 
 @pytest.mark.parametrize("name", FIELDS)

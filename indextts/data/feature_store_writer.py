@@ -159,7 +159,7 @@ def _require_same(folder: Path, stored: StoreInfo, wanted: StoreInfo) -> None:
     """Refuse to mix features that were made with different things."""
     for name, what in (
         ("backend", "another speech backend"),
-        ("backend_identity", "another codebook"),
+        ("backend_identity", "another codebook or speech encoder"),
         ("encoders_identity", "another base checkpoint or config"),
         ("model_dim", "another model_dim"),
         ("num_latents", "another num_latents"),

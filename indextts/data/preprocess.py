@@ -19,7 +19,7 @@ import torch
 
 from indextts.checkpoint import read_weights
 from indextts.commands import Preprocess
-from indextts.data.encoding import ClipEncoder, encoders_identity, exact_arithmetic
+from indextts.data.encoding import CARD_BATCH_VECTORS, ClipEncoder, encoders_identity, exact_arithmetic
 from indextts.data.feature_store import FeatureStore, StoreInfo, file_sha256
 from indextts.data.feature_store_writer import FeatureStoreWriter, locked
 from indextts.data.progress import Progress
@@ -27,8 +27,7 @@ from indextts.data.recordings import with_true_durations
 from indextts.data.split import MIN_UTTERANCES, Split, split_utterances
 from indextts.errors import UserError
 from indextts.features import builtin
-from indextts.features.backend import CODES_PER_SECOND, FEATURE_DIM
-from indextts.features.builtin import BuiltinBackend
+from indextts.features.backend import CODES_PER_SECOND, FEATURE_DIM, LEAD_S, SpeechBackend
 from indextts.gpt.config import GPTConfig, load_config
 from indextts.gpt.load import load_model
 from indextts.manifest import Utterance, read_numbered_utterances, write_utterances
@@ -77,17 +76,22 @@ def preprocess(command: Preprocess) -> PreprocessResult:
             holds features that were made with something else.
     """
     config = _load_fitting_config(command.config)
-    logger.warning("--backend %s is for trying the software: its codes make no voice", command.backend)
     device = _choose_device(command.device)
     _require_other_manifest(command)
+    published = _load_published(command, config, device) if command.backend == "indextts2" else None
+    if published is None:
+        _require_feature_dim(command.config, config, FEATURE_DIM)
+        logger.warning("--backend builtin is for trying the software: its codes make no voice")
     recorded = with_true_durations(command.manifest, read_numbered_utterances(command.manifest))
-    utterances = _usable(command.manifest, recorded, config.max_mel_tokens)
+    utterances = _usable(command.manifest, recorded, config.max_mel_tokens, LEAD_S[command.backend])
     split = split_utterances(utterances, command.val_ratio, command.seed)
     weights = read_weights(command.gpt_checkpoint)
     model = load_model(config, weights, str(command.gpt_checkpoint)).to(device).eval()
     folder = command.output_dir / FEATURES_FOLDER_NAME
     with locked(folder), exact_arithmetic():
-        encoder = ClipEncoder(_fit_or_load(folder, utterances, config, command.seed), model, device)
+        backend = published or _fit_or_load(folder, utterances, config, command.seed)
+        batch_vectors = CARD_BATCH_VECTORS if device.type == "cuda" else 0
+        encoder = ClipEncoder(backend, model, device, batch_vectors)
         writer = FeatureStoreWriter(folder, _store_info(command, encoder))
         _drop_changed(writer, utterances, command.output_dir)
         pending = [utterance for utterance in utterances if utterance.id not in writer]
@@ -109,16 +113,41 @@ def preprocess(command: Preprocess) -> PreprocessResult:
 
 
 def _load_fitting_config(path: Path) -> GPTConfig:
-    """Return the config, whose codes and features must be those of the speech backend."""
+    """Return the config, whose last two codes must be start and stop."""
     config = load_config(path)
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
     if num_codes < 1 or min(config.start_mel_token, config.stop_mel_token) < num_codes:
         raise UserError(f"{path}: start_mel_token and stop_mel_token must be the last 2 of number_mel_codes")
-    if config.feature_dim != FEATURE_DIM:
-        raise UserError(
-            f"{path}: feature_dim is {config.feature_dim}, the speech encoder makes {FEATURE_DIM}"
-        )
     return config
+
+
+def _require_feature_dim(path: Path, config: GPTConfig, feature_dim: int) -> None:
+    if config.feature_dim != feature_dim:
+        raise UserError(
+            f"{path}: feature_dim is {config.feature_dim}, the speech encoder makes {feature_dim}"
+        )
+
+
+def _load_published(command: Preprocess, config: GPTConfig, device: torch.device) -> SpeechBackend:
+    """Return the speech encoder and codec of the published weights, which must fit the config."""
+    from indextts.features import indextts2  # here, because its libraries take seconds to import
+
+    default_folder = Preprocess.model_fields["speech_encoder"].default
+    folder = indextts2.find_files(
+        command.speech_encoder,
+        command.semantic_codec,
+        command.stats,
+        look_in_cache=command.speech_encoder == default_folder,
+    )
+    backend = indextts2.load(command.config, folder, command.semantic_codec, command.stats, device)
+    _require_feature_dim(command.config, config, backend.feature_dim)
+    num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
+    if backend.num_codes != num_codes:
+        raise UserError(
+            f"{command.config}: semantic_codec.codebook_size is {backend.num_codes}, but number_mel_codes "
+            f"asks for {num_codes} codes, use the config.yaml that was published with the checkpoint"
+        )
+    return backend
 
 
 def _choose_device(name: str) -> torch.device:
@@ -136,10 +165,17 @@ def _require_other_manifest(command: Preprocess) -> None:
             raise UserError(f"{command.manifest} would be overwritten, choose another --output-dir")
 
 
-def _usable(manifest: Path, utterances: Sequence[Utterance], max_codes: int) -> list[Utterance]:
-    """Return the utterances that the model's position tables and convolutions can take, sorted by id."""
-    too_short = [u.id for u in utterances if u.duration_s * CODES_PER_SECOND < MIN_CODES + ROUNDING]
-    too_long = [u.id for u in utterances if u.duration_s * CODES_PER_SECOND >= max_codes + 1 - ROUNDING]
+def _usable(
+    manifest: Path, utterances: Sequence[Utterance], max_codes: int, lead_s: float
+) -> list[Utterance]:
+    """Return the utterances that the model's position tables and convolutions can take, sorted by id.
+
+    Args:
+        lead_s: what the backend needs of a clip before its first code.
+    """
+    num_codes = {u.id: (u.duration_s - lead_s) * CODES_PER_SECOND for u in utterances}  # not yet rounded down
+    too_short = [id for id, number in num_codes.items() if number < MIN_CODES + ROUNDING]
+    too_long = [id for id, number in num_codes.items() if number >= max_codes + 1 - ROUNDING]
     for ids, what in ((too_short, f"less than {MIN_CODES}"), (too_long, f"more than {max_codes}")):
         if ids:
             shown = ", ".join(ids[:MAX_IDS_SHOWN]) + (", ..." if len(ids) > MAX_IDS_SHOWN else "")
@@ -153,8 +189,8 @@ def _usable(manifest: Path, utterances: Sequence[Utterance], max_codes: int) -> 
 
 def _fit_or_load(
     folder: Path, utterances: Sequence[Utterance], config: GPTConfig, seed: int
-) -> BuiltinBackend:
-    """Return the backend of the folder; the first time it is learned from the utterances."""
+) -> SpeechBackend:
+    """Return the builtin backend of the folder; the first time it is learned from the utterances."""
     path = folder / BACKEND_NAME
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
     if path.exists():

@@ -6,9 +6,10 @@ Axes: S samples, T feature vectors, F width of a feature vector.
                           |
                           '--> the GPT's own encoders: conditioning latents, emotion vector
 
-One clip goes in at a time, so that what comes out depends on nothing but the clip.
+What comes out of a clip depends on nothing but the clip: in a batch it is what it is alone, but for rounding.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,12 @@ from torch import Tensor
 SAMPLE_RATE_HZ = 24_000
 FEATURE_DIM = 1024  # F: the width that the conditioning encoders of the published model take
 CODES_PER_SECOND = 50
+# What a clip needs before its first code, besides the code's own 20 ms: a clip has
+# floor((duration - this) * 50) codes.
+LEAD_S = {
+    "builtin": 0.0,
+    "indextts2": 0.015,  # the log-mel windows are 25 ms long and begin every 10 ms, two for a code
+}
 
 
 class SpeechBackend(Protocol):
@@ -31,6 +38,10 @@ class SpeechBackend(Protocol):
     def num_codes(self) -> int:
         """Return how many different codes there are: codes are 0 to num_codes - 1."""
 
+    @property
+    def feature_dim(self) -> int:
+        """Return F."""
+
     def features(self, audio: NDArray[np.float32]) -> Tensor:
         """Return the feature vectors of one clip, float32: (T, F).
 
@@ -40,3 +51,9 @@ class SpeechBackend(Protocol):
 
     def codes(self, features: Tensor) -> Tensor:
         """Return the semantic codes of one clip's features (T, F), int64: (T,)."""
+
+    def features_of_batch(self, clips: Sequence[NDArray[np.float32]]) -> list[Tensor]:
+        """Return `features` of every clip."""
+
+    def codes_of_batch(self, features: Sequence[Tensor]) -> list[Tensor]:
+        """Return `codes` of every clip's features."""

@@ -85,6 +85,10 @@ class BuiltinBackend:
     def num_codes(self) -> int:
         return len(self.centroids)
 
+    @property
+    def feature_dim(self) -> int:
+        return FEATURE_DIM
+
     def features(self, audio: NDArray[np.float32]) -> Tensor:
         """Return the scaled feature vectors of one clip: (T, F), T = S // 480."""
         return stack_frames((log_mel(audio) - self._band_mean) / self._band_std)
@@ -93,6 +97,12 @@ class BuiltinBackend:
         """Return the nearest centroid of each feature vector (T, F): (T,); of equals the first."""
         # |x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x c), and |x| is the same for all centroids
         return (self._half_norms - features @ self._centroids.T).argmin(dim=1)
+
+    def features_of_batch(self, clips: Sequence[NDArray[np.float32]]) -> list[Tensor]:
+        return [self.features(clip) for clip in clips]
+
+    def codes_of_batch(self, features: Sequence[Tensor]) -> list[Tensor]:
+        return [self.codes(rows) for rows in features]
 
     def centroid_frames(self, codes: Tensor) -> Tensor:
         """Return the log-mel frames that `codes` (T,) stand for: (2 T, M), unscaled."""

@@ -4,8 +4,8 @@ Axes: B clips, T feature frames, F feature width, P = (T-1)//2 positions after t
 Q width of the conformer (`output_size`), A heads, d = Q/A.
 
 Padding is not free of effect in a padded batch: a masked position becomes the convolution's bias, and a real
-position up to seven positions away sees it. The published model was trained so; for features that depend on
-nothing but the clip, run clips one at a time.
+position up to seven positions away sees it. The published model was trained so; with `seal_padding` a clip
+gives what it gives alone.
 """
 
 import math
@@ -30,12 +30,15 @@ class ConformerEncoder(nn.Module):
             ConformerBlock(config, conv_kernel_size) for _ in range(config.num_blocks)
         )
 
-    def forward(self, features: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, features: Tensor, lengths: Tensor | None, seal_padding: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """States and the mask of the positions that are real.
 
         Args:
             features: (B, T, F), T from 3 frames to twice the length of the position table.
             lengths: (B,), real frames per clip; None if all frames are real.
+            seal_padding: keep padding from real positions, unlike the published code.
 
         Returns:
             (B, P, Q) and (B, P), True where the position is real.
@@ -43,7 +46,7 @@ class ConformerEncoder(nn.Module):
         x, positions = self.embed(features)  # (B, P, Q), (P, Q)
         keep = kept_positions(features, lengths)  # (B, P)
         for block in self.encoders:
-            x = block(x, positions, keep)
+            x = block(x, positions, keep, seal_padding)
         return self.after_norm(x), keep
 
 
@@ -104,10 +107,10 @@ class ConformerBlock(nn.Module):
         self.norm_conv = nn.LayerNorm(dim)
         self.norm_final = nn.LayerNorm(dim)
 
-    def forward(self, x: Tensor, positions: Tensor, keep: Tensor) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor, keep: Tensor, seal_padding: bool) -> Tensor:
         """One block; `x` (B, P, Q), `positions` (P, Q), `keep` (B, P)."""
         x = x + self.self_attn(self.norm_mha(x), positions, keep)
-        x = x + self.conv_module(self.norm_conv(x), keep)
+        x = x + self.conv_module(self.norm_conv(x), keep, seal_padding)
         x = x + self.feed_forward(self.norm_ff(x))
         normed: Tensor = self.norm_final(x)
         return normed
@@ -166,11 +169,15 @@ class ConvolutionModule(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.pointwise_conv2 = nn.Conv1d(dim, dim, kernel_size=1)
 
-    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
-        """Convolve `x` (B, P, Q); positions outside `keep` (B, P) enter and leave as zeros."""
+    def forward(self, x: Tensor, keep: Tensor, seal_padding: bool) -> Tensor:
+        """Convolve `x` (B, P, Q); positions outside `keep` (B, P) enter and leave as zeros.
+
+        In between the gate makes them values of its bias; sealed, they are zeros again for the convolution.
+        """
         hidden = ~keep[:, None, :]  # (B, 1, P)
         x = x.transpose(1, 2).masked_fill(hidden, 0.0)  # (B, Q, P)
-        x = self.depthwise_conv(F.glu(self.pointwise_conv1(x), dim=1))
+        x = F.glu(self.pointwise_conv1(x), dim=1)  # (B, Q, P)
+        x = self.depthwise_conv(x.masked_fill(hidden, 0.0) if seal_padding else x)
         x = F.silu(self.norm(x.transpose(1, 2))).transpose(1, 2)
         convolved: Tensor = self.pointwise_conv2(x)  # (B, Q, P)
         return convolved.masked_fill(hidden, 0.0).transpose(1, 2)

@@ -139,25 +139,32 @@ class UnifiedVoice(nn.Module):
         """Scores of the whole batch, padding included; nothing is written into the batch."""
         return self.predict(self.prefix(batch.condition, batch.emo_vec), batch)
 
-    def conditioning(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def conditioning(
+        self, features: Tensor, lengths: Tensor | None = None, seal_padding: bool = False
+    ) -> Tensor:
         """What the model keeps of the speaker: (B, K, D).
 
         Args:
             features: (B, T, F), normalised speech features, T at least 3.
             lengths: (B,), real frames per clip; None if all are real. In a padded batch the result depends
                 slightly on the padding (see `conformer`).
+            seal_padding: make each row what its clip alone gives.
         """
-        latents: Tensor = self.perceiver_encoder(*self.conditioning_encoder(features, lengths))
+        states = self.conditioning_encoder(features, lengths, seal_padding)
+        latents: Tensor = self.perceiver_encoder(*states)
         return latents
 
-    def emotion(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def emotion(self, features: Tensor, lengths: Tensor | None = None, seal_padding: bool = False) -> Tensor:
         """What the model keeps of the emotion: (B, D); arguments as for `conditioning`."""
-        emo_vec: Tensor = self.emo_layer(self.emovec_layer(self.raw_emotion(features, lengths)))
+        emo_vec: Tensor = self.emo_layer(self.emovec_layer(self.raw_emotion(features, lengths, seal_padding)))
         return emo_vec
 
-    def raw_emotion(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def raw_emotion(
+        self, features: Tensor, lengths: Tensor | None = None, seal_padding: bool = False
+    ) -> Tensor:
         """The emotion before its two linear layers: (B, `emo_perceiver_dim`)."""
-        latents: Tensor = self.emo_perceiver_encoder(*self.emo_conditioning_encoder(features, lengths))
+        states = self.emo_conditioning_encoder(features, lengths, seal_padding)
+        latents: Tensor = self.emo_perceiver_encoder(*states)
         return latents.squeeze(1)
 
     def prefix(self, condition: Tensor, emo_vec: Tensor) -> Tensor:

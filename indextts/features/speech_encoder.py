@@ -1,0 +1,215 @@
+"""w2v-BERT 2.0 up to its 17th layer: samples to normalised speech features.
+
+Axes: B clips, S samples at 16 kHz, N log-mel frames (100 per second), T feature vectors (50 per second), W
+width of two frames side by side, H width of a feature vector.
+
+    samples (S,)
+      N = 1 + (S - 400) // 160 frames of 25 ms; 80 mel bands, each scaled to mean 0 and variance 1 of the clip
+      T = N // 2 pairs of frames (W = 160); of an odd N the last frame is not used
+      17 of the 24 layers of w2v-BERT 2.0, then (x - mean) / sqrt(var) with the published statistics
+
+The published extractor fills an odd N up with half a pair of padding, which its mask then hides: T is the sum
+of that mask. The hidden pair would have a code of its own that stands for no sound.
+
+A padded row gives at its real positions what it gives alone: the model hides padding from attention and reads
+it as zeros in its convolutions, which look back only and have no bias.
+
+Importing this module imports `transformers`, which takes seconds.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import numpy as np
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import SeamlessM4TFeatureExtractor, Wav2Vec2BertConfig, Wav2Vec2BertModel
+
+from indextts.checkpoint import read_file
+from indextts.errors import UserError
+from indextts.features.weights import load_safetensors
+
+SAMPLE_RATE_HZ = 16_000
+WINDOW, HOP = 400, 160  # samples of a log-mel frame, and from one to the next
+FRAMES_PER_VECTOR = 2
+NUM_LAYERS = 17
+HUB_NAME = "facebook/w2v-bert-2.0"
+FILES = ("config.json", "preprocessor_config.json", "model.safetensors")
+ADVICE = f"give the folder of {HUB_NAME} with {', '.join(FILES)} as published"
+# In the published file, but without effect on what the 17th layer says.
+UNUSED = re.compile(r"encoder\.layers\.(1[7-9]|[2-9]\d)\.|masked_spec_embed$|adapter\.|intermediate_ffn\.")
+SETTINGS = (  # of config.json, that change the features and not the shapes alone
+    "num_hidden_layers",
+    "num_attention_heads",
+    "hidden_act",
+    "layer_norm_eps",
+    "position_embeddings_type",
+    "left_max_position_embeddings",
+    "right_max_position_embeddings",
+)
+STATS_ADVICE = "give wav2vec2bert_stats.pt as published with IndexTTS-2"
+
+
+class SpeechEncoder(nn.Module):
+    """The extractor, the layers and the statistics.
+
+    Args:
+        mean, std: (H,), of the 17th layer's output.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, extractor: SeamlessM4TFeatureExtractor, model: Wav2Vec2BertModel, mean: Tensor, std: Tensor
+    ) -> None:
+        super().__init__()
+        self.extractor = extractor
+        self.model = model
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
+
+    @property
+    def feature_dim(self) -> int:
+        return len(self.mean)
+
+    def extract(self, samples: NDArray[np.float32]) -> Tensor:
+        """Return what the model reads of one clip (S,), on the CPU: (T, W); nothing is padded."""
+        width: int = FRAMES_PER_VECTOR * self.extractor.num_mel_bins
+        if num_vectors(len(samples)) == 0:
+            return torch.zeros(0, width)
+        extracted = self.extractor(samples, sampling_rate=SAMPLE_RATE_HZ, return_tensors="np")
+        length = int(extracted["attention_mask"].sum())
+        return torch.from_numpy(extracted["input_features"][0, :length].astype(np.float32))
+
+    def forward(self, clips: Sequence[Tensor]) -> list[Tensor]:
+        """Return the normalised features of clips (T, W) each, with at least one row: (T, H) each."""
+        lengths = torch.tensor([len(clip) for clip in clips])
+        inputs = pad_sequence(list(clips), batch_first=True).to(self.mean.device)  # (B, T, W)
+        is_real = (torch.arange(inputs.shape[1]) < lengths[:, None]).to(self.mean.device)  # (B, T)
+        states = self.model(input_features=inputs, attention_mask=is_real.long()).last_hidden_state
+        features = (states - self.mean) / self.std  # (B, T, H)
+        return [row[:length] for row, length in zip(features, lengths.tolist(), strict=True)]
+
+    def identity(self) -> str:
+        """Return the sha256, in hex, over everything that the features depend on."""
+        settings = {name: getattr(self.model.config, name) for name in SETTINGS}
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        for name, tensor in sorted(self.state_dict().items()):
+            digest.update(f"{name} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.cpu().contiguous().numpy())
+        return digest.hexdigest()
+
+
+def num_vectors(num_samples: int) -> int:
+    """Return how many feature vectors a clip at 16 kHz has."""
+    return max(0, 1 + (num_samples - WINDOW) // HOP) // FRAMES_PER_VECTOR
+
+
+def load_speech_encoder(folder: Path, stats: Path) -> SpeechEncoder:
+    """Return the encoder with the weights in `folder`, float32, on the CPU.
+
+    Raises:
+        UserError: a file is missing, cannot be read, or is not of this encoder.
+    """
+    config = _load_config(folder)
+    extractor = _load_extractor(folder, config)
+    with torch.device("meta"):
+        model = Wav2Vec2BertModel(config)
+    load_safetensors(model, folder / "model.safetensors", ADVICE, UNUSED)
+    mean, std = _load_stats(stats, config.hidden_size)
+    encoder = SpeechEncoder(extractor, model, mean, std)
+    return encoder.requires_grad_(False).eval()
+
+
+def cached_folder() -> Path | None:
+    """Return the folder of the published encoder in the hub's cache, None if it is not there, whole."""
+    found = [huggingface_hub.try_to_load_from_cache(HUB_NAME, name) for name in FILES]
+    paths = [Path(path) for path in found if isinstance(path, str)]
+    return paths[0].parent if len(paths) == len(FILES) else None
+
+
+def _load_config(folder: Path) -> Wav2Vec2BertConfig:
+    """Return the published configuration, cut to the layers that are used."""
+    content = _read_json(folder / "config.json")
+    if content.get("model_type") != Wav2Vec2BertConfig.model_type:
+        raise UserError(
+            f"{folder / 'config.json'}: model_type is {content.get('model_type')!r}, not "
+            f"{Wav2Vec2BertConfig.model_type!r}; {ADVICE}"
+        )
+    try:
+        config = Wav2Vec2BertConfig.from_dict(content)
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{folder / 'config.json'}: is damaged ({reason}); {ADVICE}") from None
+    if config.position_embeddings_type != "relative_key":
+        raise UserError(
+            f"{folder / 'config.json'}: position_embeddings_type is {config.position_embeddings_type!r}, "
+            f"but only 'relative_key' is supported; {ADVICE}"
+        )
+    if config.num_hidden_layers < NUM_LAYERS:
+        raise UserError(
+            f"{folder / 'config.json'}: num_hidden_layers is {config.num_hidden_layers}, the codec reads the "
+            f"output of layer {NUM_LAYERS}; {ADVICE}"
+        )
+    config.num_hidden_layers = NUM_LAYERS
+    config.add_adapter = False
+    # both only hide random parts in a training; without them the model has no weight for what is hidden
+    config.mask_time_prob = config.mask_feature_prob = 0.0
+    return config
+
+
+def _load_extractor(folder: Path, config: Wav2Vec2BertConfig) -> SeamlessM4TFeatureExtractor:
+    path = folder / "preprocessor_config.json"
+    content = _read_json(path)
+    wanted = {
+        "sampling_rate": SAMPLE_RATE_HZ,
+        "stride": FRAMES_PER_VECTOR,
+        "num_mel_bins": config.feature_projection_input_dim // FRAMES_PER_VECTOR,
+    }
+    wrong = [
+        f"{name} is {content[name]!r}, it must be {value}"
+        for name, value in wanted.items()
+        if content.get(name, value) != value
+    ]
+    if wrong:
+        raise UserError(f"{path}: {'; '.join(wrong)}; {ADVICE}")
+    # what else the file says is about padding, and nothing is padded here
+    return SeamlessM4TFeatureExtractor(  # type: ignore[no-untyped-call]
+        feature_size=wanted["num_mel_bins"], padding_value=1.0, **wanted
+    )
+
+
+def _load_stats(path: Path, dim: int) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation, (H,) each."""
+    content = read_file(path)
+    for name in ("mean", "var"):
+        tensor = content.get(name)
+        shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else None
+        if shape != (dim,):
+            raise UserError(
+                f"{path}: {name} must be a tensor of shape ({dim},), found {shape}; {STATS_ADVICE}"
+            )
+    mean, var = content["mean"].float(), content["var"].float()
+    if not (mean.isfinite().all() and var.isfinite().all() and (var > 0).all()):
+        raise UserError(f"{path}: mean or var holds values that are no statistics; {STATS_ADVICE}")
+    return mean.clone(), var.sqrt()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: cannot be read ({reason}); {ADVICE}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds no JSON object; {ADVICE}")
+    return content

@@ -1,0 +1,213 @@
+"""Tests of preprocessing with the published weights' backend: the real tool on the demo's recordings."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import huggingface_hub
+import numpy as np
+import pytest
+import soundfile
+import torch
+import yaml
+
+from indextts.checkpoint import read_weights
+from indextts.commands import Preprocess, to_argv
+from indextts.data.encoding import ClipEncoder
+from indextts.data.feature_store import FeatureStore
+from indextts.data.preprocess import preprocess
+from indextts.data.recordings import with_true_durations
+from indextts.errors import UserError
+from indextts.features import indextts2
+from indextts.features.audio import load_audio
+from indextts.gpt.config import load_config
+from indextts.gpt.load import load_model
+from indextts.manifest import read_numbered_utterances, read_utterances
+from tests.conftest import REPOSITORY
+from tests.published_files import write_published_files, write_stats
+from tools.preprocess_data import main
+
+NUM_CLIPS = 6
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return write_published_files(tmp_path_factory.mktemp("published"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """A manifest of a few clips of the demo, of one speaker, and of short ones made from the first."""
+    folder = tmp_path_factory.mktemp("data")
+    lines = (REPOSITORY / "demo/manifest.jsonl").read_text(encoding="utf-8").splitlines()[:NUM_CLIPS]
+    utterances = [json.loads(line) | {"speaker": "a"} for line in lines]
+    for utterance in utterances:
+        utterance["audio"] = str(REPOSITORY / "demo" / utterance["audio"])
+    samples = load_audio(Path(utterances[0]["audio"]), 24_000)
+    # 74 ms have two codes, one fewer than the conformer needs; 75.2 and 76 ms have three
+    for num_samples in (1776, 1805, 1824):
+        path = folder / f"{num_samples}.wav"
+        soundfile.write(path, samples[10_000 : 10_000 + num_samples], 24_000, subtype="FLOAT")
+        short = {"id": f"short_{num_samples}", "audio": str(path), "duration": num_samples / 24_000}
+        utterances.append(utterances[0] | short)
+    text = "".join(json.dumps(utterance, ensure_ascii=False) + "\n" for utterance in utterances)
+    (folder / "manifest.jsonl").write_text(text, encoding="utf-8")
+    return folder / "manifest.jsonl"
+
+
+def command(model: Path, data: Path, output_dir: Path, **changes: object) -> Preprocess:
+    settings: dict[str, object] = {
+        "manifest": data,
+        "output_dir": output_dir,
+        "config": model / "config.yaml",
+        "gpt_checkpoint": model / "gpt.pth",
+        "backend": "indextts2",
+        "speech_encoder": model / "w2v-bert-2.0",
+        "semantic_codec": model / "semantic_codec/model.safetensors",
+        "stats": model / "wav2vec2bert_stats.pt",
+        "val_ratio": 0.4,
+        "device": "cpu",
+    }
+    return Preprocess.model_validate(settings | changes)
+
+
+def encoder_of(model: Path, max_batch_vectors: int = 0) -> ClipEncoder:
+    files = (model / "w2v-bert-2.0", model / "semantic_codec/model.safetensors")
+    stats = model / "wav2vec2bert_stats.pt"
+    backend = indextts2.load(model / "config.yaml", *files, stats, torch.device("cpu"))
+    weights = read_weights(model / "gpt.pth")
+    gpt = load_model(load_config(model / "config.yaml"), weights, "gpt.pth").eval()
+    return ClipEncoder(backend, gpt, torch.device("cpu"), max_batch_vectors)
+
+
+@pytest.mark.slow
+def test_the_tool_encodes_recordings_each_as_alone_and_goes_on_where_it_stopped(model, data, tmp_path):
+    arguments = to_argv(command(model, data, tmp_path / "out"))
+    program = [sys.executable, str(REPOSITORY / "tools/preprocess_data.py"), *arguments]
+    answer = subprocess.run(program, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert answer.stdout.splitlines()[-1] == (
+        f"{tmp_path}/out: 5 utterances for training, 3 for validation; 8 encoded, 0 kept, 1 excluded"
+    )
+    assert "1 utterances are excluded, they have less than 3 codes: short_1776" in answer.stdout
+    assert "makes no voice" not in answer.stdout
+    assert answer.stderr == ""
+    store = FeatureStore.open(tmp_path / "out/features")
+    assert store.info.backend == "indextts2"
+    encoder = encoder_of(model)
+    written = read_utterances(tmp_path / "out/train_manifest.jsonl")
+    written += read_utterances(tmp_path / "out/val_manifest.jsonl")
+    assert sorted(u.id for u in written) == sorted(store.ids)
+    assert len(written) == NUM_CLIPS + 2
+    for utterance in written:
+        with torch.inference_mode():
+            features = encoder.backend.features(load_audio(utterance.audio, 24_000))
+            condition = encoder.model.conditioning(features[None])[0]
+            emo_vec = encoder.model.emotion(features[None])[0]
+        num_codes = int((utterance.duration_s - 0.015) * 50)
+        assert utterance.num_codes == len(features) == num_codes == store.num_codes(utterance.id)
+        np.testing.assert_array_equal(store.codes(utterance.id), encoder.backend.codes(features))
+        np.testing.assert_allclose(store.condition(utterance.id), condition, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(store.emo_vec(utterance.id), emo_vec, rtol=0, atol=1e-5)
+    again = preprocess(command(model, data, tmp_path / "out"))
+    assert (again.num_encoded, again.num_kept, again.num_excluded) == (0, 8, 1)
+
+
+@pytest.mark.slow
+def test_a_project_goes_from_recordings_to_a_training_step(model, data, tmp_path):
+    base = Path(shutil.copytree(model, tmp_path / "IndexTTS-2"))
+    shutil.copy(REPOSITORY / "demo/checkpoints/bpe.model", base)
+    settings = {
+        "name": "voice",
+        "manifest": str(data),
+        "base": str(base),
+        "tokenizer": {"target_size": 700},
+        "preprocess": {"backend": "indextts2", "val_ratio": 0.4, "device": "cpu"},
+        "train": {"batch_size": 2, "allow_cpu": True, "log_interval": 1, "val_interval": 2},
+    }
+    (tmp_path / "voice.yaml").write_text(yaml.safe_dump(settings))
+    program = [sys.executable, str(REPOSITORY / "tools/run_pipeline.py"), f"--workspace={tmp_path}/work"]
+    flags = [f"--config={tmp_path}/voice.yaml", "--until=train", "--max-steps=2"]
+    answer = subprocess.run([*program, *flags], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    project = tmp_path / "work/voice"
+    assert FeatureStore.open(project / "preprocessed_amharic/features").info.backend == "indextts2"
+    assert (project / "training_output/latest.pth").is_file()
+
+
+def test_batches_give_the_same_in_the_same_order(model, data):
+    recorded = with_true_durations(data, read_numbered_utterances(data))
+    utterances = [utterance for utterance in recorded if utterance.id != "short_1776"]
+    alone = list(encoder_of(model).encode_all(utterances))
+    together = list(encoder_of(model, max_batch_vectors=300).encode_all(utterances))
+    batches = list(encoder_of(model, max_batch_vectors=300)._batches(utterances))
+    assert 1 < len(batches) < len(utterances)
+    assert [clip.id for clip in together] == [clip.id for clip in alone] == [u.id for u in utterances]
+    for one, padded in zip(alone, together, strict=True):
+        assert one.audio_sha256 == padded.audio_sha256
+        np.testing.assert_array_equal(one.codes, padded.codes)
+        np.testing.assert_allclose(one.condition, padded.condition, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(one.emo_vec, padded.emo_vec, rtol=0, atol=1e-4)
+
+
+def test_a_batch_keeps_its_budget_with_padding_unless_it_is_one_clip(model, data):
+    utterances = [utterance for _, utterance in read_numbered_utterances(data)] * 40
+    batches = list(encoder_of(model, max_batch_vectors=400)._batches(utterances))
+    for batch in batches:
+        assert len(batch) * max(u.duration_s for u in batch) * 50 <= 400 or len(batch) == 1
+    assert sorted(u.id for batch in batches for u in batch) == sorted(u.id for u in utterances)
+
+
+def test_files_that_are_absent_are_told_before_anything_is_read(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    arguments = ["--backend=indextts2", f"--config={model}/config.yaml", "--manifest=absent.jsonl"]
+    with pytest.raises(UserError) as caught:
+        main([*arguments, "--output-dir=out"])
+    message = str(caught.value)
+    assert message.startswith("--speech-encoder checkpoints/w2v-bert-2.0 lacks config.json")
+    assert "--semantic-codec checkpoints/semantic_codec/model.safetensors is absent" in message
+    assert "--stats checkpoints/wav2vec2bert_stats.pt is absent" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_speech_encoder_may_be_in_the_hubs_cache(model, data, tmp_path, monkeypatch):
+    repository = tmp_path / "hub/models--facebook--w2v-bert-2.0"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text("1" * 40)
+    shutil.copytree(model / "w2v-bert-2.0", repository / "snapshots" / ("1" * 40))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    default = Preprocess.model_fields["speech_encoder"].default
+    result = preprocess(command(model, data, tmp_path / "out", speech_encoder=default))
+    assert result.num_encoded == NUM_CLIPS + 2
+
+
+def test_features_of_other_statistics_or_another_backend_are_refused(model, data, tmp_path):
+    preprocess(command(model, data, tmp_path / "out"))
+    write_stats(tmp_path / "other.pt")
+    with pytest.raises(UserError, match="made with another codebook or speech encoder"):
+        preprocess(command(model, data, tmp_path / "out", stats=tmp_path / "other.pt"))
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "what"),
+    [
+        ("gpt", {"feature_dim": 48}, "feature_dim is 48, the speech encoder makes 32"),
+        (
+            "gpt",
+            {"number_mel_codes": 34, "start_mel_token": 32, "stop_mel_token": 33},
+            "codebook_size is 64, but number_mel_codes asks for 32 codes",
+        ),
+        ("semantic_codec", {"codebook_size": 32}, r"codebook\.weight is \(64, 8\), expected \(32, 8\)"),
+    ],
+)
+def test_a_config_that_does_not_fit_the_codec_is_refused(model, data, tmp_path, section, changes, what):
+    content = yaml.safe_load((model / "config.yaml").read_text())
+    content[section] |= changes
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(UserError, match=what):
+        preprocess(command(model, data, tmp_path / "out", config=tmp_path / "config.yaml"))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,211 @@
+"""Tests of indextts/features/indextts2.py, and of its clips on their way through the GPT's encoders."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from indextts.checkpoint import read_weights
+from indextts.data.encoding import Clip, ClipEncoder
+from indextts.errors import UserError
+from indextts.features import indextts2, speech_encoder
+from indextts.features.backend import CODES_PER_SECOND, LEAD_S, SpeechBackend
+from indextts.features.indextts2 import IndexTTS2Backend, find_files
+from indextts.gpt.config import load_config
+from indextts.gpt.load import load_model
+from tests.published_files import FEATURE_DIM, NUM_CODES, write_published_files
+
+ONE_FRAME = 840  # samples at 24 kHz: 560 at 16 kHz, two log-mel frames
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Path:
+    return write_published_files(tmp_path_factory.mktemp("checkpoints"))
+
+
+def load(folder: Path, device: str = "cpu") -> IndexTTS2Backend:
+    return indextts2.load(
+        folder / "config.yaml",
+        folder / "w2v-bert-2.0",
+        folder / "semantic_codec/model.safetensors",
+        folder / "wav2vec2bert_stats.pt",
+        torch.device(device),
+    )
+
+
+@pytest.fixture(scope="module")
+def backend(files) -> IndexTTS2Backend:
+    return load(files)
+
+
+@pytest.fixture(scope="module")
+def encoder(files, backend) -> ClipEncoder:
+    weights = read_weights(files / "gpt.pth")
+    model = load_model(load_config(files / "config.yaml"), weights, "gpt.pth").eval()
+    return ClipEncoder(backend, model, torch.device("cpu"))
+
+
+def speech(num_samples: int, seed: int = 0) -> np.ndarray:
+    """Noise that rises and falls, at 24 kHz."""
+    times = np.arange(num_samples) / 24_000
+    noise = np.random.default_rng(seed).normal(0, 0.1, num_samples)
+    return (noise * (1.2 + np.sin(9 * times))).astype(np.float32)
+
+
+def clips_of_all_kinds() -> dict[str, np.ndarray]:
+    return {
+        "0.1 s": speech(2400),
+        "one frame": speech(ONE_FRAME, seed=1),
+        "odd number of log-mel frames": speech(24_240, seed=2),  # 99
+        "even number of log-mel frames": speech(24_000, seed=3),  # 98
+        "silence": np.zeros(30_000, np.float32),
+        "3 frames": speech(1800, seed=5),
+        "2.3 s": speech(55_200, seed=6),
+    }
+
+
+def longest_and_another() -> dict[str, np.ndarray]:
+    return {"2.3 s": speech(55_200, seed=6), "longest clip": speech(round(36.3 * 24_000), seed=4)}
+
+
+def test_the_backend_is_a_speech_backend(backend):
+    speech_backend: SpeechBackend = backend
+    features = speech_backend.features(speech(24_000))
+    codes = speech_backend.codes(features)
+    assert features.shape == (49, FEATURE_DIM) == (len(codes), speech_backend.feature_dim)
+    assert (features.dtype, codes.dtype) == (torch.float32, torch.int64)
+    assert 0 <= int(codes.min()) <= int(codes.max()) < NUM_CODES == speech_backend.num_codes
+    assert len(codes.unique()) > 5
+    assert len(speech_backend.identity) == 64
+
+
+@pytest.mark.parametrize(
+    ("clips", "num_codes"),
+    [
+        pytest.param(clips_of_all_kinds(), [4, 1, 49, 49, 61, 3, 114], id="all kinds"),
+        pytest.param(longest_and_another(), [114, 1814], id="longest", marks=pytest.mark.slow),
+    ],
+)
+def test_a_batch_gives_the_features_and_codes_of_each_clip_alone(backend, clips, num_codes):  # pitfall 10
+    together = backend.features_of_batch(list(clips.values()))
+    codes = backend.codes_of_batch(together)
+    assert [len(row) for row in codes] == num_codes
+    for name, audio, rows, row_codes in zip(clips, clips.values(), together, codes, strict=True):
+        alone = backend.features(audio)
+        torch.testing.assert_close(rows, alone, rtol=0, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+        assert rows.isfinite().all(), name
+        assert torch.equal(row_codes, backend.codes(alone)), name
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(clips_of_all_kinds(), id="all kinds"),
+        pytest.param(longest_and_another(), id="longest", marks=pytest.mark.slow),
+    ],
+)
+def test_a_batch_gives_the_conditioning_and_emotion_of_each_clip_alone(encoder, kinds):  # pitfall 9
+    clips = [Clip(name, "0", audio) for name, audio in kinds.items() if name != "one frame"]
+    for clip, padded in zip(clips, encoder.encode(clips), strict=True):
+        (alone,) = encoder.encode([clip])
+        assert padded.id == clip.id
+        np.testing.assert_array_equal(padded.codes, alone.codes, err_msg=clip.id)
+        np.testing.assert_allclose(padded.condition, alone.condition, rtol=0, atol=1e-4, err_msg=clip.id)
+        np.testing.assert_allclose(padded.emo_vec, alone.emo_vec, rtol=0, atol=1e-4, err_msg=clip.id)
+
+
+@torch.no_grad()
+def test_padding_that_is_not_sealed_would_show(encoder):
+    features = torch.randn(1, 30, FEATURE_DIM, generator=torch.Generator().manual_seed(0))
+    padded, length = torch.nn.functional.pad(features, (0, 0, 0, 20)), torch.tensor([30])
+    alone = encoder.model.conditioning(features)
+    leaking = encoder.model.conditioning(padded, length)
+    sealed = encoder.model.conditioning(padded, length, seal_padding=True)
+    assert float((leaking - alone).abs().max()) > 1e-3
+    torch.testing.assert_close(sealed, alone, rtol=0, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_conditioning_is_that_of_the_published_pipeline_on_true_lengths(backend, encoder):
+    audio = speech(24_240)  # 99 log-mel frames: 49 pairs and a half
+    features = backend.features(audio)
+    assert features.shape == (49, FEATURE_DIM)
+    (encoded,) = encoder.encode([Clip("x", "0", audio)])
+    np.testing.assert_allclose(encoded.condition, encoder.model.conditioning(features[None])[0], atol=1e-5)
+    np.testing.assert_allclose(encoded.emo_vec, encoder.model.emotion(features[None])[0], atol=1e-5)
+    np.testing.assert_array_equal(encoded.codes, backend.codes(features))
+
+
+def test_the_duration_says_how_many_codes_a_clip_has():
+    for num_samples in range(400, 60_000, 37):
+        at_16_khz = len(indextts2._at_16_khz(np.zeros(num_samples, np.float32)))
+        exact = (num_samples / 24_000 - LEAD_S["indextts2"]) * CODES_PER_SECOND
+        # within a hundredth of a code of a whole number, resampling decides
+        assert speech_encoder.num_vectors(at_16_khz) in {int(max(0, exact - 0.01)), int(max(0, exact + 0.01))}
+
+
+def test_a_clip_without_a_code_has_no_features(backend):
+    nothing, something = backend.features_of_batch([speech(500), speech(24_000)])
+    assert nothing.shape == (0, FEATURE_DIM)
+    assert [len(row) for row in backend.codes_of_batch([nothing, something])] == [0, 49]
+    assert backend.codes(nothing).shape == (0,)
+
+
+def test_the_identity_depends_on_encoder_statistics_and_codec(files, backend, tmp_path):
+    assert load(files).identity == backend.identity
+    others = load(write_published_files(tmp_path, seed=1))
+    assert others.identity != backend.identity
+    with_other_codec = IndexTTS2Backend(backend.encoder, others.codec, torch.device("cpu"))
+    with_other_encoder = IndexTTS2Backend(others.encoder, backend.codec, torch.device("cpu"))
+    identities = {backend.identity, others.identity, with_other_codec.identity, with_other_encoder.identity}
+    assert len(identities) == 4
+
+
+def test_all_missing_files_are_named_with_what_to_download(tmp_path, monkeypatch):
+    monkeypatch.setattr(indextts2, "cached_folder", lambda: None)
+    with pytest.raises(UserError) as caught:
+        find_files(tmp_path / "w2v", tmp_path / "codec", tmp_path / "stats.pt", look_in_cache=True)
+    message = str(caught.value)
+    assert f"--speech-encoder {tmp_path}/w2v lacks config.json, preprocessor_config.json, model." in message
+    assert "facebook/w2v-bert-2.0" in message
+    assert "the hub's cache" in message
+    assert f"--semantic-codec {tmp_path}/codec is absent" in message
+    assert "amphion/MaskGCT" in message
+    assert f"--stats {tmp_path}/stats.pt is absent" in message
+    assert "IndexTeam/IndexTTS-2" in message
+    assert "\n" not in message
+
+
+def test_the_hubs_cache_stands_in_for_the_default_folder_only(files, tmp_path, monkeypatch):
+    cached, others = files / "w2v-bert-2.0", (files / "config.yaml", files / "wav2vec2bert_stats.pt")
+    monkeypatch.setattr(indextts2, "cached_folder", lambda: cached)
+    assert find_files(tmp_path / "w2v", *others, look_in_cache=True) == cached
+    assert find_files(cached, *others, look_in_cache=True) == cached
+    with pytest.raises(UserError, match=r"w2v lacks config\.json"):
+        find_files(tmp_path / "w2v", *others, look_in_cache=False)
+
+
+def test_files_that_do_not_belong_together_are_refused(files, tmp_path):
+    text = (files / "config.yaml").read_text()
+    (tmp_path / "config.yaml").write_text(text.replace("hidden_size: 32", "hidden_size: 48"))
+    with pytest.raises(UserError, match=r"hidden_size is 48, the speech encoder in .* makes 32"):
+        indextts2.load(
+            tmp_path / "config.yaml",
+            files / "w2v-bert-2.0",
+            files / "semantic_codec/model.safetensors",
+            files / "wav2vec2bert_stats.pt",
+            torch.device("cpu"),
+        )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_codes_and_features_on_a_card_are_those_on_a_cpu(files, backend):
+    clips = list(clips_of_all_kinds().values())
+    on_card = load(files, "cuda")
+    found = on_card.features_of_batch(clips)
+    for audio, rows, codes in zip(clips, found, on_card.codes_of_batch(found), strict=True):
+        alone = backend.features(audio)
+        torch.testing.assert_close(rows.cpu(), alone, rtol=0, atol=1e-3)
+        assert torch.equal(codes.cpu(), backend.codes(alone))

@@ -1,0 +1,156 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from indextts.errors import UserError
+from indextts.features.semantic_codec import (
+    SemanticCodec,
+    SemanticCodecConfig,
+    load_codec,
+    load_codec_config,
+)
+from tests.published_files import CODEC, randomise
+
+PUBLISHED = SemanticCodecConfig(8192, 1024, 8, 384, 2048, 12)
+
+
+@pytest.fixture
+def codec() -> SemanticCodec:
+    codec = SemanticCodec(SemanticCodecConfig(**CODEC))
+    randomise(codec, seed=0)
+    return codec.requires_grad_(False).eval()
+
+
+def features(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, CODEC["hidden_size"], generator=torch.Generator().manual_seed(7))
+
+
+def test_the_reference_vectors_are_reproduced(shared):
+    folder = shared / "vectors/codec_a"
+    codec = load_codec(load_codec_config(folder / "config.yaml"), folder / "weights.safetensors")
+    wanted = {name: torch.from_numpy(array) for name, array in np.load(folder / "io.npz").items()}
+    quantized = codec.quantize(wanted["x"])
+    assert torch.equal(quantized.codes, wanted["codes"])
+    found = {
+        "quantized": quantized.embeddings,
+        "encoder_out": codec.encode(wanted["x"]),
+        "vq2emb": codec.embed(wanted["codes"]).mT,
+        "vq2emb_infer_call": codec.embed(wanted["codes"][:1]).mT,
+        "decoded": codec.decode(wanted["quantized"]),
+    }
+    for name, array in found.items():
+        torch.testing.assert_close(array, wanted[name], rtol=0, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_names_and_shapes_are_the_published_ones(shared):
+    published = json.loads((shared / "vectors/published_keys/semantic_codec.json").read_text())
+    with torch.device("meta"):
+        codec = SemanticCodec(PUBLISHED)
+    built = {name: [list(t.shape), str(t.dtype)[6:]] for name, t in codec.state_dict().items()}
+    assert built == published
+    assert sum(parameter.numel() for parameter in codec.parameters()) == 44_289_808
+
+
+def test_a_padded_clip_has_the_codes_embeddings_and_decoding_that_it_has_alone(codec):
+    lengths = torch.tensor([1, 2, 9, 40, 33])
+    clips = [features(length) for length in lengths.tolist()]
+    padded = torch.full((5, 40, CODEC["hidden_size"]), 1e3)  # whatever stands in the padding
+    for row, clip in zip(padded, clips, strict=True):
+        row[: len(clip)] = clip
+    together = codec.quantize(padded, lengths)
+    decoded = codec.decode(together.embeddings, lengths)
+    for row, clip in enumerate(clips):
+        alone = codec.quantize(clip[None])
+        assert torch.equal(together.codes[row, : len(clip)], alone.codes[0])
+        torch.testing.assert_close(together.embeddings[row, : len(clip)], alone.embeddings[0])
+        torch.testing.assert_close(decoded[row, : len(clip)], codec.decode(alone.embeddings)[0])
+
+
+def test_a_code_is_the_row_of_the_smallest_angle_whatever_its_length(codec):
+    codebook = codec.quantizer.quantizers[0].codebook.weight
+    x = features(1, 50)
+    before = codec.quantize(x)
+    codebook[5] *= 100
+    after = codec.quantize(x)
+    assert torch.equal(after.codes, before.codes)
+    assert len(before.codes.unique()) > 5
+    is_scaled = before.codes == 5
+    assert not is_scaled.all()
+    torch.testing.assert_close(after.embeddings[~is_scaled], before.embeddings[~is_scaled])
+
+
+def test_a_saved_codec_is_the_same_and_may_be_float16(codec, tmp_path):
+    half = {name: tensor.half() for name, tensor in codec.state_dict().items()}
+    save_file(half, tmp_path / "model.safetensors")
+    codec.load_state_dict({name: tensor.float() for name, tensor in half.items()})
+    loaded = load_codec(codec.config, tmp_path / "model.safetensors")
+    assert not any(p.requires_grad or p.dtype != torch.float32 for p in loaded.parameters())
+    torch.testing.assert_close(loaded.encode(features(2, 9)), codec.encode(features(2, 9)), rtol=0, atol=0)
+
+
+def test_every_missing_unexpected_and_misshapen_tensor_is_named(codec, tmp_path):
+    weights = codec.state_dict()
+    missing = [name for name in weights if name.startswith("decoder.0.convnext.1.")]
+    save_file(
+        {name: t for name, t in weights.items() if name not in missing}
+        | {"extra.a": torch.zeros(1), "extra.b": torch.zeros(1)}
+        | {"encoder.1.bias": torch.zeros(3), "quantizer.quantizers.0.codebook.weight": torch.zeros(9, 8)},
+        tmp_path / "m.safetensors",
+    )
+    with pytest.raises(UserError) as caught:
+        load_codec(codec.config, tmp_path / "m.safetensors")
+    message = str(caught.value)
+    assert f"{len(missing)} of {len(weights)} weights are missing: {', '.join(missing)}" in message
+    assert "2 tensors are unexpected: extra.a, extra.b" in message
+    assert "2 weights are of another shape: " in message
+    assert "encoder.1.bias is (3,), expected (32,)" in message
+    assert "quantizer.quantizers.0.codebook.weight is (9, 8), expected (64, 8)" in message
+    assert message.startswith(f"{tmp_path}/m.safetensors: ")
+    assert "amphion/MaskGCT" in message
+
+
+@pytest.mark.parametrize("content", [None, b"", b"x" * 999, "cut"])
+def test_a_codec_file_that_cannot_be_read_is_one_sentence(codec, tmp_path, content):
+    path = tmp_path / "model.safetensors"
+    if content == "cut":
+        save_file(codec.state_dict(), path)
+        path.write_bytes(path.read_bytes()[:-100])
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.safetensors: .*; give semantic_codec/model") as caught:
+        load_codec(codec.config, path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "what"),
+    [
+        (None, "no section semantic_codec"),
+        (["x"], "no section semantic_codec"),
+        (CODEC | {"vocos_dim": 0}, "semantic_codec.vocos_dim is 0"),
+        (CODEC | {"vocos_dim": True}, "semantic_codec.vocos_dim is True"),
+        ({k: v for k, v in CODEC.items() if k != "hidden_size"}, "semantic_codec.hidden_size is None"),
+        (CODEC | {"downsample_scale": 2}, r"downsample_scale is 2, but only 1 \(IndexTTS-2\)"),
+    ],
+)
+def test_a_config_without_the_sizes_of_this_codec_is_refused(tmp_path, section, what):
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"gpt": {}} | ({"semantic_codec": section} if section else {})))
+    with pytest.raises(UserError, match=rf"config\.yaml: .*{what}"):
+        load_codec_config(path)
+
+
+def test_the_published_section_is_read(tmp_path):
+    sizes = "codebook_size: 8192, hidden_size: 1024, codebook_dim: 8"
+    sizes += ", vocos_dim: 384, vocos_intermediate_dim: 2048, vocos_num_layers: 12"
+    (tmp_path / "config.yaml").write_text(f"semantic_codec: {{{sizes}}}\n")
+    assert load_codec_config(tmp_path / "config.yaml") == PUBLISHED
+
+
+def test_a_missing_config_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"config\.yaml: cannot be read"):
+        load_codec_config(tmp_path / "config.yaml")

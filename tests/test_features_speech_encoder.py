@@ -1,0 +1,214 @@
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import huggingface_hub
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import SeamlessM4TFeatureExtractor, Wav2Vec2BertModel
+
+from indextts.errors import UserError
+from indextts.features.speech_encoder import (
+    SpeechEncoder,
+    cached_folder,
+    load_speech_encoder,
+    num_vectors,
+)
+from tests.published_files import FEATURE_DIM, write_speech_encoder, write_stats
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("speech")
+    write_speech_encoder(folder / "w2v-bert-2.0")
+    write_stats(folder / "stats.pt")
+    return folder
+
+
+@pytest.fixture
+def copied(files, tmp_path) -> Path:
+    """The same files, to be damaged."""
+    return Path(shutil.copytree(files, tmp_path / "speech"))
+
+
+@pytest.fixture(scope="module")
+def encoder(files) -> SpeechEncoder:
+    return load(files)
+
+
+def load(folder: Path) -> SpeechEncoder:
+    return load_speech_encoder(folder / "w2v-bert-2.0", folder / "stats.pt")
+
+
+def speech(num_samples: int, seed: int = 0) -> np.ndarray:
+    """Noise that rises and falls, at 16 kHz."""
+    times = np.arange(num_samples) / 16_000
+    noise = np.random.default_rng(seed).normal(0, 0.1, num_samples)
+    return (noise * (1.2 + np.sin(9 * times))).astype(np.float32)
+
+
+@pytest.mark.parametrize("num_samples", [16_000, 16_160, 560, 719, 40_000])
+@torch.no_grad()
+def test_features_are_those_of_the_whole_model_at_its_17th_layer(files, encoder, num_samples):
+    extractor = SeamlessM4TFeatureExtractor.from_pretrained(files / "w2v-bert-2.0")
+    whole = Wav2Vec2BertModel.from_pretrained(files / "w2v-bert-2.0").eval()
+    stats = torch.load(files / "stats.pt", weights_only=True)
+    inputs = extractor(speech(num_samples), sampling_rate=16_000, return_tensors="pt")
+    states = whole(**inputs, output_hidden_states=True).hidden_states[17][0]
+    wanted = ((states - stats["mean"]) / stats["var"].sqrt())[: int(inputs["attention_mask"].sum())]
+    (found,) = encoder([encoder.extract(speech(num_samples))])
+    assert found.shape == (num_vectors(num_samples), FEATURE_DIM)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "expected"),
+    [
+        (0, 0),
+        (399, 0),
+        (400, 0),
+        (559, 0),
+        (560, 1),
+        (720, 1),
+        (879, 1),
+        (880, 2),
+        (16_000, 49),
+        (16_160, 49),
+        (16_240, 50),
+        (15 * 16_000, 749),
+    ],
+)
+def test_only_pairs_of_whole_frames_have_a_vector(encoder, num_samples, expected):  # pitfall 10
+    assert num_vectors(num_samples) == expected
+    assert encoder.extract(speech(num_samples)).shape == (expected, 160)
+
+
+def test_only_17_layers_are_loaded(encoder):
+    assert len(encoder.model.encoder.layers) == 17
+    assert not any(parameter.requires_grad for parameter in encoder.parameters())
+    assert not encoder.training
+    assert not encoder.model.training
+
+
+def test_the_identity_changes_with_everything_that_features_depend_on(files, encoder, copied):
+    identity = encoder.identity()
+    assert load(files).identity() == identity
+    folder = copied / "w2v-bert-2.0"
+    weights = load_file(folder / "model.safetensors")
+    unheard = weights | {"encoder.layers.18.ffn1.output_dense.bias": torch.zeros(FEATURE_DIM)}
+    save_file(unheard, folder / "model.safetensors")
+    assert load(copied).identity() == identity
+    save_file(
+        weights | {"encoder.layers.16.ffn1.output_dense.bias": torch.zeros(FEATURE_DIM)},
+        folder / "model.safetensors",
+    )
+    assert load(copied).identity() != identity
+    save_file(weights, folder / "model.safetensors")
+    change_json(folder / "config.json", layer_norm_eps=1e-3)
+    assert load(copied).identity() != identity
+    shutil.copy(files / "w2v-bert-2.0/config.json", folder)
+    write_stats(copied / "stats.pt", seed=1)
+    assert load(copied).identity() != identity
+
+
+def change_json(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_every_missing_unexpected_and_misshapen_tensor_is_named(copied):
+    path = copied / "w2v-bert-2.0/model.safetensors"
+    weights = load_file(path)
+    for name in ("encoder.layers.3.ffn1.output_dense.bias", "feature_projection.layer_norm.weight"):
+        del weights[name]
+    weights["encoder.layers.16.self_attn.distance_embedding.weight"] = torch.zeros(5, 8)
+    save_file(weights | {"lm_head.weight": torch.zeros(2)}, path)
+    with pytest.raises(UserError) as caught:
+        load(copied)
+    message = str(caught.value)
+    assert "2 of " in message
+    assert "encoder.layers.3.ffn1.output_dense.bias" in message
+    assert "feature_projection.layer_norm.weight" in message
+    assert "1 tensors are unexpected: lm_head.weight" in message
+    assert "distance_embedding.weight is (5, 8), expected (73, 16)" in message
+    assert "facebook/w2v-bert-2.0" in message
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "what"),
+    [
+        ("config.json", {"model_type": "wav2vec2"}, "model_type is 'wav2vec2'"),
+        ("config.json", {"num_hidden_layers": 16}, "num_hidden_layers is 16"),
+        ("config.json", {"position_embeddings_type": "rotary"}, "only 'relative_key' is supported"),
+        ("config.json", {"hidden_size": "wide"}, "config.json"),
+        ("preprocessor_config.json", {"sampling_rate": 8000}, "sampling_rate is 8000, it must be 16000"),
+        ("preprocessor_config.json", {"num_mel_bins": 40, "stride": 1}, "stride is 1.*num_mel_bins is 40"),
+    ],
+)
+def test_a_folder_of_another_encoder_is_refused(copied, file, changes, what):
+    change_json(copied / "w2v-bert-2.0" / file, **changes)
+    with pytest.raises(UserError, match=what) as caught:
+        load(copied)
+    assert str(caught.value).startswith(f"{copied}/w2v-bert-2.0/{file}: ")
+
+
+@pytest.mark.parametrize("file", ["config.json", "preprocessor_config.json", "model.safetensors"])
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"\xff\xfe{"])
+def test_a_missing_or_damaged_file_is_one_sentence(copied, file, content):
+    path = copied / "w2v-bert-2.0" / file
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"give the folder of facebook/w2v-bert-2\.0") as caught:
+        load(copied)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"mean": torch.zeros(31)}, r"mean must be a tensor of shape \(32,\), found \(31,\)"),
+        ({"var": None}, r"var must be a tensor of shape \(32,\), found None"),
+        ({"var": torch.zeros(32)}, "values that are no statistics"),
+        ({"mean": torch.full((32,), math.nan)}, "values that are no statistics"),
+    ],
+)
+def test_statistics_that_are_none_are_refused(copied, changes, what):
+    write_stats(copied / "stats.pt", **changes)
+    with pytest.raises(UserError, match=rf"stats\.pt: .*{what}"):
+        load(copied)
+
+
+def test_a_statistics_file_runs_no_code(copied, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "ran",))
+
+    torch.save({"mean": Trap(), "var": torch.ones(32)}, copied / "stats.pt")
+    with pytest.raises(UserError, match=r"stats\.pt: not a checkpoint that can be loaded"):
+        load(copied)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_hubs_cache_is_used_only_where_it_is_whole(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    assert cached_folder() is None
+    repository = tmp_path / "models--facebook--w2v-bert-2.0"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    shutil.copytree(files / "w2v-bert-2.0", snapshot)
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text("0" * 40)
+    assert cached_folder() == snapshot
+    (snapshot / "model.safetensors").unlink()
+    assert cached_folder() is None
+
+
+def test_programs_that_do_not_use_this_encoder_do_not_import_its_libraries():
+    code = "import sys, tools.preprocess_data; print('transformers' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout == "False\n"
