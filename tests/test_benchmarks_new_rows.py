@@ -34,7 +34,7 @@ def test_a_piece_in_latin_letters_is_cut_as_the_base_cuts_it_there(tokenizer: To
 @pytest.mark.parametrize("rule", RULES)
 def test_no_rule_touches_the_rows_of_the_base_or_the_last(rule: str, tokenizer: Tokenizer):
     old, row_of = tables(), move_rows(Tokenizer.load(BASE_TOKENIZER).vocabulary, tokenizer.vocabulary)
-    new = place_rows(old, row_of, 1, rule=rule, tokenizer=tokenizer)
+    new = place_rows(old, row_of, base_size=BASE_SIZE, seed=1, rule=rule, tokenizer=tokenizer)
     for name in TEXT_TABLES:
         assert torch.equal(new[name][:BASE_SIZE], old[name][:BASE_SIZE])
         assert torch.equal(new[name][-1], old[name][-1])
@@ -43,7 +43,7 @@ def test_no_rule_touches_the_rows_of_the_base_or_the_last(rule: str, tokenizer: 
 
 def test_a_transliterated_row_lies_around_the_mean_of_its_latin_rows(tokenizer: Tokenizer):
     old, row_of = tables(), move_rows(Tokenizer.load(BASE_TOKENIZER).vocabulary, tokenizer.vocabulary)
-    new = place_rows(old, row_of, 1, rule="transliteration", tokenizer=tokenizer)
+    new = place_rows(old, row_of, base_size=BASE_SIZE, seed=1, rule="transliteration", tokenizer=tokenizer)
     row = tokenizer.pieces.index("ቋ")
     tokens = [tokenizer.pieces.index(piece) for piece in ("K", "W", "A")]
     for name in TEXT_TABLES:
