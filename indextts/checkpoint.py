@@ -80,7 +80,8 @@ def read_file(path: Path) -> dict[str, Any]:
         found = re.search(r"GLOBAL (\S+)", str(error))
         raise UserError(
             f"{path}: refused, it holds {found[1] if found else 'something'} besides tensors and plain "
-            "values; a file that wants to run code is not loaded: take a plain state dict from a source you trust"
+            "values; a file that wants to run code is not loaded: take a plain state dict of a source you "
+            "trust"
         ) from None
     except LOAD_ERRORS as error:
         raise UserError(f"{path}: not a checkpoint that can be loaded ({_first_line(error)})") from None

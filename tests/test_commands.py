@@ -227,7 +227,7 @@ def test_the_flags_of_a_resume_that_were_typed_win_also_at_their_defaults():
 
 def test_a_setting_that_the_program_does_not_know_is_left_out_and_a_bad_one_named():
     command = parse(Train, [*REQUIRED, "--resume=auto"])
-    assert continued(command, {"grad_checkpointing": True}) == command
+    assert continued(command, {"a_flag_of_tomorrow": True}) == command
     with pytest.raises(UserError, match=r"the settings in the checkpoint: --epochs: .*got 0"):
         continued(command, {"epochs": 0})
     typed = parse(Train, [*REQUIRED, "--resume=auto", "--epochs=2"])
