@@ -217,6 +217,7 @@ def validate_now(this: Run, metrics: MetricsLog, stop: StopRequest) -> bool:
 
 def save(this: Run, probe: Probe, saver: Saver, *, is_best: bool) -> None:
     """Begin to write a checkpoint of this moment."""
+    started = time.perf_counter()
     state = this.state
     this.trained.check_views()
     state.probe = probe.losses(this.model)
@@ -225,7 +226,8 @@ def save(this: Run, probe: Probe, saver: Saver, *, is_best: bool) -> None:
     name = checkpoint_path(saver.run_dir, state.step).name
     state.recent = [*(other for other in state.recent if other != name), name][-saver.keep :]
     meta = checkpoint_meta(this, is_best=is_best)
-    seconds = saver.start(checkpoint_content(this, meta), meta, unchanging(this))
+    saver.start(checkpoint_content(this, meta), meta, unchanging(this))
+    seconds = time.perf_counter() - started
     logger.info("Saving step %d; the training was held up for %.2f s", state.step, seconds)
 
 

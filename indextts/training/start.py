@@ -6,7 +6,8 @@ checkpoint + tokenizer + plan_restore  --resume-----------> the same run, or a n
 
 import logging
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -201,9 +202,12 @@ def start_from_base(inputs: Inputs) -> Run:
     weights = move_text_rows(
         weights, move_rows(base, inputs.tokenizer.vocabulary), base_size=base_size, seed=seed
     )
-    return _assemble(
-        inputs, weights, str(path), TrainState(), first_schedule(inputs), base_size, identify(path), None, {}
-    )
+    with ThreadPoolExecutor(1) as reader:
+        identity = reader.submit(identify, path)  # reads the file once more, while it is copied
+        schedule = first_schedule(inputs)
+        return _assemble(
+            inputs, weights, str(path), TrainState(), schedule, base_size, identity.result, None, {}
+        )
 
 
 def first_schedule(inputs: Inputs) -> Schedule:
@@ -263,7 +267,15 @@ def resume(inputs: Inputs, path: Path) -> Run:
     saved_in = meta.environment if meta else {}
     encoders = opened.content["state"]["encoders"] if meta else None
     run = _assemble(
-        inputs, weights, str(path), state, plan.schedule, opened.run.base_size, base, encoders, saved_in
+        inputs,
+        weights,
+        str(path),
+        state,
+        plan.schedule,
+        opened.run.base_size,
+        lambda: base,
+        encoders,
+        saved_in,
     )
     if plan.continues:
         logger.info("Restoring optimizer state...")
@@ -282,10 +294,11 @@ def _assemble(
     state: TrainState,
     schedule: Schedule,
     base_size: int,
-    base: FileIdentity,
+    base: Callable[[], FileIdentity],
     encoders: str | None,
     saved_in: dict[str, Any],
 ) -> Run:
+    """Make the run; `base` is asked for last, since it may still be read."""
     config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
     model = load_model(config, weights, source, lambda name: device_of(name, inputs.device))
     trained = select_trained(model, base_size)
@@ -294,7 +307,7 @@ def _assemble(
     _say_how_samples_attend(inputs)
     encoders = encoders or encoders_identity(model)
     _require_same_encoders(inputs, encoders)
-    return Run(inputs, model, trained, optimizer, state, schedule, base_size, base, encoders, saved_in)
+    return Run(inputs, model, trained, optimizer, state, schedule, base_size, base(), encoders, saved_in)
 
 
 def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
