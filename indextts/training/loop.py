@@ -32,7 +32,7 @@ from indextts.training.metrics import MetricsLog, Pace
 from indextts.training.optim import Skipped, update
 from indextts.training.probe import Probe, compare
 from indextts.training.saving import LAST_RETRY_AFTER_S, Saver
-from indextts.training.start import Run, load_inputs, resume, start_from_base
+from indextts.training.start import Run, TrainState, load_inputs, resume, start_from_base
 from indextts.training.step import accumulate
 from indextts.training.timing import StartTimes
 from indextts.training.validate import validate
@@ -98,13 +98,13 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         is_best = False
         if is_last or skipped.is_due or state.step % command.save_interval == 0:
             skipped.check()
+        saver.poll()
+        if saver.lost_best is not None:
+            forget_lost_best(state, saver)
         if state.validated_step != state.step and (is_over or validation_is_due(command, state.step, this)):
             with pace.paused():
-                is_best = validate_now(this, metrics, stop)
+                is_best = validate_now(this, metrics, saver, stop)
             is_last = is_over or stop.is_asked
-        saver.poll()
-        if saver.lost_best:
-            state.best_mel_loss, saver.lost_best = state.best_before, False
         is_due = is_last or state.step % command.save_interval == 0 or saver.wants_another_try
         if is_best or (is_due and 0 < state.step != state.saved_step) or (is_due and saver.failures):
             state.num_skipped = skipped.total
@@ -186,7 +186,7 @@ def validation_is_due(command: Train, step: int, this: Run) -> bool:
     return step % command.val_interval == 0
 
 
-def validate_now(this: Run, metrics: MetricsLog, stop: StopRequest) -> bool:
+def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest) -> bool:
     """Validate and write the numbers; return whether this is the best so far, the untrained model apart."""
     state, inputs = this.state, this.inputs
     means = validate(
@@ -204,13 +204,25 @@ def validate_now(this: Run, metrics: MetricsLog, stop: StopRequest) -> bool:
     state.validated_step = state.step
     is_best = state.step > 0 and means.mel_loss < state.best_mel_loss
     if is_best:
+        forget_lost_best(state, saver)
         state.best_before, state.best_mel_loss = state.best_mel_loss, means.mel_loss
     return is_best
 
 
+def forget_lost_best(state: TrainState, saver: Saver) -> None:
+    """Wait for the save before; where it was to hold the best so far and failed, the one before counts."""
+    saver.wait()
+    if saver.lost_best is not None:
+        state.best_mel_loss, saver.lost_best = state.best_before, None
+
+
 def save(this: Run, probe: Probe, saver: Saver, *, is_best: bool) -> None:
-    """Begin to write a checkpoint of this moment."""
+    """Begin to write a checkpoint of this moment, after the save before."""
     state = this.state
+    saver.wait()
+    if saver.lost_best == state.step:  # the very weights of the best, tried again
+        is_best, saver.lost_best = True, None
+    forget_lost_best(state, saver)
     this.trained.check_views()
     state.probe = probe.losses(this.model, this.inputs.dtype)
     state.serial += 1
