@@ -56,7 +56,7 @@ def train(command: Train, checkpoint: Future[Path | None], stop: StopRequest) ->
     found = checkpoint.result()
     times.mark("waiting for the checkpoint's digest")
     if stop.is_asked:
-        return say_how_it_ended(0, stop)
+        return say_how_it_ended(None, stop)
     if found is None:
         logger.info("Starting from the base checkpoint %s", command.base_checkpoint)
         this = start_from_base(inputs)
@@ -155,7 +155,7 @@ def note_unreadable(group: Sequence[MicroBatch], known: set[str], num_samples: i
         logger.warning("Skipped %s (%d so far): %s", sample.id, len(known), sample.reason)
     if too_many(len(known), num_samples):
         raise UserError(
-            f"{len(known)} of {num_samples} samples cannot be read, the last of them {max(known)}; the last "
+            f"{len(known)} of {num_samples} samples cannot be read, as {min(known)}; the last "
             "checkpoint is untouched: preprocess again (check_amharic_data.py names what is damaged), and go "
             "on with --resume auto"
         )
@@ -346,10 +346,17 @@ def git_commit() -> str | None:
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
-def say_how_it_ended(step: int, stop: StopRequest) -> int:
-    """Write the last log line; return the exit status."""
+def say_how_it_ended(step: int | None, stop: StopRequest) -> int:
+    """Write the last log line; return the exit status.
+
+    Args:
+        step: the last that was done, None where nothing was loaded yet.
+    """
     if stop.signal is None:
         logger.info("Training complete.")
         return 0
-    logger.info("Stopped at step %d; go on with --resume auto", step)
+    if step is None:
+        logger.info("Stopped before anything was loaded; the same command starts again")
+    else:
+        logger.info("Stopped at step %d; go on with --resume auto", step)
     return 128 + stop.signal
