@@ -1,4 +1,4 @@
-"""Tests of indextts/training/saving.py: copies, and saves that a slow, full or absent disk gets in the way of.
+"""Tests of indextts/training/saving.py: copies, and saves on a disk that is slow, full or gone.
 
 A slow disk is a pipe under the name that is written first: whoever writes into it stands until it is read. A
 full disk is a link to /dev/full under that name.

@@ -111,14 +111,18 @@ def moments_of(content: Mapping[str, Any], layout: Layout) -> dict[str, dict[str
                 trained=layout.trained,
                 base_size=layout.base_size,
             )
-        return {name: _sliced(states[place.index], place.first_row) for name, place in places.items()}
+        moments = {name: _sliced(states[place.index], place.first_row) for name, place in places.items()}
+        for name, state in moments.items():
+            if state["exp_avg"].shape != state["exp_avg_sq"].shape or state["step"].numel() != 1:
+                raise ValueError(f"the moments of {name} are of different shapes")
+        return moments
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"it is no AdamW state ({type(error).__name__}: {error})") from None
 
 
 def _sliced(state: Mapping[str, Any], first_row: int) -> dict[str, Tensor]:
     return {
-        "step": torch.as_tensor(state["step"], dtype=torch.float32),
+        "step": torch.as_tensor(state["step"], dtype=torch.float32),  # () in torch's, a number in older ones
         "exp_avg": state["exp_avg"][first_row:] if first_row else state["exp_avg"],
         "exp_avg_sq": state["exp_avg_sq"][first_row:] if first_row else state["exp_avg_sq"],
     }
@@ -127,7 +131,7 @@ def _sliced(state: Mapping[str, Any], first_row: int) -> dict[str, Tensor]:
 def _count(content: Mapping[str, Any], key: str, path: Path) -> int:
     try:
         return int(content[key])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a tensor of several values
         raise UserError(
             f"Failed to load checkpoint: {path}: {key} is {content[key]!r}, no number", RESUME_REFUSED
         ) from None
