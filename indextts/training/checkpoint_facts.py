@@ -4,6 +4,7 @@ ours        key "meta", the optimizer's groups have "param_names"
 another's   no "meta"; `AdamW(model.parameters())` without names, which `predecessor_optimizer` finds
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,11 +140,14 @@ def _count(content: Mapping[str, Any], key: str, path: Path) -> int:
 
 def _learning_rate(content: Mapping[str, Any]) -> float | None:
     """Return the rate of the last step, as torch's schedulers keep it, or the optimizer's own."""
-    try:
-        return float(content["scheduler"]["_last_lr"][0])
-    except (KeyError, TypeError, IndexError, ValueError):
-        pass
-    try:
-        return float(content["optimizer"]["param_groups"][0]["lr"])
-    except (KeyError, TypeError, IndexError, ValueError):
-        return None
+    for place in (("scheduler", "_last_lr", 0), ("optimizer", "param_groups", 0, "lr")):
+        value: Any = content
+        try:
+            for key in place:
+                value = value[key]
+            rate = float(value)
+        except (KeyError, TypeError, IndexError, ValueError):
+            continue
+        if math.isfinite(rate) and rate >= 0:
+            return rate
+    return None
