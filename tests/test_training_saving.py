@@ -4,6 +4,7 @@ A slow disk is a pipe under the name that is written first: whoever writes into 
 full disk is a link to /dev/full under that name.
 """
 
+import errno
 import io
 import os
 import shutil
@@ -331,6 +332,23 @@ def test_a_best_that_was_lost_does_not_count_in_the_checkpoint_behind_it(
     assert content["best_mel_loss"] == float("inf")
     # the last step is validated too, and with nothing better on the disk it is the best
     assert verify_checkpoint(tiny.output / "best.pth").step == 5
+
+
+def test_a_disk_that_is_full_before_the_first_step_is_one_sentence_with_status_4(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
+):
+    sync = os.fsync
+
+    def refuse_config(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().name == ".tmp-config.json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_config)
+    assert tiny.train() == DISK_FULL
+    assert "[Error] " in tiny.log
+    assert "No space left on device; make room on the disk and start again" in tiny.log
+    assert "Traceback" not in tiny.log
 
 
 def test_a_disk_that_stays_full_ends_the_run_with_status_4(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):

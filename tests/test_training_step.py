@@ -227,3 +227,19 @@ def test_a_run_that_one_sample_is_too_much_for_ends_with_status_7(
     assert project.train(output_dir=output) == OUT_OF_MEMORY
     assert json.loads((output / "exit.json").read_text())["status"] == OUT_OF_MEMORY
     assert not list(output.glob("*.pth"))
+
+
+def test_memory_that_ends_outside_of_a_step_is_status_7_too(
+    project: TinyRun, monkeypatch: pytest.MonkeyPatch
+):
+    forward = UnifiedVoice.forward
+
+    def forward_in_training_only(self: UnifiedVoice, batch: GPTBatch) -> GPTOutput:
+        if not self.training:
+            on_a_card()
+        return forward(self, batch)
+
+    monkeypatch.setattr(UnifiedVoice, "forward", forward_in_training_only)
+    output = project.folder / "no_memory_to_validate"
+    assert project.train(output_dir=output) == OUT_OF_MEMORY
+    assert "smaller --val-batch-size" in (output / "train.log").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from indextts.commands import Train, parse, run
-from indextts.errors import UserError
+from indextts.errors import DISK_FULL, NO_ROOM, UserError
 from indextts.find_checkpoint import find_checkpoint
 from indextts.log_lines import also_write
 from indextts.resume_plan import plan_command
@@ -52,6 +52,10 @@ def logged_run(command: Train, stop: StopRequest) -> int:
         write_exit(folder, error.exit_status, str(error))
         return error.exit_status
     except BaseException as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            logger.error("%s: %s; make room on the disk and start again", folder, error.strerror)
+            write_exit(folder, DISK_FULL, str(error))
+            return DISK_FULL
         logger.exception("[Error] The trainer broke off; this is a bug of ours")
         write_exit(folder, A_BUG, f"{type(error).__name__}: {error}")
         raise

@@ -18,7 +18,7 @@ import torch
 
 from indextts.checkpoint import FORMAT_VERSION
 from indextts.commands import Train, to_argv
-from indextts.errors import UserError
+from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.run_dir import CheckpointMeta, checkpoint_path, write_bytes, write_json
 from indextts.stop import StopRequest
 from indextts.training.batches import (
@@ -33,7 +33,7 @@ from indextts.training.optim import Skipped, update
 from indextts.training.probe import Probe, compare
 from indextts.training.saving import LAST_RETRY_AFTER_S, Saver
 from indextts.training.start import Run, TrainState, load_inputs, resume, start_from_base
-from indextts.training.step import accumulate
+from indextts.training.step import accumulate, is_out_of_memory
 from indextts.training.timing import StartTimes
 from indextts.training.validate import validate
 
@@ -74,7 +74,17 @@ def train(command: Train, checkpoint: Future[Path | None], stop: StopRequest) ->
     )
     with closing(metrics), closing(Saver(command.output_dir, this.inputs.command.keep_checkpoints)) as saver:
         saver.prepare(checkpoint_content(this, checkpoint_meta(this, is_best=False)), unchanging(this))
-        take_steps(this, metrics, saver, stop, times)
+        try:
+            take_steps(this, metrics, saver, stop, times)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise UserError(  # a step splits its batch; a validation's or an update's memory is what it is
+                f"Out of memory outside of the micro-batches ({str(error).splitlines()[0]}): use --amp, a "
+                "smaller --val-batch-size, or a device with more memory; the last checkpoint is untouched, "
+                "go on with --resume auto",
+                OUT_OF_MEMORY,
+            ) from None
     return say_how_it_ended(this.state.step, stop)
 
 
