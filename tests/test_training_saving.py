@@ -326,6 +326,7 @@ def test_a_best_that_was_lost_does_not_count_in_the_checkpoint_behind_it(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
 ):
     fill_disk_in_the_loop(monkeypatch, tiny, 3)
+    monkeypatch.setattr(saving, "RETRY_AFTER_S", 0.0)
     assert tiny.train(max_steps=5, val_interval=3, save_interval=1) == 0
     assert "The checkpoint of step 3 could not be written" in tiny.log
     content = torch.load(tiny.output / "model_step4.pth", weights_only=True)
@@ -352,7 +353,15 @@ def test_a_disk_that_is_full_before_the_first_step_is_one_sentence_with_status_4
 
 
 def test_a_disk_that_stays_full_ends_the_run_with_status_4(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
-    fill_disk_in_the_loop(monkeypatch, tiny, 3, 4, 6)
+    fill_disk_in_the_loop(monkeypatch, tiny, *range(1, 13))
+    monkeypatch.setattr(saving, "RETRY_AFTER_S", 0.0)
     assert tiny.train(val_interval=3, save_interval=2) == DISK_FULL
     assert "3rd time in a row" in tiny.log
     assert not list(tiny.output.glob("best.pth"))
+
+
+def test_a_short_interval_leaves_a_person_time_to_make_room(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    fill_disk_in_the_loop(monkeypatch, tiny, *range(1, 12))
+    assert tiny.train(val_interval=100, save_interval=1) == 0
+    assert tiny.log.count("could not be written") == 1
+    assert verify_checkpoint(tiny.output / "latest.pth").step == 12

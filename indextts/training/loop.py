@@ -108,14 +108,19 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         is_best = False
         if is_last or skipped.is_due or state.step % command.save_interval == 0:
             skipped.check()
-        saver.poll()
+        if state.step % command.save_interval == 0:
+            saver.wait()  # the next save would have to
+        else:
+            saver.poll()
         if saver.lost_best is not None:
             forget_lost_best(state, saver)
         if state.validated_step != state.step and (is_over or validation_is_due(command, state.step, this)):
             with pace.paused():
                 is_best = validate_now(this, metrics, saver, stop)
             is_last = is_over or stop.is_asked
-        is_due = is_last or state.step % command.save_interval == 0 or saver.wants_another_try
+        # behind a failure the clock decides: a short interval shall not use up the tries before room is made
+        is_at_interval = state.step % command.save_interval == 0 and not saver.failures
+        is_due = is_last or is_at_interval or saver.wants_another_try
         if is_best or (is_due and 0 < state.step != state.saved_step) or (is_due and saver.failures):
             state.num_skipped = skipped.total
             with pace.paused():
