@@ -339,7 +339,9 @@ def test_with_changed_settings_every_sample_of_the_epoch_is_seen_once(
     marked: TinyRun, tmp_path: Path, changes: dict[str, int]
 ):
     run = copy_of(marked, tmp_path / "tiny")
-    assert run.train(save_interval=1, keep_checkpoints=50, epochs=2, max_steps=0, resume="auto", **changes) == 0
+    assert (
+        run.train(save_interval=1, keep_checkpoints=50, epochs=2, max_steps=0, resume="auto", **changes) == 0
+    )
     assert newest(run)["epoch"] == 2
     seen = seen_by_step(run)
     epoch = range(5, newest(run)["step"] + 1)
