@@ -15,6 +15,8 @@ Exit statuses of every program:
     130, 143, 129, 138  stopped by SIGINT, SIGTERM, SIGHUP, SIGUSR1: a training has saved before
 """
 
+import errno
+
 USER_MISTAKE = 2
 RESUME_REFUSED = 3
 DISK_FULL = 4
@@ -22,6 +24,9 @@ FOLDER_IN_USE = 5
 LOSS_NOT_FINITE = 6
 OUT_OF_MEMORY = 7
 STOPPED_BY_CTRL_C = 130
+
+# What the system says of a disk, or of a user's share of it, that is full.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class UserError(Exception):

@@ -83,7 +83,10 @@ def _newest_whole(folder: Path, may_change: bool) -> Path:
 
 
 def _newest_foreign(folder: Path) -> Path | None:
-    """Return latest.pth, or the highest step, of the files that have no meta file: another program's."""
+    """Return latest.pth, or the highest step, of the files that have no meta file: another program's.
+
+    Symbolic links are not followed: they may lead out of the folder.
+    """
 
     def step(path: Path) -> int:
         number = path.stem.removeprefix("model_step")
@@ -92,7 +95,8 @@ def _newest_foreign(folder: Path) -> Path | None:
     latest = folder / "latest.pth"
     numbered = sorted(folder.glob("model_step*.pth"), key=step)
     candidates = [*numbered, latest]
-    without_meta = [p for p in candidates if p.is_file() and not p.with_suffix(".json").exists()]
+    plain = [path for path in candidates if path.is_file() and not path.is_symlink()]
+    without_meta = [path for path in plain if not path.with_suffix(".json").exists()]
     return without_meta[-1] if without_meta else None
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from indextts.digest import file_digest
-from indextts.errors import FOLDER_IN_USE, UserError
+from indextts.errors import DISK_FULL, FOLDER_IN_USE, NO_ROOM, USER_MISTAKE, UserError
 from indextts.processes import Process, is_alive, this_process
 from indextts.run_dir import (
     LINKS,
@@ -36,32 +36,26 @@ PRUNED = ".tmp-pruned-"
 
 
 def prepare(run_dir: Path) -> None:
-    """Make the folder and see that files can be written, synced and renamed there.
+    """Make the folder with its lock file, which nobody holds by that.
 
     Raises:
-        UserError: one of them cannot be done.
+        UserError: it cannot be done.
     """
-    probe = run_dir / ".tmp-probe"
-    try:
+    with _said_of(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
-        write_bytes(probe.with_name("probe"), b"")
-        probe.with_name("probe").unlink()
-        sync_file(run_dir)
-    except OSError as error:
-        raise UserError(
-            f"--output-dir {run_dir} cannot be written ({error.strerror}); choose a folder you may write to"
-        ) from None
+        (run_dir / ".lock").open("a").close()
 
 
 @contextmanager
 def owned(run_dir: Path) -> Iterator[None]:
-    """Hold the folder's lock, after mending what an interrupted owner left.
+    """Hold the folder's lock, after mending what an interrupted owner left; see that it can be written.
 
     The kernel frees the lock when the process ends, however it ends, so that it cannot be stale. Where the
     file system has no locks, the owner's identity in the file decides (number, start and boot).
 
     Raises:
-        UserError: with status 5 if another trainer holds it.
+        UserError: with status 5 if another trainer holds it, 4 if its disk is full, 2 if files cannot be
+            written, synced and renamed there.
     """
     with (run_dir / ".lock").open("a+") as lock:
         try:
@@ -77,10 +71,15 @@ def owned(run_dir: Path) -> Iterator[None]:
                 "stop it first, or choose another --output-dir",
                 FOLDER_IN_USE,
             )
-        lock.truncate(0)
-        lock.write(this_process().model_dump_json() + "\n")
-        lock.flush()
-        mend(run_dir)
+        with _said_of(run_dir):
+            lock.truncate(0)
+            lock.write(this_process().model_dump_json() + "\n")
+            lock.flush()
+            mend(run_dir)
+            probe = run_dir / ".tmp-probe"
+            write_bytes(probe, b"probe")
+            probe.unlink()
+            sync_file(run_dir)
         yield
 
 
@@ -167,6 +166,20 @@ def set_apart(damaged: Path) -> Path:
             source.replace(renamed.with_suffix(source.suffix))
     sync_file(damaged.parent)
     return renamed
+
+
+@contextmanager
+def _said_of(run_dir: Path) -> Iterator[None]:
+    """Make a UserError of what the system refuses."""
+    try:
+        yield
+    except OSError as error:
+        is_full = error.errno in NO_ROOM
+        raise UserError(
+            f"--output-dir {run_dir} cannot be written ({error.strerror}); "
+            + ("make room on its disk" if is_full else "choose a folder you may write to"),
+            DISK_FULL if is_full else USER_MISTAKE,
+        ) from None
 
 
 def _finish_commit(aside: Path) -> None:

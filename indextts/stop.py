@@ -26,18 +26,23 @@ class StopRequest:
         self.ends_process = ends_process
         self.signal: int | None = None
         self.count = 0
+        self._before: dict[int, signal._HANDLER] = {}
 
     @property
     def is_asked(self) -> bool:
         return self.signal is not None
 
-    def __enter__(self) -> Self:
+    def listen(self) -> Self:
+        """Take note from now on."""
         self._before = {
             number: signal.signal(number, self._note)
             for number in SIGNALS
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN  # as nohup sets it
         }
         return self
+
+    def __enter__(self) -> Self:
+        return self if self._before else self.listen()
 
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None

@@ -339,7 +339,9 @@ def test_with_changed_settings_every_sample_of_the_epoch_is_seen_once(
     marked: TinyRun, tmp_path: Path, changes: dict[str, int]
 ):
     run = copy_of(marked, tmp_path / "tiny")
-    assert run.train(save_interval=1, keep_checkpoints=50, epochs=2, resume="auto", **changes) == 0
+    assert (
+        run.train(save_interval=1, keep_checkpoints=50, epochs=2, max_steps=0, resume="auto", **changes) == 0
+    )
     assert newest(run)["epoch"] == 2
     seen = seen_by_step(run)
     epoch = range(5, newest(run)["step"] + 1)
@@ -356,7 +358,7 @@ def test_a_resume_within_an_epoch_reads_nothing_of_the_samples_before(marked: Ti
     without_next = copy_of(marked, tmp_path / "without_next")
     for each in read_pairs(intact.folder / "train_pairs.jsonl"):
         remove_features(without_done if each.id in done else without_next, each.prompt_id)
-    settings = {"epochs": 2, "resume": "auto"}
+    settings = {"epochs": 2, "max_steps": 0, "resume": "auto"}
     assert intact.train(**settings) == without_done.train(**settings) == 0
     names = ("model", "optimizer")
     expected = {name: newest(intact)[name] for name in names}

@@ -1,5 +1,6 @@
 """Tests of indextts/run_owner.py: the lock, and every window in which a kill could leave the folder torn."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -291,3 +292,50 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"--output-dir .*file/run cannot be written \(Not a directory\)"):
         prepare(tmp_path / "file/run")
+
+
+def test_of_trainers_that_start_at_once_one_owns_the_folder_and_the_others_say_so(tmp_path: Path):
+    program = (
+        "import sys, pathlib\n"
+        "from indextts.errors import UserError\n"
+        "from indextts.run_owner import owned, prepare\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "try:\n"
+        "    for _ in range(100): prepare(folder)\n"
+        "    with owned(folder): print(0, flush=True); sys.stdin.read()\n"
+        "except UserError as error: print(error.exit_status, error, flush=True)\n"
+    )
+    argv = [sys.executable, "-c", program, str(tmp_path / "run")]
+    trainers = [
+        subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    for trainer in trainers:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == "ready\n"
+    for trainer in trainers:
+        assert trainer.stdin is not None
+        trainer.stdin.write("go\n")
+        trainer.stdin.flush()
+    answers = [trainer.stdout.readline() for trainer in trainers if trainer.stdout]
+    for trainer in trainers:
+        trainer.communicate()
+    assert sorted(answer[:2] for answer in answers) == ["0\n", "5 ", "5 ", "5 "], answers
+
+
+def test_what_is_tried_out_touches_no_file_of_the_user(tmp_path: Path):
+    (tmp_path / "probe").write_text("mine")
+    prepare(tmp_path)
+    with owned(tmp_path):
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "probe"]
+    assert (tmp_path / "probe").read_text() == "mine"
+
+
+def test_a_full_disk_at_the_start_is_one_sentence_with_its_status(tmp_path: Path, monkeypatch):
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(UserError, match=r"No space left on device\); make room") as caught, owned(tmp_path):
+        pass
+    assert caught.value.exit_status == 4

@@ -193,6 +193,8 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     page.locator("#ExtendTokenizer-target_size input").press("Tab")
     wait_for(page, "tokenizer-command", "--target-size=999")
     run_stage(page, "3 Tokenizer", "tokenizer")
+    wait_for(page, "tokenizer-log", r"\b999\b")  # no longer what the run before left
+    wait_for(page, "tokenizer-status", r"^finished after \d+ s$")
     open_tab(page, "6 Training")
     page.locator("#train-resume input").check()
     page.locator("#train-plan-start").click()

@@ -4,6 +4,12 @@ Importing torch takes seconds. Before that the program answers signals, refuses 
 has begun to read the checkpoint.
 """
 
+from indextts.stop import StopRequest
+
+STOP = StopRequest(ends_process=True)
+if __name__ == "__main__":
+    STOP.listen()
+
 import logging
 import time
 from collections.abc import Sequence
@@ -11,13 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from indextts.commands import Train, parse, run
-from indextts.errors import UserError
+from indextts.errors import DISK_FULL, NO_ROOM, UserError
 from indextts.find_checkpoint import find_checkpoint
 from indextts.log_lines import also_write
 from indextts.resume_plan import plan_command
 from indextts.run_dir import write_json
 from indextts.run_owner import owned, prepare
-from indextts.stop import StopRequest
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +30,7 @@ A_BUG = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    with StopRequest(ends_process=argv is None) as stop:
+    with STOP if argv is None else StopRequest(ends_process=False) as stop:
         command = parse(Train, argv)
         if command.plan:
             print(plan_of(command))
@@ -52,6 +57,10 @@ def logged_run(command: Train, stop: StopRequest) -> int:
         write_exit(folder, error.exit_status, str(error))
         return error.exit_status
     except BaseException as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            logger.error("%s: %s; make room on the disk and start again", folder, error.strerror)
+            write_exit(folder, DISK_FULL, str(error))
+            return DISK_FULL
         logger.exception("[Error] The trainer broke off; this is a bug of ours")
         write_exit(folder, A_BUG, f"{type(error).__name__}: {error}")
         raise

@@ -70,16 +70,15 @@ class GPTBatch:
         return GPTBatch(*(getattr(self, f.name).pin_memory() for f in fields(self)))
 
     def split(self, size: int) -> "list[GPTBatch]":
-        """The rows in batches of at most `size`, each padded to its own longest row; a batch on the host."""
+        """The rows in batches of at most `size`, with the same loss for each row; a batch on the host.
+
+        The codes of a row see the padding of its text, so that stays; nothing sees the padding of codes.
+        """
         return [self._rows(start, start + size) for start in range(0, len(self.codes), size)]
 
     def _rows(self, start: int, stop: int) -> "GPTBatch":
         rows = GPTBatch(*(getattr(self, f.name)[start:stop] for f in fields(self)))
-        return replace(
-            rows,
-            text_ids=rows.text_ids[:, : int(rows.text_lengths.max())],
-            codes=rows.codes[:, : int(rows.code_lengths.max())],
-        )
+        return replace(rows, codes=rows.codes[:, : int(rows.code_lengths.max())])
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ ours        key "meta", the optimizer's groups have "param_names"
 another's   no "meta"; `AdamW(model.parameters())` without names, which `predecessor_optimizer` finds
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,14 +112,18 @@ def moments_of(content: Mapping[str, Any], layout: Layout) -> dict[str, dict[str
                 trained=layout.trained,
                 base_size=layout.base_size,
             )
-        return {name: _sliced(states[place.index], place.first_row) for name, place in places.items()}
+        moments = {name: _sliced(states[place.index], place.first_row) for name, place in places.items()}
+        for name, state in moments.items():
+            if state["exp_avg"].shape != state["exp_avg_sq"].shape or state["step"].numel() != 1:
+                raise ValueError(f"the moments of {name} are of different shapes")
+        return moments
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"it is no AdamW state ({type(error).__name__}: {error})") from None
 
 
 def _sliced(state: Mapping[str, Any], first_row: int) -> dict[str, Tensor]:
     return {
-        "step": torch.as_tensor(state["step"], dtype=torch.float32),
+        "step": torch.as_tensor(state["step"], dtype=torch.float32),  # () in torch's, a number in older ones
         "exp_avg": state["exp_avg"][first_row:] if first_row else state["exp_avg"],
         "exp_avg_sq": state["exp_avg_sq"][first_row:] if first_row else state["exp_avg_sq"],
     }
@@ -127,7 +132,7 @@ def _sliced(state: Mapping[str, Any], first_row: int) -> dict[str, Tensor]:
 def _count(content: Mapping[str, Any], key: str, path: Path) -> int:
     try:
         return int(content[key])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a tensor of several values
         raise UserError(
             f"Failed to load checkpoint: {path}: {key} is {content[key]!r}, no number", RESUME_REFUSED
         ) from None
@@ -135,11 +140,14 @@ def _count(content: Mapping[str, Any], key: str, path: Path) -> int:
 
 def _learning_rate(content: Mapping[str, Any]) -> float | None:
     """Return the rate of the last step, as torch's schedulers keep it, or the optimizer's own."""
-    try:
-        return float(content["scheduler"]["_last_lr"][0])
-    except (KeyError, TypeError, IndexError, ValueError):
-        pass
-    try:
-        return float(content["optimizer"]["param_groups"][0]["lr"])
-    except (KeyError, TypeError, IndexError, ValueError):
-        return None
+    for place in (("scheduler", "_last_lr", 0), ("optimizer", "param_groups", 0, "lr")):
+        value: Any = content
+        try:
+            for key in place:
+                value = value[key]
+            rate = float(value)
+        except (KeyError, TypeError, IndexError, ValueError):
+            continue
+        if math.isfinite(rate) and rate >= 0:
+            return rate
+    return None

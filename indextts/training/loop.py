@@ -18,7 +18,7 @@ import torch
 
 from indextts.checkpoint import FORMAT_VERSION
 from indextts.commands import Train, to_argv
-from indextts.errors import UserError
+from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.run_dir import CheckpointMeta, checkpoint_path, write_bytes, write_json
 from indextts.stop import StopRequest
 from indextts.training.batches import (
@@ -32,8 +32,8 @@ from indextts.training.metrics import MetricsLog, Pace
 from indextts.training.optim import Skipped, update
 from indextts.training.probe import Probe, compare
 from indextts.training.saving import LAST_RETRY_AFTER_S, Saver
-from indextts.training.start import Run, load_inputs, resume, start_from_base
-from indextts.training.step import accumulate
+from indextts.training.start import Run, TrainState, load_inputs, resume, start_from_base
+from indextts.training.step import accumulate, is_out_of_memory
 from indextts.training.timing import StartTimes
 from indextts.training.validate import validate
 
@@ -56,7 +56,7 @@ def train(command: Train, checkpoint: Future[Path | None], stop: StopRequest) ->
     found = checkpoint.result()
     times.mark("waiting for the checkpoint's digest")
     if stop.is_asked:
-        return say_how_it_ended(0, stop)
+        return say_how_it_ended(None, stop)
     if found is None:
         logger.info("Starting from the base checkpoint %s", command.base_checkpoint)
         this = start_from_base(inputs)
@@ -74,7 +74,17 @@ def train(command: Train, checkpoint: Future[Path | None], stop: StopRequest) ->
     )
     with closing(metrics), closing(Saver(command.output_dir, this.inputs.command.keep_checkpoints)) as saver:
         saver.prepare(checkpoint_content(this, checkpoint_meta(this, is_best=False)), unchanging(this))
-        take_steps(this, metrics, saver, stop, times)
+        try:
+            take_steps(this, metrics, saver, stop, times)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise UserError(  # a step splits its batch; a validation's or an update's memory is what it is
+                f"Out of memory outside of the micro-batches ({str(error).splitlines()[0]}): use --amp, a "
+                "smaller --val-batch-size, or a device with more memory; the last checkpoint is untouched, "
+                "go on with --resume auto",
+                OUT_OF_MEMORY,
+            ) from None
     return say_how_it_ended(this.state.step, stop)
 
 
@@ -94,6 +104,8 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
     if command.compile:
         this.model.gpt.compile_blocks()
     pace = Pace()
+    # a part that goes on from an older checkpoint, or from one of another folder, is worth one of its own
+    is_unsaved_part = state.step > 0 and state.saved_step < 0
 
     while True:
         is_over = state.epoch >= command.epochs or 0 < command.max_steps <= state.step
@@ -101,18 +113,24 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         is_best = False
         if is_last or skipped.is_due or state.step % command.save_interval == 0:
             skipped.check()
+        if state.step % command.save_interval == 0:
+            saver.wait()  # the next save would have to
+        else:
+            saver.poll()
+        if saver.lost_best is not None:
+            forget_lost_best(state, saver)
         if state.validated_step != state.step and (is_over or validation_is_due(command, state.step, this)):
             with pace.paused():
-                is_best = validate_now(this, metrics, stop)
+                is_best = validate_now(this, metrics, saver, stop)
             is_last = is_over or stop.is_asked
-        saver.poll()
-        if saver.lost_best:
-            state.best_mel_loss, saver.lost_best = state.best_before, False
-        is_due = is_last or state.step % command.save_interval == 0 or saver.wants_another_try
+        # behind a failure the clock decides: a short interval shall not use up the tries before room is made
+        is_at_interval = state.step % command.save_interval == 0 and not saver.failures
+        is_due = is_last or is_at_interval or saver.wants_another_try or is_unsaved_part
         if is_best or (is_due and 0 < state.step != state.saved_step) or (is_due and saver.failures):
             state.num_skipped = skipped.total
             with pace.paused():
                 save(this, probe, saver, is_best=is_best)
+            is_unsaved_part = False
         if is_last:
             finish_saving(this, probe, saver)
             break
@@ -160,7 +178,7 @@ def note_unreadable(group: Sequence[MicroBatch], known: set[str], num_samples: i
         logger.warning("Skipped %s (%d so far): %s", sample.id, len(known), sample.reason)
     if too_many(len(known), num_samples):
         raise UserError(
-            f"{len(known)} of {num_samples} samples cannot be read, the last of them {max(known)}; the last "
+            f"{len(known)} of {num_samples} samples cannot be read, as {min(known)}; the last "
             "checkpoint is untouched: preprocess again (check_amharic_data.py names what is damaged), and go "
             "on with --resume auto"
         )
@@ -191,7 +209,7 @@ def validation_is_due(command: Train, step: int, this: Run) -> bool:
     return step % command.val_interval == 0
 
 
-def validate_now(this: Run, metrics: MetricsLog, stop: StopRequest) -> bool:
+def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest) -> bool:
     """Validate and write the numbers; return whether this is the best so far, the untrained model apart."""
     state, inputs = this.state, this.inputs
     means = validate(
@@ -211,14 +229,26 @@ def validate_now(this: Run, metrics: MetricsLog, stop: StopRequest) -> bool:
     state.validated_step = state.step
     is_best = state.step > 0 and means.mel_loss < state.best_mel_loss
     if is_best:
+        forget_lost_best(state, saver)
         state.best_before, state.best_mel_loss = state.best_mel_loss, means.mel_loss
     return is_best
 
 
+def forget_lost_best(state: TrainState, saver: Saver) -> None:
+    """Wait for the save before; where it was to hold the best so far and failed, the one before counts."""
+    saver.wait()
+    if saver.lost_best is not None:
+        state.best_mel_loss, saver.lost_best = state.best_before, None
+
+
 def save(this: Run, probe: Probe, saver: Saver, *, is_best: bool) -> None:
-    """Begin to write a checkpoint of this moment."""
+    """Begin to write a checkpoint of this moment, after the save before."""
     started = time.perf_counter()
     state = this.state
+    saver.wait()
+    if saver.lost_best == state.step:  # the very weights of the best, tried again
+        is_best, saver.lost_best = True, None
+    forget_lost_best(state, saver)
     this.trained.check_views()
     state.probe = probe.losses(this.model)
     state.serial += 1
@@ -343,10 +373,17 @@ def git_commit() -> str | None:
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
-def say_how_it_ended(step: int, stop: StopRequest) -> int:
-    """Write the last log line; return the exit status."""
+def say_how_it_ended(step: int | None, stop: StopRequest) -> int:
+    """Write the last log line; return the exit status.
+
+    Args:
+        step: the last that was done, None where nothing was loaded yet.
+    """
     if stop.signal is None:
         logger.info("Training complete.")
         return 0
-    logger.info("Stopped at step %d; go on with --resume auto", step)
+    if step is None:
+        logger.info("Stopped before anything was loaded; the same command starts again")
+    else:
+        logger.info("Stopped at step %d; go on with --resume auto", step)
     return 128 + stop.signal

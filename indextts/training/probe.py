@@ -6,10 +6,12 @@ before its first step, and one that restored all says so.
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from indextts.gpt.model import UnifiedVoice
+from indextts.training.batches import Sample
 from indextts.training.start import Inputs
 from indextts.training.validate import validate
 
@@ -21,7 +23,7 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2, "float16": 1e-2}
 
 
 class Probe:
-    """The fixed samples of a validation set."""
+    """The fixed samples of a validation set: its shortest that can be read."""
 
     def __init__(self, inputs: Inputs) -> None:
         val_set = inputs.val_set
@@ -30,11 +32,20 @@ class Probe:
             pair = val_set.pairs[index]
             return val_set.stores[pair.features].num_codes(pair.target_id), pair.id
 
+        shortest = sorted(range(len(val_set)), key=length)
+        readable = (index for index in shortest if isinstance(val_set[index], Sample))
         self._inputs = inputs
-        self._samples = val_set.subset(sorted(range(len(val_set)), key=length)[:NUM_SAMPLES])
+        self._samples = val_set.subset(list(islice(readable, NUM_SAMPLES)))
 
-    def losses(self, model: UnifiedVoice) -> dict[str, float | str]:
-        """Return the losses of `model`, and digests of what they were made from."""
+    def losses(self, model: UnifiedVoice) -> dict[str, float | str] | None:
+        """Return the losses of `model`, and digests of what they were made from.
+
+        None where one of the samples cannot be read: that shall stop neither a save nor a resume.
+        """
+        samples = [self._samples[index] for index in range(len(self._samples))]
+        readable = [sample for sample in samples if isinstance(sample, Sample)]
+        if not readable or len(readable) < len(samples):
+            return None
         means = validate(
             model,
             self._samples,
@@ -47,22 +58,12 @@ class Probe:
             should_stop=lambda: False,
         )
         assert means is not None
-        return {"text_loss": means.text_loss, "mel_loss": means.mel_loss, **self._digests()}
-
-    def _digests(self) -> dict[str, str]:
-        texts, features = hashlib.sha256(), hashlib.sha256()
-        for index, pair in enumerate(self._samples.pairs):
-            store = self._samples.stores[pair.features]
-            texts.update(self._samples.text_ids[index].tobytes())
-            for array in (store.codes(pair.target_id), store.condition(pair.prompt_id)):
-                features.update(array.tobytes())
-            features.update(store.emo_vec(pair.prompt_id).tobytes())
-        return {"texts": texts.hexdigest(), "features": features.hexdigest()}
+        return {"text_loss": means.text_loss, "mel_loss": means.mel_loss, **_digests(readable)}
 
 
 def compare(
     before: Mapping[str, Any],
-    now: Mapping[str, float | str],
+    now: Mapping[str, float | str] | None,
     before_environment: Mapping[str, Any],
     environment: Mapping[str, Any],
 ) -> None:
@@ -72,6 +73,9 @@ def compare(
         before, now: what `Probe.losses` gave.
         before_environment, environment: versions, device and arithmetic, as in `CheckpointMeta`.
     """
+    if now is None:
+        logger.warning("The losses on the fixed samples could not be compared: one cannot be read now")
+        return
     tolerance = max(
         TOLERANCE.get(str(each.get("arithmetic")), TOLERANCE["float32"])
         for each in (before_environment, environment)
@@ -79,7 +83,7 @@ def compare(
     numbers = [(float(before[name]), float(now[name])) for name in ("text_loss", "mel_loss")]
     said = "text_loss {:.5f} -> {:.5f}, mel_loss {:.5f} -> {:.5f}".format(*numbers[0], *numbers[1])
     if all(abs(new - old) <= tolerance * abs(old) for old, new in numbers):
-        logger.info("The losses on %d fixed samples are those at the save: %s", NUM_SAMPLES, said)
+        logger.info("The losses on the fixed samples are those at the save: %s", said)
         return
     reasons = []
     if before["texts"] != now["texts"]:
@@ -92,8 +96,16 @@ def compare(
         if before_environment.get(name) != value
     ]
     logger.warning(
-        "The losses on %d fixed samples are not those at the save: %s. What differs: %s",
-        NUM_SAMPLES,
+        "The losses on the fixed samples are not those at the save: %s. What differs: %s",
         said,
         "; ".join(reasons) or "nothing that the checkpoint knows of; did the code or a library change?",
     )
+
+
+def _digests(samples: Sequence[Sample]) -> dict[str, str]:
+    texts, features = hashlib.sha256(), hashlib.sha256()
+    for sample in samples:
+        texts.update(sample.text_ids.numpy().tobytes())
+        for array in (sample.codes, sample.condition, sample.emo_vec):
+            features.update(array.numpy().tobytes())
+    return {"texts": texts.hexdigest(), "features": features.hexdigest()}

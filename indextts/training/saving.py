@@ -88,15 +88,16 @@ class Saver:
 
     Args:
         failures: how many saves in a row failed.
-        lost_best: whether one of them had the best model so far.
+        lost_best: step of the last of them that had the best model so far, None if none had it.
     """
 
     def __init__(self, run_dir: Path, keep: int) -> None:
         self.run_dir, self.keep = run_dir, keep
         self.failures = 0
-        self.lost_best = False
+        self.lost_best: int | None = None
         self._copy = HostCopy()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="save")
+        self._reserving: Future[None] | None = None
         self._writing: tuple[CheckpointMeta, Future[Path]] | None = None
         self._failed_at = 0.0
 
@@ -108,7 +109,7 @@ class Saver:
     def prepare(self, content: Mapping[str, Any], unchanging: frozenset[int]) -> None:
         """Allocate memory for the copies beside the first steps; only for a card, where that takes long."""
         if torch.cuda.is_available():
-            self._thread.submit(self._copy.reserve, content, unchanging)
+            self._reserving = self._thread.submit(self._copy.reserve, content, unchanging)
 
     def start(self, content: Mapping[str, Any], meta: CheckpointMeta, unchanging: frozenset[int]) -> None:
         """Copy the state and begin to write it.
@@ -116,11 +117,9 @@ class Saver:
         Raises:
             UserError: with status 4 if the save before it was the third in a row that failed.
         """
-        started = time.perf_counter()
         self.wait()
-        waited = time.perf_counter() - started
-        if waited > WORTH_SAYING_S:
-            logger.info("Waited %.1f s for the save before: --save-interval is short for this disk", waited)
+        if self._reserving is not None:  # two threads must not allocate the same memory
+            self._reserving.result()
         copied = self._copy.take(content, unchanging)
         self._writing = meta, self._thread.submit(self._write, copied, meta)
 
@@ -135,13 +134,18 @@ class Saver:
             return
         meta, future = self._writing
         self._writing = None
+        started = time.perf_counter()
         try:
             future.result()
         except OSError as error:
-            self.lost_best = self.lost_best or meta.is_best
+            if meta.is_best:
+                self.lost_best = meta.step
             self._note_failure(meta.step, error)
         else:
             self.failures = 0
+        waited = time.perf_counter() - started
+        if waited > WORTH_SAYING_S:
+            logger.info("Waited %.1f s for the save of step %d", waited, meta.step)
 
     def close(self) -> None:
         """Wait for the thread, whatever becomes of the save."""

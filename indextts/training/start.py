@@ -65,7 +65,7 @@ class TrainState:
         recent: names of the checkpoints that were saved last, newest last.
         num_skipped: steps that changed nothing since they were not finite.
         micro_batch_limit: the most samples that fit into memory at once; 0 where it never ran out.
-        probe: what `Probe.losses` gave at the last save.
+        probe: what `Probe.losses` gave at the last save, None where it could not read its samples.
     """
 
     step: int = 0
@@ -262,6 +262,8 @@ def resume(inputs: Inputs, path: Path) -> Run:
     state.serial, state.part = _serial_and_part(inputs.command, path, plan.continues)
     if plan.continues:
         _restore_state(state, opened, inputs, keeps_position=plan.keeps_position)
+        if not _is_what_auto_takes(inputs.command, path, facts.meta, state.part):
+            state.saved_step = -1
     meta = facts.meta
     base = opened.run.base or (meta.base if meta else identify(inputs.command.base_checkpoint))
     saved_in = meta.environment if meta else {}
@@ -411,6 +413,14 @@ def _serial_and_part(command: Train, resumed: Path, continues: bool) -> tuple[in
     is_newest = command.resume == "auto" or serial_of.get(resumed.resolve()) == newest.serial
     last_part = max(meta.part for _, meta in present)
     return newest.serial, newest.part if continues and is_newest else last_part + 1
+
+
+def _is_what_auto_takes(command: Train, resumed: Path, meta: CheckpointMeta | None, part: int) -> bool:
+    """Return whether `--resume auto` would go on from here too, should the run end before its first save."""
+    if command.resume == "auto":
+        return True
+    is_in_folder = resumed.resolve().parent == command.output_dir.resolve()
+    return is_in_folder and meta is not None and meta.part == part
 
 
 def _restore_state(state: TrainState, opened: Opened, inputs: Inputs, *, keeps_position: bool) -> None:

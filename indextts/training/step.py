@@ -60,7 +60,8 @@ def accumulate(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Return whether `error` is what torch raises where memory runs out, on a card or on the host."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    said = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)
 
 
 def _accumulate(this: Run, parts: Sequence[Batch]) -> tuple[LossSums, Tensor]:

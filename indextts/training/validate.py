@@ -1,5 +1,6 @@
 """The losses on held-out pairs, always the same ones in the same batches."""
 
+import logging
 from collections.abc import Callable
 
 import torch
@@ -7,8 +8,10 @@ import torch
 from indextts.errors import UserError
 from indextts.gpt.attention import AttentionBackend
 from indextts.gpt.model import UnifiedVoice
-from indextts.training.batches import Collate, PairDataset, epoch_order, load_batches
+from indextts.training.batches import Collate, PairDataset, Unreadable, epoch_order, load_batches
 from indextts.training.losses import LossMeans, LossSums, batch_sums
+
+logger = logging.getLogger(__name__)
 
 # Not the run's seed: two runs shall be comparable.
 VALIDATION_SEED = 0
@@ -28,6 +31,8 @@ def validate(
 ) -> LossMeans | None:
     """Return the means over tokens of all batches; None if `should_stop` said so in between.
 
+    Pairs that cannot be read are left out, and counted in the log.
+
     Args:
         collate: makes the batches, as in training.
         backend: attention of packed batches.
@@ -38,12 +43,14 @@ def validate(
     if max_batches:
         order = order[: max_batches * batch_size]
     total: LossSums | None = None
+    unreadable: list[Unreadable] = []
     was_training = model.training
     model.eval()
     try:
         for micro_batch in load_batches(dataset, order, batch_size, num_workers=0, collate=collate):
             if should_stop():
                 return None
+            unreadable += micro_batch.unreadable
             batch = micro_batch.batch
             if batch is None:  # none of its samples can be read
                 continue
@@ -54,4 +61,11 @@ def validate(
         model.train(was_training)
     if total is None:
         raise UserError("None of the pairs to validate on can be read; preprocess again")
+    if unreadable:
+        logger.warning(
+            "%d pairs to validate on are left out, as %s: %s",
+            len(unreadable),
+            unreadable[0].id,
+            unreadable[0].reason,
+        )
     return total.means()

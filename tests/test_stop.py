@@ -1,0 +1,148 @@
+"""Tests of indextts/stop.py: signals are noted, obeyed at the end of a step, and given back."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from indextts.stop import SIGNALS, StopRequest
+from tests.conftest import REPOSITORY
+from tests.test_trainer import start as start_trainer
+from tests.tiny_run import make_tiny_run
+
+WAITING = """
+import sys
+from indextts.stop import StopRequest
+with StopRequest(ends_process=True) as stop:
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(stop.signal, stop.count, flush=True)
+print("left", flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_handlers() -> Iterator[None]:
+    """Leave the test run's own handlers as they were, whatever a test does."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def handlers() -> list[object]:
+    return [signal.getsignal(number) for number in SIGNALS]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_is_noted_and_stops_nothing(number: signal.Signals):
+    with StopRequest(ends_process=False) as stop:
+        assert not stop.is_asked
+        os.kill(os.getpid(), number)
+        assert stop.is_asked
+        assert (stop.signal, stop.count) == (number, 1)
+
+
+def test_of_two_signals_the_later_is_the_status():
+    with StopRequest(ends_process=False) as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (stop.signal, stop.count) == (signal.SIGTERM, 2)
+
+
+def test_the_handlers_from_before_are_back_also_after_an_error():
+    before = handlers()
+    with StopRequest(ends_process=False):
+        assert handlers() != before
+    assert handlers() == before
+    with pytest.raises(KeyError), StopRequest(ends_process=False):
+        raise KeyError
+    assert handlers() == before
+
+
+def test_where_the_process_ends_signals_are_ignored_behind_it():
+    with StopRequest(ends_process=True):
+        pass
+    assert handlers() == [signal.SIG_IGN] * len(SIGNALS)
+    for number in SIGNALS:
+        os.kill(os.getpid(), number)  # and we are still here
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with StopRequest(ends_process=False) as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert not stop.is_asked
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+def start(program: str, *before: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [*before, sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=REPOSITORY,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def noted(process: subprocess.Popen[str]) -> str:
+    """Return which signal the program noted last, and how many."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("?\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_the_third_signal_ends_the_process_at_once_with_its_status(number: signal.Signals):
+    with start(WAITING) as process:
+        for count in (1, 2):
+            process.send_signal(number)
+            assert noted(process) == f"{int(number)} {count}"
+        process.send_signal(number)
+        assert process.wait(timeout=60) == 128 + number
+
+
+def test_two_signals_leave_the_program_its_end():
+    with start(WAITING) as process:
+        for count in (1, 2):
+            process.send_signal(signal.SIGTERM)
+            assert noted(process) == f"15 {count}"
+        output, _ = process.communicate(timeout=60)
+    assert output == "left\n"
+    assert process.returncode == 0
+
+
+def test_under_nohup_a_hangup_does_not_stop_the_program():
+    with start(WAITING, "nohup") as process:
+        process.send_signal(signal.SIGHUP)
+        assert noted(process) == "None 0"
+        process.send_signal(signal.SIGTERM)
+        assert noted(process) == "15 1"
+        output, _ = process.communicate(timeout=60)
+    assert output == "left\n"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGUSR1, 138), (signal.SIGHUP, 129)])
+def test_a_clusters_notice_and_a_hangup_save_and_leave_with_their_status(
+    tmp_path: Path, number: signal.Signals, status: int
+):
+    run = make_tiny_run(tmp_path / "tiny")
+    settings = {"epochs": 500, "save_interval": 100_000, "log_interval": 1, "val_interval": 100_000}
+    with start_trainer(run, **settings) as process:
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == status, output
+    assert (run.output / "latest.pth").is_file()
+    assert f'"status": {status}' in (run.output / "exit.json").read_text()

@@ -1,0 +1,359 @@
+"""Tests of indextts/training/checkpoint_facts.py: what a checkpoint says of itself, also to the trainer."""
+
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from indextts.checkpoint import TEXT_TABLES, move_text_rows, read_file, read_weights
+from indextts.commands import Train, parse
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.gpt.config import config_with_text_tokens
+from indextts.gpt.load import load_model
+from indextts.gpt.model import UnifiedVoice
+from indextts.training.batches import load_batches
+from indextts.training.checkpoint_facts import Layout, facts_of, meta_of, moments_of
+from indextts.training.losses import token_losses
+from indextts.training.optim import select_trained
+from indextts.training.start import load_inputs
+from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run
+
+NUM_PIECES = BASE_SIZE + 320
+NUM_STEPS = 3
+RATE = 2e-3
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    return make_tiny_run(tmp_path_factory.mktemp("facts") / "tiny")
+
+
+def predecessors_checkpoint(project: TinyRun, num_pieces: int) -> dict[str, Any]:
+    """Return a checkpoint as the predecessor writes it: a plain AdamW over all parameters, no names."""
+    inputs = load_inputs(parse(Train, project.flags()))
+    base = read_weights(project.folder / "base/gpt.pth")
+    kept = (*range(BASE_SIZE), *(-1 for _ in range(num_pieces - BASE_SIZE)), BASE_SIZE)
+    weights = move_text_rows(base, kept, seed=5)
+    model = load_model(config_with_text_tokens(CONFIG, num_pieces), weights, "base")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    torch.manual_seed(3)
+    for batch in list(load_batches(inputs.train_set, range(9), 3, num_workers=0))[:NUM_STEPS]:
+        assert batch.batch is not None
+        ids = batch.batch.text_ids.clamp(max=num_pieces - 1)
+        sums = token_losses(model(type(batch.batch)(**{**vars(batch.batch), "text_ids": ids}))).sums(0)
+        (sums.text_nats + sums.mel_nats).backward()
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+    state = model.state_dict()
+    return {
+        "model": {
+            **dict(list(state.items())[:3]),
+            "gpt.h.0.attn.bias": torch.ones(1, 1, 4, 4, dtype=torch.bool),  # a buffer of old libraries
+            **state,
+            "inference_model.lm_head.0.weight": state["final_norm.weight"],  # a second name
+        },
+        "optimizer": optimizer.state_dict(),
+        "scheduler": scheduler.state_dict(),
+        "scaler": None,
+        "epoch": 1,
+        "step": NUM_STEPS,
+        "batch_idx": 7,
+        "recent_checkpoints": ["/elsewhere/model_step1.pth", "../../model_step2.pth"],
+        "manifests": {"train": ["/elsewhere/train.jsonl"], "val": []},
+        "rng_state": {
+            "torch_cpu": torch.get_rng_state(),
+            "torch_cuda": None,
+            "numpy": np.random.get_state(),
+            "python": random.getstate(),
+        },
+        "sampler": None,
+        "tokenizer": {"path": "/elsewhere/bpe.model"},
+        "batch_size": 3,
+        "last_losses": {"text_loss": 1.0},
+    }
+
+
+@pytest.fixture(scope="module")
+def original(project: TinyRun) -> dict[str, Any]:
+    return predecessors_checkpoint(project, NUM_PIECES)
+
+
+@pytest.fixture
+def foreign(original: dict[str, Any]) -> dict[str, Any]:
+    return copy.deepcopy(original)
+
+
+@pytest.fixture(scope="module")
+def layout() -> Layout:
+    with torch.device("meta"):
+        model = UnifiedVoice(config_with_text_tokens(CONFIG, NUM_PIECES))
+    shapes = {name: tuple(p.shape) for name, p in select_trained(model, BASE_SIZE).parameters.items()}
+    return Layout(frozenset(name for name, _ in model.named_parameters()), shapes, BASE_SIZE)
+
+
+def moments_by_identity(content: dict[str, Any]) -> dict[str, dict[str, Tensor]]:
+    """Return the predecessor's moments by name, through its model's own order of parameters."""
+    with torch.device("meta"):
+        names = [
+            name for name, _ in UnifiedVoice(config_with_text_tokens(CONFIG, NUM_PIECES)).named_parameters()
+        ]
+    return {names[index]: state for index, state in content["optimizer"]["state"].items()}
+
+
+def put(folder: Path, content: dict[str, Any], name: str = "latest.pth") -> Path:
+    folder.mkdir()
+    torch.save(content, folder / name)
+    return folder / name
+
+
+def saved_moments(path: Path) -> dict[str, dict[str, Tensor]]:
+    optimizer = torch.load(path, weights_only=True)["optimizer"]
+    indices = [index for group in optimizer["param_groups"] for index in group["params"]]
+    names = [name for group in optimizer["param_groups"] for name in group["param_names"]]
+    return {name: optimizer["state"][index] for name, index in zip(names, indices, strict=True)}
+
+
+# --- the predecessor's, through the trainer ---
+
+
+def test_the_predecessors_checkpoint_continues_with_its_weights_step_and_moments(
+    project: TinyRun, foreign: dict[str, Any], tmp_path: Path
+):
+    path = put(tmp_path / "theirs", foreign)
+    ours = tmp_path / "ours"
+    assert project.train(output_dir=ours, resume=path, max_steps=NUM_STEPS) == 0
+    content = torch.load(ours / "latest.pth", weights_only=True)
+    assert (content["step"], content["epoch"], content["batch_idx"]) == (NUM_STEPS, 1, 0)
+    assert content["sampler"]["samples_done"] == 0
+    for name, tensor in content["model"].items():
+        assert torch.equal(tensor, foreign["model"][name]), name
+    before, after = moments_by_identity(foreign), saved_moments(ours / "latest.pth")
+    assert len(after) > 20
+    for name, state in after.items():
+        first_row = BASE_SIZE if name in TEXT_TABLES else 0
+        assert torch.equal(state["exp_avg"], before[name]["exp_avg"][first_row:]), name
+        assert torch.equal(state["exp_avg_sq"], before[name]["exp_avg_sq"][first_row:]), name
+        assert float(state["step"]) == NUM_STEPS
+        assert state["exp_avg_sq"].abs().sum() > 0
+    log = (ours / "train.log").read_text(encoding="utf-8")
+    assert "The checkpoint names no tokenizer: only sizes could be compared, and they agree" in log
+    assert "The epoch starts at its beginning, since the checkpoint does not say which samples" in log
+    rate = RATE / (1 + NUM_STEPS)
+    assert content["scheduler"]["anchor_rate"] == pytest.approx(rate)
+
+
+def test_the_predecessors_folder_goes_on_by_itself_and_keeps_its_files(
+    project: TinyRun, foreign: dict[str, Any], tmp_path: Path
+):
+    folder = tmp_path / "theirs"
+    bytes_of_latest = put(folder, foreign).read_bytes()
+    torch.save({**foreign, "step": 2}, folder / "model_step2.pth")
+    assert project.train(output_dir=folder, resume="auto", max_steps=NUM_STEPS + 2, save_interval=1) == 0
+    content = torch.load(folder / "latest.pth", weights_only=True)
+    assert content["step"] == NUM_STEPS + 2
+    for name in TEXT_TABLES:
+        assert torch.equal(content["model"][name][:BASE_SIZE], foreign["model"][name][:BASE_SIZE])
+        assert not torch.equal(content["model"][name][BASE_SIZE:], foreign["model"][name][BASE_SIZE:])
+    assert {float(state["step"]) for state in saved_moments(folder / "latest.pth").values()} == {
+        NUM_STEPS + 2
+    }
+    assert (folder / "latest.foreign.pth").read_bytes() == bytes_of_latest
+    assert (folder / "model_step2.pth").is_file()
+
+
+def test_the_predecessors_checkpoint_of_other_pieces_starts_over_with_the_bases_rows(
+    project: TinyRun, tmp_path: Path
+):
+    foreign = predecessors_checkpoint(project, NUM_PIECES - 1)
+    path = put(tmp_path / "theirs", foreign)
+    ours = tmp_path / "ours"
+    assert project.train(output_dir=ours, resume=path, max_steps=1) == 0
+    content = torch.load(ours / "latest.pth", weights_only=True)
+    assert (content["step"], content["epoch"]) == (1, 0)
+    for name in TEXT_TABLES:
+        assert len(content["model"][name]) == NUM_PIECES + 1
+        assert torch.equal(content["model"][name][:BASE_SIZE], foreign["model"][name][:BASE_SIZE])
+    assert {float(state["step"]) for state in saved_moments(ours / "latest.pth").values()} == {1}
+    log = (ours / "train.log").read_text(encoding="utf-8")
+    assert "WARNING: Vocab size mismatch!" in log
+    assert f"Checkpoint vocab: {NUM_PIECES - 1}" in log
+    assert f"Current tokenizer: {NUM_PIECES}" in log
+    assert f"Training will RESTART from step 0 (was at step {NUM_STEPS})" in log
+
+
+def test_a_foreign_optimizer_that_does_not_fit_is_said_and_all_but_the_weights_is_fresh(
+    project: TinyRun, foreign: dict[str, Any], tmp_path: Path
+):
+    index = next(iter(foreign["optimizer"]["state"]))
+    foreign["optimizer"]["state"][index]["exp_avg"] = torch.zeros(3, 3)
+    ours = tmp_path / "ours"
+    assert project.train(output_dir=ours, resume=put(tmp_path / "theirs", foreign), max_steps=1) == 0
+    log = (ours / "train.log").read_text(encoding="utf-8")
+    assert "The optimizer state does not fit: the moments of" in log
+    assert "SKIPPING optimizer, scheduler, AND scaler restore" in log
+    assert torch.load(ours / "latest.pth", weights_only=True)["step"] == 1
+
+
+# --- what is read of it ---
+
+
+def test_the_facts_of_a_predecessors_checkpoint(foreign: dict[str, Any], layout: Layout):
+    facts = facts_of(foreign, Path("run/latest.pth"), None, layout)
+    assert (facts.name, facts.step, facts.epoch) == ("latest.pth", NUM_STEPS, 1)
+    assert facts.text_rows == NUM_PIECES + 1
+    assert facts.trained_shapes == layout.trained
+    assert (facts.misfit, facts.meta, facts.vocabulary) == ("", None, None)
+    assert facts.has_scheduler
+    assert not facts.has_scaler
+    assert facts.learning_rate == pytest.approx(RATE / (1 + NUM_STEPS))
+
+
+def test_without_a_scheduler_the_rate_is_the_optimizers_own(foreign: dict[str, Any], layout: Layout):
+    foreign["scheduler"] = None
+    foreign["optimizer"]["param_groups"][0]["lr"] = 3e-5
+    facts = facts_of(foreign, Path("latest.pth"), None, layout)
+    assert not facts.has_scheduler
+    assert facts.learning_rate == 3e-5
+    foreign["optimizer"] = {"state": {}, "param_groups": []}
+    assert facts_of(foreign, Path("latest.pth"), None, layout).learning_rate is None
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0, None, "fast"])
+def test_a_rate_that_is_none_is_not_taken(foreign: dict[str, Any], layout: Layout, rate: object):
+    foreign["scheduler"]["_last_lr"] = [rate]
+    foreign["optimizer"]["param_groups"][0]["lr"] = 3e-5
+    assert facts_of(foreign, Path("latest.pth"), None, layout).learning_rate == 3e-5
+
+
+def change(key: str, value: Any) -> Callable[[dict], None]:
+    def act(optimizer: dict) -> None:
+        states = optimizer["state"]
+        states[max(states)][key] = value
+
+    return act
+
+
+DAMAGES: dict[str, tuple[Callable[[dict], None], str]] = {
+    "first moment of another shape": (change("exp_avg", torch.zeros(3)), "moments of .* are"),
+    "second moment of another shape": (change("exp_avg_sq", torch.zeros(3)), "are of different shapes"),
+    "several steps": (change("step", torch.zeros(2)), "are of different shapes"),
+    "step is no number": (change("step", "three"), "no AdamW state"),
+    "moment is no tensor": (change("exp_avg", [1.0]), "no AdamW state"),
+    "second moment is absent": (lambda o: [s.pop("exp_avg_sq") for s in o["state"].values()], "KeyError"),
+    "one parameter has none": (lambda o: o["state"].pop(max(o["state"])), "it has no moments of"),
+    "nobody has any": (lambda o: o["state"].clear(), "it has no moments of"),
+    "a parameter too few": (
+        lambda o: o["param_groups"][0]["params"].pop(),
+        "parameters, the model",
+    ),
+    "no groups": (lambda o: o.pop("param_groups"), "no AdamW state .KeyError"),
+    "no state": (lambda o: o.pop("state"), "no AdamW state .KeyError"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_optimizer_is_a_misfit_with_its_reason(
+    foreign: dict[str, Any], layout: Layout, damage: str
+):
+    act, reason = DAMAGES[damage]
+    act(foreign["optimizer"])
+    with pytest.raises(ValueError, match=reason):
+        moments_of(foreign, layout)
+    facts = facts_of(foreign, Path("latest.pth"), None, layout)
+    assert facts.trained_shapes is None
+    assert facts.misfit
+
+
+@pytest.mark.parametrize("optimizer", [None, "junk", [], {}, 3], ids=str)
+def test_what_is_no_optimizer_is_a_misfit(foreign: dict[str, Any], layout: Layout, optimizer: object):
+    facts = facts_of({**foreign, "optimizer": optimizer}, Path("latest.pth"), None, layout)
+    assert facts.trained_shapes is None
+    assert "no AdamW state" in facts.misfit
+
+
+@pytest.mark.parametrize("key", ["step", "epoch"])
+@pytest.mark.parametrize("value", [None, "x", [1], float("nan"), float("inf"), torch.zeros(2)], ids=str)
+def test_a_step_or_epoch_that_is_no_number_is_refused(
+    foreign: dict[str, Any], layout: Layout, key: str, value: object
+):
+    with pytest.raises(UserError, match=f"Failed to load checkpoint: .*latest.pth: {key} is") as caught:
+        facts_of({**foreign, key: value}, Path("latest.pth"), None, layout)
+    assert caught.value.exit_status == RESUME_REFUSED
+
+
+@pytest.mark.parametrize(
+    "weights", [None, [torch.zeros(1)], {"text_head.bias": 3}], ids=["none", "list", "value"]
+)
+def test_a_model_that_is_none_is_refused(foreign: dict[str, Any], layout: Layout, weights: object):
+    with pytest.raises(UserError, match="its model is no name -> tensor") as caught:
+        facts_of({**foreign, "model": weights}, Path("latest.pth"), None, layout)
+    assert caught.value.exit_status == RESUME_REFUSED
+
+
+# --- our own ---
+
+
+@pytest.fixture(scope="module")
+def own(project: TinyRun) -> Path:
+    output = project.folder / "own"
+    assert project.train(output_dir=output, max_steps=2) == 0
+    return output / "latest.pth"
+
+
+def test_the_facts_of_our_own_checkpoint(own: Path, layout: Layout):
+    content = read_file(own)
+    meta = meta_of(content, own)
+    assert meta is not None
+    facts = facts_of(content, own, meta, layout)
+    assert (facts.step, facts.epoch, facts.text_rows) == (2, 0, NUM_PIECES + 1)
+    assert facts.trained_shapes == layout.trained
+    assert facts.vocabulary is not None
+    assert facts.vocabulary.size == NUM_PIECES
+    assert meta.gpt_config == asdict(CONFIG)
+
+
+def test_the_moments_of_our_own_checkpoint_are_found_by_name_in_any_order(own: Path, layout: Layout):
+    content = torch.load(own, weights_only=True)
+    expected = saved_moments(own)
+    optimizer = content["optimizer"]
+    for group in optimizer["param_groups"]:
+        group["params"].reverse()
+        group["param_names"].reverse()
+    optimizer["param_groups"].reverse()
+    found = moments_of(content, layout)
+    assert found.keys() == expected.keys() == layout.trained.keys()
+    for name, state in found.items():
+        assert all(torch.equal(state[key], expected[name][key]) for key in state)
+
+
+def test_names_for_some_of_the_parameters_are_a_misfit(own: Path, layout: Layout):
+    content = torch.load(own, weights_only=True)
+    del content["optimizer"]["param_groups"][0]["param_names"]
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        moments_of(content, layout)
+
+
+@pytest.mark.parametrize("record", [None, 3, {}, {"step": "x"}], ids=str)
+def test_a_record_that_cannot_be_read_is_refused(own: Path, record: object):
+    with pytest.raises(UserError, match=r"its record cannot be read .* newer version") as caught:
+        meta_of({"meta": record}, own)
+    assert caught.value.exit_status == RESUME_REFUSED
+
+
+def test_a_record_of_a_newer_format_is_refused(own: Path):
+    content = read_file(own)
+    with pytest.raises(UserError, match="newer version"):
+        meta_of({"meta": {**content["meta"], "format_version": 2}}, own)
+
+
+def test_a_file_without_a_record_is_another_programs(foreign: dict[str, Any]):
+    assert meta_of(foreign, Path("latest.pth")) is None

@@ -1,0 +1,227 @@
+"""Tests of indextts/training/probe.py: the losses on fixed samples, and what is said where they differ."""
+
+import logging
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from indextts.commands import Train, parse
+from indextts.data.feature_store import FeatureStore
+from indextts.errors import UserError
+from indextts.gpt.model import UnifiedVoice
+from indextts.training.batches import PairDataset
+from indextts.training.probe import NUM_SAMPLES, TOLERANCE, Probe, compare
+from indextts.training.start import load_inputs, start_from_base
+from indextts.training.validate import validate
+from tests.tiny_run import TinyRun, make_tiny_run
+
+BEFORE = {"text_loss": 4.0, "mel_loss": 2.0, "texts": "t", "features": "f"}
+HERE = {"torch": "2.13.0", "device": "cpu", "arithmetic": "float32", "threads": 1}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    return make_tiny_run(tmp_path_factory.mktemp("probe") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def val_set(project: TinyRun) -> PairDataset:
+    return load_inputs(parse(Train, project.flags())).val_set
+
+
+@pytest.fixture(scope="module")
+def model(project: TinyRun) -> UnifiedVoice:
+    return start_from_base(load_inputs(parse(Train, project.flags()))).model
+
+
+def losses(val_set: PairDataset, model: UnifiedVoice) -> dict[str, float | str]:
+    found = Probe(val_set).losses(model, torch.float32)
+    assert found is not None
+    return found
+
+
+def said(caplog: pytest.LogCaptureFixture, now: dict | None, here: dict | None = None) -> tuple[str, str]:
+    """Return the level and the text of what `compare` says."""
+    with caplog.at_level(logging.INFO):
+        compare(BEFORE, now, HERE, here or HERE)
+    (record,) = caplog.records
+    return record.levelname, record.getMessage()
+
+
+# --- what is measured ---
+
+
+def test_the_same_weights_and_samples_give_the_same_losses_although_dropout_is_on(
+    val_set: PairDataset, model: UnifiedVoice
+):
+    model.train()
+    first = losses(val_set, model)
+    torch.manual_seed(99)
+    assert losses(val_set, model) == first
+    assert model.training
+    assert all(math.isfinite(float(first[name])) for name in ("text_loss", "mel_loss"))
+
+
+def test_they_are_those_of_the_shortest_samples(val_set: PairDataset, model: UnifiedVoice):
+    lengths = {pair.id: val_set.stores[pair.features].num_codes(pair.target_id) for pair in val_set.pairs}
+    shortest = sorted(range(len(val_set)), key=lambda i: (lengths[val_set.pairs[i].id], val_set.pairs[i].id))
+    means = validate(
+        model,
+        val_set.subset(shortest[:NUM_SAMPLES]),
+        batch_size=NUM_SAMPLES,
+        max_batches=0,
+        first_new_token=0,
+        dtype=torch.float32,
+        should_stop=lambda: False,
+    )
+    assert means is not None
+    found = losses(val_set, model)
+    assert (found["text_loss"], found["mel_loss"]) == (means.text_loss, means.mel_loss)
+
+
+def test_another_order_of_the_pairs_changes_nothing(val_set: PairDataset, model: UnifiedVoice):
+    turned = val_set.subset(range(len(val_set) - 1, -1, -1))
+    assert losses(turned, model) == losses(val_set, model)
+
+
+def test_a_row_that_moved_is_beyond_the_tolerance(val_set: PairDataset, model: UnifiedVoice):
+    before = losses(val_set, model)
+    table = model.text_embedding.weight.data
+    kept = table.clone()
+    table.copy_(table.roll(1, dims=0) + 0.1)
+    after = losses(val_set, model)
+    table.copy_(kept)
+    old, new = float(before["text_loss"]), float(after["text_loss"])
+    assert abs(new - old) > TOLERANCE["float32"] * old
+    assert losses(val_set, model) == before
+
+
+def test_digests_name_the_texts_and_the_features_apart(val_set: PairDataset, model: UnifiedVoice):
+    before = losses(val_set, model)
+    cut_otherwise = PairDataset(val_set.pairs, [ids[::-1].copy() for ids in val_set.text_ids], val_set.stores)
+    texts = losses(cut_otherwise, model)
+    assert texts["texts"] != before["texts"]
+    assert texts["features"] == before["features"]
+    other_prompts = [replace(pair, prompt_id=pair.target_id) for pair in val_set.pairs]
+    features = losses(PairDataset(other_prompts, val_set.text_ids, val_set.stores), model)
+    assert features["texts"] == before["texts"]
+    assert features["features"] != before["features"]
+
+
+# --- samples that cannot be read ---
+
+
+def test_samples_that_cannot_be_read_are_passed_over(val_set: PairDataset, model: UnifiedVoice):
+    whole = losses(val_set, model)
+    lengths = [val_set.stores[pair.features].num_codes(pair.target_id) for pair in val_set.pairs]
+    shortest = min(range(len(val_set)), key=lambda i: (lengths[i], val_set.pairs[i].id))
+    pairs = [replace(p, prompt_id="gone") if i == shortest else p for i, p in enumerate(val_set.pairs)]
+    without = losses(PairDataset(pairs, val_set.text_ids, val_set.stores), model)
+    assert without["features"] != whole["features"]
+
+
+def test_where_none_can_be_read_there_is_nothing_to_compare(val_set: PairDataset, model: UnifiedVoice):
+    pairs = [replace(pair, prompt_id="gone") for pair in val_set.pairs]
+    dataset = PairDataset(pairs, val_set.text_ids, val_set.stores)
+    assert Probe(dataset).losses(model, torch.float32) is None
+
+
+def damage_condition(folder: Path, utterance: str) -> None:
+    """Write no numbers over the condition of an utterance."""
+    for index, store in ((path, FeatureStore.open(folder)) for path in folder.glob("shard_*/condition.npy")):
+        array = np.load(index, mmap_mode="r+")
+        array[list(store.ids).index(utterance)] = np.nan
+        array.flush()
+
+
+def test_a_run_saves_although_a_fixed_sample_went_bad(tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    assert run.train(max_steps=2) == 0
+    inputs = load_inputs(parse(Train, run.flags()))
+    shortest = Probe(inputs.val_set)._samples.pairs[0]
+    damage_condition(run.folder / "features", shortest.prompt_id)
+    assert run.train(max_steps=4, resume="auto") == 0
+    assert "the fixed samples' features" in run.log
+    assert "1 pairs to validate on are left out, as" in run.log
+    assert torch.load(run.output / "latest.pth", weights_only=True)["step"] == 4
+
+
+# --- what is said ---
+
+
+def test_equal_losses_are_said_with_their_numbers(caplog: pytest.LogCaptureFixture):
+    level, text = said(caplog, {**BEFORE, "mel_loss": 2.0 * (1 + 0.5 * TOLERANCE["float32"])})
+    assert level == "INFO"
+    assert text.endswith("are those at the save: text_loss 4.00000 -> 4.00000, mel_loss 2.00000 -> 2.00100")
+
+
+@pytest.mark.parametrize("name", ["text_loss", "mel_loss"])
+@pytest.mark.parametrize("factor", [1.01, 0.99, math.nan, math.inf])
+def test_other_losses_are_a_warning(caplog: pytest.LogCaptureFixture, name: str, factor: float):
+    level, text = said(caplog, {**BEFORE, name: BEFORE[name] * factor})
+    assert level == "WARNING"
+    assert "are not those at the save: text_loss 4.00000 -> " in text
+    assert "What differs: nothing that the checkpoint knows of; did the code or a library change?" in text
+
+
+@pytest.mark.parametrize(
+    ("now", "here", "reason"),
+    [
+        ({"texts": "u"}, {}, "What differs: the fixed samples' texts, or how the tokenizer cuts them"),
+        ({"features": "g"}, {}, "What differs: the fixed samples' features"),
+        ({}, {"device": "NVIDIA H200"}, "What differs: device (cpu -> NVIDIA H200)"),
+        (
+            {"texts": "u"},
+            {"torch": "3.0", "threads": 8},
+            "how the tokenizer cuts them; torch (2.13.0 -> 3.0); threads (1 -> 8)",
+        ),
+    ],
+    ids=["texts", "features", "device", "several"],
+)
+def test_what_differs_is_named(caplog: pytest.LogCaptureFixture, now: dict, here: dict, reason: str):
+    level, text = said(caplog, {**BEFORE, **now, "mel_loss": 9.0}, {**HERE, **here})
+    assert level == "WARNING"
+    assert text.endswith(reason)
+
+
+@pytest.mark.parametrize("side", ["before", "now"])
+def test_coarser_arithmetic_on_either_side_allows_more(caplog: pytest.LogCaptureFixture, side: str):
+    coarse = {**HERE, "arithmetic": "bfloat16"}
+    now = {**BEFORE, "mel_loss": 2.02}
+    with caplog.at_level(logging.INFO):
+        compare(BEFORE, now, coarse if side == "before" else HERE, coarse if side == "now" else HERE)
+        compare(BEFORE, now, HERE, HERE)
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
+
+
+def test_samples_that_cannot_be_read_now_are_no_difference(caplog: pytest.LogCaptureFixture):
+    level, text = said(caplog, None)
+    assert level == "WARNING"
+    assert "could not be compared" in text
+
+
+# --- in a run ---
+
+
+def test_a_resume_says_that_the_losses_are_those_at_the_save(project: TinyRun):
+    output = project.folder / "resumed"
+    assert project.train(output_dir=output, max_steps=3) == 0
+    assert project.train(output_dir=output, max_steps=4, resume="auto") == 0
+    assert "The losses on the fixed samples are those at the save" in (output / "train.log").read_text()
+
+
+def test_validation_counts_what_it_leaves_out(
+    val_set: PairDataset, model: UnifiedVoice, caplog: pytest.LogCaptureFixture
+):
+    settings = {"batch_size": 3, "max_batches": 0, "first_new_token": 0, "dtype": torch.float32}
+    pairs = [replace(p, prompt_id="gone") if i < 2 else p for i, p in enumerate(val_set.pairs)]
+    some = PairDataset(pairs, val_set.text_ids, val_set.stores)
+    assert validate(model, some, should_stop=lambda: False, **settings) is not None
+    assert "2 pairs to validate on are left out, as" in caplog.text
+    none = PairDataset([replace(p, prompt_id="gone") for p in pairs], val_set.text_ids, val_set.stores)
+    with pytest.raises(UserError, match="None of the pairs to validate on can be read"):
+        validate(model, none, should_stop=lambda: False, **settings)

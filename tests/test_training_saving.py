@@ -1,0 +1,367 @@
+"""Tests of indextts/training/saving.py: copies, and saves on a disk that is slow, full or gone.
+
+A slow disk is a pipe under the name that is written first: whoever writes into it stands until it is read. A
+full disk is a link to /dev/full under that name.
+"""
+
+import errno
+import io
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from indextts.errors import DISK_FULL, UserError
+from indextts.run_dir import verify_checkpoint
+from indextts.training import loop, saving
+from indextts.training.saving import HostCopy, Saver, num_bytes
+from tests.checkpoint_files import content, meta
+from tests.tiny_run import TinyRun, make_tiny_run
+
+NOTHING: frozenset[int] = frozenset()
+SIZE = 1 << 20  # values; more bytes than a pipe holds
+
+
+def written_first(folder: Path, step: int) -> Path:
+    return folder / f".tmp-model_step{step}.pth"
+
+
+def fill_disk(folder: Path, step: int) -> None:
+    """Let the save of `step` find the disk full."""
+    written_first(folder, step).symlink_to("/dev/full")
+
+
+class SlowDisk:
+    """The pipe into which the save of `step` is written; `read` lets it go on."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        self.path = written_first(folder, step)
+        os.mkfifo(self.path)
+
+    def read(self, saver: Saver) -> bytes:
+        """Return all that is written; a pipe cannot be synced, so the save fails behind it."""
+        parts = []
+        descriptor = os.open(self.path, os.O_RDWR)
+        os.set_blocking(descriptor, False)
+        is_done = threading.Event()
+
+        def drain() -> None:
+            while True:
+                was_done = is_done.is_set()
+                try:
+                    parts.append(os.read(descriptor, 1 << 16))
+                except BlockingIOError:
+                    if was_done:
+                        return
+                    is_done.wait(0.001)
+
+        reader = threading.Thread(target=drain)
+        reader.start()
+        saver.wait()
+        is_done.set()
+        reader.join()
+        os.close(descriptor)
+        return b"".join(parts)
+
+
+@pytest.fixture
+def saver(tmp_path: Path):
+    saver = Saver(tmp_path, keep=3)
+    yield saver
+    saver.close()
+
+
+def save(saver: Saver, step: int, *, is_best: bool = False) -> None:
+    """Save `step` and wait for the disk."""
+    saver.start(content(step), meta(step, serial=step, is_best=is_best), NOTHING)
+    saver.wait()
+
+
+# --- the copy ---
+
+
+def test_a_copy_has_the_values_of_its_time_at_any_depth():
+    weight, moment = torch.ones(3, 2), torch.zeros((), dtype=torch.float64)
+    state = {"model": {"weight": weight}, "list": [moment, 1, {"a": weight[1:]}], "epoch": 2, "none": None}
+    copied = HostCopy().take(state, NOTHING)
+    weight.fill_(7)
+    moment.fill_(7)
+    assert torch.equal(copied["model"]["weight"], torch.ones(3, 2))
+    assert torch.equal(copied["list"][0], torch.zeros((), dtype=torch.float64))
+    assert copied["list"][1] == 1
+    assert torch.equal(copied["list"][2]["a"], torch.ones(2, 2))
+    assert (copied["epoch"], copied["none"]) == (2, None)
+
+
+def test_what_never_changes_is_not_copied():
+    frozen, trained = torch.ones(2), torch.nn.Parameter(torch.ones(2))
+    copied = HostCopy().take({"frozen": frozen, "trained": trained}, frozenset({frozen.data_ptr()}))
+    assert copied["frozen"] is frozen
+    assert copied["trained"].data_ptr() != trained.data_ptr()
+    assert not copied["trained"].requires_grad
+
+
+def test_the_next_copy_takes_the_same_memory_unless_its_size_is_another():
+    copy = HostCopy()
+    first = copy.take({"a": torch.zeros(4), "b": torch.zeros(2)}, NOTHING)
+    again = copy.take({"a": torch.ones(4), "b": torch.ones(3)}, NOTHING)
+    assert again["a"].data_ptr() == first["a"].data_ptr()
+    assert torch.equal(first["a"], torch.ones(4))
+    assert torch.equal(again["b"], torch.ones(3))
+
+
+def test_memory_that_was_reserved_is_what_the_first_copy_takes():
+    copy = HostCopy()
+    state = {"a": torch.arange(3.0), "b": [torch.ones(2)]}
+    copy.reserve(state, NOTHING)
+    reserved = {place: memory.data_ptr() for place, memory in copy._copies.items()}
+    taken = copy.take(state, NOTHING)
+    assert {taken["a"].data_ptr(), taken["b"][0].data_ptr()} == set(reserved.values())
+    assert torch.equal(taken["a"], torch.arange(3.0))
+
+
+def test_bytes_are_those_of_all_tensors():
+    assert num_bytes({"a": torch.zeros(3), "b": [torch.zeros(2, dtype=torch.int64), {"c": 1}]}) == 12 + 16
+
+
+# --- beside the training ---
+
+
+def big_state(value: float) -> tuple[dict, Tensor]:
+    state = content(1)
+    weight = torch.full((SIZE,), value)
+    state["model"]["weight"] = weight
+    return state, weight
+
+
+def test_a_save_holds_the_state_of_its_time_while_the_training_goes_on(tmp_path: Path, saver: Saver):
+    disk = SlowDisk(tmp_path, step=1)
+    state, weight = big_state(1.0)
+    saver.start(state, meta(1), NOTHING)
+    weight.fill_(2.0)  # the training, before a byte is written
+    saved = torch.load(io.BytesIO(disk.read(saver)), weights_only=True)
+    assert torch.equal(saved["model"]["weight"], torch.ones(SIZE))
+
+
+def test_without_the_copy_the_save_would_hold_what_came_later(tmp_path: Path, saver: Saver):
+    """The trap that the copy avoids, and the proof that the test above can fail."""
+    disk = SlowDisk(tmp_path, step=1)
+    state, weight = big_state(1.0)
+    saver.start(state, meta(1), frozenset({weight.data_ptr()}))
+    weight.fill_(2.0)
+    saved = torch.load(io.BytesIO(disk.read(saver)), weights_only=True)
+    assert torch.equal(saved["model"]["weight"], torch.full((SIZE,), 2.0))
+
+
+def test_a_save_waits_for_the_one_before_and_does_not_write_over_its_copy(tmp_path: Path, saver: Saver):
+    disk = SlowDisk(tmp_path, step=1)
+    saver.start(big_state(1.0)[0], meta(1), NOTHING)
+    second = threading.Thread(target=saver.start, args=(big_state(2.0)[0], meta(2, serial=2), NOTHING))
+    second.start()
+    second.join(0.2)
+    assert second.is_alive()
+    descriptor = os.open(disk.path, os.O_RDWR)
+    parts = []
+    while second.is_alive() or not parts:
+        os.set_blocking(descriptor, False)
+        try:
+            parts.append(os.read(descriptor, 1 << 16))
+        except BlockingIOError:
+            second.join(0.001)
+    os.close(descriptor)
+    saver.wait()
+    first = torch.load(io.BytesIO(b"".join(parts)), weights_only=True)["model"]["weight"]
+    assert torch.equal(first, torch.ones(SIZE))
+    assert verify_checkpoint(tmp_path / "model_step2.pth").serial == 2
+    after = torch.load(tmp_path / "model_step2.pth", weights_only=True)["model"]["weight"]
+    assert torch.equal(after, torch.full((SIZE,), 2.0))
+
+
+def test_poll_does_not_wait_for_a_slow_disk(tmp_path: Path, saver: Saver):
+    disk = SlowDisk(tmp_path, step=1)
+    saver.start(big_state(1.0)[0], meta(1), NOTHING)
+    saver.poll()
+    assert saver.failures == 0
+    disk.read(saver)
+    assert saver.failures == 1
+
+
+def test_closing_waits_until_the_checkpoint_is_whole(tmp_path: Path):
+    saver = Saver(tmp_path, keep=3)
+    saver.start(big_state(1.0)[0], meta(1), NOTHING)
+    saver.close()
+    assert verify_checkpoint(tmp_path / "latest.pth").step == 1
+
+
+def test_old_checkpoints_are_removed_behind_a_save(tmp_path: Path):
+    saver = Saver(tmp_path, keep=2)
+    for step in (1, 2, 3):
+        save(saver, step)
+    saver.close()
+    assert sorted(path.name for path in tmp_path.glob("model_step*.pth")) == [
+        "model_step2.pth",
+        "model_step3.pth",
+    ]
+
+
+# --- a disk that takes nothing ---
+
+
+def test_a_full_disk_is_said_and_counted_and_the_next_save_makes_it_good(
+    tmp_path: Path, saver: Saver, caplog: pytest.LogCaptureFixture
+):
+    save(saver, 1)
+    fill_disk(tmp_path, 2)
+    save(saver, 2, is_best=True)
+    assert (saver.failures, saver.lost_best) == (1, 2)
+    assert "The checkpoint of step 2 could not be written to" in caplog.text
+    assert "(No space left on device); the training goes on and tries again: make room" in caplog.text
+    assert verify_checkpoint(tmp_path / "latest.pth").step == 1
+    assert not list(tmp_path.glob(".tmp-*"))
+    save(saver, 2)
+    assert saver.failures == 0
+    assert verify_checkpoint(tmp_path / "latest.pth").step == 2
+
+
+def test_the_third_failure_in_a_row_ends_the_run_with_status_4(tmp_path: Path, saver: Saver):
+    save(saver, 1)
+    for step in (2, 3):
+        fill_disk(tmp_path, step)
+        save(saver, step)
+    fill_disk(tmp_path, 4)
+    with pytest.raises(UserError, match=r"step 4 .*No space left on device.*3rd time in a row") as caught:
+        save(saver, 4)
+    assert caught.value.exit_status == DISK_FULL
+    assert verify_checkpoint(tmp_path / "latest.pth").step == 1
+
+
+def test_a_save_between_two_failures_makes_them_the_first_again(tmp_path: Path, saver: Saver):
+    for step in (1, 2, 3, 4):
+        if step != 3:
+            fill_disk(tmp_path, step)
+        save(saver, step)
+    assert saver.failures == 1
+
+
+def test_another_try_comes_when_there_was_time_to_make_room(
+    tmp_path: Path, saver: Saver, monkeypatch: pytest.MonkeyPatch
+):
+    assert not saver.wants_another_try
+    fill_disk(tmp_path, 1)
+    save(saver, 1)
+    assert not saver.wants_another_try
+    monkeypatch.setattr(saving, "RETRY_AFTER_S", 0.0)
+    assert saver.wants_another_try
+    save(saver, 1)
+    assert not saver.wants_another_try
+
+
+def test_what_does_not_fit_is_not_begun(tmp_path: Path, saver: Saver, caplog: pytest.LogCaptureFixture):
+    state = content(1)
+    far_too_large = torch.zeros(1).expand(1 << 50)
+    state["model"]["weight"] = far_too_large
+    saver.start(state, meta(1), frozenset({far_too_large.data_ptr()}))
+    saver.wait()
+    assert saver.failures == 1
+    assert "it needs 4503599.64 GB, " in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_was_moved_away_is_made_again(tmp_path: Path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    saver = Saver(folder, keep=3)
+    save(saver, 1)
+    shutil.rmtree(folder)
+    save(saver, 2)
+    saver.close()
+    assert saver.failures == 0
+    assert verify_checkpoint(folder / "latest.pth").step == 2
+
+
+def test_an_error_of_the_program_is_no_full_disk(saver: Saver):
+    state = {**content(1), "more": lambda: None}  # nothing that can be pickled
+    saver.start(state, meta(1), NOTHING)
+    with pytest.raises(AttributeError, match="pickle"):
+        saver.wait()
+
+
+# --- in the loop ---
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> TinyRun:
+    return make_tiny_run(tmp_path / "tiny")
+
+
+def fill_disk_in_the_loop(monkeypatch: pytest.MonkeyPatch, run: TinyRun, *steps: int) -> None:
+    """Let the first save of each of `steps` find the disk full; the folder's owner sweeps what was before."""
+    validate = loop.validate
+    to_come = set(steps)
+
+    def validate_on_a_full_disk(*args, **kwargs):
+        while to_come:
+            fill_disk(run.output, to_come.pop())
+        return validate(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "validate", validate_on_a_full_disk)
+    monkeypatch.setattr(loop, "LAST_RETRY_AFTER_S", 0.0)
+
+
+def test_the_last_save_is_tried_again_and_still_is_the_best(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    fill_disk_in_the_loop(monkeypatch, tiny, 3)
+    assert tiny.train(max_steps=3, val_interval=3, save_interval=100) == 0
+    assert "The checkpoint of step 3 could not be written" in tiny.log
+    assert verify_checkpoint(tiny.output / "latest.pth").step == 3
+    assert verify_checkpoint(tiny.output / "best.pth").step == 3
+    best = torch.load(tiny.output / "best.pth", weights_only=True)["best_mel_loss"]
+    assert best < float("inf")
+
+
+def test_a_best_that_was_lost_does_not_count_in_the_checkpoint_behind_it(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
+):
+    fill_disk_in_the_loop(monkeypatch, tiny, 3)
+    monkeypatch.setattr(saving, "RETRY_AFTER_S", 0.0)
+    assert tiny.train(max_steps=5, val_interval=3, save_interval=1) == 0
+    assert "The checkpoint of step 3 could not be written" in tiny.log
+    content = torch.load(tiny.output / "model_step4.pth", weights_only=True)
+    assert content["best_mel_loss"] == float("inf")
+    # the last step is validated too, and with nothing better on the disk it is the best
+    assert verify_checkpoint(tiny.output / "best.pth").step == 5
+
+
+def test_a_disk_that_is_full_before_the_first_step_is_one_sentence_with_status_4(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
+):
+    sync = os.fsync
+
+    def refuse_config(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().name == ".tmp-config.json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_config)
+    assert tiny.train() == DISK_FULL
+    assert "[Error] " in tiny.log
+    assert "No space left on device; make room on the disk and start again" in tiny.log
+    assert "Traceback" not in tiny.log
+
+
+def test_a_disk_that_stays_full_ends_the_run_with_status_4(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    fill_disk_in_the_loop(monkeypatch, tiny, *range(1, 13))
+    monkeypatch.setattr(saving, "RETRY_AFTER_S", 0.0)
+    assert tiny.train(val_interval=3, save_interval=2) == DISK_FULL
+    assert "3rd time in a row" in tiny.log
+    assert not list(tiny.output.glob("best.pth"))
+
+
+def test_a_short_interval_leaves_a_person_time_to_make_room(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    fill_disk_in_the_loop(monkeypatch, tiny, *range(1, 12))
+    assert tiny.train(val_interval=100, save_interval=1) == 0
+    assert tiny.log.count("could not be written") == 1
+    assert verify_checkpoint(tiny.output / "latest.pth").step == 12
