@@ -1,10 +1,12 @@
 """Tests of indextts/training/batches.py: which samples, in which order."""
 
+import pytest
 import torch
 
 from indextts.training.batches import Sample as TrainingSample
 from indextts.training.batches import (
     Unreadable,
+    choose_collate,
     collate_padded,
     collate_readable,
     epoch_order,
@@ -12,6 +14,7 @@ from indextts.training.batches import (
     mix,
     too_many,
 )
+from tests.tiny_gpt import TINY
 
 
 def test_each_epoch_has_every_sample_once_in_an_order_of_its_own():
@@ -55,18 +58,21 @@ def test_a_batch_knows_its_true_lengths():
     assert (batch.num_text, batch.num_mel) == (3 + 1 + 1 + 1, 5 + 1 + 7 + 1)
 
 
-def test_a_sample_that_cannot_be_read_is_named_and_takes_nobodys_place():
+@pytest.mark.parametrize("padding", ["none", "reference"])
+def test_a_sample_that_cannot_be_read_is_named_and_takes_nobodys_place(padding: str):
+    collate = choose_collate(padding, TINY)
     sample = TrainingSample("a", torch.arange(3), torch.arange(5), torch.zeros(2, 4), torch.zeros(4))
     unreadable = Unreadable("b", "the disk")
-    mixed = collate_readable([unreadable, sample], collate_padded)
+    mixed = collate_readable([unreadable, sample], collate)
     assert mixed.batch is not None
     assert mixed.batch.num_samples == 1
     assert mixed.ids == ("b", "a")
     assert mixed.unreadable == (unreadable,)
-    assert collate_readable([unreadable], collate_padded).batch is None
+    assert collate_readable([unreadable], collate).batch is None
 
 
-def test_a_batch_is_split_into_rows_with_their_own_padding():
+def test_a_padded_batch_is_split_into_rows_with_the_text_padding_of_the_whole():
+    """The codes of a row see the padding of its text; nothing sees that of the codes."""
     samples = [
         TrainingSample(str(n), torch.arange(n), torch.arange(2 * n), torch.zeros(2, 4), torch.full((4,), n))
         for n in (5, 2, 3)
@@ -74,9 +80,15 @@ def test_a_batch_is_split_into_rows_with_their_own_padding():
     batch = collate_padded(samples)
     first, second = batch.split(2)
     assert first.text_ids.shape == (2, 5)
-    assert second.text_ids.tolist() == [[0, 1, 2]]
+    assert first.text_lengths.tolist() == [5, 2]
+    assert second.text_ids.tolist() == [[0, 1, 2, 0, 0]]
+    assert second.text_lengths.tolist() == [3]
     assert second.codes.tolist() == [[0, 1, 2, 3, 4, 5]]
     assert second.emo_vec.tolist() == [[3, 3, 3, 3]]
+    assert [(part.num_samples, part.num_text, part.num_mel) for part in (first, second)] == [
+        (2, 6 + 3, 11 + 5),
+        (1, 4, 7),
+    ]
 
 
 def test_how_many_unusable_samples_are_too_many():

@@ -3,7 +3,7 @@
 import copy
 import random
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from indextts.commands import Train, parse
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.gpt.config import config_with_text_tokens
 from indextts.gpt.load import load_model
-from indextts.gpt.model import UnifiedVoice
-from indextts.training.batches import load_batches
+from indextts.gpt.model import GPTBatch, UnifiedVoice
+from indextts.training.batches import collate_padded, load_batches
 from indextts.training.checkpoint_facts import Layout, facts_of, meta_of, moments_of
 from indextts.training.losses import token_losses
 from indextts.training.optim import select_trained
@@ -40,15 +40,17 @@ def predecessors_checkpoint(project: TinyRun, num_pieces: int) -> dict[str, Any]
     inputs = load_inputs(parse(Train, project.flags()))
     base = read_weights(project.folder / "base/gpt.pth")
     kept = (*range(BASE_SIZE), *(-1 for _ in range(num_pieces - BASE_SIZE)), BASE_SIZE)
-    weights = move_text_rows(base, kept, seed=5)
+    weights = move_text_rows(base, kept, base_size=BASE_SIZE, seed=5)
     model = load_model(config_with_text_tokens(CONFIG, num_pieces), weights, "base")
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
     torch.manual_seed(3)
-    for batch in list(load_batches(inputs.train_set, range(9), 3, num_workers=0))[:NUM_STEPS]:
-        assert batch.batch is not None
-        ids = batch.batch.text_ids.clamp(max=num_pieces - 1)
-        sums = token_losses(model(type(batch.batch)(**{**vars(batch.batch), "text_ids": ids}))).sums(0)
+    batches = load_batches(inputs.train_set, range(9), 3, num_workers=0, collate=collate_padded)
+    for micro_batch in list(batches)[:NUM_STEPS]:
+        batch = micro_batch.batch
+        assert isinstance(batch, GPTBatch)  # the predecessor pads
+        batch = replace(batch, text_ids=batch.text_ids.clamp(max=num_pieces - 1))
+        sums = token_losses(model(batch)).sums(0)
         (sums.text_nats + sums.mel_nats).backward()
         optimizer.step()
         scheduler.step()

@@ -14,8 +14,9 @@ from indextts.data.feature_store import FeatureStore
 from indextts.errors import UserError
 from indextts.gpt.model import UnifiedVoice
 from indextts.training.batches import PairDataset
+from indextts.training.losses import LossMeans
 from indextts.training.probe import NUM_SAMPLES, TOLERANCE, Probe, compare
-from indextts.training.start import load_inputs, start_from_base
+from indextts.training.start import Inputs, load_inputs, start_from_base
 from indextts.training.validate import validate
 from tests.tiny_run import TinyRun, make_tiny_run
 
@@ -28,18 +29,38 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     return make_tiny_run(tmp_path_factory.mktemp("probe") / "tiny")
 
 
-@pytest.fixture(scope="module")
-def val_set(project: TinyRun) -> PairDataset:
-    return load_inputs(parse(Train, project.flags())).val_set
+@pytest.fixture(scope="module", params=["none", "reference"])
+def inputs(project: TinyRun, request: pytest.FixtureRequest) -> Inputs:
+    return load_inputs(parse(Train, project.flags(padding=request.param)))
 
 
 @pytest.fixture(scope="module")
-def model(project: TinyRun) -> UnifiedVoice:
-    return start_from_base(load_inputs(parse(Train, project.flags()))).model
+def model(inputs: Inputs) -> UnifiedVoice:
+    return start_from_base(inputs).model
 
 
-def losses(val_set: PairDataset, model: UnifiedVoice) -> dict[str, float | str]:
-    found = Probe(val_set).losses(model, torch.float32)
+def with_val_set(inputs: Inputs, val_set: PairDataset) -> Inputs:
+    return replace(inputs, val_set=val_set)
+
+
+def losses(inputs: Inputs, model: UnifiedVoice) -> dict[str, float | str]:
+    found = Probe(inputs).losses(model)
+    assert found is not None
+    return found
+
+
+def means(inputs: Inputs, val_set: PairDataset, model: UnifiedVoice, batch_size: int) -> LossMeans:
+    found = validate(
+        model,
+        val_set,
+        collate=inputs.collate,
+        backend=inputs.attention,
+        batch_size=batch_size,
+        max_batches=0,
+        first_new_token=0,
+        dtype=torch.float32,
+        should_stop=lambda: False,
+    )
     assert found is not None
     return found
 
@@ -56,58 +77,52 @@ def said(caplog: pytest.LogCaptureFixture, now: dict | None, here: dict | None =
 
 
 def test_the_same_weights_and_samples_give_the_same_losses_although_dropout_is_on(
-    val_set: PairDataset, model: UnifiedVoice
+    inputs: Inputs, model: UnifiedVoice
 ):
     model.train()
-    first = losses(val_set, model)
+    first = losses(inputs, model)
     torch.manual_seed(99)
-    assert losses(val_set, model) == first
+    assert losses(inputs, model) == first
     assert model.training
     assert all(math.isfinite(float(first[name])) for name in ("text_loss", "mel_loss"))
 
 
-def test_they_are_those_of_the_shortest_samples(val_set: PairDataset, model: UnifiedVoice):
+def test_they_are_those_of_the_shortest_samples(inputs: Inputs, model: UnifiedVoice):
+    val_set = inputs.val_set
     lengths = {pair.id: val_set.stores[pair.features].num_codes(pair.target_id) for pair in val_set.pairs}
     shortest = sorted(range(len(val_set)), key=lambda i: (lengths[val_set.pairs[i].id], val_set.pairs[i].id))
-    means = validate(
-        model,
-        val_set.subset(shortest[:NUM_SAMPLES]),
-        batch_size=NUM_SAMPLES,
-        max_batches=0,
-        first_new_token=0,
-        dtype=torch.float32,
-        should_stop=lambda: False,
-    )
-    assert means is not None
-    found = losses(val_set, model)
-    assert (found["text_loss"], found["mel_loss"]) == (means.text_loss, means.mel_loss)
+    expected = means(inputs, val_set.subset(shortest[:NUM_SAMPLES]), model, NUM_SAMPLES)
+    found = losses(inputs, model)
+    assert (found["text_loss"], found["mel_loss"]) == (expected.text_loss, expected.mel_loss)
 
 
-def test_another_order_of_the_pairs_changes_nothing(val_set: PairDataset, model: UnifiedVoice):
-    turned = val_set.subset(range(len(val_set) - 1, -1, -1))
-    assert losses(turned, model) == losses(val_set, model)
+def test_another_order_of_the_pairs_changes_nothing(inputs: Inputs, model: UnifiedVoice):
+    turned = inputs.val_set.subset(range(len(inputs.val_set) - 1, -1, -1))
+    assert losses(with_val_set(inputs, turned), model) == losses(inputs, model)
 
 
-def test_a_row_that_moved_is_beyond_the_tolerance(val_set: PairDataset, model: UnifiedVoice):
-    before = losses(val_set, model)
+def test_a_row_that_moved_is_beyond_the_tolerance(inputs: Inputs, model: UnifiedVoice):
+    before = losses(inputs, model)
     table = model.text_embedding.weight.data
     kept = table.clone()
     table.copy_(table.roll(1, dims=0) + 0.1)
-    after = losses(val_set, model)
+    after = losses(inputs, model)
     table.copy_(kept)
     old, new = float(before["text_loss"]), float(after["text_loss"])
     assert abs(new - old) > TOLERANCE["float32"] * old
-    assert losses(val_set, model) == before
+    assert losses(inputs, model) == before
 
 
-def test_digests_name_the_texts_and_the_features_apart(val_set: PairDataset, model: UnifiedVoice):
-    before = losses(val_set, model)
+def test_digests_name_the_texts_and_the_features_apart(inputs: Inputs, model: UnifiedVoice):
+    before = losses(inputs, model)
+    val_set = inputs.val_set
     cut_otherwise = PairDataset(val_set.pairs, [ids[::-1].copy() for ids in val_set.text_ids], val_set.stores)
-    texts = losses(cut_otherwise, model)
+    texts = losses(with_val_set(inputs, cut_otherwise), model)
     assert texts["texts"] != before["texts"]
     assert texts["features"] == before["features"]
     other_prompts = [replace(pair, prompt_id=pair.target_id) for pair in val_set.pairs]
-    features = losses(PairDataset(other_prompts, val_set.text_ids, val_set.stores), model)
+    prompted_otherwise = PairDataset(other_prompts, val_set.text_ids, val_set.stores)
+    features = losses(with_val_set(inputs, prompted_otherwise), model)
     assert features["texts"] == before["texts"]
     assert features["features"] != before["features"]
 
@@ -115,19 +130,21 @@ def test_digests_name_the_texts_and_the_features_apart(val_set: PairDataset, mod
 # --- samples that cannot be read ---
 
 
-def test_samples_that_cannot_be_read_are_passed_over(val_set: PairDataset, model: UnifiedVoice):
-    whole = losses(val_set, model)
+def test_samples_that_cannot_be_read_are_passed_over(inputs: Inputs, model: UnifiedVoice):
+    whole, val_set = losses(inputs, model), inputs.val_set
     lengths = [val_set.stores[pair.features].num_codes(pair.target_id) for pair in val_set.pairs]
     shortest = min(range(len(val_set)), key=lambda i: (lengths[i], val_set.pairs[i].id))
     pairs = [replace(p, prompt_id="gone") if i == shortest else p for i, p in enumerate(val_set.pairs)]
-    without = losses(PairDataset(pairs, val_set.text_ids, val_set.stores), model)
+    readable = PairDataset(pairs, val_set.text_ids, val_set.stores)
+    without = losses(with_val_set(inputs, readable), model)
     assert without["features"] != whole["features"]
 
 
-def test_where_none_can_be_read_there_is_nothing_to_compare(val_set: PairDataset, model: UnifiedVoice):
+def test_where_none_can_be_read_there_is_nothing_to_compare(inputs: Inputs, model: UnifiedVoice):
+    val_set = inputs.val_set
     pairs = [replace(pair, prompt_id="gone") for pair in val_set.pairs]
     dataset = PairDataset(pairs, val_set.text_ids, val_set.stores)
-    assert Probe(dataset).losses(model, torch.float32) is None
+    assert Probe(with_val_set(inputs, dataset)).losses(model) is None
 
 
 def damage_condition(folder: Path, utterance: str) -> None:
@@ -142,7 +159,7 @@ def test_a_run_saves_although_a_fixed_sample_went_bad(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     assert run.train(max_steps=2) == 0
     inputs = load_inputs(parse(Train, run.flags()))
-    shortest = Probe(inputs.val_set)._samples.pairs[0]
+    shortest = Probe(inputs)._samples.pairs[0]
     damage_condition(run.folder / "features", shortest.prompt_id)
     assert run.train(max_steps=4, resume="auto") == 0
     assert "the fixed samples' features" in run.log
@@ -215,13 +232,13 @@ def test_a_resume_says_that_the_losses_are_those_at_the_save(project: TinyRun):
 
 
 def test_validation_counts_what_it_leaves_out(
-    val_set: PairDataset, model: UnifiedVoice, caplog: pytest.LogCaptureFixture
+    inputs: Inputs, model: UnifiedVoice, caplog: pytest.LogCaptureFixture
 ):
-    settings = {"batch_size": 3, "max_batches": 0, "first_new_token": 0, "dtype": torch.float32}
+    val_set = inputs.val_set
     pairs = [replace(p, prompt_id="gone") if i < 2 else p for i, p in enumerate(val_set.pairs)]
     some = PairDataset(pairs, val_set.text_ids, val_set.stores)
-    assert validate(model, some, should_stop=lambda: False, **settings) is not None
+    means(inputs, some, model, batch_size=3)
     assert "2 pairs to validate on are left out, as" in caplog.text
     none = PairDataset([replace(p, prompt_id="gone") for p in pairs], val_set.text_ids, val_set.stores)
     with pytest.raises(UserError, match="None of the pairs to validate on can be read"):
-        validate(model, none, should_stop=lambda: False, **settings)
+        means(inputs, none, model, batch_size=3)
