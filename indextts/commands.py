@@ -24,6 +24,7 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 
 from indextts.errors import STOPPED_BY_CTRL_C, USER_MISTAKE, UserError
 from indextts.log_lines import show_on_screen
+from indextts.normalizer_options import NormalizerOptions
 
 
 class Command(BaseModel):
@@ -63,6 +64,13 @@ class CheckData(Command):
     train_manifest: Path | None = Field(None, description="Utterances: raw or preprocessed.")
     train_pairs: Path | None = Field(None, description="Pairs, as the trainer reads them.")
     val_pairs: Path | None = Field(None, description="Pairs to validate on.")
+
+
+class NormalizeText(Command, NormalizerOptions):
+    """Write the lines of standard input as the tokenizer sees them, in spoken form."""
+
+    program: ClassVar[str] = "indextts/text/normalize.py"
+    explain: bool = Field(False, description="Also write what each rule did.")
 
 
 class ExtendTokenizer(Command):
@@ -229,6 +237,7 @@ class MakeBaseCheckpoint(Command):
 COMMANDS: tuple[type[Command], ...] = (
     ImportDataset,
     CheckData,
+    NormalizeText,
     ExtendTokenizer,
     VerifyTraining,
     Preprocess,

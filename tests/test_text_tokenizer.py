@@ -3,6 +3,7 @@ import pickle
 import pytest
 
 from indextts.errors import UserError
+from indextts.normalizer_options import NormalizerOptions
 from indextts.text.tokenizer import Tokenizer, first_difference, measure, parse_model
 from tests.tokenizers import ENGLISH, trained_model, write_base
 
@@ -21,6 +22,14 @@ def test_a_tokenizer_normalises_before_it_cuts(tmp_path):
     assert [tokenizer.pieces[token] for token in tokenizer.encode("the dog.")] == tokenizer.encode_pieces(
         "THE DOG."
     )
+
+
+def test_a_tokenizer_keeps_its_normalisers_options_in_another_process(tmp_path):
+    path = write_base(tmp_path)
+    default = Tokenizer.load(path)
+    merging = pickle.loads(pickle.dumps(Tokenizer.load(path, NormalizerOptions(homophones="strict"))))
+    assert (default.normalize("5 ፀሐይ"), merging.normalize("5 ፀሐይ")) == ("አምስት ፀሐይ", "አምስት ጸሀይ")
+    assert merging.words("ፀሐይ") == "ጸሀይ"
 
 
 def test_an_empty_text_has_no_tokens(tmp_path):

@@ -26,6 +26,9 @@ ETHIOPIC_CHARACTERS = "".join(
     if unicodedata.category(char) != "Cn"
 )
 
+# The letters alone, as ranges: the inside of a character class too. Python's \w holds them, and the numerals.
+ETHIOPIC_LETTERS = "\u1200-\u135a\u1380-\u138f\u2d80-\u2dde\uab01-\uab2e\U0001e7e0-\U0001e7fe"
+
 _ETHIOPIC = frozenset(ETHIOPIC_CHARACTERS)
 _ROWS = "ሀለሐመሠረሰሸቀበተቸኀነኘአከኸወዐዘዠየደጀገጠጨጰጸፀፈፐቨ"
 _ROWS_WITH_WA = "ለሐመሠረሰሸበቨተቸነኘአዘዠደጀጠጨጰጸፈፐ"  # the other rows' eighth letter is not Amharic

@@ -1,81 +1,202 @@
-"""The text that a tokenizer sees: one spelling for each mark, and only marks that the published model knows.
+"""The text that a tokenizer sees: what a speaker says, in letters and marks that the published model knows.
 
 The published front end would hand Amharic to its Chinese or English number rules and leave Ethiopic
-punctuation alone, and its sentence splitter knows only ASCII marks. So Amharic gets this form first:
+punctuation alone, and its sentence splitter knows only ASCII marks. So Amharic gets this form first, by the
+rules of `RULES`, one after the other:
 
-    invisible characters, emoji   removed
-    Ethiopic marks                . , ? or a space; colons by what stands around them (`_COLON`)
-    quotes, brackets              '        as in the published front end
-    dashes                        -        as in the published front end
-    Latin letters                 upper case, as in the published front end
-    digits                        stay
+    በ2017 ዓ.ም፣ 50% ት/ቤቶች ተዘጉ።   በሁለት ሺህ አሥራ ሰባት ዓመተ ምሕረት, ሃምሳ በመቶ ትምህርት ቤቶች ተዘጉ.
 
-`normalize(normalize(text)) == normalize(text)` for every text.
+What comes out of Amharic holds letters, spaces and . , ? ! … - ' only. Latin letters are upper case, as in
+the published front end. Text without an Ethiopic character and with letters of another script is not Amharic:
+its digits and signs stay, and it gets the characters and marks only.
+
+`normalize(normalize(text)) == normalize(text)`, and the same text and options give the same result anywhere.
+
+    python -m indextts.text.normalize [--explain] < lines     normalises lines; says what each rule did
 """
 
+import difflib
 import re
+import sys
 import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, TextIO
 
-NORMALIZER_VERSION = 1  # counts the changes of what `normalize` returns
+from indextts.commands import NormalizeText, parse, run
+from indextts.errors import UserError
+from indextts.normalizer_options import DEFAULT_OPTIONS, NORMALIZER_VERSION, NormalizerOptions
+from indextts.text import abbreviations, characters, latin, marks, number_rules, quantities, symbols
+from indextts.text.ethiopic import ETHIOPIC_CHARACTERS
+from indextts.text.homophones import merge_homophones, merge_labialised
+from indextts.text.number_words import ethiopic_numerals_to_digits
 
-_LETTER = r"[\u1200-\u135a\u1380-\u138f\u2d80-\u2ddf\uab01-\uab2e]"  # Ethiopic
-_NUMERAL = r"[0-9\u1369-\u137c]"
+__all__ = ["DEFAULT_OPTIONS", "NORMALIZER_VERSION", "Change", "NormalizerOptions", "explain", "normalize"]
 
-# Deleted: what has no sound and no width. Controls and lone surrogates (JSON can hold them) are damage; the
-# Ethiopic combining and tonal marks are too rare to be learned.
-_INVISIBLE = re.compile(
-    "[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u061c\u135d-\u135f\u1390-\u1399\u180e"
-    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u20e3\ud800-\udfff\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e007f]"
+_ETHIOPIC = re.compile(f"[{re.escape(ETHIOPIC_CHARACTERS)}]")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One step from a text to its spoken form.
+
+    Args:
+        only_amharic: left out for text in other scripts.
+        only_digits: does nothing to a text without a digit, so it need not be tried.
+    """
+
+    name: str
+    apply: Callable[[str, NormalizerOptions], str]
+    only_amharic: bool = True
+    only_digits: bool = False
+
+
+def _whatever_the_options(function: Callable[[str], str]) -> Callable[[str, NormalizerOptions], str]:
+    return lambda text, _options: function(text)
+
+
+def _upper(text: str) -> str:
+    # Upper-casing can take composed letters apart.
+    return unicodedata.normalize("NFC", text.upper())
+
+
+def _labialised(text: str, options: NormalizerOptions) -> str:
+    return merge_labialised(text) if options.labialised == "merge" else text
+
+
+def _amharic_rule(name: str, function: Callable[[str], str]) -> Rule:
+    return Rule(name, _whatever_the_options(function))
+
+
+def _number_rule(name: str, function: Callable[[str, NormalizerOptions], str]) -> Rule:
+    return Rule(name, function, only_digits=True)
+
+
+def _rule_of_any_text(name: str, function: Callable[[str], str]) -> Rule:
+    return Rule(name, _whatever_the_options(function), only_amharic=False)
+
+
+RULES = (
+    _rule_of_any_text("characters", characters.clean_characters),
+    Rule("font damage", symbols.font_damage),
+    _amharic_rule("Ethiopic numerals", ethiopic_numerals_to_digits),
+    _rule_of_any_text("Ethiopic marks", marks.ethiopic_marks_to_ascii),
+    Rule("addresses", latin.addresses),
+    _amharic_rule("abbreviations", abbreviations.spell_out),
+    _amharic_rule("brackets apart", marks.brackets_apart),
+    _number_rule("numbers apart", number_rules.separate),
+    _number_rule("phone numbers", number_rules.phone_numbers),
+    _number_rule("dates", number_rules.dates),
+    _number_rule("times", number_rules.times),
+    _number_rule("money", quantities.money),
+    _number_rule("percent", quantities.percent),
+    _number_rule("measures", quantities.measures),
+    _number_rule("comparisons", quantities.comparisons),
+    _number_rule("fractions", number_rules.fractions),
+    _number_rule("ranges", number_rules.ranges),
+    _number_rule("said twice", number_rules.glosses),
+    _number_rule("numbers", number_rules.read_numbers),
+    _amharic_rule("slashes", abbreviations.slashes_to_spaces),
+    _amharic_rule("dots in words", abbreviations.split_at_dots),
+    Rule("Latin words", latin.latin_words),
+    Rule("Greek letters", latin.greek_letters),
+    Rule("symbols", symbols.symbols),
+    _rule_of_any_text("upper case", _upper),
+    _rule_of_any_text("marks", marks.published_marks),
+    _amharic_rule("space after marks", marks.space_after_marks),
+    # Without the signs that stood in it, an abbreviation may be one now.
+    _amharic_rule("abbreviations again", abbreviations.spell_out),
+    Rule("homophones", lambda text, options: merge_homophones(text, options.homophones)),
+    Rule("labialised", _labialised),
 )
-# These stand between words, so a space takes their place; U+2581 is SentencePiece's own sign for a space.
-_BETWEEN_WORDS = re.compile("[\u2581\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\u1360]+")
-
-# What a colon or an Ethiopic word space means; the first alternative that fits counts. Times come before full
-# stops made of two word spaces, and these before single word spaces.
-_COLON = re.compile(
-    rf"(?P<time>(?<={_NUMERAL})[:፡](?={_NUMERAL}))"
-    r"|(?P<stop>[:፡](?:\s*[:፡])+(?:\s*።)*|[:፡](?:\s*።)+)"
-    r"|(?P<preface>[:፡፦][-\u2013\u2014])"
-    rf"|(?P<space>(?<={_LETTER}):(?={_LETTER})|፡)"
-    r"|(?P<comma>:)"
-)
-_COLON_TO = {"time": ":", "stop": "።", "preface": "፦", "space": " ", "comma": ","}
-
-_DIVISION_SIGN_AS_COLON = re.compile(rf"(?<={_LETTER})÷")
-_MARKS = "[።፣፤፥፦፧፨]"
-# Ethiopic marks are often written without a space after them; without one the next word would not look like a
-# word's beginning to SentencePiece. A mark between two digits stays tight.
-_SPACE_MISSING = re.compile(rf"(?<={_MARKS})(?=[^\W\d_])|(?<=(?<!\d){_MARKS})(?=\d)")
-
-_TO_ASCII = str.maketrans(
-    {
-        **dict.fromkeys("።፨。．", "."),
-        **dict.fromkeys("፣፤፥፦;；：，、", ","),
-        **dict.fromkeys("፧？", "?"),
-        **dict.fromkeys("！¡", "!"),
-        **dict.fromkeys('"`\u00b4\u02bc\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2032\u2033', "'"),
-        **dict.fromkeys("\u2039\u203a\u00ab\u00bb\u226a\u226b()[]{}（）［］【】《》〈〉「」『』", "'"),
-        **dict.fromkeys("~～·\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
-        **dict.fromkeys("\u2044\u2215", "/"),
-    }
-)
-_DOUBLED_ANGLES = re.compile("<<+|>>+")
-_SPACES = re.compile(r"\s+")
-_SPACE_BEFORE_MARK = re.compile(r" +(?=[,!?…]|\.(?!\d))")
-_ELLIPSIS = re.compile(r"(?:\.{3,}|,{3,}|…)+")
-_REPEATED = re.compile(r"([.,'])\1+")
 
 
-def normalize(text: str) -> str:
+def normalize(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
     """Return `text` as the tokenizer sees it; see the module's docstring."""
-    text = _INVISIBLE.sub("", text)
-    text = _BETWEEN_WORDS.sub(" ", text)
-    # Upper-casing can take composed letters apart, and a deleted character may have kept two apart.
-    text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).upper())
-    text = _COLON.sub(lambda match: _COLON_TO[str(match.lastgroup)], text)
-    text = _DIVISION_SIGN_AS_COLON.sub("፥", text)
-    text = _SPACE_MISSING.sub(" ", text)
-    text = _DOUBLED_ANGLES.sub("'", text.translate(_TO_ASCII))
-    text = _SPACE_BEFORE_MARK.sub("", _SPACES.sub(" ", text)).strip()
-    return _REPEATED.sub(r"\1", _ELLIPSIS.sub("…", text))
+    spoken = text
+    for _rule, after in _steps(text, options):
+        spoken = after
+    return spoken
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one rule did: the words it took out and those it put in."""
+
+    rule: str
+    before: str
+    after: str
+
+
+def explain(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> list[Change]:
+    """Return what each rule changed in `text`, in order."""
+    changes = []
+    before = text
+    for rule, after in _steps(text, options):
+        changes += [Change(rule.name, old, new) for old, new in _differences(before, after)]
+        before = after
+    return changes
+
+
+def is_amharic(text: str) -> bool:
+    """True where numbers are read in Amharic: there is an Ethiopic character, or no letter at all."""
+    return _ETHIOPIC.search(text) is not None or not any(map(str.isalpha, text))
+
+
+def _steps(text: str, options: NormalizerOptions) -> Iterator[tuple[Rule, str]]:
+    """Yield each rule that is tried and the text after it."""
+    first, *others = RULES
+    text = first.apply(text, options)  # before it, entities and the like hide what script it is
+    yield first, text
+    amharic = is_amharic(text)
+    for rule in others:
+        if rule.only_amharic and not amharic:
+            continue
+        if rule.only_digits and not _DIGIT.search(text):
+            continue
+        text = rule.apply(text, options)
+        yield rule, text
+
+
+_DIGIT = re.compile("[0-9½¼¾]")
+
+
+def _differences(before: str, after: str) -> Iterator[tuple[str, str]]:
+    """Yield the words of `before` that are gone with those of `after` in their place."""
+    if before == after:
+        return
+    old, new = re.findall(r"\S+|\s+", before), re.findall(r"\S+|\s+", after)
+    matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
+    for kind, old_start, old_end, new_start, new_end in matcher.get_opcodes():
+        if kind != "equal":
+            yield "".join(old[old_start:old_end]), "".join(new[new_start:new_end])
+
+
+def normalize_lines(lines: BinaryIO, out: TextIO, options: NormalizerOptions, show_changes: bool) -> None:
+    """Write each line of UTF-8 normalised; with `show_changes`, below it what each rule did.
+
+    Raises:
+        UserError: a line is not UTF-8.
+    """
+    for number, line in enumerate(lines, start=1):
+        try:
+            text = line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"standard input:{number}: byte {error.start + 1} is not UTF-8; save the text as UTF-8"
+            ) from None
+        out.write(normalize(text, options) + "\n")
+        if show_changes:
+            for change in explain(text, options):
+                out.write(f"    {change.rule}: {change.before!r} -> {change.after!r}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parse(NormalizeText, argv)
+    options = NormalizerOptions(**{name: getattr(args, name) for name in NormalizerOptions.model_fields})
+    normalize_lines(sys.stdin.buffer, sys.stdout, options, args.explain)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

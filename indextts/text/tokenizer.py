@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from indextts.errors import UserError
+from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.restore_facts import Vocabulary
 from indextts.text.normalize import normalize
 
@@ -36,18 +37,20 @@ _TYPES_FROM_TEXT = (1, 4)  # normal and user-defined pieces
 class Tokenizer:
     """Turns text into ids; can be sent to other processes."""
 
-    def __init__(self, model: bytes, path: Path) -> None:
+    def __init__(self, model: bytes, path: Path, options: NormalizerOptions = DEFAULT_OPTIONS) -> None:
         """Read a serialized SentencePiece model.
 
         Args:
             model: the content of a `.model` file.
             path: where it came from, for messages.
+            options: how texts are normalised; the same in training and at inference.
 
         Raises:
             UserError: it is no SentencePiece model, or ids 0 and 1 are not start and stop.
         """
         self.path = path
         self.model_bytes = model
+        self.options = options
         proto = _parse(model, path)
         self.pieces = tuple(str(piece.piece) for piece in proto.pieces)
         self.types = tuple(int(piece.type) for piece in proto.pieces)
@@ -57,7 +60,7 @@ class Tokenizer:
         self.vocabulary = Vocabulary(self.pieces, _fingerprint(proto))
 
     @classmethod
-    def load(cls, path: Path) -> "Tokenizer":
+    def load(cls, path: Path, options: NormalizerOptions = DEFAULT_OPTIONS) -> "Tokenizer":
         """Return the tokenizer in the file `path`.
 
         Raises:
@@ -71,10 +74,14 @@ class Tokenizer:
             ) from None
         if not model:
             raise UserError(f"{path}: the file is empty; fetch or write the tokenizer again")
-        return cls(model, path)
+        return cls(model, path, options)
 
-    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Path]]:
-        return Tokenizer, (self.model_bytes, self.path)
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Path, NormalizerOptions]]:
+        return Tokenizer, (self.model_bytes, self.path, self.options)
+
+    def normalize(self, text: str) -> str:
+        """Return `text` as SentencePiece gets it."""
+        return normalize(text, self.options)
 
     @property
     def size(self) -> int:
@@ -94,15 +101,15 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text`, without start and stop."""
-        return cast(list[int], self._processor.encode(normalize(text)))
+        return cast(list[int], self._processor.encode(self.normalize(text)))
 
     def encode_pieces(self, text: str) -> list[str]:
         """Return the pieces of `text`; what is unknown stands there as it is written."""
-        return cast(list[str], self._processor.encode(normalize(text), out_type=str))
+        return cast(list[str], self._processor.encode(self.normalize(text), out_type=str))
 
     def words(self, text: str) -> str:
         """Return `text` after our normaliser and the model's own: what the model cuts, with plain spaces."""
-        marked = cast(str, self._processor.normalize(normalize(text)))
+        marked = cast(str, self._processor.normalize(self.normalize(text)))
         return marked.replace(WORD_START, " ").strip()
 
 

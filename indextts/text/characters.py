@@ -1,0 +1,83 @@
+"""Single characters: what is deleted, and what is only another way to write an ordinary one.
+
+What is done, in this order:
+
+    entities of web pages        the character itself
+    invisible characters         deleted; controls and lone surrogates too, which are damage
+    emoji and dingbats           a space
+    full-width, circled, Roman   their ordinary form; fractions such as ½ and superscripts stay
+    digits of other scripts      0 to 9
+    NFC                          letters composed; outside ASCII upper case at once
+"""
+
+import html
+import re
+import unicodedata
+
+from indextts.text.ethiopic import ETHIOPIC_LETTERS
+
+# The Ethiopic combining and tonal marks are too rare to be learned.
+_INVISIBLE = re.compile(
+    "[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u061c\u135d-\u135f\u1390-\u1399\u180e"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u20e3\ud800-\udfff\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+# These stand between words, so a space takes their place; U+2581 is SentencePiece's own sign for a space.
+_BETWEEN_WORDS = re.compile("[\u2581\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\u1360]+")
+_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#[0-9]{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE)
+
+_FRACTIONS_AND_SUPERSCRIPTS = "½¼¾²³¹"
+_TO_ORDINARY = str.maketrans(
+    {
+        **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},  # full-width ASCII
+        "\u2044": "/",
+        "\u2215": "/",
+        "\u2010": "-",
+        "\u2011": "-",
+    }
+)
+
+
+# Letters and marks of Amharic and printable ASCII: no rule of this module has anything to do with them.
+_SPECIAL = re.compile(f"[^ -~{ETHIOPIC_LETTERS}\u1361-\u137c]")
+
+
+def clean_characters(text: str) -> str:
+    """Return `text` with ordinary characters for special ones, and without those that cannot be heard."""
+    if "&" in text:
+        text = _ENTITY.sub(lambda match: html.unescape(match[0].lower()), text)
+    if not _SPECIAL.search(text):
+        return text
+    text = _INVISIBLE.sub("", text)
+    text = _BETWEEN_WORDS.sub(" ", text).translate(_TO_ORDINARY)
+    text = _SPECIAL_NUMBER.sub(_ordinary_number, text)
+    # Composed again after upper-casing, which can take letters apart.
+    return unicodedata.normalize("NFC", _upper_outside_ascii(unicodedata.normalize("NFC", text)))
+
+
+def _upper_outside_ascii(text: str) -> str:
+    """Return `text` with capitals for all but a to z: ß and its like become other letters and marks by it."""
+    return "".join(char if char.isascii() else char.upper() for char in text)
+
+
+def _special_numbers() -> str:
+    """Return every digit and number outside ASCII that stands for an ASCII one, for a character class."""
+    chars = []
+    for code in range(0x80, 0x20000):
+        char = chr(code)
+        kept = char in _FRACTIONS_AND_SUPERSCRIPTS or 0x1369 <= code <= 0x137C
+        if not kept and (char.isdigit() or (char.isnumeric() and _ordinary(char).isascii())):
+            chars.append(char)
+    return "".join(chars)
+
+
+def _ordinary(char: str) -> str:
+    digit = unicodedata.digit(char, None)
+    return unicodedata.normalize("NFKC", char).replace("\u2044", "/") if digit is None else str(digit)
+
+
+def _ordinary_number(match: re.Match[str]) -> str:
+    return _ordinary(match[0])
+
+
+_SPECIAL_NUMBER = re.compile(f"[{re.escape(_special_numbers())}]")

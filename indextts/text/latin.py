@@ -1,0 +1,75 @@
+"""Latin and Greek in Amharic text: addresses, initials, acronyms, single Greek letters.
+
+For example:
+
+    www.a.com, a@b.et     the dots and signs are spoken, as ነጥብ and አት
+    U.S.                  US
+    BBC                   BBC, or ቢ ቢ ሲ where the options say so
+    IL-1β                 IL-1 ቤታ
+"""
+
+import re
+
+from indextts.normalizer_options import NormalizerOptions
+from indextts.text.abbreviations import LETTER_NAMES
+
+_ADDRESS = re.compile(
+    r"(?:https?://|www\.)[\w./?=&%#~:+@-]*[\w/]"
+    r"|(?<![\w.+-])[\w.+-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"
+    r"|(?<![\w.-])(?:[A-Za-z0-9-]{1,63}\.){1,9}(?:com|org|net|et|gov|edu|info|io|uk|au|ca)(?![\w])",
+    re.IGNORECASE | re.ASCII,
+)
+_SPOKEN = (("@", " አት "), (".", " ነጥብ "))
+_SILENT_IN_ADDRESS = re.compile(r"[/:+_#?=&%~-]+")
+
+
+def addresses(text: str, _options: NormalizerOptions) -> str:
+    """Make words of the dots and signs of web and mail addresses."""
+    return _ADDRESS.sub(_address, text) if "." in text or "@" in text else text
+
+
+def _address(match: re.Match[str]) -> str:
+    spoken = re.sub(r"(?i)^https?://", "", match[0])
+    for sign, words in _SPOKEN:
+        spoken = spoken.replace(sign, words)
+    return _SILENT_IN_ADDRESS.sub(" ", spoken)
+
+
+_INITIALS = re.compile(r"(?<![A-Za-z.])((?:[A-Za-z]\.){2,})(?![A-Za-z\u0300-\u036f])")
+_WORD = re.compile(r"(?<![A-Za-z])[A-Za-z]{1,5}(?![A-Za-z])")
+_VOWEL = re.compile("[AEIOUY]")
+# With vowels, and still said letter by letter. Whether a word is an acronym must not depend on its case: the
+# text that comes out is upper case, and comes in again.
+_WITH_VOWELS = "USA UK EU UN WHO AU IMF DNA RNA FDA FBI CIA ICU EUA AI ATM USB URL CEO HIV"
+_ACRONYMS_WITH_VOWELS = frozenset(_WITH_VOWELS.split())
+
+
+def latin_words(text: str, options: NormalizerOptions) -> str:
+    """Join initials, and spell acronyms in Amharic where the options say so."""
+    text = _INITIALS.sub(lambda match: match[1].replace(".", ""), text)
+    return _WORD.sub(_spelled, text) if options.acronyms == "letters" else text
+
+
+def _spelled(match: re.Match[str]) -> str:
+    word = match[0].upper()
+    if _VOWEL.search(word) and len(word) > 1 and word not in _ACRONYMS_WITH_VOWELS:
+        return match[0]
+    return " ".join(LETTER_NAMES[letter] for letter in word)
+
+
+_GREEK_LETTERS = "αβγδεζηθικλμνξοπρστυφχψω"
+_GREEK_NAMES = "አልፋ ቤታ ጋማ ዴልታ ኤፕሲሎን ዜታ ኤታ ቴታ አዮታ ካፓ ላምዳ ሚዩ ኒዩ ዛይ ኦሚክሮን ፓይ ሮ ሲግማ ታው ኡፕሲሎን ፋይ ካይ ፕሳይ ኦሜጋ"
+_GREEK_LETTERS_TO_NAMES = dict(zip(_GREEK_LETTERS, _GREEK_NAMES.split(), strict=True))
+_GREEK = {**_GREEK_LETTERS_TO_NAMES, "µ": "ሚዩ", "ς": "ሲግማ"}
+_GREEK_CLASS = "\u0370-\u03ff\u1f00-\u1fff\u00b5"
+_GREEK_ALONE = re.compile(rf"(?<![{_GREEK_CLASS}])[{_GREEK_CLASS}](?![{_GREEK_CLASS}])")
+
+
+def greek_letters(text: str, _options: NormalizerOptions) -> str:
+    """Name single Greek letters; Greek words stay."""
+
+    def name(match: re.Match[str]) -> str:
+        found = _GREEK.get(match[0].lower())
+        return match[0] if found is None else f" {found} "
+
+    return _GREEK_ALONE.sub(name, text)

@@ -1,0 +1,188 @@
+"""Amharic number words, and Ethiopic numerals.
+
+What the functions make:
+
+    2017      ሁለት ሺህ አሥራ ሰባት      cardinal
+    5ኛ        አምስተኛ               ordinal
+    3.14      ሦስት ነጥብ አንድ አራት     decimal: the digits after the point one by one
+    1985      አሥራ ዘጠኝ መቶ ...       in hundreds, for years
+    ፲፱፻፹፭     1985                 Ethiopic numeral
+"""
+
+import re
+
+from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
+
+POINT = "ነጥብ"
+MAX_CARDINAL = 10**15 - 1  # beyond trillions a number is read digit by digit
+
+_ONES = ("ዜሮ", "አንድ", "ሁለት", "ሦስት", "አራት", "አምስት", "ስድስት", "ሰባት", "ስምንት", "ዘጠኝ")
+_TENS = ("", "አሥር", "ሃያ", "ሠላሳ", "አርባ", "ሃምሳ", "ስልሳ", "ሰባ", "ሰማንያ", "ዘጠና")
+_TEEN = "አሥራ"
+_HUNDRED = "መቶ"
+_BILLION, _TRILLION = "ቢሊዮን", "ትሪሊዮን"
+
+# Spellings that are met besides those of the options, all to one: only to see whether two texts say the same
+# number. Homophones are merged before it is looked up.
+_ONE_SPELLING = {
+    "ሺ": "ሺህ",
+    "ሚልዮን": "ሚሊዮን",
+    "ሚሊየን": "ሚሊዮን",
+    "ቢልዮን": "ቢሊዮን",
+    "ቢሊየን": "ቢሊዮን",
+    "አምሳ": "ሀምሳ",
+    "ስድሳ": "ስልሳ",
+    "ሰማኒያ": "ሰማንያ",
+}
+
+_ROW_SIZE = 8  # code points per consonant
+_SIXTH = 5  # the order without a vowel, counted from 0
+_SEVENTH = 6
+_FIRST_LETTER = 0x1200
+
+
+def cardinal(number: int, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
+    """Return the words of a whole number from 0 to `MAX_CARDINAL`."""
+    if not 0 <= number <= MAX_CARDINAL:
+        raise ValueError(f"{number} has no words: it must lie in 0..{MAX_CARDINAL}")
+    if number == 0:
+        return _ONES[0]
+    scales = ((10**12, _TRILLION), (10**9, _BILLION), (10**6, options.million), (1000, options.thousand))
+    words = []
+    for value, name in scales:
+        count, number = divmod(number, value)
+        if count:
+            words += [*_below_thousand(count, options), name]
+    return " ".join(words + _below_thousand(number, options))
+
+
+def year_in_hundreds(number: int, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
+    """Return the words of a year from 1100 to 1999 as so many hundreds and the rest."""
+    hundreds, rest = divmod(number, 100)
+    return " ".join([*_below_hundred(hundreds, options), _HUNDRED, *_below_hundred(rest, options)])
+
+
+def digits_one_by_one(digits: str) -> str:
+    """Return the name of each ASCII digit."""
+    return " ".join(_ONES[int(digit)] for digit in digits)
+
+
+def digits_in_pairs(digits: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
+    """Return the digits as numbers of two digits; of an odd count the first stands alone."""
+    pairs = [digits[:1]] if len(digits) % 2 else []
+    pairs += [digits[start : start + 2] for start in range(len(digits) % 2, len(digits), 2)]
+    return " ".join(
+        digits_one_by_one(pair) if pair[0] == "0" else cardinal(int(pair), options) for pair in pairs
+    )
+
+
+def with_ending(words: str, ending: str) -> str:
+    """Return number words with a written ending joined to the last, as in 5ኛ, 3ቱ, 1930ዎቹ.
+
+    The ordinal's ኛ gives the last sound its vowel: ት to ተ, ኝ to ነ. An ending that begins with the last
+    consonant is written over it (አምስት and ቱ: አምስቱ); ዎ after a consonant becomes its vowel (አምስቶቹ).
+    """
+    ending = ending.removeprefix("ነ") if ending.startswith("ነኛ") else ending
+    before, last = words[:-1], words[-1]
+    row, order = divmod(ord(last) - _FIRST_LETTER, _ROW_SIZE)
+    if order != _SIXTH or not ending:
+        return words + ending
+    if words.endswith("ሺህ"):  # its last letter is hardly spoken
+        return before + ending if ending.startswith("ዎ") else words + ending
+    if ending.startswith("ኛ"):
+        return before + ("ነ" if last == "ኝ" else chr(ord(last) - _SIXTH)) + ending
+    if ending.startswith("ዎ"):
+        return before + chr(ord(last) - _SIXTH + _SEVENTH) + ending[1:]
+    if ending.startswith("ቱ") and last == "ኝ":
+        return before + "ኙ" + ending[1:]
+    if (ord(ending[0]) - _FIRST_LETTER) // _ROW_SIZE == row:
+        return before + ending
+    return words + ending
+
+
+def one_spelling(words: str) -> str:
+    """Return number words, homophones merged, in one spelling, to compare with others."""
+    return " ".join(_ONE_SPELLING.get(word, word) for word in words.split())
+
+
+def _below_thousand(number: int, options: NormalizerOptions) -> list[str]:
+    hundreds, rest = divmod(number, 100)
+    return ([_ONES[hundreds], _HUNDRED] if hundreds else []) + _below_hundred(rest, options)
+
+
+def _below_hundred(number: int, options: NormalizerOptions) -> list[str]:
+    tens, ones = divmod(number, 10)
+    chosen = {5: options.fifty, 6: options.sixty, 8: options.eighty}
+    if tens == 1 and ones:
+        return [_TEEN, _ONES[ones]]
+    return ([chosen.get(tens, _TENS[tens])] if tens else []) + ([_ONES[ones]] if ones else [])
+
+
+# Ethiopic numerals: no zero, ፻ and ፼ multiply what stands before them, a one before them is left out.
+ETHIOPIC_NUMERALS = "፩-፼"  # inside of a regular expression's character class
+_ETHIOPIC_ONES = "፩፪፫፬፭፮፯፰፱"
+_ETHIOPIC_TENS = "፲፳፴፵፶፷፸፹፺"
+_NUMERAL = re.compile(f"[{ETHIOPIC_NUMERALS}]+")
+
+
+def from_ethiopic(numeral: str) -> int:
+    """Return the value of a run of Ethiopic numerals.
+
+    Raises:
+        ValueError: it is no number in this system, such as three ones in a row.
+    """
+    total = hundreds = below = 0
+    for sign in numeral:
+        if sign in _ETHIOPIC_ONES:
+            below += _ETHIOPIC_ONES.index(sign) + 1
+        elif sign in _ETHIOPIC_TENS:
+            below += 10 * (_ETHIOPIC_TENS.index(sign) + 1)
+        elif sign == "፻":
+            hundreds, below = hundreds + 100 * (below or 1), 0
+        elif sign == "፼":
+            total, hundreds, below = 10_000 * (total + hundreds + below or 1), 0, 0
+        else:
+            raise ValueError(f"{sign!r} is no Ethiopic numeral")
+    value = total + hundreds + below
+    if value == 0 or to_ethiopic(value) != numeral:
+        raise ValueError(f"{numeral!r} is no number")
+    return value
+
+
+def to_ethiopic(number: int) -> str:
+    """Return a whole number from 1 in Ethiopic numerals."""
+    if number < 1:
+        raise ValueError(f"{number} cannot be written in Ethiopic numerals")
+    signs = ""
+    pairs = _decimal_pairs(number)
+    for position, pair in zip(range(len(pairs) - 1, -1, -1), pairs, strict=True):
+        tens, ones = divmod(pair, 10)
+        written = (_ETHIOPIC_TENS[tens - 1] if tens else "") + (_ETHIOPIC_ONES[ones - 1] if ones else "")
+        if position % 2:
+            signs += ("" if pair == 1 else written) + ("፻" if pair else "")
+        elif position:
+            signs += ("" if pair == 1 and not signs else written) + "፼"
+        else:
+            signs += written
+    return signs
+
+
+def ethiopic_numerals_to_digits(text: str) -> str:
+    """Return `text` with ASCII digits for Ethiopic numerals; signs in no order are numbers one by one."""
+
+    def value(match: re.Match[str]) -> str:
+        try:
+            found = from_ethiopic(match[0])
+        except ValueError:
+            return " ".join(str(from_ethiopic(sign)) for sign in match[0])
+        # grouped, so that a long one is not taken for a telephone number
+        return f"{found:,}" if found >= 10**5 else str(found)
+
+    text = re.sub(f"(?<=[0-9])(?=[{ETHIOPIC_NUMERALS}])|(?<=[{ETHIOPIC_NUMERALS}])(?=[0-9])", " ", text)
+    return _NUMERAL.sub(value, text)
+
+
+def _decimal_pairs(number: int) -> list[int]:
+    digits = str(number)
+    digits = "0" * (len(digits) % 2) + digits
+    return [int(digits[start : start + 2]) for start in range(0, len(digits), 2)]

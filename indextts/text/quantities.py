@@ -1,0 +1,177 @@
+"""Numbers with a sign or unit beside them: money, percent, degrees, measures, comparisons.
+
+Each rule puts Amharic words in the place of the signs and leaves the digits, which `number_rules` reads last:
+
+    $26,750         26,750 ዶላር
+    $1.8 ሚሊዮን       1.8 ሚሊዮን ዶላር
+    12.50 ብር        12 ብር ከ50 ሳንቲም
+    14%-20%         14-20 በመቶ
+    37°C            37 ዲግሪ ሴልሺየስ
+    5 km            5 ኪሎ ሜትር
+    ≥60             ቢያንስ 60
+"""
+
+import re
+
+from indextts.normalizer_options import NormalizerOptions
+from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
+
+# A whole or decimal number, its thousands grouped or not.
+NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?"
+DASH = "[-\u2012\u2013\u2014\u2212~]"
+
+_CURRENCIES = {
+    "US$": "የአሜሪካ ዶላር",
+    "USD": "የአሜሪካ ዶላር",
+    "CA$": "የካናዳ ዶላር",
+    "C$": "የካናዳ ዶላር",
+    "AU$": "የአውስትራሊያ ዶላር",
+    "A$": "የአውስትራሊያ ዶላር",
+    "$": "ዶላር",
+    "€": "ዩሮ",
+    "EUR": "ዩሮ",
+    "£": "ፓውንድ",
+    "GBP": "ፓውንድ",
+    "¥": "የን",
+    "ETB": "ብር",
+    "Br": "ብር",
+}
+CURRENCY_SIGNS = "$€£¥"
+_SIGN = "|".join(re.escape(sign) for sign in sorted(_CURRENCIES, key=len, reverse=True))
+_SCALES = {"k": "ሺህ", "m": "ሚሊዮን", "mn": "ሚሊዮን", "bn": "ቢሊዮን", "b": "ቢሊዮን"}
+_SCALE = rf"(?:ሺህ?|ሚ[ሊል][ዮየ]ን|ቢ[ሊል]ን?[ዮየ]ን|ትሪ[ሊል][ዮየ]ን)[{L}]*|(?:[kKmMbB]|mn|bn)\b|(?i:million|billion)\b"
+_SAID = rf"\s(?:[{L}A-Za-z]+\s)?(?:ዶላር|ዩሮ|ፓውንድ|ብር)"  # the currency stands there as a word too
+_SIGN_BEFORE = re.compile(
+    rf"(?<![A-Za-z])(?P<sign>{_SIGN})\s?(?P<amount>{NUMBER})"
+    rf"(?:\s?{DASH}\s?(?:{_SIGN})?(?P<to>{NUMBER}))?(?:\s?(?P<scale>{_SCALE}))?(?P<said>{_SAID})?"
+)
+_SIGN_AFTER = re.compile(rf"(?P<amount>{NUMBER})\s?(?P<sign>{_SIGN})(?![A-Za-z])")
+_CENTS = re.compile(
+    r"(?<![\d.,])(?P<whole>\d[\d,]*)\.(?P<cents>\d\d)\s"
+    rf"(?P<name>(?:የ[{L}]+ )?(?:ብር|ዶላር|ዩሮ))(?![{L}])"
+)
+
+
+def money(text: str, _options: NormalizerOptions) -> str:
+    """Put the currency's name behind the amount; two decimals are cents."""
+    text = _SIGN_BEFORE.sub(_name_behind, text)
+    text = _SIGN_AFTER.sub(lambda match: f"{match['amount']} {_CURRENCIES[match['sign']]}", text)
+    return _CENTS.sub(_with_cents, text)
+
+
+def _name_behind(match: re.Match[str]) -> str:
+    amount = match["amount"] + (f"-{match['to']}" if match["to"] else "")
+    scale = match["scale"] or ""
+    if scale.isascii():
+        scale = _SCALES.get(scale.lower(), {"million": "ሚሊዮን", "billion": "ቢሊዮን"}.get(scale.lower(), ""))
+    words = [amount, scale, (match["said"] or _CURRENCIES[match["sign"]]).strip()]
+    return " ".join(word for word in words if word)
+
+
+def _with_cents(match: re.Match[str]) -> str:
+    cents = int(match["cents"])
+    return f"{match['whole']} {match['name']}" + (f" ከ{cents} ሳንቲም" if cents else "")
+
+
+_PERCENT_TWICE = re.compile(rf"(?<=\d)\s?%(?=\s?{DASH}\s?[\"“”]?\d[\d.,]*\s?%)")
+_PERCENT = re.compile(rf"(?<=\d)\s?[%٪](?:\s?(?:በመቶ|ከመቶ|ፐርሰንት)(?![{L}]))?(?P<ending>[{L}]*)(?P<touching>\w?)")
+_PER_MILLE = re.compile(r"(?<=\d)\s?‰")
+# ቱ is of numbers; በመቶ takes ው
+_PERCENT_ENDINGS = {"ቱ": "ው", "ቱን": "ውን", "ው": "ው", "ውን": "ውን", "ን": "ን", "ና": "ና", "": ""}
+
+
+def percent(text: str, options: NormalizerOptions) -> str:
+    """Put the word for percent behind the number, or once behind a range."""
+
+    def word(match: re.Match[str]) -> str:
+        ending, touching = match["ending"], match["touching"]
+        joined = _PERCENT_ENDINGS.get(ending, f" {ending}")
+        return f" {options.percent}{joined}" + (f" {touching}" if touching else "")
+
+    text = _PERCENT.sub(word, _PERCENT_TWICE.sub("", text))
+    return _PER_MILLE.sub(" በሺህ ", text)
+
+
+_UNITS = {
+    "km/h": "ኪሎ ሜትር በሰዓት",
+    "m/s": "ሜትር በሰከንድ",
+    "km": "ኪሎ ሜትር",
+    "cm": "ሴንቲ ሜትር",
+    "mm": "ሚሊ ሜትር",
+    "m": "ሜትር",
+    "nm": "ናኖ ሜትር",
+    "kg": "ኪሎ ግራም",
+    "mg": "ሚሊ ግራም",
+    "g": "ግራም",
+    "ml": "ሚሊ ሊትር",
+    "mL": "ሚሊ ሊትር",
+    "l": "ሊትር",
+    "L": "ሊትር",
+    "ha": "ሄክታር",
+    "GB": "ጊጋ ባይት",
+    "MB": "ሜጋ ባይት",
+    "KB": "ኪሎ ባይት",
+    "TB": "ቴራ ባይት",
+    "kHz": "ኪሎ ኸርዝ",
+    "MHz": "ሜጋ ኸርዝ",
+    "GHz": "ጊጋ ኸርዝ",
+    "Hz": "ኸርዝ",
+    "kW": "ኪሎ ዋት",
+    "MW": "ሜጋ ዋት",
+}
+_UNIT = re.compile(
+    rf"(?<=\d)\s?({'|'.join(sorted(_UNITS, key=len, reverse=True))})([²³])?(?![A-Za-z0-9²³/'])"
+)
+_METRE = re.compile(rf"(?<=\d)\s?ሜ\.?(?:(?=²)|(?![{L}]))")
+_SQUARE = re.compile(r"((?:(?:ኪሎ|ሴንቲ|ሚሊ|ናኖ) )?ሜትር)([²³])")
+_DEGREES = re.compile(r"(?<=\d)\s?(?:°|º)\s?(?:(C|F|ሴ(?![\w/]))(?![A-Za-z]))?")
+_SCALES_OF_HEAT = {"C": " ሴልሺየስ", "ሴ": " ሴልሺየስ", "F": " ፋራናይት", None: ""}
+_MINUS_BEFORE_DEGREES = re.compile(
+    rf"(?<![\w.,%])[-\u2212]\s?(?={NUMBER}\s?(?:°|º|ዲግሪ)|{NUMBER}\s?[-\u2013\u2014]\s?{NUMBER}\s?[°º])"
+)
+
+
+def measures(text: str, _options: NormalizerOptions) -> str:
+    """Put names in the place of units and degrees behind a number."""
+    text = _MINUS_BEFORE_DEGREES.sub("ከዜሮ በታች ", text)
+    text = _DEGREES.sub(lambda match: f" ዲግሪ{_SCALES_OF_HEAT[match[1]]} ", text)
+    text = _UNIT.sub(lambda match: f" {_UNITS[match[1]]}{match[2] or ' '}", text)
+    text = _METRE.sub(" ሜትር", text)
+    text = _SQUARE.sub(lambda match: ("ካሬ " if match[2] == "²" else "ኪዩቢክ ") + match[1] + " ", text)
+    return re.sub(r"(?<=\d)²", " ስኩዌር ", re.sub(r"(?<=\d)³", " ኪዩብ ", text))
+
+
+_COMPARED = re.compile(rf"(?<![<>])([<>≥≤⩾⩽])\s?=?\s?({NUMBER})")
+_WORDS_OF_COMPARISON = {
+    ">": ("ከ", " በላይ"),
+    "<": ("ከ", " በታች"),
+    "≥": ("ቢያንስ ", ""),
+    "⩾": ("ቢያንስ ", ""),
+    "≤": ("ቢበዛ ", ""),
+    "⩽": ("ቢበዛ ", ""),
+}
+_BETWEEN_NUMBERS = (
+    (re.compile(r"(?<=\d)\s?[×✕*]\s?(?=\d)"), " ሲባዛ በ"),
+    (re.compile(r"(?<=\d)\s?÷\s?(?=\d)"), " ሲካፈል ለ"),
+    (re.compile(r"(?<=\d)\s?\+\s?(?=\d)"), " ሲደመር "),
+    (re.compile(r"(?<=\d)\s?=\s?(?=\d)"), " እኩል ነው "),
+    (re.compile(r"(?<=\d)\s\u2212\s(?=\d)"), " ሲቀነስ "),
+    (re.compile(r"(?<![\d\s])\s*\u2212\s?(?=\d)|(?<=\s)\u2212(?=\d)"), " ሲቀነስ "),
+    (re.compile(r"±\s?(?=\d)"), " ሲደመር ወይም ሲቀነስ "),
+    (re.compile(r"(?<!\d)(?:~|≈)\s?(?=\d)"), "ወደ "),
+    (re.compile(r"(?:#|№|No\.)\s?(?=\d)"), "ቁጥር "),
+    (re.compile(r"(?<![\w.])ቁ\.\s?(?=\d)"), "ቁጥር "),
+)
+
+
+def comparisons(text: str, _options: NormalizerOptions) -> str:
+    """Put words in the place of the signs of arithmetic and comparison before and between numbers."""
+
+    def compared(match: re.Match[str]) -> str:
+        before, behind = _WORDS_OF_COMPARISON[match[1]]
+        return f" {before}{match[2]}{behind} "
+
+    text = _COMPARED.sub(compared, text)
+    for pattern, words in _BETWEEN_NUMBERS:
+        text = pattern.sub(words, text)
+    return text
