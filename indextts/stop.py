@@ -11,6 +11,11 @@ from typing import Self
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
+def hold_signals() -> None:
+    """Let signals wait until a StopRequest is entered, which then takes note of them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
 class StopRequest:
     """Takes a note of the signals in SIGNALS for as long as it is entered.
 
@@ -37,6 +42,7 @@ class StopRequest:
             for number in SIGNALS
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN  # as nohup sets it
         }
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # what `hold_signals` kept back comes now
         return self
 
     def __exit__(

@@ -4,6 +4,11 @@ Importing torch takes seconds. Before that the program answers signals, refuses 
 has begun to read the checkpoint.
 """
 
+from indextts.stop import StopRequest, hold_signals
+
+if __name__ == "__main__":
+    hold_signals()  # already the imports below take a second, in which a signal would just kill the process
+
 import logging
 import time
 from collections.abc import Sequence
@@ -17,7 +22,6 @@ from indextts.log_lines import also_write
 from indextts.resume_plan import plan_command
 from indextts.run_dir import write_json
 from indextts.run_owner import owned, prepare
-from indextts.stop import StopRequest
 
 logger = logging.getLogger(__name__)
 
