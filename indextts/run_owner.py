@@ -36,21 +36,16 @@ PRUNED = ".tmp-pruned-"
 
 
 def prepare(run_dir: Path) -> None:
-    """Make the folder and see that files can be written, synced and renamed there.
+    """Make the folder and its lock file.
 
     Raises:
-        UserError: one of them cannot be done.
+        UserError: that cannot be done.
     """
-    probe = run_dir / ".tmp-probe"
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
-        write_bytes(probe.with_name("probe"), b"")
-        probe.with_name("probe").unlink()
-        sync_file(run_dir)
+        (run_dir / ".lock").touch()
     except OSError as error:
-        raise UserError(
-            f"--output-dir {run_dir} cannot be written ({error.strerror}); choose a folder you may write to"
-        ) from None
+        raise _not_writable(run_dir, error) from None
 
 
 @contextmanager
@@ -61,7 +56,7 @@ def owned(run_dir: Path) -> Iterator[None]:
     file system has no locks, the owner's identity in the file decides (number, start and boot).
 
     Raises:
-        UserError: with status 5 if another trainer holds it.
+        UserError: with status 5 if another trainer holds it; or files cannot be written, synced and renamed.
     """
     with (run_dir / ".lock").open("a+") as lock:
         try:
@@ -80,6 +75,7 @@ def owned(run_dir: Path) -> Iterator[None]:
         lock.truncate(0)
         lock.write(this_process().model_dump_json() + "\n")
         lock.flush()
+        _try_writing(run_dir)
         mend(run_dir)
         yield
 
@@ -167,6 +163,23 @@ def set_apart(damaged: Path) -> Path:
             source.replace(renamed.with_suffix(source.suffix))
     sync_file(damaged.parent)
     return renamed
+
+
+def _try_writing(run_dir: Path) -> None:
+    """See that a file can be written, synced and renamed; under the lock, as all would use one name."""
+    probe = run_dir / "probe"
+    try:
+        write_bytes(probe, b"")
+        probe.unlink()
+        sync_file(run_dir)
+    except OSError as error:
+        raise _not_writable(run_dir, error) from None
+
+
+def _not_writable(run_dir: Path, error: OSError) -> UserError:
+    return UserError(
+        f"--output-dir {run_dir} cannot be written ({error.strerror}); choose a folder you may write to"
+    )
 
 
 def _finish_commit(aside: Path) -> None:
