@@ -61,7 +61,7 @@ def _newest_whole(folder: Path, may_change: bool) -> Path:
             logger.warning("Checkpoint left out: %s", problem)
             damaged.append((path, meta))
             continue
-        if damaged:
+        if damaged and damaged[0][1].serial != meta.serial:  # else it is another copy of the same
             logger.warning(
                 "Going back from step %d to step %d, the newest that is whole", damaged[0][1].step, meta.step
             )
