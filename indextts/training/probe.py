@@ -7,12 +7,13 @@ before its first step, and one that restored all says so.
 import hashlib
 import logging
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import torch
 
 from indextts.gpt.model import UnifiedVoice
-from indextts.training.batches import PairDataset
+from indextts.training.batches import PairDataset, Sample
 from indextts.training.validate import validate
 
 logger = logging.getLogger(__name__)
@@ -30,7 +31,10 @@ class Probe:
             pair = val_set.pairs[index]
             return val_set.stores[pair.features].num_codes(pair.target_id), pair.id
 
-        self._samples = val_set.subset(sorted(range(len(val_set)), key=length)[:NUM_SAMPLES])
+        by_length = sorted(range(len(val_set)), key=length)
+        readable = (index for index in by_length if isinstance(val_set[index], Sample))
+        self._samples = val_set.subset(list(islice(readable, NUM_SAMPLES)))
+        self._digests = _digests(self._samples)
 
     def losses(self, model: UnifiedVoice, dtype: torch.dtype) -> dict[str, float | str]:
         """Return the losses of `model`, and digests of what they were made from."""
@@ -44,17 +48,7 @@ class Probe:
             should_stop=lambda: False,
         )
         assert means is not None
-        return {"text_loss": means.text_loss, "mel_loss": means.mel_loss, **self._digests()}
-
-    def _digests(self) -> dict[str, str]:
-        texts, features = hashlib.sha256(), hashlib.sha256()
-        for index, pair in enumerate(self._samples.pairs):
-            store = self._samples.stores[pair.features]
-            texts.update(self._samples.text_ids[index].tobytes())
-            for array in (store.codes(pair.target_id), store.condition(pair.prompt_id)):
-                features.update(array.tobytes())
-            features.update(store.emo_vec(pair.prompt_id).tobytes())
-        return {"texts": texts.hexdigest(), "features": features.hexdigest()}
+        return {"text_loss": means.text_loss, "mel_loss": means.mel_loss, **self._digests}
 
 
 def compare(
@@ -94,3 +88,15 @@ def compare(
         said,
         "; ".join(reasons) or "nothing that the checkpoint knows of; did the code or a library change?",
     )
+
+
+def _digests(samples: PairDataset) -> dict[str, str]:
+    """Return what tells the samples' texts and features from others."""
+    texts, features = hashlib.sha256(), hashlib.sha256()
+    for index, pair in enumerate(samples.pairs):
+        store = samples.stores[pair.features]
+        texts.update(samples.text_ids[index].tobytes())
+        for array in (store.codes(pair.target_id), store.condition(pair.prompt_id)):
+            features.update(array.tobytes())
+        features.update(store.emo_vec(pair.prompt_id).tobytes())
+    return {"texts": texts.hexdigest(), "features": features.hexdigest()}

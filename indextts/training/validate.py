@@ -1,13 +1,16 @@
 """The losses on held-out pairs, always the same ones in the same batches."""
 
+import logging
 from collections.abc import Callable
 
 import torch
 
 from indextts.errors import UserError
 from indextts.gpt.model import UnifiedVoice
-from indextts.training.batches import PairDataset, epoch_order, load_batches
+from indextts.training.batches import PairDataset, Unreadable, epoch_order, load_batches
 from indextts.training.losses import LossMeans, LossSums, token_losses
+
+logger = logging.getLogger(__name__)
 
 # Not the run's seed: two runs shall be comparable.
 VALIDATION_SEED = 0
@@ -33,12 +36,14 @@ def validate(
     if max_batches:
         order = order[: max_batches * batch_size]
     total: LossSums | None = None
+    unreadable: list[Unreadable] = []
     was_training = model.training
     model.eval()
     try:
         for micro_batch in load_batches(dataset, order, batch_size, num_workers=0):
             if should_stop():
                 return None
+            unreadable += micro_batch.unreadable
             batch = micro_batch.batch
             if batch is None:  # none of its samples can be read
                 continue
@@ -48,6 +53,14 @@ def validate(
             total = sums if total is None else total + sums
     finally:
         model.train(was_training)
+    if unreadable:
+        logger.warning(
+            "%d of %d pairs to validate on cannot be read, as %s: %s",
+            len(unreadable),
+            len(order),
+            unreadable[0].id,
+            unreadable[0].reason,
+        )
     if total is None:
         raise UserError("None of the pairs to validate on can be read; preprocess again")
     return total.means()
