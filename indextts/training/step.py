@@ -8,8 +8,10 @@ step that was split has the same gradients as one that was not, up to rounding a
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from indextts.errors import OUT_OF_MEMORY, UserError
@@ -38,7 +40,7 @@ def accumulate(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor
         return None, None
     while True:
         limit = this.state.micro_batch_limit
-        parts = [part for batch in batches for part in (batch.split(limit) if limit else [batch])]
+        parts = [part for batch in batches for part in (_split(batch, limit) if limit else [batch])]
         try:
             return _accumulate(this, parts)
         except RuntimeError as error:  # torch.OutOfMemoryError is one
@@ -60,6 +62,15 @@ def accumulate(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Return whether `error` is what torch raises where memory runs out, on a card or on the host."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _split(batch: GPTBatch, limit: int) -> list[GPTBatch]:
+    """Return parts of at most `limit` rows; texts stay as wide as they are: the codes see their padding."""
+    width = batch.text_ids.shape[1]
+    return [
+        replace(part, text_ids=F.pad(part.text_ids, (0, width - part.text_ids.shape[1])))
+        for part in batch.split(limit)
+    ]
 
 
 def _accumulate(this: Run, parts: Sequence[GPTBatch]) -> tuple[LossSums, Tensor]:
