@@ -34,7 +34,7 @@ from indextts.training.step import accumulate
 from tests.test_checkpoint import Payload
 from tests.test_exact_resume import marking_words, one_utterance_a_file
 from tests.test_trainer import load, numbers
-from tests.tiny_run import BASE_SIZE, CONFIG, SENTENCES, TinyRun, make_tiny_run, pair
+from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run, pair
 
 
 @pytest.fixture
@@ -480,4 +480,3 @@ def test_row_54_a_damaged_tensorboard_file_touches_neither_the_run_nor_later_poi
     [later] = [other for other in (tiny.output / "logs").iterdir() if other != folder]
     assert scalars(later) == [7, 8, 9]
     assert list(numbers(tiny, kind="train")) == list(range(1, 10))
-    assert SENTENCES
