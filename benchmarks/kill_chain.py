@@ -241,8 +241,8 @@ class Chain:
         return kill is not None and status in STATUS_BEFORE_THE_TRAINER
 
     def _check_where_it_began(self, lines: Sequence[dict[str, Any]]) -> None:
-        for line in lines:
-            if line["kind"] == START and line["step"] != self.before.step:
+        for line in lines:  # further on is right: a resume finishes the commit that a kill interrupted
+            if line["kind"] == START and line["step"] < self.before.step:
                 self._wrong(f"went on from step {line['step']}, the newest good one is {self.before.step}")
 
     def _check_after_kill(self, kill: Kill, lines: Sequence[dict[str, Any]], killed_at: float) -> None:

@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 
+from indextts.commands import Train
 from indextts.run_dir import CheckpointMeta, checkpoints, read_metrics, verify_checkpoint
 
-# What may differ in a checkpoint: names of the stops in between, and the workers of the last process.
-OF_THE_PROCESS = frozenset({"recent_checkpoints", "settings"})
+# What may differ in a checkpoint: names and number of the stops in between, and the last process's own.
+OF_THE_STOPS = frozenset({"recent_checkpoints", "serial"})
+OF_THE_PROCESS = Train.of_process
 # What may differ in a line of metrics.jsonl.
 OF_THE_CLOCK = frozenset({"time", "tokens_per_second"})
 # Lines that say that a process began.
@@ -116,8 +118,13 @@ def wrong_at_the_end(reference: Path, run_dir: Path, base: Path) -> list[str]:
             )
     final, expected = _load(run_dir / "latest.pth"), _load(reference / "latest.pth")
     for content in (final, expected):
-        for name in OF_THE_PROCESS:
-            content.pop(name, None)
+        for part, names in (
+            (content, OF_THE_STOPS),
+            (content["meta"], OF_THE_STOPS),
+            (content["meta"]["settings"], OF_THE_PROCESS),
+        ):
+            for name in names:
+                part.pop(name, None)
     wrong += [f"latest.pth: {where}" for where in differences(final, expected)]
     best, expected_best = (_load(folder / "best.pth") for folder in (run_dir, reference))
     for name in ("model", "step", "epoch", "best_mel_loss"):

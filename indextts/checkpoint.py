@@ -21,6 +21,7 @@ All tensors are on the CPU, whatever the run was trained on.
 import io
 import logging
 import pickle
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -76,9 +77,11 @@ def read_file(path: Path) -> dict[str, Any]:
         with torch.serialization.safe_globals(NUMPY_STATE):
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL (\S+)", str(error))
         raise UserError(
-            f"{path}: refused, it holds more than tensors and plain values ({_first_line(error)}); "
-            "a file that wants to run code is not loaded: take a plain state dict from a source you trust"
+            f"{path}: refused, it holds {found[1] if found else 'something'} besides tensors and plain "
+            "values; a file that wants to run code is not loaded: take a plain state dict of a source you "
+            "trust"
         ) from None
     except LOAD_ERRORS as error:
         raise UserError(f"{path}: not a checkpoint that can be loaded ({_first_line(error)})") from None

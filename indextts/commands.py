@@ -184,6 +184,13 @@ class Train(Command):
     num_workers: int = Field(
         0, ge=0, description="Processes that load data; 0: the trainer itself, enough for packed features."
     )
+    padding: Literal["none", "reference"] = Field(
+        "none", description="none: samples end to end; reference: padded, as the published trainer computes."
+    )
+    grad_checkpointing: bool = Field(
+        False, description="Compute the blocks twice to save memory; slower by about a third."
+    )
+    compile: bool = Field(False, description="Compile the blocks; slow to start, not for the CPU.")
     amp: bool = Field(False, description="bfloat16 arithmetic, where the hardware has it natively.")
     seed: int = Field(1234, ge=0, le=2**63 - 1, description="Seed of data order, dropout and new rows.")
     allow_cpu: bool = Field(False, description="Train on the CPU where CUDA does not work on the card.")

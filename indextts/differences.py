@@ -22,6 +22,7 @@ EFFECTS = {
     "text_loss_weight": "the gradient; the logged losses stay comparable",
     "mel_loss_weight": "the gradient; the logged losses stay comparable",
     "amp": "the rounding, from the next step on",
+    "padding": "whether a sample's loss depends on its batch; losses before and after are not comparable",
     "seed": "order and dropout are drawn anew; the epoch starts at its beginning",
     "val_batch_size": "which samples are validated on, where --max-val-batches cuts them",
     "max_val_batches": "which samples are validated on: losses before and after are not comparable",
@@ -32,6 +33,7 @@ ENVIRONMENT_EFFECTS = {
     "device": LAST_BITS,
     "threads": LAST_BITS,
     "arithmetic": "the rounding, from the next step on",
+    "attention": "the rounding and, where one of them has none, the dropout of attention",
 }
 # Of the config, what no weight's shape depends on: it may change. The pieces are compared as such.
 NO_SIZES = ("dropout", "pe_length", "number_text_tokens")

@@ -43,6 +43,8 @@ LARGEST_META = 64 << 20
 
 LINKS = ("latest.pth", "best.pth")
 
+MetricsKey = tuple[Any, Any, Any]  # part, kind, step
+
 
 class FileIdentity(BaseModel, frozen=True):
     """A file that a run was made from, as it was then.
@@ -235,19 +237,22 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     What lies behind the step at which a later process began is gone: that process did those steps again, or
     others in their place. A line that is not whole JSON, as a kill leaves it, is skipped.
     """
-    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    lines: dict[MetricsKey, dict[str, Any]] = {}
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             line = json.loads(text)
         except ValueError:
             continue
-        if not isinstance(line, dict):
-            continue
-        part, kind, step = key = (line.get("part"), line.get("kind"), line.get("step"))
-        if kind == "start" and step is not None:
-            undone = [key for key in lines if key[0] == part and (key[2] or 0) > step]
-            for gone in undone:
-                del lines[gone]
-        lines.pop(key, None)
-        lines[key] = line
+        if isinstance(line, dict):
+            add_metrics_line(lines, line)
     return list(lines.values())
+
+
+def add_metrics_line(lines: dict[MetricsKey, dict[str, Any]], line: dict[str, Any]) -> None:
+    """Put a line behind those before it, without the ones that it makes undone; see `read_metrics`."""
+    part, kind, step = key = (line.get("part"), line.get("kind"), line.get("step"))
+    if kind == "start" and isinstance(step, int):
+        for undone in [other for other in lines if other[0] == part and (other[2] or 0) > step]:
+            del lines[undone]
+    lines.pop(key, None)
+    lines[key] = line

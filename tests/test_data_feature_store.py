@@ -123,7 +123,7 @@ def test_codes_that_do_not_fit_are_refused(tmp_path, codes):
     ("change", "what"),
     [
         ({"backend": "other"}, "another speech backend"),
-        ({"backend_identity": "other"}, "another codebook"),
+        ({"backend_identity": "other"}, "another codebook or speech encoder"),
         ({"encoders_identity": "other"}, "another base checkpoint or config"),
         ({"model_dim": 8}, "another model_dim"),
         ({"num_latents": 8}, "another num_latents"),

@@ -22,13 +22,22 @@ from indextts.data.feature_store import FeatureStore
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.errors import UserError
 from indextts.gpt.initialise import random_model
-from indextts.gpt.model import GPTBatch, GPTOutput, UnifiedVoice
+from indextts.gpt.model import UnifiedVoice
 from indextts.manifest import read_pairs, write_pairs
 from indextts.run_dir import CheckpointMeta, verify_checkpoint
 from indextts.text.tokenizer import Tokenizer
-from indextts.training import loop, metrics
-from indextts.training.batches import MicroBatch, PairDataset, collate, epoch_order, grouped, load_batches
+from indextts.training import loop, metrics, step
+from indextts.training.batches import (
+    Batch,
+    MicroBatch,
+    PairDataset,
+    collate_padded,
+    epoch_order,
+    grouped,
+    load_batches,
+)
 from indextts.training.batches import load_pairs as load_pairs_of
+from indextts.training.losses import LossSums
 from indextts.training.start import Run, load_inputs, start_from_base
 from indextts.training.step import accumulate
 from tests.test_checkpoint import Payload
@@ -145,8 +154,12 @@ def test_rows_35_to_40_pairs_whose_arrays_cannot_be_used_are_skipped_named_and_n
 
     def noting(this: Run, group: list[MicroBatch]) -> object:
         for batch in (part.batch for part in group if part.batch is not None):
-            rows = zip(batch.codes.tolist(), batch.code_lengths.tolist(), strict=True)
-            seen.extend(tuple(codes[:length]) for codes, length in rows)
+            starts = (batch.mel_positions == 0).nonzero().flatten().tolist()
+            ends = [*starts[1:], len(batch.mel_inputs)]
+            seen.extend(
+                tuple(batch.mel_inputs[first + 1 : end].tolist())
+                for first, end in zip(starts, ends, strict=True)
+            )
         return accumulate(this, group)
 
     monkeypatch.setattr(loop, "accumulate", noting)
@@ -231,8 +244,7 @@ def test_row_44_the_longest_that_the_published_positions_hold_is_kept_whole_and_
     dataset = load_pairs_of([path], tokenizer, config)
     assert [each.target_id for each in dataset.pairs] == ["u0", "u1", "u3"]
     assert "2 of 5 pairs are left out: empty, or longer than 600 text tokens or 1815 codes" in caplog.text
-    batch = collate([dataset[number] for number in range(3)]).batch
-    assert batch is not None
+    batch = collate_padded([dataset[number] for number in range(3)])  # type: ignore[misc]
     assert batch.code_lengths[1] == 1815
     assert batch.text_lengths[2] == 600
     model = random_model(replace(config, number_text_tokens=tokenizer.size), seed=0)
@@ -331,32 +343,37 @@ def test_row_48_weights_that_are_not_finite_are_never_saved(tiny: TinyRun, monke
 
 def limit_memory(monkeypatch: pytest.MonkeyPatch, most_samples: int) -> list[int]:
     """Let the model run out of memory beyond so many samples; return the sizes that were tried."""
-    forward = UnifiedVoice.forward
+    batch_sums = step.batch_sums
     tried: list[int] = []
 
-    def limited(self: UnifiedVoice, batch: GPTBatch) -> GPTOutput:
-        if self.training:
-            tried.append(len(batch.codes))
-            if len(batch.codes) > most_samples:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return forward(self, batch)
+    def limited(model: UnifiedVoice, batch: Batch, *more: object) -> LossSums:
+        tried.append(batch.num_samples)
+        if batch.num_samples > most_samples:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return batch_sums(model, batch, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(UnifiedVoice, "forward", limited)
+    monkeypatch.setattr(step, "batch_sums", limited)
     return tried
 
 
 def first_group(this: Run, batch_size: int) -> list[MicroBatch]:
     train_set = this.inputs.train_set
     order = epoch_order(len(train_set), this.inputs.command.seed, 0)
-    return next(grouped(load_batches(train_set, order, batch_size, 0), 2))
+    return next(grouped(load_batches(train_set, order, batch_size, 0, this.inputs.collate), 2))
 
 
-@pytest.mark.parametrize(("most", "kept"), [(4, 3), (2, 1), (1, 1)])
+@pytest.mark.parametrize("padding", ["none", "reference"])
+@pytest.mark.parametrize(("most", "kept"), [(4, 3), (2, 1)])
 def test_row_49_a_split_step_has_the_gradient_of_the_whole_and_sees_every_sample(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, most: int, kept: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    most: int,
+    kept: int,
+    padding: str,
 ):
     run = make_tiny_run(tmp_path / "tiny", dropout=0.0)
-    this = start_from_base(load_inputs(parse(Train, run.flags(batch_size=7))))
+    this = start_from_base(load_inputs(parse(Train, run.flags(batch_size=7, padding=padding))))
     this.model.train()
     group = first_group(this, batch_size=7)
 
@@ -402,17 +419,17 @@ def test_row_49_a_single_sample_that_does_not_fit_ends_the_run_with_7_and_says_w
     limit_memory(monkeypatch, 0)
     assert tiny.train(max_steps=4, resume="auto") == 7
     assert "with a single sample; the longest of this step has " in tiny.log
-    assert "Use --amp, leave out the longest recordings, or take a device with more memory" in tiny.log
+    assert "leave out the longest recordings, or take a device with more memory" in tiny.log
     assert verify_checkpoint(tiny.output / "latest.pth") == before
     assert json.loads((tiny.output / "exit.json").read_text())["status"] == 7
 
 
 def test_row_49_another_error_is_no_lack_of_memory(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
-    def broken(_self: UnifiedVoice, _batch: GPTBatch) -> GPTOutput:
+    def broken(*_: object) -> LossSums:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     this = start_from_base(load_inputs(parse(Train, tiny.flags())))
-    monkeypatch.setattr(UnifiedVoice, "forward", broken)
+    monkeypatch.setattr(step, "batch_sums", broken)
     with pytest.raises(RuntimeError, match="illegal memory access") as caught:
         accumulate(this, first_group(this, batch_size=3))
     assert not isinstance(caught.value, UserError)

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from indextts.gpt.attention import BLOCKS
 from indextts.gpt.config import config_with_text_tokens
 from indextts.gpt.initialise import random_model
 from indextts.gpt.model import UnifiedVoice
 from indextts.text.tokenizer import Tokenizer
-from indextts.training.batches import PairDataset, load_pairs
+from indextts.training.batches import PairDataset, choose_collate, load_pairs
 from indextts.training.losses import LossMeans
 from indextts.training.validate import validate
 from tests.tiny_run import BASE_SIZE, CONFIG, make_tiny_run
@@ -27,6 +28,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[UnifiedVoice, PairDa
 
 def losses(tiny: tuple[UnifiedVoice, PairDataset], **changes: object) -> LossMeans | None:
     settings = {
+        "collate": choose_collate("none", tiny[0].config),
+        "backend": BLOCKS,
         "batch_size": 2,
         "max_batches": 0,
         "first_new_token": BASE_SIZE,
@@ -65,3 +68,13 @@ def test_the_folder_of_the_pairs_is_not_written(tiny: tuple[UnifiedVoice, PairDa
     before = sorted(folder.rglob("*"))
     losses(tiny)
     assert sorted(folder.rglob("*")) == before
+
+
+def test_the_losses_without_padding_do_not_depend_on_the_batches(tiny: tuple[UnifiedVoice, PairDataset]):
+    whole, single = losses(tiny, batch_size=7), losses(tiny, batch_size=1)
+    assert whole is not None
+    assert single is not None
+    assert single.mel_loss == pytest.approx(whole.mel_loss, abs=1e-5)
+    padded = losses(tiny, batch_size=7, collate=choose_collate("reference", tiny[0].config))
+    assert padded is not None
+    assert abs(padded.mel_loss - whole.mel_loss) > 1e-5

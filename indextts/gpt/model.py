@@ -46,6 +46,20 @@ class GPTBatch:
     codes: Tensor
     code_lengths: Tensor
 
+    @property
+    def num_samples(self) -> int:
+        return len(self.text_lengths)
+
+    @property
+    def num_text(self) -> int:
+        """Text tokens that count in the loss; to be asked on the host."""
+        return int((self.text_lengths + 1).sum())
+
+    @property
+    def num_mel(self) -> int:
+        """Codes that count in the loss; to be asked on the host."""
+        return int((self.code_lengths + 1).sum())
+
     def to(self, device: torch.device | str) -> "GPTBatch":
         """The same batch on `device`; from pinned memory the copy does not wait."""
         to_gpu = torch.device(device).type == "cuda"
@@ -54,11 +68,6 @@ class GPTBatch:
     def pin_memory(self) -> "GPTBatch":
         """The same batch in page-locked memory, from which a card copies by itself."""
         return GPTBatch(*(getattr(self, f.name).pin_memory() for f in fields(self)))
-
-    @property
-    def num_targets(self) -> tuple[int, int]:
-        """Text tokens and codes that are predicted, each row's stop included; a batch on the host."""
-        return int((self.text_lengths + 1).sum()), int((self.code_lengths + 1).sum())
 
     def split(self, size: int) -> "list[GPTBatch]":
         """The rows in batches of at most `size`, each padded to its own longest row; a batch on the host."""

@@ -12,8 +12,9 @@ import hashlib
 import logging
 import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from indextts.data.feature_store import FeatureStore
 from indextts.errors import UserError
 from indextts.gpt.config import GPTConfig
 from indextts.gpt.model import GPTBatch
+from indextts.gpt.packed import PackedBatch, pack
 from indextts.manifest import Pair, read_pairs
 from indextts.text.tokenizer import Tokenizer
 
@@ -35,6 +37,8 @@ PR_SET_PDEATHSIG = 1
 
 # Of a small set one damaged shard may be more than a hundredth.
 FEWEST_TOO_MANY = 10
+
+Batch = GPTBatch | PackedBatch
 
 
 @dataclass(frozen=True)
@@ -65,13 +69,16 @@ class MicroBatch:
         ids: of all pairs asked for, in their order.
     """
 
-    batch: GPTBatch | None
+    batch: Batch | None
     ids: tuple[str, ...]
     unreadable: tuple[Unreadable, ...]
 
     def pin_memory(self) -> "MicroBatch":
         """Return the same with page-locked tensors; the loader calls this."""
         return self if self.batch is None else replace(self, batch=self.batch.pin_memory())
+
+
+Collate = Callable[[list[Sample]], Batch]
 
 
 class PairDataset(Dataset[Sample | Unreadable]):
@@ -172,14 +179,18 @@ def mix(*parts: int | str) -> int:
 
 
 def load_batches(
-    dataset: PairDataset, order: Sequence[int], batch_size: int, num_workers: int
+    dataset: PairDataset,
+    order: Sequence[int],
+    batch_size: int,
+    num_workers: int,
+    collate: Collate,
 ) -> Iterable[MicroBatch]:
-    """Return the batches of the samples in `order`; the last may be smaller."""
+    """Return the batches of the samples in `order`, as `collate` makes them; the last may be smaller."""
     batches = [list(order[start : start + batch_size]) for start in range(0, len(order), batch_size)]
     return DataLoader(
         dataset,
         batch_sampler=batches,
-        collate_fn=collate,
+        collate_fn=partial(collate_readable, collate=collate),
         num_workers=num_workers,
         worker_init_fn=leave_signals_to_the_trainer if num_workers else None,
         # its own generator: else the loader draws from the global one, which dropout uses
@@ -188,21 +199,42 @@ def load_batches(
     )
 
 
-def collate(items: list[Sample | Unreadable]) -> MicroBatch:
-    """Return the samples as one padded batch, and the names of those that could not be read."""
+def collate_readable(items: list[Sample | Unreadable], collate: Collate) -> MicroBatch:
+    """Return the samples as one batch, and the names of those that could not be read."""
     samples = [item for item in items if isinstance(item, Sample)]
-    batch = None
-    if samples:
-        batch = GPTBatch(
-            condition=torch.stack([sample.condition for sample in samples]),  # (B, K, D)
-            emo_vec=torch.stack([sample.emo_vec for sample in samples]),  # (B, D)
-            text_ids=pad_sequence([sample.text_ids for sample in samples], batch_first=True),  # (B, N)
-            text_lengths=torch.tensor([len(sample.text_ids) for sample in samples]),
-            codes=pad_sequence([sample.codes for sample in samples], batch_first=True),  # (B, M)
-            code_lengths=torch.tensor([len(sample.codes) for sample in samples]),
-        )
-    unreadable = tuple(item for item in items if isinstance(item, Unreadable))
-    return MicroBatch(batch, tuple(item.id for item in items), unreadable)
+    return MicroBatch(
+        batch=collate(samples) if samples else None,
+        ids=tuple(item.id for item in items),
+        unreadable=tuple(item for item in items if isinstance(item, Unreadable)),
+    )
+
+
+def choose_collate(padding: str, config: GPTConfig) -> Collate:
+    """Return what makes batches for `--padding`."""
+    return partial(collate_packed, config=config) if padding == "none" else collate_padded
+
+
+def collate_packed(samples: list[Sample], config: GPTConfig) -> PackedBatch:
+    """Return `samples` end to end."""
+    return pack(
+        [sample.text_ids.numpy() for sample in samples],
+        [sample.codes.numpy() for sample in samples],
+        torch.stack([sample.condition for sample in samples]),  # (B, K, D)
+        torch.stack([sample.emo_vec for sample in samples]),  # (B, D)
+        config,
+    )
+
+
+def collate_padded(samples: list[Sample]) -> GPTBatch:
+    """Return `samples` as one padded batch."""
+    return GPTBatch(
+        condition=torch.stack([sample.condition for sample in samples]),  # (B, K, D)
+        emo_vec=torch.stack([sample.emo_vec for sample in samples]),  # (B, D)
+        text_ids=pad_sequence([sample.text_ids for sample in samples], batch_first=True),  # (B, N)
+        text_lengths=torch.tensor([len(sample.text_ids) for sample in samples]),
+        codes=pad_sequence([sample.codes for sample in samples], batch_first=True),  # (B, M)
+        code_lengths=torch.tensor([len(sample.codes) for sample in samples]),
+    )
 
 
 def grouped(batches: Iterable[MicroBatch], size: int) -> Iterator[list[MicroBatch]]:

@@ -19,6 +19,7 @@ def choose_device(allow_cpu: bool) -> torch.device:
     """
     if torch.cuda.is_available():
         device = torch.device("cuda")
+        torch.set_float32_matmul_precision("high")  # TF32 for what is left in float32
         logger.info("Training on %s", torch.cuda.get_device_name(device))
         return device
     reason = why_cuda_fails(has_nvidia_card(), torch.version.cuda)

@@ -81,15 +81,18 @@ def train(command: Train, checkpoint: Future[Path | None], stop: StopRequest) ->
 def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, times: StartTimes) -> None:
     """Train, validate and save, step after step, to the end or to a signal."""
     inputs, state, command = this.inputs, this.state, this.inputs.command
-    probe = Probe(inputs.val_set)
+    probe = Probe(inputs)
     if state.probe is not None:
-        compare(state.probe, probe.losses(this.model, inputs.dtype), this.saved_in, inputs.environment)
+        compare(state.probe, probe.losses(this.model), this.saved_in, inputs.environment)
         times.mark("fixed samples")
     times.log(state.step + 1)
     skipped = Skipped(state.num_skipped)
     unreadable: set[str] = set()
     groups = endless_groups(this)
     this.model.train()
+    this.model.gpt.recompute = command.grad_checkpointing
+    if command.compile:
+        this.model.gpt.compile_blocks()
     pace = Pace()
 
     while True:
@@ -124,7 +127,9 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
             skipped.note(state.step, tuple(id for part in group for id in part.ids), done.is_bad)
             sums = sums.unless(done.is_bad)
             state.window = sums if state.window is None else state.window + sums
-            pace.add(sum(sum(part.batch.num_targets) for part in group if part.batch is not None))
+            pace.add(
+                sum(part.batch.num_text + part.batch.num_mel for part in group if part.batch is not None)
+            )
         state.batch_idx += len(group)
         state.samples_done += sum(len(part.ids) for part in group)
         if state.samples_done == len(inputs.train_set):
@@ -138,7 +143,7 @@ def endless_groups(this: Run) -> Iterator[list[MicroBatch]]:
     command, train_set, state = this.inputs.command, this.inputs.train_set, this.state
     while True:
         order = epoch_order(len(train_set), command.seed, state.epoch)[state.samples_done :]
-        batches = load_batches(train_set, order, command.batch_size, command.num_workers)
+        batches = load_batches(train_set, order, command.batch_size, command.num_workers, this.inputs.collate)
         yield from grouped(batches, command.grad_accumulation)
 
 
@@ -192,6 +197,8 @@ def validate_now(this: Run, metrics: MetricsLog, stop: StopRequest) -> bool:
     means = validate(
         this.model,
         inputs.val_set,
+        collate=inputs.collate,
+        backend=inputs.attention,
         batch_size=inputs.command.val_batch_size or 2 * inputs.command.batch_size,
         max_batches=inputs.command.max_val_batches,
         first_new_token=this.base_size,
@@ -210,15 +217,17 @@ def validate_now(this: Run, metrics: MetricsLog, stop: StopRequest) -> bool:
 
 def save(this: Run, probe: Probe, saver: Saver, *, is_best: bool) -> None:
     """Begin to write a checkpoint of this moment."""
+    started = time.perf_counter()
     state = this.state
     this.trained.check_views()
-    state.probe = probe.losses(this.model, this.inputs.dtype)
+    state.probe = probe.losses(this.model)
     state.serial += 1
     state.saved_step = state.step
     name = checkpoint_path(saver.run_dir, state.step).name
     state.recent = [*(other for other in state.recent if other != name), name][-saver.keep :]
     meta = checkpoint_meta(this, is_best=is_best)
-    seconds = saver.start(checkpoint_content(this, meta), meta, unchanging(this))
+    saver.start(checkpoint_content(this, meta), meta, unchanging(this))
+    seconds = time.perf_counter() - started
     logger.info("Saving step %d; the training was held up for %.2f s", state.step, seconds)
 
 

@@ -2,7 +2,8 @@
 
 Axes: B rows, N text tokens, M codes, V+1 rows of the text head, C semantic codes.
 
-    output --token_losses--> TokenLosses --sums--> LossSums + LossSums + ... --means--> LossMeans
+    padded: GPTOutput --token_losses--> TokenLosses --sums--> LossSums + LossSums + ... --means--> LossMeans
+    packed: PackedBatch --packed_sums-----------------------> LossSums
 
 A loss is a mean over tokens, not over rows or batches. So sums travel, and are divided once: by the tokens of
 all the micro-steps of a step, of a whole validation set, or of all the steps since the last log line.
@@ -14,7 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from indextts.gpt.model import GPTOutput
+from indextts.gpt.attention import AttentionBackend
+from indextts.gpt.model import GPTBatch, GPTOutput, UnifiedVoice
+from indextts.gpt.packed import PackedBatch, packed_states
+from indextts.training.chunked_loss import head_loss
 
 IGNORED = -100
 
@@ -29,7 +33,8 @@ class LossSums:
         mel_nats: cross-entropy of the codes, float32.
         mel_tokens: how many, int64; a row counts its codes and one stop.
         mel_hits: codes that had the highest score, int64.
-        new_text_nats: the part of `text_nats` whose target is a token of the extended vocabulary.
+        new_text_nats: the part of `text_nats` whose target is a token of the extended vocabulary; without a
+            gradient if the batch was packed.
         new_text_tokens: how many, int64; may be 0.
     """
 
@@ -116,6 +121,42 @@ class TokenLosses:
             new_text_nats=self.text_nats.where(is_new, 0.0).sum(),
             new_text_tokens=is_new.sum(),
         )
+
+
+def batch_sums(
+    model: UnifiedVoice, batch: GPTBatch | PackedBatch, backend: AttentionBackend, first_new_token: int
+) -> LossSums:
+    """Sums of a batch of either form; call it under the autocast of the forward pass.
+
+    A packed batch gives every sample the losses that it has alone; a padded one those of the published
+    trainer, where a sample's codes also see the padding of its text. `backend` is for packed batches.
+    """
+    if isinstance(batch, PackedBatch):
+        return packed_sums(model, batch, backend, first_new_token)
+    return token_losses(model(batch)).sums(first_new_token)
+
+
+def packed_sums(
+    model: UnifiedVoice, batch: PackedBatch, backend: AttentionBackend, first_new_token: int
+) -> LossSums:
+    """Sums of a packed batch, as each sample has them alone; tokens from `first_new_token` on are new."""
+    text_states, mel_states = packed_states(model, batch, backend)
+    text = head_loss(text_states, model.text_head, batch.text_targets)
+    mel = head_loss(mel_states, model.mel_head, batch.mel_targets)
+    is_new = batch.text_targets >= first_new_token
+
+    def count(number: int) -> Tensor:
+        return torch.full((), number, device=is_new.device)  # filled there: a copy would wait for the device
+
+    return LossSums(
+        text_nats=text.nats,
+        text_tokens=count(batch.num_text),
+        mel_nats=mel.nats,
+        mel_tokens=count(batch.num_mel),
+        mel_hits=mel.is_hit.sum(),
+        new_text_nats=text.position_nats.where(is_new, 0.0).sum(),
+        new_text_tokens=is_new.sum(),
+    )
 
 
 def token_losses(output: GPTOutput) -> TokenLosses:

@@ -147,16 +147,11 @@ def load_optimizer(
             parameter without an entry starts fresh.
     """
 
-    def copy(name: str) -> dict[str, Tensor]:
-        parameter, saved = trained.parameters[name], moments[name]
-        return {
-            "step": saved["step"].to(parameter.device, torch.float32, copy=True),
-            "exp_avg": saved["exp_avg"].to(parameter.device, parameter.dtype, copy=True),
-            "exp_avg_sq": saved["exp_avg_sq"].to(parameter.device, parameter.dtype, copy=True),
-        }
+    def copy(name: str) -> None:
+        for key, tensor in optimizer.state[trained.parameters[name]].items():
+            tensor.copy_(moments[name][key])
 
-    for name, state in zip(moments, in_threads(copy, moments), strict=True):
-        optimizer.state[trained.parameters[name]] = state
+    in_threads(copy, moments)
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-import torch
-
 from indextts.gpt.model import UnifiedVoice
 from indextts.training.batches import PairDataset, Sample
+from indextts.training.start import Inputs
 from indextts.training.validate import validate
 
 logger = logging.getLogger(__name__)
 
-NUM_SAMPLES = 4  # the shortest: at the published size a CPU takes some seconds for them
+NUM_SAMPLES = 2  # the shortest: at the published size a CPU takes some seconds for them
 # Relative. What other kernels round otherwise stays below; a text row that moved or a lost layer does not.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2, "float16": 1e-2}
 
@@ -26,25 +25,30 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2, "float16": 1e-2}
 class Probe:
     """The fixed samples of a validation set."""
 
-    def __init__(self, val_set: PairDataset) -> None:
+    def __init__(self, inputs: Inputs) -> None:
+        val_set = inputs.val_set
+
         def length(index: int) -> tuple[int, str]:
             pair = val_set.pairs[index]
             return val_set.stores[pair.features].num_codes(pair.target_id), pair.id
 
+        self._inputs = inputs
         by_length = sorted(range(len(val_set)), key=length)
         readable = (index for index in by_length if isinstance(val_set[index], Sample))
         self._samples = val_set.subset(list(islice(readable, NUM_SAMPLES)))
         self._digests = _digests(self._samples)
 
-    def losses(self, model: UnifiedVoice, dtype: torch.dtype) -> dict[str, float | str]:
+    def losses(self, model: UnifiedVoice) -> dict[str, float | str]:
         """Return the losses of `model`, and digests of what they were made from."""
         means = validate(
             model,
             self._samples,
+            collate=self._inputs.collate,
+            backend=self._inputs.attention,
             batch_size=NUM_SAMPLES,
             max_batches=0,
             first_new_token=0,
-            dtype=dtype,
+            dtype=self._inputs.dtype,
             should_stop=lambda: False,
         )
         assert means is not None

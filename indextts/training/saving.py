@@ -110,8 +110,8 @@ class Saver:
         if torch.cuda.is_available():
             self._thread.submit(self._copy.reserve, content, unchanging)
 
-    def start(self, content: Mapping[str, Any], meta: CheckpointMeta, unchanging: frozenset[int]) -> float:
-        """Copy the state and begin to write it; return the seconds for which the loop was held up.
+    def start(self, content: Mapping[str, Any], meta: CheckpointMeta, unchanging: frozenset[int]) -> None:
+        """Copy the state and begin to write it.
 
         Raises:
             UserError: with status 4 if the save before it was the third in a row that failed.
@@ -123,7 +123,6 @@ class Saver:
             logger.info("Waited %.1f s for the save before: --save-interval is short for this disk", waited)
         copied = self._copy.take(content, unchanging)
         self._writing = meta, self._thread.submit(self._write, copied, meta)
-        return time.perf_counter() - started
 
     def poll(self) -> None:
         """Say it if a save failed meanwhile; does not wait. Raises as `start`."""

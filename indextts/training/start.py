@@ -6,7 +6,8 @@ checkpoint + tokenizer + plan_restore  --resume-----------> the same run, or a n
 
 import logging
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from indextts.commands import Train
 from indextts.data.encoding import encoders_identity
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.find_checkpoint import find_checkpoint
+from indextts.gpt.attention import AttentionBackend, choose_backend
 from indextts.gpt.config import GPTConfig, config_with_text_tokens, load_config
 from indextts.gpt.load import canonical_names, load_model
 from indextts.gpt.model import UnifiedVoice
@@ -30,7 +32,13 @@ from indextts.restore_text import plan_text
 from indextts.run_dir import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.schedule import Schedule, steps_of_run
 from indextts.text.tokenizer import Tokenizer, first_difference
-from indextts.training.batches import PairDataset, check_disjoint, load_pairs
+from indextts.training.batches import (
+    Collate,
+    PairDataset,
+    check_disjoint,
+    choose_collate,
+    load_pairs,
+)
 from indextts.training.checkpoint_facts import Layout, facts_of, meta_of, moments_of
 from indextts.training.device import arithmetic, choose_device
 from indextts.training.losses import LossSums
@@ -106,6 +114,16 @@ class Inputs:
         return arithmetic(self.command.amp, self.device)
 
     @cached_property
+    def collate(self) -> Collate:
+        """What makes batches: packed, or padded as the published trainer does."""
+        return choose_collate(self.command.padding, self.config)
+
+    @cached_property
+    def attention(self) -> AttentionBackend:
+        """How packed batches attend."""
+        return choose_backend(self.device, self.dtype)
+
+    @cached_property
     def data_order(self) -> str:
         """What a position in the epoch belongs to."""
         return self.train_set.digest(self.command.seed)
@@ -124,6 +142,7 @@ class Inputs:
             "python": platform.python_version(),
             "device": torch.cuda.get_device_name(self.device) if is_card else "cpu",
             "arithmetic": str(self.dtype).removeprefix("torch."),
+            "attention": self.attention.name if self.command.padding == "none" else "padded",
             "threads": torch.get_num_threads(),
         }
 
@@ -184,9 +203,12 @@ def start_from_base(inputs: Inputs) -> Run:
     weights = move_text_rows(
         weights, move_rows(base, inputs.tokenizer.vocabulary), base_size=base_size, seed=seed
     )
-    return _assemble(
-        inputs, weights, str(path), TrainState(), first_schedule(inputs), base_size, identify(path), None, {}
-    )
+    with ThreadPoolExecutor(1) as reader:
+        identity = reader.submit(identify, path)  # reads the file once more, while it is copied
+        schedule = first_schedule(inputs)
+        return _assemble(
+            inputs, weights, str(path), TrainState(), schedule, base_size, identity.result, None, {}
+        )
 
 
 def first_schedule(inputs: Inputs) -> Schedule:
@@ -207,8 +229,8 @@ def first_schedule(inputs: Inputs) -> Schedule:
 
 def plan_by_weights(command: Train) -> str:
     """Return what a start would do where no meta file says it: a new run, or another program's checkpoint."""
-    inputs = load_inputs(command)
     path = find_checkpoint(command, may_change=False)
+    inputs = load_inputs(command)
     if path is None:
         _base_vocabulary(inputs, text_rows(command.base_checkpoint) - 1)
         return (
@@ -247,7 +269,15 @@ def resume(inputs: Inputs, path: Path) -> Run:
     encoders = opened.content["state"]["encoders"] if meta else None
     with _refusing():
         run = _assemble(
-            inputs, weights, str(path), state, plan.schedule, opened.run.base_size, base, encoders, saved_in
+            inputs,
+            weights,
+            str(path),
+            state,
+            plan.schedule,
+            opened.run.base_size,
+            lambda: base,
+            encoders,
+            saved_in,
         )
     if plan.continues:
         logger.info("Restoring optimizer state...")
@@ -266,18 +296,20 @@ def _assemble(
     state: TrainState,
     schedule: Schedule,
     base_size: int,
-    base: FileIdentity,
+    base: Callable[[], FileIdentity],
     encoders: str | None,
     saved_in: dict[str, Any],
 ) -> Run:
+    """Make the run; `base` is asked for last, since it may still be read."""
     config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
     model = load_model(config, weights, source, lambda name: device_of(name, inputs.device))
     trained = select_trained(model, base_size)
     optimizer = build_optimizer(trained, inputs.command.weight_decay)
     _say_what_is_frozen(model, trained, base_size)
+    _say_how_samples_attend(inputs)
     encoders = encoders or encoders_identity(model)
     _require_same_encoders(inputs, encoders)
-    return Run(inputs, model, trained, optimizer, state, schedule, base_size, base, encoders, saved_in)
+    return Run(inputs, model, trained, optimizer, state, schedule, base_size, base(), encoders, saved_in)
 
 
 def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
@@ -417,6 +449,13 @@ def _restore_state(state: TrainState, opened: Opened, inputs: Inputs, *, keeps_p
         state.micro_batch_limit = more["micro_batch_limit"]
     if keeps_position:
         state.samples_done, state.batch_idx = facts.meta.samples_done, facts.meta.batch_idx
+
+
+def _say_how_samples_attend(inputs: Inputs) -> None:
+    if inputs.command.padding == "none":
+        attention, dropout = inputs.attention, inputs.config.dropout
+        says = f"dropout {dropout:g}" if attention.has_dropout else "no dropout: its kernel has none"
+        logger.info("No padding: attention by %s, with %s on its weights", attention.name, says)
 
 
 def _say_what_is_frozen(model: UnifiedVoice, trained: Trained, base_size: int) -> None:

@@ -16,11 +16,13 @@ from torch import Tensor
 
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.gpt.model import GPTBatch
-from indextts.training.batches import MicroBatch, mix
-from indextts.training.losses import LossSums, token_losses
+from indextts.training.batches import Batch, MicroBatch, mix
+from indextts.training.losses import LossSums, batch_sums
 from indextts.training.start import Run
 
 logger = logging.getLogger(__name__)
+
+CODES_PER_SECOND = 50
 
 
 def accumulate(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor] | tuple[None, None]:
@@ -64,8 +66,10 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def _split(batch: GPTBatch, limit: int) -> list[GPTBatch]:
-    """Return parts of at most `limit` rows; texts stay as wide as they are: the codes see their padding."""
+def _split(batch: Batch, limit: int) -> Sequence[Batch]:
+    """Return parts of at most `limit` rows; padded texts stay as wide: the codes see their padding."""
+    if not isinstance(batch, GPTBatch):
+        return batch.split(limit)
     width = batch.text_ids.shape[1]
     return [
         replace(part, text_ids=F.pad(part.text_ids, (0, width - part.text_ids.shape[1])))
@@ -73,20 +77,19 @@ def _split(batch: GPTBatch, limit: int) -> list[GPTBatch]:
     ]
 
 
-def _accumulate(this: Run, parts: Sequence[GPTBatch]) -> tuple[LossSums, Tensor]:
+def _accumulate(this: Run, parts: Sequence[Batch]) -> tuple[LossSums, Tensor]:
     command, inputs = this.inputs.command, this.inputs
-    num_text, num_mel = (sum(counts) for counts in zip(*(part.num_targets for part in parts), strict=True))
+    num_text, num_mel = sum(part.num_text for part in parts), sum(part.num_mel for part in parts)
     total: LossSums | None = None
     total_loss: Tensor | None = None
     for micro_step, part in enumerate(parts):
         # dropout is a function of the step, so that a resumed run draws what this one would have drawn
         torch.manual_seed(mix(command.seed, "dropout", this.state.step, micro_step))
         with torch.autocast(inputs.device.type, inputs.dtype, enabled=inputs.dtype != torch.float32):
-            output = this.model(part.to(inputs.device))
-        sums = token_losses(output).sums(this.base_size)
+            sums = batch_sums(this.model, part.to(inputs.device), inputs.attention, this.base_size)
         text_loss, mel_loss = sums.text_nats / num_text, sums.mel_nats / num_mel
         loss = command.text_loss_weight * text_loss + command.mel_loss_weight * mel_loss
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         sums, loss = sums.detach(), loss.detach()
         total = sums if total is None else total + sums
         total_loss = loss if total_loss is None else total_loss + loss
@@ -95,19 +98,20 @@ def _accumulate(this: Run, parts: Sequence[GPTBatch]) -> tuple[LossSums, Tensor]
     return total, total_loss
 
 
-def _smaller(parts: Sequence[GPTBatch], problem: str) -> int:
+def _smaller(parts: Sequence[Batch], problem: str) -> int:
     """Return half the largest part's size.
 
     Raises:
         UserError: it is one sample.
     """
-    largest = max(len(part.codes) for part in parts)
+    largest = max(part.num_samples for part in parts)
     if largest > 1:
         return largest // 2
-    longest = max(int(part.code_lengths.max()) for part in parts)
+    longest = max(part.num_mel for part in parts) - 1  # without the stop
     raise UserError(
         f"Out of memory ({problem}) with a single sample; the longest of this step has {longest} codes "
-        f"({longest / 50:.0f} s). Use --amp, leave out the longest recordings, or take a device with more "
-        "memory; the last checkpoint is untouched, go on with --resume auto",
+        f"({longest / CODES_PER_SECOND:.0f} s). Use --amp or --grad-checkpointing, leave out the longest "
+        "recordings, or take a device with more memory; the last checkpoint is untouched, go on with "
+        "--resume auto",
         OUT_OF_MEMORY,
     )

@@ -6,9 +6,10 @@ from collections.abc import Callable
 import torch
 
 from indextts.errors import UserError
+from indextts.gpt.attention import AttentionBackend
 from indextts.gpt.model import UnifiedVoice
-from indextts.training.batches import PairDataset, Unreadable, epoch_order, load_batches
-from indextts.training.losses import LossMeans, LossSums, token_losses
+from indextts.training.batches import Collate, PairDataset, Unreadable, epoch_order, load_batches
+from indextts.training.losses import LossMeans, LossSums, batch_sums
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,8 @@ def validate(
     model: UnifiedVoice,
     dataset: PairDataset,
     *,
+    collate: Collate,
+    backend: AttentionBackend,
     batch_size: int,
     max_batches: int,
     first_new_token: int,
@@ -29,6 +32,8 @@ def validate(
     """Return the means over tokens of all batches; None if `should_stop` said so in between.
 
     Args:
+        collate: makes the batches, as in training.
+        backend: attention of packed batches.
         max_batches: at most so many batches, a fixed random choice of the pairs; 0 for all.
     """
     device = model.mel_head.weight.device  # the encoders may be elsewhere
@@ -40,7 +45,7 @@ def validate(
     was_training = model.training
     model.eval()
     try:
-        for micro_batch in load_batches(dataset, order, batch_size, num_workers=0):
+        for micro_batch in load_batches(dataset, order, batch_size, num_workers=0, collate=collate):
             if should_stop():
                 return None
             unreadable += micro_batch.unreadable
@@ -48,8 +53,7 @@ def validate(
             if batch is None:  # none of its samples can be read
                 continue
             with torch.no_grad(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-                output = model(batch.to(device))
-            sums = token_losses(output).sums(first_new_token)
+                sums = batch_sums(model, batch.to(device), backend, first_new_token)
             total = sums if total is None else total + sums
     finally:
         model.train(was_training)

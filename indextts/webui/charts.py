@@ -22,6 +22,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import pandas as pd
 
+from indextts.run_dir import MetricsKey, add_metrics_line
+
 MAX_POINTS = 1_000  # of a series: the browser draws that in under a second
 MAX_LINES = 20_000  # of a run in memory, about 12 MB
 MAX_RUNS = 3
@@ -34,7 +36,6 @@ LABELS = {"text_loss": "text loss", "mel_loss": "mel loss", "mel_top1": "mel_top
 RESUMED = "resumed"
 
 Line = dict[str, Any]
-Key = tuple[int, str, int]
 
 
 class MetricsReader:
@@ -71,7 +72,7 @@ class MetricsReader:
 
     def _forget(self, inode: int | None) -> None:
         self._inode, self._offset, self._tail = inode, 0, b""
-        self._lines: dict[Key, Line] = {}
+        self._lines: dict[MetricsKey, Line] = {}
 
     def _follow(self, file: BinaryIO) -> bytes:
         """Take in what was written since the last call; return what follows the last newline."""
@@ -308,12 +309,12 @@ def _reason_of_end(run_dir: Path, last_time: float) -> str | None:
     return str(content["reason"]) if content["time"] >= last_time else None
 
 
-def _add(lines: dict[Key, Line], text: bytes) -> None:
+def _add(lines: dict[MetricsKey, Line], text: bytes) -> None:
     """Put one line of the file at the end of `lines`; what a kill cut in half is skipped."""
     try:
         parsed = json.loads(text.decode())
-        key = (parsed["part"], sys.intern(parsed["kind"]), parsed["step"])
-    except (ValueError, TypeError, KeyError):
+        line = {sys.intern(name): value for name, value in parsed.items()}
+        line["part"], line["step"], line["kind"] = line["part"], line["step"], sys.intern(line["kind"])
+    except (ValueError, TypeError, KeyError, AttributeError):
         return
-    lines.pop(key, None)
-    lines[key] = {sys.intern(name): value for name, value in parsed.items()}
+    add_metrics_line(lines, line)

@@ -1,0 +1,428 @@
+"""The parts of `gpu_round.sh`: each measures something on a card and appends rows to a file.
+
+    numbers     losses and gradients of the card against the CPU, at a small size
+    speed       packed steps for three token budgets, in bfloat16
+    reference   the predecessor's step on the same samples
+    options     float32 with TF32, attention dropout, checkpointing, whole scores: one budget
+    compile     the blocks compiled, with the time that takes
+    data        share of the time that the trainer waits for its data loader
+    profile     what a step spends its time on, and how often the host waits for the card
+    table       all rows, printed
+
+Each part is a process of its own, so that one that fails or runs out of memory leaves the others their rows.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.steps import Stepper, Variant, clear_gradients, peak_bytes, reset_peak, wait
+from benchmarks.workload import (
+    SIZES,
+    Sample,
+    build_model,
+    config_of,
+    git_commit,
+    groups_within,
+    machine,
+    make_samples,
+    num_padded,
+    num_positions,
+    packed_batch,
+    peak_operations,
+    useful_operations,
+)
+from indextts.data.feature_store import FeatureStore, StoreInfo
+from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
+from indextts.gpt.attention import choose_backend
+from indextts.gpt.model import UnifiedVoice
+from indextts.gpt.packed import PackedBatch
+from indextts.manifest import Pair
+from indextts.training.batches import PairDataset, collate_packed, epoch_order, load_batches
+from indextts.training.losses import packed_sums
+
+BFLOAT16, FLOAT32 = torch.bfloat16, torch.float32
+BUDGETS = {"tiny": (300, 600, 1200), "small": (4096, 8192, 16384), "published": (8192, 16384, 32768)}
+WARM_UP = 5
+NUM_KERNELS = 14  # that a profile lists
+NUM_GROUPS = 12  # different batches that a measurement goes round
+
+
+@dataclass(frozen=True)
+class Round:
+    """What all parts are run with."""
+
+    device: torch.device
+    size: str
+    steps: int
+    rows: Path
+
+    @property
+    def budgets(self) -> tuple[int, int, int]:
+        return BUDGETS[self.size]
+
+    @property
+    def middle(self) -> int:
+        return self.budgets[1]
+
+    def write(self, part: str, what: str, **values: str) -> None:
+        """Append a row, and show it at once."""
+        with self.rows.open("a") as file:
+            file.write(json.dumps({"part": part, "what": what, **values}) + "\n")
+        print(
+            f"{part}: {what}: " + ", ".join(f"{name} {value}" for name, value in values.items()), flush=True
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_round")
+    parser.add_argument("--part", choices=[*PARTS, "table"], required=True)
+    parser.add_argument("--rows", type=Path, required=True, help="file the rows are appended to")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--size", choices=SIZES, default="published")
+    parser.add_argument("--steps", type=int, default=60)
+    args = parser.parse_args(argv)
+    this = Round(torch.device(args.device), args.size, args.steps, args.rows)
+    if args.part == "table":
+        print(table(this))
+        return 0
+    torch.set_float32_matmul_precision("high")
+    started = time.perf_counter()
+    PARTS[args.part](this)
+    print(f"{args.part}: done in {time.perf_counter() - started:.0f} s", flush=True)
+    return 0
+
+
+# --- parts --------------------------------------------------------------------------------------------
+
+
+def numbers(this: Round) -> None:
+    """Compare one step's losses and gradients with the CPU's, in float32, without dropout and TF32."""
+    torch.set_float32_matmul_precision("highest")
+    size = "tiny" if this.size == "tiny" else "small"
+    config = config_of(size, dropout=0.0)
+    batch = packed_batch(make_samples(config, 6), config)
+    cpu = gradients(build_model(config, torch.device("cpu")), batch, FLOAT32, "blocks")
+    cases = [("blocks", FLOAT32)]
+    if this.device.type == "cuda":
+        cases += [("jagged", FLOAT32), ("jagged", BFLOAT16), ("varlen", BFLOAT16), ("varlen", torch.float16)]
+    else:
+        cases += [("blocks", BFLOAT16)]
+    state = build_model(config, torch.device("cpu")).state_dict()
+    for name, dtype in cases:
+        model = build_model(config, this.device)
+        model.load_state_dict(state)
+        try:
+            found = gradients(model, batch, dtype, name)
+        except RuntimeError as error:  # a backend that this torch or card has not
+            this.write("numbers", f"{name} {shown(dtype)}", failed=str(error).splitlines()[0][:120])
+            continue
+        losses = max(abs(a - b) for a, b in zip(found[0], cpu[0], strict=True))
+        worst = max(relative_error(found[1][key], wanted) for key, wanted in cpu[1].items())
+        this.write(
+            "numbers",
+            f"{name} {shown(dtype)}",
+            loss_difference=f"{losses:.1e}",
+            gradient_difference=f"{worst:.1e}",
+        )
+
+
+def gradients(
+    model: UnifiedVoice, batch: PackedBatch, dtype: torch.dtype, backend: str
+) -> tuple[tuple[float, float], dict[str, Tensor]]:
+    """Text and code loss, and the gradients of their sum, on the CPU."""
+    device = next(model.parameters()).device
+    model.train().zero_grad()
+    with torch.autocast(device.type, dtype, enabled=dtype != FLOAT32):
+        sums = packed_sums(model, batch.to(device), choose_backend(device, dtype, backend), 1)
+    text, mel = sums.text_nats / sums.text_tokens, sums.mel_nats / sums.mel_tokens
+    (text + mel).backward()  # type: ignore[no-untyped-call]
+    found = {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
+    return (text.item(), mel.item()), found
+
+
+def relative_error(found: Tensor, wanted: Tensor) -> float:
+    """Norm of the difference over that of `wanted`, which for the bias of keys is 0 but for rounding."""
+    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-6))
+
+
+def speed(this: Round) -> None:
+    """Packed steps at three budgets, and what each costs in memory."""
+    config = config_of(this.size, dropout=0.1)
+    model = build_model(config, this.device).train()
+    for budget in this.budgets:
+        time_steps(this, "speed", Variant("packed", "packed", BFLOAT16), model, budget, this.steps)
+
+
+def reference(this: Round) -> None:
+    """The predecessor's step on the samples of each budget; with and without attention dropout."""
+    config = config_of(this.size, dropout=0.1)
+    model = build_model(config, this.device).train()
+    steps = max(2, this.steps // 5)
+    variant = Variant("reference", "reference", BFLOAT16, checkpointing=True)
+    for budget in this.budgets:
+        time_steps(this, "reference", variant, model, budget, steps)
+    variant = replace(variant, name="reference, no attention dropout", attention_dropout=0.0)
+    time_steps(this, "reference", variant, model, this.middle, steps)
+
+
+def options(this: Round) -> None:
+    """One lever at a time from the packed step at the middle budget."""
+    config = config_of(this.size, dropout=0.1)
+    model = build_model(config, this.device).train()
+    on_card = this.device.type == "cuda"
+    plain = Variant("packed", "packed", BFLOAT16)
+    variants = [
+        replace(plain, name="checkpointing", checkpointing=True),
+        replace(plain, name="whole scores", chunked=False),
+        replace(plain, name="AdamW not fused", fused=False),
+        replace(plain, name="float32, TF32", dtype=FLOAT32),
+        replace(plain, name="padded", kind="padded"),
+    ]
+    if on_card:
+        variants.insert(0, replace(plain, name="attention dropout 0.1", backend="jagged"))
+    steps = max(2, this.steps // 3)
+    for variant in variants:
+        time_steps(this, "options", variant, model, this.middle, steps)
+
+
+def compiled(this: Round) -> None:
+    """The packed step with compiled blocks; the seconds of the first step are the compiler's."""
+    model = build_model(config_of(this.size, dropout=0.1), this.device).train()
+    model.gpt.compile_blocks()
+    variant = Variant("compiled", "packed", BFLOAT16, compiled=True)
+    time_steps(this, "compile", variant, model, this.middle, max(2, this.steps // 2))
+
+
+def data(this: Round) -> None:
+    """Train from a feature store through the trainer's own loader, and see how long the loop waits for it."""
+    config = config_of(this.size, dropout=0.1)
+    model = build_model(config, this.device).train()
+    samples = make_samples(config, max(64, 2 * this.steps * this.middle // 360 // 2))
+    batch_size = max(1, this.middle // 360)
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = stored(samples, Path(folder) / "features")
+        for num_workers in (0, 2):
+            order = list(islice(cycle(epoch_order(len(dataset), 0, 0)), batch_size * (this.steps + WARM_UP)))
+            collate = partial(collate_packed, config=config)
+            batches = iter(load_batches(dataset, order, batch_size, num_workers, collate))
+            stepper = Stepper(Variant("packed", "packed", BFLOAT16), model, [samples[:batch_size]])
+            waited = 0.0
+            for number in range(this.steps + WARM_UP):
+                if number == WARM_UP:
+                    wait(this.device)
+                    waited, started = 0.0, time.perf_counter()
+                asked = time.perf_counter()
+                batch = next(batches)
+                assert isinstance(batch, PackedBatch)
+                stepper.packed[0] = batch
+                waited += time.perf_counter() - asked
+                stepper.step(0)
+            wait(this.device)
+            seconds = time.perf_counter() - started
+            this.write(
+                "data",
+                f"{num_workers} workers, {batch_size} samples",
+                host_waits=f"{100 * waited / seconds:.2f} %",
+                ms_per_step=f"{1000 * seconds / this.steps:.1f}",
+            )
+
+
+def profile(this: Round) -> None:
+    """The kernels that a step spends its time in, ours and the predecessor's; how often the host waits."""
+    config = config_of(this.size, dropout=0.1)
+    model = build_model(config, this.device).train()
+    groups = groups_for(this, model, this.middle)
+    packed = Variant("packed", "packed", BFLOAT16)
+    reference = Variant("reference", "reference", BFLOAT16, checkpointing=True)
+    for variant in (packed, reference):
+        profile_steps(this, Stepper(variant, model, groups))
+
+
+def profile_steps(this: Round, stepper: Stepper) -> None:
+    """Write a row for each of the kernels that take most of three steps."""
+    on_card = this.device.type == "cuda"
+    for number in range(WARM_UP):
+        stepper.step(number % stepper.num_batches)
+    if on_card:
+        this.write("profile", f"{stepper.variant.name}: host waits per step", calls=str(host_waits(stepper)))
+    activity = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[activity.CPU, *([activity.CUDA] if on_card else [])]) as profiler:
+        for number in range(3):
+            stepper.step(number % stepper.num_batches)
+        wait(this.device)
+    events = [event for event in profiler.key_averages() if own_time(event, on_card) > 0]
+    total = sum(own_time(event, on_card) for event in events)
+    for event in sorted(events, key=lambda event: own_time(event, on_card), reverse=True)[:NUM_KERNELS]:
+        this.write(
+            "profile",
+            f"{stepper.variant.name}: {event.key[:90]}",
+            share=f"{100 * own_time(event, on_card) / total:.1f} %",
+            calls_per_step=f"{event.count / 3:.0f}",
+            ms_per_step=f"{own_time(event, on_card) / 3000:.2f}",
+        )
+
+
+PARTS: dict[str, Callable[[Round], None]] = {
+    "numbers": numbers,
+    "speed": speed,
+    "reference": reference,
+    "options": options,
+    "data": data,
+    "profile": profile,
+    "compile": compiled,
+}
+
+
+# --- what they share ----------------------------------------------------------------------------------
+
+
+def groups_for(this: Round, model: UnifiedVoice, budget: int) -> list[list[Sample]]:
+    """The batches of a budget: the same for every variant."""
+    samples = make_samples(model.config, max(16, NUM_GROUPS * budget // 250))
+    return groups_within(samples, model.config, budget)[:NUM_GROUPS]
+
+
+def time_steps(
+    this: Round, part: str, variant: Variant, model: UnifiedVoice, budget: int, steps: int
+) -> None:
+    """Time `steps` steps of a variant without looking at the card in between, and write a row."""
+    groups = groups_for(this, model, budget)
+    torch.manual_seed(0)
+    started = time.perf_counter()
+    try:
+        stepper = Stepper(variant, model, groups)
+        float(stepper.step(0))
+        first_s = time.perf_counter() - started
+        for number in range(1, 1 + min(WARM_UP, steps)):
+            stepper.step(number % len(groups))
+        wait(this.device)
+        reset_peak(this.device)
+        started = time.perf_counter()
+        for number in range(steps):
+            stepper.step(number % len(groups))
+        wait(this.device)
+        seconds = time.perf_counter() - started
+    except RuntimeError as error:  # no memory, or a kernel that this torch or card has not
+        clear_gradients(model)
+        this.write(part, f"{variant.name}, {budget} tokens", failed=str(error).splitlines()[0][:120])
+        return
+    done = list(islice(cycle(groups), steps))
+    tokens = sum(num_positions(sample, model.config) for group in done for sample in group)
+    padded = sum(num_padded(group, model.config) for group in done)
+    operations = sum(useful_operations(group, model.config) for group in done)
+    peak = peak_operations(this.device)
+    has_dropout = variant.kind != "packed" or stepper.backend.has_dropout
+    dropout = (
+        variant.attention_dropout if variant.attention_dropout is not None else 0.1 if has_dropout else 0.0
+    )
+    this.write(
+        part,
+        f"{variant.name}, {budget} tokens",
+        valid_tokens_per_s=f"{tokens / seconds:,.0f}",
+        mfu=f"{100 * operations / seconds / peak:.1f} %" if peak else "-",
+        ms_per_step=f"{1000 * seconds / steps:.1f}",
+        padded_over_valid=f"{padded / tokens:.2f}",
+        peak_memory=f"{peak_bytes(this.device) / 2**30:.1f} GiB",
+        attention=f"{stepper.backend.name if variant.kind == 'packed' else 'SDPA'}, dropout {dropout:g}",
+        arithmetic=shown(variant.dtype),
+        first_step_s=f"{first_s:.1f}",
+        steps=str(steps),
+    )
+
+
+def stored(samples: Sequence[Sample], folder: Path) -> PairDataset:
+    """The samples as a data set over a feature store in `folder`; every utterance is its own prompt."""
+    folder.mkdir()
+    info = StoreInfo("benchmark", "0", "0", samples[0].emo_vec.shape[0], samples[0].condition.shape[0])
+    writer = FeatureStoreWriter(folder, info)
+    for number, sample in enumerate(samples):
+        writer.add(
+            EncodedUtterance(
+                id=f"u{number}",
+                audio_sha256=f"{number:064d}",
+                codes=sample.codes,
+                condition=sample.condition.numpy(),
+                emo_vec=sample.emo_vec.numpy(),
+            )
+        )
+    writer.flush()
+    pairs = [
+        Pair(
+            id=f"u{number}__u{number}",
+            speaker="s",
+            prompt_id=f"u{number}",
+            target_id=f"u{number}",
+            target_text="",
+            target_num_codes=len(sample.codes),
+            target_duration_s=len(sample.codes) / 50,
+            prompt_duration_s=len(sample.codes) / 50,
+            features=folder,
+        )
+        for number, sample in enumerate(samples)
+    ]
+    return PairDataset(pairs, [sample.text_ids for sample in samples], {folder: FeatureStore.open(folder)})
+
+
+def host_waits(stepper: Stepper) -> int:
+    """Calls of one step that make the host wait for the card."""
+    torch.cuda.set_sync_debug_mode("warn")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        stepper.step(0)
+    torch.cuda.set_sync_debug_mode("default")
+    found = [warning for warning in caught if "synchroniz" in str(warning.message)]
+    places = Counter(f"{warning.filename}:{warning.lineno}" for warning in found)
+    for place, count in places.most_common(8):
+        print(f"{stepper.variant.name} waits {count} times: {place}", flush=True)
+    return len(found)
+
+
+def own_time(event: Any, on_card: bool) -> float:
+    """Microseconds in the event itself."""
+    if on_card:  # only what runs on the card: calls of the host and named ranges repeat their kernels' time
+        is_range = getattr(event, "is_user_annotation", False) or event.key.startswith("Optimizer.")
+        is_kernel = event.device_type == torch._C._autograd.DeviceType.CUDA and not is_range
+        return float(event.self_device_time_total) if is_kernel else 0.0
+    return float(event.self_cpu_time_total)
+
+
+def shown(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def table(this: Round) -> str:
+    """All rows as one Markdown table per form of row, after a line about the machine."""
+    rows = [json.loads(line) for line in this.rows.read_text().splitlines()]
+    lines = [
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {git_commit()}, size {this.size}; "
+        f"{machine(this.device)}"
+    ]
+    columns: list[str] = []
+    for row in rows:
+        if list(row) != columns:
+            columns = list(row)
+            lines += [
+                "",
+                "| " + " | ".join(c.replace("_", " ") for c in columns) + " |",
+                "|---" * len(columns) + "|",
+            ]
+        lines.append("| " + " | ".join(str(row[column]) for column in columns) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

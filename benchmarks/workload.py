@@ -1,0 +1,240 @@
+"""What the benchmarks compute: models of stated sizes, samples of realistic lengths, operations they need.
+
+Axes: B samples, N text tokens, M codes, K latents, D model width, L layers, n positions of a sample
+(K + 2 + N + 2 + M + 1), V+1 rows of the text head, C codes.
+
+Operations. A product of (a, b) with (b, c) is 2abc. Forward, per sample:
+
+    body         n * 24 D^2 L       c_attn 6 D^2, c_proj 2 D^2, c_fc and c_proj of the MLP 8 D^2 each
+    attention    2 n^2 D L          scores and sums, 2 n^2 D each, half of it beyond the diagonal
+    heads        2 D ((N+1)(V+1) + (M+1) C)
+
+Backward is twice the forward for products with weights and 2.5 times for attention. Recomputed layers,
+padding, embeddings, norms, softmax and the optimizer count as nothing: MFU is useful operations over the
+peak.
+"""
+
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from indextts.gpt.config import ConditionModuleConfig, GPTConfig
+from indextts.gpt.model import GPTBatch, UnifiedVoice
+from indextts.gpt.packed import Ints, PackedBatch, pack
+
+NUM_BASE_PIECES = 12000  # of the base tokenizer; the other 12,000 are new
+CODES_PER_SECOND = 50
+TEXT_TOKENS_PER_SECOND = (3.0, 5.0)
+MEDIAN_S, SIGMA, SHORTEST_S, LONGEST_S = 5.5, 0.55, 2.0, 15.0
+
+# the encoders take no part in a training step: as small as they can be, so that they cost no memory
+_NO_ENCODER = ConditionModuleConfig(2, 1, 1, 1, "conv2d2", 1)
+_SHAPES = {  # model_dim, layers, heads
+    "tiny": (64, 2, 2),
+    "small": (512, 6, 8),
+    "published": (1280, 24, 20),
+}
+SIZES = tuple(_SHAPES)
+
+# dense bfloat16 peak in operations a second, from the vendors' data sheets
+PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L4": 121e12}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One pair without a disk: `text_ids` (N,), `codes` (M,), `condition` (K, D), `emo_vec` (D,)."""
+
+    text_ids: Ints
+    codes: Ints
+    condition: Tensor
+    emo_vec: Tensor
+
+
+def config_of(size: str, dropout: float) -> GPTConfig:
+    """The published config with 24,000 pieces, or one of the same form and another width and depth."""
+    dim, layers, heads = _SHAPES[size]
+    is_tiny = size == "tiny"
+    return GPTConfig(
+        model_dim=dim,
+        layers=layers,
+        heads=heads,
+        max_mel_tokens=1815,
+        max_text_tokens=600,
+        number_text_tokens=40 if is_tiny else 2 * NUM_BASE_PIECES,
+        number_mel_codes=66 if is_tiny else 8194,
+        start_mel_token=64 if is_tiny else 8192,
+        stop_mel_token=65 if is_tiny else 8193,
+        start_text_token=0,
+        stop_text_token=1,
+        condition_module=_NO_ENCODER,
+        emo_condition_module=_NO_ENCODER,
+        feature_dim=3,
+        emo_perceiver_dim=2,
+        perceiver_head_dim=2,
+        perceiver_depth=1,
+        conv_kernel_size=1,
+        pe_length=1,
+        dropout=dropout,
+    )
+
+
+def num_base_pieces(config: GPTConfig) -> int:
+    """Pieces whose rows are frozen: half of them."""
+    return config.number_text_tokens // 2
+
+
+def build_model(config: GPTConfig, device: torch.device, seed: int = 0) -> UnifiedVoice:
+    """A model with fresh weights, made on `device`; its encoders are placeholders."""
+    with torch.device("meta"):
+        model = UnifiedVoice(config)
+    model.to_empty(device=device)
+    generator = torch.Generator(device).manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() >= 2:
+                parameter.normal_(0, 0.02, generator=generator)
+            else:
+                parameter.fill_(1.0 if _is_norm_weight(model, name) else 0.0)
+        for buffer in model.buffers():
+            buffer.zero_()
+    return model
+
+
+def _is_norm_weight(model: UnifiedVoice, name: str) -> bool:
+    owner, _, kind = name.rpartition(".")
+    return kind == "weight" and isinstance(model.get_submodule(owner), nn.LayerNorm)
+
+
+def make_samples(config: GPTConfig, count: int, seed: int = 0, longest_s: float = LONGEST_S) -> list[Sample]:
+    """Samples whose durations are log-normal, cut to 2 to `longest_s` seconds."""
+    random = np.random.default_rng(seed)
+    samples: list[Sample] = []
+    while len(samples) < count:
+        duration_s = float(random.lognormal(math.log(MEDIAN_S), SIGMA))
+        if not SHORTEST_S <= duration_s <= longest_s:
+            continue
+        num_text = max(1, round(duration_s * random.uniform(*TEXT_TOKENS_PER_SECOND)))
+        samples.append(
+            Sample(
+                text_ids=random.integers(2, config.number_text_tokens, num_text),
+                codes=random.integers(0, config.start_mel_token, round(duration_s * CODES_PER_SECOND)),
+                condition=torch.from_numpy(
+                    random.standard_normal((config.num_latents, config.model_dim), dtype=np.float32)
+                ),
+                emo_vec=torch.from_numpy(random.standard_normal(config.model_dim, dtype=np.float32)),
+            )
+        )
+    return samples
+
+
+def groups_of(samples: Sequence[Sample], size: int) -> list[list[Sample]]:
+    """Batches of `size` samples, in their random order."""
+    return [list(samples[start : start + size]) for start in range(0, len(samples) - size + 1, size)]
+
+
+def groups_within(samples: Sequence[Sample], config: GPTConfig, max_tokens: int) -> list[list[Sample]]:
+    """Batches of as many samples, in their random order, as fit into `max_tokens` positions."""
+    groups: list[list[Sample]] = [[]]
+    filled = 0
+    for sample in samples:
+        length = num_positions(sample, config)
+        if filled + length > max_tokens and groups[-1]:
+            groups.append([])
+            filled = 0
+        groups[-1].append(sample)
+        filled += length
+    return groups[:-1] or groups
+
+
+def packed_batch(samples: Sequence[Sample], config: GPTConfig) -> PackedBatch:
+    return pack(
+        [sample.text_ids for sample in samples],
+        [sample.codes for sample in samples],
+        torch.stack([sample.condition for sample in samples]),
+        torch.stack([sample.emo_vec for sample in samples]),
+        config,
+    )
+
+
+def padded_batch(samples: Sequence[Sample]) -> GPTBatch:
+    return GPTBatch(
+        condition=torch.stack([sample.condition for sample in samples]),
+        emo_vec=torch.stack([sample.emo_vec for sample in samples]),
+        text_ids=_padded([sample.text_ids for sample in samples]),
+        text_lengths=torch.tensor([len(sample.text_ids) for sample in samples]),
+        codes=_padded([sample.codes for sample in samples]),
+        code_lengths=torch.tensor([len(sample.codes) for sample in samples]),
+    )
+
+
+def _padded(rows: Sequence[Ints]) -> Tensor:
+    return nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
+
+
+def num_positions(sample: Sample, config: GPTConfig) -> int:
+    """Positions that a sample needs: the valid tokens of all benchmarks."""
+    return config.prefix_length + len(sample.text_ids) + 2 + len(sample.codes) + 1
+
+
+def num_padded(samples: Sequence[Sample], config: GPTConfig) -> int:
+    """Positions that the padded form of a batch has."""
+    longest = max(len(s.text_ids) for s in samples) + max(len(s.codes) for s in samples)
+    return len(samples) * (config.prefix_length + longest + 4)
+
+
+def useful_operations(samples: Sequence[Sample], config: GPTConfig) -> float:
+    """Operations of a forward and a backward pass, as the module's docstring counts them."""
+    dim, layers = config.model_dim, config.layers
+    total = 0.0
+    for sample in samples:
+        n = num_positions(sample, config)
+        text_scores = (len(sample.text_ids) + 1) * config.num_text_rows
+        mel_scores = (len(sample.codes) + 1) * config.number_mel_codes
+        total += 3 * (24 * n * dim**2 * layers + 2 * dim * (text_scores + mel_scores))
+        total += 3.5 * 2 * n**2 * dim * layers
+    return total
+
+
+def peak_operations(device: torch.device) -> float | None:
+    """Dense bfloat16 peak of the card, None where it is not known."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for part, peak in PEAKS.items() if part in name), None)
+
+
+def machine(device: torch.device) -> str:
+    """Processor, threads, card and versions, in one line."""
+    if device.type == "cuda":
+        where = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
+    else:
+        where = f"{_processor()}, {torch.get_num_threads()} of {os.cpu_count()} cores"
+    return f"{where}; Python {platform.python_version()}, torch {torch.__version__}"
+
+
+def _processor() -> str:
+    for line in _lines(Path("/proc/cpuinfo")):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _lines(path: Path) -> Iterator[str]:
+    if path.is_file():
+        yield from path.read_text().splitlines()
+
+
+def git_commit() -> str:
+    """The commit that is measured, with a mark if files differ from it."""
+    answer = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True
+    )
+    return answer.stdout.strip() or "unknown"

@@ -1,0 +1,171 @@
+"""Tests of benchmarks/: the reference is one, and the scripts for a card run on the CPU."""
+
+import copy
+import json
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import gpu_round, train_step
+from benchmarks.reference import MEL_WEIGHT, TEXT_WEIGHT, ReferenceTrainer
+from benchmarks.steps import Stepper, Variant
+from benchmarks.workload import (
+    build_model,
+    config_of,
+    groups_of,
+    groups_within,
+    make_samples,
+    num_padded,
+    num_positions,
+    packed_batch,
+    padded_batch,
+    useful_operations,
+)
+from indextts.gpt.attention import BLOCKS
+from indextts.training.losses import batch_sums
+from tests.conftest import REPOSITORY
+
+CPU, FLOAT32 = torch.device("cpu"), torch.float32
+
+
+@pytest.fixture(autouse=True)
+def _keep_settings():
+    precision, state = torch.get_float32_matmul_precision(), torch.get_rng_state()
+    threads = torch.get_num_threads()
+    yield
+    torch.set_float32_matmul_precision(precision)
+    torch.set_rng_state(state)
+    torch.set_num_threads(threads)
+
+
+# At five times this learning rate the curve itself is unstable: rounding grows to 5e-4 within the 40 steps.
+def test_padded_training_follows_the_reference_for_40_steps():
+    config = config_of("tiny", dropout=0.0)
+    model = build_model(config, CPU).train()
+    reference = ReferenceTrainer(copy.deepcopy(model), num_frozen=0, dtype=FLOAT32, learning_rate=2e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4, weight_decay=0.01)
+    samples = make_samples(config, 160, longest_s=4.0)
+    groups = groups_of([replace(sample, codes=sample.codes % 4) for sample in samples], 4)  # to be learned
+    curve, reference_curve, packed_start = [], [], None
+    for group in groups:
+        batch = padded_batch(group)
+        losses = reference.step(batch)
+        reference_curve.append((losses.text_loss, losses.mel_loss))
+        if packed_start is None:
+            with torch.no_grad():
+                packed_start = batch_sums(model, packed_batch(group, config), BLOCKS, 7).means().mel_loss
+        sums = batch_sums(model, batch, BLOCKS, 7)
+        text_loss, mel_loss = sums.text_nats / batch.num_text, sums.mel_nats / batch.num_mel
+        (TEXT_WEIGHT * text_loss + MEL_WEIGHT * mel_loss).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        curve.append((text_loss.item(), mel_loss.item()))
+    assert len(curve) == 40
+    torch.testing.assert_close(torch.tensor(curve), torch.tensor(reference_curve), rtol=0, atol=1e-4)
+    assert reference_curve[-1][1] < reference_curve[0][1] - 0.1, "the curve is no curve: nothing was learned"
+    assert abs(packed_start - reference_curve[0][1]) > 1e-4, "padding made no difference: lengths were equal"
+
+
+def test_the_hooks_of_the_reference_stop_the_gradients_of_the_base_rows_only():
+    config = config_of("tiny", dropout=0.0)
+    model = build_model(config, CPU).train()
+    trainer = ReferenceTrainer(model, num_frozen=20, dtype=FLOAT32, learning_rate=0.1, weight_decay=0.0)
+    before = model.text_embedding.weight.detach().clone()
+    trainer.step(padded_batch(make_samples(config, 4)))
+    changed = (model.text_embedding.weight != before).any(dim=1)
+    assert not changed[:20].any()
+    assert changed[20:40].any()
+
+
+def test_every_variant_computes_the_loss_of_the_same_parameters_and_leaves_them():
+    config = config_of("tiny", dropout=0.0)
+    model = build_model(config, CPU).train()
+    before = copy.deepcopy(model.state_dict())
+    groups = groups_of(make_samples(config, 3), 3)
+    losses = {v.name: float(Stepper(v, model, groups).step(0)) for v in train_step.ladder(FLOAT32)}
+    padded = [losses[name] for name in list(losses)[:3]]
+    packed = [losses[name] for name in list(losses)[3:6]]
+    assert max(padded) - min(padded) < 1e-5
+    assert max(packed) - min(packed) < 1e-5
+    assert losses["bfloat16"] == pytest.approx(packed[0], abs=1e-2)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_the_report_names_what_was_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    output = tmp_path / "report.md"
+    flags = ["--size=tiny", "--batch=2", "--passes=1", "--device=cpu", f"--output={output}"]
+    assert train_step.main([*flags, "--only=reference", "--only=fused AdamW"]) == 0
+    report = output.read_text()
+    assert report == capsys.readouterr().out
+    rows = [line.split(" | ") for line in report.splitlines() if line.startswith("| ")]
+    assert [row[0] for row in rows] == ["| variant", "| reference", "| fused AdamW"]
+    assert all(float(row[4]) > 0 for row in rows[1:])
+
+
+def test_batches_of_a_budget_stay_within_it_and_lose_no_sample_in_between():
+    config = config_of("tiny", dropout=0.0)
+    samples = make_samples(config, 30)
+    groups = groups_within(samples, config, 2000)
+    assert [sample for group in groups for sample in group] == samples[: sum(map(len, groups))]
+    for group in groups:
+        assert sum(num_positions(sample, config) for sample in group) <= 2000
+
+
+def test_positions_are_those_of_the_batches():
+    config = config_of("tiny", dropout=0.0)
+    samples = make_samples(config, 3)
+    assert packed_batch(samples, config).lengths == tuple(num_positions(s, config) for s in samples)
+    batch = padded_batch(samples)
+    columns = config.prefix_length + batch.text_ids.shape[1] + 2 + batch.codes.shape[1] + 2
+    assert num_padded(samples, config) == 3 * columns
+
+
+def test_operations_are_near_three_billion_a_token_at_the_published_size():
+    config = config_of("published", dropout=0.1)
+    shape = config_of("tiny", dropout=0.1)
+    samples = make_samples(shape, 50)  # the lengths of a tiny config's samples are those of any
+    tokens = sum(num_positions(sample, config) for sample in samples)
+    assert useful_operations(samples, config) / tokens == pytest.approx(3.0e9, rel=0.05)
+
+
+@pytest.mark.slow
+def test_all_parts_for_a_card_run_on_the_cpu_and_make_one_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    rows = tmp_path / "rows.jsonl"
+    common = ["--rows", str(rows), "--device", "cpu", "--size", "tiny", "--steps", "1"]
+    for part in gpu_round.PARTS:
+        if part != "compile":  # a minute on a CPU
+            assert gpu_round.main(["--part", part, *common]) == 0
+    written = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert {row["part"] for row in written} == set(gpu_round.PARTS) - {"compile"}
+    assert not [row for row in written if "failed" in row]
+    capsys.readouterr()
+    assert gpu_round.main(["--part", "table", *common]) == 0
+    table = capsys.readouterr().out
+    assert all(row["what"] in table for row in written)
+
+
+def test_a_variant_that_fails_leaves_a_row_and_the_next_its_turn(tmp_path: Path):
+    rows = tmp_path / "rows.jsonl"
+    model = build_model(config_of("tiny", dropout=0.0), CPU).train()
+    this = gpu_round.Round(CPU, "tiny", 1, rows)
+    unusable = Variant("unusable", "packed", torch.bfloat16, backend="varlen")  # a kernel for cards
+    gpu_round.time_steps(this, "speed", unusable, model, 1000, 1)
+    gpu_round.time_steps(this, "speed", Variant("packed", "packed", torch.bfloat16), model, 1000, 1)
+    failed, done = (json.loads(line) for line in rows.read_text().splitlines())
+    assert failed["failed"]
+    assert done["valid_tokens_per_s"]
+
+
+def test_the_script_for_a_card_runs_every_part_and_is_bash():
+    script = REPOSITORY / "benchmarks/gpu_round.sh"
+    assert subprocess.run(["bash", "-n", script]).returncode == 0
+    (parts,) = re.findall(r'^parts="(.*)"$', script.read_text(), flags=re.MULTILINE)
+    limits = dict(part.split(":") for part in parts.split())
+    assert set(limits) == set(gpu_round.PARTS)
