@@ -72,7 +72,7 @@ def read_file(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    _refuse_archive_that_inflates(path)
+    _refuse_other_archives(path)
     try:
         with torch.serialization.safe_globals(NUMPY_STATE):
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
@@ -186,15 +186,18 @@ def _write_and_sync(path: Path, content: Mapping[str, Any]) -> tuple[int, str]:
     return hashing.digest.num_bytes, hashing.digest.hexdigest()
 
 
-def _refuse_archive_that_inflates(path: Path) -> None:
-    """Raise a UserError unless the file is as torch.save writes it: a zip with nothing compressed."""
+def _refuse_other_archives(path: Path) -> None:
+    """Raise a UserError unless the file is as torch.save writes it: a zip of data, nothing compressed."""
     try:
         with zipfile.ZipFile(path) as archive:
             is_plain = all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+            is_program = any(Path(name).name == "constants.pkl" for name in archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError):
         raise UserError(
             f"{path}: not a checkpoint that torch.save wrote, or cut off; fetch it again"
         ) from None
+    if is_program:  # torch.load would hand it to torch.jit
+        raise UserError(f"{path}: a TorchScript program, not a checkpoint that torch.save wrote; refused")
     if not is_plain:
         raise UserError(f"{path}: a compressed archive, torch.save writes none; refused")
 

@@ -53,14 +53,15 @@ def find_checkpoint(command: Train, *, may_change: bool = True) -> Path | None:
 def _newest_whole(folder: Path, may_change: bool) -> Path:
     """Return the newest checkpoint of `folder` whose digest holds; damaged ones are named and set apart."""
     damaged: list[tuple[Path, CheckpointMeta]] = []
-    for path, meta in checkpoints(folder):
+    present = checkpoints(folder)
+    for path, meta in present:
         try:
             verify_checkpoint(path)
         except ValueError as problem:
             logger.warning("Checkpoint left out: %s", problem)
             damaged.append((path, meta))
             continue
-        if damaged:
+        if damaged and damaged[0][1].serial != meta.serial:  # else it is another copy of the same
             logger.warning(
                 "Going back from step %d to step %d, the newest that is whole", damaged[0][1].step, meta.step
             )
@@ -68,6 +69,14 @@ def _newest_whole(folder: Path, may_change: bool) -> Path:
             for bad, _ in damaged:
                 set_apart(bad)
             publish(path, folder / "latest.pth")
+        unknown = _of_unknown_age(folder, [path for path, _ in present])
+        if unknown:
+            logger.warning(
+                "Left out, their meta files cannot be read: %s; they may be newer than step %d of %s",
+                ", ".join(unknown),
+                meta.step,
+                path.name,
+            )
         logger.info("Auto-resume: found checkpoint at %s", path)
         return path
     foreign = _newest_foreign(folder)
@@ -80,6 +89,15 @@ def _newest_whole(folder: Path, may_change: bool) -> Path:
         "put a good copy there, or start anew in another --output-dir",
         RESUME_REFUSED,
     )
+
+
+def _of_unknown_age(folder: Path, readable: list[Path]) -> list[str]:
+    """Return the names of the checkpoints whose meta files are there and cannot be read."""
+    return [
+        path.name
+        for path in sorted(folder.glob("model_step*.pth"))
+        if path not in readable and path.with_suffix(".json").exists()
+    ]
 
 
 def _newest_foreign(folder: Path) -> Path | None:

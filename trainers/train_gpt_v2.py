@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from indextts.commands import Train, parse, run
@@ -66,7 +67,8 @@ def logged_run(command: Train, stop: StopRequest) -> int:
         raise
     finally:
         logging.getLogger().removeHandler(log_file)
-        log_file.close()
+        with suppress(OSError):  # of a full disk: the last lines are lost, the run's end stands
+            log_file.close()
     return status
 
 

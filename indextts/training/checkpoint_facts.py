@@ -66,6 +66,16 @@ def facts_of(
     weights = content["model"]
     if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise UserError(f"Failed to load checkpoint: {path}: its model is no name -> tensor", RESUME_REFUSED)
+    no_floats = [
+        f"{name} ({weights[name].dtype})"
+        for name in sorted(layout.parameter_names & weights.keys())
+        if not weights[name].is_floating_point()
+    ]
+    if no_floats:
+        raise UserError(
+            f"Failed to load checkpoint: {path}: no floating-point numbers: {', '.join(no_floats)}",
+            RESUME_REFUSED,
+        )
     shapes: dict[str, tuple[int, ...]] | None = None
     misfit = ""
     try:

@@ -18,7 +18,7 @@ import torch
 
 from indextts.checkpoint import FORMAT_VERSION
 from indextts.commands import Train, to_argv
-from indextts.errors import OUT_OF_MEMORY, UserError
+from indextts.errors import DISK_FULL, OUT_OF_MEMORY, UserError
 from indextts.run_dir import CheckpointMeta, checkpoint_path, write_bytes, write_json
 from indextts.stop import StopRequest
 from indextts.training.batches import (
@@ -349,8 +349,13 @@ def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
 
 
 def write_run_files(this: Run) -> None:
-    """Write config.json and tokenizer.model of this part of the run."""
+    """Write config.json and tokenizer.model of this part of the run.
+
+    Raises:
+        UserError: with status 4 if the disk does not take them.
+    """
     command = this.inputs.command
+    folder = command.output_dir
     content = {
         "command": command.model_dump(mode="json"),
         "argv": [command.program, *to_argv(command)],
@@ -359,8 +364,15 @@ def write_run_files(this: Run) -> None:
         "environment": this.inputs.environment,
         "git_commit": git_commit(),
     }
-    write_json(command.output_dir / "config.json", content)
-    write_bytes(command.output_dir / "tokenizer.model", this.inputs.tokenizer.model_bytes)
+    try:
+        write_json(folder / "config.json", content)
+        write_bytes(folder / "tokenizer.model", this.inputs.tokenizer.model_bytes)
+    except OSError as error:
+        raise UserError(
+            f"config.json or tokenizer.model could not be written to {folder} ({error.strerror}); the "
+            "checkpoints there are untouched: make room on the disk, and start again",
+            DISK_FULL,
+        ) from None
 
 
 def git_commit() -> str | None:

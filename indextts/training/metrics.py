@@ -43,9 +43,9 @@ class MetricsLog:
         self._append(
             {"kind": "start", "part": part, "step": step, "epoch": epoch, "total_steps": total_steps}
         )
-        name = f"run_{datetime.now():%Y%m%d_%H%M%S}"
-        # a folder for each process: a step done again after a resume is a point of another curve
-        self.board = SummaryWriter(str(run_dir / "logs" / name))
+        self.board: SummaryWriter | None = None
+        with self._forgiven():
+            self.board = SummaryWriter(str(_folder_of_its_own(run_dir / "logs")))
 
     def train(
         self,
@@ -69,9 +69,11 @@ class MetricsLog:
         logger.info("[Val] %s", _line(step, epoch, means))
 
     def close(self) -> None:
-        for part in (self.file, self.board):
+        with self._forgiven():
+            self.file.close()
+        if self.board is not None:
             with self._forgiven():
-                part.close()
+                self.board.close()
 
     def _write(
         self, kind: str, step: int, epoch: int, means: LossMeans, rates: dict[str, float | None]
@@ -84,6 +86,8 @@ class MetricsLog:
             **rates,
         }
         self._append({"kind": kind, "part": self.part, "step": step, "epoch": epoch, **numbers})
+        if self.board is None:
+            return
         with self._forgiven():
             for name, value in numbers.items():
                 if value is not None:
@@ -137,6 +141,19 @@ def _line(step: int, epoch: int, means: LossMeans) -> str:
         f"epoch={epoch} step={step} text_loss={means.text_loss:.4f} mel_loss={means.mel_loss:.4f} "
         f"mel_top1={means.mel_top1:.4f}"
     )
+
+
+def _folder_of_its_own(logs: Path) -> Path:
+    """Return a new folder for this process: a step done again after a resume is a point of another curve.
+
+    Two processes can begin at the same second, by the clock that people set back every autumn.
+    """
+    name = f"run_{datetime.now():%Y%m%d_%H%M%S}"
+    folder, number = logs / name, 1
+    while folder.exists():
+        number += 1
+        folder = logs / f"{name}_{number}"
+    return folder
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -6,8 +6,9 @@ checkpoint + tokenizer + plan_restore  --resume-----------> the same run, or a n
 
 import logging
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -268,17 +269,18 @@ def resume(inputs: Inputs, path: Path) -> Run:
     base = opened.run.base or (meta.base if meta else identify(inputs.command.base_checkpoint))
     saved_in = meta.environment if meta else {}
     encoders = opened.content["state"]["encoders"] if meta else None
-    run = _assemble(
-        inputs,
-        weights,
-        str(path),
-        state,
-        plan.schedule,
-        opened.run.base_size,
-        lambda: base,
-        encoders,
-        saved_in,
-    )
+    with _refusing():
+        run = _assemble(
+            inputs,
+            weights,
+            str(path),
+            state,
+            plan.schedule,
+            opened.run.base_size,
+            lambda: base,
+            encoders,
+            saved_in,
+        )
     if plan.continues:
         logger.info("Restoring optimizer state...")
         load_optimizer(run.optimizer, run.trained, moments_of(opened.content, opened.layout))
@@ -387,7 +389,20 @@ def _open(inputs: Inputs, path: Path) -> "Opened":
         why_no_base=why_no_base,
     )
     layout = Layout(frozenset(name for name, _ in model.named_parameters()), shapes, base_size)
-    return Opened(facts_of(content, path, meta, layout), run, content, layout)
+    with _refusing():
+        facts = facts_of(content, path, meta, layout)
+    return Opened(facts, run, content, layout)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Give a checkpoint that turns out unusable the status of a refused resume."""
+    try:
+        yield
+    except UserError as error:
+        if error.exit_status == RESUME_REFUSED:
+            raise
+        raise UserError(f"Resume failed: {error}", RESUME_REFUSED) from None
 
 
 def _identify_base(command: Train, meta: CheckpointMeta | None) -> tuple[FileIdentity | None, str]:

@@ -8,11 +8,14 @@ step that was split has the same gradients as one that was not, up to rounding a
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from indextts.errors import OUT_OF_MEMORY, UserError
+from indextts.gpt.model import GPTBatch
 from indextts.training.batches import Batch, MicroBatch, mix
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.start import Run
@@ -39,7 +42,7 @@ def accumulate(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor
         return None, None
     while True:
         limit = this.state.micro_batch_limit
-        parts = [part for batch in batches for part in (batch.split(limit) if limit else [batch])]
+        parts = [part for batch in batches for part in (_split(batch, limit) if limit else [batch])]
         try:
             return _accumulate(this, parts)
         except RuntimeError as error:  # torch.OutOfMemoryError is one
@@ -62,6 +65,17 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     """Return whether `error` is what torch raises where memory runs out, on a card or on the host."""
     said = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)
+
+
+def _split(batch: Batch, limit: int) -> Sequence[Batch]:
+    """Return parts of at most `limit` rows; padded texts stay as wide: the codes see their padding."""
+    if not isinstance(batch, GPTBatch):
+        return batch.split(limit)
+    width = batch.text_ids.shape[1]
+    return [
+        replace(part, text_ids=F.pad(part.text_ids, (0, width - part.text_ids.shape[1])))
+        for part in batch.split(limit)
+    ]
 
 
 def _accumulate(this: Run, parts: Sequence[Batch]) -> tuple[LossSums, Tensor]:

@@ -59,6 +59,14 @@ def validate(
             total = sums if total is None else total + sums
     finally:
         model.train(was_training)
+    if unreadable:
+        logger.warning(
+            "%d of %d pairs to validate on cannot be read, as %s: %s",
+            len(unreadable),
+            len(order),
+            unreadable[0].id,
+            unreadable[0].reason,
+        )
     if total is None:
         raise UserError("None of the pairs to validate on can be read; preprocess again")
     if unreadable:

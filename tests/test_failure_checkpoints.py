@@ -1,0 +1,574 @@
+"""The failure table, rows 1-16, 51 and 58-62: what becomes of checkpoints, whatever became of them."""
+
+import logging
+import os
+import pickle
+import random
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from copy import deepcopy
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.damage import flip_bit, truncate, zero_page
+from indextts.checkpoint import TEXT_TABLES, read_file
+from indextts.commands import Train, parse
+from indextts.digest import file_digest
+from indextts.errors import UserError
+from indextts.find_checkpoint import find_checkpoint
+from indextts.gpt.initialise import random_model
+from indextts.restore import plan_restore
+from indextts.run_dir import LARGEST_META, CheckpointMeta, verify_checkpoint
+from indextts.run_owner import owned, publish
+from indextts.text.tokenizer import Tokenizer, parse_model
+from indextts.training import loop
+from indextts.training.batches import load_pairs
+from indextts.training.start import Run, load_inputs, resume
+from tests.conftest import REPOSITORY
+from tests.test_checkpoint import Payload
+from tests.test_restore import PIECES, foreign
+from tests.test_restore import run as facts_of_run
+from tests.test_restore import shapes as trained_shapes
+from tests.test_trainer import copy_checkpoint, load, numbers
+from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """Return a run of 12 steps that kept a checkpoint of each."""
+    run = make_tiny_run(tmp_path_factory.mktemp("whole") / "tiny")
+    assert run.train(save_interval=1, keep_checkpoints=20) == 0
+    return run
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> TinyRun:
+    return make_tiny_run(tmp_path / "tiny")
+
+
+@pytest.fixture
+def two_steps(whole_run: TinyRun, tiny: TinyRun) -> TinyRun:
+    """Return a run with the checkpoints of steps 4 and 6, the newer of them published as latest.pth."""
+    for step in (4, 6):
+        copy_checkpoint(whole_run, step, tiny)
+    with owned(tiny.output):  # publishes latest.pth and best.pth
+        return tiny
+
+
+def command(run: TinyRun, **changes: object) -> Train:
+    return parse(Train, run.flags(**changes))
+
+
+def newest_whole(run: TinyRun) -> Path | None:
+    """Return what a trainer that comes into the folder would go on from."""
+    with owned(run.output):
+        return find_checkpoint(command(run, resume="auto"))
+
+
+def rewrite(path: Path, change: Callable[[dict], object]) -> None:
+    """Change the content of a checkpoint, and its meta file so that it verifies."""
+    content = load(path)
+    change(content)
+    path.unlink()
+    torch.save(content, path)
+    meta = CheckpointMeta.read(path.with_suffix(".json"))
+    meta.model_copy(update={"num_bytes": path.stat().st_size, "digest": file_digest(path)}).write(
+        path.with_suffix(".json")
+    )
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.pth"))}
+
+
+# ---- rows 1 to 4: damage
+
+
+CUTS = [*range(0, 100, 10), 99, "all but one byte"]
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".json"])
+def test_row_1_a_cut_off_checkpoint_is_left_out_and_the_one_before_taken(
+    two_steps: TinyRun, caplog: pytest.LogCaptureFixture, suffix: str
+):
+    caplog.set_level(logging.INFO)
+    pth, meta = (two_steps.output / f"model_step6{end}" for end in (".pth", ".json"))
+    whole = {path: path.read_bytes() for path in (pth, meta)}
+    for cut in CUTS:
+        for path, content in whole.items():
+            path.unlink(missing_ok=True)
+            path.write_bytes(content)
+        for link in ("latest.pth", "best.pth"):
+            publish(pth, two_steps.output / link)
+        cut_file = pth.with_suffix(suffix)
+        length = len(whole[cut_file].rstrip())  # a text without its last line end is still whole
+        os.truncate(cut_file, length - 1 if isinstance(cut, str) else length * cut // 100)
+        caplog.clear()
+        assert newest_whole(two_steps) == two_steps.output / "model_step4.pth", cut
+        assert verify_checkpoint(two_steps.output / "latest.pth").step == 4, cut
+        said = caplog.text
+        if suffix == ".pth":
+            assert "Checkpoint left out: model_step6.pth: " in said, cut
+            assert "Going back from step 6 to step 4" in said, cut
+            assert (two_steps.output / "damaged-model_step6.pth").is_file(), cut
+        else:
+            assert "Not a checkpoint's meta file: model_step6.json: " in said, cut
+            assert "cannot be read: model_step6.pth; they may be newer than step 4" in said, cut
+
+
+def test_row_2_of_400_random_damages_of_a_real_checkpoint_every_one_is_found(
+    whole_run: TinyRun, tiny: TinyRun
+):
+    copy_checkpoint(whole_run, 6, tiny)
+    path = tiny.output / "model_step6.pth"
+    whole = path.read_bytes()
+    choose = random.Random(0)
+    for _ in range(400):
+        if path.read_bytes() != whole:
+            path.write_bytes(whole)
+        damage = choose.choice((flip_bit, flip_bit, zero_page, truncate))
+        damage(path, choose)
+        assert path.read_bytes() != whole
+        with pytest.raises(ValueError, match=r"model_step6\.pth: (its digest differs|\d+ bytes, its meta)"):
+            verify_checkpoint(path)
+    path.write_bytes(whole)
+    assert verify_checkpoint(path).step == 6
+
+
+@pytest.mark.parametrize("spoilt", [".pth", ".json", "both"])
+def test_row_3_a_folder_whose_checkpoints_are_all_damaged_is_refused_with_status_3(
+    two_steps: TinyRun, spoilt: str
+):
+    for path in two_steps.output.glob("model_step*"):
+        if spoilt in (path.suffix, "both"):
+            os.truncate(path, 100)
+    assert two_steps.train(resume="auto") == 3
+    assert "Resume failed: none of the checkpoints" in two_steps.log
+    assert two_steps.train(resume=None) == 2  # nor does a new run begin among them
+    assert not (two_steps.output / "metrics.jsonl").exists()
+
+
+def huge(path: Path) -> None:
+    os.truncate(path, LARGEST_META + 1)
+
+
+def without_a_field(path: Path) -> None:
+    path.write_text(re.sub(r'"digest": "\w+",\n"pieces"', '"pieces"', path.read_text()))
+
+
+def of_another_type(path: Path) -> None:
+    path.write_text(path.read_text().replace('"step": 6', '"step": "six"'))
+
+
+def as_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def of_a_newer_format(path: Path) -> None:
+    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 2'))
+
+
+BAD_METAS: dict[str, Callable[[Path], object]] = {
+    "no file": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "no JSON": lambda path: path.write_text("no json"),
+    "zeros": lambda path: path.write_bytes(bytes(4096)),
+    "no UTF-8": lambda path: path.write_bytes(b'{"step": "\xff"}'),
+    "a list": lambda path: path.write_text("[]"),
+    "deep": lambda path: path.write_text("[" * 100_000),
+    "huge": huge,
+    "a field missing": without_a_field,
+    "of another type": of_another_type,
+    "of a newer format": of_a_newer_format,
+    "a folder": as_a_folder,
+}
+
+
+@pytest.mark.parametrize("name", BAD_METAS)
+def test_row_4_a_checkpoint_with_a_bad_meta_file_does_not_count(whole_run: TinyRun, tiny: TinyRun, name: str):
+    for step in (4, 6):
+        copy_checkpoint(whole_run, step, tiny)
+    meta = tiny.output / "model_step6.json"
+    before = meta.read_bytes()
+    BAD_METAS[name](meta)
+    assert not meta.is_file() or meta.stat().st_size > LARGEST_META or meta.read_bytes() != before
+    assert newest_whole(tiny) == tiny.output / "model_step4.pth"
+
+
+def test_row_4_whatever_is_in_a_meta_file_it_is_one_or_it_says_why_not(whole_run: TinyRun, tmp_path: Path):
+    whole = (whole_run.output / "model_step6.json").read_bytes()
+    path = tmp_path / "model_step6.json"
+    choose = random.Random(0)
+    refused = 0
+    for _ in range(300):
+        content = bytearray(whole)
+        for _ in range(choose.randrange(1, 20)):
+            content[choose.randrange(len(content))] = choose.randrange(256)
+        path.write_bytes(content)
+        said = why_no_meta(path)
+        refused += said != ""
+        assert said == "" or said.startswith("model_step6.json: ")
+    assert refused > 100
+
+
+def why_no_meta(path: Path) -> str:
+    try:
+        CheckpointMeta.read(path)
+    except ValueError as problem:
+        return str(problem)
+    return ""
+
+
+# ---- rows 5 and 6: weights that are not this model's
+
+
+def drop_weights(content: dict) -> None:
+    for name in ("gpt.ln_f.weight", "mel_head.bias"):
+        del content["model"][name]
+
+
+def drop_a_table(content: dict) -> None:
+    del content["model"]["text_head.bias"]
+
+
+def cut_a_weight(content: dict) -> None:
+    content["model"]["mel_head.weight"] = content["model"]["mel_head.weight"][:-1].clone()
+
+
+def cut_a_table(content: dict) -> None:
+    content["model"]["text_head.bias"] = content["model"]["text_head.bias"][:-1].clone()
+
+
+def round_a_weight(content: dict) -> None:
+    content["model"]["mel_head.weight"] = content["model"]["mel_head.weight"].to(torch.int32)
+
+
+BAD_WEIGHTS: dict[str, tuple[Callable[[dict], None], str]] = {
+    "missing": (drop_weights, r"2 of \d+ weights are missing: gpt\.ln_f\.weight, mel_head\.bias"),
+    "a missing table": (drop_a_table, r"no tensor text_head\.bias"),
+    "of another shape": (cut_a_weight, r"mel_head\.weight is \(9, 16\), expected \(10, 16\)"),
+    "a table of another length": (cut_a_table, r"'text_head\.bias': 720"),
+    "of whole numbers": (round_a_weight, r"no floating-point numbers: mel_head\.weight \(torch\.int32\)"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_WEIGHTS)
+def test_rows_5_and_6_weights_that_do_not_fit_are_named_and_refused_before_anything_is_written(
+    two_steps: TinyRun, name: str
+):
+    change, message = BAD_WEIGHTS[name]
+    rewrite(two_steps.output / "model_step6.pth", change)
+    publish(two_steps.output / "model_step6.pth", two_steps.output / "latest.pth")
+    before = content_of(two_steps.output)
+    assert two_steps.train(resume="auto") == 3
+    errors = [line for line in two_steps.log.splitlines() if line.startswith("[Error]")]
+    assert len(errors) == 1
+    assert re.search(message, errors[0]), errors[0]
+    assert content_of(two_steps.output) == before
+
+
+def test_row_5_weights_too_many_are_named(two_steps: TinyRun):
+    rewrite(
+        two_steps.output / "model_step6.pth",
+        lambda content: content["model"].update({"vocoder.weight": torch.zeros(1)}),
+    )
+    assert two_steps.train(resume=two_steps.output / "model_step6.pth") == 0
+    assert "[Warn] Unexpected keys in checkpoint: ['vocoder.weight']" in two_steps.log
+
+
+# ---- rows 8 to 10 and 12: vocabulary and matched set
+
+
+def change_tokenizer(run: TinyRun, change: Callable[[list], None]) -> None:
+    """Change the appended pieces of the run's tokenizer."""
+    path = run.folder / "tokenizer.model"
+    model = parse_model(path.read_bytes())
+    change(model.pieces)
+    path.write_bytes(model.SerializeToString())
+
+
+def reorder_and_replace(pieces: list) -> None:
+    """Turn the order of the appended pieces around, and put others in the place of five."""
+    appended = list(range(BASE_SIZE, len(pieces)))
+    texts = [pieces[index].piece for index in reversed(appended)]
+    texts[:5] = [f"ዥጵጰ{number}" for number in range(5)]
+    for index, text in zip(appended, texts, strict=True):
+        pieces[index].piece = text
+
+
+def test_row_8_other_pieces_of_the_same_number_keep_their_rows_bit_identical_and_start_over(
+    two_steps: TinyRun,
+):
+    saved = load(two_steps.output / "model_step6.pth")
+    change_tokenizer(two_steps, reorder_and_replace)
+    now = Tokenizer.load(two_steps.folder / "tokenizer.model").pieces
+    before = saved["tokenizer"]["pieces"]
+    assert len(now) == len(before)
+    shared = [piece for piece in now if piece in before]
+    assert len(shared) == len(now) - 5
+    run = resume(
+        load_inputs(command(two_steps, resume="auto", warmup_steps=4)), two_steps.output / "model_step6.pth"
+    )
+    for name in TEXT_TABLES:
+        old, new = saved["model"][name], run.model.state_dict()[name]
+        assert torch.equal(
+            new[[now.index(piece) for piece in shared]], old[[before.index(piece) for piece in shared]]
+        )
+        assert torch.equal(new[-1], old[-1])
+    assert (run.state.step, run.state.epoch, run.state.samples_done) == (0, 0, 0)
+    assert run.state.best_mel_loss == float("inf")
+    assert run.schedule.learning_rate(1) == pytest.approx(0.01 / 4)
+    assert all(not state["exp_avg"].any() and not state["step"] for state in run.optimizer.state.values())
+
+
+def test_row_9_the_same_pieces_with_other_scores_go_on_with_a_warning(two_steps: TinyRun):
+    def swap_scores(pieces: list) -> None:
+        first, last = pieces[BASE_SIZE], pieces[-1]
+        first.score, last.score = last.score, first.score
+
+    before = Tokenizer.load(two_steps.folder / "tokenizer.model").vocabulary
+    change_tokenizer(two_steps, swap_scores)
+    now = Tokenizer.load(two_steps.folder / "tokenizer.model").vocabulary
+    assert now.pieces == before.pieces
+    assert now.fingerprint != before.fingerprint
+    assert two_steps.train(resume="auto") == 0
+    assert "[Warn]" in next(line for line in two_steps.log.splitlines() if "cut differently" in line)
+    assert "   Epoch: 1, Step: 6, Batch: " in two_steps.log
+    assert "SKIPPING" not in two_steps.log
+
+
+def test_row_10_the_tokens_are_made_from_the_texts_with_the_tokenizer_of_the_run(tiny: TinyRun):
+    before = load_pairs([tiny.folder / "train_pairs.jsonl"], _tokenizer(tiny), CONFIG)
+    change_tokenizer(tiny, reorder_and_replace)
+    now = load_pairs([tiny.folder / "train_pairs.jsonl"], _tokenizer(tiny), CONFIG)
+    tokenizer = _tokenizer(tiny)
+    for pair, ids in zip(now.pairs, now.text_ids, strict=True):
+        assert ids.tolist() == tokenizer.encode(pair.target_text)
+    assert any(a.tolist() != b.tolist() for a, b in zip(before.text_ids, now.text_ids, strict=True))
+
+
+def _tokenizer(run: TinyRun) -> Tokenizer:
+    return Tokenizer.load(run.folder / "tokenizer.model")
+
+
+@pytest.mark.parametrize(("optimizer", "scheduler", "scaler"), list(product([True, False], repeat=3)))
+def test_row_12_optimizer_schedule_and_scaler_come_together_or_not_at_all(
+    optimizer: bool, scheduler: bool, scaler: bool
+):
+    facts = foreign(
+        trained_shapes=trained_shapes(PIECES) if optimizer else None,
+        has_scheduler=scheduler,
+        has_scaler=scaler,
+    )
+    plan = plan_restore(
+        facts, facts_of_run(argv=("--learning-rate=5e-5",), environment={"arithmetic": "float16"})
+    )
+    assert plan.continues == optimizer
+    assert plan.takes_scaler == (optimizer and scaler)
+    first = plan.schedule.learning_rate(1)
+    if optimizer:  # a schedule that is missing is made from the step, so that the matched set is whole
+        assert plan.schedule.total_steps > facts.step
+    else:
+        assert first == 5e-5 / 1000
+
+
+# ---- rows 14 to 16: files that mean harm
+
+
+def zip_with(path: Path, content: object, *, more: str = "") -> None:
+    torch.save(content, path)
+    if more:  # what tells torch that the archive is TorchScript
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(archive.namelist()[0].split("/")[0] + "/" + more, b"\x80\x02).")
+
+
+def tar_with(path: Path, payload: object, folder: Path) -> None:
+    folder.mkdir()
+    with tarfile.open(path, "w") as archive:
+        for name in ("sys_info", "pickle", "storages", "tensors"):
+            (folder / name).write_bytes(pickle.dumps(payload))
+            archive.add(folder / name, arcname=name)
+
+
+class Evaluated:
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> tuple:
+        return eval, (f"__import__('os').mkdir({str(self.canary)!r})",)
+
+
+@pytest.mark.parametrize("payload", [Payload, Evaluated])
+@pytest.mark.parametrize("kind", ["zip", "legacy", "bare pickle", "tar", "TorchScript"])
+def test_row_14_a_file_that_wants_to_run_code_is_refused_and_runs_nothing(
+    tiny: TinyRun, tmp_path: Path, kind: str, payload: type
+):
+    canary, path = tmp_path / "canary", tmp_path / "model_step5.pth"
+    content = {"model": payload(canary), "optimizer": payload(canary), "epoch": 0, "step": 5}
+    if kind == "zip":
+        zip_with(path, content)
+    elif kind == "TorchScript":
+        zip_with(path, content, more="constants.pkl")
+    elif kind == "legacy":
+        torch.save(content, path, _use_new_zipfile_serialization=False)
+    elif kind == "tar":
+        tar_with(path, content, tmp_path / "parts")
+    else:
+        path.write_bytes(pickle.dumps(content))
+    with pytest.raises(UserError, match=r"model_step5\.pth: "):
+        read_file(path)
+    assert tiny.train(resume=path) == 3
+    assert not list(tiny.output.glob("*.pth"))
+    assert not canary.exists()
+
+
+def test_row_15_paths_in_a_checkpoint_are_never_opened_or_deleted(two_steps: TinyRun, tmp_path: Path):
+    victims = [tmp_path / "victim.pth", two_steps.folder / "victim.pth", tmp_path / "manifest.jsonl"]
+    for victim in victims:
+        victim.write_bytes(b"precious")
+
+    def point_elsewhere(content: dict) -> None:
+        content["recent_checkpoints"] = [str(victims[0]), "../victim.pth", "../../manifest.jsonl"]
+        content["manifests"] = {"train": [str(victims[2])], "val": ["/nowhere"]}
+        settings = content["meta"]["settings"]
+        settings |= {"train_manifest": ["/nowhere"], "tokenizer": "/nowhere", "output_dir": str(tmp_path)}
+        settings |= {"config": "/nowhere", "base_checkpoint": "/nowhere", "resume": "/nowhere"}
+        content["meta"]["base"]["path"] = "/nowhere"
+
+    rewrite(two_steps.output / "model_step6.pth", point_elsewhere)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert two_steps.train(resume=two_steps.output / "model_step6.pth", keep_checkpoints=1) == 0
+    assert all(victim.read_bytes() == b"precious" for victim in victims)
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert load(two_steps.output / "latest.pth")["step"] == 12
+
+
+def test_row_16_what_would_inflate_is_refused_where_there_is_no_memory_for_it(tmp_path: Path):
+    torch.save({"model": {"text_embedding.weight": torch.zeros(1).expand(10**12)}}, tmp_path / "stride.pth")
+    with zipfile.ZipFile(tmp_path / "bomb.pth", "w", zipfile.ZIP_DEFLATED) as bomb:
+        with bomb.open("archive/data.pkl", "w") as entry:
+            entry.write(b"\x80\x02}q\x00.")
+        with bomb.open("archive/data/0", "w", force_zip64=True) as entry:
+            for _ in range(600):
+                entry.write(bytes(1 << 20))
+    assert (tmp_path / "bomb.pth").stat().st_size < 1_000_000
+    program = (
+        "import resource, sys, pathlib\n"
+        "from indextts.checkpoint import read_file\n"
+        "from indextts.errors import UserError\n"
+        "pages = int(pathlib.Path('/proc/self/statm').read_text().split()[0])\n"
+        "limit = pages * resource.getpagesize() + (100 << 20)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+        "for name in sys.argv[1:]:\n"
+        "    try:\n"
+        "        read_file(pathlib.Path(name))\n"
+        "    except UserError as error:\n"
+        "        print(error)\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "bomb.pth"), str(tmp_path / "stride.pth")],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    bomb_said, stride_said = answer.stdout.splitlines()
+    assert "a compressed archive" in bomb_said, answer.stderr
+    assert "is larger than its data; refused" in stride_said, answer.stderr
+
+
+# ---- row 51: symbolic links
+
+
+@pytest.mark.parametrize("kind", ["to a file", "dangling", "loop"])
+def test_row_51_a_symbolic_link_is_no_checkpoint_and_never_written_through(
+    whole_run: TinyRun, tiny: TinyRun, tmp_path: Path, kind: str
+):
+    copy_checkpoint(whole_run, 6, tiny)
+    target = tmp_path / "elsewhere.pth"
+    if kind == "to a file":
+        target.write_bytes(b"precious")
+        newer = CheckpointMeta.read(tiny.output / "model_step6.json").model_copy(update={"serial": 99})
+        newer.write(target.with_suffix(".json"))
+    for name in ("latest", "best", "model_step99", "model_step8"):
+        for suffix in (".pth", ".json"):
+            link = tiny.output / f"{name}{suffix}"
+            link.symlink_to(link.name if kind == "loop" else target.with_suffix(suffix))
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("elsewhere*")}
+    assert tiny.train(resume="auto") == 0
+    assert "found checkpoint at " + str(tiny.output / "model_step6.pth") in tiny.log
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("elsewhere*")} == before
+    for name in ("latest.pth", "latest.json", "model_step8.pth", "model_step8.json"):
+        assert not (tiny.output / name).is_symlink(), name
+    assert verify_checkpoint(tiny.output / "latest.pth").step == 12
+
+
+# ---- rows 59, 61, 62
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "last"),
+    [({"max_steps": 5}, {"max_steps": 9}, 9), ({"epochs": 1}, {"epochs": 2}, 8)],
+    ids=["more steps", "more epochs"],
+)
+def test_row_59_a_finished_run_goes_on_when_it_is_told_a_later_end(
+    tiny: TinyRun, first: dict[str, int], then: dict[str, int], last: int
+):
+    assert tiny.train(log_interval=1, **first) == 0
+    done = load(tiny.output / "latest.pth")["step"]
+    before = content_of(tiny.output)
+    assert tiny.train(log_interval=1, resume="auto", **first) == 0  # the same again: nothing is left to do
+    assert content_of(tiny.output) == before
+    assert tiny.train(log_interval=1, resume="auto", **then) == 0
+    lines = numbers(tiny, kind="train")
+    assert list(lines) == list(range(1, last + 1))
+    assert lines[done + 1]["lr"] <= 1.5 * lines[done]["lr"] + 0.1 * 0.01  # anchored where it was
+    assert lines[done + 1]["lr"] > 0
+
+
+def test_row_61_a_resume_with_another_base_is_refused_with_status_3(two_steps: TinyRun):
+    torch.save(random_model(CONFIG, seed=1).state_dict(), two_steps.folder / "base/gpt.pth")
+    before = content_of(two_steps.output)
+    assert two_steps.train(resume="auto") == 3
+    assert "its frozen weights are part of the run" in two_steps.log
+    assert content_of(two_steps.output) == before
+
+
+def assign_copies(this: Run) -> None:
+    copies = {name: tensor.clone() for name, tensor in this.model.state_dict().items()}
+    this.model.load_state_dict(copies, assign=True)
+
+
+def deepcopy_a_table(this: Run) -> None:
+    this.model.text_embedding = deepcopy(this.model.text_embedding)
+
+
+def move_the_memory(this: Run) -> None:
+    this.model.text_head.weight.data = this.model.text_head.weight.data.clone()
+
+
+@pytest.mark.parametrize("breaks", [assign_copies, deepcopy_a_table, move_the_memory])
+def test_row_62_rows_that_the_optimizer_no_longer_shares_with_the_model_end_the_run_before_a_save(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, breaks: Callable[[Run], None]
+):
+    accumulate = loop.accumulate
+
+    def break_before_step_4(this: Run, group: list) -> object:
+        if this.state.step == 3:
+            breaks(this)
+        return accumulate(this, group)
+
+    monkeypatch.setattr(loop, "accumulate", break_before_step_4)
+    with pytest.raises(AssertionError):
+        tiny.train(save_interval=2, val_interval=100)
+    assert '"status": 1' in (tiny.output / "exit.json").read_text()
+    assert verify_checkpoint(tiny.output / "latest.pth").step == 2
+    assert not (tiny.output / "model_step4.pth").exists()

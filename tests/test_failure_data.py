@@ -1,0 +1,499 @@
+"""The failure table, rows 35-50, 54 and 55: data that cannot be used, losses, memory, clocks, TensorBoard."""
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from benchmarks.run_checks import differences
+from indextts.checkpoint import TEXT_TABLES
+from indextts.commands import Train, parse
+from indextts.data.feature_store import FeatureStore
+from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
+from indextts.errors import UserError
+from indextts.gpt.initialise import random_model
+from indextts.gpt.model import UnifiedVoice
+from indextts.manifest import read_pairs, write_pairs
+from indextts.run_dir import CheckpointMeta, verify_checkpoint
+from indextts.text.tokenizer import Tokenizer
+from indextts.training import loop, metrics, step
+from indextts.training.batches import (
+    Batch,
+    MicroBatch,
+    PairDataset,
+    collate_padded,
+    epoch_order,
+    grouped,
+    load_batches,
+)
+from indextts.training.batches import load_pairs as load_pairs_of
+from indextts.training.losses import LossSums
+from indextts.training.start import Run, load_inputs, start_from_base
+from indextts.training.step import accumulate
+from tests.test_checkpoint import Payload
+from tests.test_exact_resume import marking_words, one_utterance_a_file
+from tests.test_trainer import load, numbers
+from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run, pair
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> TinyRun:
+    return make_tiny_run(tmp_path / "tiny")
+
+
+@pytest.fixture
+def spread(tiny: TinyRun) -> TinyRun:
+    """Return a run whose utterances each have files of their own, so that one can be damaged alone."""
+    one_utterance_a_file(tiny.folder / "features")
+    return tiny
+
+
+def folder_of(run: TinyRun, id: str) -> Path:
+    for index in (run.folder / "features").glob("shard_*/index.json"):
+        if json.loads(index.read_text())["ids"] == [id]:
+            return index.parent
+    raise AssertionError(id)
+
+
+def rewrite_features(run: TinyRun, change: Callable[[EncodedUtterance], EncodedUtterance]) -> None:
+    """Write the feature store again, with changed utterances."""
+    folder = run.folder / "features"
+    store = FeatureStore.open(folder)
+    utterances = [
+        EncodedUtterance(id, store.audio_sha256(id), store.codes(id), store.condition(id), store.emo_vec(id))
+        for id in store.ids
+    ]
+    shutil.rmtree(folder)
+    folder.mkdir()
+    writer = FeatureStoreWriter(folder, store.info)
+    for utterance in utterances:
+        writer.add(change(utterance))
+    writer.flush()
+
+
+def load_pairs(run: TinyRun) -> PairDataset:
+    tokenizer = Tokenizer.load(run.folder / "tokenizer.model")
+    return load_pairs_of([run.folder / "train_pairs.jsonl"], tokenizer, CONFIG)
+
+
+def rewrite_first_pair(run: TinyRun, name: str = "train_pairs.jsonl", **changes: object) -> None:
+    first, *rest = read_pairs(run.folder / name)
+    write_pairs(run.folder / name, [replace(first, **changes), *rest])  # type: ignore[arg-type]
+
+
+# ---- rows 35 to 41: arrays
+
+
+def lie_in_the_header(path: Path) -> None:
+    with path.open("wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 3, 16)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(bytes(192))
+
+
+def as_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def with_value(path: Path, value: float) -> None:
+    array = np.load(path)
+    array.flat[3] = value
+    np.save(path, array)
+
+
+# what is damaged of which utterance; codes are read of a target, the other two of a prompt
+DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "u0": ("codes", Path.unlink),
+    "u2": ("codes", lambda path: os.truncate(path, path.stat().st_size - 2)),
+    "u4": ("codes", as_a_folder),
+    "u6": (
+        "condition",
+        lambda path: np.save(path, np.array([Payload(path.parent / "canary")], object), allow_pickle=True),
+    ),
+    "u8": ("condition", lie_in_the_header),
+    "u10": ("codes", lambda path: np.save(path, np.load(path).astype(np.float32))),
+    "u12": ("emo_vec", lambda path: np.save(path, np.load(path)[:, :-1])),
+    "u14": ("condition", lambda path: np.save(path, np.load(path)[0])),
+    "u16": ("emo_vec", lambda path: with_value(path, float("nan"))),
+    "u18": ("condition", lambda path: with_value(path, float("inf"))),
+}
+UNREADABLE = {
+    f"u{number}__u{number + 1}" if name == "codes" else f"u{number - 1}__u{number}"
+    for number, name in ((int(id[1:]), name) for id, (name, _) in DAMAGES.items())
+}
+
+
+def damage(run: TinyRun) -> None:
+    for id, (name, spoil) in DAMAGES.items():
+        spoil(folder_of(run, id) / f"{name}.npy")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_35_to_40_pairs_whose_arrays_cannot_be_used_are_skipped_named_and_never_replaced(
+    spread: TinyRun, monkeypatch: pytest.MonkeyPatch, workers: int
+):
+    store = FeatureStore.open(spread.folder / "features")
+    readable = sorted(
+        tuple(store.codes(each.target_id).tolist())
+        for each in read_pairs(spread.folder / "train_pairs.jsonl")
+        if each.id not in UNREADABLE
+    )
+    damage(spread)
+    seen: list[tuple[int, ...]] = []
+
+    def noting(this: Run, group: list[MicroBatch]) -> object:
+        for batch in (part.batch for part in group if part.batch is not None):
+            starts = (batch.mel_positions == 0).nonzero().flatten().tolist()
+            ends = [*starts[1:], len(batch.mel_inputs)]
+            seen.extend(
+                tuple(batch.mel_inputs[first + 1 : end].tolist())
+                for first, end in zip(starts, ends, strict=True)
+            )
+        return accumulate(this, group)
+
+    monkeypatch.setattr(loop, "accumulate", noting)
+    assert spread.train(epochs=2, num_workers=workers) == 0
+    assert sorted(seen) == sorted(2 * readable)
+    skipped = [line for line in spread.log.splitlines() if line.startswith("[Warn] Skipped ")]
+    assert {line.split()[2] for line in skipped} == UNREADABLE
+    assert [line.split("(")[1].split()[0] for line in skipped] == [str(n) for n in range(1, 11)]
+    assert all("/features" in line for line in skipped)
+    assert load(spread.output / "latest.pth")["epoch"] == 2
+    assert not list(spread.folder.rglob("canary"))
+
+
+def test_row_35_more_than_ten_of_a_small_set_end_the_run_and_leave_its_checkpoints(spread: TinyRun):
+    damage(spread)
+    (folder_of(spread, "u20") / "codes.npy").unlink()
+    assert spread.train(save_interval=1) == 2
+    assert "11 of 22 samples cannot be read" in spread.log
+    assert "check_amharic_data.py names what is damaged" in spread.log
+    done = verify_checkpoint(spread.output / "latest.pth").step
+    assert done == max(load(path)["step"] for path in spread.output.glob("model_step*.pth"))
+
+
+def test_row_35_pairs_to_validate_on_that_cannot_be_read_are_counted(spread: TinyRun):
+    lengths = {n: FeatureStore.open(spread.folder / "features").num_codes(f"u{n}") for n in range(22, 29)}
+    shortest = min(lengths, key=lambda n: lengths[n])  # the fixed samples of a resume would have it
+    os.truncate(folder_of(spread, f"u{shortest}") / "codes.npy", 100)
+    assert spread.train(max_steps=3, save_interval=1) == 0
+    assert f"1 of 7 pairs to validate on cannot be read, as u{shortest}__u{shortest + 1}: " in spread.log
+    assert list(numbers(spread, kind="val")) == [0, 3]
+    assert spread.train(max_steps=4, resume="auto") == 0
+    assert "fixed samples are those at the save" in spread.log
+
+
+def test_row_47_when_no_pair_to_validate_on_can_be_read_the_run_ends_before_its_first_step(spread: TinyRun):
+    for number in range(22, 29):
+        (folder_of(spread, f"u{number}") / "codes.npy").unlink()
+    assert spread.train() == 2
+    assert "None of the pairs to validate on can be read" in spread.log
+    assert not list(spread.output.glob("*.pth"))
+
+
+@pytest.mark.parametrize("code", [8, 9, 2**16 - 1], ids=["start", "stop", "far out"])
+def test_rows_42_and_43_a_code_that_is_none_is_refused_at_the_start_and_its_utterance_named(
+    tiny: TinyRun, code: int
+):
+    def spoil(utterance: EncodedUtterance) -> EncodedUtterance:
+        codes = utterance.codes.copy()
+        codes[5] = code if utterance.id == "u7" else 7  # 7 is the last that is one
+        return replace(utterance, codes=codes)
+
+    rewrite_features(tiny, spoil)
+    assert tiny.train() == 2
+    assert f"utterance u7 has code {code}, the config's codes end at 7" in tiny.log
+    assert not (tiny.output / "metrics.jsonl").exists()
+
+
+def test_row_41_a_text_that_has_no_token_is_left_out_and_counted(tiny: TinyRun):
+    rewrite_first_pair(tiny, target_text="\u200b\ufeff")
+    assert tiny.train(max_steps=1) == 0
+    assert "1 of 22 pairs are left out: empty, or longer" in tiny.log
+    assert "21 pairs to train on" in tiny.log
+
+
+def test_row_44_the_longest_that_the_published_positions_hold_is_kept_whole_and_one_more_is_left_out(
+    tiny: TinyRun, caplog: pytest.LogCaptureFixture
+):
+    config = replace(CONFIG, max_text_tokens=600, max_mel_tokens=1815)
+    tokenizer = Tokenizer.load(tiny.folder / "tokenizer.model")
+    word = marking_words(tokenizer)[0]
+    lengths = {"u1": 1815, "u2": 1816}
+    rewrite_features(
+        tiny,
+        lambda utterance: replace(
+            utterance, codes=np.resize(utterance.codes, lengths.get(utterance.id, len(utterance.codes)))
+        ),
+    )
+    texts = {3: " ".join([word] * 600), 4: " ".join([word] * 601)}
+    assert [len(tokenizer.encode(text)) for text in texts.values()] == [600, 601]
+    path = tiny.folder / "train_pairs.jsonl"
+    write_pairs(path, [pair(tiny.folder, number, 5, texts.get(number)) for number in (0, 1, 2, 3, 4)])
+    dataset = load_pairs_of([path], tokenizer, config)
+    assert [each.target_id for each in dataset.pairs] == ["u0", "u1", "u3"]
+    assert "2 of 5 pairs are left out: empty, or longer than 600 text tokens or 1815 codes" in caplog.text
+    batch = collate_padded([dataset[number] for number in range(3)])  # type: ignore[misc]
+    assert batch.code_lengths[1] == 1815
+    assert batch.text_lengths[2] == 600
+    model = random_model(replace(config, number_text_tokens=tokenizer.size), seed=0)
+    with torch.no_grad():
+        assert model(batch).mel_logits.isfinite().all()
+
+
+def test_row_45_the_length_of_the_array_holds_whatever_the_pairs_file_says(tiny: TinyRun):
+    expected = [sample.codes.tolist() for sample in load_pairs(tiny)]  # type: ignore[union-attr]
+    for number in (1, 10**6):
+        rewrite_first_pair(tiny, target_num_codes=number)
+        assert [sample.codes.tolist() for sample in load_pairs(tiny)] == expected  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("change", [+1, -1, -1000])
+def test_row_45_a_store_whose_index_differs_from_its_arrays_is_not_read(spread: TinyRun, change: int):
+    index = folder_of(spread, "u3") / "index.json"
+    content = json.loads(index.read_text())
+    content["num_codes"][0] += change
+    index.write_text(json.dumps(content))
+    assert spread.train(epochs=1) == 0
+    is_skipped = "Skipped u3__u4 (1 so far)" in spread.log and "not uint16" in spread.log
+    assert is_skipped or "1 of 22 pairs are left out" in spread.log
+
+
+def test_row_47_a_validation_set_of_less_than_a_batch_has_a_real_loss(tiny: TinyRun):
+    write_pairs(tiny.folder / "val_pairs.jsonl", [pair(tiny.folder, 22, 23)])
+    assert tiny.train() == 0
+    losses = [line["mel_loss"] for line in numbers(tiny, kind="val").values()]
+    assert all(loss > 0.1 for loss in losses)
+    assert min(losses[1:]) == load(tiny.output / "best.pth")["best_mel_loss"]
+
+
+@pytest.mark.parametrize("name", ["train_pairs.jsonl", "val_pairs.jsonl"])
+def test_row_47_an_empty_set_or_one_of_which_nothing_is_left_is_refused(tiny: TinyRun, name: str):
+    write_pairs(tiny.folder / name, [pair(tiny.folder, 22, 23, "ሰላም ነው " * 60)])
+    assert tiny.train() == 2
+    assert f"{name}: no pair is left to train on" in tiny.log
+    (tiny.folder / name).write_text("")
+    assert tiny.train() == 2
+    assert f"{name}: the file is empty" in tiny.log
+
+
+# ---- row 48: a loss that is not finite
+
+
+def test_row_48_a_poisoned_batch_is_skipped_and_all_else_is_as_if_its_step_had_not_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def poison(utterance: EncodedUtterance) -> EncodedUtterance:
+        huge = np.full_like(utterance.condition, 3e38)  # finite, and no layer norm survives it
+        return replace(utterance, condition=huge) if utterance.id == "u9" else utterance
+
+    poisoned, reference = make_tiny_run(tmp_path / "a"), make_tiny_run(tmp_path / "b")
+    for run in (poisoned, reference):
+        rewrite_features(run, poison)
+    assert poisoned.train(epochs=1) == 0
+    [said] = [line for line in poisoned.log.splitlines() if "is skipped, its loss or gradient" in line]
+    assert "u8__u9" in said
+    assert "(1 so far)" in said
+    bad_step = int(said.split("Step ")[1].split()[0])
+
+    def skipping(this: Run, group: list[MicroBatch]) -> object:
+        return (None, None) if this.state.step + 1 == bad_step else accumulate(this, group)
+
+    monkeypatch.setattr(loop, "accumulate", skipping)
+    assert reference.train(epochs=1) == 0
+    mine, other = (load(run.output / "latest.pth") for run in (poisoned, reference))
+    assert mine["step"] == other["step"] == 4
+    for name in ("model", "optimizer"):
+        assert list(differences(mine[name], other[name], name)) == []
+    assert all(tensor.isfinite().all() for tensor in mine["model"].values())
+    assert (mine["state"]["num_skipped"], other["state"]["num_skipped"]) == (1, 0)
+    base = load(poisoned.folder / "base/gpt.pth")
+    for name in TEXT_TABLES:
+        assert torch.equal(mine["model"][name][:BASE_SIZE], base[name][:BASE_SIZE])
+
+
+def test_row_48_weights_that_are_not_finite_are_never_saved(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    def poisoning(this: Run, group: list[MicroBatch]) -> object:
+        sums, loss = accumulate(this, group)
+        assert loss is not None
+        return sums, loss * math.nan if this.state.step >= 3 else loss
+
+    monkeypatch.setattr(loop, "accumulate", poisoning)
+    assert tiny.train(save_interval=1, epochs=10) == 6
+    assert "10 steps in a row, up to step 13; the last checkpoint is untouched" in tiny.log
+    for path in tiny.output.glob("model_step*.pth"):
+        content = load(path)
+        assert all(tensor.isfinite().all() for tensor in content["model"].values())
+        assert content["state"]["num_skipped"] == max(0, content["step"] - 3)
+
+
+# ---- row 49: memory
+
+
+def limit_memory(monkeypatch: pytest.MonkeyPatch, most_samples: int) -> list[int]:
+    """Let the model run out of memory beyond so many samples; return the sizes that were tried."""
+    batch_sums = step.batch_sums
+    tried: list[int] = []
+
+    def limited(model: UnifiedVoice, batch: Batch, *more: object) -> LossSums:
+        tried.append(batch.num_samples)
+        if batch.num_samples > most_samples:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return batch_sums(model, batch, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(step, "batch_sums", limited)
+    return tried
+
+
+def first_group(this: Run, batch_size: int) -> list[MicroBatch]:
+    train_set = this.inputs.train_set
+    order = epoch_order(len(train_set), this.inputs.command.seed, 0)
+    return next(grouped(load_batches(train_set, order, batch_size, 0, this.inputs.collate), 2))
+
+
+@pytest.mark.parametrize("padding", ["none", "reference"])
+@pytest.mark.parametrize(("most", "kept"), [(4, 3), (2, 1)])
+def test_row_49_a_split_step_has_the_gradient_of_the_whole_and_sees_every_sample(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    most: int,
+    kept: int,
+    padding: str,
+):
+    run = make_tiny_run(tmp_path / "tiny", dropout=0.0)
+    this = start_from_base(load_inputs(parse(Train, run.flags(batch_size=7, padding=padding))))
+    this.model.train()
+    group = first_group(this, batch_size=7)
+
+    def gradients() -> torch.Tensor:
+        this.trained.clear_gradients()
+        sums, _ = accumulate(this, group)
+        assert sums is not None
+        this.trained.collect_gradients()
+        counts.append((int(sums.text_tokens), int(sums.mel_tokens)))
+        parts = [p.grad.flatten() for p in this.trained.parameters.values() if p.grad is not None]
+        return torch.cat(parts).double()
+
+    counts: list[tuple[int, int]] = []
+    whole = gradients()
+    tried = limit_memory(monkeypatch, most)
+    split = gradients()
+    assert this.state.micro_batch_limit == kept
+    assert float((split - whole).norm() / whole.norm()) < 1e-6
+    assert counts[0] == counts[1]
+    fitted = tried[max(index for index, size in enumerate(tried) if size > most) + 1 :]
+    assert sum(fitted) == 14
+    assert max(fitted) == kept
+    assert f"the step is done again with micro-batches of at most {kept}" in caplog.text
+
+
+def test_row_49_the_size_that_fits_is_kept_through_a_resume(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    tried = limit_memory(monkeypatch, 2)
+    settings = {"batch_size": 6, "grad_accumulation": 1}
+    assert tiny.train(max_steps=3, **settings) == 0
+    assert tiny.log.count("Out of memory (CUDA out of memory. Tried to allocate 2.00 GiB.)") == 2  # 6, 3, 1
+    assert load(tiny.output / "latest.pth")["state"]["micro_batch_limit"] == 1
+    before = len(tried)
+    assert tiny.train(max_steps=4, resume="auto", **settings) == 0
+    assert tried[before:] == [1] * 4  # the last of 22 pairs, one after the other
+    assert load(tiny.output / "latest.pth")["epoch"] == 1
+
+
+def test_row_49_a_single_sample_that_does_not_fit_ends_the_run_with_7_and_says_what_to_change(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
+):
+    assert tiny.train(max_steps=2) == 0
+    before = verify_checkpoint(tiny.output / "latest.pth")
+    limit_memory(monkeypatch, 0)
+    assert tiny.train(max_steps=4, resume="auto") == 7
+    assert "with a single sample; the longest of this step has " in tiny.log
+    assert "leave out the longest recordings, or take a device with more memory" in tiny.log
+    assert verify_checkpoint(tiny.output / "latest.pth") == before
+    assert json.loads((tiny.output / "exit.json").read_text())["status"] == 7
+
+
+def test_row_49_another_error_is_no_lack_of_memory(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object) -> LossSums:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    this = start_from_base(load_inputs(parse(Train, tiny.flags())))
+    monkeypatch.setattr(step, "batch_sums", broken)
+    with pytest.raises(RuntimeError, match="illegal memory access") as caught:
+        accumulate(this, first_group(this, batch_size=3))
+    assert not isinstance(caught.value, UserError)
+
+
+# ---- row 50: clocks
+
+
+def test_row_50_a_clock_that_goes_back_a_day_changes_nothing(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    assert tiny.train(log_interval=1, max_steps=4) == 0
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() - 86_400)
+    for path in tiny.output.glob("model_step4.*"):
+        os.utime(path, (0, 0))
+    assert tiny.train(log_interval=1, max_steps=8, resume="auto") == 0
+    assert "found checkpoint at " + str(tiny.output / "model_step4.pth") in tiny.log
+    assert list(numbers(tiny, kind="train")) == list(range(1, 9))
+    assert verify_checkpoint(tiny.output / "latest.pth").step == 8
+    serials = [CheckpointMeta.read(tiny.output / f"model_step{step}.json").serial for step in (4, 6, 8)]
+    assert serials == sorted(set(serials))
+
+
+# ---- rows 54 and 55: TensorBoard
+
+
+def scalars(folder: Path, tag: str = "train/mel_loss") -> list[int]:
+    """Return the steps of the points that TensorBoard finds in one run's folder."""
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    return [point.step for point in events.Scalars(tag)] if tag in events.Tags()["scalars"] else []
+
+
+class StoppedClock(datetime):
+    @classmethod
+    def now(cls, _tz: object = None) -> "StoppedClock":  # type: ignore[override]
+        return cls(2026, 10, 25, 2, 30)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["clock", "same second"])
+def test_row_55_a_step_that_was_done_again_is_in_a_curve_of_its_own(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+):
+    if is_stopped:
+        monkeypatch.setattr(metrics, "datetime", StoppedClock)
+    for resume in (None, "auto"):
+        assert tiny.train(log_interval=1, max_steps=6, save_interval=4, resume=resume) == 0
+        for path in [*tiny.output.glob("model_step6.*"), *tiny.output.glob("*st.*")]:
+            path.unlink(missing_ok=True)  # as if it had been killed before the save
+    curves = [scalars(folder) for folder in sorted((tiny.output / "logs").iterdir())]
+    assert curves == [[1, 2, 3, 4, 5, 6], [5, 6]]
+
+
+@pytest.mark.parametrize("how", ["cut", "one byte"])
+def test_row_54_a_damaged_tensorboard_file_touches_neither_the_run_nor_later_points(tiny: TinyRun, how: str):
+    assert tiny.train(log_interval=1, max_steps=6) == 0
+    [folder] = (tiny.output / "logs").iterdir()
+    [events] = folder.iterdir()
+    content = bytearray(events.read_bytes())
+    if how == "cut":
+        events.write_bytes(content[: len(content) // 2])
+    else:
+        content[len(content) // 2] ^= 1
+        events.write_bytes(content)
+    assert tiny.train(log_interval=1, max_steps=9, resume="auto") == 0
+    [later] = [other for other in (tiny.output / "logs").iterdir() if other != folder]
+    assert scalars(later) == [7, 8, 9]
+    assert list(numbers(tiny, kind="train")) == list(range(1, 10))

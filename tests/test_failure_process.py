@@ -1,0 +1,480 @@
+"""The failure table, rows 19-27, 30, 31 and 52: signals, disks, folders and other processes.
+
+Real trainers as processes of their own; only where a signal must come at one place of the code does the
+trainer run in this process, which sends the signal to itself.
+"""
+
+import fcntl
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.trainer_process import TRAINER, TrainerProcess
+from indextts import run_owner
+from indextts.checkpoint import write_checkpoint
+from indextts.run_dir import CheckpointMeta, verify_checkpoint
+from indextts.run_owner import owned
+from indextts.training import loop, saving, start
+from indextts.training.metrics import MetricsLog
+from indextts.training.start import Run
+from tests.conftest import REPOSITORY
+from tests.test_trainer import load, numbers
+from tests.tiny_run import TinyRun, make_tiny_run
+
+ENDLESS = {"epochs": 100_000, "val_interval": 100_000, "log_interval": 1, "save_interval": 10}
+DEADLINE_S = 120
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> TinyRun:
+    return make_tiny_run(tmp_path / "tiny")
+
+
+def wait_until(is_so: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def trainers(tmp_path: Path) -> Iterator[Callable[..., TrainerProcess]]:
+    """Return what starts a trainer; all are gone after the test."""
+    started: list[TrainerProcess] = []
+
+    def start_trainer(run: TinyRun, **changes: object) -> TrainerProcess:
+        started.append(TrainerProcess(run.flags(**changes), tmp_path / f"screen{len(started)}.txt"))
+        return started[-1]
+
+    yield start_trainer
+    for trainer in started:
+        trainer.end()
+
+
+def has_trained(run: TinyRun, trainer: TrainerProcess, steps: int = 1) -> bool:
+    assert trainer.is_running()
+    path = run.output / "metrics.jsonl"
+    return path.is_file() and path.read_text().count('"kind": "train"') >= steps
+
+
+def last_step(run: TinyRun) -> int:
+    return max(numbers(run, kind="train"), default=0)
+
+
+def newest_step(run: TinyRun) -> int:
+    """Return the step of latest.pth, after verifying it; 0 before the first save."""
+    try:
+        return verify_checkpoint(run.output / "latest.pth").step
+    except ValueError:  # between two renames
+        return 0
+
+
+def exit_status(run: TinyRun) -> int:
+    return json.loads((run.output / "exit.json").read_text())["status"]
+
+
+# ---- rows 19 to 21: signals
+
+
+@pytest.mark.slow
+def test_row_19_a_signal_to_the_whole_group_ends_the_step_saves_and_loses_nothing(
+    tiny: TinyRun, trainers: Callable[..., TrainerProcess]
+):
+    trainer = trainers(tiny, **ENDLESS | {"num_workers": 2, "save_interval": 100_000})
+    wait_until(lambda: has_trained(tiny, trainer), "no step")
+    trainer.send(signal.SIGTERM, to_group=True)
+    assert trainer.wait(DEADLINE_S) == exit_status(tiny) == 143
+    assert newest_step(tiny) == last_step(tiny) > 0
+    assert trainer.wait_for_members(DEADLINE_S) == []
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1], ids=lambda number: number.name
+)
+def test_row_19_each_signal_has_its_status_and_the_step_is_finished(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+):
+    accumulate = loop.accumulate
+
+    def interrupted(this: Run, group: list) -> object:
+        if this.state.step == 2:
+            os.kill(os.getpid(), number)
+        return accumulate(this, group)
+
+    monkeypatch.setattr(loop, "accumulate", interrupted)
+    assert tiny.train(log_interval=1, save_interval=100) == exit_status(tiny) == 128 + number
+    assert newest_step(tiny) == last_step(tiny) == 3
+
+
+def loaded(trainer: TrainerProcess, library: str) -> bool:
+    maps = Path(f"/proc/{trainer.pid}/maps").read_text()
+    return library in maps
+
+
+def listens(trainer: TrainerProcess) -> bool:
+    """Return whether SIGTERM no longer kills: it is held back or has a handler."""
+    status = Path(f"/proc/{trainer.pid}/status").read_text()
+    masks = (line.split()[1] for line in status.splitlines() if line.startswith(("SigBlk", "SigCgt")))
+    return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks)
+
+
+@pytest.mark.slow
+def test_row_20_a_signal_in_the_imports_ends_the_run_with_143(
+    tmp_path: Path, trainers: Callable[..., TrainerProcess]
+):
+    # before the trainer's first line python itself starts, some hundredths of a second: nobody listens yet
+    moments: dict[str, Callable[[TrainerProcess], bool]] = {
+        "first line": listens,
+        "pydantic": lambda trainer: loaded(trainer, "pydantic_core"),
+        "torch": lambda trainer: loaded(trainer, "libtorch"),
+    }
+    runs = {name: make_tiny_run(tmp_path / name) for name in moments}
+    for name, moment in moments.items():
+        trainer = trainers(runs[name], **ENDLESS)
+        wait_until(lambda moment=moment, trainer=trainer: moment(trainer), name)
+        trainer.send(signal.SIGTERM)
+        assert trainer.wait(DEADLINE_S) == 143, name
+        assert exit_status(runs[name]) == 143, name
+        assert not list(runs[name].output.glob("*.pth")), name
+        assert "Stopped at step 0; go on with --resume auto" in runs[name].log, name
+
+
+PLACES = [
+    (loop, "load_inputs"),
+    (start, "read_weights"),
+    (start, "identify"),
+    (start, "build_optimizer"),
+    (loop, "write_run_files"),
+    (MetricsLog, "__init__"),
+    (loop, "accumulate"),
+    (loop, "update"),
+    (MetricsLog, "train"),
+    (loop, "validate"),
+    (MetricsLog, "validation"),
+    (loop, "save"),
+    (saving.HostCopy, "take"),
+    (saving, "write_checkpoint"),
+    (run_owner, "_make_way"),
+    (CheckpointMeta, "write"),
+    (run_owner, "link_as"),
+    (saving, "prune"),
+    (loop, "finish_saving"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), PLACES, ids=[name for _, name in PLACES])
+def test_row_20_a_signal_at_this_place_ends_the_run_with_143_and_the_next_one_goes_on(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, module: object, name: str
+):
+    original = getattr(module, name)
+    sent: list[int] = []
+
+    def interrupted(*args: object, **kwargs: object) -> object:
+        if not sent:
+            sent.append(0)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, interrupted)
+    assert tiny.train(log_interval=1, save_interval=2, val_interval=2, max_steps=8) == 143
+    assert sent
+    assert exit_status(tiny) == 143
+    assert not list(tiny.output.glob(".tmp-*"))
+    steps = last_step(tiny) if (tiny.output / "metrics.jsonl").exists() else 0
+    assert newest_step(tiny) == steps
+    assert tiny.train(resume="auto", log_interval=1, save_interval=2, val_interval=2, max_steps=8) == 0
+    assert list(numbers(tiny, kind="train")) == list(range(1, 9))
+
+
+def test_row_21_the_third_signal_ends_at_once_and_the_last_checkpoint_is_whole(
+    tiny: TinyRun, trainers: Callable[..., TrainerProcess]
+):
+    trainer = trainers(tiny, **ENDLESS)
+    wait_until(lambda: has_trained(tiny, trainer) and newest_step(tiny), "no checkpoint")
+    trainer.send(signal.SIGSTOP)  # so that all three are there when it goes on
+    for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM):
+        trainer.send(number)
+    trainer.send(signal.SIGCONT)
+    assert trainer.wait(DEADLINE_S) == 143
+    assert "Stopped at step" not in tiny.log
+    assert not (tiny.output / "exit.json").exists()
+    saved = newest_step(tiny)
+    assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 1}) == 0
+    assert newest_step(tiny) == saved + 1
+
+
+# ---- rows 22 and 23: a disk that is full, as a limit on the size of files is
+
+
+IMPATIENT = (
+    "import sys, runpy\n"
+    "from indextts.training import saving, loop\n"
+    "saving.RETRY_AFTER_S = float(sys.argv.pop(1))\n"
+    "saving.LAST_RETRY_AFTER_S = loop.LAST_RETRY_AFTER_S = 0.05\n"
+    "sys.argv[0] = {trainer!r}\n"
+    "runpy.run_path({trainer!r}, run_name='__main__')\n"
+)
+
+
+class ImpatientTrainer:
+    """A trainer that tries a failed save again after `retry_after_s` instead of a minute."""
+
+    def __init__(self, run: TinyRun, screen: Path, retry_after_s: float, **changes: object) -> None:
+        program = IMPATIENT.format(trainer=str(TRAINER))
+        self.screen = screen
+        with screen.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", program, str(retry_after_s), *run.flags(**changes)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+            )
+
+    def limit(self, num_bytes: int) -> None:
+        """Let no file of the trainer grow beyond `num_bytes`: what a full disk does, without root."""
+        _, hard = resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (num_bytes, hard))
+
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def __enter__(self) -> "ImpatientTrainer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_running():
+            self.process.kill()
+        self.process.wait()
+
+
+@pytest.mark.slow
+def test_row_22_a_full_disk_is_said_and_tried_again_and_the_run_recovers_when_there_is_room(
+    tiny: TinyRun, tmp_path: Path
+):
+    settings = ENDLESS | {"save_interval": 20}
+    with ImpatientTrainer(tiny, tmp_path / "screen", retry_after_s=3600, **settings) as trainer:
+        wait_until(lambda: newest_step(tiny) or not trainer.is_running(), "no checkpoint")
+        before = newest_step(tiny)
+        trainer.limit(200_000)  # less than a checkpoint, more than the log and the numbers
+        wait_until(lambda: "could not be written" in tiny.log, "the failure is not said")
+        trainer.limit(resource.RLIM_INFINITY)
+        failed_at = last_step(tiny)
+        wait_until(lambda: newest_step(tiny) > failed_at, "it does not recover")
+        assert "the training goes on and tries again: make room on the disk now" in tiny.log
+        assert newest_step(tiny) > before
+        trainer.process.terminate()
+        assert trainer.process.wait(DEADLINE_S) == 143
+    assert list(numbers(tiny, kind="train")) == list(range(1, last_step(tiny) + 1))
+
+
+@pytest.mark.slow
+def test_row_22_the_third_failed_save_in_a_row_ends_the_run_with_4_and_the_old_checkpoint_is_whole(
+    tiny: TinyRun, tmp_path: Path
+):
+    with ImpatientTrainer(tiny, tmp_path / "screen", retry_after_s=0.05, **ENDLESS) as trainer:
+        wait_until(lambda: newest_step(tiny) or not trainer.is_running(), "no checkpoint")
+        trainer.limit(200_000)
+        assert trainer.process.wait(DEADLINE_S) == 4
+    assert exit_status(tiny) == 4
+    assert tiny.log.count("the training goes on and tries again") == 2
+    assert "for the 3rd time in a row; the checkpoints before it are untouched" in tiny.log
+    saved = newest_step(tiny)
+    assert saved > 0
+    assert not list(tiny.output.glob(".tmp-*.pth"))
+    assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 1}) == 0
+
+
+def test_row_22_a_write_that_fails_at_any_byte_leaves_the_checkpoint_before(tiny: TinyRun):
+    assert tiny.train(max_steps=2) == 0
+    whole = verify_checkpoint(tiny.output / "latest.pth")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    content = load(tiny.output / "latest.pth")
+    newer = whole.model_copy(update={"step": 3, "serial": whole.serial + 1})
+    for number in range(50):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (number * whole.num_bytes // 50, hard))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                write_checkpoint(tiny.output, content, newer)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert verify_checkpoint(tiny.output / "latest.pth") == whole
+        assert not (tiny.output / "model_step3.pth").exists()
+        assert not list(tiny.output.glob(".tmp-*"))
+
+
+@pytest.mark.slow
+def test_row_23_a_log_and_numbers_that_cannot_be_written_do_not_stop_a_run(tiny: TinyRun, tmp_path: Path):
+    settings = ENDLESS | {"save_interval": 100_000}
+    with ImpatientTrainer(tiny, tmp_path / "screen", retry_after_s=3600, **settings) as trainer:
+        wait_until(lambda: last_step_of(tiny) > 3 or not trainer.is_running(), "no step")
+        trainer.limit(1)
+        time.sleep(0.2)  # a line that is being written
+        log, step = tiny.log, last_step(tiny)
+        cpu_s = cpu_seconds(trainer.process.pid)
+        wait_until(lambda: cpu_seconds(trainer.process.pid) > cpu_s + 0.5, "the training stands still")
+        assert trainer.is_running()
+        assert tiny.log == log
+        trainer.limit(resource.RLIM_INFINITY)
+        wait_until(lambda: last_step(tiny) > step, "no numbers when there is room again")
+        trainer.process.terminate()
+        assert trainer.process.wait(DEADLINE_S) == 143
+    assert newest_step(tiny) == last_step(tiny) > step + 3
+    assert "Stopped at step" in tiny.log
+
+
+def last_step_of(run: TinyRun) -> int:
+    return last_step(run) if (run.output / "metrics.jsonl").is_file() else 0
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("name", ["train.log", "metrics.jsonl"])
+def test_row_23_a_file_on_a_full_disk_is_done_without(
+    tiny: TinyRun, caplog: pytest.LogCaptureFixture, name: str
+):
+    tiny.output.mkdir()
+    (tiny.output / name).symlink_to("/dev/full")
+    assert tiny.train(log_interval=1, max_steps=6) == 0
+    assert newest_step(tiny) == 6
+    if name == "metrics.jsonl":
+        assert tiny.log.count("The numbers of the run cannot be written") == 1
+
+
+def test_row_23_a_tensorboard_folder_that_cannot_be_made_is_said_once(tiny: TinyRun):
+    tiny.output.mkdir()
+    (tiny.output / "logs").touch()
+    assert tiny.train(log_interval=1, max_steps=6) == 0
+    assert tiny.log.count("The numbers of the run cannot be written") == 1
+    assert list(numbers(tiny, kind="train")) == list(range(1, 7))
+
+
+def test_row_24_a_start_on_a_full_disk_ends_with_4(tiny: TinyRun):
+    tiny.output.mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))  # less than the tokenizer has
+    try:
+        assert tiny.train(max_steps=1) == 4
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "tokenizer.model could not be written" in tiny.log
+    assert exit_status(tiny) == 4
+    assert tiny.train(max_steps=1) == 0
+
+
+# ---- rows 25 to 27, 30, 31: the folder, other trainers, workers
+
+
+@pytest.mark.slow
+def test_row_25_a_folder_that_is_deleted_is_made_again_and_saved_into(
+    tiny: TinyRun, trainers: Callable[..., TrainerProcess]
+):
+    trainer = trainers(tiny, **ENDLESS)
+    wait_until(lambda: has_trained(tiny, trainer, steps=3), "no step")
+    trainer.send(signal.SIGSTOP)  # it would write between the deletions
+    shutil.rmtree(tiny.output)
+    trainer.send(signal.SIGCONT)
+    wait_until(lambda: newest_step(tiny), "no checkpoint in the new folder")
+    trainer.send(signal.SIGTERM)
+    assert trainer.wait(DEADLINE_S) == 143
+    saved = newest_step(tiny)
+    assert saved > 0
+    assert exit_status(tiny) == 143
+    assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 2}) == 0
+    assert newest_step(tiny) == saved + 2
+
+
+@pytest.mark.slow
+def test_row_26_of_12_trainers_at_once_exactly_one_runs(
+    tiny: TinyRun, trainers: Callable[..., TrainerProcess]
+):
+    started = [trainers(tiny, **ENDLESS) for _ in range(12)]
+    wait_until(lambda: sum(trainer.is_running() for trainer in started) <= 1, "more than one goes on")
+    [owner] = [trainer for trainer in started if trainer.is_running()]
+    wait_until(lambda: has_trained(tiny, owner), "the owner does not train")
+    assert [trainer.wait(0) for trainer in started if trainer is not owner] == [5] * 11
+    owner.send(signal.SIGTERM)
+    assert owner.wait(DEADLINE_S) == 143
+    assert list(numbers(tiny, kind="train")) == list(range(1, newest_step(tiny) + 1))
+
+
+def test_row_30_a_killed_trainer_leaves_no_worker_and_no_lock_behind(
+    tiny: TinyRun, trainers: Callable[..., TrainerProcess]
+):
+    trainer = trainers(tiny, **ENDLESS | {"num_workers": 2})
+    wait_until(lambda: has_trained(tiny, trainer) and len(workers_of(trainer)) == 2, "no workers")
+    trainer.send(signal.SIGSTOP)
+    for pid in workers_of(trainer):
+        os.kill(pid, signal.SIGSTOP)  # as one that waits for a disk
+    trainer.send(signal.SIGKILL)
+    assert trainer.wait(DEADLINE_S) == -signal.SIGKILL
+    assert trainer.wait_for_members(DEADLINE_S) == []
+    with (tiny.output / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if a worker had inherited it
+
+
+def workers_of(trainer: TrainerProcess) -> list[int]:
+    return [pid for pid in trainer.members() if pid != trainer.pid]
+
+
+@pytest.mark.slow
+def test_row_31_a_worker_that_the_system_kills_ends_the_run_with_1_and_a_resume_goes_on(
+    tiny: TinyRun, trainers: Callable[..., TrainerProcess]
+):
+    trainer = trainers(tiny, **ENDLESS | {"num_workers": 2, "save_interval": 3})
+    wait_until(lambda: has_trained(tiny, trainer) and newest_step(tiny), "no checkpoint")
+    status = None
+    while status is None:  # an epoch's workers end with it: one that is killed just then is not missed
+        for pid in workers_of(trainer)[:1]:
+            kill(pid)
+        status = trainer.wait(5)
+    assert status == exit_status(tiny) == 1
+    saved = newest_step(tiny)
+    assert 0 < saved <= last_step(tiny)
+    assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 2}) == 0
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def test_row_27_a_lock_file_that_nobody_holds_stops_nobody(tiny: TinyRun):
+    tiny.output.mkdir()
+    (tiny.output / ".lock").write_text(f'{{"pid": {os.getpid()}, "start_ticks": 1, "boot_id": "another"}}')
+    with owned(tiny.output):
+        assert f'"pid":{os.getpid()},' in (tiny.output / ".lock").read_text()
+
+
+# ---- row 52: names
+
+
+@pytest.mark.parametrize(
+    "name", ["two words", "$(touch canary)", "'q' \"d\" `t`", "a\nb", "ሀ ለ \N{GRINNING FACE}", "-rf", "*?[a]"]
+)
+def test_row_52_a_run_works_in_a_folder_of_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    monkeypatch.chdir(tmp_path)
+    run = make_tiny_run(tmp_path / name / "tiny")
+    assert run.train(output_dir=tmp_path / name / "tiny/run" / name, max_steps=2) == 0
+    output = run.output / name
+    assert verify_checkpoint(output / "latest.pth").step == 2
+    assert run.train(output_dir=output, max_steps=3, resume="auto") == 0
+    assert run.train(output_dir=output, max_steps=4, resume=output / "model_step3.pth") == 0
+    assert verify_checkpoint(output / "latest.pth").step == 4
+    assert [path.name for path in tmp_path.iterdir()] == [name]
