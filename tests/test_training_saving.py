@@ -165,12 +165,15 @@ def test_a_save_waits_for_the_one_before_and_does_not_write_over_its_copy(tmp_pa
     second.join(0.2)
     assert second.is_alive()
     descriptor = os.open(disk.path, os.O_RDWR)
+    os.set_blocking(descriptor, False)
     parts = []
-    while second.is_alive() or not parts:
-        os.set_blocking(descriptor, False)
+    while True:
+        was_done = not second.is_alive()  # asked first: what is in the pipe then is all that is left
         try:
             parts.append(os.read(descriptor, 1 << 16))
         except BlockingIOError:
+            if was_done:
+                break
             second.join(0.001)
     os.close(descriptor)
     saver.wait()

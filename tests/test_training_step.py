@@ -67,7 +67,7 @@ GiveMemory = Callable[..., list[int]]
 def give_memory_for(monkeypatch: pytest.MonkeyPatch) -> GiveMemory:
     """Return what lets a pass of more than so many samples run out of memory; it returns the sizes of all.
 
-    Memory ends before the forward pass or, with `in_backward`, when half of the gradients are there.
+    Memory ends before the forward pass or, with `in_backward`, when most gradients are there.
     """
 
     def give(
