@@ -26,7 +26,7 @@ OUT_OF_MEMORY = 7
 STOPPED_BY_CTRL_C = 130
 
 # What the system says of a disk, or of a user's share of it, that is full.
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class UserError(Exception):

@@ -5,13 +5,14 @@ Each is a row of renames and links, of which every one is atomic. A kill between
 
     commit        .tmp-X.pth, .tmp-X.json are written and synced; .tmp-X.pth -> X.pth; .tmp-X.json -> X.json
     step aside    X.pth -> X.partP.pth; X.json -> X.partP.json
-    publish       X.pth is linked as latest.pth; X.json as latest.json
+    publish       latest.json is removed; X.pth is linked as latest.pth; X.json as latest.json
     prune         X.pth -> .tmp-pruned-X.pth; X.json and then .tmp-pruned-X.pth are removed
     set apart     X.pth -> damaged-X.pth; X.json -> damaged-X.json
 """
 
 import fcntl
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,6 +73,7 @@ def owned(run_dir: Path) -> Iterator[None]:
                 FOLDER_IN_USE,
             )
         with _said_of(run_dir):
+            os.register_at_fork(after_in_child=lock.close)  # a data worker that hangs must not keep it
             lock.truncate(0)
             lock.write(this_process().model_dump_json() + "\n")
             lock.flush()
@@ -118,8 +120,9 @@ def commit(aside: Path, meta: CheckpointMeta) -> Path:
 
 def publish(checkpoint: Path, link: Path) -> None:
     """Make `link` (latest.pth or best.pth) and its meta file those of `checkpoint`."""
-    if link.is_file() and not link.with_suffix(".json").exists() and not _is_same(link, checkpoint):
+    if link.is_file() and not link.with_suffix(".json").exists() and not _is_ours(link):
         _rename_foreign(link)
+    link.with_suffix(".json").unlink(missing_ok=True)  # never the meta file of another checkpoint beside it
     link_as(checkpoint, link)
     link_as(checkpoint.with_suffix(".json"), link.with_suffix(".json"))
     sync_file(link.parent)
@@ -237,11 +240,13 @@ def _rename_foreign(path: Path) -> None:
     logger.info("%s has no meta file, so this run did not write it; it is now %s", path.name, renamed.name)
 
 
-def _is_same(link: Path, checkpoint: Path) -> bool:
-    """Return whether a kill came between the two files of a `publish`."""
-    return link.samefile(checkpoint) or (
-        link.stat().st_size == checkpoint.stat().st_size and file_digest(link) == file_digest(checkpoint)
-    )
+def _is_ours(link: Path) -> bool:
+    """Return whether `link` is one of the folder's checkpoints, whose meta file a kill kept from it."""
+    numbered = [(path, meta) for path, meta in checkpoints(link.parent) if path.is_file()]
+    if any(link.samefile(path) for path, _ in numbered):
+        return True
+    of_its_size = [meta for _, meta in numbered if meta.num_bytes == link.stat().st_size]
+    return bool(of_its_size) and file_digest(link) in [meta.digest for meta in of_its_size]
 
 
 def _is_numbered(path: Path) -> bool:

@@ -145,7 +145,7 @@ def test_row_20_a_signal_in_the_imports_ends_the_run_with_143(
         assert trainer.wait(DEADLINE_S) == 143, name
         assert exit_status(runs[name]) == 143, name
         assert not list(runs[name].output.glob("*.pth")), name
-        assert "Stopped at step 0; go on with --resume auto" in runs[name].log, name
+        assert "Stopped before anything was loaded" in runs[name].log, name
 
 
 PLACES = [
@@ -262,7 +262,7 @@ def test_row_22_a_full_disk_is_said_and_tried_again_and_the_run_recovers_when_th
     tiny: TinyRun, tmp_path: Path
 ):
     settings = ENDLESS | {"save_interval": 20}
-    with ImpatientTrainer(tiny, tmp_path / "screen", retry_after_s=3600, **settings) as trainer:
+    with ImpatientTrainer(tiny, tmp_path / "screen", retry_after_s=1, **settings) as trainer:
         wait_until(lambda: newest_step(tiny) or not trainer.is_running(), "no checkpoint")
         before = newest_step(tiny)
         trainer.limit(200_000)  # less than a checkpoint, more than the log and the numbers
@@ -369,7 +369,7 @@ def test_row_24_a_start_on_a_full_disk_ends_with_4(tiny: TinyRun):
         assert tiny.train(max_steps=1) == 4
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "tokenizer.model could not be written" in tiny.log
+    assert "make room on the disk and start again" in tiny.log
     assert exit_status(tiny) == 4
     assert tiny.train(max_steps=1) == 0
 

@@ -20,6 +20,9 @@ from indextts.training.start import Run, load_inputs, start_from_base
 from indextts.training.step import accumulate, is_out_of_memory
 from tests.tiny_run import TinyRun, make_tiny_run
 
+# relative; a card multiplies in TensorFloat-32
+ROUNDING = 1e-4 if torch.cuda.is_available() else 1e-6
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
@@ -149,8 +152,8 @@ def test_a_step_that_was_split_has_the_gradients_of_the_whole(
     split = gradients(this)
     assert split.keys() == whole.keys()
     for name, gradient in whole.items():
-        assert relative_difference(split[name], gradient) < 1e-6, name
-    assert float(loss) == pytest.approx(whole_loss, rel=1e-6)
+        assert relative_difference(split[name], gradient) < ROUNDING, name
+    assert float(loss) == pytest.approx(whole_loss, rel=ROUNDING)
     assert this.state.micro_batch_limit == limit
     assert max(asked) > num_samples >= asked[-1]  # it did run out, and went on with parts that fit
 
@@ -168,7 +171,7 @@ def test_the_sums_of_a_split_step_count_every_token_once(this: Run, give_memory_
     assert sums is not None
     assert (int(sums.text_tokens), int(sums.mel_tokens)) == (num_text, num_mel)
     for name, number in vars(whole).items():
-        torch.testing.assert_close(getattr(sums, name), number, rtol=1e-6, atol=0, msg=name)
+        torch.testing.assert_close(getattr(sums, name), number, rtol=ROUNDING, atol=0, msg=name)
     assert not sums.text_nats.requires_grad
 
 

@@ -18,7 +18,7 @@ import torch
 
 from indextts.checkpoint import FORMAT_VERSION
 from indextts.commands import Train, to_argv
-from indextts.errors import DISK_FULL, OUT_OF_MEMORY, UserError
+from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.run_dir import CheckpointMeta, checkpoint_path, write_bytes, write_json
 from indextts.stop import StopRequest
 from indextts.training.batches import (
@@ -122,6 +122,8 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         if state.validated_step != state.step and (is_over or validation_is_due(command, state.step, this)):
             with pace.paused():
                 is_best = validate_now(this, metrics, saver, stop)
+            if state.validated_step == state.step:
+                state.saved_step = -1  # what was saved of this step does not know it
             is_last = is_over or stop.is_asked
         # behind a failure the clock decides: a short interval shall not use up the tries before room is made
         is_at_interval = state.step % command.save_interval == 0 and not saver.failures
@@ -349,11 +351,7 @@ def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
 
 
 def write_run_files(this: Run) -> None:
-    """Write config.json and tokenizer.model of this part of the run.
-
-    Raises:
-        UserError: with status 4 if the disk does not take them.
-    """
+    """Write config.json and tokenizer.model of this part of the run."""
     command = this.inputs.command
     folder = command.output_dir
     content = {
@@ -364,15 +362,8 @@ def write_run_files(this: Run) -> None:
         "environment": this.inputs.environment,
         "git_commit": git_commit(),
     }
-    try:
-        write_json(folder / "config.json", content)
-        write_bytes(folder / "tokenizer.model", this.inputs.tokenizer.model_bytes)
-    except OSError as error:
-        raise UserError(
-            f"config.json or tokenizer.model could not be written to {folder} ({error.strerror}); the "
-            "checkpoints there are untouched: make room on the disk, and start again",
-            DISK_FULL,
-        ) from None
+    write_json(folder / "config.json", content)
+    write_bytes(folder / "tokenizer.model", this.inputs.tokenizer.model_bytes)
 
 
 def git_commit() -> str | None:
