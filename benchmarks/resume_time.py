@@ -80,7 +80,9 @@ def main() -> int:
 
 
 def measure(folder: Path, size: str, repeats: int) -> str:
+    began = time.perf_counter()
     flags = make_run(folder, CONFIGS[size])
+    print(f"made the run in {time.perf_counter() - began:.1f} s", flush=True)
     first = start(folder, [*flags, "--max-steps=1"])
     saved = (folder / "run/model_step1.pth").stat().st_size
     rows = [start(folder, [*flags, f"--max-steps={step}", "--resume=auto"]) for step in range(2, 2 + repeats)]
@@ -167,6 +169,7 @@ def start(folder: Path, flags: list[str]) -> dict[str, Any]:
     text = log.read_text(encoding="utf-8")
     if trainer.returncode or "first_step" not in seen:
         raise SystemExit(f"the trainer ended with {trainer.returncode}:\n{text[-3000:]}")
+    print(f"{flags[-1]}: {time.perf_counter() - began:.1f} s in all", flush=True)
     seen["parts"] = re.findall(r"Ready for step .*", text)[0]
     held_up = re.findall(r"held up for [\d.]+ s", text)
     written = re.findall(r"\(([\d.]+ s) beside the training", text)
