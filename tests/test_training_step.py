@@ -185,7 +185,7 @@ def test_the_size_that_fits_is_kept_for_the_steps_behind(
     this.trained.clear_gradients()
     accumulate(this, group_of(this, 6))
     assert sizes == [1] * 6
-    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    said = [record.getMessage() for record in caplog.records if record.name == step.__name__]
     assert len(said) == 2
     assert said[0].startswith("Out of memory (CUDA out of memory. Tried to allocate 2.00 GiB): the step is")
     assert said[0].endswith("micro-batches of at most 3")
@@ -247,9 +247,10 @@ def test_a_part_of_a_padded_batch_has_the_losses_of_its_rows(project: TinyRun):
     shortest_last = torch.argsort(batch.text_lengths, descending=True)
     batch = GPTBatch(*(getattr(batch, name)[shortest_last] for name in vars(batch)))
     assert int(batch.text_lengths[-1]) < int(batch.text_lengths[0])
-    whole = this.model.eval()(batch)
+    device = this.inputs.device
+    whole = this.model.eval()(batch.to(device))
     for row, part in enumerate(batch.split(1)):
-        alone = this.model(part)
+        alone = this.model(part.to(device))
         length = int(part.code_lengths[0]) + 1
         torch.testing.assert_close(
             alone.mel_logits[0, :length], whole.mel_logits[row, :length], rtol=1e-4, atol=1e-5
@@ -268,7 +269,7 @@ def test_a_part_of_a_packed_batch_has_the_losses_of_its_samples_alone(project: T
         ).batch
         assert alone is not None
         expected, found = (
-            batch_sums(this.model.eval(), each, this.inputs.attention, this.base_size)
+            batch_sums(this.model.eval(), each.to(this.inputs.device), this.inputs.attention, this.base_size)
             for each in (alone, part)
         )
         for name, number in vars(expected).items():
