@@ -22,9 +22,9 @@ from indextts.checkpoint import TEXT_TABLES, read_file
 from indextts.commands import Train, parse
 from indextts.digest import file_digest
 from indextts.errors import UserError
-from indextts.find_checkpoint import find_checkpoint
 from indextts.gpt.initialise import random_model
-from indextts.restore import plan_restore
+from indextts.restore.find_checkpoint import find_checkpoint
+from indextts.restore.plan import plan_restore
 from indextts.run_dir import LARGEST_META, CheckpointMeta, verify_checkpoint
 from indextts.run_owner import owned, publish
 from indextts.text.tokenizer import Tokenizer, parse_model
@@ -33,9 +33,9 @@ from indextts.training.batches import load_pairs
 from indextts.training.start import Run, load_inputs, resume
 from tests.conftest import REPOSITORY
 from tests.test_checkpoint import Payload
-from tests.test_restore import PIECES, foreign
-from tests.test_restore import run as facts_of_run
-from tests.test_restore import shapes as trained_shapes
+from tests.test_restore_plan import PIECES, foreign
+from tests.test_restore_plan import run as facts_of_run
+from tests.test_restore_plan import shapes as trained_shapes
 from tests.test_trainer import copy_checkpoint, load, numbers
 from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run
 

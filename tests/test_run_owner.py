@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from indextts.errors import UserError
-from indextts.find_checkpoint import find_checkpoint
+from indextts.restore.find_checkpoint import find_checkpoint
 from indextts.run_dir import CheckpointMeta, checkpoints, verify_checkpoint
 from indextts.run_owner import owned, prepare, prune, publish, set_apart
 from tests.checkpoint_files import save

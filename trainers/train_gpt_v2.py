@@ -19,9 +19,9 @@ from pathlib import Path
 
 from indextts.commands import Train, parse, run
 from indextts.errors import DISK_FULL, NO_ROOM, UserError
-from indextts.find_checkpoint import find_checkpoint
 from indextts.log_lines import also_write
-from indextts.resume_plan import plan_command
+from indextts.restore.find_checkpoint import find_checkpoint
+from indextts.restore.meta_plan import plan_command
 from indextts.run_dir import write_json
 from indextts.run_owner import owned, prepare
 

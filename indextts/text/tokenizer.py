@@ -24,7 +24,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from indextts.errors import UserError
 from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
-from indextts.restore_facts import Vocabulary
+from indextts.restore.facts import Vocabulary
 from indextts.text.normalize import normalize
 
 WORD_START = "\u2581"  # SentencePiece's sign for a space

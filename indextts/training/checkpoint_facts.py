@@ -17,8 +17,8 @@ from torch import Tensor
 from indextts.checkpoint import table_rows
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.gpt.load import canonical_names
-from indextts.predecessor_optimizer import Moments, map_moments
-from indextts.restore_facts import CheckpointFacts
+from indextts.restore.facts import CheckpointFacts
+from indextts.restore.predecessor_optimizer import Moments, map_moments
 from indextts.run_dir import CheckpointMeta
 
 

@@ -21,14 +21,14 @@ from indextts.checkpoint import move_text_rows, read_file, read_weights, table_r
 from indextts.commands import Train
 from indextts.data.encoding import encoders_identity
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.find_checkpoint import find_checkpoint
 from indextts.gpt.attention import AttentionBackend, choose_backend
 from indextts.gpt.config import GPTConfig, config_with_text_tokens, load_config
 from indextts.gpt.load import canonical_names, load_model
 from indextts.gpt.model import UnifiedVoice
-from indextts.restore import plan_restore, require_keys
-from indextts.restore_facts import CheckpointFacts, RunFacts, Vocabulary, move_rows
-from indextts.restore_text import plan_text
+from indextts.restore.facts import CheckpointFacts, RunFacts, Vocabulary, move_rows
+from indextts.restore.find_checkpoint import find_checkpoint
+from indextts.restore.plan import plan_restore, require_keys
+from indextts.restore.text import plan_text
 from indextts.run_dir import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.schedule import Schedule, steps_of_run
 from indextts.text.tokenizer import Tokenizer, first_difference

@@ -13,7 +13,7 @@ from indextts.commands import Command, Train, to_argv
 from indextts.errors import UserError
 from indextts.pipeline import REPOSITORY, plan_stage
 from indextts.project import Project, ProjectSettings
-from indextts.resume_plan import plan_command
+from indextts.restore.meta_plan import plan_command
 from indextts.webui.charts import progress
 from indextts.webui.events import on
 from indextts.webui.forms import as_shown, fields_from, form_for

@@ -1,7 +1,7 @@
 """What is said of a restore: the plan for people, the notes and the lines of the log."""
 
 from indextts.commands import Train
-from indextts.restore_facts import CheckpointFacts, RestorePlan, RunFacts, is_counted_only
+from indextts.restore.facts import CheckpointFacts, RestorePlan, RunFacts, is_counted_only
 from indextts.schedule import Schedule
 
 

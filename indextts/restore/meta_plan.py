@@ -14,9 +14,9 @@ from indextts.commands import Train
 from indextts.digest import PIECE_BYTES
 from indextts.errors import UserError
 from indextts.gpt.config import load_config
-from indextts.restore import plan_restore
-from indextts.restore_facts import CheckpointFacts, RunFacts, has_same_pairs
-from indextts.restore_text import plan_text
+from indextts.restore.facts import CheckpointFacts, RunFacts, has_same_pairs
+from indextts.restore.plan import plan_restore
+from indextts.restore.text import plan_text
 from indextts.run_dir import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.text.tokenizer import Tokenizer
 

@@ -1,4 +1,4 @@
-"""Tests of indextts/find_checkpoint.py: what `--resume` means, and which files it never takes.
+"""Tests of indextts/restore/find_checkpoint.py: what `--resume` means, and which files it never takes.
 
 What is damaged and gone around is in tests/test_run_owner.py.
 """
@@ -11,7 +11,7 @@ import torch
 
 from indextts.commands import Train, parse
 from indextts.errors import RESUME_REFUSED, USER_MISTAKE, UserError
-from indextts.find_checkpoint import find_checkpoint
+from indextts.restore.find_checkpoint import find_checkpoint
 from indextts.run_dir import verify_checkpoint
 from tests.checkpoint_files import save
 from tests.test_run_owner import flip_a_bit

@@ -14,7 +14,8 @@ compared with pieces (rows - 1), never with rows.
 """
 
 from indextts.commands import Train, continued
-from indextts.differences import (
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.restore.differences import (
     Difference,
     config_differences,
     environment_differences,
@@ -22,8 +23,7 @@ from indextts.differences import (
     setting_differences,
     size_differences,
 )
-from indextts.errors import RESUME_REFUSED, UserError
-from indextts.restore_facts import (
+from indextts.restore.facts import (
     REQUIRED_KEYS,
     CheckpointFacts,
     RestorePlan,
@@ -31,7 +31,7 @@ from indextts.restore_facts import (
     has_same_pairs,
     move_rows,
 )
-from indextts.restore_text import (
+from indextts.restore.text import (
     base_notes,
     continue_notes,
     rate_change,

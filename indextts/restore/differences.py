@@ -1,6 +1,6 @@
 """What a run that goes on finds different from what its checkpoint was made with: which value holds, and why.
 
-No torch here, and no decision: `indextts.restore` decides, this says.
+No torch here, and no decision: `indextts.restore.plan` decides, this says.
 """
 
 from collections.abc import Mapping, Sequence

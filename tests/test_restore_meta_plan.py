@@ -1,4 +1,4 @@
-"""Tests of indextts/resume_plan.py: the plan from the meta file alone, over real files and without torch."""
+"""Tests of indextts/restore/meta_plan.py: the plan from the meta file alone, over real files."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from indextts.commands import Train, parse
 from indextts.digest import file_digest
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.gpt.config import load_config
-from indextts.resume_plan import plan_command
+from indextts.restore.meta_plan import plan_command
 from indextts.run_dir import CheckpointMeta, identify
 from indextts.schedule import Schedule
 from indextts.text.tokenizer import Tokenizer
@@ -199,7 +199,7 @@ def test_torch_is_never_loaded_for_it(folder: RunFolder):
     program = (
         "import json, sys\n"
         "from indextts.commands import Train, parse, to_argv\n"
-        "from indextts.resume_plan import plan_command\n"
+        "from indextts.restore.meta_plan import plan_command\n"
         "text = plan_command(parse(Train))\n"
         "print(json.dumps([text, 'torch' in sys.modules]))"
     )

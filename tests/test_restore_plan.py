@@ -1,4 +1,4 @@
-"""Tests of indextts/restore.py: what a checkpoint allows, as one plan, and what is said of it."""
+"""Tests of indextts/restore/plan.py: what a checkpoint allows, as one plan, and what is said of it."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -7,8 +7,7 @@ import pytest
 
 from indextts.commands import Train, continued, parse
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.restore import plan_restore
-from indextts.restore_facts import (
+from indextts.restore.facts import (
     REQUIRED_KEYS,
     CheckpointFacts,
     RestorePlan,
@@ -16,7 +15,8 @@ from indextts.restore_facts import (
     Vocabulary,
     move_rows,
 )
-from indextts.restore_text import describe, plan_text
+from indextts.restore.plan import plan_restore
+from indextts.restore.text import describe, plan_text
 from indextts.run_dir import CheckpointMeta, FileIdentity
 from indextts.schedule import Schedule
 from tests.tiny_gpt import TINY

@@ -1,11 +1,11 @@
-"""The facts that a restore is decided by, and the plan that comes out; `indextts.restore` decides."""
+"""The facts that a restore is decided by, and the plan that comes out; `indextts.restore.plan` decides."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from indextts.commands import Train
-from indextts.differences import Difference, recorded_manifests, split_manifests
+from indextts.restore.differences import Difference, recorded_manifests, split_manifests
 from indextts.run_dir import CheckpointMeta, FileIdentity
 from indextts.schedule import Schedule
 
