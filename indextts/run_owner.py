@@ -6,8 +6,10 @@ Each is a row of renames and links, of which every one is atomic. A kill between
     commit        .tmp-X.pth, .tmp-X.json are written and synced; .tmp-X.pth -> X.pth; .tmp-X.json -> X.json
     step aside    X.pth -> X.partP.pth; X.json -> X.partP.json
     publish       latest.json is removed; X.pth is linked as latest.pth; X.json as latest.json
-    prune         X.pth -> .tmp-pruned-X.pth; X.json and then .tmp-pruned-X.pth are removed
-    set apart     X.pth -> damaged-X.pth; X.json -> damaged-X.json
+    prune         X.json -> .tmp-pruned-X.json; X.pth and then .tmp-pruned-X.json are removed
+    set apart     X.json -> damaged-X.json; X.pth -> damaged-X.pth
+
+So a meta file never stands beside another checkpoint than its own, and never alone but while one steps aside.
 """
 
 import fcntl
@@ -91,8 +93,10 @@ def mend(run_dir: Path) -> None:
         _finish_commit(aside)
     for moved in run_dir.glob("model_step*.part*.pth"):
         _finish_stepping_aside(moved)
-    for pruned in run_dir.glob(f"{PRUNED}*.pth"):
-        (run_dir / pruned.name.removeprefix(PRUNED)).with_suffix(".json").unlink(missing_ok=True)
+    for pruned in run_dir.glob(f"{PRUNED}*.json"):
+        _finish_removing(pruned)
+    for damaged in run_dir.glob("damaged-model_step*.json"):
+        _finish_setting_apart(damaged)
     for leftover in run_dir.glob(".tmp-*"):
         leftover.unlink(missing_ok=True)
     numbered = [(path, meta) for path, meta in checkpoints(run_dir) if _is_numbered(path) and path.is_file()]
@@ -154,17 +158,16 @@ def prune(run_dir: Path, keep: int, part: int) -> list[str]:
         logger.warning("No checkpoint is removed: the newest is not whole (%s)", problem)
         return []
     for path in spare:
-        aside = path.with_name(PRUNED + path.name)
-        path.replace(aside)
-        path.with_suffix(".json").unlink()
-        aside.unlink()
+        aside = path.with_name(f"{PRUNED}{path.stem}.json")
+        path.with_suffix(".json").replace(aside)
+        _finish_removing(aside)
     return [path.name for path in spare]
 
 
 def set_apart(damaged: Path) -> Path:
     """Rename a damaged checkpoint, so that it counts no more but can be looked at; return the new path."""
     renamed = damaged.with_name(f"damaged-{damaged.name}")
-    for source in (damaged, damaged.with_suffix(".json")):
+    for source in (damaged.with_suffix(".json"), damaged):
         if source.exists():
             source.replace(renamed.with_suffix(source.suffix))
     sync_file(damaged.parent)
@@ -196,6 +199,21 @@ def _finish_commit(aside: Path) -> None:
         return
     if path.stat().st_size == meta.num_bytes and file_digest(path) == meta.digest:
         aside.replace(path.with_suffix(".json"))
+
+
+def _finish_removing(aside: Path) -> None:
+    """Remove the checkpoint whose meta file is already aside, and then that one."""
+    path = aside.with_name(aside.name.removeprefix(PRUNED)).with_suffix(".pth")
+    if not path.with_suffix(".json").exists():  # else a later save has the name
+        path.unlink(missing_ok=True)
+    aside.unlink()
+
+
+def _finish_setting_apart(damaged: Path) -> None:
+    """Rename the checkpoint whose meta file is already renamed."""
+    path = damaged.with_name(damaged.name.removeprefix("damaged-")).with_suffix(".pth")
+    if path.is_file() and not path.with_suffix(".json").exists() and not damaged.with_suffix(".pth").exists():
+        path.replace(damaged.with_suffix(".pth"))
 
 
 def _make_way(path: Path, part: int) -> None:
