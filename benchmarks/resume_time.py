@@ -91,7 +91,9 @@ def measure(folder: Path, size: str, repeats: int) -> str:
         f"# From start to first resumed step, {size} size",
         "",
         f"{date.today()}, {os.cpu_count()} cores, {device}, torch {torch.__version__}, "
-        f"Python {platform.python_version()}; checkpoint of {saved / 1e9:.2f} GB in the page cache.",
+        f"Python {platform.python_version()}, "
+        f"{'bfloat16' if torch.cuda.is_available() else 'float32'}; "
+        f"checkpoint of {saved / 1e9:.2f} GB in the page cache.",
         "",
         "| start | ready after (s) | first step after (s) | own memory, peak (GB) | with mapped files (GB) |",
         "|---|---|---|---|---|",
@@ -140,7 +142,8 @@ def make_run(folder: Path, config: GPTConfig) -> list[str]:
         "log-interval": 1,
         "keep-checkpoints": 1,
     }
-    return [f"--{name}={value}" for name, value in flags.items()]
+    arithmetic = ["--amp"] if torch.cuda.is_available() else []  # as one trains on a card
+    return [f"--{name}={value}" for name, value in flags.items()] + arithmetic
 
 
 def start(folder: Path, flags: list[str]) -> dict[str, Any]:
