@@ -226,7 +226,7 @@ def data(this: Round) -> None:
                     wait(this.device)
                     waited, started = 0.0, time.perf_counter()
                 asked = time.perf_counter()
-                batch = next(batches)
+                batch = next(batches).batch
                 assert isinstance(batch, PackedBatch)
                 stepper.packed[0] = batch
                 waited += time.perf_counter() - asked

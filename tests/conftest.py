@@ -2,12 +2,17 @@
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
+
+
+# Programs that nohup started ignore a closed terminal, and so would all that the tests start.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ TABLE = {
         (
             "failure_checkpoints::"
             "row_8_other_pieces_of_the_same_number_keep_their_rows_bit_identical_and_start_over",
-            "restore::the_same_size_with_other_pieces_is_recognised",
+            "restore_plan::the_same_size_with_other_pieces_is_recognised",
         ),
     ),
     9: Row(
@@ -95,7 +95,7 @@ TABLE = {
         "the run goes on with a warning",
         (
             "failure_checkpoints::row_9_the_same_pieces_with_other_scores_go_on_with_a_warning",
-            "restore::the_same_pieces_with_other_scores_continue_with_a_warning",
+            "restore_plan::the_same_pieces_with_other_scores_continue_with_a_warning",
         ),
     ),
     10: Row(
@@ -111,7 +111,7 @@ TABLE = {
         "step, epoch, position 0, warm-up, a new best",
         (
             "trainer::another_tokenizer_keeps_the_rows_and_starts_all_the_rest_over",
-            "restore::starting_over_takes_the_settings_of_the_command_and_a_schedule_from_step_0",
+            "restore_plan::starting_over_takes_the_settings_of_the_command_and_a_schedule_from_step_0",
         ),
     ),
     12: Row(
@@ -119,18 +119,18 @@ TABLE = {
         "a matched set, or none of it",
         (
             "failure_checkpoints::row_12_optimizer_schedule_and_scaler_come_together_or_not_at_all",
-            "restore::an_optimizer_that_does_not_fit_is_fresh_together_with_all_else",
-            "restore::a_missing_key_is_named",
+            "restore_plan::an_optimizer_that_does_not_fit_is_fresh_together_with_all_else",
+            "restore_plan::a_missing_key_is_named",
         ),
     ),
     13: Row(
         "batch, accumulation, seed, data or epochs changed",
         "the run goes on, and what it changes is said",
         (
-            "restore::what_was_typed_wins_and_says_what_it_changes",
-            "restore::another_seed_starts_the_epoch_at_its_beginning",
-            "restore::changed_data_keeps_the_matched_set_but_not_the_position",
-            "restore::another_batch_size_counts_the_steps_to_come_anew",
+            "restore_plan::what_was_typed_wins_and_says_what_it_changes",
+            "restore_plan::another_seed_starts_the_epoch_at_its_beginning",
+            "restore_plan::changed_data_keeps_the_matched_set_but_not_the_position",
+            "restore_plan::another_batch_size_counts_the_steps_to_come_anew",
             "exact_resume::with_changed_settings_every_sample_of_the_epoch_is_seen_once",
         ),
     ),
@@ -503,14 +503,14 @@ TABLE = {
     60: Row(
         "another card, other threads, another torch",
         "goes on; that last bits may differ is said",
-        ("restore::another_machine_continues_and_says_that_last_bits_may_differ",),
+        ("restore_plan::another_machine_continues_and_says_that_last_bits_may_differ",),
     ),
     61: Row(
         "base checkpoint changed",
         "refused with status 3",
         (
             "failure_checkpoints::row_61_a_resume_with_another_base_is_refused_with_status_3",
-            "restore::another_base_file_is_refused_and_the_same_bytes_elsewhere_are_not",
+            "restore_plan::another_base_file_is_refused_and_the_same_bytes_elsewhere_are_not",
         ),
     ),
     62: Row(
