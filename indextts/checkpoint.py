@@ -192,6 +192,7 @@ def _refuse_other_archives(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             is_plain = all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
             is_program = any(Path(name).name == "constants.pkl" for name in archive.namelist())
+    # the last is what zipfile raises for an archive of a newer zip version than it reads
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError):
         raise UserError(
             f"{path}: not a checkpoint that torch.save wrote, or cut off; fetch it again"

@@ -30,7 +30,8 @@ from indextts.run_owner import owned, publish
 from indextts.text.tokenizer import Tokenizer, parse_model
 from indextts.training import loop
 from indextts.training.batches import load_pairs
-from indextts.training.start import Run, load_inputs, resume
+from indextts.training.run import Run, load_inputs
+from indextts.training.start import resume
 from tests.conftest import REPOSITORY
 from tests.test_checkpoint import Payload
 from tests.test_restore_plan import PIECES, foreign

@@ -38,7 +38,8 @@ from indextts.training.batches import (
 )
 from indextts.training.batches import load_pairs as load_pairs_of
 from indextts.training.losses import LossSums
-from indextts.training.start import Run, load_inputs, start_from_base
+from indextts.training.run import Run, load_inputs
+from indextts.training.start import start_from_base
 from indextts.training.step import accumulate
 from tests.test_checkpoint import Payload
 from tests.test_exact_resume import marking_words, one_utterance_a_file

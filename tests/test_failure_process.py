@@ -25,7 +25,7 @@ from indextts.run_dir import CheckpointMeta, verify_checkpoint
 from indextts.run_owner import owned
 from indextts.training import loop, saving, start
 from indextts.training.metrics import MetricsLog
-from indextts.training.start import Run
+from indextts.training.run import Run
 from tests.conftest import REPOSITORY
 from tests.test_trainer import load, numbers
 from tests.tiny_run import TinyRun, make_tiny_run

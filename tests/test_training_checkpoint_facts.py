@@ -22,7 +22,7 @@ from indextts.training.batches import collate_padded, load_batches
 from indextts.training.checkpoint_facts import Layout, facts_of, meta_of, moments_of
 from indextts.training.losses import token_losses
 from indextts.training.optim import select_trained
-from indextts.training.start import load_inputs
+from indextts.training.run import load_inputs
 from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run
 
 NUM_PIECES = BASE_SIZE + 320

@@ -16,7 +16,8 @@ from indextts.gpt.model import UnifiedVoice
 from indextts.training.batches import PairDataset
 from indextts.training.losses import LossMeans
 from indextts.training.probe import NUM_SAMPLES, TOLERANCE, Probe, compare
-from indextts.training.start import Inputs, load_inputs, start_from_base
+from indextts.training.run import Inputs, load_inputs
+from indextts.training.start import start_from_base
 from indextts.training.validate import validate
 from tests.tiny_run import TinyRun, make_tiny_run
 

@@ -16,7 +16,8 @@ from indextts.gpt.packed import PackedBatch
 from indextts.training import step, validate
 from indextts.training.batches import Batch, MicroBatch, Sample, Unreadable, load_batches
 from indextts.training.losses import LossSums, batch_sums
-from indextts.training.start import Run, load_inputs, start_from_base
+from indextts.training.run import Run, load_inputs
+from indextts.training.start import start_from_base
 from indextts.training.step import accumulate, is_out_of_memory
 from tests.tiny_run import TinyRun, make_tiny_run
 

@@ -31,8 +31,9 @@ from indextts.training.batches import (
 from indextts.training.metrics import MetricsLog, Pace
 from indextts.training.optim import Skipped, update
 from indextts.training.probe import Probe, compare
+from indextts.training.run import Run, TrainState, load_inputs
 from indextts.training.saving import LAST_RETRY_AFTER_S, Saver
-from indextts.training.start import Run, TrainState, load_inputs, resume, start_from_base
+from indextts.training.start import resume, start_from_base
 from indextts.training.step import accumulate, is_out_of_memory
 from indextts.training.timing import StartTimes
 from indextts.training.validate import validate

@@ -12,7 +12,7 @@ from typing import Any
 
 from indextts.gpt.model import UnifiedVoice
 from indextts.training.batches import Sample
-from indextts.training.start import Inputs
+from indextts.training.run import Inputs
 from indextts.training.validate import validate
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.gpt.model import GPTBatch
 from indextts.training.batches import Batch, MicroBatch, mix
 from indextts.training.losses import LossSums, batch_sums
-from indextts.training.start import Run
+from indextts.training.run import Run
 
 logger = logging.getLogger(__name__)
 

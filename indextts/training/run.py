@@ -1,0 +1,160 @@
+"""A run that is ready for its next step: what it was started with, what changes, what it trains.
+
+command --load_inputs--> Inputs --start.py, from the base or a checkpoint--> Run, with its TrainState
+"""
+
+import platform
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from indextts.commands import Train
+from indextts.gpt.attention import AttentionBackend, choose_backend
+from indextts.gpt.config import GPTConfig, load_config
+from indextts.gpt.model import UnifiedVoice
+from indextts.run_dir import FileIdentity, identify
+from indextts.schedule import Schedule
+from indextts.text.tokenizer import Tokenizer
+from indextts.training.batches import (
+    Collate,
+    PairDataset,
+    check_disjoint,
+    choose_collate,
+    load_pairs,
+)
+from indextts.training.device import arithmetic, choose_device
+from indextts.training.losses import LossSums
+from indextts.training.optim import Trained
+
+
+@dataclass
+class TrainState:
+    """Everything that changes between two steps, besides the model and its optimizer.
+
+    Args:
+        epoch, samples_done: where the data stands; `samples_done` counts along the order of the epoch.
+        batch_idx: micro-steps of the epoch that are done, for people.
+        validated_step, saved_step: the last step that was validated, or saved; -1 before the first.
+        best_before: the best before `best_mel_loss`, should the save of that one fail.
+        window: losses since the last [Train] line.
+        recent: names of the checkpoints that were saved last, newest last.
+        num_skipped: steps that changed nothing since they were not finite.
+        micro_batch_limit: the most samples that fit into memory at once; 0 where it never ran out.
+        probe: what `Probe.losses` gave at the last save, None where it could not read its samples.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    samples_done: int = 0
+    batch_idx: int = 0
+    serial: int = 0
+    part: int = 1
+    validated_step: int = -1
+    saved_step: int = -1
+    best_mel_loss: float = float("inf")
+    best_before: float = float("inf")
+    window: LossSums | None = None
+    last_losses: dict[str, float | None] | None = None
+    recent: list[str] = field(default_factory=list)
+    num_skipped: int = 0
+    micro_batch_limit: int = 0
+    probe: dict[str, float | str] | None = None
+
+    @property
+    def epoch_of_step(self) -> int:
+        """The epoch that the last step belongs to, also where it was the epoch's last."""
+        return self.epoch if self.samples_done or not self.step else max(self.epoch - 1, 0)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run is started with, all that is read before any weight.
+
+    Args:
+        manifests: the pairs files, train first and then val.
+    """
+
+    command: Train
+    config: GPTConfig
+    tokenizer: Tokenizer
+    train_set: PairDataset
+    val_set: PairDataset
+    manifests: list[FileIdentity]
+    device: torch.device
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The type of the forward pass."""
+        return arithmetic(self.command.amp, self.device)
+
+    @cached_property
+    def collate(self) -> Collate:
+        """What makes batches: packed, or padded as the published trainer does."""
+        return choose_collate(self.command.padding, self.config)
+
+    @cached_property
+    def attention(self) -> AttentionBackend:
+        """How packed batches attend."""
+        return choose_backend(self.device, self.dtype)
+
+    @cached_property
+    def data_order(self) -> str:
+        """What a position in the epoch belongs to."""
+        return self.train_set.digest(self.command.seed)
+
+    @cached_property
+    def validation_set(self) -> str:
+        """What the best loss so far belongs to."""
+        return self.val_set.digest(0)
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """What besides the settings decides the last bits of a result."""
+        is_card = self.device.type == "cuda"
+        return {
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "device": torch.cuda.get_device_name(self.device) if is_card else "cpu",
+            "arithmetic": str(self.dtype).removeprefix("torch."),
+            "attention": self.attention.name if self.command.padding == "none" else "padded",
+            "threads": torch.get_num_threads(),
+        }
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is ready for its next step.
+
+    Args:
+        base: the base checkpoint whose frozen weights are part of the run.
+        encoders: `encoders_identity` of the model; they are never trained.
+        saved_in: environment of the checkpoint that it goes on from; empty for a new run.
+    """
+
+    inputs: Inputs
+    model: UnifiedVoice
+    trained: Trained
+    optimizer: torch.optim.AdamW
+    state: TrainState
+    schedule: Schedule
+    base_size: int
+    base: FileIdentity
+    encoders: str
+    saved_in: dict[str, Any]
+
+
+def load_inputs(command: Train) -> Inputs:
+    """Read everything but weights.
+
+    Raises:
+        UserError: a file cannot be used, or there is a card on which CUDA does not work.
+    """
+    device = choose_device(command.allow_cpu)
+    config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
+    train_set = load_pairs(command.train_manifest, tokenizer, config)
+    val_set = load_pairs(command.val_manifest, tokenizer, config)
+    check_disjoint(train_set, val_set)
+    manifests = [identify(path) for path in [*command.train_manifest, *command.val_manifest]]
+    return Inputs(command, config, tokenizer, train_set, val_set, manifests, device)
