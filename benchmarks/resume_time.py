@@ -26,6 +26,7 @@ import torch
 import yaml
 from sentencepiece import sentencepiece_model_pb2
 
+from benchmarks.workload import PUBLISHED
 from indextts.data.encoding import encoders_identity
 from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
@@ -38,30 +39,16 @@ NUM_TRAIN, NUM_VAL = 4, 4
 SECONDS_PER_CLIP = 5
 SMALL_MODULE = ConditionModuleConfig(64, 128, 2, 1, "conv2d2", 2)
 CONFIGS = {
-    "small": GPTConfig(
+    "published": PUBLISHED,
+    "small": replace(
+        PUBLISHED,
         model_dim=256,
         layers=4,
         heads=4,
-        max_mel_tokens=1815,
-        max_text_tokens=600,
-        number_text_tokens=12000,
-        number_mel_codes=8194,
-        start_mel_token=8192,
-        stop_mel_token=8193,
-        start_text_token=0,
-        stop_text_token=1,
         condition_module=SMALL_MODULE,
         emo_condition_module=SMALL_MODULE,
-    )
+    ),
 }
-CONFIGS["published"] = replace(
-    CONFIGS["small"],
-    model_dim=1280,
-    layers=24,
-    heads=20,
-    condition_module=ConditionModuleConfig(512, 2048, 8, 6, "conv2d2", 2),
-    emo_condition_module=ConditionModuleConfig(512, 1024, 4, 4, "conv2d2", 2),
-)
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,23 @@ NUM_BASE_PIECES = 12000  # of the base tokenizer; the other 12,000 are new
 CODES_PER_SECOND = 50
 TEXT_TOKENS_PER_SECOND = (3.0, 5.0)
 MEDIAN_S, SIGMA, SHORTEST_S, LONGEST_S = 5.5, 0.55, 2.0, 15.0
+
+# the sizes in the published config.yaml
+PUBLISHED = GPTConfig(
+    model_dim=1280,
+    layers=24,
+    heads=20,
+    max_mel_tokens=1815,
+    max_text_tokens=600,
+    number_text_tokens=NUM_BASE_PIECES,
+    number_mel_codes=8194,
+    start_mel_token=8192,
+    stop_mel_token=8193,
+    start_text_token=0,
+    stop_text_token=1,
+    condition_module=ConditionModuleConfig(512, 2048, 8, 6, "conv2d2", 2),
+    emo_condition_module=ConditionModuleConfig(512, 1024, 4, 4, "conv2d2", 2),
+)
 
 # the encoders take no part in a training step: as small as they can be, so that they cost no memory
 _NO_ENCODER = ConditionModuleConfig(2, 1, 1, 1, "conv2d2", 1)
@@ -59,21 +76,17 @@ class Sample:
 
 
 def config_of(size: str, dropout: float) -> GPTConfig:
-    """The published config with 24,000 pieces, or one of the same form and another width and depth."""
+    """The published config with 24,000 pieces, or one of the same form and another width and depth.
+
+    Its encoders are placeholders, see `_NO_ENCODER`.
+    """
     dim, layers, heads = _SHAPES[size]
-    is_tiny = size == "tiny"
-    return GPTConfig(
+    config = replace(
+        PUBLISHED,
         model_dim=dim,
         layers=layers,
         heads=heads,
-        max_mel_tokens=1815,
-        max_text_tokens=600,
-        number_text_tokens=40 if is_tiny else 2 * NUM_BASE_PIECES,
-        number_mel_codes=66 if is_tiny else 8194,
-        start_mel_token=64 if is_tiny else 8192,
-        stop_mel_token=65 if is_tiny else 8193,
-        start_text_token=0,
-        stop_text_token=1,
+        number_text_tokens=2 * NUM_BASE_PIECES,
         condition_module=_NO_ENCODER,
         emo_condition_module=_NO_ENCODER,
         feature_dim=3,
@@ -84,6 +97,11 @@ def config_of(size: str, dropout: float) -> GPTConfig:
         pe_length=1,
         dropout=dropout,
     )
+    if size == "tiny":
+        return replace(
+            config, number_text_tokens=40, number_mel_codes=66, start_mel_token=64, stop_mel_token=65
+        )
+    return config
 
 
 def num_base_pieces(config: GPTConfig) -> int:

@@ -5,26 +5,10 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from indextts.gpt.config import ConditionModuleConfig, GPTConfig
+from benchmarks.workload import PUBLISHED
 from indextts.gpt.initialise import initialise, random_model
 from indextts.gpt.model import UnifiedVoice, frame
 from tests.tiny_gpt import TINY, tiny_batch
-
-PUBLISHED = GPTConfig(
-    model_dim=1280,
-    layers=24,
-    heads=20,
-    max_mel_tokens=1815,
-    max_text_tokens=600,
-    number_text_tokens=12000,
-    number_mel_codes=8194,
-    start_mel_token=8192,
-    stop_mel_token=8193,
-    start_text_token=0,
-    stop_text_token=1,
-    condition_module=ConditionModuleConfig(512, 2048, 8, 6, "conv2d2", 2),
-    emo_condition_module=ConditionModuleConfig(512, 1024, 4, 4, "conv2d2", 2),
-)
 
 
 def published_model() -> UnifiedVoice:

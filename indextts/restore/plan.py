@@ -159,7 +159,7 @@ def _start_over(
         takes_scaler=False,
         row_of=row_of,
         command=run.command,
-        schedule=_wanted_schedule(run.command, run.num_samples, step=0, epoch=0, samples_done=0),
+        schedule=wanted_schedule(run.command, run.num_samples, step=0, epoch=0, samples_done=0),
         rate_change="",
         differences=differences,
         notes=tuple(notes),
@@ -207,7 +207,7 @@ def _is_same_data(meta: CheckpointMeta, run: RunFacts, command: Train) -> bool:
     return command.seed == meta.settings.get("seed") and has_same_pairs(meta, run)
 
 
-def _wanted_schedule(
+def wanted_schedule(
     command: Train, num_samples: int, *, step: int, epoch: int, samples_done: int
 ) -> Schedule:
     """Return the plain schedule that the settings ask for, seen from where the run stands."""
@@ -229,7 +229,7 @@ def _plan_schedule(
 ) -> Schedule:
     meta, step = checkpoint.meta, checkpoint.step
     done = meta.samples_done if meta is not None and keeps_position else 0
-    wanted = _wanted_schedule(command, run.num_samples, step=step, epoch=checkpoint.epoch, samples_done=done)
+    wanted = wanted_schedule(command, run.num_samples, step=step, epoch=checkpoint.epoch, samples_done=done)
     if meta is None:
         rate = checkpoint.learning_rate
         return wanted if rate is None else wanted.entered(step, rate)

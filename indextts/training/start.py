@@ -24,10 +24,10 @@ from indextts.gpt.load import canonical_names, load_model
 from indextts.gpt.model import UnifiedVoice
 from indextts.restore.facts import CheckpointFacts, RunFacts, Vocabulary, move_rows
 from indextts.restore.find_checkpoint import find_checkpoint
-from indextts.restore.plan import plan_restore, require_keys
+from indextts.restore.plan import plan_restore, require_keys, wanted_schedule
 from indextts.restore.text import plan_text
 from indextts.run_dir import CheckpointMeta, FileIdentity, checkpoints, identify
-from indextts.schedule import Schedule, steps_of_run
+from indextts.schedule import Schedule
 from indextts.text.tokenizer import Tokenizer, first_difference
 from indextts.training.checkpoint_facts import Layout, facts_of, meta_of, moments_of
 from indextts.training.losses import LossSums
@@ -72,18 +72,7 @@ def start_from_base(inputs: Inputs) -> Run:
 
 def first_schedule(inputs: Inputs) -> Schedule:
     """Return the schedule of a run that begins."""
-    command = inputs.command
-    total_steps = steps_of_run(
-        num_samples=len(inputs.train_set),
-        batch_size=command.batch_size,
-        grad_accumulation=command.grad_accumulation,
-        epochs=command.epochs,
-        max_steps=command.max_steps,
-        step=0,
-        epoch=0,
-        samples_done=0,
-    )
-    return Schedule(command.learning_rate, command.warmup_steps, total_steps)
+    return wanted_schedule(inputs.command, len(inputs.train_set), step=0, epoch=0, samples_done=0)
 
 
 def plan_by_weights(command: Train) -> str:
