@@ -26,7 +26,7 @@ from indextts.commands import Preprocess
 from indextts.data.encoding import CARD_BATCH_VECTORS, ClipEncoder, encoders_identity, exact_arithmetic
 from indextts.data.feature_shards import file_sha256
 from indextts.data.feature_store import FeatureStore, StoreInfo
-from indextts.data.feature_store_writer import FeatureStoreWriter, locked
+from indextts.data.feature_store_writer import FeatureStoreWriter, locked, writing
 from indextts.data.progress import Progress
 from indextts.data.recordings import with_true_durations
 from indextts.data.split import MIN_UTTERANCES, Split, split_utterances
@@ -205,7 +205,9 @@ def _fit_or_load(
     if path.exists():
         logger.info("The codes of %s are used", path)
     else:
-        builtin.fit([utterance.audio for utterance in utterances], num_codes, seed).save(path)
+        backend = builtin.fit([utterance.audio for utterance in utterances], num_codes, seed)
+        with writing(path):
+            backend.save(path)
     backend = builtin.load(path)
     if backend.num_codes != num_codes:
         raise UserError(
