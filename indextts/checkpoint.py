@@ -30,12 +30,16 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import torch
 from numpy._core.multiarray import _reconstruct
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from indextts.digest import DigestWriter
 from indextts.errors import UserError
+from indextts.file_kinds import kind_of_wrong_file
 from indextts.run_dir import CheckpointMeta, checkpoint_path, sync_file
 from indextts.run_owner import commit, publish
+from indextts.weight_names import canonical_names, some
 
 logger = logging.getLogger(__name__)
 
@@ -96,21 +100,41 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the weights in a checkpoint or a bare state dict, by name; tensors are memory-mapped.
+    """Return the weights in a checkpoint or a bare state dict, by published name; tensors are memory-mapped.
+
+    A `.safetensors` file is read too; it is a bare state dict.
 
     Raises:
         UserError: the file cannot be loaded, or holds no weights.
     """
-    content = read_file(path)
+    content = _read_safetensors(path) if path.suffix == ".safetensors" else read_file(path)
     weights = content.get("model", content)
     if not isinstance(weights, dict) or not any(isinstance(value, Tensor) for value in weights.values()):
         raise UserError(f"{path}: holds no weights; expected name -> tensor, bare or under the key 'model'")
-    return {name: value for name, value in weights.items() if isinstance(value, Tensor)}
+    others = [str(name) for name, value in weights.items() if not isinstance(value, Tensor)]
+    if others:
+        logger.warning("%s: %d entries are no tensors and are ignored: %s", path, len(others), some(others))
+    try:
+        return canonical_names({name: value for name, value in weights.items() if isinstance(value, Tensor)})
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def text_rows(path: Path) -> int:
     """Return the rows of a checkpoint's text embedding: one more than its tokenizer has pieces."""
     return table_rows(read_weights(path), str(path))
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    try:
+        return dict(load_file(path))  # mapped, like the tensors of `read_file`
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (OSError, SafetensorError) as error:
+        kind = kind_of_wrong_file(path)
+        raise UserError(
+            f"{path}: not a safetensors file: {kind} ({_first_line(error)}); fetch it again"
+        ) from None
 
 
 def table_rows(weights: Mapping[str, Tensor], source: str) -> int:
@@ -194,9 +218,8 @@ def _refuse_other_archives(path: Path) -> None:
             is_program = any(Path(name).name == "constants.pkl" for name in archive.namelist())
     # the last is what zipfile raises for an archive of a newer zip version than it reads
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError):
-        raise UserError(
-            f"{path}: not a checkpoint that torch.save wrote, or cut off; fetch it again"
-        ) from None
+        kind = kind_of_wrong_file(path)
+        raise UserError(f"{path}: not a checkpoint that torch.save wrote: {kind}; fetch it again") from None
     if is_program:  # torch.load would hand it to torch.jit
         raise UserError(f"{path}: a TorchScript program, not a checkpoint that torch.save wrote; refused")
     if not is_plain:

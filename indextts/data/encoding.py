@@ -28,17 +28,10 @@ from indextts.data.feature_store_writer import EncodedUtterance
 from indextts.errors import UserError
 from indextts.features.audio import load_audio
 from indextts.features.backend import CODES_PER_SECOND, SAMPLE_RATE_HZ, SpeechBackend
+from indextts.gpt.load import ENCODERS
 from indextts.gpt.model import UnifiedVoice
 from indextts.manifest import Utterance
 
-ENCODER_WEIGHTS = (
-    "conditioning_encoder.",
-    "perceiver_encoder.",
-    "emo_conditioning_encoder.",
-    "emo_perceiver_encoder.",
-    "emovec_layer.",
-    "emo_layer.",
-)
 MAX_WORKERS = 4  # batches at once; at the published size a clip of 10 s takes 0.8 GB while it is encoded
 CARD_BATCH_VECTORS = 4000  # 80 s: at the published size the conformers' first layer takes 2 MB for each
 SORTED_CLIPS = 128  # are looked at together to find clips of similar length
@@ -157,7 +150,7 @@ def encoders_identity(model: UnifiedVoice) -> str:
     sizes = (config.condition_module, config.emo_condition_module, config.perceiver_head_dim)
     digest = hashlib.sha256(repr(sizes).encode())
     for name, tensor in sorted(model.state_dict().items()):
-        if name.startswith(ENCODER_WEIGHTS):
+        if name.startswith(ENCODERS):
             digest.update(f"{name} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().numpy())
     return digest.hexdigest()

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from indextts.checkpoint import move_text_rows, read_file, read_weights, table_rows, text_rows
@@ -20,7 +19,7 @@ from indextts.commands import Train
 from indextts.data.encoding import encoders_identity
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.gpt.config import config_with_text_tokens
-from indextts.gpt.load import canonical_names, load_model
+from indextts.gpt.load import check_fit, empty_model, load_model
 from indextts.gpt.model import UnifiedVoice
 from indextts.restore.facts import CheckpointFacts, RunFacts, Vocabulary, move_rows
 from indextts.restore.find_checkpoint import find_checkpoint
@@ -39,6 +38,7 @@ from indextts.training.optim import (
     select_trained,
 )
 from indextts.training.run import Inputs, Run, TrainState, load_inputs
+from indextts.weight_names import canonical_names
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,8 @@ class Opened:
 def start_from_base(inputs: Inputs) -> Run:
     """Return a new run: the base weights, text tables grown to the tokenizer."""
     path, seed = inputs.command.base_checkpoint, inputs.command.seed
-    weights = canonical_names(read_weights(path))
+    weights = read_weights(path)
+    check_fit(inputs.config, weights, str(path))
     base_size = table_rows(weights, str(path)) - 1
     base = _base_vocabulary(inputs, base_size)
     weights = move_text_rows(
@@ -219,8 +220,7 @@ def _open(inputs: Inputs, path: Path) -> "Opened":
     else:
         base_size = text_rows(command.base_checkpoint) - 1
         _base_vocabulary(inputs, base_size)
-    with torch.device("meta"):
-        model = UnifiedVoice(config_with_text_tokens(inputs.config, inputs.tokenizer.size))
+    model = empty_model(config_with_text_tokens(inputs.config, inputs.tokenizer.size))
     trained = select_trained(model, base_size)
     shapes = {name: tuple(each.shape) for name, each in trained.parameters.items()}
     run = RunFacts(
