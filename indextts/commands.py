@@ -46,7 +46,18 @@ class Command(BaseModel):
 CommandT = TypeVar("CommandT", bound=Command)
 
 Device = Literal["auto", "cpu", "cuda"]
+PublishedSet = Literal["training", "speech", "all"]
 Stage = Literal["data", "tokenizer", "preprocess", "pairs", "train", "export"]
+
+
+class DownloadCheckpoints(Command):
+    """Fetch the published files; goes on where it was interrupted, and checks what is there."""
+
+    program: ClassVar[str] = "tools/download_checkpoints.py"
+    output_dir: Path = Field(Path("checkpoints"), description="Folder of the published files.")
+    what: PublishedSet = Field(
+        "training", description="training: base model and speech features; speech: what makes sound."
+    )
 
 
 class ImportDataset(Command):
@@ -242,6 +253,7 @@ class MakeBaseCheckpoint(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
+    DownloadCheckpoints,
     ImportDataset,
     CheckData,
     NormalizeText,

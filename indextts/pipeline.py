@@ -101,7 +101,10 @@ def place_base_files(project: Project, settings: ProjectSettings) -> None:
     for target in (project.config, project.base_tokenizer, project.base_checkpoint):
         source = settings.base / target.name
         if not source.is_file() and (target != project.base_checkpoint or not _is_demo(settings)):
-            raise UserError(f"base: {source} is absent; put the published {target.name} there")
+            raise UserError(
+                f"base: {source} is absent; put the published {target.name} there, or fetch it with "
+                f"tools/download_checkpoints.py --output-dir={settings.base}"
+            )
     try:
         project.config.parent.mkdir(parents=True, exist_ok=True)
         for target in (project.config, project.base_tokenizer, project.base_checkpoint):
