@@ -80,6 +80,7 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
             disk is full (status 4); another download writes into the folder (status 5).
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request
+    logging.getLogger("huggingface_hub").handlers.clear()  # what it says is in our log already
     disable_progress_bars("huggingface_hub.http_get")  # lines in a log are wanted, not a bar
     folder, files = command.output_dir, files_for(command.what)
     with _locked(folder):

@@ -113,6 +113,33 @@ def test_a_missing_file_is_the_users_mistake_and_is_named(project, missing):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"<html><title>Sign in</title></html>", "it is a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "it is a git-LFS pointer"),
+        (b"", "it is empty"),
+        (b"PK\x03\x04" + bytes(200), "it is cut off"),
+    ],
+)
+def test_a_base_checkpoint_that_is_another_file_is_one_sentence(project, content, problem):
+    (project / "checkpoints/gpt.pth").write_bytes(content)
+    done = verify_program(project, "--manifest=manifest.jsonl")
+    assert done.returncode == 2
+    assert done.stderr.startswith("[Error] checkpoints/gpt.pth: not a checkpoint that torch.save wrote: ")
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_the_base_tokenizer_extending_names_it(project):
+    (project / "checkpoints/bpe.model").unlink()
+    flags = ("--manifests=manifest.jsonl", "--output-model=new.model")
+    done = run_program("tools/extend_bpe.py", project, *flags)
+    assert done.returncode == 2
+    assert done.stderr.startswith("[Error] checkpoints/bpe.model: ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_extending_says_in_one_line_what_is_wrong(project):
     (project / "junk.model").write_bytes(bytes(range(256)) * 4)
     done = run_program(

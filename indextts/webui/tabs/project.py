@@ -13,7 +13,7 @@ from indextts.commands import Command, DownloadCheckpoints
 from indextts.errors import UserError
 from indextts.pipeline import PLANNERS, place_base_files, plan_stage
 from indextts.project import Project, ProjectSettings, make_settings
-from indextts.published_files import table
+from indextts.published_files import shown_size, table
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.jobs import newest_job
@@ -57,6 +57,7 @@ def lay_out_download(page: Page) -> gr.Dataframe:
         label=f"In {published_folder(page)}, for all projects",
         interactive=False,
         elem_id="published-files",
+        max_height=700,
     )
     form = form_for(DownloadCheckpoints, ("what",))
     home = Project(published_folder(page))
@@ -108,7 +109,7 @@ def show_files(page: Page, name: str) -> list[list[str]]:
     """Return the base files of the project with their sizes."""
     project = page.find_project(name)
     paths = (project.config, project.base_checkpoint, project.base_tokenizer)
-    return [[p.name, f"{p.stat().st_size / 1e6:.2f} MB" if p.is_file() else "absent"] for p in paths]
+    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else "absent"] for p in paths]
 
 
 def hardware(workspace: Path) -> str:
