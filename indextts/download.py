@@ -4,8 +4,8 @@ ask the hub for size and digest of each file --> keep what is there and right --
     from the hub's cache, or from the hub into `.tmp-NAME.ETAG` --> digest --> rename
 
 `hf_hub_download` of huggingface_hub 2.4 deletes what it has when it is interrupted, and compares sizes alone.
-So the parts of that library which speak to the hub are used (addresses, login, redirects, retries, ranges),
-and the file itself is kept here. HF_ENDPOINT, HF_HOME, HF_TOKEN and HF_HUB_OFFLINE are read by the library.
+So the parts of that library which speak to the hub are used (addresses, login, redirects, cache), and the
+file itself is kept here. HF_ENDPOINT, HF_HOME, HF_TOKEN and HF_HUB_OFFLINE are read by the library.
 """
 
 import errno
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO
 
 import httpx2
 from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
@@ -28,8 +28,11 @@ from huggingface_hub.errors import (
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
 )
-from huggingface_hub.file_download import http_get
-from huggingface_hub.utils import build_hf_headers, disable_progress_bars  # type: ignore[attr-defined]
+from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    build_hf_headers,
+    hf_raise_for_status,
+    http_stream_backoff,
+)
 
 from indextts.commands import DownloadCheckpoints
 from indextts.errors import DISK_FULL, FOLDER_IN_USE, NO_ROOM, UserError
@@ -49,6 +52,9 @@ logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LINES = 5.0
 BLOCK_BYTES = 1 << 20
+MOST_TRIES = 5  # in a row, to which nothing came
+SECONDS_BETWEEN_TRIES = 1.0
+PARTIAL_CONTENT = 206
 SHA256_CHARS, GIT_SHA1_CHARS = 64, 40
 # What a connection that is not there, or breaks, raises.
 NO_CONNECTION = (httpx2.TransportError, httpx2.InvalidURL, OfflineModeIsEnabled)
@@ -81,7 +87,6 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request
     logging.getLogger("huggingface_hub").handlers.clear()  # what it says is in our log already
-    disable_progress_bars("huggingface_hub.http_get")  # lines in a log are wanted, not a bar
     folder, files = command.output_dir, files_for(command.what)
     with _locked(folder):
         try:
@@ -242,28 +247,55 @@ def _get(path: Path, file: PublishedFile, remote: Remote) -> str:
 
 def _fetch(partial: Path, file: PublishedFile, remote: Remote) -> None:
     """Write the file to `partial`, behind what is there of it; go on as long as anything comes."""
-    url = hf_hub_url(file.repository, file.name, revision=remote.commit)
-    # identity: a compressed answer could not be resumed
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
     if partial.is_file() and partial.stat().st_size > remote.num_bytes:
         partial.unlink()
-    while True:
-        with partial.open("ab") as output:
-            before = output.tell()
-            if before:
-                logger.info("%s: going on at %s", file.place, shown_size(before))
-            progress = cast(BinaryIO, _Progress(output, file.place, remote.num_bytes))
+    tries = 0
+    with partial.open("ab") as output:
+        if output.tell():
+            logger.info("%s: going on at %s", file.place, shown_size(output.tell()))
+        while (before := output.tell()) < remote.num_bytes:
             try:
-                http_get(url, progress, resume_size=before, headers=headers, expected_size=remote.num_bytes)
-                return
+                _append(output, file, remote)
+                reason = "it ended early"
             except NO_CONNECTION as error:
-                reason, after = _reason(error), output.tell()
-        if after <= before:
-            raise UserError(
-                f"{file.place}: the connection to {constants.ENDPOINT} broke ({reason}), "
-                f"{shown_size(after)} of {shown_size(remote.num_bytes)} are here; run the same command again "
-                "to go on"
-            )
+                reason = _reason(error)
+            if output.tell() > before:
+                tries = 0
+                continue
+            tries += 1
+            if tries == MOST_TRIES:
+                raise UserError(
+                    f"{file.place}: the connection to {constants.ENDPOINT} broke ({reason}), "
+                    f"{shown_size(before)} of {shown_size(remote.num_bytes)} are here; run the same command "
+                    "again to go on"
+                )
+            time.sleep(SECONDS_BETWEEN_TRIES)
+
+
+def _append(output: BinaryIO, file: PublishedFile, remote: Remote) -> None:
+    """Write what comes of the file in one answer, until it ends or breaks."""
+    # identity: a compressed answer could not be resumed
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    if output.tell():
+        headers["Range"] = f"bytes={output.tell()}-"
+    last_line = time.monotonic()
+    with http_stream_backoff(
+        "GET",
+        hf_hub_url(file.repository, file.name, revision=remote.commit),
+        headers=headers,
+        timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
+        retry_on_exceptions=(),
+    ) as answer:
+        hf_raise_for_status(answer)
+        if "Range" in headers and answer.status_code != PARTIAL_CONTENT:  # all of it comes once more
+            output.seek(0)
+            output.truncate()
+        for block in answer.iter_bytes():
+            output.write(block)
+            if time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
+                last_line = time.monotonic()
+                done, total = shown_size(output.tell()), shown_size(remote.num_bytes)
+                logger.info("%s: %s of %s", file.place, done, total)
 
 
 @contextmanager
@@ -277,8 +309,6 @@ def _disk_errors(path: Path) -> Iterator[None]:
             raise UserError(
                 f"{path}: the disk is full; free some and run the same command again to go on", DISK_FULL
             ) from None
-        if error.errno is None:  # the library's own, of a file that is not as long as was said
-            raise UserError(f"{path}: {str(error).splitlines()[0]} Run the same command again") from None
         raise UserError(f"{path}: cannot be written ({error.strerror})") from None
 
 
@@ -329,22 +359,3 @@ def _locked(folder: Path) -> Iterator[None]:
             if error.errno != errno.ENOLCK:  # a network file system without locks
                 raise
         yield
-
-
-class _Progress:
-    """A file that says every few seconds how much of it is there."""
-
-    def __init__(self, file: BinaryIO, name: str, total: int) -> None:
-        self.file, self.name, self.total = file, name, total
-        self._last_line = time.monotonic()
-
-    def write(self, data: bytes) -> int:
-        written = self.file.write(data)
-        now = time.monotonic()
-        if now - self._last_line >= SECONDS_BETWEEN_LINES:
-            self._last_line = now
-            logger.info("%s: %s of %s", self.name, shown_size(self.file.tell()), shown_size(self.total))
-        return written
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)

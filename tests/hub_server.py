@@ -34,6 +34,7 @@ class HubFile:
     etag: str = ""
     break_after: list[int] = field(default_factory=list)
     hold_after: int = 0
+    knows_ranges: bool = True
     status: int = 0
     error_code: str = ""
     go_on: threading.Event = field(default_factory=threading.Event)
@@ -132,6 +133,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send_file(self, file: HubFile, *, with_body: bool) -> None:
         wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        if not file.knows_ranges:
+            wanted = None
         start = int(wanted[1]) if wanted else 0
         self.send_response(206 if wanted else 200)
         self.send_header("ETag", f'"{file.said_etag}"')

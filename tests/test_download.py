@@ -16,14 +16,14 @@ from indextts.published_files import FILES, files_for, read_record, table
 from tests.conftest import REPOSITORY
 from tests.hub_server import Hub, HubFile, serve
 
-CHUNK = 10 << 20  # what the library writes at once
+MIB = 1 << 20
 LARGE = (".pth", ".safetensors", ".bin", ".pt")
 GPT = ("IndexTeam/IndexTTS-2", "gpt.pth")
 
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    """All published files in small; gpt.pth is as long as three writes and a bit."""
+    """All published files in small; gpt.pth is as long as 3 MiB and a bit."""
     chance = random.Random(0)
     files = {
         (file.repository, file.name): HubFile(
@@ -31,7 +31,7 @@ def hub() -> Iterator[Hub]:
         )
         for number, file in enumerate(FILES)
     }
-    files[GPT] = HubFile(chance.randbytes(3 * CHUNK + 1000), is_large=True)
+    files[GPT] = HubFile(chance.randbytes(3 * MIB + 1000), is_large=True)
     with serve(files) as running:
         yield running
 
@@ -100,32 +100,48 @@ def test_training_leaves_out_what_makes_sound(machine: Machine, hub: Hub):
 
 
 def test_a_connection_that_breaks_goes_on_where_it_broke(machine: Machine, hub: Hub):
-    hub.files[GPT].break_after = [CHUNK + 5000, CHUNK + 5000]
+    hub.files[GPT].break_after = [70_000] * 20
     answer = machine.run()
     assert answer.returncode == 0, answer.stderr
     assert machine.is_whole(hub)
-    assert hub.fetched("gpt.pth") == ["", f"bytes={CHUNK}-", f"bytes={2 * CHUNK}-"]
+    assert hub.fetched("gpt.pth") == ["", *(f"bytes={70_000 * number}-" for number in range(1, 21))]
+
+
+def test_a_hub_that_sends_all_of_a_file_again_is_understood(machine: Machine, hub: Hub):
+    hub.files[GPT].break_after, hub.files[GPT].knows_ranges = [MIB], False
+    assert machine.run().returncode == 0
+    assert machine.is_whole(hub)
+    assert hub.fetched("gpt.pth") == ["", f"bytes={MIB}-"]
+
+
+def test_a_connection_to_which_nothing_comes_is_given_up_and_what_came_is_kept(machine: Machine, hub: Hub):
+    hub.files[GPT].break_after = [MIB, *[0] * 99]
+    assert "gpt.pth: the connection to" in (line := machine.sentence())
+    assert "1.05 MB of 3.15 MB are here; run the same command again to go on" in line
+    hub.files[GPT].break_after = []
+    assert machine.run().returncode == 0
+    assert machine.is_whole(hub)
 
 
 def test_a_killed_download_goes_on_where_it_was(machine: Machine, hub: Hub):
-    hub.files[GPT].hold_after = 2 * CHUNK + 70_000
+    hub.files[GPT].hold_after = 2 * MIB + 70_000
     process = subprocess.Popen(machine.argv(), env=machine.env, stdout=subprocess.DEVNULL)
     assert hub.files[GPT].held.wait(30)
     deadline = time.monotonic() + 20
-    while (
-        not (partial := list(machine.output.glob(".tmp-gpt.pth.*"))) or partial[0].stat().st_size < 2 * CHUNK
-    ):
+    while not (partial := list(machine.output.glob(".tmp-gpt.pth.*"))) or partial[0].stat().st_size < 2 * MIB:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     [gpt] = [row for row in table(machine.output) if row[1] == "gpt.pth"]
-    assert gpt == ["base model", "gpt.pth", "31.46 MB", "66 %"]
+    assert gpt[:3] == ["base model", "gpt.pth", "3.15 MB"]
+    assert gpt[3] in {f"{percent} %" for percent in range(66, 72)}
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (machine.output / "gpt.pth").exists()
     hub.files[GPT].hold_after = 0
     assert machine.run().returncode == 0
     assert machine.is_whole(hub)
-    assert hub.fetched("gpt.pth") == ["", f"bytes={2 * CHUNK}-"]
+    _, range_ = hub.fetched("gpt.pth")
+    assert int(range_.removeprefix("bytes=").removesuffix("-")) >= 2 * MIB
     assert hub.fetched("bpe.model") == [""]
 
 
@@ -228,26 +244,26 @@ def test_a_login_goes_to_the_hub_and_not_to_its_storage(machine: Machine, hub: H
 def test_a_full_disk_is_said_before_anything_is_fetched(machine: Machine, hub: Hub):
     script = (
         "import shutil, sys; from types import SimpleNamespace\n"
-        "shutil.disk_usage = lambda _: SimpleNamespace(free=5_000_000)\n"
+        "shutil.disk_usage = lambda _: SimpleNamespace(free=2_500_000)\n"
         "sys.path.insert(0, sys.argv.pop(1))\n"
         "from indextts.commands import run\nfrom tools.download_checkpoints import main\nrun(main)"
     )
     argv = [sys.executable, "-c", script, str(REPOSITORY), f"--output-dir={machine.output}"]
     answer = subprocess.run(argv, env=machine.env, capture_output=True, text=True)
     assert answer.returncode == 4, answer.stderr
-    assert "8 files need 31.46 MB, the disk has 5.00 MB left" in answer.stderr
+    assert "8 files need 3.15 MB, the disk has 2.50 MB left" in answer.stderr
     assert not [request for request in hub.requests if request[0] == "GET"]
 
 
 def test_a_disk_that_fills_up_keeps_what_came_and_goes_on_later(machine: Machine, hub: Hub):
     # what a write beyond the limit gets is what a full disk gives
-    limit = f"ulimit -f {(CHUNK + CHUNK // 2) // 1024}; trap '' XFSZ; exec \"$@\""
+    limit = f"ulimit -f {(MIB + MIB // 2) // 1024}; trap '' XFSZ; exec \"$@\""
     argv = ["bash", "-c", limit, "bash", *machine.argv()]
     answer = subprocess.run(argv, env=machine.env, capture_output=True, text=True)
     assert answer.returncode == 4, answer.stderr
     assert "the disk is full; free some and run the same command again to go on" in answer.stderr
     [partial] = machine.output.glob(".tmp-gpt.pth.*")
-    assert partial.stat().st_size >= CHUNK
+    assert partial.stat().st_size >= MIB
     assert machine.run().returncode == 0
     assert machine.is_whole(hub)
     assert hub.fetched("gpt.pth")[1].startswith("bytes=")
