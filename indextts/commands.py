@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import tyro
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    NonNegativeInt,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from indextts.errors import STOPPED_BY_CTRL_C, USER_MISTAKE, UserError
@@ -118,6 +126,9 @@ class Preprocess(Command):
         Path("checkpoints/wav2vec2bert_stats.pt"), description="indextts2: scaling of the speech features."
     )
     val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
+    val_speakers: Literal["auto"] | NonNegativeInt = Field(
+        "auto", description="Speakers kept for validation wholly; auto: one of 20, if there are 10 or more."
+    )
     seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split and of the clustering.")
     device: Device = Field("auto", description="Where the encoders run.")
 
@@ -130,6 +141,9 @@ class BuildPairs(Command):
     output: Path = Field(description="The pairs file to write.")
     pairs_per_target: int = Field(2, ge=1, description="Prompts for each target.")
     max_pairs: int = Field(0, ge=0, description="Upper limit of pairs; 0 for none.")
+    max_pairs_per_speaker: int = Field(
+        0, ge=0, description="Upper limit of one speaker's pairs: fewer prompts, then fewer targets; 0 for none."
+    )
     min_text_len: int = Field(1, ge=1, description="Shortest target text, in characters.")
     min_code_len: int = Field(1, ge=1, description="Shortest target, in codes.")
     seed: int = Field(2025, ge=0, le=2**63 - 1, description="Seed of the choice of prompts.")

@@ -24,7 +24,7 @@ from indextts.data.feature_store import FeatureStore, StoreInfo, file_sha256
 from indextts.data.feature_store_writer import FeatureStoreWriter, locked
 from indextts.data.progress import Progress
 from indextts.data.recordings import with_true_durations
-from indextts.data.split import MIN_UTTERANCES, Split, split_utterances
+from indextts.data.split import Split, log_split, split_utterances
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.features.backend import CODES_PER_SECOND, FEATURE_DIM, LEAD_S, SpeechBackend
@@ -84,7 +84,7 @@ def preprocess(command: Preprocess) -> PreprocessResult:
         logger.warning("--backend builtin is for trying the software: its codes make no voice")
     recorded = with_true_durations(command.manifest, read_numbered_utterances(command.manifest))
     utterances = _usable(command.manifest, recorded, config.max_mel_tokens, LEAD_S[command.backend])
-    split = split_utterances(utterances, command.val_ratio, command.seed)
+    split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     weights = read_weights(command.gpt_checkpoint)
     model = load_model(config, weights, str(command.gpt_checkpoint)).to(device).eval()
     folder = command.output_dir / FEATURES_FOLDER_NAME
@@ -251,12 +251,7 @@ def _require_space(folder: Path, config: GPTConfig, num_utterances: int) -> None
 
 
 def _write_manifests(output_dir: Path, split: Split, store: FeatureStore) -> None:
-    if split.small_speakers:
-        logger.info(
-            "%d speakers have fewer than %d utterances and none for validation",
-            len(split.small_speakers),
-            MIN_UTTERANCES,
-        )
+    log_split(split)
     train_manifest, val_manifest = output_dir / TRAIN_NAME, output_dir / VAL_NAME
     train_manifest.unlink(missing_ok=True)  # a kill must not leave the two parts of different splits
     if split.val:
