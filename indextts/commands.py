@@ -142,7 +142,7 @@ class BuildPairs(Command):
     pairs_per_target: int = Field(2, ge=1, description="Prompts for each target.")
     max_pairs: int = Field(0, ge=0, description="Upper limit of pairs; 0 for none.")
     max_pairs_per_speaker: int = Field(
-        0, ge=0, description="Upper limit of one speaker's pairs: fewer prompts, then fewer targets; 0 for none."
+        0, ge=0, description="Upper limit for each speaker: fewer prompts, then fewer targets; 0 for none."
     )
     min_text_len: int = Field(1, ge=1, description="Shortest target text, in characters.")
     min_code_len: int = Field(1, ge=1, description="Shortest target, in codes.")

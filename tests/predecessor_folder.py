@@ -49,7 +49,9 @@ def row_of(id: str, speaker: str, duration_s: float, num_codes: int, text: str) 
     }
 
 
-def write_old_folder(folder: Path, speakers: str = "aaaaaaaabbbbbbbb", *, with_audio: bool = False) -> list[Row]:
+def write_old_folder(
+    folder: Path, speakers: str = "aaaaaaaabbbbbbbb", *, with_audio: bool = False
+) -> list[Row]:
     """Write sound features of one clip per letter of `speakers`; every eighth is for validation."""
     rows = []
     for number, speaker in enumerate(speakers):

@@ -24,7 +24,7 @@ from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.gpt.config import load_config
 from indextts.gpt.initialise import random_model
-from indextts.manifest import read_utterances
+from indextts.manifest import Utterance, read_utterances
 from tools.preprocess_data import main
 
 CONDITION_MODULE = {

@@ -109,9 +109,7 @@ def test_of_many_speakers_some_are_only_in_validation():
     unseen = set(split.unseen_speakers)
     assert unseen & {u.speaker for u in split.train} == set()
     assert Counter(u.speaker in unseen for u in split.val) == {True: 60, False: 57 * 2}
-    assert str(split) == (
-        "validation: 114 utterances of 57 speakers that are trained on, 60 of 3 speakers that are not"
-    )
+    assert str(split) == "114 utterances of 57 speakers that are trained on, 60 of 3 speakers that are not"
 
 
 def test_nobody_who_says_a_large_part_is_kept_for_validation():

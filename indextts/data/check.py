@@ -5,7 +5,7 @@ Report    facts, then notices (for the user to judge), then problems (the check 
 
 import re
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,9 @@
 """What is in a pairs file, counted: printed by the tool, drawn as a picture, shown by the page.
 
+It stands beside the pairs, so that nobody needs to read a million lines for a few numbers:
+
     train_pairs.jsonl            the pairs
-    train_pairs.summary.json     PairSummary, so that nobody needs to read a million lines for a few numbers
+    train_pairs.summary.json     a PairSummary
     train_pairs.png              the same, drawn
 """
 
@@ -83,7 +85,7 @@ class PairSummary:
             f"  prompts in s: {self.prompt_s}",
             f"  targets in s: {self.target_s}",
             f"  codes of a target: {self.target_codes}",
-            f"  a clip is a prompt so often: {self.prompt_uses}",
+            f"  pairs of a clip as prompt: {self.prompt_uses}",
         ]
         for speaker in self.speakers[:MAX_SPEAKERS_PRINTED]:
             share = speaker.num_pairs / self.num_pairs

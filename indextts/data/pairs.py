@@ -99,7 +99,7 @@ def build_pairs(
     if not pairs:
         raise UserError(
             f"no pair can be made: {len(lone_speakers)} speakers have a single utterance, {counts['short']} "
-            f"targets are too short and {counts['same_text']} have no prompt with another sentence; a speaker "
+            f"targets are too short, {counts['same_text']} have no prompt with another sentence; a speaker "
             "needs at least 2 different utterances"
         )
     kept = _drawn(pairs, max_pairs, seed)
@@ -148,8 +148,8 @@ def _warn_of_a_loud_speaker(pairs: Sequence[Pair]) -> None:
     [(speaker, num)] = num_of.most_common(1)
     if len(num_of) > 1 and num > MAX_QUIET_SHARE * len(pairs):
         logger.warning(
-            "%.0f %% of the pairs are by %s: the %d other speakers are heard little. If the model is for their "
-            "voices too, give --max-pairs-per-speaker %d",
+            "%.0f %% of the pairs are by %s: the %d other speakers are heard little. If the model is for "
+            "their voices too, give --max-pairs-per-speaker %d",
             100 * num / len(pairs),
             speaker,
             len(num_of) - 1,

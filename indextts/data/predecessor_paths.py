@@ -1,7 +1,7 @@
-"""Where the files of a folder are that was written on another machine.
+r"""Where the files of a folder are that was written on another machine.
 
 A path in such a manifest is relative or absolute, of Linux or of Windows, and may begin with folders that are
-not there any more: D:\\work\\processed_data\\codes\\spk000_000001.npy is codes/spk000_000001.npy of the folder.
+not there any more: D:\work\processed_data\codes\a.npy is codes/a.npy of the folder.
 """
 
 import re

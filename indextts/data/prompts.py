@@ -45,7 +45,7 @@ class PromptDealer:
         return dealt or self._with_other_text(text, num)
 
     def _with_other_text(self, text: str, num: int) -> list[Utterance]:
-        """Return prompts where the next clips all have the sentence `text`, in turn from those that do not."""
+        """Return prompts where the next clips all say `text`: in turn those that do not."""
         if text not in self._others:
             others = [clip for clip in self._clips if self._texts[clip.id] != text]
             self._others[text] = itertools.cycle(others)

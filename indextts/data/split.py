@@ -62,7 +62,7 @@ class Split:
         num_unseen = sum(utterance.speaker in unseen for utterance in self.val)
         seen = {utterance.speaker for utterance in self.val} - unseen
         return (
-            f"validation: {len(self.val) - num_unseen} utterances of {len(seen)} speakers that are trained on, "
+            f"{len(self.val) - num_unseen} utterances of {len(seen)} speakers that are trained on, "
             f"{num_unseen} of {len(unseen)} speakers that are not"
         )
 
@@ -102,7 +102,7 @@ def log_split(split: Split) -> None:
     """Log how the utterances were divided, and what could not be as it should."""
     if not split.val:
         return
-    logger.info("Of the utterances for %s", split)
+    logger.info("For validation: %s", split)
     if split.small_speakers:
         logger.info(
             "%d speakers have none for validation: fewer than %d utterances, or no recording to spare",
