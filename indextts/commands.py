@@ -125,12 +125,33 @@ class Preprocess(Command):
     stats: Path = Field(
         Path("checkpoints/wav2vec2bert_stats.pt"), description="indextts2: scaling of the speech features."
     )
+    latents: Literal["float16", "bfloat16", "float32"] = Field(
+        "float16", description="What the conditioning latents are stored as; docs/data.md has the loss of it."
+    )
     val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
     val_speakers: Literal["auto"] | NonNegativeInt = Field(
         "auto", description="Speakers kept for validation wholly; auto: one of 20, if there are 10 or more."
     )
     seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split and of the clustering.")
     device: Device = Field("auto", description="Where the encoders run.")
+
+
+class ImportFeatures(Command):
+    """Take over features that the predecessor made: checked, packed, and split anew."""
+
+    program: ClassVar[str] = "tools/preprocess_data.py"
+    import_features: Path = Field(description="Folder with its train_manifest.jsonl and .npy files.")
+    output_dir: Path = Field(description="Folder that gets features/ and the two manifests.")
+    config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
+    tokenizer: Path | None = Field(None, description="Tokenizer that the text ids are compared with.")
+    latents: Literal["float16", "bfloat16", "float32"] = Field(
+        "float16", description="What the conditioning latents are stored as; docs/data.md has the loss of it."
+    )
+    val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
+    val_speakers: Literal["auto"] | NonNegativeInt = Field(
+        "auto", description="Speakers kept for validation wholly; auto: one of 20, if there are 10 or more."
+    )
+    seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split.")
 
 
 class BuildPairs(Command):
@@ -262,6 +283,7 @@ COMMANDS: tuple[type[Command], ...] = (
     ExtendTokenizer,
     VerifyTraining,
     Preprocess,
+    ImportFeatures,
     BuildPairs,
     Train,
     ExportModel,

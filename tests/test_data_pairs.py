@@ -1,7 +1,9 @@
+import hashlib
 import random
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,9 @@ def clip(
     id: str, speaker: str = "s", text: str = "", num_codes: int = 50, recording: str | None = None
 ) -> Utterance:
     """Return an utterance of `num_codes` / 50 s, with a text that only it has if none is given."""
-    audio = Path(f"/audio/{id}.wav")
+    audio, key = Path(f"/audio/{id}.wav"), hashlib.sha256(id.encode()).hexdigest()
     text = text or f"ሰላም {id}"
-    return Utterance(id, audio, text, speaker, num_codes / 50, "am", FEATURES, num_codes, recording)
+    return Utterance(id, audio, text, speaker, num_codes / 50, "am", FEATURES, num_codes, key, recording)
 
 
 def clips(num: int, speaker: str = "s") -> list[Utterance]:
@@ -206,8 +208,8 @@ def test_two_hundred_thousand_clips_half_of_one_speaker_are_no_square():  # D66
 
 def test_the_pairs_file_may_lie_in_any_folder(tmp_path, capsys):  # D74
     manifest = tmp_path / "processed/train_manifest.jsonl"
-    features = tmp_path / "processed/features"
-    utterances = [Utterance(id, tmp_path / f"{id}.wav", id, "s", 1.0, "am", features, 50) for id in "ab"]
+    features = tmp_path / "processed/features/f.json"
+    utterances = [replace(clip(id), features=features) for id in "ab"]
     write_utterances(manifest, utterances)
     output = tmp_path / "elsewhere/deep/pairs.jsonl"
     assert main([f"--manifest={manifest}", f"--output={output}"]) == 0

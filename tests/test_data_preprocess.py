@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import shutil
@@ -6,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,7 @@ from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.gpt.config import load_config
 from indextts.gpt.initialise import random_model
-from indextts.manifest import Utterance, read_utterances
+from indextts.manifest import Utterance, read_utterances, write_utterances
 from tools.preprocess_data import main
 
 CONDITION_MODULE = {
@@ -98,6 +100,7 @@ def command(project: Path, **changes: object) -> Preprocess:
         "output_dir": project / "out",
         "config": project / "model/config.yaml",
         "gpt_checkpoint": project / "model/gpt.pth",
+        "latents": "float32",
         "val_ratio": 0.2,
         "device": "cpu",
     }
@@ -109,7 +112,13 @@ def run(project: Path, **changes: object) -> PreprocessResult:
 
 
 def store_of(project: Path) -> FeatureStore:
-    return FeatureStore.open(project / "out/features")
+    features = read_utterances(project / "out/train_manifest.jsonl")[0].features
+    assert features is not None
+    return FeatureStore.open(features)
+
+
+def codes_by_key(project: Path) -> dict[str, list[int]]:
+    return {key: store_of(project).codes(key).tolist() for key in store_of(project).keys}
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -122,12 +131,13 @@ def test_every_utterance_has_codes_of_its_true_length(project):  # D1
     store = store_of(project)
     written = read_utterances(project / "out/train_manifest.jsonl")
     written += read_utterances(project / "out/val_manifest.jsonl")
-    assert sorted(u.id for u in written) == sorted(store.ids)
+    assert sorted(u.features_key for u in written) == sorted(store.keys)
     for utterance in written:
         num_samples = soundfile.info(utterance.audio).frames
-        assert utterance.num_codes == num_samples // 480 == len(store.codes(utterance.id))
-        assert utterance.features == project / "out/features"
-        assert store.codes(utterance.id).max() < 16
+        codes = store.codes(utterance.features_key)
+        assert utterance.num_codes == num_samples // 480 == len(codes)
+        assert utterance.features_key == hashlib.sha256(utterance.audio.read_bytes()).hexdigest()
+        assert codes.max() < 16
 
 
 def test_features_are_those_of_the_clip_alone(project):  # pitfalls 9 and 10
@@ -135,13 +145,14 @@ def test_features_are_those_of_the_clip_alone(project):  # pitfalls 9 and 10
     store = store_of(project)
     backend = builtin.load(project / "out/features/builtin.npz")
     model = random_model(load_config(project / "model/config.yaml"), seed=0).eval()
-    for utterance in read_utterances(project / "data/manifest.jsonl"):
+    for utterance in read_utterances(project / "out/train_manifest.jsonl"):
+        key = utterance.features_key
         features = backend.features(load_audio(utterance.audio, 24_000))
         with torch.no_grad():
             condition, emo_vec = model.conditioning(features[None])[0], model.emotion(features[None])[0]
-        np.testing.assert_array_equal(store.codes(utterance.id), backend.codes(features))
-        np.testing.assert_allclose(store.condition(utterance.id), condition, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(store.emo_vec(utterance.id), emo_vec, rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(store.codes(key), backend.codes(features))
+        np.testing.assert_allclose(store.condition(key), condition, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(store.emo_vec(key), emo_vec, rtol=0, atol=1e-5)
 
 
 def test_preprocessing_twice_changes_nothing(project):  # D12, D19
@@ -168,29 +179,86 @@ def test_new_utterances_are_added_to_the_old_ones(project):
     whole = manifest.read_text(encoding="utf-8")
     manifest.write_text("".join(whole.splitlines(keepends=True)[:15]), encoding="utf-8")
     run(project)
-    first = {id: store_of(project).codes(id).tolist() for id in store_of(project).ids}
+    first = codes_by_key(project)
+    shards = files_of(project / "out/features/codes") | files_of(project / "out/features/conditioning")
     manifest.write_text(whole, encoding="utf-8")
     result = run(project)
     assert (result.num_encoded, result.num_kept) == (9, 15)
-    assert len(store_of(project).ids) == 24
-    assert all(store_of(project).codes(id).tolist() == codes for id, codes in first.items())
+    assert len(store_of(project).keys) == 24
+    assert codes_by_key(project).items() >= first.items()
+    now = files_of(project / "out/features/codes") | files_of(project / "out/features/conditioning")
+    assert now.items() > shards.items()
 
 
-def test_a_recording_that_changed_under_its_id_is_encoded_anew(project, caplog):  # D3
+def test_a_recording_that_changed_under_its_id_costs_itself_alone(project):  # D3
     run(project)
-    write_audio(project / "data/audio/0.wav", 0.9, seed=99)
+    first = codes_by_key(project)
+    [old] = [u for u in read_utterances(project / "out/train_manifest.jsonl") if u.id == "a002"]
+    write_audio(old.audio, 0.9, seed=99)
     result = run(project)
-    assert "1 recordings changed since they were encoded and are encoded anew: a000" in caplog.text
-    assert (result.num_encoded, result.num_kept) == (24, 0)  # the whole shard
-    assert store_of(project).num_codes("a000") == 45
+    assert (result.num_encoded, result.num_kept) == (1, 23)
+    [new] = [u for u in read_utterances(project / "out/train_manifest.jsonl") if u.id == "a002"]
+    assert (old.num_codes, new.num_codes) == (len(first[old.features_key]), 45)
+    assert old.features_key != new.features_key
+    assert codes_by_key(project).items() > first.items()  # nothing is taken from who still needs it
 
 
-def test_features_of_another_base_checkpoint_or_config_are_refused(project):  # D3
+def test_other_ids_speakers_texts_and_splits_cost_nothing(project):
+    run(project)
+    before = files_of(project / "out/features")
+    manifest = project / "data/manifest.jsonl"
+    renamed = [
+        replace(u, id=f"{24 - number}x", speaker="abc"[number % 3], text=f"ሰላም ነው {number}")
+        for number, u in enumerate(read_utterances(manifest))
+    ]
+    write_utterances(manifest, renamed)
+    result = run(project, val_ratio=0.3, seed=5)
+    assert (result.num_encoded, result.num_kept) == (0, 24)
+    assert files_of(project / "out/features") == before
+    written = read_utterances(project / "out/train_manifest.jsonl")
+    written += read_utterances(project / "out/val_manifest.jsonl")
+    assert {u.id: u.audio for u in written} == {u.id: u.audio for u in renamed}
+    for utterance in written:
+        assert utterance.features_key == hashlib.sha256(utterance.audio.read_bytes()).hexdigest()
+
+
+def test_utterances_with_the_same_recording_share_its_features(project):
+    (project / "data/audio/copy.wav").write_bytes((project / "data/audio/0.wav").read_bytes())
+    manifest = project / "data/manifest.jsonl"
+    first, *rest = read_utterances(manifest)
+    copies = [replace(first, id="copy", audio=project / "data/audio/copy.wav"), replace(first, id="again")]
+    write_utterances(manifest, [first, *rest, *copies])
+    result = run(project, val_ratio=0)
+    assert (result.num_train, result.num_encoded, result.num_kept) == (26, 24, 0)
+    assert len(store_of(project).keys) == 24
+    written = {u.id: u for u in read_utterances(project / "out/train_manifest.jsonl")}
+    assert written["copy"].features_key == written["again"].features_key == written["a000"].features_key
+    assert run(project, val_ratio=0).num_kept == 26
+
+
+def test_another_base_checkpoint_redoes_the_conditioning_alone_and_the_former_one_is_found_again(project):
+    run(project)
+    first, before = store_of(project), files_of(project / "out")
+    old_weights = (project / "model/gpt.pth").read_bytes()
+    write_model(project / "model", seed=1)
+    result = run(project)
+    assert (result.num_encoded, result.num_kept) == (24, 0)
+    second, after = store_of(project), files_of(project / "out")
+    assert second.info.encoders_identity != first.info.encoders_identity
+    assert {name for name in after if "/codes/" in name} == {name for name in before if "/codes/" in name}
+    assert {name: after[name] for name in before if "manifest" not in name}.items() <= before.items()
+    for key in first.keys:
+        assert second.codes(key).tolist() == first.codes(key).tolist()
+        assert not np.allclose(second.condition(key), first.condition(key))
+    (project / "model/gpt.pth").write_bytes(old_weights)
+    result = run(project)
+    assert (result.num_encoded, result.num_kept) == (0, 24)
+    assert files_of(project / "out") == after | before  # the manifests name the first again
+
+
+def test_another_number_of_codes_is_refused(project):
     run(project)
     before = files_of(project / "out")
-    write_model(project / "model", seed=1)
-    with pytest.raises(UserError, match="made with another base checkpoint or config, choose another"):
-        run(project)
     write_model(project / "model", number_mel_codes=20, start_mel_token=18, stop_mel_token=19)
     with pytest.raises(UserError, match="have 16 codes, the config asks for 18"):
         run(project)
@@ -199,6 +267,7 @@ def test_features_of_another_base_checkpoint_or_config_are_refused(project):  # 
 
 def test_another_vocabulary_leaves_features_valid(project):
     run(project)
+    before = files_of(project / "out")
     weights = torch.load(project / "model/gpt.pth")
     write_model(project / "model", number_text_tokens=40)
     larger = torch.load(project / "model/gpt.pth")
@@ -206,12 +275,52 @@ def test_another_vocabulary_leaves_features_valid(project):
         weights | {k: v for k, v in larger.items() if k.startswith("text_")}, project / "model/gpt.pth"
     )
     assert run(project).num_kept == 24
+    assert files_of(project / "out") == before
 
 
-def test_another_codebook_is_refused(project):
+def test_features_of_another_codebook_are_not_mixed_with_the_first(project):  # D3
     run(project)
+    first = store_of(project)
     builtin.fit([project / "data/audio/6.wav"], 16, seed=1).save(project / "out/features/builtin.npz")
-    with pytest.raises(UserError, match="made with another codebook"):
+    assert run(project).num_encoded == 24
+    second = store_of(project)
+    assert second.info.backend_identity != first.info.backend_identity
+    assert first.keys == second.keys
+    assert any(first.codes(key).tolist() != second.codes(key).tolist() for key in first.keys)
+
+
+@pytest.mark.parametrize(("latents", "most"), [("float16", 2**-11), ("bfloat16", 2**-8)])
+def test_latents_may_be_stored_in_half_the_room_with_a_loss_of_half_a_digit(project, latents, most):
+    run(project)
+    exact = store_of(project)
+    assert run(project, latents=latents).num_encoded == 24
+    rounded = store_of(project)
+    for key in exact.keys:
+        error = np.abs(rounded.condition(key) - exact.condition(key))
+        assert 0 < error.max() <= most * np.abs(exact.condition(key)).max()
+        np.testing.assert_array_equal(rounded.emo_vec(key), exact.emo_vec(key))
+    assert Preprocess.model_fields["latents"].default == "float16"
+
+
+def test_a_recording_that_changes_while_it_is_encoded_is_not_taken_for_what_it_was(project, monkeypatch):
+    def encode_all(self, utterances):
+        write_audio(project / "data/audio/4.wav", 0.7, seed=98)
+        measured = [replace(u, duration_s=soundfile.info(u.audio).duration) for u in utterances]
+        yield from encode(self, measured)
+
+    encode = ClipEncoder.encode_all
+    monkeypatch.setattr(ClipEncoder, "encode_all", encode_all)
+    with pytest.raises(UserError, match="1 recordings changed while they were encoded, as that of 'a004'"):
+        run(project)
+    monkeypatch.undo()
+    assert run(project).num_kept == 24
+    assert len(store_of(project).keys) == 24
+
+
+def test_features_of_the_format_before_are_told_to_be_made_again(project):
+    (project / "out/features").mkdir(parents=True)
+    (project / "out/features/store.json").write_text("{}")
+    with pytest.raises(UserError, match="of a format that is no longer read, choose another --output-dir"):
         run(project)
 
 
@@ -243,8 +352,9 @@ def test_clips_that_the_model_cannot_take_are_excluded_and_counted(project, capl
     assert result.num_excluded == 3
     assert "1 utterances are excluded, they have less than 3 codes: x2" in caplog.text
     assert "2 utterances are excluded, they have more than 60 codes: x0, x1" in caplog.text
-    assert store_of(project).num_codes("x3") == 60
-    assert store_of(project).num_codes("x4") == 3
+    num_codes = {u.id: u.num_codes for u in read_utterances(project / "out/train_manifest.jsonl")}
+    num_codes |= {u.id: u.num_codes for u in read_utterances(project / "out/val_manifest.jsonl")}
+    assert (num_codes["x3"], num_codes["x4"]) == (60, 3)
 
 
 def test_a_recording_of_another_length_than_its_header_says_is_named(project):
@@ -323,11 +433,12 @@ def test_a_missing_cuda_device_is_a_sentence(project):
 def test_features_on_a_card_are_those_on_a_cpu(project):
     run(project, device="cuda")
     shutil.move(project / "out", project / "card")
-    on_card = FeatureStore.open(project / "card/features")
+    [path] = (project / "card/features").glob("*.json")
+    on_card = FeatureStore.open(path)
     run(project)
-    for id in on_card.ids:
-        np.testing.assert_array_equal(on_card.codes(id), store_of(project).codes(id))
-        np.testing.assert_allclose(on_card.condition(id), store_of(project).condition(id), atol=1e-4)
+    for key in on_card.keys:
+        np.testing.assert_array_equal(on_card.codes(key), store_of(project).codes(key))
+        np.testing.assert_allclose(on_card.condition(key), store_of(project).condition(key), atol=1e-4)
 
 
 def test_the_program_prints_a_short_result(project, capsys):
@@ -348,15 +459,15 @@ def test_the_program_prints_a_short_result(project, capsys):
     )
 
 
-def kill_when(path: Path, arguments: list[str]) -> None:
-    """Run the program and kill it in the moment in which `path` exists."""
+def kill_when(folder: Path, pattern: str, arguments: list[str]) -> None:
+    """Run the program and kill it in the moment in which the folder has what matches `pattern`."""
     program = subprocess.Popen(
         [sys.executable, "-m", "tools.preprocess_data", *arguments],
         stdout=subprocess.DEVNULL,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     deadline = time.monotonic() + 60
-    while not path.exists() and program.poll() is None and time.monotonic() < deadline:
+    while not any(folder.glob(pattern)) and program.poll() is None and time.monotonic() < deadline:
         time.sleep(0.002)
     program.send_signal(signal.SIGKILL)
     assert program.wait() == -signal.SIGKILL, "it ended before it was killed"
@@ -369,13 +480,15 @@ def test_a_killed_preprocessing_goes_on_and_ends_byte_identical(tmp_path):  # D1
     settings = command(tmp_path)
     arguments = [
         f"--{name.replace('_', '-')}={getattr(settings, name)}"
-        for name in ("manifest", "output_dir", "config", "gpt_checkpoint", "val_ratio", "device")
+        for name in ("manifest", "output_dir", "config", "gpt_checkpoint", "latents", "val_ratio", "device")
     ]
     features = settings.output_dir / "features"
-    kill_when(features / "store.json", arguments)
-    kill_when(features / "shard_00000", arguments)
+    kill_when(features, "*.json", arguments)
+    kill_when(features, "codes/*/shard_00000", arguments)
     assert not (settings.output_dir / "train_manifest.jsonl").exists()
-    assert 128 <= len(FeatureStore.open(features).ids) < 300
+    kill_when(features, "conditioning/*/shard_00000", arguments)
+    [path] = features.glob("*.json")
+    assert 128 <= len(FeatureStore.open(path).keys) < 300
 
     result = run(tmp_path)
     assert 128 <= result.num_kept < 300

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 
-from indextts.data.feature_store import file_sha256
+from indextts.data.feature_shards import file_sha256
 from indextts.data.feature_store_writer import EncodedUtterance
 from indextts.errors import UserError
 from indextts.features.audio import load_audio

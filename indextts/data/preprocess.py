@@ -5,13 +5,17 @@
       train_manifest.jsonl   utterances with features and code_len; written when all are encoded
       val_manifest.jsonl     likewise; absent with --val-ratio 0
 
-It may be killed at any time and started again: finished shards are kept. A recording that changed under its
-id is encoded anew; another codebook, base checkpoint or config is refused.
+It may be killed at any time and started again: finished shards are kept. Features belong to recordings, found
+by their bytes, and to what they were made with: other ids, texts, speakers, splits or tokenizers cost
+nothing, a new or changed recording costs itself alone, another base checkpoint costs the conditioning and the
+emotion vectors, whose former ones stay.
 """
 
 import logging
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +24,8 @@ import torch
 from indextts.checkpoint import read_weights
 from indextts.commands import Preprocess
 from indextts.data.encoding import CARD_BATCH_VECTORS, ClipEncoder, encoders_identity, exact_arithmetic
-from indextts.data.feature_store import FeatureStore, StoreInfo, file_sha256
+from indextts.data.feature_shards import file_sha256
+from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import FeatureStoreWriter, locked
 from indextts.data.progress import Progress
 from indextts.data.recordings import with_true_durations
@@ -49,7 +54,7 @@ class PreprocessResult:
     """What stands in the output folder.
 
     Args:
-        num_encoded: utterances encoded now.
+        num_encoded: recordings encoded now.
         num_kept: utterances that were encoded before.
         num_excluded: utterances that are too short or too long for the model.
     """
@@ -73,9 +78,9 @@ def preprocess(command: Preprocess) -> PreprocessResult:
 
     Raises:
         UserError: something is wrong with manifest, recordings, config or checkpoint; or the output folder
-            holds features that were made with something else.
+            cannot be written.
     """
-    config = _load_fitting_config(command.config)
+    config = load_fitting_config(command.config)
     device = _choose_device(command.device)
     _require_other_manifest(command)
     published = _load_published(command, config, device) if command.backend == "indextts2" else None
@@ -93,26 +98,30 @@ def preprocess(command: Preprocess) -> PreprocessResult:
         batch_vectors = CARD_BATCH_VECTORS if device.type == "cuda" else 0
         encoder = ClipEncoder(backend, model, device, batch_vectors)
         writer = FeatureStoreWriter(folder, _store_info(command, encoder))
-        _drop_changed(writer, utterances, command.output_dir)
-        pending = [utterance for utterance in utterances if utterance.id not in writer]
-        _require_space(folder, config, len(pending))
+        keys = _keys(utterances)
+        missing: dict[str, Utterance] = {}
+        for utterance in utterances:
+            if keys[utterance.id] not in writer:
+                missing.setdefault(keys[utterance.id], utterance)
+        pending = list(missing.values())  # a recording that two utterances have, once
+        _require_space(folder, writer.info, len(pending))
         progress = Progress("Encoding", len(pending))
         for encoded in encoder.encode_all(pending):
             writer.add(encoded)
             progress.advance()
         writer.flush()
-        _write_manifests(command.output_dir, split, FeatureStore.open(folder))
+        write_manifests(command.output_dir, split, FeatureStore.open(writer.path), keys)
     return PreprocessResult(
         output_dir=command.output_dir,
         num_train=len(split.train),
         num_val=len(split.val),
         num_encoded=len(pending),
-        num_kept=len(utterances) - len(pending),
+        num_kept=sum(keys[utterance.id] not in missing for utterance in utterances),
         num_excluded=len(recorded) - len(utterances),
     )
 
 
-def _load_fitting_config(path: Path) -> GPTConfig:
+def load_fitting_config(path: Path) -> GPTConfig:
     """Return the config, whose last two codes must be start and stop."""
     config = load_config(path)
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
@@ -213,35 +222,24 @@ def _store_info(command: Preprocess, encoder: ClipEncoder) -> StoreInfo:
         encoders_identity=encoders_identity(encoder.model),
         model_dim=encoder.model.config.model_dim,
         num_latents=encoder.model.config.num_latents,
+        latents=command.latents,
     )
 
 
-def _drop_changed(writer: FeatureStoreWriter, utterances: Sequence[Utterance], output_dir: Path) -> None:
-    """Drop the features of recordings that are no longer those that were encoded under the same id."""
-    store = FeatureStore.open(writer.folder)
-    encoded = [utterance for utterance in utterances if utterance.id in store]
-    if len(encoded) < len(store.ids):
-        num_others = len(store.ids) - len(encoded)
-        logger.info("%d utterances of %s are not in this manifest and stay there", num_others, store.folder)
-    progress = Progress("Comparing recordings", len(encoded))
-    changed = []
-    for utterance in encoded:
-        if file_sha256(utterance.audio) != store.audio_sha256(utterance.id):
-            changed.append(utterance.id)
-        progress.advance()
-    if changed:
-        logger.warning(
-            "%d recordings changed since they were encoded and are encoded anew: %s",
-            len(changed),
-            ", ".join(changed[:MAX_IDS_SHOWN]),
-        )
-        for name in (TRAIN_NAME, VAL_NAME):  # they would name features that are gone
-            (output_dir / name).unlink(missing_ok=True)
-        writer.drop_shards_with(changed)
+def _keys(utterances: Sequence[Utterance]) -> dict[str, str]:
+    """Return the sha256 of each utterance's recording, by id."""
+    progress = Progress("Comparing recordings", len(utterances))
+    keys = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        digests = pool.map(file_sha256, (utterance.audio for utterance in utterances))
+        for utterance, digest in zip(utterances, digests, strict=True):
+            keys[utterance.id] = digest
+            progress.advance()
+    return keys
 
 
-def _require_space(folder: Path, config: GPTConfig, num_utterances: int) -> None:
-    bytes_each = 4 * config.model_dim * (config.num_latents + 1)
+def _require_space(folder: Path, info: StoreInfo, num_utterances: int) -> None:
+    bytes_each = sum(array.row_bytes for array in info.conditioning_formats.values())
     needed, free = num_utterances * bytes_each, shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
@@ -250,17 +248,33 @@ def _require_space(folder: Path, config: GPTConfig, num_utterances: int) -> None
         )
 
 
-def _write_manifests(output_dir: Path, split: Split, store: FeatureStore) -> None:
+def write_manifests(output_dir: Path, split: Split, store: FeatureStore, keys: Mapping[str, str]) -> None:
+    """Write the manifests of both parts.
+
+    Args:
+        keys: of each utterance's features in the store, by id.
+    """
     log_split(split)
     train_manifest, val_manifest = output_dir / TRAIN_NAME, output_dir / VAL_NAME
     train_manifest.unlink(missing_ok=True)  # a kill must not leave the two parts of different splits
     if split.val:
-        write_utterances(val_manifest, _with_features(split.val, store))
+        write_utterances(val_manifest, _with_features(split.val, store, keys))
     else:
         val_manifest.unlink(missing_ok=True)
-    write_utterances(train_manifest, _with_features(split.train, store))
+    write_utterances(train_manifest, _with_features(split.train, store, keys))
 
 
-def _with_features(utterances: Sequence[Utterance], store: FeatureStore) -> list[Utterance]:
-    folder = store.folder.resolve()
-    return [replace(u, features=folder, num_codes=store.num_codes(u.id)) for u in utterances]
+def _with_features(
+    utterances: Sequence[Utterance], store: FeatureStore, keys: Mapping[str, str]
+) -> list[Utterance]:
+    path = store.path.resolve()
+    changed = [utterance.id for utterance in utterances if keys[utterance.id] not in store]
+    if changed:
+        raise UserError(
+            f"{len(changed)} recordings changed while they were encoded, as that of {changed[0]!r}; "
+            "preprocess again"
+        )
+    return [
+        replace(u, features=path, num_codes=store.num_codes(keys[u.id]), features_key=keys[u.id])
+        for u in utterances
+    ]

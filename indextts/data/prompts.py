@@ -13,7 +13,8 @@ REACH = 16  # clips that are looked at for a better prompt: the work grows with 
 class PromptDealer:
     """Deals a speaker's clips like cards: who was a prompt goes to the end, so all are about equally often.
 
-    Never the target itself nor the target's sentence; a clip of another recording before one of the same.
+    Never the target's sound, under whatever id, nor its sentence; a clip of another recording before one of
+    the same.
     """
 
     def __init__(self, clips: Sequence[Utterance]) -> None:
@@ -34,7 +35,7 @@ class PromptDealer:
         while self._waiting and len(elsewhere) < num and len(passed) < REACH:
             clip = self._waiting.popleft()
             passed.append(clip)
-            if clip.id == target.id or self._texts[clip.id] == text:
+            if clip.features_key == target.features_key or self._texts[clip.id] == text:
                 continue
             is_same = clip.recording is not None and clip.recording == target.recording
             (same_recording if is_same else elsewhere).append(clip)
@@ -42,12 +43,12 @@ class PromptDealer:
         ids = {clip.id for clip in dealt}
         self._waiting.extendleft(reversed([clip for clip in passed if clip.id not in ids]))
         self._waiting.extend(dealt)
-        return dealt or self._with_other_text(text, num)
+        return dealt or self._with_other_text(target, text, num)
 
-    def _with_other_text(self, text: str, num: int) -> list[Utterance]:
+    def _with_other_text(self, target: Utterance, text: str, num: int) -> list[Utterance]:
         """Return prompts where the next clips all say `text`: in turn those that do not."""
         if text not in self._others:
             others = [clip for clip in self._clips if self._texts[clip.id] != text]
             self._others[text] = itertools.cycle(others)
         found = {clip.id: clip for clip in itertools.islice(self._others[text], num)}
-        return list(found.values())
+        return [clip for clip in found.values() if clip.features_key != target.features_key]

@@ -33,8 +33,8 @@ def lay_out(page: Page) -> None:
     numbers = gr.Textbox(label="In these pairs", interactive=False, elem_id="pairs-numbers")
     with gr.Row():
         plots = [
-            gr.BarPlot(x="speaker", y="pairs", title="Pairs of a speaker", y_lim=[0, None], height=240, elem_id="plot-pairs"),
-            gr.BarPlot(x="speaker", y="hours", title="Hours of targets", y_lim=[0, None], height=240, elem_id="plot-hours"),
+            gr.BarPlot(x="speaker", y=y, title=title, y_lim=[0, None], height=240, elem_id=f"plot-{y}")
+            for y, title in (("pairs", "Pairs of a speaker"), ("hours", "Hours of targets"))
         ]
     with gr.Row():
         for name, unit, title in HISTOGRAMS:
