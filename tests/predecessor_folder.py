@@ -7,7 +7,10 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-NUM_CODES, NUM_LATENTS, MODEL_DIM = 16, 4, 16  # of the tiny model in test_data_preprocess.py
+from tests.tiny_run import CONFIG
+
+NUM_CODES = CONFIG.number_mel_codes - 2
+NUM_LATENTS, MODEL_DIM = CONFIG.num_latents, CONFIG.model_dim
 
 Row = dict[str, object]
 
