@@ -137,7 +137,7 @@ class Preprocess(Command):
 
 
 class ImportFeatures(Command):
-    """Take over features that the predecessor made: checked, packed, and split anew."""
+    """With --import-features: take over features that the predecessor made, checked and packed."""
 
     program: ClassVar[str] = "tools/preprocess_data.py"
     import_features: Path = Field(description="Folder with its train_manifest.jsonl and .npy files.")
