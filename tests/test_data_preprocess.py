@@ -16,7 +16,6 @@ import yaml
 
 from indextts.commands import Preprocess
 from indextts.data import preprocess as preprocess_module
-from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
 from indextts.data.preprocess import PreprocessResult, preprocess
 from indextts.data.split import split_utterances
@@ -216,17 +215,6 @@ def test_another_codebook_is_refused(project):
         run(project)
 
 
-def test_bad_recordings_are_all_named_before_anything_is_written(project):
-    (project / "data/audio/3.wav").unlink()
-    (project / "data/audio/5.wav").write_bytes(b"no audio")
-    with pytest.raises(UserError) as caught:
-        run(project)
-    assert "2 of 24 recordings cannot be used" in str(caught.value)
-    assert "manifest.jsonl:4: " in str(caught.value)
-    assert "manifest.jsonl:6: " in str(caught.value)
-    assert not (project / "out").exists()
-
-
 def test_clips_that_the_model_cannot_take_are_excluded_and_counted(project, caplog):  # D17
     manifest = project / "data/manifest.jsonl"
     for number, duration_s in enumerate((1.22, 3.0, 0.05, 1.215, 0.07)):
@@ -241,21 +229,11 @@ def test_clips_that_the_model_cannot_take_are_excluded_and_counted(project, capl
         with manifest.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
     result = run(project)
-    assert result.num_excluded == 3
-    assert "1 utterances are excluded, they have less than 3 codes: x2" in caplog.text
-    assert "2 utterances are excluded, they have more than 60 codes: x0, x1" in caplog.text
+    assert str(result).endswith("26 encoded, 0 kept, 3 rejected (2 too_long, 1 too_short)")
+    assert "1 recordings are rejected, they have fewer than 3 codes: x2" in caplog.text
+    assert "2 recordings are rejected, they have more than 60 codes: x0, x1" in caplog.text
     assert store_of(project).num_codes("x3") == 60
     assert store_of(project).num_codes("x4") == 3
-
-
-def test_a_recording_of_another_length_than_its_header_says_is_named(project):
-    run(project)
-    backend = builtin.load(project / "out/features/builtin.npz")
-    model = random_model(load_config(project / "model/config.yaml"), seed=0).eval()
-    encoder = ClipEncoder(backend, model, torch.device("cpu"))
-    lying = Utterance("x", project / "data/audio/0.wav", "ሀ", "a", duration_s=0.5)
-    with pytest.raises(UserError, match=r"0\.wav: holds 0\.300 s, its header says 0\.500 s"):
-        list(encoder.encode_all([lying]))
 
 
 def test_a_full_disk_is_told_before_the_work(project, monkeypatch):
@@ -345,7 +323,7 @@ def test_the_program_prints_a_short_result(project, capsys):
         == 0
     )
     assert capsys.readouterr().out.splitlines()[-1] == (
-        f"{project}/out: 20 utterances for training, 4 for validation; 24 encoded, 0 kept, 0 excluded"
+        f"{project}/out: 20 utterances for training, 4 for validation; 24 encoded, 0 kept, 0 rejected"
     )
 
 

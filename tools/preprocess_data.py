@@ -3,11 +3,22 @@
 from collections.abc import Sequence
 
 from indextts.commands import Preprocess, parse, run
-from indextts.data.preprocess import preprocess
+from indextts.errors import CHECK_FAILED, UserError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    print(preprocess(parse(Preprocess, argv)))
+    # here, because the processes that read recordings import this file and need no torch
+    from indextts.data.preprocess import preprocess
+
+    command = parse(Preprocess, argv)
+    result = preprocess(command)
+    print(result)
+    if result.is_mostly_rejected:
+        raise UserError(
+            f"{command.manifest}: most recordings were rejected; {result.output_dir}/rejected.jsonl says "
+            "why, repair them and run the same command again, or go on with what was encoded",
+            CHECK_FAILED,
+        )
     return 0
 
 
