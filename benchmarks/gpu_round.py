@@ -353,7 +353,7 @@ def stored(samples: Sequence[Sample], folder: Path) -> PairDataset:
         writer.add(
             EncodedUtterance(
                 id=f"u{number}",
-                audio_sha256=f"{number:064d}",
+                key=f"{number:064x}",
                 codes=sample.codes,
                 condition=sample.condition.numpy(),
                 emo_vec=sample.emo_vec.numpy(),
@@ -370,11 +370,15 @@ def stored(samples: Sequence[Sample], folder: Path) -> PairDataset:
             target_num_codes=len(sample.codes),
             target_duration_s=len(sample.codes) / 50,
             prompt_duration_s=len(sample.codes) / 50,
-            features=folder,
+            features=writer.path,
+            prompt_key=f"{number:064x}",
+            target_key=f"{number:064x}",
         )
         for number, sample in enumerate(samples)
     ]
-    return PairDataset(pairs, [sample.text_ids for sample in samples], {folder: FeatureStore.open(folder)})
+    return PairDataset(
+        pairs, [sample.text_ids for sample in samples], {writer.path: FeatureStore.open(writer.path)}
+    )
 
 
 def host_waits(stepper: Stepper) -> int:

@@ -117,6 +117,9 @@ class Preprocess(Command):
     stats: Path = Field(
         Path("checkpoints/wav2vec2bert_stats.pt"), description="indextts2: scaling of the speech features."
     )
+    latents: Literal["float16", "bfloat16", "float32"] = Field(
+        "float16", description="What the conditioning latents are stored as; docs/data.md has the loss of it."
+    )
     val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
     seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split and of the clustering.")
     device: Device = Field("auto", description="Where the encoders run.")

@@ -1,7 +1,9 @@
+import hashlib
 import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,8 @@ FEATURES = Path("/data/features")
 
 
 def clip(id: str, speaker: str = "s", text: str = "ሰላም", num_codes: int = 50) -> Utterance:
-    return Utterance(id, Path(f"/audio/{id}.wav"), text, speaker, num_codes / 50, "am", FEATURES, num_codes)
+    audio, key = Path(f"/audio/{id}.wav"), hashlib.sha256(id.encode()).hexdigest()
+    return Utterance(id, audio, text, speaker, num_codes / 50, "am", FEATURES, num_codes, key)
 
 
 def clips(num: int, speaker: str = "s") -> list[Utterance]:
@@ -123,8 +126,8 @@ def test_the_result_counts_pairs_per_speaker():
 
 def test_the_pairs_file_may_lie_in_any_folder(tmp_path, capsys):  # D74
     manifest = tmp_path / "processed/train_manifest.jsonl"
-    features = tmp_path / "processed/features"
-    utterances = [Utterance(id, tmp_path / f"{id}.wav", "ሰላም", "s", 1.0, "am", features, 50) for id in "ab"]
+    features = tmp_path / "processed/features/f.json"
+    utterances = [replace(clip(id), features=features) for id in "ab"]
     write_utterances(manifest, utterances)
     output = tmp_path / "elsewhere/deep/pairs.jsonl"
     assert main([f"--manifest={manifest}", f"--output={output}"]) == 0

@@ -64,7 +64,7 @@ def test_no_gradient_is_kept(tiny: tuple[UnifiedVoice, PairDataset]):
 
 
 def test_the_folder_of_the_pairs_is_not_written(tiny: tuple[UnifiedVoice, PairDataset]):
-    folder: Path = tiny[1].pairs[0].features.parent
+    folder: Path = tiny[1].pairs[0].features.parent.parent
     before = sorted(folder.rglob("*"))
     losses(tiny)
     assert sorted(folder.rglob("*")) == before

@@ -1,6 +1,7 @@
 """Utterances into batches: of similar length, and no larger than memory allows."""
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -25,6 +26,10 @@ class BatchLimit:
         self.seconds = seconds
         self._turn = threading.Lock()
 
+    def now(self) -> float:
+        """Return the seconds that a batch of several clips may have at this moment."""
+        return self.seconds or math.inf
+
     def lower(self, tried_s: float, problem: str) -> None:
         """Halve what may be tried, after a batch of `tried_s` did not fit."""
         with self._turn:
@@ -47,7 +52,7 @@ def batches_of(utterances: Sequence[Utterance], limit: BatchLimit) -> Iterator[l
             yield from ([utterance] for utterance in window)
             continue
         by_length = sorted(window, key=lambda utterance: utterance.duration_s)
-        yield from parts_within(by_length, lambda utterance: utterance.duration_s, lambda: limit.seconds)
+        yield from parts_within(by_length, lambda utterance: utterance.duration_s, limit.now)
 
 
 def parts_within(

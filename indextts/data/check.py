@@ -48,6 +48,15 @@ class Report:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class _Stored:
+    """Where the features of an utterance are; `num_codes` is what its line says, if it does."""
+
+    features: Path
+    key: str
+    num_codes: int | None
+
+
 class _Findings:
     """Problems by kind, each with its places."""
 
@@ -82,8 +91,12 @@ def check_manifest(path: Path) -> Report:
     _check_texts(texts, findings)
     _check_lines(path, numbered, findings)
     _check_recordings(path, numbered, findings)
-    codes = {u.id: (u.features, u.num_codes) for u in utterances if u.features and u.num_codes}
-    _check_features(codes, {}, findings)
+    stored = {
+        u.id: _Stored(u.features, u.features_key, u.num_codes)
+        for u in utterances
+        if u.features and u.features_key
+    }
+    _check_features(stored, findings)
     return Report(f"{path}: utterances", facts, _text_notices(texts), findings.lines())
 
 
@@ -110,8 +123,11 @@ def check_pairs(path: Path, manifest: Path | None = None) -> Report:
     findings = _Findings()
     _check_texts(texts, findings)
     _check_voices(pairs, [] if manifest is None else read_utterances(manifest), findings)
-    codes = {pair.target_id: (pair.features, pair.target_num_codes) for pair in pairs}
-    _check_features(codes, {pair.prompt_id: pair.features for pair in pairs}, findings)
+    stored = {pair.prompt_id: _Stored(pair.features, pair.prompt_key, None) for pair in pairs}
+    stored |= {
+        pair.target_id: _Stored(pair.features, pair.target_key, pair.target_num_codes) for pair in pairs
+    }
+    _check_features(stored, findings)
     return Report(f"{path}: pairs", facts, _text_notices(texts), findings.lines())
 
 
@@ -198,34 +214,25 @@ def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findin
                 findings.add("pairs have an utterance of another speaker", found)
 
 
-def _check_features(
-    codes: Mapping[str, tuple[Path, int]], prompts: Mapping[str, Path], findings: _Findings
-) -> None:
-    """Check utterances against their feature stores, which are read whole.
-
-    Args:
-        codes: id -> store and number of codes.
-        prompts: id -> store.
-        findings: gets what is wrong.
-    """
-    folder_of = dict(prompts) | {id: folder for id, (folder, _) in codes.items()}
+def _check_features(stored: Mapping[str, _Stored], findings: _Findings) -> None:
+    """Check utterances, by id, against their feature stores, which are read whole."""
     stores = {}
-    for folder in sorted(set(folder_of.values())):
+    for path in sorted({each.features for each in stored.values()}):
         try:
-            stores[folder] = FeatureStore.open(folder)
+            stores[path] = FeatureStore.open(path)
+            for file in stores[path].damaged_files():
+                findings.add("files of the feature store are damaged", str(file))
         except UserError as error:
+            stores.pop(path, None)
             findings.add("feature stores cannot be read", str(error))
-            continue
-        for file in stores[folder].damaged_files():
-            findings.add("files of the feature store are damaged", str(file))
-    for id in sorted(folder_of):
-        store = stores.get(folder_of[id])
+    for id, each in sorted(stored.items()):
+        store = stores.get(each.features)
         if store is None:
             continue
-        if id not in store:
+        if each.key not in store:
             findings.add("utterances are not in their feature store", id)
-        elif id in codes and store.num_codes(id) != codes[id][1]:
-            found = f"{id}: {codes[id][1]}, the store has {store.num_codes(id)}"
+        elif each.num_codes not in (None, store.num_codes(each.key)):
+            found = f"{id}: {each.num_codes}, the store has {store.num_codes(each.key)}"
             findings.add("numbers of codes are not those of the feature store", found)
 
 

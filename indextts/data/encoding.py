@@ -153,9 +153,11 @@ class ClipEncoder:
         """Hand the clips over, in as many parts as memory asks for."""
         begun: list[_InWork | Rejected] = [one for one in batch if isinstance(one, Rejected)]
         clips = sorted((one for one in batch if isinstance(one, Clip)), key=lambda clip: clip.duration_s)
-        parts = deque(parts_within(clips, lambda clip: clip.duration_s, lambda: self.limit.seconds or 1e9))
+        parts = deque([clips] if clips else [])
         while parts:
-            part = parts.popleft()
+            smaller = list(parts_within(parts.popleft(), lambda clip: clip.duration_s, self.limit.now))
+            part = smaller[0]
+            parts.extendleft(reversed(smaller[1:]))
             try:
                 begun += self._hand_over(part)
                 continue
@@ -178,8 +180,7 @@ class ClipEncoder:
                 )
                 continue
             self.limit.lower(len(part) * part[-1].duration_s, problem)
-            half = len(part) // 2
-            parts.extendleft([part[half:], part[:half]])
+            parts.appendleft(part)
         return begun
 
     def _hand_over(self, clips: Sequence[Clip]) -> list[_InWork | Rejected]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from indextts.data.feature_store import file_sha256
+from indextts.data.feature_shards import file_sha256
 from indextts.data.progress import Progress
 from indextts.data.recordings import with_true_durations
 from indextts.errors import UserError

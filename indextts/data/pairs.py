@@ -131,6 +131,8 @@ def _prompts(clips: Sequence[Utterance], position: int, num_prompts: int, seed: 
 def _pair(prompt: Utterance, target: Utterance, taken: set[str]) -> Pair:
     assert target.features is not None
     assert target.num_codes is not None
+    assert target.features_key is not None
+    assert prompt.features_key is not None
     id = f"{target.id}__{prompt.id}"
     while id in taken:  # ids with "__" in them: a__b + c and a + b__c
         id += "_"
@@ -145,6 +147,8 @@ def _pair(prompt: Utterance, target: Utterance, taken: set[str]) -> Pair:
         target_duration_s=target.duration_s,
         prompt_duration_s=prompt.duration_s,
         features=target.features,
+        prompt_key=prompt.features_key,
+        target_key=target.features_key,
     )
 
 

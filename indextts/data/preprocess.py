@@ -6,13 +6,15 @@
       val_manifest.jsonl     likewise; absent with --val-ratio 0
       rejected.jsonl         recordings that were left out, and why (rejected.py)
 
-It may be killed at any time and started again: finished shards are kept. A recording that changed under its
-id is encoded anew; another codebook, base checkpoint or config is refused.
+It may be killed at any time and started again: finished shards are kept. Features belong to recordings, found
+by their bytes, and to what they were made with: other ids, texts, speakers, splits or tokenizers cost
+nothing, a new or changed recording costs itself alone, another base checkpoint costs the conditioning and the
+emotion vectors, whose former ones stay.
 """
 
 import logging
 import shutil
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,13 +23,13 @@ import torch
 from indextts.checkpoint import read_weights
 from indextts.commands import Preprocess
 from indextts.data.encoding import MIN_CODES, ClipEncoder, encoders_identity, exact_arithmetic
-from indextts.data.feature_store import FeatureStore, StoreInfo, file_sha256
+from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import FeatureStoreWriter, locked
 from indextts.data.progress import Progress
-from indextts.data.recordings import measure, of_fitting_length
-from indextts.data.rejected import REJECTED_NAME, Rejected, counted, write_rejected
+from indextts.data.recordings import keys_of, measure, of_fitting_length
+from indextts.data.rejected import REJECTED_NAME, Rejected, complete, counted, write_rejected
 from indextts.data.split import MIN_UTTERANCES, Split, split_utterances
-from indextts.data.throughput import choose_throughput
+from indextts.data.throughput import choose_arithmetic, choose_device, choose_throughput
 from indextts.errors import CHECK_FAILED, UserError
 from indextts.features import builtin
 from indextts.features.backend import FEATURE_DIM, LEAD_S, SpeechBackend
@@ -51,7 +53,7 @@ class PreprocessResult:
     """What stands in the output folder.
 
     Args:
-        num_encoded: utterances encoded now.
+        num_encoded: recordings encoded now.
         num_kept: utterances that were encoded before.
         rejected: recordings that were left out, in the order of the manifest.
     """
@@ -82,12 +84,12 @@ def preprocess(command: Preprocess) -> PreprocessResult:
 
     Raises:
         UserError: something is wrong with manifest, config or checkpoint, or no recording can be used; or
-            the output folder holds features that were made with something else.
+            the output folder cannot be written.
     """
     config = _load_fitting_config(command.config)
-    device = _choose_device(command.device)
+    device = choose_device(command.device)
     _require_other_manifest(command)
-    dtype = _arithmetic(command, device)
+    dtype = choose_arithmetic(command.amp, device)
     published = _load_published(command, config, device, dtype) if command.backend == "indextts2" else None
     if published is None:
         _require_feature_dim(command.config, config, FEATURE_DIM)
@@ -103,21 +105,29 @@ def preprocess(command: Preprocess) -> PreprocessResult:
         throughput = choose_throughput(config, device, command.batch_seconds, command.num_workers)
         encoder = ClipEncoder(backend, model, device, throughput, dtype)
         writer = FeatureStoreWriter(folder, _store_info(command, encoder))
-        _drop_changed(writer, utterances, command.output_dir)
-        pending = [utterance for utterance in utterances if utterance.id not in writer]
-        _require_space(folder, config, len(pending))
+        keys = keys_of(utterances)
+        missing: dict[str, Utterance] = {}
+        for utterance in utterances:
+            if utterance.id in keys and keys[utterance.id] not in writer:
+                missing.setdefault(keys[utterance.id], utterance)
+        pending = list(missing.values())  # a recording that two utterances have, once
+        _require_space(folder, writer.info, len(pending))
         rejected += _encode(encoder, pending, writer)
-        order = {utterance.id: number for number, utterance in numbered}
-        rejected.sort(key=lambda one: order[one.id])
+        store = FeatureStore.open(writer.path)
+        encoded = {id: key for id, key in keys.items() if key in store}
+        rejected = complete(numbered, rejected, keys, encoded.keys())
         write_rejected(command.output_dir, rejected)
-        split = _without(split, {one.id for one in rejected})
+        split = _only(split, encoded.keys())
         if not split.train:
-            raise UserError(_all_rejected(command, rejected), CHECK_FAILED)
-        _write_manifests(command.output_dir, split, FeatureStore.open(folder))
-    num_done = len(split.train) + len(split.val)
-    num_kept = len(utterances) - len(pending)
+            raise UserError(_nothing_left(command, rejected), CHECK_FAILED)
+        _write_manifests(command.output_dir, split, store, encoded)
     return PreprocessResult(
-        command.output_dir, len(split.train), len(split.val), num_done - num_kept, num_kept, rejected
+        output_dir=command.output_dir,
+        num_train=len(split.train),
+        num_val=len(split.val),
+        num_encoded=sum(key in store for key in missing),
+        num_kept=sum(key not in missing for key in encoded.values()),
+        rejected=rejected,
     )
 
 
@@ -132,7 +142,7 @@ def _encode(
         if isinstance(result, Rejected):
             logger.warning("%s is rejected: %s: %s", result.id, result.audio, result.reason)
             rejected.append(result)
-        else:
+        elif result.key not in writer:  # it is, if the file became another one meanwhile
             writer.add(result)
         progress.advance(seconds[result.id])
     writer.flush()
@@ -179,15 +189,6 @@ def _load_published(
     return backend
 
 
-def _choose_device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-        logger.info("The encoders run on %s (--device auto)", name)
-    elif name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: no CUDA device was found, give --device cpu")
-    return torch.device(name)
-
-
 def _require_other_manifest(command: Preprocess) -> None:
     for name in (TRAIN_NAME, VAL_NAME):
         if command.manifest.resolve() == (command.output_dir / name).resolve():
@@ -214,33 +215,23 @@ def _usable(
     if rejected:  # before the hours of work, so that they can be repaired meanwhile
         write_rejected(command.output_dir, rejected)
     if not utterances:
-        raise UserError(_all_rejected(command, rejected), CHECK_FAILED)
+        raise UserError(_nothing_left(command, rejected), CHECK_FAILED)
     return sorted(utterances, key=lambda utterance: utterance.id), rejected
 
 
-def _all_rejected(command: Preprocess, rejected: Sequence[Rejected]) -> str:
+def _nothing_left(command: Preprocess, rejected: Sequence[Rejected]) -> str:
     return (
         f"{command.manifest}: no recording can be used, {counted(rejected)}; "
         f"{command.output_dir / REJECTED_NAME} says why, repair them and run the same command again"
     )
 
 
-def _without(split: Split, ids: Set[str]) -> Split:
+def _only(split: Split, ids: Set[str]) -> Split:
     return replace(
         split,
-        train=[utterance for utterance in split.train if utterance.id not in ids],
-        val=[utterance for utterance in split.val if utterance.id not in ids],
+        train=[utterance for utterance in split.train if utterance.id in ids],
+        val=[utterance for utterance in split.val if utterance.id in ids],
     )
-
-
-def _arithmetic(command: Preprocess, device: torch.device) -> torch.dtype:
-    """Return the type of the encoders' products."""
-    if not command.amp:
-        return torch.float32
-    if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
-        return torch.bfloat16
-    logger.warning("--amp: only for a card with native bfloat16; the encoders compute in float32")
-    return torch.float32
 
 
 def _fit_or_load(
@@ -269,35 +260,12 @@ def _store_info(command: Preprocess, encoder: ClipEncoder) -> StoreInfo:
         encoders_identity=encoders_identity(encoder.model),
         model_dim=encoder.model.config.model_dim,
         num_latents=encoder.model.config.num_latents,
+        latents=command.latents,
     )
 
 
-def _drop_changed(writer: FeatureStoreWriter, utterances: Sequence[Utterance], output_dir: Path) -> None:
-    """Drop the features of recordings that are no longer those that were encoded under the same id."""
-    store = FeatureStore.open(writer.folder)
-    encoded = [utterance for utterance in utterances if utterance.id in store]
-    if len(encoded) < len(store.ids):
-        num_others = len(store.ids) - len(encoded)
-        logger.info("%d utterances of %s are not in this manifest and stay there", num_others, store.folder)
-    progress = Progress("Comparing recordings", len(encoded))
-    changed = []
-    for utterance in encoded:
-        if file_sha256(utterance.audio) != store.audio_sha256(utterance.id):
-            changed.append(utterance.id)
-        progress.advance()
-    if changed:
-        logger.warning(
-            "%d recordings changed since they were encoded and are encoded anew: %s",
-            len(changed),
-            ", ".join(changed[:MAX_IDS_SHOWN]),
-        )
-        for name in (TRAIN_NAME, VAL_NAME):  # they would name features that are gone
-            (output_dir / name).unlink(missing_ok=True)
-        writer.drop_shards_with(changed)
-
-
-def _require_space(folder: Path, config: GPTConfig, num_utterances: int) -> None:
-    bytes_each = 4 * config.model_dim * (config.num_latents + 1)
+def _require_space(folder: Path, info: StoreInfo, num_utterances: int) -> None:
+    bytes_each = sum(array.row_bytes for array in info.conditioning_formats.values())
     needed, free = num_utterances * bytes_each, shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
@@ -306,7 +274,7 @@ def _require_space(folder: Path, config: GPTConfig, num_utterances: int) -> None
         )
 
 
-def _write_manifests(output_dir: Path, split: Split, store: FeatureStore) -> None:
+def _write_manifests(output_dir: Path, split: Split, store: FeatureStore, keys: Mapping[str, str]) -> None:
     if split.small_speakers:
         logger.info(
             "%d speakers have fewer than %d utterances and none for validation",
@@ -316,12 +284,17 @@ def _write_manifests(output_dir: Path, split: Split, store: FeatureStore) -> Non
     train_manifest, val_manifest = output_dir / TRAIN_NAME, output_dir / VAL_NAME
     train_manifest.unlink(missing_ok=True)  # a kill must not leave the two parts of different splits
     if split.val:
-        write_utterances(val_manifest, _with_features(split.val, store))
+        write_utterances(val_manifest, _with_features(split.val, store, keys))
     else:
         val_manifest.unlink(missing_ok=True)
-    write_utterances(train_manifest, _with_features(split.train, store))
+    write_utterances(train_manifest, _with_features(split.train, store, keys))
 
 
-def _with_features(utterances: Sequence[Utterance], store: FeatureStore) -> list[Utterance]:
-    folder = store.folder.resolve()
-    return [replace(u, features=folder, num_codes=store.num_codes(u.id)) for u in utterances]
+def _with_features(
+    utterances: Sequence[Utterance], store: FeatureStore, keys: Mapping[str, str]
+) -> list[Utterance]:
+    path = store.path.resolve()
+    return [
+        replace(u, features=path, num_codes=store.num_codes(keys[u.id]), features_key=keys[u.id])
+        for u in utterances
+    ]

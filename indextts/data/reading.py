@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from indextts.data.feature_store import file_sha256
+from indextts.data.feature_shards import file_sha256
 from indextts.data.rejected import Rejected
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio

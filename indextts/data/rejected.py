@@ -8,7 +8,7 @@ repaired is encoded by the next one.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -56,6 +56,33 @@ def counted(rejected: Iterable[Rejected]) -> str:
     codes = Counter(one.code for one in rejected)
     kinds = ", ".join(f"{number} {code}" for code, number in codes.most_common())
     return f"{codes.total()} rejected" + (f" ({kinds})" if kinds else "")
+
+
+def complete(
+    numbered: Sequence[tuple[int, Utterance]],
+    rejected: Sequence[Rejected],
+    keys: Mapping[str, str],
+    encoded: Set[str],
+) -> list[Rejected]:
+    """Return what was rejected and what was not encoded for another reason, in the order of the manifest.
+
+    Args:
+        numbered: all utterances.
+        rejected: of them; of several with one recording, the one that was tried.
+        keys: id -> recording.
+        encoded: ids that the store has.
+    """
+    known = {one.id: one for one in rejected}
+    by_recording = {keys[one.id]: one for one in rejected if one.id in keys}
+    changed = "changed while it was encoded, run the same command again"
+    complete = []
+    for _, utterance in numbered:
+        same = known.get(utterance.id) or by_recording.get(keys.get(utterance.id, ""))
+        if same:
+            complete.append(Rejected.of(utterance, same.code, same.reason))
+        elif utterance.id not in encoded:
+            complete.append(Rejected.of(utterance, "changed", changed))
+    return complete
 
 
 def _record(one: Rejected) -> dict[str, object]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from indextts.errors import UserError
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.gpt.config import GPTConfig
 
@@ -34,6 +35,30 @@ class Throughput:
     batch_s: float
     num_readers: int
     num_threads: int
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device that `--device` names.
+
+    Raises:
+        UserError: it asks for a card, and there is none.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+        logger.info("The encoders run on %s (--device auto)", name)
+    elif name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: no CUDA device was found, give --device cpu")
+    return torch.device(name)
+
+
+def choose_arithmetic(amp: bool, device: torch.device) -> torch.dtype:
+    """Return the type of the encoders' products."""
+    if not amp:
+        return torch.float32
+    if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+        return torch.bfloat16
+    logger.warning("--amp: only for a card with native bfloat16; the encoders compute in float32")
+    return torch.float32
 
 
 def choose_throughput(

@@ -10,6 +10,7 @@ What is wrong with a recording has a sentence, for the person, and a code that s
     too_long     it has more codes than the model takes
     reader_died  the process that read it died, twice
     out_of_memory  it does not fit into memory, alone
+    changed      it became another file while it was encoded
 """
 
 import math
@@ -17,7 +18,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import soundfile
@@ -36,6 +37,7 @@ ReasonCode = Literal[
     "too_long",
     "reader_died",
     "out_of_memory",
+    "changed",
 ]
 
 MISSING_S = 0.05  # that may be missing at the end: encoders of lossy formats round, a cut takes more
@@ -57,8 +59,12 @@ class RecordingError(UserError):
 
     def __init__(self, path: Path, code: ReasonCode, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
+        self.path = path
         self.code: ReasonCode = code
         self.reason = reason
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Path, ReasonCode, str]]:
+        return type(self), (self.path, self.code, self.reason)
 
 
 def load_audio(path: Path, sample_rate_hz: int, max_duration_s: float = math.inf) -> NDArray[np.float32]:
@@ -123,6 +129,8 @@ def _open(path: Path) -> Iterator[soundfile.SoundFile]:
     _require_file(path)
     try:
         with soundfile.SoundFile(path) as file:
+            if _is_cut(file) or (file.format == "OGG" and _ends_inside_a_page(path)):
+                raise RecordingError(path, "truncated", "the recording breaks off, replace the file")
             if file.frames < 1:
                 raise RecordingError(path, "empty", "the recording is empty, replace the file")
             if file.frames >= 2**62:
@@ -133,8 +141,6 @@ def _open(path: Path) -> Iterator[soundfile.SoundFile]:
                 raise RecordingError(
                     path, "unreadable", f"has {file.channels} channels, convert it to 1 channel"
                 )
-            if _is_cut(file) or (file.format == "OGG" and _ends_inside_a_page(path)):
-                raise RecordingError(path, "truncated", "the recording breaks off, replace the file")
             yield file
     except soundfile.LibsndfileError as error:
         reason = error.error_string.strip().rstrip(".") or "damaged data"

@@ -99,8 +99,8 @@ class PairDataset(Dataset[Sample | Unreadable]):
         pair = self.pairs[index]
         store = self.stores[pair.features]
         try:
-            codes = store.codes(pair.target_id)
-            condition, emo_vec = store.condition(pair.prompt_id), store.emo_vec(pair.prompt_id)
+            codes = store.codes(pair.target_key)
+            condition, emo_vec = store.condition(pair.prompt_key), store.emo_vec(pair.prompt_key)
         except (UserError, OSError, ValueError) as error:
             return Unreadable(pair.id, str(error))
         if not (np.isfinite(condition).all() and np.isfinite(emo_vec).all()):
@@ -115,7 +115,8 @@ class PairDataset(Dataset[Sample | Unreadable]):
 
     def digest(self, seed: int) -> str:
         """Return what a position in the data belongs to: the samples in their order, and the seed."""
-        content = "\n".join([str(seed), *(f"{pair.features.name}/{pair.id}" for pair in self.pairs)])
+        names = (f"{pair.features.parent.name}/{pair.id}" for pair in self.pairs)
+        content = "\n".join([str(seed), *names])
         return hashlib.sha256(content.encode()).hexdigest()
 
     def subset(self, indices: Sequence[int]) -> "PairDataset":
@@ -131,7 +132,7 @@ def load_pairs(manifests: Sequence[Path], tokenizer: Tokenizer, config: GPTConfi
         UserError: a manifest or a feature store cannot be used, or nothing is left.
     """
     pairs = [pair for manifest in manifests for pair in read_pairs(manifest)]
-    stores = {folder: FeatureStore.open(folder) for folder in sorted({pair.features for pair in pairs})}
+    stores = {path: FeatureStore.open(path) for path in sorted({pair.features for pair in pairs})}
     tokens_of = {
         text: np.array(tokenizer.encode(text), dtype=np.int32) for text in {p.target_text for p in pairs}
     }
@@ -141,7 +142,7 @@ def load_pairs(manifests: Sequence[Path], tokenizer: Tokenizer, config: GPTConfi
         pair
         for pair in pairs
         if 0 < len(tokens_of[pair.target_text]) <= config.max_text_tokens
-        and 0 < stores[pair.features].num_codes(pair.target_id) <= config.max_mel_tokens
+        and 0 < stores[pair.features].num_codes(pair.target_key) <= config.max_mel_tokens
     ]
     if len(kept) < len(pairs):
         logger.warning(
@@ -157,9 +158,12 @@ def load_pairs(manifests: Sequence[Path], tokenizer: Tokenizer, config: GPTConfi
 
 
 def check_disjoint(train: PairDataset, validation: PairDataset) -> None:
-    """Raise a UserError if an utterance is trained on and validated on."""
-    trained = {pair.target_id for pair in train.pairs} | {pair.prompt_id for pair in train.pairs}
-    shared = sorted({pair.target_id for pair in validation.pairs} & trained)
+    """Raise a UserError if an utterance, or its recording under another id, is trained and validated on."""
+    trained = {name for pair in train.pairs for name in (pair.target_id, pair.prompt_id)}
+    heard = {key for pair in train.pairs for key in (pair.target_key, pair.prompt_key)}
+    shared = sorted(
+        {p.target_id for p in validation.pairs if p.target_id in trained or p.target_key in heard}
+    )
     if shared:
         raise UserError(
             f"{len(shared)} utterances are in both --train-manifest and --val-manifest, as {shared[0]}: "
@@ -278,7 +282,7 @@ def _with_features(pairs: list[Pair], stores: dict[Path, FeatureStore]) -> list[
     present = [
         pair
         for pair in pairs
-        if pair.target_id in stores[pair.features] and pair.prompt_id in stores[pair.features]
+        if pair.target_key in stores[pair.features] and pair.prompt_key in stores[pair.features]
     ]
     if len(present) == len(pairs):
         return pairs
@@ -295,23 +299,23 @@ def _with_features(pairs: list[Pair], stores: dict[Path, FeatureStore]) -> list[
 
 def _check_features(pairs: Sequence[Pair], stores: dict[Path, FeatureStore], config: GPTConfig) -> None:
     """Raise a UserError where the stores were made for another model."""
-    for folder, store in stores.items():
+    for path, store in stores.items():
         made_for, wanted = (
             (store.info.num_latents, store.info.model_dim),
             (config.num_latents, config.model_dim),
         )
         if made_for != wanted:
             raise UserError(
-                f"{folder}: conditions are {made_for}, the config asks for {wanted}; "
+                f"{path}: conditions are {made_for}, the config asks for {wanted}; "
                 "preprocess with this --config"
             )
-    for folder, utterance in sorted({(pair.features, pair.target_id) for pair in pairs}):
+    for path, utterance, key in sorted({(pair.features, pair.target_id, pair.target_key) for pair in pairs}):
         try:
-            codes = stores[folder].codes(utterance)
+            codes = stores[path].codes(key)
         except (UserError, OSError, ValueError):
             continue  # skipped and counted when its turn comes
         if len(codes) and int(codes.max()) >= config.start_mel_token:
             raise UserError(
-                f"{folder}: utterance {utterance} has code {int(codes.max())}, the config's codes end at "
+                f"{path}: utterance {utterance} has code {int(codes.max())}, the config's codes end at "
                 f"{config.start_mel_token - 1}; preprocess with this --config"
             )

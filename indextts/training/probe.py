@@ -30,7 +30,7 @@ class Probe:
 
         def length(index: int) -> tuple[int, str]:
             pair = val_set.pairs[index]
-            return val_set.stores[pair.features].num_codes(pair.target_id), pair.id
+            return val_set.stores[pair.features].num_codes(pair.target_key), pair.id
 
         shortest = sorted(range(len(val_set)), key=length)
         readable = (index for index in shortest if isinstance(val_set[index], Sample))

@@ -164,10 +164,10 @@ def _assemble(
 
 def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
     """Raise a UserError unless the features were made by the encoders that this run's model has."""
-    for folder, store in {**inputs.train_set.stores, **inputs.val_set.stores}.items():
+    for path, store in {**inputs.train_set.stores, **inputs.val_set.stores}.items():
         if store.info.encoders_identity != encoders:
             raise UserError(
-                f"{folder}: its features were made with the encoders of other weights than this run's; "
+                f"{path}: its features were made with the encoders of other weights than this run's; "
                 "preprocess with this run's base checkpoint, or take the one they were made with"
             )
 
