@@ -126,7 +126,7 @@ def test_the_tool_encodes_recordings_each_as_alone_and_goes_on_where_it_stopped(
 
 
 @pytest.mark.slow
-def test_a_project_goes_from_recordings_to_a_training_step(model, data, tmp_path):
+def test_a_project_goes_from_recordings_to_three_training_steps(model, data, tmp_path):
     base = Path(shutil.copytree(model, tmp_path / "IndexTTS-2"))
     shutil.copy(REPOSITORY / "demo/checkpoints/bpe.model", base)
     settings = {
@@ -135,16 +135,21 @@ def test_a_project_goes_from_recordings_to_a_training_step(model, data, tmp_path
         "base": str(base),
         "tokenizer": {"target_size": 700},
         "preprocess": {"backend": "indextts2", "val_ratio": 0.4, "device": "cpu"},
-        "train": {"batch_size": 2, "allow_cpu": True, "log_interval": 1, "val_interval": 2},
+        "train": {"batch_size": 2, "allow_cpu": True, "log_interval": 1, "val_interval": 3},
     }
     (tmp_path / "voice.yaml").write_text(yaml.safe_dump(settings))
     program = [sys.executable, str(REPOSITORY / "tools/run_pipeline.py"), f"--workspace={tmp_path}/work"]
-    flags = [f"--config={tmp_path}/voice.yaml", "--until=train", "--max-steps=2"]
+    flags = [f"--config={tmp_path}/voice.yaml", "--until=train", "--max-steps=3"]
     answer = subprocess.run([*program, *flags], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     project = tmp_path / "work/voice"
     assert store_of(project / "preprocessed_amharic").info.backend == "indextts2"
-    assert (project / "training_output/latest.pth").is_file()
+    assert len((project / "preprocessed_amharic/train_pairs.jsonl").read_text().splitlines()) > 3
+    assert answer.stdout.count("[Train] epoch=") == 3
+    run = project / "training_output"
+    assert json.loads((run / "latest.json").read_text())["step"] == 3
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert all(np.isfinite(value) for line in metrics for value in line.values() if isinstance(value, float))
 
 
 def test_batches_give_the_same_in_the_same_order(model, data):
