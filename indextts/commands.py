@@ -134,6 +134,15 @@ class Preprocess(Command):
     )
     seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split and of the clustering.")
     device: Device = Field("auto", description="Where the encoders run.")
+    batch_seconds: float = Field(
+        0,
+        ge=0,
+        description="Audio in a batch, with its padding; 0: from a card's memory, on a CPU clip by clip.",
+    )
+    num_workers: int = Field(0, ge=0, description="Processes that read recordings; 0: from the cores.")
+    amp: bool = Field(
+        False, description="On a card: bfloat16 where it is native; faster, and some codes differ."
+    )
 
 
 class ImportFeatures(Command):

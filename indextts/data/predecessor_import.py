@@ -25,14 +25,13 @@ from indextts.data.preprocess import (
     write_manifests,
 )
 from indextts.data.progress import Progress
+from indextts.data.rejected import REJECTED_NAME
 from indextts.data.split import split_utterances
 from indextts.errors import UserError
 from indextts.gpt.config import GPTConfig
 from indextts.json_lines import write_json_lines
 from indextts.manifest import Utterance
 from indextts.text.tokenizer import Tokenizer
-
-REJECTED_NAME = "rejected.jsonl"
 
 
 @dataclass(frozen=True)
