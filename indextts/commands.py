@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import tyro
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    NonNegativeInt,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from indextts.errors import STOPPED_BY_CTRL_C, USER_MISTAKE, UserError
@@ -132,8 +140,38 @@ class Preprocess(Command):
         "float16", description="What the conditioning latents are stored as; docs/data.md has the loss of it."
     )
     val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
+    val_speakers: Literal["auto"] | NonNegativeInt = Field(
+        "auto", description="Speakers kept for validation wholly; auto: one of 20, if there are 10 or more."
+    )
     seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split and of the clustering.")
     device: Device = Field("auto", description="Where the encoders run.")
+    batch_seconds: float = Field(
+        0,
+        ge=0,
+        description="Audio in a batch, with its padding; 0: from a card's memory, on a CPU clip by clip.",
+    )
+    num_workers: int = Field(0, ge=0, description="Processes that read recordings; 0: from the cores.")
+    amp: bool = Field(
+        False, description="On a card: bfloat16 where it is native; faster, and some codes differ."
+    )
+
+
+class ImportFeatures(Command):
+    """With --import-features: take over features that the predecessor made, checked and packed."""
+
+    program: ClassVar[str] = "tools/preprocess_data.py"
+    import_features: Path = Field(description="Folder with its train_manifest.jsonl and .npy files.")
+    output_dir: Path = Field(description="Folder that gets features/ and the two manifests.")
+    config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
+    tokenizer: Path | None = Field(None, description="Tokenizer that the text ids are compared with.")
+    latents: Literal["float16", "bfloat16", "float32"] = Field(
+        "float16", description="What the conditioning latents are stored as; docs/data.md has the loss of it."
+    )
+    val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
+    val_speakers: Literal["auto"] | NonNegativeInt = Field(
+        "auto", description="Speakers kept for validation wholly; auto: one of 20, if there are 10 or more."
+    )
+    seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split.")
 
 
 class BuildPairs(Command):
@@ -144,6 +182,9 @@ class BuildPairs(Command):
     output: Path = Field(description="The pairs file to write.")
     pairs_per_target: int = Field(2, ge=1, description="Prompts for each target.")
     max_pairs: int = Field(0, ge=0, description="Upper limit of pairs; 0 for none.")
+    max_pairs_per_speaker: int = Field(
+        0, ge=0, description="Upper limit for each speaker: fewer prompts, then fewer targets; 0 for none."
+    )
     min_text_len: int = Field(1, ge=1, description="Shortest target text, in characters.")
     min_code_len: int = Field(1, ge=1, description="Shortest target, in codes.")
     seed: int = Field(2025, ge=0, le=2**63 - 1, description="Seed of the choice of prompts.")
@@ -263,6 +304,7 @@ COMMANDS: tuple[type[Command], ...] = (
     ExtendTokenizer,
     VerifyTraining,
     Preprocess,
+    ImportFeatures,
     BuildPairs,
     Train,
     ExportModel,

@@ -24,7 +24,7 @@ import hashlib
 import logging
 import os
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +37,7 @@ from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
 from indextts.errors import UserError
-from indextts.features.audio import load_audio
+from indextts.features.audio import RecordingError, as_it_is, load_audio
 from indextts.features.backend import CODES_PER_SECOND, FEATURE_DIM, SAMPLE_RATE_HZ
 
 logger = logging.getLogger(__name__)
@@ -98,8 +98,12 @@ class BuiltinBackend:
         # |x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x c), and |x| is the same for all centroids
         return (self._half_norms - features @ self._centroids.T).argmin(dim=1)
 
-    def features_of_batch(self, clips: Sequence[NDArray[np.float32]]) -> list[Tensor]:
-        return [self.features(clip) for clip in clips]
+    @property
+    def prepare(self) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+        return as_it_is
+
+    def features_of_batch(self, prepared: Sequence[NDArray[np.float32]]) -> list[Tensor]:
+        return [self.features(clip) for clip in prepared]
 
     def codes_of_batch(self, features: Sequence[Tensor]) -> list[Tensor]:
         return [self.codes(rows) for rows in features]
@@ -168,14 +172,15 @@ def load(path: Path) -> BuiltinBackend:
 def fit(paths: Sequence[Path], num_codes: int, seed: int) -> BuiltinBackend:
     """Learn scaling and codebook from recordings; the same order, recordings and seed give the same backend.
 
-    Bit for bit on one machine; another number of threads adds up in another order.
+    Bit for bit on one machine; another number of threads adds up in another order. Recordings that cannot be
+    read are left out.
 
     Raises:
-        UserError: a recording cannot be read, or together they have fewer feature vectors than codes.
+        UserError: together they have fewer feature vectors than codes.
     """
     num_wanted = min(max(VECTORS_PER_CODE * num_codes, MIN_FIT_VECTORS), MAX_FIT_VECTORS)
     clips = list(_sample(paths, num_wanted, seed))
-    frames = torch.cat(clips)  # (N, M)
+    frames = torch.cat([torch.zeros(0, NUM_BANDS), *clips])  # (N, M)
     num_vectors = len(frames) // FRAMES_PER_CODE
     if num_vectors < num_codes:
         raise UserError(
@@ -232,7 +237,12 @@ def _sample(paths: Sequence[Path], num_vectors: int, seed: int) -> Iterator[Tens
     for index in np.random.default_rng(seed).permutation(len(paths)):
         if num_left <= 0:
             return
-        frames = log_mel(load_audio(paths[index], SAMPLE_RATE_HZ))[: num_left * FRAMES_PER_CODE]
+        try:
+            audio = load_audio(paths[index], SAMPLE_RATE_HZ)
+        except RecordingError as error:
+            logger.warning("%s; no codes are learned from it", error)
+            continue
+        frames = log_mel(audio)[: num_left * FRAMES_PER_CODE]
         num_left -= len(frames) // FRAMES_PER_CODE
         yield frames
 

@@ -215,7 +215,7 @@ def validation_is_due(command: Train, step: int, this: Run) -> bool:
 def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest) -> bool:
     """Validate and write the numbers; return whether this is the best so far, the untrained model apart."""
     state, inputs = this.state, this.inputs
-    means = validate(
+    validation = validate(
         this.model,
         inputs.val_set,
         collate=inputs.collate,
@@ -225,10 +225,12 @@ def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest
         first_new_token=this.base_size,
         dtype=inputs.dtype,
         should_stop=lambda: stop.is_asked,
+        trained_speakers={pair.speaker for pair in inputs.train_set.pairs},
     )
-    if means is None:  # stopped in between; it is done again after the resume
+    if validation is None:  # stopped in between; it is done again after the resume
         return False
-    metrics.validation(state.step, state.epoch_of_step, means)
+    means = validation.means
+    metrics.validation(state.step, state.epoch_of_step, validation)
     state.validated_step = state.step
     is_best = state.step > 0 and means.mel_loss < state.best_mel_loss
     if is_best:

@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 
 from indextts.training.losses import LossMeans
+from indextts.training.validate import Validation
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +65,17 @@ class MetricsLog:
         self._write("train", step, epoch, means, rates)
         logger.info("[Train] %s lr=%.2e", _line(step, epoch, means), lr)
 
-    def validation(self, step: int, epoch: int, means: LossMeans) -> None:
-        """Write a [Val] line's numbers everywhere."""
-        self._write("val", step, epoch, means, {})
-        logger.info("[Val] %s", _line(step, epoch, means))
+    def validation(self, step: int, epoch: int, validation: Validation) -> None:
+        """Write a [Val] line's numbers everywhere; with unseen speakers, theirs apart: unseen_mel_loss."""
+        apart = {
+            f"{part}_{name}": value
+            for part, means in validation.by_speakers.items()
+            for name, value in asdict(means).items()
+        }
+        self._write("val", step, epoch, validation.means, apart)
+        logger.info("[Val] %s", _line(step, epoch, validation.means))
+        for part, means in validation.by_speakers.items():
+            logger.info("      %s speakers: %s", part, _losses(means))
 
     def close(self) -> None:
         with self._forgiven():
@@ -137,10 +146,11 @@ class Pace:
 
 
 def _line(step: int, epoch: int, means: LossMeans) -> str:
-    return (
-        f"epoch={epoch} step={step} text_loss={means.text_loss:.4f} mel_loss={means.mel_loss:.4f} "
-        f"mel_top1={means.mel_top1:.4f}"
-    )
+    return f"epoch={epoch} step={step} {_losses(means)}"
+
+
+def _losses(means: LossMeans) -> str:
+    return f"text_loss={means.text_loss:.4f} mel_loss={means.mel_loss:.4f} mel_top1={means.mel_top1:.4f}"
 
 
 def _folder_of_its_own(logs: Path) -> Path:

@@ -166,7 +166,13 @@ def _assemble(
 def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
     """Raise a UserError unless the features were made by the encoders that this run's model has."""
     for path, store in {**inputs.train_set.stores, **inputs.val_set.stores}.items():
-        if store.info.encoders_identity != encoders:
+        if store.info.is_imported:
+            logger.warning(
+                "%s: these features were made by another program, so nobody knows whether they are of this "
+                "run's base checkpoint; features made from the recordings would be",
+                path,
+            )
+        elif store.info.encoders_identity != encoders:
             raise UserError(
                 f"{path}: its features were made with the encoders of other weights than this run's; "
                 "preprocess with this run's base checkpoint, or take the one they were made with"
