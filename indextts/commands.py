@@ -241,6 +241,7 @@ class WebUI(Command):
     root: list[Path] = Field([], description="Folders besides the workspace that the page may read.")
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(7863, ge=1, le=65535, description="Port to listen on.")
+    max_upload_mb: int = Field(2000, ge=1, description="Largest file that may be uploaded, in MB.")
     share: bool = Field(False, description="Open a public link, with a password.")
     auth_file: Path | None = Field(None, description="File with one line: user:password.")
     allowed_host: list[str] = Field(

@@ -51,9 +51,10 @@ class Rejection:
     reason: str
 
     def record(self, source: str, root: Path) -> dict[str, object]:
-        """Return the line of rejected.jsonl; the file is relative to `root` if it lies in there."""
+        """Return the line of rejected.jsonl; the file is relative to the source `root`, or to its folder."""
         file = self.where.file
-        shown = str(file.relative_to(root)) if file.is_relative_to(root) and file != root else str(file)
+        folder = root.parent if file == root or root.is_file() else root
+        shown = str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
         line = {} if self.where.line is None else {"line": self.where.line}
         return {"source": source, "file": shown, **line, "code": self.code, "reason": self.reason}
 

@@ -5,6 +5,7 @@
       audio/NAME.SUFFIX      copies, and clips cut from long recordings; NAME is the id, made safe
       rejected.jsonl         what could not be used, and why (found.py)
       imported.jsonl         where each utterance came from (journal.py)
+      answers.json           who speaks in a source, as somebody said (answers.py)
 
 What is there is never taken away by an import, except with --prune. The same source again changes nothing, a
 source that has grown adds what is new, and an import that was killed goes on where it was.
@@ -20,8 +21,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from indextts.commands import ImportDataset, ImportLayout
+from indextts.data.importing.answers import answered, read_answers, write_answers
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpacked
 from indextts.data.importing.audio_files import AudioFinder
 from indextts.data.importing.cutting import Limits
@@ -84,7 +87,7 @@ class _Source:
     path: Path  # as typed
     name: str  # in the journal
     root: Path  # where its files lie, unpacked
-    layout: ImportLayout
+    answers: dict[str, str]
     found: list[Found] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
 
@@ -96,25 +99,23 @@ def import_dataset(command: ImportDataset) -> ImportResult:
         UserError: there is no such source, nothing says who speaks, the folder cannot be written or is in
             use, or nothing of the sources can be used (with status 1).
     """
-    typed: list[tuple[Path, ImportLayout]] = [(path, command.layout) for path in command.source]
-    if command.manifest is not None:
-        typed.insert(0, (command.manifest, "jsonl"))
+    typed = [*([command.manifest] if command.manifest is not None else []), *command.source]
     if not typed:
         raise UserError("there is nothing to import, give --source FOLDER, or --manifest FILE")
     if command.min_clip_s > command.max_clip_s:
         raise UserError(f"--min-clip-s {command.min_clip_s} is above --max-clip-s {command.max_clip_s}")
-    for path, _ in typed:
+    for path in typed:
         _require_apart(path, command.output_dir)
     try:
         with contextlib.ExitStack() as stack:
-            for path, _ in typed:
+            for path in typed:
                 if not path.exists():
                     raise UserError(f"{path}: there is no such file or folder, check the path")
             command.output_dir.joinpath("audio").mkdir(parents=True, exist_ok=True)
             stack.enter_context(_lock(command.output_dir))
             _remove_leftovers(command.output_dir)
             journal = read_journal(command.output_dir)
-            sources = [_opened(path, layout, command, stack) for path, layout in typed]
+            sources = [_opened(path, command, stack) for path in typed]
             for source in sources:
                 _read(source, command, journal)
             return _import(sources, command, journal)
@@ -160,12 +161,16 @@ def _remove_leftovers(folder: Path) -> None:
         shutil.rmtree(unfinished)
 
 
-def _opened(path: Path, layout: ImportLayout, command: ImportDataset, stack: contextlib.ExitStack) -> _Source:
+def _opened(path: Path, command: ImportDataset, stack: contextlib.ExitStack) -> _Source:
     root = path
     if is_archive(path):
         max_bytes = int(command.max_unpacked_gb * 1e9)
         root = stack.enter_context(unpacked(path, command.output_dir, max_bytes))
-    return _Source(path, source_name(path, command.output_dir), root.resolve(), layout)
+    name = source_name(path, command.output_dir)
+    answers = answered(command, read_answers(command.output_dir).get(name, {}))
+    if path == command.manifest:
+        answers["layout"] = "jsonl"
+    return _Source(path, name, root.resolve(), answers)
 
 
 def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
@@ -173,7 +178,8 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     allowed = [source.root] if source.root != source.path.resolve() else command.audio_root
     found: list[Found] = []
     seen: dict[str, Found] = {}
-    for item in read_source(source.root, source.layout, AudioFinder(allowed)):
+    layout = cast(ImportLayout, source.answers["layout"])
+    for item in read_source(source.root, layout, AudioFinder(allowed)):
         if isinstance(item, Rejection):
             source.rejections.append(item)
         elif item.key in seen:
@@ -188,18 +194,13 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     for item in found:
         if item.audio.resolve().is_relative_to(audio):
             raise UserError(f"{item.audio} is in --output-dir already, choose another folder to import to")
-    source.found, nameless = with_speakers(
-        found, source.path, source.root, command, journal.answers.get(source.name, {})
-    )
+    source.found, nameless = with_speakers(found, source.path, source.root, source.answers)
     source.rejections += nameless
 
 
 def _import(sources: Sequence[_Source], command: ImportDataset, journal: Journal) -> ImportResult:
     keeper = Keeper(journal)
     for source in sources:
-        answers = {"speaker": command.speaker, "speaker_from": command.speaker_from}
-        if command.speaker or command.speaker_from != "data":
-            journal.remember(source.name, answers)
         for found, made in _work(source, command, journal, keeper):
             source.rejections += keeper.take_in(source.name, source.root, found, made)
         keeper.finish(source.name, [found.key for found in source.found], prune=command.prune)
@@ -210,6 +211,8 @@ def _import(sources: Sequence[_Source], command: ImportDataset, journal: Journal
     if keeper.has_new_files:
         os.sync()  # once for all files: the manifest must not survive a power cut that they do not
     journal.write()
+    given = {source.name: source.answers for source in sources}
+    write_answers(command.output_dir, read_answers(command.output_dir) | given)
     utterances = list(journal.utterances())
     write_utterances(journal.manifest, utterances)
     _tell_of_others(keeper, journal)

@@ -2,7 +2,6 @@
 
     imported.jsonl     JSON lines; of two about the same recording, the later counts
 
-    {"source": "/data/talks", "answers": {"speaker": "almaz", "speaker_from": "data"}}   what was said
     {"source": "/data/talks", "key": "sub/talk_07",        a recording, as it is named in its source
      "stamp": [[size, time in ns], ...],                   of its files, with what it was cut by
      "sha256": "...",                                      of the recording
@@ -59,11 +58,10 @@ class Entry:
 
 @dataclass
 class Journal:
-    """All entries, in the order in which they came, and the answers that were given for a source."""
+    """All entries, in the order in which they came."""
 
     folder: Path
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
-    answers: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def manifest(self) -> Path:
@@ -77,12 +75,6 @@ class Journal:
         """Put an entry in; the line is with the system when this returns, so that a kill does not lose it."""
         self.entries[entry.source, entry.key] = entry
         self._append(_record(entry))
-
-    def remember(self, source: str, answers: dict[str, str]) -> None:
-        """Keep what somebody said of a source, so that the next import need not ask."""
-        if self.answers.get(source) != answers:
-            self.answers[source] = answers
-            self._append({"source": source, "answers": answers})
 
     def utterances(self) -> Iterator[Utterance]:
         """Yield the utterances of all entries."""
@@ -105,11 +97,7 @@ class Journal:
         Raises:
             UserError: it cannot be written.
         """
-        answers: list[dict[str, object]] = [
-            {"source": source, "answers": given} for source, given in self.answers.items()
-        ]
-        entries = [_record(entry) for entry in self.entries.values()]
-        write_json_lines(self.folder / JOURNAL_NAME, [*answers, *entries])
+        write_json_lines(self.folder / JOURNAL_NAME, map(_record, self.entries.values()))
 
     def _append(self, record: dict[str, object]) -> None:
         with (self.folder / JOURNAL_NAME).open("ab") as file:
@@ -143,9 +131,6 @@ def read_journal(folder: Path) -> Journal:
 
 
 def _take_in(journal: Journal, record: dict[str, Any]) -> None:
-    if "answers" in record:
-        journal.answers[record["source"]] = record["answers"]
-        return
     entry = Entry(
         record["source"],
         record["key"],

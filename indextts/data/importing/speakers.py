@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from indextts.commands import ImportDataset
 from indextts.data.importing.audio_files import AudioFinder
 from indextts.data.importing.found import Found, Rejection
 from indextts.errors import UserError
@@ -14,20 +13,18 @@ logger = logging.getLogger(__name__)
 
 
 def with_speakers(
-    found: Sequence[Found], typed: Path, root: Path, command: ImportDataset, answers: Mapping[str, str]
+    found: Sequence[Found], typed: Path, root: Path, answers: Mapping[str, str]
 ) -> tuple[list[Found], list[Rejection]]:
     """Return the recordings with their speakers, and those of which nobody is named.
 
     Args:
         typed: the source, for messages.
-        answers: what was said of this source at an earlier import; what is said now counts more.
+        answers: what was said of this source (answers.py).
 
     Raises:
         UserError: neither the data nor the command say it of any recording.
     """
-    speaker, speaker_from = command.speaker.strip(), str(command.speaker_from)
-    if not speaker and speaker_from == "data":
-        speaker, speaker_from = answers.get("speaker", ""), answers.get("speaker_from", "data")
+    speaker, speaker_from = answers["speaker"], answers["speaker_from"]
     named, nameless = [], []
     for item in found:
         name = _speaker(item, root, speaker, speaker_from)
