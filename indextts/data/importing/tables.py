@@ -137,8 +137,7 @@ def _json_row(where: Where, line: str) -> Row | Rejection:
 
 def _find_format(path: Path, columns: Sequence[str]) -> _Format:
     """Return delimiter and columns of a table, as most of its first lines have them."""
-    sample = [line for _, line in islice(text_lines(path), _SAMPLED_LINES) if isinstance(line, str)]
-    sample = [line for line in sample if line.strip()]
+    sample = _first_lines(path)
     counts = {
         delimiter: Counter(len(_fields(line, delimiter) or ()) for line in sample)
         for delimiter in _DELIMITERS
@@ -148,7 +147,7 @@ def _find_format(path: Path, columns: Sequence[str]) -> _Format:
         shared = {num: lines for num, lines in counts[delimiter].items() if num > 1}
         return max(shared.values(), default=0), -_DELIMITERS.index(delimiter)
 
-    delimiter = max(_DELIMITERS, key=fit)
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(_DELIMITERS, key=fit)
     if columns:
         return _Format(delimiter, tuple(columns), has_header=False)
     first = [field.strip().lower() for field in _fields(sample[0], delimiter) or ()] if sample else []
@@ -158,6 +157,17 @@ def _find_format(path: Path, columns: Sequence[str]) -> _Format:
     # As many as most lines have: a delimiter too many is a text cut in two, one too few two texts in one.
     num_columns = counts[delimiter].most_common(1)[0][0] if sample else 0
     return _Format(delimiter, LJSPEECH_COLUMNS[: max(2, num_columns)], has_header=False)
+
+
+def _first_lines(path: Path) -> list[str]:
+    """Return the first lines that are not blank, up to one that takes long to pass over."""
+    lines = []
+    for _, line in islice(text_lines(path), _SAMPLED_LINES):
+        if isinstance(line, str):
+            lines += [line] if line.strip() else []
+        elif line.code == "line_too_long":
+            break
+    return lines
 
 
 def _unique(named: tuple[str, ...]) -> tuple[str, ...]:

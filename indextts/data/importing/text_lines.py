@@ -14,6 +14,7 @@ from typing import TextIO
 MAX_LINE_CHARS = 100_000
 MAX_TEXT_CHARS = 20_000  # of a clip: minutes of speech are some hundreds
 
+_PASSED_CHARS = 2**20  # in one piece of a line that is passed over
 _HEAD_BYTES = 8192
 _MAX_STRANGE_SHARE = (
     0.3  # of the first characters; above it the file is no text, below it single lines are bad
@@ -53,9 +54,9 @@ def text_lines(path: Path) -> Iterator[tuple[int, str | BadText]]:
         while line := file.readline(MAX_LINE_CHARS + 1):
             number += 1
             if len(line) > MAX_LINE_CHARS and not line.endswith("\n"):
-                _pass_over_line(file)
                 reason = f"a line of more than {MAX_LINE_CHARS:,} characters, probably not a text"
                 yield number, BadText("line_too_long", reason)
+                _pass_over_line(file)  # after that: who wants no more lines need not wait for it
             else:
                 # A NUL at the start is the rest of a line end in UTF-16: only the line before is damaged.
                 yield number, checked(line.rstrip("\n").lstrip("\ufeff\0"))
@@ -89,7 +90,7 @@ def whole_text(path: Path) -> str | BadText:
 
 
 def _pass_over_line(file: TextIO) -> None:
-    while (piece := file.readline(MAX_LINE_CHARS)) and not piece.endswith("\n"):
+    while (piece := file.readline(_PASSED_CHARS)) and not piece.endswith("\n"):
         pass
 
 
