@@ -132,9 +132,7 @@ def _blocks(path: Path, result: Subtitles) -> Iterator[_Block]:
     for number, line in text_lines(path):
         if isinstance(line, BadText):
             result.rejections.append(Rejection(Where(path, number), line.code, line.reason))
-            if block is not None and block.lines:
-                yield block
-            block = None  # what is left of it is not all that is said
+            block = None  # the rest of it is not all that is said
             continue
         if number == 1 and line.startswith("WEBVTT"):
             is_webvtt = True
