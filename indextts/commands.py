@@ -61,7 +61,7 @@ class ImportDataset(Command):
     speaker_from: Literal["data", "folder", "file"] = Field(
         "data", description="What names the speaker: the data's column, each folder, or each file."
     )
-    language: str = Field("am", min_length=2, description="Language where the data do not say so.")
+    language: str = Field("am", description="Language where the data do not say so.")
     min_clip_s: float = Field(1.0, gt=0, description="Shortest clip cut from a long recording, in seconds.")
     max_clip_s: float = Field(20.0, gt=0, description="Longest clip cut from a long recording, in seconds.")
     prune: bool = Field(

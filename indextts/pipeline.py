@@ -218,7 +218,8 @@ def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportData
     """
     output_dir = project.dataset
     uploads = [
-        ImportDataset(source=[path], audio_root=[path], output_dir=output_dir) for path in project.uploaded()
+        ImportDataset(source=[path], audio_root=[path] if path.is_dir() else [], output_dir=output_dir)
+        for path in project.uploaded()
     ]
     if uploads and settings.manifest is None and not settings.data.get("source"):
         return uploads

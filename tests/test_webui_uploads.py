@@ -38,7 +38,7 @@ def test_single_files_come_together_and_archives_alone(tmp_path):
 )
 def test_what_is_no_data_is_refused_and_nothing_is_taken(tmp_path, name):
     project = Project(tmp_path / "voice")
-    with pytest.raises(UserError, match="neither a recording|no name for"):
+    with pytest.raises(UserError, match=r"neither a recording|no name for"):
         take_in(project, receive(tmp_path, "a.wav", name), tmp_path / "received")
     assert described(project) == []
 

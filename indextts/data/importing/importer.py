@@ -38,7 +38,7 @@ from indextts.data.importing.speakers import with_speakers
 from indextts.data.progress import Progress
 from indextts.errors import FOLDER_IN_USE, UserError
 from indextts.json_lines import read_json_lines, write_json_lines
-from indextts.manifest import write_utterances
+from indextts.manifest import DEFAULT_LANGUAGE, write_utterances
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     found: list[Found] = []
     seen: dict[str, Found] = {}
     layout = cast(ImportLayout, source.answers["layout"])
-    for item in read_source(source.root, layout, AudioFinder(allowed)):
+    for item in read_source(source.root, layout, AudioFinder(allowed), source.path):
         if isinstance(item, Rejection):
             source.rejections.append(item)
         elif item.key in seen:
@@ -189,7 +189,7 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
             source.rejections.append(Rejection(item.where, "duplicate", reason))
         else:
             seen[item.key] = item
-            found.append(replace(item, language=item.language or command.language))
+            found.append(replace(item, language=item.language or command.language or DEFAULT_LANGUAGE))
     audio = journal.audio.resolve()
     for item in found:
         if item.audio.resolve().is_relative_to(audio):

@@ -37,25 +37,24 @@ _SPEAKER_DIGITS = 16  # of Common Voice's 128, enough to tell everybody apart
 Item = Found | Rejection
 
 
-def read_source(root: Path, layout: ImportLayout, finder: AudioFinder) -> list[Item]:
+def read_source(root: Path, layout: ImportLayout, finder: AudioFinder, typed: Path) -> list[Item]:
     """Return all that is in a folder or file, in a fixed order.
 
+    Args:
+        typed: the source as somebody knows it, for messages; `root` may be what was unpacked from it.
+
     Raises:
-        UserError: there is nothing at `root`, or not that layout.
+        UserError: there are no recordings, or not in that layout.
         OSError: a file cannot be read.
     """
-    if not root.exists():
-        raise UserError(f"--source {root}: there is nothing, check the path")
     if layout == "auto":
         layout, places = _recognise(root)
-        logger.info("%s: layout %s", root, layout)
+        logger.info("%s: layout %s", typed, layout)
     else:
         places = [_only_folder(root)]
     items = list(chain.from_iterable(_read(layout, place, finder) for place in places))
     if not items:
-        raise UserError(
-            f"--source {root}: no recordings of the layout {layout}; docs/data.md shows the layouts"
-        )
+        raise UserError(f"{typed}: no recordings of the layout {layout}; docs/data.md shows the layouts")
     return items
 
 
