@@ -201,13 +201,33 @@ def _plan_data(project: Project, settings: ProjectSettings) -> StagePlan:
     base: list[Command] = []
     if _is_demo(settings):
         base.append(MakeBaseCheckpoint(config=project.config, output=project.base_checkpoint))
+    imports = plan_imports(project, settings)
+    sources = [
+        path for command in imports for path in (command.manifest, *command.source) if path is not None
+    ]
     return StagePlan(
         "data",
-        (*base, ImportDataset(manifest=settings.manifest, output_dir=project.dataset)),
-        reads=(settings.manifest, project.config),
+        (*base, *imports),
+        reads=(*sources, project.config),
         writes=(project.manifest, project.dataset / "audio", project.base_checkpoint),
         summary=lambda: f"{_count_lines(project.manifest)} utterances",
     )
+
+
+def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportDataset]:
+    """Return the imports of a project: of what its settings name, then of each upload, for its own speaker.
+
+    A project without either gets one that says so.
+    """
+    output_dir = project.dataset
+    uploads = [
+        ImportDataset(source=[path], audio_root=[path] if path.is_dir() else [], output_dir=output_dir)
+        for path in project.uploaded()
+    ]
+    if uploads and settings.manifest is None and not settings.data.get("source"):
+        return uploads
+    described = ImportDataset(**{"manifest": settings.manifest, "output_dir": output_dir, **settings.data})
+    return [described, *uploads]
 
 
 def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
