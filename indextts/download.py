@@ -88,7 +88,7 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request
     logging.getLogger("huggingface_hub").handlers.clear()  # what it says is in our log already
     folder, files = command.output_dir, files_for(command.what)
-    with _locked(folder):
+    with _locked(folder), _disk_errors(folder):
         try:
             remotes = [_ask(file) for file in files]
         except HubOutOfReachError as error:

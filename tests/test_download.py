@@ -193,6 +193,9 @@ def test_files_that_were_put_there_by_hand_are_compared_and_kept(machine: Machin
 def test_a_file_in_the_hubs_cache_is_taken_from_there(machine: Machine, hub: Hub):
     script = "from huggingface_hub import hf_hub_download; hf_hub_download('IndexTeam/IndexTTS-2', 'gpt.pth')"
     subprocess.run([sys.executable, "-c", script], env=machine.env, check=True, capture_output=True)
+    assert "7 of 8 files are missing" in machine.sentence(HF_HUB_OFFLINE="1")
+    assert (machine.output / "gpt.pth").read_bytes() == hub.files[GPT].content
+    (machine.output / "gpt.pth").unlink()
     hub.requests.clear()
     answer = machine.run()
     assert answer.returncode == 0, answer.stderr
@@ -272,6 +275,11 @@ def test_a_disk_that_fills_up_keeps_what_came_and_goes_on_later(machine: Machine
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path, hub: Hub):
     (tmp_path / "checkpoints").write_text("a file")
     assert "--output-dir" in Machine(tmp_path, hub.url).sentence()
+
+
+def test_a_folder_in_the_way_of_the_record_is_one_sentence(machine: Machine):
+    (machine.output / ".downloads.json").mkdir(parents=True)
+    assert "checkpoints: cannot be written (Is a directory)" in machine.sentence()
 
 
 def test_the_record_of_a_folder_survives_nonsense(tmp_path: Path):
