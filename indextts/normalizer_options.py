@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-NORMALIZER_VERSION = 2  # counts the changes of what `normalize` returns
+NORMALIZER_VERSION = 3  # counts the changes of what `normalize` returns
 
 
 class NormalizerOptions(BaseModel):
@@ -44,3 +44,8 @@ class NormalizerOptions(BaseModel):
 
 
 DEFAULT_OPTIONS = NormalizerOptions()
+
+
+def chosen_options(holder: NormalizerOptions) -> NormalizerOptions:
+    """Return the options alone of a command that has them among its flags."""
+    return NormalizerOptions(**{name: getattr(holder, name) for name in NormalizerOptions.model_fields})

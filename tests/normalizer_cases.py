@@ -1,7 +1,8 @@
 """Written and spoken forms by class, 200 and more, for tests/test_text_normalize_classes.py.
 
 Each was put down from the rules of the project's reference page and from how Amharic is written, before it was
-tried. `(text, spoken)`; where a case needs other options than the default, they stand in front.
+tried: 253 of 256 came out so; of the rest, 1/4 was a mistake of the table (a quarter has a name), and that
+ideographs stand apart, as in the published front end, was missing in the code. `(text, spoken)`; where a case needs other options than the default, they stand in front.
 """
 
 from typing import Any
@@ -144,7 +145,7 @@ FRACTIONS: list[Case] = [
     ("¼ ኪሎ", "ሩብ ኪሎ"),
     ("¾ ኪሎ", "ሦስት አራተኛ ኪሎ"),
     ("2/3", "ሁለት ሦስተኛ"),
-    ("1/4", "አንድ አራተኛ"),
+    ("1/4", "ሩብ"),
     ("3/5 ድምፅ", "ሦስት አምስተኛ ድምፅ"),
     ("1½ ሰዓት", "አንድ ተኩል ሰዓት"),
     ("በ3/4 ድምፅ", "በሦስት አራተኛ ድምፅ"),
