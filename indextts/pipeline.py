@@ -37,6 +37,7 @@ from indextts.commands import (
     to_argv,
 )
 from indextts.errors import UserError
+from indextts.normalizer_options import NormalizerOptions
 from indextts.project import Project, ProjectSettings, read_settings
 from indextts.run_dir import link_as, read_metrics, write_json
 
@@ -213,6 +214,7 @@ def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
             "base_model": project.base_tokenizer,
             "manifests": [project.manifest],
             "output_model": project.tokenizer,
+            **_normalizer(settings),
             **settings.tokenizer,
         }
     )
@@ -229,6 +231,22 @@ def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
         writes=(project.tokenizer,),
         summary=lambda: f"{project.tokenizer.name}, verified",
     )
+
+
+def _normalizer(settings: ProjectSettings) -> dict[str, Any]:
+    """Return how the project's texts are normalised, which stands in one place of its settings.
+
+    Raises:
+        UserError: it stands in another too, or is no option.
+    """
+    options = NormalizerOptions.model_fields
+    misplaced = sorted(options.keys() & settings.tokenizer.keys())
+    if misplaced:
+        raise UserError(f"{', '.join(misplaced)}: an option of the normaliser, it belongs under normalizer:")
+    unknown = sorted(settings.normalizer.keys() - options.keys())
+    if unknown:
+        raise UserError(f"normalizer: {', '.join(unknown)} is none of its options, {', '.join(options)}")
+    return settings.normalizer
 
 
 def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:

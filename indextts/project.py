@@ -17,7 +17,8 @@ A project is described by a YAML file; relative paths are relative to it:
     name: my_voice
     manifest: recordings/manifest.jsonl   JSON lines with id, audio, text, speaker, duration
     base: IndexTTS-2                      folder with config.yaml, gpt.pth, bpe.model
-    tokenizer: {target_size: 24000}       any flag of the stage's command, under its field's name
+    normalizer: {homophones: strict}      how texts are read, in training and at inference
+    tokenizer: {target_size: 14000}       any flag of the stage's command, under its field's name
     preprocess: {val_ratio: 0.01}
     pairs: {pairs_per_target: 2}
     train: {epochs: 3, learning_rate: 5.0e-5}
@@ -41,6 +42,7 @@ class ProjectSettings(BaseModel):
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
     manifest: Path
     base: Path
+    normalizer: dict[str, Any] = {}
     tokenizer: dict[str, Any] = {}
     preprocess: dict[str, Any] = {}
     pairs: dict[str, Any] = {}

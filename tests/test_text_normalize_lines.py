@@ -32,7 +32,7 @@ def test_the_command_normalises_lines_and_shows_what_the_rules_did():
 
 def test_in_a_file_of_mixed_encodings_the_lines_of_utf_8_are_normalised():
     utf_16 = "5 ሰው".encode("utf-16-le")
-    content = b"\n".join(["5".encode(), "é".encode("latin-1"), utf_16, "3 ሰው".encode()])
+    content = b"\n".join([b"5", "é".encode("latin-1"), utf_16, "3 ሰው".encode()])
     lines, sentences, count = done(content)
     assert lines == ["አምስት", "", "", "ሦስት ሰው"]
     assert count == 2
@@ -62,7 +62,7 @@ def test_a_binary_file_ends_with_a_few_sentences_and_the_count():
 
 def test_a_line_that_is_too_long_is_left_out_and_the_next_one_is_read():
     longest = "ሀ".encode() * (MAX_LINE_BYTES // 3)
-    lines, sentences, count = done(longest + b"\n" + b"x" * 3 * MAX_LINE_BYTES + b"\n" + "5".encode())
+    lines, sentences, count = done(longest + b"\n" + b"x" * 3 * MAX_LINE_BYTES + b"\n" + b"5")
     assert count == 1
     assert "standard input:2: longer than 1,048,576 bytes" in sentences[0]
     assert [len(line) for line in lines] == [MAX_LINE_BYTES // 3, 0, len("አምስት")]
@@ -82,7 +82,7 @@ def test_a_line_of_2_gb_needs_little_memory():
         block = "ሰላም ".encode() * 2**16
         for _ in range(2 * 10**9 // len(block) + 1):
             running.stdin.write(block)
-        running.stdin.write("\n5\n".encode())
+        running.stdin.write(b"\n5\n")
         out, err = running.communicate(timeout=60)
     assert out.decode() == "\nአምስት\n"
     assert err.decode().count("\n") == 1
