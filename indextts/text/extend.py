@@ -1,7 +1,9 @@
 """Append Amharic pieces to a SentencePiece BPE model, so that old text keeps its ids exactly.
 
     id 0 .. base - 1     the base's pieces, types and scores, untouched
-    then                 every single letter: 291 of Amharic, and every Ethiopic character of the texts
+    then                 every single letter: 291 of Amharic, every Ethiopic character of the texts, and where
+                         they take little of the room the rest of the main block (ቐ, ፇ): else, one in an
+                         unseen text makes its whole word unknown
     then                 merges learned from the texts, most frequent first, up to the target size
 
 Only pieces of Ethiopic characters and the sign of a space are appended, so no other script is cut
@@ -23,7 +25,7 @@ from typing import Any
 import sentencepiece
 
 from indextts.errors import UserError
-from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, amharic_letters, is_ethiopic
+from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, amharic_letters, is_ethiopic, main_block_letters
 from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import WORD_START, Tokenizer, measure, parse_model
 from indextts.text.vocabulary_size import SizeAdvice, advise_size
@@ -34,6 +36,7 @@ _BPE = 2  # SentencePiece's number for the model type
 _NORMAL = 1  # and for the type of a piece
 _FOREIGN = re.compile(f"[^{ETHIOPIC_CHARACTERS} ]+")
 _APPENDABLE = re.compile(f"{WORD_START}*[{ETHIOPIC_CHARACTERS}]+{WORD_START}*")
+_MAX_RARE_SHARE = 0.1  # of the pieces besides the letters that must be in
 _PLACEHOLDER = "."
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 # The trainer stops the whole process at a word of 65,536 characters, and no piece is longer than 16.
@@ -100,6 +103,9 @@ def extend(
     learned_from = [_FOREIGN.sub(_PLACEHOLDER, base.words(text)) for text in texts]
     letters = _missing_letters(base, learned_from)
     room = target_size - base.size - len(letters)
+    rare = sorted(set(main_block_letters()) - set(base.pieces) - set(letters))
+    if len(rare) <= room * _MAX_RARE_SHARE:
+        letters, room = letters + rare, room - len(rare)
     if room < 0:
         raise UserError(
             f"--target-size {target_size} is too small: the base has {base.size} pieces and {len(letters)} "

@@ -1,8 +1,8 @@
 """Lines of a byte stream, normalised: whatever the stream holds, one line after the other, in bounded memory.
 
 Every line of input gives one line of output, so that the two stay side by side. A line that is no text gives
-an empty one and a sentence that names it: bytes that are not UTF-8 (a file of mixed encodings has such lines),
-zero bytes (a binary file), more than `MAX_LINE_BYTES`. A stream in UTF-16 is refused as a whole.
+an empty one and a sentence that names it: bytes that are not UTF-8 (as in a file of mixed encodings), zero
+bytes (as in a binary file), more than `MAX_LINE_BYTES`. A stream in UTF-16 is refused as a whole.
 """
 
 import codecs

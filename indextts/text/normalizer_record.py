@@ -1,10 +1,11 @@
 """By which rules texts are normalised for a tokenizer: a record inside the tokenizer's own file.
 
 SentencePiece's format leaves the fields from 200 on to others and passes over them when it reads and copies a
-model. The record is JSON in one of them, so that whoever has the tokenizer (the run that copies it, an export,
-the user who moves it) has the version and the options of its normaliser too: there is no second file to lose.
+model. The record is JSON in one of them, so that whoever has the tokenizer (the run that copies it, an
+export, the user who moves it) has the version and the options of its normaliser too: there is no second file
+to lose.
 
-    ModelProto { 1: pieces  2: trainer_spec  3: normalizer_spec ...  20777: {"version": 3, "homophones": ...} }
+    ModelProto { 1: pieces  2: trainer_spec ...  20777: {"version": 3, ...} }
 """
 
 import json
