@@ -506,6 +506,7 @@ def test_all_of_the_real_text_is_spoken_whole_and_stays_as_it_is(shared):
     for text in texts:
         once = normalize(text)
         assert all(map(is_allowed, once)), text
+        assert not any(map(str.isnumeric, once)), text  # ASCII, Ethiopic and all other numerals
         assert normalize(once) == once, text
 
 

@@ -16,6 +16,12 @@ def test_more_hours_of_speech_teach_more_pieces(hours, num_pieces):
 def test_the_least_is_advised_where_nobody_knows_the_hours():
     assert advise_size(None).num_pieces == 2000
     assert "do not say" in str(advise_size(None))
+    assert advise_size(None).objection(24_000) == ""
+
+
+def test_of_little_speech_few_pieces_are_no_fault():
+    assert advise_size(0.2).objection(600) == ""
+    assert "are many" in advise_size(0.2).objection(12_000)
 
 
 def test_a_size_is_far_off_from_twice_or_half_the_advice():

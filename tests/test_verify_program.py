@@ -113,6 +113,59 @@ def test_a_missing_file_is_the_users_mistake_and_is_named(project, missing):
     assert "Traceback" not in done.stderr
 
 
+def run_bare(folder):
+    return run_program("verify_amharic_training.py", folder)
+
+
+def test_without_arguments_the_usual_places_are_looked_into(project):
+    size = Tokenizer.load(project / "checkpoints/bpe.model").size
+    (project / "tokenizers").mkdir()
+    (project / "am.model").rename(project / "tokenizers/amharic_extended_bpe.model")
+    (project / "preprocessed_amharic").mkdir()
+    (project / "manifest.jsonl").rename(project / "preprocessed_amharic/train_manifest.jsonl")
+    done = run_bare(project)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert f"ok       Vocabulary size: {size + 300}" in lines
+    assert any(line.startswith(f"ok       Uses extended vocabulary (ID >= {size})") for line in lines)
+    assert any(line.startswith("ok       unknown pieces: 0.000 %") for line in lines)
+    assert lines[-1] == "All checks passed"
+
+
+def test_without_arguments_the_only_project_of_the_workspace_is_taken(project):
+    done = run_bare(project)
+    assert done.returncode == 2
+    assert "workspace/ has 0 projects with a tokenizer; give --tokenizer" in done.stderr
+    voice = project / "workspace/voice"
+    for name in ("tokenizers", "dataset"):
+        (voice / name).mkdir(parents=True)
+    (voice / "project.json").write_text("{}")
+    (project / "checkpoints").rename(voice / "checkpoints")
+    (project / "am.model").rename(voice / "tokenizers/amharic_extended_bpe.model")
+    (project / "manifest.jsonl").rename(voice / "dataset/manifest.jsonl")
+    done = run_bare(project)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "unknown pieces: 0.000 %" in done.stdout
+    assert done.stdout.endswith("All checks passed\n")
+
+
+def test_the_size_is_advised_by_the_durations_of_the_manifest(project):
+    line = json.dumps({"text": "ሰላም ነው።", "duration": 5 * 3600})
+    (project / "hours.jsonl").write_text("\n".join([line] * 30), "utf-8")
+    made = run_program(
+        "tools/extend_bpe.py",
+        project,
+        "--manifests=hours.jsonl",
+        "--output-model=new.model",
+        "--homophones=loose",
+    )
+    assert made.returncode == 0, made.stderr
+    assert "8,000 appended pieces, for 150.0 hours of speech" in made.stdout
+    assert "the texts give no more" in made.stdout
+    assert "normaliser:      homophones loose (v" in made.stdout
+    assert Tokenizer.load(project / "new.model").options.homophones == "loose"
+
+
 def test_extending_says_in_one_line_what_is_wrong(project):
     (project / "junk.model").write_bytes(bytes(range(256)) * 4)
     done = run_program(

@@ -23,26 +23,32 @@ _FAR_OFF = 2  # times more or less than advised
 
 @dataclass(frozen=True)
 class SizeAdvice:
-    """How many pieces to append to a base, and why."""
+    """How many pieces to append to a base, and the hours of speech that say so, None where nobody knows."""
 
     num_pieces: int
-    reason: str
+    hours: float | None
 
     def __str__(self) -> str:
         return f"{self.num_pieces:,} appended pieces, {self.reason}"
 
+    @property
+    def reason(self) -> str:
+        if self.hours is None:
+            return "since the manifests do not say how long the speech is"
+        return f"for {self.hours:.1f} hours of speech"
+
     def objection(self, num_appended: int) -> str:
         """Return what speaks against appending `num_appended` pieces; empty if it is near the advice."""
+        if self.hours is None:
+            return ""
         if num_appended > _FAR_OFF * self.num_pieces:
             return f"{num_appended:,} pieces to append are many: advised are {self}; rare ones learn little"
-        if num_appended * _FAR_OFF < self.num_pieces:
+        # of the least that is advised, fewer are no fault: there is little speech
+        if num_appended * _FAR_OFF < self.num_pieces > _PIECES_FROM_HOURS[0][1]:
             return f"{num_appended:,} pieces to append are few: advised are {self}; texts become longer"
         return ""
 
 
 def advise_size(hours: float | None) -> SizeAdvice:
     """Return the advice for so many hours of speech, None where nobody knows how many there are."""
-    if hours is None:
-        return SizeAdvice(_PIECES_FROM_HOURS[0][1], "since the manifests do not say how long the speech is")
-    num_pieces = max(pieces for least, pieces in _PIECES_FROM_HOURS if hours >= least)
-    return SizeAdvice(num_pieces, f"for {hours:.1f} hours of speech")
+    return SizeAdvice(max(pieces for least, pieces in _PIECES_FROM_HOURS if (hours or 0) >= least), hours)
