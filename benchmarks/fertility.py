@@ -47,7 +47,7 @@ class Fertility(Command):
 
 @dataclass(frozen=True)
 class Row:
-    """What one size gave; `seconds` are of extending and of verifying."""
+    """What one size gave; `seconds` of the processor are for extending and for verifying."""
 
     num_appended: int
     tokens_per_word: float
@@ -96,11 +96,11 @@ def read_corpus(path: Path) -> list[str]:
 def measure_size(num_pieces: int, learned: Sequence[str], held_out: Sequence[str], path: Path) -> Row:
     """Return what a base extended by `num_pieces` is like."""
     base = Tokenizer.load(BASE)
-    started = time.perf_counter()
+    started = time.process_time()
     extended = extend_file(BASE, learned, path, base.size + num_pieces).extended
-    extended_at = time.perf_counter()
+    extended_at = time.process_time()
     report = verify(extended, base, base.size + 1, base.size, held_out, max_unknown_percent=100)
-    verified_at = time.perf_counter()
+    verified_at = time.process_time()
     merged = extend_file(BASE, learned, path, base.size + num_pieces, None, {"homophones": "strict"}).extended
     on_learned, on_held_out = measure(extended, learned), measure(extended, held_out)
     return Row(
@@ -133,7 +133,7 @@ def describe(command: Fertility, learned: Sequence[str], held_out: Sequence[str]
         "training hardly teaches",
         "* unknown: Ethiopic characters of the held-out texts that the tokenizer does not know",
         "",
-        "| appended pieces | tokens per word | merged | rare | unknown | extend, s | verify, s |",
+        "| appended pieces | tokens per word | merged | rare | unknown | extend, CPU s | verify, CPU s |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:

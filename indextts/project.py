@@ -17,7 +17,7 @@ A project is described by a YAML file; relative paths are relative to it:
     name: my_voice
     manifest: recordings/manifest.jsonl   JSON lines with id, audio, text, speaker, duration
     base: IndexTTS-2                      folder with config.yaml, gpt.pth, bpe.model
-    normalizer: {homophones: strict}      how texts are read, in training and at inference
+    normalizer: {thousand: ሺ}             how texts are read, in training and at inference
     tokenizer: {target_size: 14000}       any flag of the stage's command, under its field's name
     preprocess: {val_ratio: 0.01}
     pairs: {pairs_per_target: 2}
@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from indextts.errors import UserError
+from indextts.normalizer_options import NormalizerOptions
 
 
 class ProjectSettings(BaseModel):
@@ -48,6 +49,15 @@ class ProjectSettings(BaseModel):
     pairs: dict[str, Any] = {}
     train: dict[str, Any] = {}
     export: dict[str, Any] = {}
+
+    @field_validator("normalizer")
+    @classmethod
+    def _has_only_options(cls, chosen: dict[str, Any]) -> dict[str, Any]:
+        try:
+            NormalizerOptions(**chosen)
+        except ValidationError as error:
+            raise ValueError(_problems(error)) from None
+        return chosen
 
     def with_fields(self, stage: str, **fields: Any) -> "ProjectSettings":
         """Return the settings with other flags for one stage."""

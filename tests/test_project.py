@@ -67,8 +67,8 @@ def test_how_texts_are_read_is_said_once_for_the_project(tmp_path: Path):
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ("normalizer: {dialect: any}\n", "dialect is none of its options, homophones, "),
-        ("normalizer: {homophones: some}\n", "--homophones: Input should be 'off', 'strict' or 'loose'"),
+        ("normalizer: {dialect: any}\n", "normalizer: Value error, dialect: Extra inputs are not permitted"),
+        ("normalizer: {homophones: some}\n", "homophones: Input should be 'off', 'strict' or 'loose'"),
         ("tokenizer: {homophones: strict}\n", "homophones: an option of the normaliser, it belongs under"),
     ],
 )

@@ -7,8 +7,10 @@ import pytest
 import torch
 import yaml
 
+from indextts.errors import UserError
 from indextts.text.tokenizer import Tokenizer
 from tests.tokenizers import AMHARIC, write_base
+from verify_amharic_training import main
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -113,29 +115,25 @@ def test_a_missing_file_is_the_users_mistake_and_is_named(project, missing):
     assert "Traceback" not in done.stderr
 
 
-def run_bare(folder):
-    return run_program("verify_amharic_training.py", folder)
-
-
-def test_without_arguments_the_usual_places_are_looked_into(project):
+def test_without_arguments_the_usual_places_are_looked_into(project, monkeypatch, capsys):
+    monkeypatch.chdir(project)
     size = Tokenizer.load(project / "checkpoints/bpe.model").size
     (project / "tokenizers").mkdir()
     (project / "am.model").rename(project / "tokenizers/amharic_extended_bpe.model")
     (project / "preprocessed_amharic").mkdir()
     (project / "manifest.jsonl").rename(project / "preprocessed_amharic/train_manifest.jsonl")
-    done = run_bare(project)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert f"ok       Vocabulary size: {size + 300}" in lines
     assert any(line.startswith(f"ok       Uses extended vocabulary (ID >= {size})") for line in lines)
     assert any(line.startswith("ok       unknown pieces: 0.000 %") for line in lines)
     assert lines[-1] == "All checks passed"
 
 
-def test_without_arguments_the_only_project_of_the_workspace_is_taken(project):
-    done = run_bare(project)
-    assert done.returncode == 2
-    assert "workspace/ has 0 projects with a tokenizer; give --tokenizer" in done.stderr
+def test_without_arguments_the_only_project_of_the_workspace_is_taken(project, monkeypatch, capsys):
+    monkeypatch.chdir(project)
+    with pytest.raises(UserError, match="workspace/ has 0 projects with a tokenizer; give --tokenizer"):
+        main([])
     voice = project / "workspace/voice"
     for name in ("tokenizers", "dataset"):
         (voice / name).mkdir(parents=True)
@@ -143,10 +141,10 @@ def test_without_arguments_the_only_project_of_the_workspace_is_taken(project):
     (project / "checkpoints").rename(voice / "checkpoints")
     (project / "am.model").rename(voice / "tokenizers/amharic_extended_bpe.model")
     (project / "manifest.jsonl").rename(voice / "dataset/manifest.jsonl")
-    done = run_bare(project)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "unknown pieces: 0.000 %" in done.stdout
-    assert done.stdout.endswith("All checks passed\n")
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert "unknown pieces: 0.000 %" in said
+    assert said.endswith("All checks passed\n")
 
 
 def test_the_size_is_advised_by_the_durations_of_the_manifest(project):
