@@ -51,6 +51,16 @@ def test_another_base_is_a_problem_that_names_the_first_difference(base, extende
     assert "id " in report.problems[0].value
 
 
+def test_other_scores_and_other_settings_of_sentencepiece_than_the_bases_are_a_problem(base, extended):
+    scores, settings = extended.proto, extended.proto
+    scores.pieces[base.size - 1].score -= 1
+    settings.normalizer_spec.add_dummy_prefix = False
+    for proto, said in ((scores, "1 of the base's 90 pieces"), (settings, "settings of its own normaliser")):
+        report = report_of(Tokenizer(proto.SerializeToString(), extended.path), base)
+        assert whats(report) == ["base pieces"]
+        assert said in report.problems[0].value
+
+
 def test_d2_missing_letters_are_a_problem_with_the_letters(base, extended):
     proto = extended.proto
     kept = [piece for piece in proto.pieces if piece.piece not in ("ኈ", "ሰ")]

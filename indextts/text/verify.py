@@ -99,6 +99,10 @@ def _extends(tokenizer: Tokenizer, base: Tokenizer | None, base_size: int) -> Fi
     rebuild = "extend the base's bpe.model with tools/extend_bpe.py"
     if base is not None:
         difference = first_difference(base, tokenizer)
+        if difference is None and (otherwise := _cut_otherwise(base, tokenizer)):
+            return Finding(
+                what, otherwise, "problem", f"the base's own texts would be cut otherwise: {rebuild}"
+            )
         if difference is None:
             return Finding(what, f"all {base.size} of {base.path} in their places")
         return Finding(what, difference, "problem", f"the base's rows would be misread: {rebuild}")
@@ -107,6 +111,18 @@ def _extends(tokenizer: Tokenizer, base: Tokenizer | None, base_size: int) -> Fi
         return Finding(what, value, "problem", rebuild)
     value = f"only sizes could be compared, {tokenizer.size} with the base's {base_size}"
     return Finding(what, value, "warning", "put the base's bpe.model beside the base checkpoint")
+
+
+def _cut_otherwise(base: Tokenizer, tokenizer: Tokenizer) -> str:
+    """Return why a tokenizer with the base's pieces cuts the base's texts otherwise; empty if it does not."""
+    before, after = base.proto, tokenizer.proto
+    pairs = zip(before.pieces, after.pieces, strict=False)
+    num_scores = sum(old.score != new.score for old, new in pairs)
+    if num_scores:
+        return f"{num_scores} of the base's {base.size} pieces have other scores"
+    if before.normalizer_spec != after.normalizer_spec:
+        return f"the settings of its own normaliser are not those of {base.path}"
+    return ""
 
 
 def _rows(base: Tokenizer | None, base_text_rows: int | None) -> Finding:
