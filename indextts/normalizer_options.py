@@ -56,7 +56,9 @@ class NormalizerOptions(BaseModel):
         """The version and every option, by name."""
         return {"version": NORMALIZER_VERSION, **self.model_dump()}
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """The choices that are not the default, for people."""
         changed = [
             f"{name} {value}"
             for name, value in self.model_dump().items()

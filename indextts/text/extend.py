@@ -138,7 +138,7 @@ def describe(extension: Extension, texts: Sequence[str]) -> str:
         f"unknown before:  {before.unknown_percent:.3f} % of {before.num_tokens} tokens",
         f"unknown now:     {after.unknown_percent:.3f} % of {after.num_tokens} tokens",
         f"tokens per word: {after.tokens_per_word:.2f} over {after.num_words} words",
-        f"normaliser:      {extended.options} ({extended.options.fingerprint})",
+        f"normaliser:      {extended.options.summary} ({extended.options.fingerprint})",
         f"fingerprint:     {extended.vocabulary.fingerprint}",
         f"sample:          {' '.join(extended.encode_pieces(sample))}",
     ]

@@ -95,7 +95,7 @@ class Tokenizer:
         """Why texts may be read otherwise than the pieces were learned from; empty if there is no doubt."""
         if self.recorded_version is None:
             return (
-                f"{self.path} does not say how texts are normalised for it: {self.options}, version "
+                f"{self.path} does not say how texts are normalised for it: {self.options.summary}, version "
                 f"{NORMALIZER_VERSION}, are taken"
             )
         if self.recorded_version < NORMALIZER_VERSION:

@@ -91,7 +91,7 @@ def _normalizer(tokenizer: Tokenizer) -> Finding:
     if tokenizer.normalizer_doubt:
         advice = "make the tokenizer anew with tools/extend_bpe.py to be sure"
         return Finding(what, tokenizer.normalizer_doubt, "warning", advice)
-    return Finding(what, f"{tokenizer.options} ({tokenizer.options.fingerprint})")
+    return Finding(what, f"{tokenizer.options.summary} ({tokenizer.options.fingerprint})")
 
 
 def _extends(tokenizer: Tokenizer, base: Tokenizer | None, base_size: int) -> Finding:
