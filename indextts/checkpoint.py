@@ -7,7 +7,8 @@ scaler                None: gradients are scaled in float16 only
 epoch step batch_idx  where the run stands; batch_idx counts micro-steps of the epoch
 sampler               {"samples_done", "data_order"}: position in the order of the epoch
 rng                   {"seed"}: all randomness is a function of the seed, the epoch and the step
-tokenizer             {"fingerprint", "pieces", "base_size", "model"}: the last is the SentencePiece file
+tokenizer             {"fingerprint", "pieces", "base_size", "model", "normalizer"}: of the last two, the
+                      SentencePiece file and `NormalizerOptions.record`
 recent_checkpoints    names of the run's checkpoints, newest last
 manifests             {"train": [...], "val": [...]}
 learning_rate text_loss_weight mel_loss_weight

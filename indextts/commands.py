@@ -108,21 +108,27 @@ class NormalizeText(Command, NormalizerOptions):
     explain: bool = Field(False, description="Also write what each rule did.")
 
 
-class ExtendTokenizer(Command):
-    """Append Amharic pieces to a SentencePiece model; old ids and pieces stay as they are."""
+class ExtendTokenizer(Command, NormalizerOptions):
+    """Append Amharic pieces to a SentencePiece model, which also keeps how texts are read; old ids stay."""
 
     program: ClassVar[str] = "tools/extend_bpe.py"
     base_model: Path = Field(Path("checkpoints/bpe.model"), description="The published tokenizer.")
     manifests: list[Path] = Field(min_length=1, description="Manifests whose texts are learned from.")
     output_model: Path = Field(description="The extended tokenizer to write.")
-    target_size: int = Field(24000, ge=8, description="Pieces of the extended tokenizer.")
+    target_size: int = Field(
+        0, ge=0, description="Pieces of the extended tokenizer; 0 for what the hours of speech advise."
+    )
 
 
 class VerifyTraining(Command):
     """Check that tokenizer, config, base checkpoint and texts fit together; exit status 1 if not."""
 
     program: ClassVar[str] = "verify_amharic_training.py"
-    tokenizer: Path = Field(description="The extended tokenizer.")
+    tokenizer: Path | None = Field(
+        None,
+        description="The extended tokenizer; without it tokenizers/amharic_extended_bpe.model, else that of "
+        "the only project of workspace/.",
+    )
     config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
     base_checkpoint: Path = Field(Path("checkpoints/gpt.pth"), description="The published weights.")
     manifest: list[Path] = Field([], description="Texts on which unknown pieces are counted.")

@@ -1,7 +1,7 @@
 """THE RUN DIRECTORY: what a run leaves behind. No torch here.
 
     OUTPUT_DIR/
-      config.json            the whole command with defaults, versions, git commit, run part
+      config.json            the whole command with defaults, versions, git commit, run part, normaliser
       model_step{N}.pth      a checkpoint, torch.load(weights_only=True); its keys: indextts/checkpoint.py
       model_step{N}.json     its meta, written last: a checkpoint without it does not count
       model_step{N}.pinned   an empty file that you make: this checkpoint is never removed
@@ -79,6 +79,7 @@ class CheckpointMeta(BaseModel, frozen=True):
         environment: versions of torch and python, device name, arithmetic ("float32", "bfloat16"), threads.
         losses: of the last [Train] line, by name.
         pieces: of the tokenizer, in the order of their ids.
+        normalizer: `NormalizerOptions.record` of the tokenizer; empty in older files.
         num_bytes, digest: of the `.pth`.
     """
 
@@ -105,6 +106,7 @@ class CheckpointMeta(BaseModel, frozen=True):
     num_bytes: int
     digest: str
     pieces: list[str]
+    normalizer: dict[str, Any] = {}
 
     @classmethod
     def read(cls, path: Path) -> Self:

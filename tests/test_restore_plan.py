@@ -510,3 +510,17 @@ def test_the_plans_command_is_a_whole_command():
     assert plan.command == continued(now.command, meta().settings)
     assert plan.command.output_dir == Path("trained_ckpts")
     assert plan.command.epochs == 20
+
+
+def test_other_options_of_the_normaliser_are_a_difference_and_what_was_not_recorded_is_none():
+    before = {"version": 2, "homophones": "off", "thousand": "ሺህ"}
+    now = {"version": 3, "homophones": "strict", "thousand": "ሺህ", "dialect": "any"}
+    facts = checkpoint(meta=meta(normalizer=before))
+    plan = plan_restore(facts, run(argv=FLAGS, normalizer=now))
+    assert plan.continues
+    assert named(plan) == {
+        "normalizer version": ("2", "3", "now"),
+        "normalizer homophones": ("off", "strict", "now"),
+    }
+    assert all("texts are read otherwise" in difference.effect for difference in plan.differences)
+    assert plan_restore(checkpoint(), run(argv=FLAGS, normalizer=now)).differences == ()

@@ -1,7 +1,7 @@
 """The facts that a restore is decided by, and the plan that comes out; `indextts.restore.plan` decides."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from indextts.commands import Train
@@ -92,9 +92,10 @@ class RunFacts:
             the pairs were not read, and the digests of their files decide.
         manifests: train first and then val.
         base: None where the base checkpoint was not compared with the run's.
-        why_no_base: why it was not.
         environment: as in CheckpointMeta; what is not known is absent.
         trained_shapes: shape of every trained parameter; None where only meta files were read.
+        why_no_base: why the base was not compared.
+        normalizer: as in CheckpointMeta.
     """
 
     vocabulary: Vocabulary
@@ -108,6 +109,7 @@ class RunFacts:
     environment: Mapping[str, Any]
     trained_shapes: dict[str, tuple[int, ...]] | None
     why_no_base: str = "it is absent"
+    normalizer: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ def _run_facts(command: Train, meta: CheckpointMeta) -> RunFacts:
         environment=_environment(),
         trained_shapes=None,
         why_no_base=why_no_base,
+        normalizer=tokenizer.options.record,
     )
     if has_same_pairs(meta, run):
         return run

@@ -20,6 +20,7 @@ from indextts.restore.differences import (
     config_differences,
     environment_differences,
     manifest_differences,
+    normalizer_differences,
     setting_differences,
     size_differences,
 )
@@ -257,6 +258,7 @@ def _differences(checkpoint: CheckpointFacts, run: RunFacts, holding: Train) -> 
         *setting_differences(meta.settings, run.command, holding),
         *manifest_differences(meta, run.command, run.manifests, run.num_samples),
         *config_differences(meta.gpt_config, run.gpt_config),
+        *normalizer_differences(meta.normalizer, run.normalizer),
         *environment_differences(meta.environment, run.environment),
     ]
     return tuple(sorted(found, key=lambda difference: difference.holds != "now"))

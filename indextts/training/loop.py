@@ -307,6 +307,7 @@ def checkpoint_meta(this: Run, *, is_best: bool) -> CheckpointMeta:
         num_bytes=0,
         digest="",
         pieces=list(vocabulary.pieces),
+        normalizer=inputs.tokenizer.options.record,
     )
 
 
@@ -328,6 +329,7 @@ def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
             "pieces": list(tokenizer.pieces),
             "base_size": this.base_size,
             "model": tokenizer.model_bytes,
+            "normalizer": tokenizer.options.record,
         },
         "recent_checkpoints": list(state.recent),
         "manifests": {
@@ -363,6 +365,7 @@ def write_run_files(this: Run) -> None:
         "part": this.state.part,
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "environment": this.inputs.environment,
+        "normalizer": this.inputs.tokenizer.options.record,
         "git_commit": git_commit(),
     }
     write_json(folder / "config.json", content)

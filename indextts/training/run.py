@@ -3,6 +3,7 @@
 command --load_inputs--> Inputs --start.py, from the base or a checkpoint--> Run, with its TrainState
 """
 
+import logging
 import platform
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +28,8 @@ from indextts.training.batches import (
 from indextts.training.device import arithmetic, choose_device
 from indextts.training.losses import LossSums
 from indextts.training.optim import Trained
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -153,6 +156,8 @@ def load_inputs(command: Train) -> Inputs:
     """
     device = choose_device(command.allow_cpu)
     config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
+    if tokenizer.normalizer_doubt:
+        logger.warning(tokenizer.normalizer_doubt)
     train_set = load_pairs(command.train_manifest, tokenizer, config)
     val_set = load_pairs(command.val_manifest, tokenizer, config)
     check_disjoint(train_set, val_set)

@@ -240,6 +240,7 @@ def _open(inputs: Inputs, path: Path) -> "Opened":
         base=base,
         environment=inputs.environment,
         trained_shapes=shapes,
+        normalizer=inputs.tokenizer.options.record,
         why_no_base=why_no_base,
     )
     layout = Layout(frozenset(name for name, _ in model.named_parameters()), shapes, base_size)
