@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def corners_hz(sample_rate_hz: int, num_bands: int) -> NDArray[np.float64]:
-    """Return where triangles begin, peak and end, from 0 to half the rate: (M + 2,), neighbours share them."""
+    """Return where triangles begin, peak and end, from 0 to half the rate: (M + 2,), shared by three."""
     top_mel = 15 + np.log(sample_rate_hz / 2 / 1000) * 27 / np.log(6.4)
     mels = np.linspace(0, top_mel, num_bands + 2)  # (M + 2,)
     corners: NDArray[np.float64] = np.where(

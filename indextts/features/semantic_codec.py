@@ -186,7 +186,8 @@ class NormedProjection(nn.Module):
 
 def normed_weight(g: Tensor, v: Tensor) -> Tensor:
     """G v / |v|, the length taken over all axes but the first; g is (n, 1, ...), v (n, ...)."""
-    return g * v / v.flatten(1).norm(dim=1).view(g.shape)
+    weight: Tensor = g * v / v.flatten(1).norm(dim=1).view(g.shape)
+    return weight
 
 
 def load_codec_config(path: Path) -> SemanticCodecConfig:

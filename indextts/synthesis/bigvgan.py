@@ -40,7 +40,7 @@ class BigVGAN(nn.Module):
         self.resblocks = nn.ModuleList()
         for rate, kernel in zip(config.upsample_rates, config.upsample_kernel_sizes, strict=True):
             up = NormedConvTranspose1d(channels, channels // 2, kernel, rate, (kernel - rate) // 2)
-            self.ups.append(nn.ModuleList([up]))
+            self.ups.append(nn.Sequential(up))
             channels //= 2
             for size, dilations in zip(
                 config.resblock_kernel_sizes, config.resblock_dilation_sizes, strict=True
@@ -53,7 +53,7 @@ class BigVGAN(nn.Module):
         """(B, C, T) to samples (B, 1, R T) in [-1, 1]."""
         x = self.conv_pre(mel)
         num_blocks = len(self.config.resblock_kernel_sizes)
-        for stage, (up,) in enumerate(self.ups):  # type: ignore[misc]  # a list of one
+        for stage, up in enumerate(self.ups):
             x = up(x)
             total = torch.zeros_like(x)
             for block in self.resblocks[stage * num_blocks : (stage + 1) * num_blocks]:

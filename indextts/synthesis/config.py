@@ -1,7 +1,7 @@
 """Sizes of the acoustic half, from the published config.yaml and BigVGAN's config.json.
 
     s2mel:                       of config.yaml; keys that ask for another model than this one are refused
-      preprocess_params: {sr: 22050, spect_params: {n_fft: 1024, win_length: 1024, hop_length: 256, n_mels: 80}}
+      preprocess_params: {sr: 22050, spect_params: {n_fft: 1024, win_length: 1024, hop_length: 256, ...}}
       style_encoder: {dim: 192}
       length_regulator: {channels: 512, in_channels: 1024, sampling_ratios: [1, 1, 1, 1], ...}
       DiT: {hidden_dim: 512, num_heads: 8, depth: 13, in_channels: 80, content_dim: 512, ...}
@@ -13,6 +13,7 @@ The names are the published ones. Keys without effect on what comes out are igno
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -25,7 +26,7 @@ TAKE_THE_RIGHT_CONFIG = "use the config.yaml that was published with IndexTTS-2"
 TAKE_THE_RIGHT_BIGVGAN = "use config.json of nvidia/bigvgan_v2_22khz_80band_256x"
 
 Count = Annotated[int, Field(strict=True, ge=1)]
-Size = TypeVar("Size", bound=BaseModel)
+Kind = TypeVar("Kind", bound=BaseModel)
 
 
 class Section(BaseModel):
@@ -153,6 +154,7 @@ class BigVGANConfig(Section):
     """Sizes of the vocoder."""
 
     num_mels: Count
+    sampling_rate: Literal[22050] = 22050
     upsample_rates: tuple[Count, ...]
     upsample_kernel_sizes: tuple[Count, ...]
     upsample_initial_channel: Count
@@ -188,38 +190,21 @@ def load_acoustic_config(path: Path) -> AcousticConfig:
     Raises:
         UserError: the file cannot be read, or a value is missing or is not of the published model.
     """
-    return _validated(AcousticConfig, _read(path, TAKE_THE_RIGHT_CONFIG), path, TAKE_THE_RIGHT_CONFIG)
+    return _load(AcousticConfig, path, yaml.safe_load, TAKE_THE_RIGHT_CONFIG)
 
 
 def load_bigvgan_config(path: Path) -> BigVGANConfig:
-    """Return BigVGAN's sizes from its config.json; errors as above, also if it is of another sound."""
-    content = _read(path, TAKE_THE_RIGHT_BIGVGAN)
-    config = _validated(BigVGANConfig, content, path, TAKE_THE_RIGHT_BIGVGAN)
-    if content.get("sampling_rate", 22_050) != 22_050 or config.samples_per_frame != 256:
-        raise UserError(
-            f"{path}: makes {config.samples_per_frame} samples per frame at {content.get('sampling_rate')} Hz, "
-            f"but a frame is 256 samples at 22050 Hz; {TAKE_THE_RIGHT_BIGVGAN}"
-        )
-    return config
+    """Return BigVGAN's sizes from its config.json; errors as above."""
+    return _load(BigVGANConfig, path, json.loads, TAKE_THE_RIGHT_BIGVGAN)
 
 
-def _read(path: Path, advice: str) -> dict[str, Any]:
+def _load(kind: type[Kind], path: Path, parse: Callable[[bytes], Any], advice: str) -> Kind:
     try:
-        content = (
-            json.loads(path.read_bytes()) if path.suffix == ".json" else yaml.safe_load(path.read_bytes())
-        )
+        return kind.model_validate(parse(path.read_bytes()))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); {advice}") from None
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
+        raise UserError(f"{path}: {'; '.join(problems)}; {advice}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path}: is damaged ({' '.join(str(error).split())}); {advice}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: holds no settings; {advice}")
-    return content
-
-
-def _validated(kind: type[Size], content: dict[str, Any], path: Path, advice: str) -> Size:
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        raise UserError(f"{path}: {'; '.join(problems)}; {advice}") from None

@@ -177,7 +177,7 @@ class Attention(nn.Module):
     def forward(self, h: Tensor, keys: Tensor | None, rotation: tuple[Tensor, Tensor]) -> Tensor:
         """(B, T, D) to (B, T, D); `keys` (B or 1, 1, 1, T) or None for all, `rotation` two of (T, d/2)."""
         q, k, v = (
-            part.unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, heads, T, d)
+            part.view(*part.shape[:2], self.num_heads, -1).transpose(1, 2)  # (B, heads, T, d)
             for part in self.wqkv(h).chunk(3, dim=2)
         )
         q, k = rotate(q, rotation), rotate(k, rotation)
@@ -197,7 +197,7 @@ def rotary_table(length: int, head_dim: int, device: torch.device) -> tuple[Tens
 def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     """Turn each pair of neighbouring values of `x` (..., T, d) by the angles of `rotation`, (T, d/2) each."""
     cos, sin = rotation
-    a, b = x.unflatten(-1, (-1, 2)).unbind(dim=-1)  # (..., T, d/2) each
+    a, b = x.view(*x.shape[:-1], -1, 2).unbind(dim=-1)  # (..., T, d/2) each
     return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
 
 

@@ -80,5 +80,4 @@ def _guided(directions: Tensor, rate: float) -> Tensor:
     """One row from the direction with everything and, where there is a rate, the one without."""
     if len(directions) == 1:
         return directions
-    with_all, without = directions.split(1)
-    return (1 + rate) * with_all - rate * without
+    return (1 + rate) * directions[:1] - rate * directions[1:]

@@ -1,4 +1,4 @@
-"""What the acoustic half reads of a recording: mel spectrogram, log-mel frames as Kaldi makes them, resampling.
+"""What the acoustic half reads of a recording: mel spectrogram, log-mel frames like Kaldi's, resampling.
 
 Axes: B rows, S samples, T mel frames, N log-mel frames, M mel bands.
 
@@ -71,7 +71,7 @@ def kaldi_frames(samples: Tensor) -> Tensor:
     before = F.pad(frames[:, None], (1, 0), mode="replicate")[:, 0, :-1]
     frames = (frames - PREEMPHASIS * before) * povey_window().to(samples.device)
     power = torch.fft.rfft(frames, KALDI_FFT).abs().square()  # (N, KALDI_FFT/2 + 1)
-    energies = power[:, :-1] @ kaldi_banks().to(samples.device).T  # (N, NUM_MELS)
+    energies: Tensor = power[:, :-1] @ kaldi_banks().to(samples.device).T  # (N, NUM_MELS)
     return energies.clamp_min(MIN_ENERGY).log()
 
 
@@ -106,7 +106,7 @@ def resample(samples: Tensor, from_hz: int, to_hz: int) -> Tensor:
 
 
 def resampling_kernel(old: int, new: int) -> Tensor:
-    """A sinc under a squared cosine, for each of `new` phases: (new, 1, taps); rates without common factor."""
+    """A sinc under a squared cosine, for each of `new` phases: (new, 1, taps); no common factor."""
     base = ROLLOFF * min(old, new)
     width = math.ceil(SINC_ZEROS * old / base)
     taps = torch.arange(-width, width + old, dtype=torch.float64) / old
