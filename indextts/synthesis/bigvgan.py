@@ -122,11 +122,11 @@ class Upsampling(nn.Module):
         """(B, channels, N) to (B, channels, 2 N)."""
         beyond = FILTER_TAPS // 2 - 1
         padded = F.pad(x, (beyond, beyond), mode="replicate")
-        B, channels, _ = x.shape  # noqa: N806 - axes
-        rows = padded.reshape(B * channels, 1, -1)  # one filter for all channels
-        doubled = 2 * F.conv_transpose1d(rows, self.filter, stride=2)
+        channels = x.shape[1]
+        one_each = self.filter.expand(channels, -1, -1)
+        doubled = 2 * F.conv_transpose1d(padded, one_each, stride=2, groups=channels)
         surplus = 2 * beyond + FILTER_TAPS // 2 - 1
-        return doubled[:, :, surplus:-surplus].reshape(B, channels, -1)
+        return doubled[:, :, surplus:-surplus]
 
 
 class Downsampling(nn.Module):
@@ -153,9 +153,8 @@ class LowPass(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         padded = F.pad(x, (FILTER_TAPS // 2 - 1, FILTER_TAPS // 2), mode="replicate")
-        B, channels, _ = x.shape  # noqa: N806 - axes
-        rows = padded.reshape(B * channels, 1, -1)
-        return F.conv1d(rows, self.filter, stride=2).reshape(B, channels, -1)
+        channels = x.shape[1]
+        return F.conv1d(padded, self.filter.expand(channels, -1, -1), stride=2, groups=channels)
 
 
 def low_pass_filter() -> Tensor:
