@@ -57,6 +57,15 @@ def test_a_recording_is_read_at_the_published_rate(model, tmp_path):
         torch.testing.assert_close(getattr(from_file, name), value, rtol=0, atol=0)
 
 
+def test_an_emotions_recording_is_read_at_16_khz_at_once(model, tmp_path):
+    soundfile.write(tmp_path / "a.wav", noise(1.5, seed=1), 22_050, subtype="FLOAT")
+    features = model.emotion_features(tmp_path / "a.wav")
+    assert features.shape == (74, FEATURE_DIM)
+    through_22_khz = model.voice(tmp_path / "a.wav").features
+    assert not torch.equal(features, through_22_khz)
+    assert (features - through_22_khz).abs().mean() < 0.1 * features.std()
+
+
 @pytest.mark.parametrize(("num_codes", "num_frames"), [(1, 1), (25, 43), (26, 44)])
 def test_a_code_becomes_172_hundredths_of_a_mel_frame(model, voice, num_codes, num_frames):
     samples = model.render(*speech(num_codes), voice, seed=0, settings=FAST)

@@ -37,7 +37,7 @@ from indextts.synthesis.front_end import (
     resample,
 )
 from indextts.synthesis.load import find_files, load_backend, load_bigvgan, load_campplus, load_s2mel
-from indextts.synthesis.reference import load_reference
+from indextts.synthesis.reference import load_emotion, load_reference
 from indextts.synthesis.s2mel import S2Mel, target_frames
 
 if TYPE_CHECKING:  # it imports transformers, which takes seconds
@@ -127,6 +127,17 @@ class AcousticModel:
             mel=mel,
             prompt=self.s2mel.stretched(embeddings, mel.shape[2]),
         )
+
+    def emotion_features(self, recording: Path) -> Tensor:
+        """Return the speech features (T, F) of an emotion's recording, for `emotion.heard_emotion`.
+
+        Args:
+            recording: a second one, or the reference itself where there is none.
+
+        Raises:
+            UserError: as for `voice`.
+        """
+        return self.features_of(load_emotion(recording))
 
     @torch.inference_mode()
     def features_of(self, samples: NDArray[np.float32]) -> Tensor:
