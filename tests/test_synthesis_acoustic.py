@@ -49,6 +49,12 @@ def test_a_voice_has_the_lengths_of_its_recording(model):
     assert voice.features.shape == (74, FEATURE_DIM)
 
 
+def test_a_voice_may_be_read_by_a_network_that_tracks_gradients(voice):
+    reader = torch.nn.Linear(FEATURE_DIM, 1)
+    reader(voice.features).sum().backward()
+    torch.testing.assert_close(reader.weight.grad[0], voice.features.sum(dim=0))
+
+
 def test_a_recording_is_read_at_the_published_rate(model, tmp_path):
     clip = noise(1.5, seed=1)
     soundfile.write(tmp_path / "a.wav", clip, 22_050, subtype="FLOAT")
@@ -77,6 +83,14 @@ def test_a_code_becomes_172_hundredths_of_a_mel_frame(model, voice, num_codes, n
 
 def test_no_codes_are_no_sound(model, voice):
     assert model.render(*speech(0), voice, seed=0).shape == (0,)
+
+
+@pytest.mark.parametrize("code", [-1, NUM_CODES])
+def test_a_code_that_the_codec_does_not_know_is_refused(model, voice, code):
+    codes, latents = speech(3)
+    codes[1] = code
+    with pytest.raises(ValueError, match=f"codes must be 0 to {NUM_CODES - 1}"):
+        model.render(codes, latents, voice, seed=0)
 
 
 def test_what_is_heard_depends_on_seed_codes_latents_and_voice(model, voice):

@@ -112,7 +112,7 @@ class AcousticModel:
         """
         return self.voice_of(load_reference(recording))
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def voice_of(self, samples: NDArray[np.float32]) -> Voice:
         """Return what is kept of `samples` (S,) at SAMPLE_RATE_HZ, a second or more."""
         wave = torch.from_numpy(samples)[None].to(self._device)  # (1, S)
@@ -139,14 +139,14 @@ class AcousticModel:
         """
         return self.features_of(load_emotion(recording))
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def features_of(self, samples: NDArray[np.float32]) -> Tensor:
         """Return the speech features (T, F) of `samples` (S,) at 16 kHz."""
         encoder = self.backend.encoder
         features: Tensor = encoder([encoder.extract(samples)])[0]
         return features
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def render(
         self,
         codes: Tensor,
@@ -164,9 +164,14 @@ class AcousticModel:
             voice: of the reference recording.
             seed: of the noise, which is the same on every device.
             settings: of the flow matching.
+
+        Raises:
+            ValueError: a code is none of the codec's, such as the GPT's start token.
         """
         if len(codes) == 0:
             return np.zeros(0, np.float32)
+        if not 0 <= int(codes.min()) <= int(codes.max()) < self.backend.num_codes:
+            raise ValueError(f"codes must be 0 to {self.backend.num_codes - 1}, found {int(codes.max())}")
         embeddings = self.backend.codec.embed(codes.to(self._device))[None]  # (1, M, H)
         content = self.s2mel.content(embeddings, latents[None].to(self._device, torch.float32))
         num_frames = voice.mel.shape[2] + target_frames(len(codes))

@@ -123,7 +123,7 @@ def page_weights(weights: Sequence[float]) -> list[float]:
     return [weight * min(1.0, PAGE_LARGEST_SUM / max(sum(biased), 1e-9)) for weight in biased]
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def heard_emotion(gpt: UnifiedVoice, speaker: Tensor, recording: Tensor, alpha: float = 1.0) -> Tensor:
     """Return what the GPT hears of the emotion, on the way from the voice to the recording: (1, D).
 
