@@ -75,28 +75,17 @@ def read_file(path: Path) -> dict[str, Any]:
     Raises:
         UserError: no such file, not a checkpoint, or a pickle that wants to run code.
     """
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    _refuse_other_archives(path)
-    try:
-        with torch.serialization.safe_globals(NUMPY_STATE):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        raise UserError(
-            f"{path}: refused, it holds {found[1] if found else 'something'} besides tensors and plain "
-            "values; a file that wants to run code is not loaded: take a plain state dict of a source you "
-            "trust"
-        ) from None
-    except LOAD_ERRORS as error:
-        raise UserError(f"{path}: not a checkpoint that can be loaded ({_first_line(error)})") from None
+    content = _read(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: holds a {type(content).__name__}, a checkpoint is a dict of tensors")
-    for tensor in _tensors_in(content):
-        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise UserError(
-                f"{path}: a tensor of shape {tuple(tensor.shape)} is larger than its data; refused"
-            )
+    return content
+
+
+def read_tensor(path: Path) -> Tensor:
+    """Return the one tensor in a file that torch.save wrote; errors as for `read_file`."""
+    content = _read(path)
+    if not isinstance(content, Tensor):
+        raise UserError(f"{path}: holds a {type(content).__name__}, expected one tensor")
     return content
 
 
@@ -209,6 +198,30 @@ def _write_and_sync(path: Path, content: Mapping[str, Any]) -> tuple[int, str]:
             raise hashing.error from error
     sync_file(path)
     return hashing.digest.num_bytes, hashing.digest.hexdigest()
+
+
+def _read(path: Path) -> object:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    _refuse_other_archives(path)
+    try:
+        with torch.serialization.safe_globals(NUMPY_STATE):
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        raise UserError(
+            f"{path}: refused, it holds {found[1] if found else 'something'} besides tensors and plain "
+            "values; a file that wants to run code is not loaded: take a plain state dict of a source you "
+            "trust"
+        ) from None
+    except LOAD_ERRORS as error:
+        raise UserError(f"{path}: not a checkpoint that can be loaded ({_first_line(error)})") from None
+    for tensor in _tensors_in(content):
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise UserError(
+                f"{path}: a tensor of shape {tuple(tensor.shape)} is larger than its data; refused"
+            )
+    return cast(object, content)
 
 
 def _refuse_other_archives(path: Path) -> None:
