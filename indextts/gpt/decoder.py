@@ -117,6 +117,11 @@ class Decoder:
         if self._is_real is not None:
             self._is_real = self._is_real[rows]
 
+    @property
+    def cache_bytes(self) -> int:
+        """Memory of the cache."""
+        return 0 if self._cache is None else self._cache.num_bytes
+
     def _scores(self, embedded: Tensor) -> Tensor:
         cache = self._cache
         assert cache is not None
@@ -183,6 +188,10 @@ class _Cache:
             dropout_p=dropout_p,
         )
         return attended.transpose(1, 2)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(kv.nbytes for kv in self._layers if kv is not None)
 
     def keep(self, rows: Tensor) -> None:
         self._layers = [None if kv is None else kv[:, rows] for kv in self._layers]
