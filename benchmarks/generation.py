@@ -42,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines = [
         f"# Generation with and without the cache, size {args.size}",
         "",
-        f"{datetime.now(UTC):%Y-%m-%d}, {machine(device)}, {git_commit()}; one prompt of {TEXT_TOKENS} tokens, "
-        f"greedy, float32, the median of {args.steps} steps.",
+        f"{datetime.now(UTC):%Y-%m-%d}, {machine(device)}, {git_commit()}; one prompt of {TEXT_TOKENS} "
+        f"tokens, greedy, float32, the median of {args.steps} steps.",
         "",
         "| codes so far | with cache (ms) | without (ms) | ratio | cache (MB) |",
         "|---|---|---|---|---|",
