@@ -20,7 +20,7 @@ import numpy as np
 import soundfile
 import torch
 from numpy.typing import NDArray
-from transformers import SeamlessM4TFeatureExtractor, Wav2Vec2BertConfig, Wav2Vec2BertModel
+from transformers import Wav2Vec2BertConfig, Wav2Vec2BertModel
 
 from benchmarks.workload import git_commit, machine
 from indextts.features.backend import CODES_PER_SECOND
@@ -136,9 +136,8 @@ def random_model(seed: int, device: torch.device) -> AcousticModel:
     """The networks in their published sizes, with the weights that torch begins with."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        extractor = SeamlessM4TFeatureExtractor(padding_value=1.0)  # type: ignore[no-untyped-call]
         w2v_bert = Wav2Vec2BertModel(Wav2Vec2BertConfig(num_hidden_layers=NUM_LAYERS))
-        encoder = SpeechEncoder(extractor, w2v_bert, torch.zeros(1024), torch.ones(1024))
+        encoder = SpeechEncoder(w2v_bert, torch.zeros(1024), torch.ones(1024))
         codec, s2mel = SemanticCodec(CODEC), S2Mel(S2MEL, LATENT_DIM)
         campplus, vocoder = CAMPPlus(CAMPPlusConfig()), BigVGAN(BIGVGAN)
         vocoder.conv_post.weight_g.data *= QUIET

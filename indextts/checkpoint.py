@@ -3,7 +3,7 @@
 model                 name -> tensor, every weight of the GPT: IndexTTS2 loads the file as gpt.pth
 optimizer             AdamW's state, with the parameters' names
 scheduler             the numbers of an indextts.schedule.Schedule
-scaler                None: gradients are scaled in float16 only
+scaler                of torch.amp.GradScaler; None but in float16
 epoch step batch_idx  where the run stands; batch_idx counts micro-steps of the epoch
 sampler               {"samples_done", "data_order"}: position in the order of the epoch
 rng                   {"seed"}: all randomness is a function of the seed, the epoch and the step

@@ -245,6 +245,9 @@ class Train(Command):
     epochs: int = Field(10, ge=1, description="Passes over the pairs.")
     max_steps: int = Field(0, ge=0, description="Stop at this step; 0 for the end of the epochs.")
     batch_size: int = Field(8, ge=1, description="Pairs in a micro-step.")
+    batch_tokens: int = Field(
+        0, ge=0, description="Positions in a micro-step at most, instead of --batch-size; 0 for none."
+    )
     grad_accumulation: int = Field(1, ge=1, description="Micro-steps in a step.")
     learning_rate: float = Field(2e-5, gt=0, le=1, description="Peak learning rate.")
     warmup_steps: int = Field(1000, ge=0, description="Steps of linear warm-up; cosine to 0 after.")
@@ -256,6 +259,7 @@ class Train(Command):
     val_interval: int = Field(1000, ge=0, description="Steps between validations; 0 for once an epoch.")
     val_batch_size: int = Field(0, ge=0, description="Pairs in a validation batch; 0 for twice the batch.")
     max_val_batches: int = Field(200, ge=0, description="Validation batches at most; 0 for all.")
+    patience: int = Field(0, ge=0, description="Validations without a better one that end the run; 0: none.")
     save_interval: int = Field(1000, ge=1, description="Steps between checkpoints.")
     keep_checkpoints: int = Field(3, ge=1, description="Newest checkpoints kept, besides the best.")
     num_workers: int = Field(

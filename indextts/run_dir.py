@@ -73,6 +73,8 @@ class CheckpointMeta(BaseModel, frozen=True):
         gpt_config: the sizes of the model, as `dataclasses.asdict(GPTConfig)` gives them.
         data_order: digest of the samples and seed that `samples_done` counts along.
         num_samples: samples of an epoch.
+        num_positions, longest: of the model's sequence: of all samples together, and of the longest; 0 in
+            a file of an older version.
         manifests: the pairs files, `train` first and then `val`, in the order given.
         settings: every field of the Train command, as `model_dump(mode="json")` gives it.
         schedule: `dataclasses.asdict(Schedule)`.
@@ -97,6 +99,8 @@ class CheckpointMeta(BaseModel, frozen=True):
     gpt_config: dict[str, Any]
     data_order: str
     num_samples: int
+    num_positions: int = 0
+    longest: int = 0
     manifests: list[FileIdentity]
     base: FileIdentity
     settings: dict[str, Any]

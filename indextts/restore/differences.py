@@ -18,6 +18,7 @@ EFFECTS = {
     "epochs": "the length of the run and of the schedule",
     "max_steps": "the length of the run and of the schedule",
     "batch_size": "the samples of a step, the steps of an epoch and so the schedule",
+    "batch_tokens": "the samples of a step, the steps of an epoch and so the schedule",
     "grad_accumulation": "the samples of a step, the steps of an epoch and so the schedule",
     "text_loss_weight": "the gradient; the logged losses stay comparable",
     "mel_loss_weight": "the gradient; the logged losses stay comparable",

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from indextts.errors import UserError
+from indextts.features.log_mel import log_mel_pairs
 from indextts.gpt.config import load_config
 from indextts.synthesis.bigvgan import BigVGAN
 from indextts.synthesis.campplus import CAMPPlus
@@ -143,7 +144,7 @@ class AcousticModel:
     def features_of(self, samples: NDArray[np.float32]) -> Tensor:
         """Return the speech features (T, F) of `samples` (S,) at 16 kHz."""
         encoder = self.backend.encoder
-        features: Tensor = encoder([encoder.extract(samples)])[0]
+        features: Tensor = encoder([torch.from_numpy(log_mel_pairs(samples))])[0]
         return features
 
     @torch.no_grad()

@@ -159,20 +159,32 @@ class Update:
 
 
 def update(
-    trained: Trained, optimizer: torch.optim.AdamW, learning_rate: float, max_norm: float, loss: Tensor
+    trained: Trained,
+    optimizer: torch.optim.AdamW,
+    learning_rate: float,
+    max_norm: float,
+    loss: Tensor,
+    scaler: torch.amp.GradScaler | None = None,
 ) -> Update:
     """Do one optimizer step with the collected gradients; one that is not finite changes nothing.
 
     The fused kernels leave it out by themselves (as they do for a gradient scaler), so that the host need not
     wait for the device to say so.
+
+    Args:
+        scaler: by which the gradients were scaled; its scale shrinks where they are not finite.
     """
     trained.collect_gradients()
+    if scaler is not None:
+        scaler.unscale_(optimizer)
     norm = torch.nn.utils.clip_grad_norm_(trained.parameters.values(), max_norm)
     is_bad = 1.0 - (norm.isfinite() & loss.isfinite()).float()
     optimizer.grad_scale, optimizer.found_inf = None, is_bad  # type: ignore[attr-defined]
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
     optimizer.step()
+    if scaler is not None and scaler.is_enabled():
+        scaler.update()
     trained.clear_gradients()
     return Update(norm, is_bad)
 

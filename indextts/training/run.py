@@ -43,6 +43,7 @@ class TrainState:
         best_before: the best before `best_mel_loss`, should the save of that one fail.
         window: losses since the last [Train] line.
         recent: names of the checkpoints that were saved last, newest last.
+        num_worse: validations since the best one.
         num_skipped: steps that changed nothing since they were not finite.
         micro_batch_limit: the most samples that fit into memory at once; 0 where it never ran out.
         probe: what `Probe.losses` gave at the last save, None where it could not read its samples.
@@ -62,6 +63,7 @@ class TrainState:
     last_losses: dict[str, float | None] | None = None
     recent: list[str] = field(default_factory=list)
     num_skipped: int = 0
+    num_worse: int = 0
     micro_batch_limit: int = 0
     probe: dict[str, float | str] | None = None
 
@@ -132,6 +134,7 @@ class Run:
 
     Args:
         base: the base checkpoint whose frozen weights are part of the run.
+        scaler: of the gradients of float16; does nothing in other arithmetic.
         encoders: `encoders_identity` of the model; they are never trained.
         saved_in: environment of the checkpoint that it goes on from; empty for a new run.
     """
@@ -140,6 +143,7 @@ class Run:
     model: UnifiedVoice
     trained: Trained
     optimizer: torch.optim.AdamW
+    scaler: torch.amp.GradScaler
     state: TrainState
     schedule: Schedule
     base_size: int

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from indextts.checkpoint import move_text_rows, read_file, read_weights, table_rows, text_rows
@@ -73,7 +74,7 @@ def start_from_base(inputs: Inputs) -> Run:
 
 def first_schedule(inputs: Inputs) -> Schedule:
     """Return the schedule of a run that begins."""
-    return wanted_schedule(inputs.command, len(inputs.train_set), step=0, epoch=0, samples_done=0)
+    return wanted_schedule(inputs.command, inputs.train_set.size, step=0, epoch=0, samples_done=0)
 
 
 def plan_by_weights(command: Train) -> str:
@@ -134,6 +135,9 @@ def resume(inputs: Inputs, path: Path) -> Run:
         logger.info("Restoring optimizer state...")
         load_optimizer(run.optimizer, run.trained, moments_of(opened.content, opened.layout))
         logger.info("Restoring scheduler state...")
+    if plan.takes_scaler:
+        logger.info("Restoring gradient scaler state...")
+        run.scaler.load_state_dict(opened.content["scaler"])
     logger.info("Successfully resumed from %s", path)
     logger.info("   Epoch: %d, Step: %d, Batch: %d", state.epoch, state.step, state.batch_idx)
     logger.info("   Recent checkpoints: %d", len(state.recent))
@@ -160,7 +164,10 @@ def _assemble(
     _say_how_samples_attend(inputs)
     encoders = encoders or encoders_identity(model)
     _require_same_encoders(inputs, encoders)
-    return Run(inputs, model, trained, optimizer, state, schedule, base_size, base(), encoders, saved_in)
+    scaler = torch.amp.GradScaler(inputs.device.type, enabled=inputs.dtype == torch.float16)
+    return Run(
+        inputs, model, trained, optimizer, scaler, state, schedule, base_size, base(), encoders, saved_in
+    )
 
 
 def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
@@ -234,7 +241,7 @@ def _open(inputs: Inputs, path: Path) -> "Opened":
         base_size=base_size,
         gpt_config=asdict(inputs.config),
         command=command,
-        num_samples=len(inputs.train_set),
+        size=inputs.train_set.size,
         data_order=inputs.train_set.digest,
         manifests=tuple(inputs.manifests),
         base=base,
@@ -308,6 +315,7 @@ def _restore_state(state: TrainState, opened: Opened, inputs: Inputs, *, keeps_p
         state.window = LossSums(**more["window"]).to(inputs.device)
     if more["validation_set"] == inputs.validation_set:
         state.best_mel_loss = content["best_mel_loss"]
+        state.num_worse = more.get("num_worse", 0)  # files of an older version have none
     else:
         logger.warning("The validation pairs changed: the best so far counts no more")
     if facts.meta.environment.get("device") == inputs.environment["device"]:
