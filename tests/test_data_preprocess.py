@@ -6,28 +6,28 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter, namedtuple
+from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+import soxr
 import torch
 import yaml
 
-from indextts.commands import Preprocess
+from indextts.commands import Preprocess, to_argv
 from indextts.data import preprocess as preprocess_module
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
 from indextts.data.preprocess import PreprocessResult, preprocess
-from indextts.data.split import split_utterances
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.gpt.config import load_config
 from indextts.gpt.initialise import random_model
-from indextts.manifest import Utterance, read_utterances, write_utterances
+from indextts.manifest import read_utterances, write_utterances
 from tools.preprocess_data import main
 
 CONDITION_MODULE = {
@@ -311,10 +311,11 @@ def test_a_recording_that_changes_while_it_is_encoded_is_not_taken_for_what_it_w
 
     encode = ClipEncoder.encode_all
     monkeypatch.setattr(ClipEncoder, "encode_all", encode_all)
-    with pytest.raises(UserError, match="1 recordings changed while they were encoded, as that of 'a004'"):
-        run(project)
+    result = run(project)
+    assert [(one.id, one.code) for one in result.rejected] == [("a004", "changed")]
     monkeypatch.undo()
-    assert run(project).num_kept == 24
+    again = run(project)
+    assert (again.num_kept, again.rejected) == (24, [])
     assert len(store_of(project).keys) == 24
 
 
@@ -323,17 +324,6 @@ def test_features_of_the_format_before_are_told_to_be_made_again(project):
     (project / "out/features/store.json").write_text("{}")
     with pytest.raises(UserError, match="of a format that is no longer read, choose another --output-dir"):
         run(project)
-
-
-def test_bad_recordings_are_all_named_before_anything_is_written(project):
-    (project / "data/audio/3.wav").unlink()
-    (project / "data/audio/5.wav").write_bytes(b"no audio")
-    with pytest.raises(UserError) as caught:
-        run(project)
-    assert "2 of 24 recordings cannot be used" in str(caught.value)
-    assert "manifest.jsonl:4: " in str(caught.value)
-    assert "manifest.jsonl:6: " in str(caught.value)
-    assert not (project / "out").exists()
 
 
 def test_clips_that_the_model_cannot_take_are_excluded_and_counted(project, caplog):  # D17
@@ -350,22 +340,118 @@ def test_clips_that_the_model_cannot_take_are_excluded_and_counted(project, capl
         with manifest.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
     result = run(project)
-    assert result.num_excluded == 3
-    assert "1 utterances are excluded, they have less than 3 codes: x2" in caplog.text
-    assert "2 utterances are excluded, they have more than 60 codes: x0, x1" in caplog.text
+    assert str(result).endswith("26 encoded, 0 kept, 3 rejected (2 too_long, 1 too_short)")
+    assert "1 recordings are rejected, they have fewer than 3 codes: x2" in caplog.text
+    assert "2 recordings are rejected, they have more than 60 codes: x0, x1" in caplog.text
     num_codes = {u.id: u.num_codes for u in read_utterances(project / "out/train_manifest.jsonl")}
     num_codes |= {u.id: u.num_codes for u in read_utterances(project / "out/val_manifest.jsonl")}
     assert (num_codes["x3"], num_codes["x4"]) == (60, 3)
 
 
-def test_a_recording_of_another_length_than_its_header_says_is_named(project):
-    run(project)
-    backend = builtin.load(project / "out/features/builtin.npz")
-    model = random_model(load_config(project / "model/config.yaml"), seed=0).eval()
-    encoder = ClipEncoder(backend, model, torch.device("cpu"))
-    lying = Utterance("x", project / "data/audio/0.wav", "ሀ", "a", duration_s=0.5)
-    with pytest.raises(UserError, match=r"0\.wav: holds 0\.300 s, its header says 0\.500 s"):
-        list(encoder.encode_all([lying]))
+def spoil(project: Path) -> dict[str, str]:
+    """Break recordings of the data set in all ways; return what is wrong with each, by id."""
+    audio = project / "data/audio"
+    whole = {number: (audio / f"{number}.wav").read_bytes() for number in range(24)}
+    (audio / "0.wav").unlink()
+    (audio / "1.wav").write_bytes(b"no audio")
+    (audio / "2.wav").write_bytes(b"")
+    (audio / "3.wav").write_bytes(whole[3][: len(whole[3]) // 2])
+    soundfile.write(audio / "4.wav", np.full(9600, np.nan), 24_000, subtype="FLOAT")
+    write_audio(audio / "5.wav", 0.05, seed=5)
+    soundfile.write(audio / "6.wav", np.zeros(8_000 * 3600, np.int16), 8_000)
+    codes = ("missing", "unreadable", "empty", "truncated", "not_finite", "too_short", "too_long")
+    return {f"{'ab'[number % 2]}{number:03d}": code for number, code in enumerate(codes)}
+
+
+def test_broken_recordings_are_rows_and_the_others_are_encoded(project, caplog):
+    wanted = spoil(project)
+    result = run(project)
+    assert {one.id: one.code for one in result.rejected} == wanted
+    assert str(result).endswith(
+        "17 encoded, 0 kept, 7 rejected (1 missing, 1 unreadable, 1 empty, 1 truncated, 1 not_finite, "
+        "1 too_short, 1 too_long)"
+    )
+    rows = [json.loads(line) for line in (project / "out/rejected.jsonl").read_text().splitlines()]
+    assert {row["id"]: row["code"] for row in rows} == wanted
+    assert rows[0]["audio"] == str(project / "data/audio/0.wav")
+    assert rows[0]["reason"] == "there is no such file, restore it or remove its line"
+    assert "lasts 3600.000 s, the model takes 1.220 s" in rows[6]["reason"]
+    written = read_utterances(project / "out/train_manifest.jsonl")
+    written += read_utterances(project / "out/val_manifest.jsonl")
+    assert len(written) == 17
+    assert not {utterance.id for utterance in written} & wanted.keys()
+    assert "a004 is rejected" in caplog.text  # its header is right
+
+
+def test_a_repaired_recording_is_encoded_by_the_next_run(project):
+    whole = (project / "data/audio/3.wav").read_bytes()
+    (project / "data/audio/3.wav").write_bytes(whole[:1000])
+    assert [one.id for one in run(project).rejected] == ["b003"]
+    (project / "data/audio/3.wav").write_bytes(whole)
+    again = run(project)
+    assert (again.num_encoded, again.num_kept, again.rejected) == (1, 23, [])
+    assert not (project / "out/rejected.jsonl").exists()
+
+
+def test_both_utterances_of_a_broken_recording_are_rejected(project):
+    for number in (0, 1):
+        soundfile.write(project / f"data/audio/{number}.wav", np.full(9600, np.inf), 24_000, subtype="FLOAT")
+    assert [(one.id, one.code) for one in run(project).rejected] == [
+        ("a000", "not_finite"),
+        ("b001", "not_finite"),
+    ]
+
+
+def test_most_recordings_rejected_is_status_1_after_the_others_are_written(project, capsys):
+    for number in range(13):
+        (project / f"data/audio/{number}.wav").write_bytes(b"no audio")
+    with pytest.raises(UserError, match=r"most recordings were rejected; .*/out/rejected\.jsonl") as caught:
+        main(to_argv(command(project, val_ratio=0)))
+    assert caught.value.exit_status == 1
+    assert "11 encoded, 0 kept, 13 rejected (13 unreadable)" in capsys.readouterr().out
+    assert len(read_utterances(project / "out/train_manifest.jsonl")) > 0
+
+
+def test_no_recording_left_is_status_1_with_the_reasons_written(project):
+    for number in range(24):
+        (project / f"data/audio/{number}.wav").unlink()
+    with pytest.raises(UserError, match=r"no recording can be used, 24 rejected \(24 missing\)") as caught:
+        run(project)
+    assert caught.value.exit_status == 1
+    assert len((project / "out/rejected.jsonl").read_text().splitlines()) == 24
+
+
+def test_any_rate_number_of_channels_and_format_is_encoded(project):
+    samples, _ = soundfile.read(project / "data/audio/6.wav")  # 0.9 s
+    lines = []
+    for number, (rate_hz, num_channels, suffix, subtype) in enumerate(
+        [
+            (8_000, 1, "wav", "PCM_U8"),
+            (96_000, 2, "wav", "FLOAT"),
+            (24_000, 6, "wav", "DOUBLE"),
+            (44_100, 2, "flac", "PCM_24"),
+            (48_000, 1, "ogg", "VORBIS"),
+            (48_000, 2, "opus", "OPUS"),
+            (44_100, 1, "mp3", "MPEG_LAYER_III"),
+        ]
+    ):
+        path = project / f"data/audio/f{number}.{suffix}"
+        sound = np.tile(soxr.resample(samples, 24_000, rate_hz)[:, None], (1, num_channels))
+        container = {"opus": "OGG"}.get(suffix, suffix.upper())
+        soundfile.write(path, sound, rate_hz, format=container, subtype=subtype)
+        line = {
+            "id": f"f{number}",
+            "audio": f"audio/{path.name}",
+            "text": "ሀ",
+            "speaker": "f",
+            "duration": 0.9,
+        }
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    (project / "data/manifest.jsonl").write_text("".join(lines), encoding="utf-8")
+    result = run(project, val_ratio=0)
+    assert (result.num_train, result.rejected) == (7, [])
+    num_codes = [u.num_codes for u in read_utterances(project / "out/train_manifest.jsonl")]
+    assert num_codes == [45] * 7
 
 
 def test_a_full_disk_is_told_before_the_work(project, monkeypatch):
@@ -394,6 +480,22 @@ def test_a_missing_checkpoint_is_told_before_anything_is_written(project):
     (project / "model/gpt.pth").unlink()
     with pytest.raises(UserError, match=r"gpt\.pth"):
         run(project)
+    assert not (project / "out").exists()
+
+
+def test_a_checkpoint_that_does_not_fit_is_told_before_anything_is_written(project):
+    weights = torch.load(project / "model/gpt.pth", weights_only=True)
+    torch.save({**weights, "gpt.h.1.ln_1.weight": torch.ones(16)}, project / "model/deeper.pth")
+    with pytest.raises(
+        UserError, match=r"the checkpoint has 2 blocks gpt\.h\.N, gpt\.layers in the config says 1"
+    ):
+        run(project, gpt_checkpoint=project / "model/deeper.pth")
+    weights["emo_layer.bias"][0] = torch.nan
+    torch.save(weights, project / "model/spoiled.pth")
+    with pytest.raises(
+        UserError, match=r"spoiled\.pth: 1 of \d+ weights hold NaN or infinity: emo_layer\.bias"
+    ):
+        run(project, gpt_checkpoint=project / "model/spoiled.pth")
     assert not (project / "out").exists()
 
 
@@ -456,33 +558,8 @@ def test_the_program_prints_a_short_result(project, capsys):
         == 0
     )
     assert capsys.readouterr().out.splitlines()[-1] == (
-        f"{project}/out: 20 utterances for training, 4 for validation; 24 encoded, 0 kept, 0 excluded"
+        f"{project}/out: 20 utterances for training, 4 for validation; 24 encoded, 0 kept, 0 rejected"
     )
-
-
-def utterances(speakers: str) -> list[Utterance]:
-    return [Utterance(f"{s}{n}", Path(f"/{s}{n}"), "ሀ", s, 1.0) for n, s in enumerate(speakers)]
-
-
-def test_the_split_is_disjoint_and_takes_a_share_of_each_speaker():
-    everything = utterances("a" * 100 + "b" * 6 + "c" * 5 + "d" * 40)
-    split = split_utterances(everything, 0.1, seed=0)
-    assert Counter(u.speaker for u in split.val) == {"a": 10, "b": 2, "d": 4}
-    assert split.small_speakers == ["c"]
-    assert {u.id for u in split.train} | {u.id for u in split.val} == {u.id for u in everything}
-    assert len(split.train) + len(split.val) == len(everything)
-
-
-def test_the_split_depends_on_ids_and_seed_and_not_on_the_order():
-    everything = utterances("a" * 50 + "b" * 50)
-    ids = {u.id for u in split_utterances(everything, 0.1, seed=0).val}
-    assert {u.id for u in split_utterances(everything[::-1], 0.1, seed=0).val} == ids
-    assert {u.id for u in split_utterances(everything, 0.1, seed=1).val} != ids
-
-
-def test_even_a_large_ratio_leaves_a_pair_to_train_on():
-    split = split_utterances(utterances("a" * 8), 0.99, seed=0)
-    assert (len(split.train), len(split.val)) == (2, 6)
 
 
 def kill_when(folder: Path, pattern: str, arguments: list[str]) -> None:

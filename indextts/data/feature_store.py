@@ -34,6 +34,7 @@ from indextts.errors import UserError
 
 FORMAT_VERSION = 2
 DIGITS_IN_NAMES = 16
+IMPORTED = "imported"  # a backend's name: features that another program made
 LATENTS = {"float16": "<f2", "bfloat16": "<u2", "float32": "<f4"}  # how condition.npy holds them
 
 
@@ -60,6 +61,11 @@ class StoreInfo:
     def identity(self) -> str:
         """Return the sha256, in hex, of all of it: equal identities, interchangeable features."""
         return _digest(asdict(self))
+
+    @property
+    def is_imported(self) -> bool:
+        """Tell whether another program made the features, so that nobody knows which weights did."""
+        return self.backend == IMPORTED
 
     @property
     def codes_folder(self) -> str:
