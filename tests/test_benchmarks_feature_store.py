@@ -24,7 +24,7 @@ def test_the_benchmark_reads_what_it_wrote_in_every_form(tmp_path, monkeypatch, 
     assert float(rows["store, float16"][4]) < 0.6 < 0.9 < float(rows["store, float32"][4]) < 1.1
     assert int(rows[".npy files"][1]) == 24
     for latents, most in (("float16", 2**-11), ("bfloat16", 2**-8)):
-        assert 0 < float(rows[latents][1]) <= 1.05 * most  # shown with two digits
+        assert most / 8 < float(rows[latents][2]) < most
     assert list(tmp_path.iterdir()) == [output]
 
 
