@@ -7,6 +7,7 @@ A kill loses the shards in progress and nothing else; the next writer sweeps wha
 
 import contextlib
 import fcntl
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -65,7 +66,7 @@ class FeatureStoreWriter:
             )
         self.info = info
         self.path = store_path(folder, info)
-        with _writing(self.path):
+        with writing(self.path):
             folder.mkdir(parents=True, exist_ok=True)
             if not self.path.exists():
                 write_json(self.path, {"format_version": FORMAT_VERSION, **asdict(info)})
@@ -124,7 +125,7 @@ class _ShardWriter:
         self.folder = folder
         self.formats = formats
         self.clips_per_shard = clips_per_shard
-        with _writing(folder):
+        with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             sync_file(folder.parent)
             sync_file(folder.parent.parent)
@@ -150,7 +151,7 @@ class _ShardWriter:
         target = self.folder / f"shard_{self._num_shards:05d}"
         part = target.with_name(f"{target.name}.part")
         try:
-            with _writing(part):
+            with writing(part):
                 part.mkdir()
                 self._write(part)
                 part.rename(target)
@@ -170,8 +171,7 @@ class _ShardWriter:
         for number, (key, rows) in enumerate(self._pending):
             index[number] = (bytes.fromhex(key), len(rows[first]))
         for name, array in {"index": index, **arrays}.items():
-            np.save(folder / f"{name}.npy", array)
-            sync_file(folder / f"{name}.npy")
+            _save(folder / f"{name}.npy", array)
         digests = {name: file_sha256(folder / f"{name}.npy") for name in ("index", *arrays)}
         write_json(folder / "digests.json", digests)
         sync_file(folder)
@@ -200,7 +200,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
     """Say in one sentence that the disk is full, or whatever else keeps `path` from being written."""
     try:
         yield
@@ -212,6 +212,15 @@ def _writing(path: Path) -> Iterator[None]:
                 DISK_FULL,
             ) from None
         raise UserError(f"{path}: cannot be written ({error.strerror}), look at the disk") from None
+
+
+def _save(path: Path, array: NDArray[Any]) -> None:
+    """Write what np.save writes, whose errors do not say that the disk is full."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.tobytes())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _checked_codes(utterance: EncodedUtterance) -> NDArray[np.uint16]:

@@ -24,7 +24,7 @@ from indextts.checkpoint import read_weights
 from indextts.commands import Preprocess
 from indextts.data.encoding import MIN_CODES, ClipEncoder, encoders_identity, exact_arithmetic
 from indextts.data.feature_store import FeatureStore, StoreInfo
-from indextts.data.feature_store_writer import FeatureStoreWriter, locked
+from indextts.data.feature_store_writer import FeatureStoreWriter, locked, writing
 from indextts.data.progress import Progress
 from indextts.data.recordings import keys_of, measure, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, complete, counted, write_rejected
@@ -243,7 +243,9 @@ def _fit_or_load(
     if path.exists():
         logger.info("The codes of %s are used", path)
     else:
-        builtin.fit([utterance.audio for utterance in utterances], num_codes, seed).save(path)
+        backend = builtin.fit([utterance.audio for utterance in utterances], num_codes, seed)
+        with writing(path):
+            backend.save(path)
     backend = builtin.load(path)
     if backend.num_codes != num_codes:
         raise UserError(
