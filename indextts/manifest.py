@@ -188,7 +188,7 @@ class _Line:
         value = self.string(name)
         if "\0" in value:
             raise UserError(f"{self.where}: {name} has a NUL character, which no file name may have")
-        return Path(os.path.normpath(self.folder / value))
+        return Path(os.path.normpath(f"{self.folder}/{value}" if not value.startswith("/") else value))
 
     def shared_path(self, name: str) -> Path:
         value = self.string(name)

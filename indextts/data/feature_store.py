@@ -136,7 +136,7 @@ class FeatureStore:
 
     def condition(self, key: str) -> NDArray[np.float32]:
         """Return a copy of a recording's conditioning latents: (K, D)."""
-        return _unpacked(self._conditioning.read("condition", key)[0], self.info.latents)
+        return unpacked(self._conditioning.read("condition", key)[0], self.info.latents)
 
     def emo_vec(self, key: str) -> NDArray[np.float32]:
         """Return a copy of a recording's emotion vector: (D,)."""
@@ -181,7 +181,8 @@ def packed(condition: NDArray[np.float32], latents: str) -> NDArray[Any]:
     return np.where(np.isnan(condition), 0x7FC0, rounded).astype("<u2")
 
 
-def _unpacked(condition: NDArray[Any], latents: str) -> NDArray[np.float32]:
+def unpacked(condition: NDArray[Any], latents: str) -> NDArray[np.float32]:
+    """Return latents that `packed` rounded."""
     if latents == "bfloat16":
         return (condition.astype(np.uint32) << 16).view(np.float32)
     return condition.astype(np.float32, copy=False)
