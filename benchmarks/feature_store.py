@@ -221,6 +221,7 @@ def rounding() -> list[str]:
         changed = [replace(s, condition=torch.from_numpy(stored[n])) for n, s in enumerate(samples)]
         with torch.no_grad():
             found = batch_sums(model, packed_batch(changed, config), BLOCKS, 1).means()
+        assert found is not None
         losses[latents] = np.array([found.text_loss, found.mel_loss])
         shown = [f"{loss:.6f}" for loss in losses[latents]]
         if latents != "float32":

@@ -54,15 +54,42 @@ class Command(BaseModel):
 CommandT = TypeVar("CommandT", bound=Command)
 
 Device = Literal["auto", "cpu", "cuda"]
+PublishedSet = Literal["training", "speech", "all"]
+ImportLayout = Literal["auto", "table", "common-voice", "fleurs", "jsonl", "files"]
 Stage = Literal["data", "tokenizer", "preprocess", "pairs", "train", "export"]
 
 
+class DownloadCheckpoints(Command):
+    """Fetch the published files; goes on where it was interrupted, and checks what is there."""
+
+    program: ClassVar[str] = "tools/download_checkpoints.py"
+    output_dir: Path = Field(Path("checkpoints"), description="Folder of the published files.")
+    what: PublishedSet = Field(
+        "training", description="training: base model and speech features; speech: what makes sound."
+    )
+
+
 class ImportDataset(Command):
-    """Copy recordings and their manifest into a project, each line and file checked."""
+    """Bring recordings with their texts into a project; what cannot be used is listed, the rest goes on."""
 
     program: ClassVar[str] = "tools/import_dataset.py"
-    manifest: Path = Field(description="JSON lines with id, audio, text, speaker, duration.")
-    output_dir: Path = Field(description="Folder that gets manifest.jsonl and audio/.")
+    manifest: Path | None = Field(None, description="JSON lines with audio, text, speaker.")
+    source: list[Path] = Field([], description="Folder, file or zip archive with recordings and texts.")
+    layout: ImportLayout = Field("auto", description="How the sources are laid out; auto looks.")
+    speaker: str = Field("", description="Who speaks where the data do not say so.")
+    speaker_from: Literal["data", "folder", "file"] = Field(
+        "data", description="What names the speaker: the data's column, each folder, or each file."
+    )
+    language: str = Field("am", description="Language where the data do not say so.")
+    min_clip_s: float = Field(1.0, gt=0, description="Shortest clip cut from a long recording, in seconds.")
+    max_clip_s: float = Field(20.0, gt=0, description="Longest clip cut from a long recording, in seconds.")
+    prune: bool = Field(
+        False, description="Forget what a source held at an earlier import and holds no more."
+    )
+    audio_root: list[Path] = Field([], description="Read recordings below these folders only.")
+    max_unpacked_gb: float = Field(50.0, gt=0, description="Largest content of a zip archive, in GB.")
+    num_workers: int = Field(0, ge=0, description="Recordings worked on at a time; 0: one for each core.")
+    output_dir: Path = Field(description="Folder that gets manifest.jsonl, audio/ and rejected.jsonl.")
 
 
 class CheckData(Command):
@@ -81,21 +108,27 @@ class NormalizeText(Command, NormalizerOptions):
     explain: bool = Field(False, description="Also write what each rule did.")
 
 
-class ExtendTokenizer(Command):
-    """Append Amharic pieces to a SentencePiece model; old ids and pieces stay as they are."""
+class ExtendTokenizer(Command, NormalizerOptions):
+    """Append Amharic pieces to a SentencePiece model, which also keeps how texts are read; old ids stay."""
 
     program: ClassVar[str] = "tools/extend_bpe.py"
     base_model: Path = Field(Path("checkpoints/bpe.model"), description="The published tokenizer.")
     manifests: list[Path] = Field(min_length=1, description="Manifests whose texts are learned from.")
     output_model: Path = Field(description="The extended tokenizer to write.")
-    target_size: int = Field(24000, ge=8, description="Pieces of the extended tokenizer.")
+    target_size: int = Field(
+        0, ge=0, description="Pieces of the extended tokenizer; 0 for what the hours of speech advise."
+    )
 
 
 class VerifyTraining(Command):
     """Check that tokenizer, config, base checkpoint and texts fit together; exit status 1 if not."""
 
     program: ClassVar[str] = "verify_amharic_training.py"
-    tokenizer: Path = Field(description="The extended tokenizer.")
+    tokenizer: Path | None = Field(
+        None,
+        description="The extended tokenizer; without it tokenizers/amharic_extended_bpe.model, else that of "
+        "the only project of workspace/.",
+    )
     config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
     base_checkpoint: Path = Field(Path("checkpoints/gpt.pth"), description="The published weights.")
     manifest: list[Path] = Field([], description="Texts on which unknown pieces are counted.")
@@ -212,6 +245,9 @@ class Train(Command):
     epochs: int = Field(10, ge=1, description="Passes over the pairs.")
     max_steps: int = Field(0, ge=0, description="Stop at this step; 0 for the end of the epochs.")
     batch_size: int = Field(8, ge=1, description="Pairs in a micro-step.")
+    batch_tokens: int = Field(
+        0, ge=0, description="Positions in a micro-step at most, instead of --batch-size; 0 for none."
+    )
     grad_accumulation: int = Field(1, ge=1, description="Micro-steps in a step.")
     learning_rate: float = Field(2e-5, gt=0, le=1, description="Peak learning rate.")
     warmup_steps: int = Field(1000, ge=0, description="Steps of linear warm-up; cosine to 0 after.")
@@ -223,6 +259,7 @@ class Train(Command):
     val_interval: int = Field(1000, ge=0, description="Steps between validations; 0 for once an epoch.")
     val_batch_size: int = Field(0, ge=0, description="Pairs in a validation batch; 0 for twice the batch.")
     max_val_batches: int = Field(200, ge=0, description="Validation batches at most; 0 for all.")
+    patience: int = Field(0, ge=0, description="Validations without a better one that end the run; 0: none.")
     save_interval: int = Field(1000, ge=1, description="Steps between checkpoints.")
     keep_checkpoints: int = Field(3, ge=1, description="Newest checkpoints kept, besides the best.")
     num_workers: int = Field(
@@ -269,6 +306,7 @@ class WebUI(Command):
     root: list[Path] = Field([], description="Folders besides the workspace that the page may read.")
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(7863, ge=1, le=65535, description="Port to listen on.")
+    max_upload_mb: int = Field(2000, ge=1, description="Largest file that may be uploaded, in MB.")
     share: bool = Field(False, description="Open a public link, with a password.")
     auth_file: Path | None = Field(None, description="File with one line: user:password.")
     allowed_host: list[str] = Field(
@@ -286,6 +324,7 @@ class MakeBaseCheckpoint(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
+    DownloadCheckpoints,
     ImportDataset,
     CheckData,
     NormalizeText,

@@ -130,6 +130,20 @@ def read_texts(path: Path) -> list[str]:
     return texts
 
 
+def read_hours(path: Path) -> float | None:
+    """Return the hours of speech in a manifest, None where a line does not say its duration.
+
+    Raises:
+        UserError: the file or a line cannot be read, or a duration is none.
+    """
+    seconds = 0.0
+    for line in _lines(path, needed=("text",)):
+        if not line.has("duration"):
+            return None
+        seconds += line.seconds("duration")
+    return seconds / 3600
+
+
 def write_utterances(path: Path, utterances: Iterable[Utterance]) -> None:
     """Write a manifest, aside and renamed; paths become relative to its folder.
 

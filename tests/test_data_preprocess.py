@@ -483,6 +483,22 @@ def test_a_missing_checkpoint_is_told_before_anything_is_written(project):
     assert not (project / "out").exists()
 
 
+def test_a_checkpoint_that_does_not_fit_is_told_before_anything_is_written(project):
+    weights = torch.load(project / "model/gpt.pth", weights_only=True)
+    torch.save({**weights, "gpt.h.1.ln_1.weight": torch.ones(16)}, project / "model/deeper.pth")
+    with pytest.raises(
+        UserError, match=r"the checkpoint has 2 blocks gpt\.h\.N, gpt\.layers in the config says 1"
+    ):
+        run(project, gpt_checkpoint=project / "model/deeper.pth")
+    weights["emo_layer.bias"][0] = torch.nan
+    torch.save(weights, project / "model/spoiled.pth")
+    with pytest.raises(
+        UserError, match=r"spoiled\.pth: 1 of \d+ weights hold NaN or infinity: emo_layer\.bias"
+    ):
+        run(project, gpt_checkpoint=project / "model/spoiled.pth")
+    assert not (project / "out").exists()
+
+
 def test_a_file_in_the_way_of_the_folder_is_named(project):
     (project / "out").write_text("x")
     with pytest.raises(UserError, match="out/features: cannot be made"):

@@ -156,8 +156,13 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     wait_for(page, "data-numbers", "256 utterances")
     assert "No problems" in value(page, "data-log")
     open_tab(page, "3 Tokenizer")
+    page.locator("#try-sentence textarea, #try-sentence input").first.fill("5 ነው <img src=x id=planted>")
     page.locator("#try-start").click()
-    expect(page.locator("#try-pieces")).to_contain_text("▁ነው")
+    pieces = page.locator("#try-pieces")
+    expect(pieces).to_contain_text("Read as: አምስት ነው")
+    expect(pieces.locator(".appended").filter(has_text="▁ነው").first).to_be_visible()
+    expect(pieces.locator(".unknown").first).to_be_visible()  # by the base, which knows no Amharic
+    expect(page.locator("#planted")).to_have_count(0)
 
     start_training(page)
     wait_for(page, "train-log", r"step=20 ")

@@ -34,7 +34,7 @@ from indextts.errors import CHECK_FAILED, UserError
 from indextts.features import builtin
 from indextts.features.backend import FEATURE_DIM, LEAD_S, SpeechBackend
 from indextts.gpt.config import GPTConfig, load_config
-from indextts.gpt.load import load_model
+from indextts.gpt.load import load_encoders
 from indextts.manifest import Utterance, read_numbered_utterances, write_utterances
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def preprocess(command: Preprocess) -> PreprocessResult:
     utterances, rejected = _usable(command, config, numbered)
     split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     weights = read_weights(command.gpt_checkpoint)
-    model = load_model(config, weights, str(command.gpt_checkpoint)).to(device).eval()
+    model = load_encoders(config, weights, str(command.gpt_checkpoint), device)
     folder = command.output_dir / FEATURES_FOLDER_NAME
     with locked(folder), exact_arithmetic():
         backend = published or _fit_or_load(folder, utterances, config, command.seed)

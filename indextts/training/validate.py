@@ -9,8 +9,9 @@ import torch
 from indextts.errors import UserError
 from indextts.gpt.attention import AttentionBackend
 from indextts.gpt.model import UnifiedVoice
-from indextts.training.batches import Collate, PairDataset, Unreadable, epoch_order, load_batches
+from indextts.training.batches import Collate, PairDataset, Unreadable, load_batches
 from indextts.training.losses import LossMeans, LossSums, batch_sums
+from indextts.training.order import epoch_order, in_batches
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def validate(
     model.eval()
     try:
         for part, indices in orders.items():
-            for micro_batch in load_batches(dataset, indices, batch_size, num_workers=0, collate=collate):
+            for micro_batch in load_batches(dataset, in_batches(indices, batch_size), 0, collate):
                 if should_stop():
                     return None
                 unreadable += micro_batch.unreadable
