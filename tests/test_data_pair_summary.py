@@ -10,7 +10,8 @@ from indextts.manifest import Pair
 def pair(target: str, prompt: str, speaker: str, target_s: float, prompt_s: float) -> Pair:
     codes = round(50 * target_s)
     id = f"{target}__{prompt}"
-    return Pair(id, speaker, prompt, target, "ሰላም", codes, target_s, prompt_s, Path("/features"))
+    features = Path("/features/f.json")
+    return Pair(id, speaker, prompt, target, "ሰላም", codes, target_s, prompt_s, features, prompt, target)
 
 
 PAIRS = [

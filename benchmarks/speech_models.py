@@ -1,0 +1,144 @@
+"""What preprocessing computes with, at stated sizes and with seeded random weights.
+
+    w2v-BERT 2.0 (17 layers) -> semantic codec -> the GPT's encoders of conditioning and emotion
+
+`published` has the shapes of the published files: w2v-BERT 2.0 is transformers' default configuration, codec
+and GPT are the sections of the published config.yaml. `small` and `tiny` are of the same structure.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import Wav2Vec2BertConfig, Wav2Vec2BertModel
+
+from benchmarks.workload import PUBLISHED
+from indextts.features.builtin import BuiltinBackend
+from indextts.features.indextts2 import IndexTTS2Backend
+from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
+from indextts.features.speech_encoder import NUM_LAYERS, SpeechEncoder
+from indextts.gpt.config import ConditionModuleConfig, GPTConfig
+from indextts.gpt.model import UnifiedVoice
+
+PUBLISHED_LAYERS = 24
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+PUBLISHED_CODEC = SemanticCodecConfig(
+    codebook_size=8192,
+    hidden_size=1024,
+    codebook_dim=8,
+    vocos_dim=384,
+    vocos_intermediate_dim=2048,
+    vocos_num_layers=12,
+)
+
+
+@dataclass(frozen=True)
+class SpeechSize:
+    """Sizes of everything; `heads` and `intermediate_dim` are of w2v-BERT, whose width is the codec's."""
+
+    heads: int
+    intermediate_dim: int
+    codec: SemanticCodecConfig
+    gpt: GPTConfig
+
+    def encoder_config(self, num_layers: int = NUM_LAYERS) -> Wav2Vec2BertConfig:
+        return Wav2Vec2BertConfig(
+            hidden_size=self.codec.hidden_size,
+            num_hidden_layers=num_layers,
+            num_attention_heads=self.heads,
+            intermediate_size=self.intermediate_dim,
+            # both only hide random parts in a training
+            mask_time_prob=0.0,
+            mask_feature_prob=0.0,
+        )
+
+
+def _smaller(width: int, heads: int, module: ConditionModuleConfig, num_codes: int) -> SpeechSize:
+    """A size whose speech features, GPT and conditioning are `width` wide or narrower."""
+    codec = replace(
+        PUBLISHED_CODEC,
+        codebook_size=num_codes,
+        hidden_size=width,
+        vocos_dim=width // 2,
+        vocos_intermediate_dim=2 * width,
+        vocos_num_layers=4,
+    )
+    gpt = replace(
+        PUBLISHED,
+        model_dim=width,
+        layers=2,
+        heads=heads,
+        number_text_tokens=400,  # the pieces of the demo's bpe.model
+        number_mel_codes=num_codes + 2,
+        start_mel_token=num_codes,
+        stop_mel_token=num_codes + 1,
+        condition_module=module,
+        emo_condition_module=module,
+        emo_perceiver_dim=width,
+        feature_dim=width,
+    )
+    return SpeechSize(heads, 4 * width, codec, gpt)
+
+
+SIZES = {
+    "tiny": _smaller(32, 2, ConditionModuleConfig(16, 32, 2, 1, "conv2d2", 1), 64),
+    "small": _smaller(256, 4, ConditionModuleConfig(128, 512, 4, 2, "conv2d2", 2), 1024),
+    "published": SpeechSize(16, 4096, PUBLISHED_CODEC, PUBLISHED),
+}
+
+
+def speech_backend(size: SpeechSize, device: torch.device, dtype: torch.dtype) -> IndexTTS2Backend:
+    """Return encoder and codec, made on `device`."""
+    dim = size.codec.hidden_size
+    encoder = SpeechEncoder(
+        filled(on_meta(lambda: Wav2Vec2BertModel(size.encoder_config())).to_empty(device=device), 0),
+        torch.zeros(dim, device=device),
+        torch.ones(dim, device=device),
+    )
+    codec = filled(on_meta(lambda: SemanticCodec(size.codec)).to_empty(device=device), 1)
+    return IndexTTS2Backend(encoder.requires_grad_(False).eval(), codec.eval(), device, dtype)
+
+
+def builtin_backend(num_codes: int) -> BuiltinBackend:
+    """Return the built-in backend with random centroids."""
+    random = np.random.default_rng(0)
+    centroids = random.standard_normal((num_codes, 1024), dtype=np.float32)
+    return BuiltinBackend(np.full(128, -8, np.float32), np.full(128, 3, np.float32), centroids)
+
+
+def conditioning_model(config: GPTConfig, device: torch.device) -> UnifiedVoice:
+    """Return a GPT whose encoders have the config's sizes; its own layers take no part and are two."""
+    shallow = replace(config, layers=2)
+    return filled(on_meta(lambda: UnifiedVoice(shallow)).to_empty(device=device), 2).eval()
+
+
+def on_meta(make: Callable[[], ModuleT]) -> ModuleT:
+    with torch.device("meta"):
+        return make()
+
+
+@torch.no_grad()
+def filled(module: ModuleT, seed: int) -> ModuleT:
+    """Give every parameter of a module random values that keep the scale of what passes through it."""
+    for name, parameter in module.named_parameters():
+        fill(name, parameter.data, seed)
+    for buffer in module.buffers():
+        buffer.zero_()
+    return module.requires_grad_(False)
+
+
+def fill(name: str, values: torch.Tensor, seed: int) -> None:
+    """Fill one parameter, reproducibly by its name."""
+    generator = torch.Generator(values.device).manual_seed(seed + sum(name.encode()))
+    if values.dim() > 1:
+        values.normal_(0, 1 / math.sqrt(values[0].numel()), generator=generator)
+    elif "norm" in name and name.endswith(("weight", "gamma")):
+        values.fill_(1)
+    else:
+        values.normal_(0, 0.02, generator=generator)
