@@ -1,6 +1,6 @@
 """Recordings: reading and checking files. No torch here: programs that only look at files start at once.
 
-Axes: S samples.
+Axes: S samples, C channels.
 """
 
 from pathlib import Path
@@ -21,18 +21,33 @@ def load_audio(path: Path, sample_rate_hz: int) -> NDArray[np.float32]:
     Raises:
         UserError: the file is missing, is no audio, breaks off, or has no or infinite samples.
     """
+    channels, file_rate_hz = read_channels(path)
+    samples: NDArray[np.float32] = soxr.resample(
+        channels.mean(axis=1, dtype=np.float32), file_rate_hz, sample_rate_hz
+    )
+    return samples
+
+
+def read_channels(path: Path) -> tuple[NDArray[np.float32], int]:
+    """Return a recording as it is in its file, in [-1, 1], and its sample rate in Hz: (S, C).
+
+    Raises:
+        UserError: the file is missing, is no audio, breaks off, or has no or infinite samples.
+    """
     _require_file(path)
     try:
-        channels, file_rate_hz = soundfile.read(path, dtype="float32", always_2d=True)  # (S, channels)
+        with soundfile.SoundFile(path) as file:
+            num_samples, file_rate_hz = file.frames, file.samplerate
+            channels = file.read(dtype="float32", always_2d=True)  # (S, C)
     except soundfile.LibsndfileError as error:
         raise UserError(f"{path}: cannot be read as audio ({error.error_string}), replace the file") from None
-    mono = channels.mean(axis=1, dtype=np.float32)  # (S,)
-    if len(mono) == 0:
+    if num_samples < 1:
         raise UserError(f"{path}: the recording is empty, replace the file")
-    if not np.isfinite(mono).all():
+    if len(channels) < num_samples:
+        raise UserError(f"{path}: the recording breaks off, replace the file")
+    if not np.isfinite(channels).all():
         raise UserError(f"{path}: the recording has samples that are no numbers, replace the file")
-    samples: NDArray[np.float32] = soxr.resample(mono, file_rate_hz, sample_rate_hz)
-    return samples
+    return channels, file_rate_hz
 
 
 def audio_duration_s(path: Path) -> float:

@@ -1,0 +1,73 @@
+"""What is measured of a text, in the form that the tokenizer sees: numbers spoken, marks made ASCII.
+
+A rate is in fidel: one letter of the script is one syllable, or the consonant at the end of one. Spelled-out
+numbers count as they are said.
+"""
+
+import re
+from dataclasses import dataclass
+
+from indextts.text.ethiopic import ETHIOPIC_LETTERS
+from indextts.text.homophones import merge_homophones, merge_labialised
+from indextts.text.normalize import normalize
+
+MIN_ETHIOPIC_LETTERS = 0.5  # of a text's letters: a Latin name in it does not make a text foreign
+
+_ETHIOPIC = re.compile(f"[{ETHIOPIC_LETTERS}]")
+_LETTER = re.compile(r"[^\W\d_]")
+_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
+_DIGIT = re.compile("[\\d\u1369-\u137c]")  # the last are Ethiopic numerals
+_SIGN = re.compile(r"[^\w\s.,?!…'-]|_")  # all but letters and the marks of normalised text
+_TIGRINYA = re.compile("[\u1250-\u1256\u12b8-\u12be\u12a3]")  # ቐ to ቖ, ኸ to ኾ, ኣ
+
+
+@dataclass(frozen=True)
+class TextMeasures:
+    """Counts of one text.
+
+    Args:
+        num_fidel: Ethiopic letters.
+        is_mostly_ethiopic: at least half of its letters are Ethiopic, and there is one.
+        ethiopic_percent: of its letters; 0 where there is none.
+        num_tigrinya, tigrinya_percent: of its fidel, letters that Tigrinya uses often and Amharic seldom.
+        num_latin, num_digits, num_signs: what the normaliser left as it is.
+        key: its letters alone, homophones merged: equal for texts that sound the same.
+    """
+
+    num_fidel: int
+    is_mostly_ethiopic: bool
+    ethiopic_percent: float
+    num_tigrinya: int
+    tigrinya_percent: float
+    num_latin: int
+    num_digits: int
+    num_signs: int
+    key: str
+
+
+def measure_text(text: str) -> TextMeasures:
+    """Return the measures of a text as it stands in a manifest."""
+    spoken = normalize(text)
+    num_letters = len(_LETTER.findall(spoken))
+    num_fidel = len(_ETHIOPIC.findall(spoken))
+    num_tigrinya = len(_TIGRINYA.findall(spoken))
+    return TextMeasures(
+        num_fidel=num_fidel,
+        is_mostly_ethiopic=_is_mostly(num_fidel, num_letters),
+        ethiopic_percent=100 * num_fidel / num_letters if num_letters else 0.0,
+        num_tigrinya=num_tigrinya,
+        tigrinya_percent=100 * num_tigrinya / num_fidel if num_fidel else 0.0,
+        num_latin=len(_LATIN.findall(spoken)),
+        num_digits=len(_DIGIT.findall(spoken)),
+        num_signs=len(_SIGN.findall(spoken)),
+        key="".join(filter(str.isalnum, merge_labialised(merge_homophones(spoken, "strict")))),
+    )
+
+
+def is_mostly_ethiopic(text: str) -> bool:
+    """Tell whether at least half of the letters of `text` are Ethiopic; there must be one."""
+    return _is_mostly(len(_ETHIOPIC.findall(text)), len(_LETTER.findall(text)))
+
+
+def _is_mostly(num_fidel: int, num_letters: int) -> bool:
+    return num_fidel > 0 and num_fidel >= MIN_ETHIOPIC_LETTERS * num_letters
