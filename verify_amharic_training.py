@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from indextts.checkpoint import text_rows
 from indextts.commands import VerifyTraining, parse, run
 from indextts.gpt.config import load_config
-from indextts.manifest import read_texts
+from indextts.review import read_reviewed_texts
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import verify
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         base=Tokenizer.load(base_tokenizer) if base_tokenizer.exists() else None,
         base_text_rows=text_rows(args.base_checkpoint),
         config_text_tokens=load_config(args.config).number_text_tokens,
-        texts=[text for manifest in args.manifest for text in read_texts(manifest)],
+        texts=[text for manifest in args.manifest for text in read_reviewed_texts(manifest)],
         max_unknown_percent=args.max_unknown_percent,
     )
     print(report)

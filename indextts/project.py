@@ -3,7 +3,7 @@
     WORKSPACE/NAME/
       project.json                        the settings the project was made with
       checkpoints/                        config.yaml gpt.pth bpe.model: the base model
-      dataset/                            manifest.jsonl audio/
+      dataset/                            manifest.jsonl audio/ check/ review.jsonl
       tokenizers/amharic_extended_bpe.model
       preprocessed_amharic/               features/ train_manifest.jsonl val_manifest.jsonl
                                           train_pairs.jsonl val_pairs.jsonl
@@ -18,6 +18,7 @@ A project is described by a YAML file; relative paths are relative to it:
     manifest: recordings/manifest.jsonl   JSON lines with id, audio, text, speaker, duration
     base: IndexTTS-2                      folder with config.yaml, gpt.pth, bpe.model
     tokenizer: {target_size: 24000}       any flag of the stage's command, under its field's name
+    check: {min_snr_db: 12}
     preprocess: {val_ratio: 0.01}
     pairs: {pairs_per_target: 2}
     train: {epochs: 3, learning_rate: 5.0e-5}
@@ -41,6 +42,7 @@ class ProjectSettings(BaseModel):
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
     manifest: Path
     base: Path
+    check: dict[str, Any] = {}
     tokenizer: dict[str, Any] = {}
     preprocess: dict[str, Any] = {}
     pairs: dict[str, Any] = {}

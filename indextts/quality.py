@@ -205,7 +205,9 @@ REASONS = (
     ),
     Reason("latin_left", False, "Latin letters", "num_latin", "above", "", "{:.0f} Latin letters"),
     Reason("digits_left", False, "digits that are not read", "num_digits", "above", "", "{:.0f} digits"),
-    Reason("signs_left", False, "signs that are not read", "num_signs", "above", "", "{:.0f} signs"),
+    Reason(
+        "others_left", False, "another script or signs", "num_other", "above", "", "{:.0f} other characters"
+    ),
     Reason(
         "duration_off",
         False,

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from indextts.errors import UserError
 from indextts.json_lines import read_json_lines
-from indextts.manifest import Utterance, read_numbered_utterances
+from indextts.manifest import Utterance, read_numbered_utterances, read_texts
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +98,17 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
             len(numbered),
         )
     return kept
+
+
+def read_reviewed_texts(manifest: Path) -> list[str]:
+    """Return the texts of the utterances to work with; without a review or a check, of any lines with a text.
+
+    Raises:
+        UserError: as `read_reviewed`.
+    """
+    if not any(path.exists() for path in overlay_files(manifest)):
+        return read_texts(manifest)
+    return [utterance.text for _, utterance in read_reviewed(manifest)]
 
 
 def is_kept(id: str, decisions: Mapping[str, Decision], rejected: Iterable[str]) -> bool:

@@ -6,11 +6,12 @@ from pathlib import Path
 from indextts.commands import CheckData
 from indextts.data.check_pairs import check_pairs, check_split
 from indextts.data.check_store import check_features
+from indextts.data.findings import Findings
 from indextts.data.quality import summary
 from indextts.data.quality.clips import measure_clips
 from indextts.data.quality.files import REPORT_NAME, read_known, write_files
 from indextts.data.quality.verdicts import judge
-from indextts.data.report import Findings, Report
+from indextts.data.report import Report
 from indextts.errors import UserError
 from indextts.manifest import Utterance, read_numbered_utterances
 from indextts.project import Project

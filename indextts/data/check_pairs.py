@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from indextts.data.check_store import check_features
+from indextts.data.findings import Findings
 from indextts.data.quality.text import is_mostly_ethiopic
-from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, Report, spread
+from indextts.data.report import MAX_SPEAKERS_SHOWN, Report, spread
 from indextts.manifest import Pair, Utterance, read_pairs, read_utterances
 
 MIN_ETHIOPIC_TEXTS = 0.9  # of all texts; with fewer, these are probably not Amharic recordings

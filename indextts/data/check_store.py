@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from indextts.data.feature_store import FeatureStore
-from indextts.data.report import Findings
+from indextts.data.findings import Findings
 from indextts.errors import UserError
 
 

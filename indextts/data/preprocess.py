@@ -30,7 +30,8 @@ from indextts.features import builtin
 from indextts.features.backend import CODES_PER_SECOND, FEATURE_DIM, LEAD_S, SpeechBackend
 from indextts.gpt.config import GPTConfig, load_config
 from indextts.gpt.load import load_model
-from indextts.manifest import Utterance, read_numbered_utterances, write_utterances
+from indextts.manifest import Utterance, write_utterances
+from indextts.review import read_reviewed
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ def preprocess(command: Preprocess) -> PreprocessResult:
     if published is None:
         _require_feature_dim(command.config, config, FEATURE_DIM)
         logger.warning("--backend builtin is for trying the software: its codes make no voice")
-    recorded = with_true_durations(command.manifest, read_numbered_utterances(command.manifest))
+    recorded = with_true_durations(command.manifest, read_reviewed(command.manifest))
     utterances = _usable(command.manifest, recorded, config.max_mel_tokens, LEAD_S[command.backend])
     split = split_utterances(utterances, command.val_ratio, command.seed)
     weights = read_weights(command.gpt_checkpoint)

@@ -1,11 +1,9 @@
 """A report, ready to print: facts, then notices (for the user to judge), then problems (the check fails)."""
 
 import statistics
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MAX_EXAMPLES = 5
 MAX_SPEAKERS_SHOWN = 20
 
 
@@ -25,23 +23,5 @@ class Report:
         return "\n".join(lines)
 
 
-class Findings:
-    """Problems by kind, each with its places."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, list[str]] = defaultdict(list)
-
-    def add(self, kind: str, place: str) -> None:
-        self._places[kind].append(place)
-
-    def lines(self) -> list[str]:
-        return [f"{len(places)} {kind}: {_examples(places)}" for kind, places in self._places.items()]
-
-
 def spread(values: Sequence[float]) -> str:
     return f"min {min(values):.4g}, median {statistics.median(values):.4g}, max {max(values):.4g}"
-
-
-def _examples(places: Sequence[str]) -> str:
-    more = len(places) - MAX_EXAMPLES
-    return "; ".join(places[:MAX_EXAMPLES]) + (f"; and {more} more" if more > 0 else "")

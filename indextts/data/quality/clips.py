@@ -20,7 +20,7 @@ from indextts.manifest import Utterance
 logger = logging.getLogger(__name__)
 
 CLIPS_PER_TASK = 16
-MIN_CLIPS_PER_PROCESS = 128  # fewer are done sooner than one more process is up
+MIN_CLIPS_PER_PROCESS = 200  # fewer are done sooner than one more process is up
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ COLUMNS = 3
 
 
 def write_histograms(path: Path, verdicts: Sequence[Verdict], limits: QualityLimits) -> None:
-    """Write the picture as PNG: solid lines where clips are rejected, dashed ones where they are warned of."""
+    """Write the picture as PNG: solid lines where clips are rejected, dashed ones for warnings."""
     rows = -(-len(PANELS) // COLUMNS)
     figure = Figure(figsize=(4 * COLUMNS, 2.4 * rows), layout="constrained", dpi=90)
     FigureCanvasAgg(figure)

@@ -3,9 +3,10 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
+from indextts.data.findings import Findings
 from indextts.data.quality.clips import ClipResult
 from indextts.data.quality.verdicts import Verdict
-from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, spread
+from indextts.data.report import MAX_SPEAKERS_SHOWN, spread
 from indextts.manifest import Utterance
 from indextts.quality import REASONS, Flag, QualityLimits
 
@@ -64,10 +65,10 @@ def notices(utterances: Sequence[Utterance], verdicts: Sequence[Verdict], limits
         lines.append(f"speaker {first} has {100 * hours / total:.0f} % of the hours")
     small = [speaker for speaker, hours in hours_of.items() if hours * 60 < limits.min_speaker_minutes]
     if small:
-        lines.append(
-            f"{len(small)} of {len(hours_of)} speakers have less than {limits.min_speaker_minutes:g} minutes; "
-            "if one voice was filed under several names, one for each file, give it one name"
+        short = (
+            f"{len(small)} of {len(hours_of)} speakers have less than {limits.min_speaker_minutes:g} minutes"
         )
+        lines.append(f"{short}; if one voice was filed under several names, one a file, give it one name")
     return lines
 
 

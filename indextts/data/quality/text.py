@@ -17,7 +17,9 @@ _ETHIOPIC = re.compile(f"[{ETHIOPIC_LETTERS}]")
 _LETTER = re.compile(r"[^\W\d_]")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
 _DIGIT = re.compile("[\\d\u1369-\u137c]")  # the last are Ethiopic numerals
-_SIGN = re.compile(r"[^\w\s.,?!…'-]|_")  # all but letters and the marks of normalised text
+_OTHER = re.compile(  # what no rule reads and the published tokenizer does not know from Amharic
+    f"[^{ETHIOPIC_LETTERS}\u135d-\u135fA-Za-z\u00c0-\u024f\\d\u1369-\u137c\\s.,?!…'-]"
+)
 _TIGRINYA = re.compile("[\u1250-\u1256\u12b8-\u12be\u12a3]")  # ቐ to ቖ, ኸ to ኾ, ኣ
 
 
@@ -30,7 +32,7 @@ class TextMeasures:
         is_mostly_ethiopic: at least half of its letters are Ethiopic, and there is one.
         ethiopic_percent: of its letters; 0 where there is none.
         num_tigrinya, tigrinya_percent: of its fidel, letters that Tigrinya uses often and Amharic seldom.
-        num_latin, num_digits, num_signs: what the normaliser left as it is.
+        num_latin, num_digits, num_other: what the normaliser left as it is.
         key: its letters alone, homophones merged: equal for texts that sound the same.
     """
 
@@ -41,7 +43,7 @@ class TextMeasures:
     tigrinya_percent: float
     num_latin: int
     num_digits: int
-    num_signs: int
+    num_other: int
     key: str
 
 
@@ -59,7 +61,7 @@ def measure_text(text: str) -> TextMeasures:
         tigrinya_percent=100 * num_tigrinya / num_fidel if num_fidel else 0.0,
         num_latin=len(_LATIN.findall(spoken)),
         num_digits=len(_DIGIT.findall(spoken)),
-        num_signs=len(_SIGN.findall(spoken)),
+        num_other=len(_OTHER.findall(spoken)),
         key="".join(filter(str.isalnum, merge_labialised(merge_homophones(spoken, "strict")))),
     )
 

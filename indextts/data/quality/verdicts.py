@@ -66,7 +66,7 @@ def _measures(utterance: Utterance, clip: ClipResult, limits: QualityLimits) -> 
         "tigrinya_letter_percent": text.tigrinya_percent,
         "num_latin": text.num_latin,
         "num_digits": text.num_digits,
-        "num_signs": text.num_signs,
+        "num_other": text.num_other,
     }
     duration_s = measures.get("duration_s")
     if duration_s:
