@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import soundfile
 
-from indextts.commands import CheckData, Command
+from indextts.commands import Command
 from indextts.manifest import Utterance, read_utterances
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
+from indextts.webui import review
 from indextts.webui.events import on
 from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
@@ -40,10 +41,11 @@ def lay_out(page: Page) -> None:
     shown = [*events, panel.status.change]
     on(shown, lambda name: summarise(page, name), [page.project], [numbers, histogram])
     on([*shown, button.click], lambda name: play(page, name), [page.project], clips)
+    review.lay_out(page, panel.status)
 
 
 def commands(project: Project, settings: ProjectSettings) -> Sequence[Command]:
-    return [*plan_stage(project, settings, "data").commands, CheckData(train_manifest=project.manifest)]
+    return plan_stage(project, settings, "data").commands
 
 
 def summarise(page: Page, name: str) -> Any:
