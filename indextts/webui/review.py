@@ -85,6 +85,8 @@ def lay_out(page: Page, imported: Component) -> None:
         return _Editor.show(page, name, str(event.row_value[0]))
 
     on([table.select], select, [page.project], editor.outputs)
+    # The other project may have a clip of the same name.
+    on([page.project.change], lambda: ["", "", "", None, ""], [], editor.outputs)
     clip = [page.project, editor.clip]
     decided = [
         on([editor.save.click], lambda *v: save_text(page, *v), [*clip, editor.text], editor.outputs),
