@@ -47,15 +47,31 @@ class Command(BaseModel):
 CommandT = TypeVar("CommandT", bound=Command)
 
 Device = Literal["auto", "cpu", "cuda"]
+ImportLayout = Literal["auto", "table", "common-voice", "fleurs", "jsonl", "files"]
 Stage = Literal["data", "tokenizer", "preprocess", "pairs", "train", "export"]
 
 
 class ImportDataset(Command):
-    """Copy recordings and their manifest into a project, each line and file checked."""
+    """Bring recordings with their texts into a project; what cannot be used is listed, the rest goes on."""
 
     program: ClassVar[str] = "tools/import_dataset.py"
-    manifest: Path = Field(description="JSON lines with id, audio, text, speaker, duration.")
-    output_dir: Path = Field(description="Folder that gets manifest.jsonl and audio/.")
+    manifest: Path | None = Field(None, description="JSON lines with audio, text, speaker.")
+    source: list[Path] = Field([], description="Folder, file or zip archive with recordings and texts.")
+    layout: ImportLayout = Field("auto", description="How the sources are laid out; auto looks.")
+    speaker: str = Field("", description="Who speaks where the data do not say so.")
+    speaker_from: Literal["data", "folder", "file"] = Field(
+        "data", description="What names the speaker: the data's column, each folder, or each file."
+    )
+    language: str = Field("am", description="Language where the data do not say so.")
+    min_clip_s: float = Field(1.0, gt=0, description="Shortest clip cut from a long recording, in seconds.")
+    max_clip_s: float = Field(20.0, gt=0, description="Longest clip cut from a long recording, in seconds.")
+    prune: bool = Field(
+        False, description="Forget what a source held at an earlier import and holds no more."
+    )
+    audio_root: list[Path] = Field([], description="Read recordings below these folders only.")
+    max_unpacked_gb: float = Field(50.0, gt=0, description="Largest content of a zip archive, in GB.")
+    num_workers: int = Field(0, ge=0, description="Recordings worked on at a time; 0: one for each core.")
+    output_dir: Path = Field(description="Folder that gets manifest.jsonl, audio/ and rejected.jsonl.")
 
 
 class CheckData(Command, QualityLimits):
@@ -235,6 +251,7 @@ class WebUI(Command):
     root: list[Path] = Field([], description="Folders besides the workspace that the page may read.")
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(7863, ge=1, le=65535, description="Port to listen on.")
+    max_upload_mb: int = Field(2000, ge=1, description="Largest file that may be uploaded, in MB.")
     share: bool = Field(False, description="Open a public link, with a password.")
     auth_file: Path | None = Field(None, description="File with one line: user:password.")
     allowed_host: list[str] = Field(

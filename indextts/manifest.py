@@ -8,6 +8,7 @@
      "speaker": "spk000",
      "duration": 3.25,                  seconds
      "language": "am",                  may be left out: am
+     "recording": "video_17",           may be left out: the file or video that this is a part of
      "features": "features",            after preprocessing: the feature store, relative to the manifest
      "code_len": 162}                   after preprocessing: semantic codes of the utterance
 
@@ -62,6 +63,7 @@ class Utterance:
     language: str = DEFAULT_LANGUAGE
     features: Path | None = None
     num_codes: int | None = None
+    recording: str | None = None  # what it was cut from; utterances of one are never in both splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,7 @@ def _utterance(line: _Line) -> Utterance:
         language=line.shared_string("language") if line.has("language") else DEFAULT_LANGUAGE,
         features=line.shared_path("features") if is_preprocessed else None,
         num_codes=line.count("code_len") if is_preprocessed else None,
+        recording=line.shared_string("recording") if line.has("recording") else None,
     )
 
 
@@ -298,6 +301,8 @@ def _utterance_record(utterance: Utterance, folder: Path) -> dict[str, object]:
         "duration": utterance.duration_s,
         "language": utterance.language,
     }
+    if utterance.recording is not None:
+        record["recording"] = utterance.recording
     if utterance.features is not None:
         record["features"] = os.path.relpath(utterance.features, folder)
         record["code_len"] = utterance.num_codes

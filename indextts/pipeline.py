@@ -200,14 +200,14 @@ def _plan_data(project: Project, settings: ProjectSettings) -> StagePlan:
     base: list[Command] = []
     if _is_demo(settings):
         base.append(MakeBaseCheckpoint(config=project.config, output=project.base_checkpoint))
+    imports = plan_imports(project, settings)
+    sources = [
+        path for command in imports for path in (command.manifest, *command.source) if path is not None
+    ]
     return StagePlan(
         "data",
-        (
-            *base,
-            ImportDataset(manifest=settings.manifest, output_dir=project.dataset),
-            plan_check(project, settings),
-        ),
-        reads=(settings.manifest, project.config),
+        (*base, *imports, plan_check(project, settings)),
+        reads=(*sources, project.config),
         writes=(
             project.manifest,
             project.dataset / "audio",
@@ -229,6 +229,22 @@ def plan_check(project: Project, settings: ProjectSettings) -> CheckData:
             **settings.check,
         }
     )
+
+
+def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportDataset]:
+    """Return the imports of a project: of what its settings name, then of each upload, for its own speaker.
+
+    A project without either gets one that says so.
+    """
+    output_dir = project.dataset
+    uploads = [
+        ImportDataset(source=[path], audio_root=[path] if path.is_dir() else [], output_dir=output_dir)
+        for path in project.uploaded()
+    ]
+    if uploads and settings.manifest is None and not settings.data.get("source"):
+        return uploads
+    described = ImportDataset(**{"manifest": settings.manifest, "output_dir": output_dir, **settings.data})
+    return [described, *uploads]
 
 
 def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:

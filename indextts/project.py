@@ -4,6 +4,7 @@
       project.json                        the settings the project was made with
       checkpoints/                        config.yaml gpt.pth bpe.model: the base model
       dataset/                            manifest.jsonl audio/ check/ review.jsonl
+      uploads/                            NAME.zip and files/ from a browser, sources of the import
       tokenizers/amharic_extended_bpe.model
       preprocessed_amharic/               features/ train_manifest.jsonl val_manifest.jsonl
                                           train_pairs.jsonl val_pairs.jsonl
@@ -15,7 +16,8 @@
 A project is described by a YAML file; relative paths are relative to it:
 
     name: my_voice
-    manifest: recordings/manifest.jsonl   JSON lines with id, audio, text, speaker, duration
+    manifest: recordings/manifest.jsonl   JSON lines with audio, text, speaker; or, in its place:
+    data: {source: [talks, cv-am.zip]}    what tools/import_dataset.py reads, and its other flags
     base: IndexTTS-2                      folder with config.yaml, gpt.pth, bpe.model
     tokenizer: {target_size: 24000}       any flag of the stage's command, under its field's name
     check: {min_snr_db: 12}
@@ -40,8 +42,9 @@ class ProjectSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
-    manifest: Path
+    manifest: Path | None = None
     base: Path
+    data: dict[str, Any] = {}
     check: dict[str, Any] = {}
     tokenizer: dict[str, Any] = {}
     preprocess: dict[str, Any] = {}
@@ -70,9 +73,13 @@ def read_settings(path: Path) -> ProjectSettings:
     except ValidationError as error:
         raise UserError(f"--config {path}: {_problems(error)}; docs/data.md shows the keys") from None
     folder = path.resolve().parent
-    return settings.model_copy(
-        update={"manifest": folder / settings.manifest, "base": folder / settings.base}
-    )
+    paths: dict[str, Any] = {"base": folder / settings.base}
+    if settings.manifest is not None:
+        paths["manifest"] = folder / settings.manifest
+    if isinstance(settings.data.get("source"), list):
+        sources = [str(folder / str(source)) for source in settings.data["source"]]
+        paths["data"] = {**settings.data, "source": sources}
+    return settings.model_copy(update=paths)
 
 
 def _problems(error: ValidationError) -> str:
@@ -128,6 +135,15 @@ class Project:
     @property
     def dataset(self) -> Path:
         return self.root / "dataset"
+
+    @property
+    def uploads(self) -> Path:
+        return self.root / "uploads"
+
+    def uploaded(self) -> list[Path]:
+        """Return what was uploaded: zip archives, and the folder of single files."""
+        inside = sorted(self.uploads.iterdir()) if self.uploads.is_dir() else []
+        return [path for path in inside if not path.name.startswith(".")]
 
     @property
     def manifest(self) -> Path:

@@ -20,7 +20,10 @@ from indextts.webui.panel import describe
 def lay_out(page: Page) -> None:
     with gr.Accordion("Make a project", open=False):
         name = gr.Textbox(label="Name", elem_id="new-name")
-        manifest = gr.Textbox(label="Manifest", info="JSON lines; inside the workspace or a --root folder.")
+        manifest = gr.Textbox(
+            label="Manifest",
+            info="JSON lines in the workspace or a --root folder; empty if you upload recordings in tab 2.",
+        )
         base = gr.Textbox(label="Base model", info="Folder with config.yaml, gpt.pth and bpe.model.")
         button = gr.Button("Make", variant="primary", elem_id="project-start")
     stages = gr.Dataframe(
@@ -44,12 +47,12 @@ def make(page: Page, name: str, manifest: str, base: str) -> gr.Dropdown:
     """Make a project and choose it."""
     settings = make_settings(
         name=name.strip(),
-        manifest=page.roots.inside(manifest, "Manifest"),
+        manifest=page.roots.inside(manifest, "Manifest") if manifest.strip() else None,
         base=page.roots.inside(base, "Base model"),
     )
     if settings.name in project_names(page.workspace):
         raise UserError(f"there is a project {settings.name} already; choose another name")
-    if not settings.manifest.is_file():
+    if settings.manifest is not None and not settings.manifest.is_file():
         raise UserError(f"Manifest: {settings.manifest} is no file")
     place_base_files(Project(page.workspace / settings.name), settings)
     return gr.Dropdown(choices=project_names(page.workspace), value=settings.name)
