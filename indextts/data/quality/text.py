@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from indextts.text.ethiopic import ETHIOPIC_LETTERS
 from indextts.text.homophones import merge_homophones, merge_labialised
 from indextts.text.normalize import normalize
+from indextts.text.script import ethiopic_share, tigrinya_share
 
 MIN_ETHIOPIC_LETTERS = 0.5  # of a text's letters: a Latin name in it does not make a text foreign
 
-_ETHIOPIC = re.compile(f"[{ETHIOPIC_LETTERS}]")
-_LETTER = re.compile(r"[^\W\d_]")
+_FIDEL = re.compile(f"[{ETHIOPIC_LETTERS}]")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
 _DIGIT = re.compile("[\\d\u1369-\u137c]")  # the last are Ethiopic numerals
 _OTHER = re.compile(  # what no rule reads and the published tokenizer does not know from Amharic
     f"[^{ETHIOPIC_LETTERS}\u135d-\u135fA-Za-z\u00c0-\u024f\\d\u1369-\u137c\\s.,?!…'-]"
 )
-_TIGRINYA = re.compile("[\u1250-\u1256\u12b8-\u12be\u12a3]")  # ቐ to ቖ, ኸ to ኾ, ኣ
 
 
 @dataclass(frozen=True)
@@ -50,15 +49,13 @@ class TextMeasures:
 def measure_text(text: str) -> TextMeasures:
     """Return the measures of a text as it stands in a manifest."""
     spoken = normalize(text)
-    num_letters = len(_LETTER.findall(spoken))
-    num_fidel = len(_ETHIOPIC.findall(spoken))
-    num_tigrinya = len(_TIGRINYA.findall(spoken))
+    num_fidel = len(_FIDEL.findall(spoken))
     return TextMeasures(
         num_fidel=num_fidel,
-        is_mostly_ethiopic=_is_mostly(num_fidel, num_letters),
-        ethiopic_percent=100 * num_fidel / num_letters if num_letters else 0.0,
-        num_tigrinya=num_tigrinya,
-        tigrinya_percent=100 * num_tigrinya / num_fidel if num_fidel else 0.0,
+        is_mostly_ethiopic=is_mostly_ethiopic(spoken),
+        ethiopic_percent=100 * ethiopic_share(spoken),
+        num_tigrinya=round(tigrinya_share(spoken) * num_fidel),
+        tigrinya_percent=100 * tigrinya_share(spoken),
         num_latin=len(_LATIN.findall(spoken)),
         num_digits=len(_DIGIT.findall(spoken)),
         num_other=len(_OTHER.findall(spoken)),
@@ -68,8 +65,4 @@ def measure_text(text: str) -> TextMeasures:
 
 def is_mostly_ethiopic(text: str) -> bool:
     """Tell whether at least half of the letters of `text` are Ethiopic; there must be one."""
-    return _is_mostly(len(_ETHIOPIC.findall(text)), len(_LETTER.findall(text)))
-
-
-def _is_mostly(num_fidel: int, num_letters: int) -> bool:
-    return num_fidel > 0 and num_fidel >= MIN_ETHIOPIC_LETTERS * num_letters
+    return ethiopic_share(text) >= MIN_ETHIOPIC_LETTERS
