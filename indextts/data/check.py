@@ -5,7 +5,7 @@ from pathlib import Path
 
 from indextts.commands import CheckData
 from indextts.data.check_pairs import check_pairs, check_split
-from indextts.data.check_store import check_features
+from indextts.data.check_store import Stored, check_features
 from indextts.data.findings import Findings
 from indextts.data.quality import summary
 from indextts.data.quality.clips import measure_clips
@@ -101,8 +101,12 @@ def check_manifest(
     findings = Findings()
     summary.add_problems(utterances, clips, verdicts, limits, findings)
     _check_codes(path, numbered, findings)
-    codes = {u.id: (u.features, u.num_codes) for u in utterances if u.features and u.num_codes}
-    check_features(codes, {}, findings)
+    stored = {
+        u.id: Stored(u.features, u.features_key, u.num_codes)
+        for u in utterances
+        if u.features and u.features_key
+    }
+    check_features(stored, findings)
     notices = summary.notices(utterances, verdicts, limits)
     if report_dir is not None:
         write_files(report_dir, utterances, clips, verdicts, limits)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from indextts.data.check_store import check_features
+from indextts.data.check_store import Stored, check_features
 from indextts.data.findings import Findings
 from indextts.data.quality.text import is_mostly_ethiopic
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Report, spread
@@ -40,8 +40,11 @@ def check_pairs(path: Path, manifest: Path | None = None) -> Report:
     findings = Findings()
     _check_texts(texts, findings)
     _check_voices(pairs, [] if manifest is None else read_utterances(manifest), findings)
-    codes = {pair.target_id: (pair.features, pair.target_num_codes) for pair in pairs}
-    check_features(codes, {pair.prompt_id: pair.features for pair in pairs}, findings)
+    stored = {pair.prompt_id: Stored(pair.features, pair.prompt_key, None) for pair in pairs}
+    stored |= {
+        pair.target_id: Stored(pair.features, pair.target_key, pair.target_num_codes) for pair in pairs
+    }
+    check_features(stored, findings)
     return Report(f"{path}: pairs", facts, _text_notices(texts), findings.lines())
 
 

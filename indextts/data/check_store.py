@@ -1,6 +1,7 @@
 """Whether what a manifest or pairs say of their feature store is true."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.data.feature_store import FeatureStore
@@ -8,32 +9,32 @@ from indextts.data.findings import Findings
 from indextts.errors import UserError
 
 
-def check_features(
-    codes: Mapping[str, tuple[Path, int]], prompts: Mapping[str, Path], findings: Findings
-) -> None:
-    """Check utterances against their feature stores, which are read whole.
+@dataclass(frozen=True)
+class Stored:
+    """Where the features of an utterance are; `num_codes` is what its line says, if it does."""
 
-    Args:
-        codes: id -> store and number of codes.
-        prompts: id -> store.
-        findings: gets what is wrong.
-    """
-    folder_of = dict(prompts) | {id: folder for id, (folder, _) in codes.items()}
+    features: Path
+    key: str
+    num_codes: int | None
+
+
+def check_features(stored: Mapping[str, Stored], findings: Findings) -> None:
+    """Check utterances, by id, against their feature stores, which are read whole."""
     stores = {}
-    for folder in sorted(set(folder_of.values())):
+    for path in sorted({each.features for each in stored.values()}):
         try:
-            stores[folder] = FeatureStore.open(folder)
+            stores[path] = FeatureStore.open(path)
+            for file in stores[path].damaged_files():
+                findings.add("files of the feature store are damaged", str(file))
         except UserError as error:
+            stores.pop(path, None)
             findings.add("feature stores cannot be read", str(error))
-            continue
-        for file in stores[folder].damaged_files():
-            findings.add("files of the feature store are damaged", str(file))
-    for id in sorted(folder_of):
-        store = stores.get(folder_of[id])
+    for id, each in sorted(stored.items()):
+        store = stores.get(each.features)
         if store is None:
             continue
-        if id not in store:
+        if each.key not in store:
             findings.add("utterances are not in their feature store", id)
-        elif id in codes and store.num_codes(id) != codes[id][1]:
-            found = f"{id}: {codes[id][1]}, the store has {store.num_codes(id)}"
+        elif each.num_codes not in (None, store.num_codes(each.key)):
+            found = f"{id}: {each.num_codes}, the store has {store.num_codes(each.key)}"
             findings.add("numbers of codes are not those of the feature store", found)

@@ -10,7 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
-from indextts.data.feature_store import file_sha256
+from indextts.data.feature_shards import file_sha256
 from indextts.data.progress import Progress
 from indextts.data.quality.audio import Measures, measure_audio
 from indextts.data.quality.text import TextMeasures, measure_text
