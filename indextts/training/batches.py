@@ -118,7 +118,7 @@ class PairDataset(Dataset[Sample | Unreadable]):
         # besides text and codes: latents, two speed rows, start and stop of the text, start of the codes
         more = {folder: store.info.num_latents + 5 for folder, store in self.stores.items()}
         lengths = [
-            more[pair.features] + len(ids) + self.stores[pair.features].num_codes(pair.target_id)
+            more[pair.features] + len(ids) + self.stores[pair.features].num_codes(pair.target_key)
             for pair, ids in zip(self.pairs, self.text_ids, strict=True)
         ]
         return np.array(lengths, dtype=np.int64)
