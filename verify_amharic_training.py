@@ -7,8 +7,9 @@ from indextts.checkpoint import text_rows
 from indextts.commands import VerifyTraining, parse, run
 from indextts.errors import UserError
 from indextts.gpt.config import load_config
-from indextts.manifest import read_hours, read_texts
+from indextts.manifest import read_hours
 from indextts.project import Project
+from indextts.review import read_reviewed_texts
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import verify
 from indextts.text.vocabulary_size import advise_size
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         base=Tokenizer.load(base_tokenizer) if base_tokenizer.exists() else None,
         base_text_rows=text_rows(args.base_checkpoint),
         config_text_tokens=load_config(args.config).number_text_tokens,
-        texts=[text for manifest in args.manifest for text in read_texts(manifest)],
+        texts=[text for manifest in args.manifest for text in read_reviewed_texts(manifest)],
         max_unknown_percent=args.max_unknown_percent,
         advice=advise_size(sum(known)) if known and len(known) == len(hours) else None,
     )

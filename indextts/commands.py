@@ -33,6 +33,7 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 from indextts.errors import STOPPED_BY_CTRL_C, USER_MISTAKE, UserError
 from indextts.log_lines import show_on_screen
 from indextts.normalizer_options import NormalizerOptions
+from indextts.quality import QualityLimits
 
 
 class Command(BaseModel):
@@ -92,13 +93,22 @@ class ImportDataset(Command):
     output_dir: Path = Field(description="Folder that gets manifest.jsonl, audio/ and rejected.jsonl.")
 
 
-class CheckData(Command):
-    """Report on a manifest or on pairs; exit status 1 if there are problems."""
+class CheckData(Command, QualityLimits):
+    """Report on a manifest or on pairs; exit status 1 if they are not fit to train on.
+
+    Without a file to check: those of preprocessed_amharic/, or of the only project in the workspace.
+    """
 
     program: ClassVar[str] = "check_amharic_data.py"
     train_manifest: Path | None = Field(None, description="Utterances: raw or preprocessed.")
     train_pairs: Path | None = Field(None, description="Pairs, as the trainer reads them.")
     val_pairs: Path | None = Field(None, description="Pairs to validate on.")
+    report_dir: Path | None = Field(
+        None,
+        description="Folder for the report's files; check/ beside the manifest makes its verdicts count.",
+    )
+    workspace: Path = Field(Path("workspace"), description="Where to look for the only project.")
+    num_workers: int = Field(0, ge=0, description="Processes; 0 for as many as are worth it.")
 
 
 class NormalizeText(Command, NormalizerOptions):

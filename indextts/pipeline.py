@@ -24,6 +24,7 @@ from typing import Any
 
 from indextts.commands import (
     BuildPairs,
+    CheckData,
     Command,
     ExportModel,
     ExtendTokenizer,
@@ -39,6 +40,7 @@ from indextts.commands import (
 from indextts.errors import UserError
 from indextts.normalizer_options import NormalizerOptions
 from indextts.project import Project, ProjectSettings, read_settings
+from indextts.review import check_folder, overlay_files, read_rejected
 from indextts.run_dir import link_as, read_metrics, write_json
 
 logger = logging.getLogger(__name__)
@@ -208,10 +210,28 @@ def _plan_data(project: Project, settings: ProjectSettings) -> StagePlan:
     ]
     return StagePlan(
         "data",
-        (*base, *imports),
+        (*base, *imports, plan_check(project, settings)),
         reads=(*sources, project.config),
-        writes=(project.manifest, project.dataset / "audio", project.base_checkpoint),
-        summary=lambda: f"{_count_lines(project.manifest)} utterances",
+        writes=(
+            project.manifest,
+            project.dataset / "audio",
+            check_folder(project.manifest),
+            project.base_checkpoint,
+        ),
+        summary=lambda: (
+            f"{_count_lines(project.manifest)} utterances, {len(read_rejected(project.manifest))} rejected"
+        ),
+    )
+
+
+def plan_check(project: Project, settings: ProjectSettings) -> CheckData:
+    """Return the check of what was imported; its verdicts count in the stages that follow."""
+    return CheckData(
+        **{
+            "train_manifest": project.manifest,
+            "report_dir": check_folder(project.manifest),
+            **settings.check,
+        }
     )
 
 
@@ -250,7 +270,7 @@ def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
     return StagePlan(
         "tokenizer",
         (extend, verify),
-        reads=(project.base_tokenizer, project.manifest),
+        reads=(project.base_tokenizer, project.manifest, *overlay_files(project.manifest)),
         writes=(project.tokenizer,),
         summary=lambda: f"{project.tokenizer.name}, verified",
     )
@@ -285,6 +305,7 @@ def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:
         (command,),
         reads=(
             project.manifest,
+            *overlay_files(project.manifest),
             project.dataset / "audio",
             project.base_checkpoint,
             project.config,

@@ -3,7 +3,7 @@
     WORKSPACE/NAME/
       project.json                        the settings the project was made with
       checkpoints/                        config.yaml gpt.pth bpe.model: the base model
-      dataset/                            manifest.jsonl audio/
+      dataset/                            manifest.jsonl audio/ check/ review.jsonl
       uploads/                            NAME.zip and files/ from a browser, sources of the import
       tokenizers/amharic_extended_bpe.model
       preprocessed_amharic/               features/ train_manifest.jsonl val_manifest.jsonl
@@ -21,6 +21,7 @@ A project is described by a YAML file; relative paths are relative to it:
     base: IndexTTS-2                      folder with config.yaml, gpt.pth, bpe.model
     normalizer: {thousand: ሺ}             how texts are read, in training and at inference
     tokenizer: {target_size: 14000}       any flag of the stage's command, under its field's name
+    check: {min_snr_db: 12}
     preprocess: {val_ratio: 0.01}
     pairs: {pairs_per_target: 2}
     train: {epochs: 3, learning_rate: 5.0e-5}
@@ -46,6 +47,7 @@ class ProjectSettings(BaseModel):
     manifest: Path | None = None
     base: Path
     data: dict[str, Any] = {}
+    check: dict[str, Any] = {}
     normalizer: dict[str, Any] = {}
     tokenizer: dict[str, Any] = {}
     preprocess: dict[str, Any] = {}

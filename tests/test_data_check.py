@@ -8,23 +8,37 @@ import pytest
 import soundfile
 
 from check_amharic_data import main
-from indextts.data.check import check_manifest, check_pairs, check_split, is_mostly_ethiopic
+from indextts.commands import CheckData
+from indextts.data.check import check, check_manifest, with_default_paths
+from indextts.data.check_pairs import check_pairs, check_split
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
+from indextts.data.quality.text import is_mostly_ethiopic
 from indextts.errors import UserError
 from indextts.manifest import Pair, Utterance, write_pairs, write_utterances
+from indextts.quality import QualityLimits
+from tests.conftest import REPOSITORY
 
 TEXT = "ሰላም ለዓለም።"
+TEXTS = [
+    "ሰላም ለዓለም ሁሉ",
+    "ዛሬ ፀሐይ ወጣች",
+    "ልጆች ይጫወታሉ",
+    "ውሃ ጠጣሁ በጠዋት",
+    "መጽሐፍ አነበበ ትናንት",
+    "ቡና ተፈላ በቤቱ",
+    "ገበያ ሄደች እናቴ",
+]
 
 
-def write_dataset(folder: Path, texts: list[str], duration_s: float = 1.0) -> list[Utterance]:
-    """Write recordings of noise and `manifest.jsonl`; return the utterances."""
-    noise = np.random.default_rng(0).normal(0, 0.05, round(duration_s * 24_000))
+def write_dataset(folder: Path, texts: list[str], num_speakers: int = 2) -> list[Utterance]:
+    """Write 2 s of speech for each text and `manifest.jsonl`; return the utterances."""
+    speech, rate_hz = soundfile.read(REPOSITORY / "demo/audio/demo_0055.opus", dtype="float32")
     utterances = []
     for number, text in enumerate(texts):
         audio = folder / f"{number}.wav"
-        soundfile.write(audio, noise, 24_000)
-        utterances.append(Utterance(f"u{number}", audio, text, f"s{number % 2}", duration_s))
+        soundfile.write(audio, speech[: 2 * rate_hz] * (1 - 0.005 * number), rate_hz)
+        utterances.append(Utterance(f"u{number}", audio, text, f"s{number % num_speakers}", 2.0))
     write_utterances(folder / "manifest.jsonl", utterances)
     return utterances
 
@@ -60,32 +74,43 @@ def pair(target: str, prompt: str, features: Path, speaker: str = "s", num_codes
 
 
 def test_a_good_manifest_has_facts_and_no_problems(tmp_path):
-    write_dataset(tmp_path, [f"{TEXT} {letter}" for letter in "ሀለሐ"])
-    report = check_manifest(tmp_path / "manifest.jsonl")
-    assert str(report) == "\n".join(
-        [
-            f"{tmp_path}/manifest.jsonl: utterances",
-            "  utterances: 3, 0.00 hours",
-            "  duration in s: min 1, median 1, max 1",
-            "  characters per second: min 11, median 11, max 11",
-            "  speakers: 2",
-            "    s0: 2",
-            "    s1: 1",
-            "  mostly Ethiopic texts: 3 of 3 (100.0%)",
-            "  No problems",
-        ]
-    )
-
-
-def test_what_the_user_must_judge_is_a_notice(tmp_path):
-    write_dataset(tmp_path, ["በ1930 ዓ.ም ተወለደ", "ሰላም PDF ፋይል ነው", TEXT, TEXT, f" {TEXT}", "፲፪ ሰዎች መጡ"])
+    write_dataset(tmp_path, TEXTS[:3])
     report = check_manifest(tmp_path / "manifest.jsonl")
     assert report.problems == []
-    assert report.notices == [
-        "1 of 6 texts have Latin letters",
-        "2 of 6 texts have digits: spoken as words?",
-        "2 of 6 texts repeat an earlier one",
+    assert report.facts[:3] == [
+        "utterances: 3, 0.00 hours",
+        "good: 3, with warnings: 0, rejected: 0",
+        "duration in s: min 2, median 2, max 2",
     ]
+    assert report.facts[-4:] == [
+        "speakers: 2",
+        "  s0: 0.00 hours, 2",
+        "  s1: 0.00 hours, 1",
+        "Dataset is primarily Amharic (100.0 % of the texts)",
+    ]
+    assert str(report).startswith(f"{tmp_path}/manifest.jsonl: utterances\n  utterances: 3")
+    assert str(report).endswith("\n  No problems")
+
+
+def test_what_is_flagged_is_counted_by_reason_with_the_worst(tmp_path):
+    write_dataset(tmp_path, [*TEXTS[:5], f"{TEXTS[5]} PDF", f"{TEXTS[6]} VIDEO"], num_speakers=1)
+    report = check_manifest(tmp_path / "manifest.jsonl", QualityLimits(min_ethiopic_percent=50))
+    assert "  latin_left: 2, 0.00 hours; worst u6 (Latin letters: 5 Latin letters)" in report.facts
+    assert "good: 5, with warnings: 2, rejected: 0" in report.facts
+
+
+def test_one_voice_filed_under_many_names_is_noticed(tmp_path):  # D11
+    write_dataset(tmp_path, [f"{text} {letter}" for letter in "ለመረሰሸቀበተ" for text in TEXTS], num_speakers=56)
+    report = check_manifest(tmp_path / "manifest.jsonl")
+    assert "Good speaker diversity (56 speakers)" in report.facts
+    assert any("56 of 56 speakers have less than 5 minutes; if one voice" in line for line in report.notices)
+
+
+def test_one_voice_with_most_of_the_hours_is_noticed(tmp_path):
+    utterances = write_dataset(tmp_path, TEXTS)
+    uneven = [replace(utterance, speaker="s1" if n == 3 else "s0") for n, utterance in enumerate(utterances)]
+    write_utterances(tmp_path / "manifest.jsonl", uneven)
+    assert "speaker s0 has 86 % of the hours" in check_manifest(tmp_path / "manifest.jsonl").notices
 
 
 @pytest.mark.parametrize(
@@ -105,46 +130,76 @@ def test_a_text_is_mostly_ethiopic_if_half_of_its_letters_are(text, is_ethiopic)
     assert is_mostly_ethiopic(text) is is_ethiopic
 
 
-def test_texts_of_another_language_are_a_problem(tmp_path):
-    write_dataset(tmp_path, [TEXT] * 8 + ["good morning"] * 2)
-    [problem] = check_manifest(tmp_path / "manifest.jsonl").problems
-    assert problem == "2 texts are not mostly Ethiopic: good morning; good morning"
+def test_texts_of_another_language_are_a_problem(tmp_path):  # D5
+    write_dataset(tmp_path, [*TEXTS[:5], "good morning", "good evening"])
+    report = check_manifest(tmp_path / "manifest.jsonl")
+    assert report.problems == ["2 texts are not mostly Ethiopic: good morning; good evening"]
+    assert not any("primarily Amharic" in fact for fact in report.facts)
 
 
 def test_all_problems_of_recordings_and_lines_are_collected(tmp_path):
-    utterances = write_dataset(tmp_path, [f"{TEXT} {number}" for number in range(8)])
+    utterances = write_dataset(tmp_path, TEXTS)
     (tmp_path / "0.wav").unlink()
     (tmp_path / "1.wav").write_bytes(b"")
     wrong = [
         *utterances[:2],
-        replace(utterances[2], duration_s=1.5),
-        replace(utterances[3], text="ሀ" * 40),
-        replace(utterances[4], duration_s=0.2, text="ሀ"),
-        replace(utterances[5], duration_s=40.0),
-        replace(utterances[6], audio=utterances[7].audio),
-        utterances[7],
+        replace(utterances[2], duration_s=2.5),
+        replace(utterances[3], text="ሀለ" * 40),
+        replace(utterances[4], audio=utterances[5].audio),
+        *utterances[5:],
     ]
-    path = tmp_path / "manifest.jsonl"
-    write_utterances(path, wrong)
-    problems = "\n".join(check_manifest(path).problems)
-    assert f"2 recordings cannot be used: {path}:1: {tmp_path}/0.wav: there is no such file" in problems
-    assert f"3 durations are not those of the recordings: {path}:3: 1.50 s, the file has 1.00 s" in problems
-    assert f"1 utterances have more text than can be said in the time: {path}:4 (40 characters" in problems
-    assert f"1 utterances have too little text for the time: {path}:6" in problems
-    assert f"1 utterances are shorter than 0.3 s: {path}:5" in problems
-    assert f"1 utterances are longer than 36.0 s: {path}:6" in problems
-    assert f"1 utterances have the recording of an earlier one: {path}:8 that of line 7" in problems
+    manifest = tmp_path / "manifest.jsonl"
+    write_utterances(manifest, wrong)
+    report = check_manifest(manifest, QualityLimits(max_rejected_percent=10), tmp_path / "check")
+    flags = {
+        record["id"]: {flag["reason"]: flag["said"] for flag in record["flags"]}
+        for record in map(json.loads, (tmp_path / "check/clips.jsonl").read_text().splitlines())
+    }
+    assert flags["u0"] == {
+        "unreadable": f"{tmp_path}/0.wav: there is no such file, restore it or remove its line"
+    }
+    assert set(flags["u1"]) == {"unreadable"}
+    assert flags["u2"] == {"duration_off": "another duration than the manifest says: off by 0.50 s"}
+    assert flags["u3"] == {"too_fast": "too much text: 40.0 fidel/s"}
+    assert flags["u4"] == {}
+    assert flags["u5"] == {"same_audio": "the sound of another clip: u4"}
+    assert report.problems == [
+        "4 of 7 utterances are rejected, too many to train on the rest: u0; u1; u3; u5",
+    ]
+
+
+def test_a_set_without_two_good_clips_of_a_voice_is_unfit(tmp_path):
+    write_dataset(tmp_path, TEXTS[:3], num_speakers=3)
+    [problem] = check_manifest(tmp_path / "manifest.jsonl").problems
+    assert problem == "3 speakers, and none has two good clips: a prompt and a target: s0; s1; s2"
+
+
+def test_limits_are_flags(tmp_path, capsys):
+    write_dataset(tmp_path, TEXTS)
+    flags = [
+        f"--train-manifest={tmp_path}/manifest.jsonl",
+        f"--report-dir={tmp_path}/check",
+        "--num-workers=1",
+    ]
+    assert main(flags) == 0
+    assert (tmp_path / "check/rejected.jsonl").read_bytes() == b""
+    assert main([*flags, "--min-duration-s=3", "--warn-min-snr-db=40"]) == 1
+    rejected = [json.loads(line) for line in (tmp_path / "check/rejected.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in rejected] == [f"u{number}" for number in range(7)]
+    assert rejected[0]["reasons"] == ["too_short", "some_noise"]
+    assert (tmp_path / "check/histograms.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "check/report.txt").read_text(encoding="utf-8") in capsys.readouterr().out + "\n"
 
 
 def test_of_many_examples_the_first_are_shown(tmp_path):
-    write_dataset(tmp_path, ["hello"] * 12)
-    [problem] = check_manifest(tmp_path / "manifest.jsonl").problems
-    assert problem.startswith("12 texts")
-    assert problem.endswith("; and 7 more")
+    write_dataset(tmp_path, [f"hello {letter}" for letter in "abcdefgh"])
+    problem = check_manifest(tmp_path / "manifest.jsonl").problems[0]
+    assert problem.startswith("8 texts")
+    assert problem.endswith("; and 3 more")
 
 
 def test_codes_of_padded_length_are_a_problem(tmp_path):  # D1
-    utterances = write_dataset(tmp_path, [TEXT, TEXT])
+    utterances = write_dataset(tmp_path, TEXTS[:2], num_speakers=1)
     features = write_store(tmp_path / "features", ["u0", "u1"], num_codes=120)
     padded = [replace(u, features=features, features_key=key(u.id), num_codes=120) for u in utterances]
     write_utterances(tmp_path / "manifest.jsonl", padded)
@@ -153,15 +208,15 @@ def test_codes_of_padded_length_are_a_problem(tmp_path):  # D1
 
 
 def test_a_manifest_that_differs_from_its_store_is_a_problem(tmp_path):  # D3
-    utterances = write_dataset(tmp_path, [TEXT, TEXT, TEXT])
-    features = write_store(tmp_path / "features", ["u0", "u1"])
+    utterances = write_dataset(tmp_path, TEXTS[:3])
+    features = write_store(tmp_path / "features", ["u0", "u1"], num_codes=100)
     stale = [
-        replace(u, features=features, features_key=key(u.id), num_codes=49 if u.id == "u1" else 50)
+        replace(u, features=features, features_key=key(u.id), num_codes=99 if u.id == "u1" else 100)
         for u in utterances
     ]
     write_utterances(tmp_path / "manifest.jsonl", stale)
     assert check_manifest(tmp_path / "manifest.jsonl").problems == [
-        "1 numbers of codes are not those of the feature store: u1: 49, the store has 50",
+        "1 numbers of codes are not those of the feature store: u1: 99, the store has 100",
         "1 utterances are not in their feature store: u2",
     ]
 
@@ -229,17 +284,45 @@ def test_empty_pairs_are_a_sentence(tmp_path):  # D80
         check_pairs(tmp_path / "pairs.jsonl")
 
 
-def test_the_program_says_by_its_status_whether_there_are_problems(tmp_path, capsys):
-    write_dataset(tmp_path, [TEXT])
+def test_the_program_says_by_its_status_whether_the_set_is_fit(tmp_path, capsys):
+    write_dataset(tmp_path, TEXTS[:2], num_speakers=1)
     manifest = tmp_path / "manifest.jsonl"
     assert main([f"--train-manifest={manifest}"]) == 0
     (tmp_path / "0.wav").unlink()
     assert main([f"--train-manifest={manifest}"]) == 1
-    assert "Problem: 1 recordings cannot be used" in capsys.readouterr().out
-    with pytest.raises(
-        UserError, match="nothing to check, give --train-manifest, --train-pairs or --val-pairs"
-    ):
-        main([])
+    output = capsys.readouterr().out
+    assert "unreadable: 1, 0.00 hours; worst u0" in output
+    assert f"the 1 rejected utterances are still used: with --report-dir {tmp_path}/check" in output
+
+
+def test_the_predecessors_files_are_the_default(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"nothing to check, give .* workspace/ has 0 projects"):
+        check(CheckData())
+    (tmp_path / "workspace/voice/dataset").mkdir(parents=True)
+    (tmp_path / "workspace/voice/project.json").write_text("{}")
+    (tmp_path / "workspace/voice/dataset/manifest.jsonl").write_text("{}")
+    of_project = with_default_paths(CheckData())
+    assert of_project.train_manifest == Path("workspace/voice/dataset/manifest.jsonl")
+    assert of_project.train_pairs is None
+    (tmp_path / "preprocessed_amharic").mkdir()
+    (tmp_path / "preprocessed_amharic/train_manifest.jsonl").write_text("{}")
+    (tmp_path / "preprocessed_amharic/val_pairs.jsonl").write_text("{}")
+    of_predecessor = with_default_paths(CheckData())
+    assert of_predecessor.train_manifest == Path("preprocessed_amharic/train_manifest.jsonl")
+    assert of_predecessor.train_pairs is None
+    assert of_predecessor.val_pairs == Path("preprocessed_amharic/val_pairs.jsonl")
+    given = CheckData(val_pairs=Path("x.jsonl"))
+    assert with_default_paths(given) == given
+
+
+def test_of_two_projects_none_is_chosen(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / "workspace" / name).mkdir(parents=True)
+        (tmp_path / "workspace" / name / "project.json").write_text("{}")
+    with pytest.raises(UserError, match="workspace/ has 2 projects"):
+        with_default_paths(CheckData())
 
 
 def test_a_duration_of_null_is_a_sentence(tmp_path):  # D80

@@ -14,8 +14,10 @@ import pytest
 
 from indextts.commands import Preprocess
 from indextts.errors import UserError
+from indextts.manifest import read_utterances
 from indextts.pipeline import place_base_files, plan_stage
 from indextts.project import Project, make_settings
+from indextts.review import Decision, add_decision
 from indextts.run_dir import read_metrics, verify_checkpoint
 from tests.conftest import REPOSITORY
 
@@ -78,6 +80,7 @@ def test_all_stages_run_in_order_and_each_command_is_shown(demo: tuple[Path, str
     assert shown == [
         ("data", "demo/make_base_checkpoint.py"),
         ("data", "tools/import_dataset.py"),
+        ("data", "check_amharic_data.py"),
         ("tokenizer", "tools/extend_bpe.py"),
         ("tokenizer", "verify_amharic_training.py"),
         ("preprocess", "tools/preprocess_data.py"),
@@ -149,6 +152,28 @@ def test_a_stage_whose_input_changed_runs_again_and_so_do_those_after_it(
     assert list(results) == STAGES[:4]
     assert "(unchanged)" in results["tokenizer"]
     assert "(unchanged)" not in results["pairs"]
+
+
+def test_a_clip_that_a_person_rejects_is_gone_from_all_that_follows(demo: tuple[Path, str], tmp_path: Path):
+    workspace = copy_of(demo, tmp_path)
+    manifest = workspace / "demo/dataset/manifest.jsonl"
+    add_decision(manifest, Decision(id="demo_0001", verdict="reject"))
+    add_decision(manifest, Decision(id="demo_0002", text="አዲስ ጽሑፍ"))
+    answer = run(workspace, "--demo", "--max-steps=2", "--until=pairs")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    results = table(answer.stdout)
+    assert [stage for stage in results if "(unchanged)" in results[stage]] == ["data"]
+    folder = workspace / "demo/preprocessed_amharic"
+    used = {
+        utterance.id: utterance.text
+        for split in ("train", "val")
+        for utterance in read_utterances(folder / f"{split}_manifest.jsonl")
+    }
+    assert len(used) == 255
+    assert "demo_0001" not in used
+    assert used["demo_0002"] == "አዲስ ጽሑፍ"
+    assert "demo_0001" not in (folder / "train_pairs.jsonl").read_text(encoding="utf-8")
+    assert "demo_0001" in manifest.read_text(encoding="utf-8")
 
 
 def test_a_training_that_was_stopped_goes_on_with_the_same_command(demo: tuple[Path, str], tmp_path: Path):

@@ -7,7 +7,8 @@ from indextts.data.pair_picture import draw
 from indextts.data.pair_summary import summarise, write_summary
 from indextts.data.pairs import build_pairs, log_left_out
 from indextts.errors import UserError
-from indextts.manifest import read_utterances, write_pairs
+from indextts.manifest import write_pairs
+from indextts.review import read_reviewed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.output.resolve() == args.manifest.resolve():
         raise UserError(f"--output {args.output} is the manifest itself, choose another file")
     result = build_pairs(
-        read_utterances(args.manifest),
+        [utterance for _, utterance in read_reviewed(args.manifest)],
         args.pairs_per_target,
         args.seed,
         max_pairs=args.max_pairs,

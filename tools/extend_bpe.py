@@ -5,8 +5,9 @@ from pathlib import Path
 
 from indextts.commands import ExtendTokenizer, parse, run
 from indextts.errors import UserError
-from indextts.manifest import read_hours, read_texts
+from indextts.manifest import read_hours
 from indextts.normalizer_options import NormalizerOptions
+from indextts.review import read_reviewed_texts
 from indextts.text.extend import describe, extend_file
 from indextts.text.vocabulary_size import advise_size
 
@@ -15,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(ExtendTokenizer, argv)
     if args.output_model.resolve() in [manifest.resolve() for manifest in args.manifests]:
         raise UserError(f"--output-model {args.output_model} is one of the manifests; name another file")
-    texts = [text for manifest in args.manifests for text in read_texts(manifest)]
+    texts = [text for manifest in args.manifests for text in read_reviewed_texts(manifest)]
     typed = args.model_fields_set & NormalizerOptions.model_fields.keys()
     extension = extend_file(
         args.base_model,

@@ -35,7 +35,8 @@ from indextts.features import builtin
 from indextts.features.backend import FEATURE_DIM, LEAD_S, SpeechBackend
 from indextts.gpt.config import GPTConfig, load_config
 from indextts.gpt.load import load_encoders
-from indextts.manifest import Utterance, read_numbered_utterances, write_utterances
+from indextts.manifest import Utterance, write_utterances
+from indextts.review import read_reviewed
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ def preprocess(command: Preprocess) -> PreprocessResult:
     if published is None:
         _require_feature_dim(command.config, config, FEATURE_DIM)
         logger.warning("--backend builtin is for trying the software: its codes make no voice")
-    numbered = read_numbered_utterances(command.manifest)
+    numbered = read_reviewed(command.manifest)
     utterances, rejected = _usable(command, config, numbered)
     split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     weights = read_weights(command.gpt_checkpoint)

@@ -1,6 +1,6 @@
 """Recordings: reading and checking files. No torch here: programs that only look at files start at once.
 
-Axes: S samples.
+Axes: S samples, C channels.
 
 What is wrong with a recording has a sentence, for the person, and a code that stays the same, for programs:
 
@@ -77,12 +77,25 @@ def load_audio(path: Path, sample_rate_hz: int, max_duration_s: float = math.inf
         RecordingError: the file is missing, is no audio, breaks off, is too long, or has no or infinite
             samples.
     """
+    channels, file_rate_hz = read_channels(path, max_duration_s)
+    samples: NDArray[np.float32] = soxr.resample(
+        channels.mean(axis=1, dtype=np.float32), file_rate_hz, sample_rate_hz
+    )
+    return samples
+
+
+def read_channels(path: Path, max_duration_s: float = math.inf) -> tuple[NDArray[np.float32], int]:
+    """Return a recording as it is in its file, in [-1, 1], and its sample rate in Hz: (S, C).
+
+    Raises:
+        RecordingError: as `load_audio`.
+    """
     with _open(path) as file:
         duration_s = file.frames / file.samplerate
         if duration_s > max_duration_s:
             raise RecordingError(path, "too_long", _longer(duration_s, max_duration_s))
         # at once: in parts, libsndfile decodes MP3 to other samples
-        channels = file.read(file.frames, dtype="float32", always_2d=True)  # (S, channels)
+        channels = file.read(file.frames, dtype="float32", always_2d=True)  # (S, C)
         file_rate_hz = file.samplerate
     if len(channels) < (duration_s - MISSING_S) * file_rate_hz or len(channels) == 0:
         found_s = len(channels) / file_rate_hz
@@ -91,13 +104,11 @@ def load_audio(path: Path, sample_rate_hz: int, max_duration_s: float = math.inf
             "truncated",
             f"holds {found_s:.3f} s, its header says {duration_s:.3f} s, replace the file or convert it anew",
         )
-    mono = channels.mean(axis=1, dtype=np.float32)  # (S,)
-    if not np.isfinite(mono).all():
+    if not np.isfinite(channels).all():
         raise RecordingError(
             path, "not_finite", "the recording has samples that are no numbers, replace the file"
         )
-    samples: NDArray[np.float32] = soxr.resample(mono, file_rate_hz, sample_rate_hz)
-    return samples
+    return channels, file_rate_hz
 
 
 def as_it_is(samples: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 import soundfile
 
-from indextts.commands import CheckData, Command
+from indextts.commands import Command
 from indextts.manifest import Utterance, read_utterances
+from indextts.pipeline import plan_check
 from indextts.project import Project, ProjectSettings
+from indextts.webui import review
 from indextts.webui.events import on
 from indextts.webui.import_form import import_commands, import_form
 from indextts.webui.jobs import newest_job
@@ -28,7 +30,7 @@ def lay_out(page: Page) -> None:
 
     def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
         imports = import_commands(page, project, settings, *values)
-        return [*imports, CheckData(train_manifest=project.manifest)]
+        return [*imports, plan_check(project, settings)]
 
     panel = stage_panel(page, "data", "Import and check", commands, form.inputs)
     numbers = gr.Textbox(label="In the project", interactive=False, elem_id="data-numbers")
@@ -46,6 +48,7 @@ def lay_out(page: Page) -> None:
     shown = [*events, panel.status.change]
     on(shown, lambda name: summarise(page, name), [page.project], [numbers, histogram])
     on([*shown, button.click], lambda name: play(page, name), [page.project], clips)
+    review.lay_out(page, panel.status)
 
 
 def summarise(page: Page, name: str) -> Any:

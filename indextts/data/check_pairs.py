@@ -1,0 +1,112 @@
+"""The report on pairs: whether they teach what they should, and whether validation tests something else."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from indextts.data.check_store import Stored, check_features
+from indextts.data.findings import Findings
+from indextts.data.quality.text import is_mostly_ethiopic
+from indextts.data.report import MAX_SPEAKERS_SHOWN, Report, spread
+from indextts.manifest import Pair, Utterance, read_pairs, read_utterances
+
+MIN_ETHIOPIC_TEXTS = 0.9  # of all texts; with fewer, these are probably not Amharic recordings
+
+_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
+_DIGIT = re.compile("[\\d\u1369-\u137c]")  # the last are Ethiopic numerals
+
+
+def check_pairs(path: Path, manifest: Path | None = None) -> Report:
+    """Return the report on a pairs file.
+
+    Args:
+        path: the pairs file.
+        manifest: the utterances that it was made from, to compare speakers with.
+
+    Raises:
+        UserError: a line is no pair.
+    """
+    pairs = read_pairs(path)
+    targets = {pair.target_id: pair for pair in pairs}
+    texts = [target.target_text for target in targets.values()]
+    hours = sum(target.target_duration_s for target in targets.values()) / 3600
+    facts = [
+        f"pairs: {len(pairs)} of {len(targets)} targets, {hours:.2f} hours of targets",
+        f"pairs per target: {spread(list(Counter(pair.target_id for pair in pairs).values()))}",
+        *_speaker_facts(Counter(pair.speaker for pair in pairs)),
+        _ethiopic_fact(texts),
+    ]
+    findings = Findings()
+    _check_texts(texts, findings)
+    _check_voices(pairs, [] if manifest is None else read_utterances(manifest), findings)
+    stored = {pair.prompt_id: Stored(pair.features, pair.prompt_key, None) for pair in pairs}
+    stored |= {
+        pair.target_id: Stored(pair.features, pair.target_key, pair.target_num_codes) for pair in pairs
+    }
+    check_features(stored, findings)
+    return Report(f"{path}: pairs", facts, _text_notices(texts), findings.lines())
+
+
+def check_split(train: Path, val: Path) -> Report:
+    """Return the report on whether the pairs of `val` test what the pairs of `train` do not teach.
+
+    Raises:
+        UserError: a line is no pair.
+    """
+    taught, tested = read_pairs(train), read_pairs(val)
+    heard = {pair.target_id for pair in taught} | {pair.prompt_id for pair in taught}
+    targets = sorted({pair.target_id for pair in tested})
+    findings = Findings()
+    for target in targets:
+        if target in heard:
+            findings.add("validation targets are trained on too", target)
+    facts = [f"validation targets: {len(targets)}, utterances heard in training: {len(heard)}"]
+    return Report(f"{train} and {val}: split", facts, [], findings.lines())
+
+
+def _check_texts(texts: Sequence[str], findings: Findings) -> None:
+    foreign = [text for text in texts if not is_mostly_ethiopic(text)]
+    if len(foreign) > (1 - MIN_ETHIOPIC_TEXTS) * len(texts):
+        for text in foreign:
+            findings.add("texts are not mostly Ethiopic", " ".join(text.split())[:40])
+
+
+def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findings: Findings) -> None:
+    """Check that prompt and target are two utterances of one speaker.
+
+    Args:
+        pairs: of a whole file.
+        utterances: that they were made from, or none if that is not known.
+        findings: gets what is wrong.
+    """
+    speaker_of = {utterance.id: utterance.speaker for utterance in utterances}
+    for pair in pairs:
+        if pair.prompt_id == pair.target_id:
+            findings.add("pairs have one utterance as prompt and target", pair.id)
+        for id in (pair.target_id, pair.prompt_id):
+            if utterances and id not in speaker_of:
+                findings.add("utterances of pairs are not in the manifest", f"{id} of {pair.id}")
+            elif speaker_of.setdefault(id, pair.speaker) != pair.speaker:
+                found = f"{id} is by {speaker_of[id]}, pair {pair.id} is by {pair.speaker}"
+                findings.add("pairs have an utterance of another speaker", found)
+
+
+def _text_notices(texts: Sequence[str]) -> list[str]:
+    counts = {
+        "texts have Latin letters": sum(1 for text in texts if _LATIN.search(text)),
+        "texts have digits: spoken as words?": sum(1 for text in texts if _DIGIT.search(text)),
+        "texts repeat an earlier one": len(texts) - len({" ".join(text.split()) for text in texts}),
+    }
+    return [f"{count} of {len(texts)} {what}" for what, count in counts.items() if count]
+
+
+def _ethiopic_fact(texts: Sequence[str]) -> str:
+    num_ethiopic = sum(map(is_mostly_ethiopic, texts))
+    return f"mostly Ethiopic texts: {num_ethiopic} of {len(texts)} ({num_ethiopic / len(texts):.1%})"
+
+
+def _speaker_facts(num_of: Counter[str]) -> list[str]:
+    shown = [f"  {speaker}: {num_of[speaker]}" for speaker in sorted(num_of)[:MAX_SPEAKERS_SHOWN]]
+    more = len(num_of) - len(shown)
+    return [f"speakers: {len(num_of)}", *shown, *([f"  and {more} more"] if more > 0 else [])]

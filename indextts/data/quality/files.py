@@ -1,0 +1,109 @@
+"""The files of a check.
+
+    REPORT_DIR/                FOLDER_OF_THE_MANIFEST/check makes the verdicts count (indextts/review.py)
+      report.txt               what the program prints
+      histograms.png
+      rejected.jsonl           {"id", "speaker", "audio", "text", "reasons": ["noisy", ...],
+                                "said": ["speech hardly above the noise: 8.1 dB", ...]}
+      clips.jsonl              {"id", "verdict": "good" | "warned" | "rejected",
+                                "flags": [{"reason", "severity", "said"}, ...],
+                                "measures": {...}: null where it cannot be said,
+                                "audio": null or {"version", "file_sha256", "samples_sha256", "measures"}}
+
+`audio` of clips.jsonl is what the next check takes instead of listening again to the same bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from indextts.data.quality.audio import MEASURES_VERSION
+from indextts.data.quality.clips import AudioResult, ClipResult
+from indextts.data.quality.histograms import write_histograms
+from indextts.data.quality.verdicts import Verdict
+from indextts.errors import UserError
+from indextts.json_lines import read_json_lines, write_json_lines
+from indextts.manifest import Utterance
+from indextts.quality import QualityLimits
+from indextts.review import REJECTED_NAME
+
+CLIPS_NAME = "clips.jsonl"
+HISTOGRAMS_NAME = "histograms.png"
+REPORT_NAME = "report.txt"
+
+
+def write_files(
+    folder: Path,
+    utterances: Sequence[Utterance],
+    clips: Sequence[ClipResult],
+    verdicts: Sequence[Verdict],
+    limits: QualityLimits,
+) -> None:
+    """Write all but the report; the verdicts that count come last.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    judged = list(zip(utterances, clips, verdicts, strict=True))
+    write_json_lines(folder / CLIPS_NAME, (_clip_record(*clip) for clip in judged))
+    try:
+        write_histograms(folder / HISTOGRAMS_NAME, verdicts, limits)
+    except OSError as error:
+        raise UserError(f"--report-dir {folder}: cannot be written ({error.strerror})") from None
+    rejected = (
+        _rejected_record(utterance, verdict) for utterance, _, verdict in judged if verdict.is_rejected
+    )
+    write_json_lines(folder / REJECTED_NAME, rejected)
+
+
+def read_known(folder: Path | None) -> Mapping[str, AudioResult]:
+    """Return what an earlier check measured, by the digest of the file; nothing of another version."""
+    path = None if folder is None else folder / CLIPS_NAME
+    if path is None or not path.is_file():
+        return {}
+    known = {}
+    try:
+        for _, record in read_json_lines(path):
+            result = _known(record)
+            if result is not None and result.file_sha256:
+                known[result.file_sha256] = result
+    except UserError:  # damaged: it is measured anew
+        return {}
+    return known
+
+
+def _known(record: Mapping[str, Any]) -> AudioResult | None:
+    audio = record.get("audio")
+    if not isinstance(audio, dict) or audio.get("version") != MEASURES_VERSION:
+        return None
+    return AudioResult(audio.get("measures"), audio.get("file_sha256"), audio.get("samples_sha256"))
+
+
+def _clip_record(utterance: Utterance, clip: ClipResult, verdict: Verdict) -> dict[str, object]:
+    audio = clip.audio
+    known = {
+        "version": MEASURES_VERSION,
+        "file_sha256": audio.file_sha256,
+        "samples_sha256": audio.samples_sha256,
+        "measures": audio.measures,
+    }
+    return {
+        "id": utterance.id,
+        "verdict": verdict.word,
+        "flags": [vars(flag) for flag in verdict.flags],
+        "measures": {
+            name: None if value is None else round(value, 3) for name, value in verdict.measures.items()
+        },
+        "audio": None if audio.measures is None else known,
+    }
+
+
+def _rejected_record(utterance: Utterance, verdict: Verdict) -> dict[str, object]:
+    return {
+        "id": utterance.id,
+        "speaker": utterance.speaker,
+        "audio": str(utterance.audio),
+        "text": utterance.text,
+        "reasons": [flag.reason for flag in verdict.flags],
+        "said": [flag.said for flag in verdict.flags],
+    }

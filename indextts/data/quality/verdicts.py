@@ -1,0 +1,139 @@
+"""What is flagged: each clip by itself, and what only the whole set shows."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from indextts.data.quality.audio import Measures
+from indextts.data.quality.clips import ClipResult
+from indextts.manifest import Utterance
+from indextts.quality import REASON_OF, REASONS, Flag, QualityLimits
+
+MIN_CLIPS_FOR_RATES = 20  # of a speaker: quartiles of fewer say little
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A clip's measures and its flags, in the order of REASONS."""
+
+    measures: Measures
+    flags: tuple[Flag, ...]
+
+    @property
+    def is_rejected(self) -> bool:
+        return any(flag.is_hard for flag in self.flags)
+
+    @property
+    def word(self) -> Literal["good", "warned", "rejected"]:
+        return "rejected" if self.is_rejected else "warned" if self.flags else "good"
+
+
+def judge(
+    utterances: Sequence[Utterance], clips: Sequence[ClipResult], limits: QualityLimits
+) -> list[Verdict]:
+    """Return the verdict on each clip, in order.
+
+    Of clips with the same sound, or of a speaker's with the same text, the first that nothing else rejects
+    stays; if all are rejected, the first has no flag for that.
+    """
+    measured = [_measures(u, clip, limits) for u, clip in zip(utterances, clips, strict=True)]
+    _add_rates(utterances, measured)
+    _add_speakers_of_text(utterances, clips, measured)
+    flags = [
+        [*_unreadable(clip), *_beyond_limits(measures, limits)]
+        for clip, measures in zip(clips, measured, strict=True)
+    ]
+    sounds = [clip.audio.samples_sha256 for clip in clips]
+    _flag_copies("same_audio", utterances, sounds, flags)
+    texts = [(u.speaker, c.text.key) if c.text.key else None for u, c in zip(utterances, clips, strict=True)]
+    _flag_copies("same_text", utterances, texts, flags)
+    order = {reason.name: place for place, reason in enumerate(REASONS)}
+    return [
+        Verdict(measures, tuple(sorted(found, key=lambda flag: order[flag.reason])))
+        for measures, found in zip(measured, flags, strict=True)
+    ]
+
+
+def _measures(utterance: Utterance, clip: ClipResult, limits: QualityLimits) -> Measures:
+    """Return all numbers of a clip; those of the sound are None where it cannot be read."""
+    text = clip.text
+    measures: Measures = {
+        **(clip.audio.measures or {}),
+        "ethiopic_percent": text.ethiopic_percent,
+        "tigrinya_percent": text.tigrinya_percent if text.num_tigrinya >= limits.min_tigrinya_letters else 0,
+        "tigrinya_letter_percent": text.tigrinya_percent,
+        "num_latin": text.num_latin,
+        "num_digits": text.num_digits,
+        "num_other": text.num_other,
+    }
+    duration_s = measures.get("duration_s")
+    if duration_s:
+        measures["duration_error_s"] = abs(duration_s - utterance.duration_s)
+        # A rate in fidel says nothing of a text in another script.
+        measures["fidel_per_s"] = text.num_fidel / duration_s if text.is_mostly_ethiopic else None
+    return measures
+
+
+def _add_rates(utterances: Sequence[Utterance], measured: Sequence[Measures]) -> None:
+    """Add how far each clip's rate is from its speaker's median, in interquartile ranges."""
+    rates_of: dict[str, list[float]] = defaultdict(list)
+    for utterance, measures in zip(utterances, measured, strict=True):
+        if (rate := measures.get("fidel_per_s")) is not None:
+            rates_of[utterance.speaker].append(rate)
+    quartiles_of = {
+        speaker: statistics.quantiles(rates, n=4, method="inclusive")
+        for speaker, rates in rates_of.items()
+        if len(rates) >= MIN_CLIPS_FOR_RATES
+    }
+    for utterance, measures in zip(utterances, measured, strict=True):
+        rate = measures.get("fidel_per_s")
+        if rate is not None and utterance.speaker in quartiles_of:
+            first, median, third = quartiles_of[utterance.speaker]
+            measures["rate_iqr"] = abs(rate - median) / (third - first) if third > first else None
+
+
+def _add_speakers_of_text(
+    utterances: Sequence[Utterance], clips: Sequence[ClipResult], measured: Sequence[Measures]
+) -> None:
+    speakers_of: dict[str, set[str]] = defaultdict(set)
+    for utterance, clip in zip(utterances, clips, strict=True):
+        speakers_of[clip.text.key].add(utterance.speaker)
+    for clip, measures in zip(clips, measured, strict=True):
+        measures["speakers_of_text"] = len(speakers_of[clip.text.key]) if clip.text.key else 0
+
+
+def _unreadable(clip: ClipResult) -> Iterable[Flag]:
+    if clip.audio.measures is None:
+        yield Flag("unreadable", 0.0, clip.audio.error)
+
+
+def _beyond_limits(measures: Measures, limits: QualityLimits) -> list[Flag]:
+    found: dict[str, Flag] = {}
+    for reason in REASONS:
+        value = measures.get(reason.measure) if reason.measure else None
+        if value is None or reason.harder in found:
+            continue
+        limit = float(getattr(limits, reason.limit)) if reason.limit else 0.0
+        severity = limit - value if reason.side == "below" else value - limit
+        if severity > 0:
+            said = f"{reason.what}: {reason.shown.format(value)}"
+            found[reason.name] = Flag(reason.name, round(severity, 6), said)
+    return list(found.values())
+
+
+def _flag_copies(
+    reason: str, utterances: Sequence[Utterance], keys: Sequence[object], flags: Sequence[list[Flag]]
+) -> None:
+    """Flag all but one of the clips with the same key; None is no key."""
+    places_of: dict[object, list[int]] = defaultdict(list)
+    for place, key in enumerate(keys):
+        if key is not None:
+            places_of[key].append(place)
+    for places in places_of.values():
+        kept = next((place for place in places if not any(f.is_hard for f in flags[place])), places[0])
+        for place in places:
+            if place != kept:
+                said = f"{REASON_OF[reason].what}: {utterances[kept].id}"
+                flags[place].append(Flag(reason, 0.0, said))

@@ -1,0 +1,270 @@
+"""A set with planted faults: each of its clips gets the reasons it was made for, and no other."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+
+from indextts.data.check import check_manifest
+from indextts.manifest import Utterance, read_utterances, write_utterances
+from indextts.quality import REASONS
+from indextts.review import check_folder
+from tests.conftest import REPOSITORY
+
+RATE_HZ = 24_000
+LONGEST = ("demo_0055", "demo_0172", "demo_0177", "demo_0117", "demo_0210", "demo_0085", "demo_0163")
+FREE = (
+    "demo_0215",
+    "demo_0191",
+    "demo_0021",
+    "demo_0063",
+    "demo_0121",
+    "demo_0167",
+    "demo_0135",
+    "demo_0137",
+)
+TIGRINYA = "ሰላም ከመይ ኣለኻ ኣነ ጽቡቕ ኣለኹ የቐንየለይ"
+
+
+@dataclass
+class PlantedSet:
+    """Clips on the disk, and the reasons that each must get."""
+
+    folder: Path
+    utterances: list[Utterance] = field(default_factory=list)
+    expected: dict[str, set[str]] = field(default_factory=dict)
+
+    def add(
+        self,
+        name: str,
+        samples: np.ndarray,
+        text: str,
+        reasons: str = "",
+        *,
+        speaker: str | None = None,
+        suffix: str = ".wav",
+        rate_hz: int = RATE_HZ,
+        stated_s: float | None = None,
+        subtype: str | None = None,
+    ) -> Path:
+        path = self.folder / f"{name}{suffix}"
+        soundfile.write(path, samples, rate_hz, subtype=subtype)
+        self.add_file(name, path, text, reasons, speaker=speaker, stated_s=stated_s or len(samples) / rate_hz)
+        return path
+
+    def add_file(
+        self,
+        name: str,
+        path: Path,
+        text: str,
+        reasons: str,
+        *,
+        speaker: str | None = None,
+        stated_s: float = 3.0,
+    ) -> None:
+        self.utterances.append(Utterance(name, path, text, speaker or f"speaker of {name}", stated_s))
+        self.expected[name] = set(reasons.split())
+
+
+@dataclass(frozen=True)
+class Clip:
+    samples: np.ndarray
+    text: str
+
+
+@pytest.fixture(scope="module")
+def demo() -> dict[str, Clip]:
+    clips = read_utterances(REPOSITORY / "demo/manifest.jsonl")
+    return {u.id: Clip(soundfile.read(u.audio, dtype="float32")[0], u.text) for u in clips}
+
+
+@pytest.fixture(scope="module")
+def planted(demo: dict[str, Clip], tmp_path_factory: pytest.TempPathFactory) -> PlantedSet:
+    planted = PlantedSet(tmp_path_factory.mktemp("planted"))
+    plant_good_clips(planted, demo)
+    plant_sounds(planted, demo)
+    plant_files(planted, demo)
+    plant_texts(planted, demo)
+    plant_copies(planted, demo)
+    plant_rates(planted, demo)
+    write_utterances(planted.folder / "manifest.jsonl", planted.utterances)
+    return planted
+
+
+def silence(seconds: float) -> np.ndarray:
+    return np.zeros(round(seconds * RATE_HZ), np.float32)
+
+
+def join(*clips: Clip) -> Clip:
+    return Clip(np.concatenate([clip.samples for clip in clips]), " ".join(clip.text for clip in clips))
+
+
+def apart(clip: Clip, number: int) -> str:
+    """Return the clip's text with one more letter, so that it is no other clip's."""
+    return clip.text + chr(ord("ለ") + number)
+
+
+def at_level(samples: np.ndarray, dbfs: float) -> np.ndarray:
+    return samples * 10 ** (dbfs / 20) / np.sqrt(np.mean(np.square(samples)))
+
+
+def with_noise(samples: np.ndarray, snr_db: float) -> np.ndarray:
+    noise = np.random.default_rng(0).normal(0, 1, len(samples)).astype(np.float32)
+    return samples + at_level(noise, 20 * np.log10(np.sqrt(np.mean(np.square(samples)))) - snr_db)
+
+
+def through(samples: np.ndarray, rate_hz: int) -> np.ndarray:
+    """Return the samples after a way through a lower sample rate."""
+    return soxr.resample(soxr.resample(samples, RATE_HZ, rate_hz), rate_hz, RATE_HZ)
+
+
+def plant_good_clips(planted: PlantedSet, demo: dict[str, Clip]) -> None:
+    first, second, third, fourth, fifth, sixth, *_ = (demo[id] for id in LONGEST)
+    planted.add("good", first.samples, first.text)
+    planted.add("flac", second.samples, second.text, suffix=".flac")
+    planted.add("stereo", np.stack([third.samples, 0.8 * third.samples], axis=1), third.text)
+    planted.add("vorbis", fourth.samples, fourth.text, suffix=".ogg")
+    planted.add("rate 16k", soxr.resample(fifth.samples, RATE_HZ, 16_000), fifth.text, rate_hz=16_000)
+    planted.add("rate 48k", soxr.resample(sixth.samples, RATE_HZ, 48_000), sixth.text, rate_hz=48_000)
+
+
+def plant_sounds(planted: PlantedSet, demo: dict[str, Clip]) -> None:
+    (clip, *others) = [demo[id] for id in (*FREE, *LONGEST)]
+    many = [demo[f"demo_{number:04}"] for number in range(1, 9)]
+    planted.add("cut off", clip.samples[RATE_HZ : round(1.8 * RATE_HZ)], "ሰላም ነው", "too_short")
+    planted.add("brief", clip.samples[RATE_HZ : round(2.5 * RATE_HZ)], "ሰላም ነው ልጆች", "short")
+    planted.add("hour", *vars(join(*others)).values(), "too_long")
+    planted.add("quarter", *vars(join(*many)).values(), "long")
+    planted.add("hiss", with_noise(clip.samples, 10), apart(clip, 1), "noisy")
+    planted.add("loud hiss", with_noise(clip.samples, 5), apart(clip, 2), "noisy")
+    planted.add("some hiss", with_noise(clip.samples, 20), apart(clip, 3), "some_noise")
+    planted.add("nothing", silence(3), apart(clip, 4), "silent quiet")
+    hiss = np.random.default_rng(1).normal(0, 0.05, 3 * RATE_HZ).astype(np.float32)
+    planted.add("only hiss", hiss, apart(clip, 5), "silent")
+    twice = f"{clip.text} {others[0].text}"
+    half = np.concatenate([clip.samples, silence(3.6)])
+    planted.add("half silent", half, twice, "silent edges")
+    paused = np.concatenate([clip.samples, silence(3), others[0].samples])
+    planted.add("paused", paused, f"{twice} {others[1].text}", "pauses")
+    late = np.concatenate([silence(0.8), *(other.samples for other in others[:2])])
+    planted.add("late start", late, f"{others[0].text} {others[1].text}", "edges")
+    early = np.concatenate([*(other.samples for other in others[2:4]), silence(0.8)])
+    planted.add("late end", early, f"{others[2].text} {others[3].text}", "edges")
+    planted.add("overdriven", np.clip(20 * clip.samples, -1, 1), apart(clip, 7), "clipped high_level")
+    peak = others[1].samples.copy()
+    peak[30_000:30_005] = 1.0
+    planted.add("one peak", peak, others[1].text, "peaks")
+    planted.add("far away", at_level(others[2].samples, -45), others[2].text, "quiet", subtype="PCM_24")
+    planted.add("a bit far", at_level(others[3].samples, -34), others[3].text, "low_level", subtype="PCM_24")
+    shouted = 0.95 * np.tanh(6 * others[4].samples)
+    planted.add("shouted", shouted, others[4].text, "high_level")
+    planted.add("telephone", through(others[5].samples, 8_000), others[5].text, "narrow_band")
+    narrow = soxr.resample(others[6].samples, RATE_HZ, 8_000)
+    planted.add("telephone 8k", narrow, others[6].text, "narrow_band", rate_hz=8_000)
+    planted.add("radio", through(demo["demo_0242"].samples, 12_000), demo["demo_0242"].text, "narrow_band")
+    planted.add(
+        "wrong length", demo["demo_0073"].samples, demo["demo_0073"].text, "duration_off", stated_s=4.5
+    )
+
+
+def plant_files(planted: PlantedSet, demo: dict[str, Clip]) -> None:
+    clip = demo["demo_0074"]
+    planted.add_file("gone", planted.folder / "gone.wav", apart(clip, 8), "unreadable")
+    for name, content in {"no bytes": b"", "a letter": b"Dear Almaz, here are the recordings."}.items():
+        path = planted.folder / f"{name}.wav"
+        path.write_bytes(content)
+        planted.add_file(name, path, apart(clip, 9), "unreadable")
+    planted.add("no samples", np.zeros(0, np.float32), apart(clip, 10), "unreadable", stated_s=2)
+    bad = clip.samples.copy()
+    bad[100] = np.nan
+    planted.add("not numbers", bad, apart(clip, 11), "unreadable", subtype="FLOAT")
+    torn = planted.add("torn", clip.samples, apart(clip, 12), "unreadable", suffix=".flac")
+    torn.write_bytes(torn.read_bytes()[:30_000])
+    planted.add_file(
+        "both wrong", planted.folder / "none.wav", "good morning", "unreadable foreign latin_left"
+    )
+
+
+def plant_texts(planted: PlantedSet, demo: dict[str, Clip]) -> None:
+    def sound(number: int) -> np.ndarray:
+        return demo[LONGEST[number % len(LONGEST)]].samples * (0.9 - 0.1 * (number // len(LONGEST)))
+
+    texts = {
+        "three words": ("ሰላም ነው", "too_slow"),
+        "slow": ("ዛሬ ወደ ገበያ ሄድኩ ቶሎም", "slow"),
+        "English": ("good morning everybody", "foreign latin_left"),
+        "English digits": ("call 911 now", "foreign latin_left digits_left"),
+        "Thai": ("สวัสดีตอนเช้าทุกคน", "foreign others_left"),
+        "half English": ("ሰላም ለዓለም ዛሬ ነው hello world good", "foreign latin_left"),
+        "Tigrinya": (TIGRINYA, "tigrinya"),
+        "one ኸ": ("ውሻው ሌሊቱን ሙሉ በጣም ጮኸ ብዬ አሰብኩ", "tigrinya_letter"),
+        "Latin": ("ፋይሉን በ PDF ወደ ቤት ላክልኝ ብዬሃለሁ", "latin_left"),
+        "a Gujarati word": ("ቋንቋው ગુજરાતી ይባላል ብለው ነገሩኝ ትናንት በጠዋት", "others_left"),
+        "digits that are read": ("በ1985 ዓ.ም 25 ሰዎች መጡ", ""),
+    }
+    for number, (name, (text, reasons)) in enumerate(texts.items()):
+        planted.add(name, sound(number), text, reasons, suffix=".flac")
+    clip = demo["demo_0073"]
+    more, most = " ".join([clip.text] * 3), f"{clip.text} {demo['demo_0063'].text}"
+    planted.add("too much text", 0.7 * clip.samples, more, "too_fast")
+    planted.add("much text", 0.6 * clip.samples, most, "fast")
+
+
+def plant_copies(planted: PlantedSet, demo: dict[str, Clip]) -> None:
+    first, second, third, fourth = (demo[f"demo_{number}"] for number in ("0011", "0019", "0006", "0035"))
+    digits = (32_767 * first.samples).astype(np.int16)  # the same in every format
+    planted.add("told", digits, "ሀገሩን ሰው ሁሉ ያውቃል ጸሐይ ወጣች", speaker="A")
+    planted.add("told again", second.samples, "ሐገሩን ሠው ኁሉ ያውቃል፣ ፀሀይ ወጣች!", "same_text", speaker="A")
+    planted.add("told by another", third.samples, "ሀገሩን ሰው ሁሉ ያውቃል ጸሐይ ወጣች", speaker="B")
+    planted.add("copy", digits, "ዛሬ ወደ ገበያ ሄደን ብዙ ገዛን", "same_audio", speaker="C", suffix=".flac")
+    stereo = np.stack([fourth.samples, fourth.samples], axis=1)
+    planted.add("mono", fourth.samples, fourth.text, speaker="D")
+    planted.add("stereo copy", stereo, fourth.text, "same_audio same_text", speaker="D")
+    hissing = with_noise(demo["demo_0051"].samples, 5)
+    planted.add("bad first", hissing, demo["demo_0051"].text, "noisy same_text", speaker="E")
+    planted.add("good second", demo["demo_0051"].samples, demo["demo_0051"].text, speaker="E")
+    spoken = [id for id, clip in demo.items() if 50_000 < len(clip.samples) < 56_000][:6]
+    for number, id in enumerate(spoken):
+        text = "ሁሉም ይህን ያነበባሉ ብለዋል"
+        planted.add(f"reader {number}", demo[id].samples, text, "common_text", suffix=".flac")
+
+
+def plant_rates(planted: PlantedSet, demo: dict[str, Clip]) -> None:
+    """One speaker whose clips have 5.0 to 6.0 fidel a second, evenly, and one clip with 4.2."""
+    samples = join(*(demo[id] for id in ("demo_0163", "demo_0163", "demo_0163"))).samples  # 10.7 s
+    for number in range(20):
+        rate = 4.2 if number == 19 else 5.0 + number / 18
+        fidel = [chr(0x1208 + (7 * number + k) % 0x40) for k in range(round(rate * len(samples) / RATE_HZ))]
+        text = "".join(letter for k in range(len(fidel)) for letter in (fidel[k], *(" " * (k % 4 == 3))))
+        odd = "odd_rate" if number == 19 else ""
+        planted.add(
+            f"rate {number}", samples * (1 - 0.02 * number), text, odd, speaker="steady", suffix=".flac"
+        )
+
+
+def read_lines(path: Path) -> Iterator[dict[str, object]]:
+    return (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+
+
+def test_every_planted_fault_is_found_and_nothing_else(planted: PlantedSet):
+    manifest = planted.folder / "manifest.jsonl"
+    folder = check_folder(manifest)
+    check_manifest(manifest, report_dir=folder)
+    clips = {clip["id"]: clip for clip in read_lines(folder / "clips.jsonl")}
+    found = {id: {flag["reason"] for flag in clip["flags"]} for id, clip in clips.items()}
+    wrong = {
+        id: (found[id], planted.expected[id], clips[id]["measures"])
+        for id in planted.expected
+        if found[id] != planted.expected[id]
+    }
+    assert wrong == {}
+    assert len(planted.expected) >= 40
+    assert set().union(*planted.expected.values()) == {reason.name for reason in REASONS}
+    hard = {reason.name for reason in REASONS if reason.is_hard}
+    rejected = {line["id"]: set(line["reasons"]) for line in read_lines(folder / "rejected.jsonl")}
+    assert rejected == {id: reasons for id, reasons in planted.expected.items() if reasons & hard}

@@ -1,0 +1,122 @@
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from indextts.errors import UserError
+from indextts.manifest import Utterance, read_numbered_utterances, write_utterances
+from indextts.review import (
+    Decision,
+    add_decision,
+    check_folder,
+    read_decisions,
+    read_reviewed,
+    read_reviewed_texts,
+    review_file,
+    undo,
+)
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    path = tmp_path / "manifest.jsonl"
+    write_utterances(path, [Utterance(id, tmp_path / f"{id}.wav", f"ጽሑፍ {id}", "s", 2.0) for id in "abcd"])
+    return path
+
+
+def reject_by_check(manifest: Path, *ids: str) -> None:
+    check_folder(manifest).mkdir(exist_ok=True)
+    lines = [json.dumps({"id": id, "reasons": ["noisy"]}) + "\n" for id in ids]
+    (check_folder(manifest) / "rejected.jsonl").write_text("".join(lines))
+
+
+def kept(manifest: Path) -> dict[str, str]:
+    return {utterance.id: utterance.text for _, utterance in read_reviewed(manifest)}
+
+
+def test_without_a_check_and_a_review_the_manifest_is_as_it_is(manifest):
+    assert read_reviewed(manifest) == read_numbered_utterances(manifest)
+
+
+def test_what_the_check_rejected_is_left_out_unless_a_person_keeps_it(manifest):
+    reject_by_check(manifest, "a", "b")
+    add_decision(manifest, Decision(id="b", verdict="keep"))
+    add_decision(manifest, Decision(id="c", verdict="reject"))
+    assert list(kept(manifest)) == ["b", "d"]
+    assert [number for number, _ in read_reviewed(manifest)] == [2, 4]
+
+
+def test_an_edited_text_takes_the_place_of_the_manifests_and_the_manifest_stays(manifest):
+    before = manifest.read_bytes()
+    add_decision(manifest, Decision(id="a", text="ሌላ ጽሑፍ"))
+    assert kept(manifest)["a"] == "ሌላ ጽሑፍ"
+    assert read_reviewed_texts(manifest)[0] == "ሌላ ጽሑፍ"
+    assert manifest.read_bytes() == before
+
+
+def test_undo_takes_back_one_decision_after_the_other(manifest):
+    add_decision(manifest, Decision(id="a", text="አንድ"))
+    add_decision(manifest, Decision(id="b", verdict="reject"))
+    add_decision(manifest, Decision(id="a", verdict="reject", text="ሁለት"))
+    assert undo(manifest) == Decision(id="a", verdict="reject", text="ሁለት")
+    assert kept(manifest) == {"a": "አንድ", "c": "ጽሑፍ c", "d": "ጽሑፍ d"}
+    assert undo(manifest) == Decision(id="b", verdict="reject")
+    add_decision(manifest, Decision(id="c", verdict="reject"))
+    assert undo(manifest) == Decision(id="c", verdict="reject")
+    assert undo(manifest) == Decision(id="a", text="አንድ")
+    assert undo(manifest) is None
+    assert len(kept(manifest)) == 4
+    assert len(review_file(manifest).read_text().splitlines()) == 8  # nothing that was written is gone
+
+
+def test_a_line_that_a_kill_cut_short_does_not_count_and_does_not_harm(manifest):
+    add_decision(manifest, Decision(id="a", verdict="reject"))
+    with review_file(manifest).open("ab") as file:
+        file.write(b'{"id": "b", "verdict": "rej')
+    assert list(read_decisions(manifest).of) == ["a"]
+    add_decision(manifest, Decision(id="c", verdict="reject"))
+    assert list(kept(manifest)) == ["b", "d"]
+
+
+def _decide_often(manifest: Path, number: int) -> None:
+    for count in range(20):
+        add_decision(manifest, Decision(id=f"{number} {count}", text="ረጅም ጽሑፍ " * 500))
+
+
+def test_two_pages_that_write_at_once_lose_nothing(manifest):
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_decide_often, args=(manifest, number)) for number in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(read_decisions(manifest).of) == 40
+
+
+@pytest.mark.parametrize(
+    "line", ["no json", '{"id": 1}', '{"id": "a", "verdict": "maybe"}', '{"id": "a", "text": ""}', "[]"]
+)
+def test_a_line_that_is_no_decision_is_a_sentence(manifest, line):
+    review_file(manifest).write_text(line + "\n")
+    with pytest.raises(UserError, match=r"review\.jsonl:1: no decision"):
+        read_reviewed(manifest)
+
+
+def test_a_verdict_without_reasons_is_a_sentence(manifest):
+    check_folder(manifest).mkdir()
+    (check_folder(manifest) / "rejected.jsonl").write_text('{"id": "a"}\n')
+    with pytest.raises(UserError, match=r"rejected\.jsonl:1: a verdict needs id and reasons"):
+        read_reviewed(manifest)
+
+
+def test_if_all_are_rejected_that_is_a_sentence(manifest):
+    reject_by_check(manifest, *"abcd")
+    with pytest.raises(UserError, match="all of its 4 utterances are rejected"):
+        read_reviewed(manifest)
+
+
+def test_texts_alone_need_no_other_field_as_long_as_nothing_was_reviewed(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "ሰላም"}\n', encoding="utf-8")
+    assert read_reviewed_texts(path) == ["ሰላም"]
