@@ -213,6 +213,21 @@ def test_recordings_with_texts_beside_them_are_found_in_all_folders(tmp_path):
     ]
 
 
+def test_subtitles_belong_to_the_recording_whose_name_they_have_with_or_without_a_language(tmp_path):
+    write_clips(tmp_path / "in", ["a.wav", "b.one.wav", "c.wav", "clip.wav"])
+    write_text(tmp_path / "in/clip.txt", "ሰላም")
+    lines = "1\n00:00:00,000 --> 00:00:00,200\nሰላም ለዓለም\n"
+    for name in ("a.am.srt", "a.en.srt", "b.one.srt", "c.en.vtt"):
+        write_text(tmp_path / "in" / name, lines)
+    assert [id for id, _, _ in imported(tmp_path / "in")] == ["clip"]
+    assert sorted(out_rejected(tmp_path / "in")) == [
+        ("a.am.srt", 2, "no_speech"),  # they were cut by: nobody speaks in a tone
+        ("a.en.srt", None, "language"),
+        ("b.one.srt", 2, "no_speech"),
+        ("c.en.vtt", None, "language"),
+    ]
+
+
 def test_several_tables_below_one_folder_are_one_source(tmp_path):
     for speaker in ("almaz", "bekele"):
         write_clips(tmp_path / f"in/{speaker}/wavs", [f"{speaker}1.wav"])
