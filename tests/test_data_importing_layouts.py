@@ -181,6 +181,12 @@ def test_fleurs_is_known_by_its_tables_and_asks_for_the_speaker(tmp_path):
     assert imported(tmp_path / "in") == [("1000", TEXTS[0], "s"), ("2000", TEXTS[1], "s")]
 
 
+def test_a_table_of_seven_named_columns_is_no_fleurs(tmp_path):
+    write_clips(tmp_path / "in", ["1.wav"])
+    write_text(tmp_path / "in/train.tsv", "a\tpath\tb\ttext\tc\td\te\n0\t1.wav\t0\tሰላም\t0\t0\t0\n")
+    assert imported(tmp_path / "in") == [("1", "ሰላም", "s")]
+
+
 def test_json_lines_of_other_programs_are_read_by_their_own_names(tmp_path):
     write_clips(tmp_path / "in/audio", ["spk000_000001.wav", "2.wav", "3.wav"])
     lines = [

@@ -54,7 +54,6 @@ class ImportResult:
 
     Args:
         rejected: counts by code.
-        num_kept: utterances of these sources that are no longer in them, or of other sources.
     """
 
     manifest: Path
