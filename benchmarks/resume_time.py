@@ -115,9 +115,9 @@ def make_run(folder: Path, config: GPTConfig) -> list[str]:
     write_tokenizer(folder / "tokenizer.model", 2 * config.number_text_tokens)
     model = random_model(config, seed=0)
     torch.save(model.state_dict(), base / "gpt.pth")
-    write_features(folder / "features", config, encoders_identity(model))
+    features = write_features(folder / "features", config, encoders_identity(model))
     for name, numbers in (("train", range(NUM_TRAIN)), ("val", range(NUM_TRAIN, NUM_TRAIN + NUM_VAL))):
-        write_pairs(folder / f"{name}.jsonl", [pair(folder, number) for number in numbers])
+        write_pairs(folder / f"{name}.jsonl", [pair(features, number) for number in numbers])
     flags = {
         "train-manifest": folder / "train.jsonl",
         "val-manifest": folder / "val.jsonl",
@@ -187,7 +187,7 @@ def write_tokenizer(path: Path, size: int) -> None:
     path.write_bytes(model.SerializeToString())
 
 
-def write_features(folder: Path, config: GPTConfig, encoders: str) -> None:
+def write_features(folder: Path, config: GPTConfig, encoders: str) -> Path:
     random = np.random.default_rng(0)
     folder.mkdir()
     info = StoreInfo("benchmark", "random", encoders, config.model_dim, config.num_latents)
@@ -196,16 +196,17 @@ def write_features(folder: Path, config: GPTConfig, encoders: str) -> None:
         writer.add(
             EncodedUtterance(
                 id=f"u{number}",
-                audio_sha256=str(number),
+                key=key(number),
                 codes=random.integers(0, config.start_mel_token, SECONDS_PER_CLIP * 50),
                 condition=random.standard_normal((config.num_latents, config.model_dim), dtype=np.float32),
                 emo_vec=random.standard_normal(config.model_dim, dtype=np.float32),
             )
         )
     writer.flush()
+    return writer.path
 
 
-def pair(folder: Path, number: int) -> Pair:
+def pair(features: Path, number: int) -> Pair:
     return Pair(
         id=f"u{number}__u{number}",
         speaker="s",
@@ -215,8 +216,14 @@ def pair(folder: Path, number: int) -> Pair:
         target_num_codes=SECONDS_PER_CLIP * 50,
         target_duration_s=float(SECONDS_PER_CLIP),
         prompt_duration_s=float(SECONDS_PER_CLIP),
-        features=folder / "features",
+        features=features,
+        prompt_key=key(number),
+        target_key=key(number),
     )
+
+
+def key(number: int) -> str:
+    return f"{number:064x}"
 
 
 if __name__ == "__main__":

@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import tyro
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    NonNegativeInt,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from indextts.errors import STOPPED_BY_CTRL_C, USER_MISTAKE, UserError
@@ -46,8 +54,19 @@ class Command(BaseModel):
 CommandT = TypeVar("CommandT", bound=Command)
 
 Device = Literal["auto", "cpu", "cuda"]
+PublishedSet = Literal["training", "speech", "all"]
 ImportLayout = Literal["auto", "table", "common-voice", "fleurs", "jsonl", "files"]
 Stage = Literal["data", "tokenizer", "preprocess", "pairs", "train", "export"]
+
+
+class DownloadCheckpoints(Command):
+    """Fetch the published files; goes on where it was interrupted, and checks what is there."""
+
+    program: ClassVar[str] = "tools/download_checkpoints.py"
+    output_dir: Path = Field(Path("checkpoints"), description="Folder of the published files.")
+    what: PublishedSet = Field(
+        "training", description="training: base model and speech features; speech: what makes sound."
+    )
 
 
 class ImportDataset(Command):
@@ -90,21 +109,27 @@ class NormalizeText(Command, NormalizerOptions):
     explain: bool = Field(False, description="Also write what each rule did.")
 
 
-class ExtendTokenizer(Command):
-    """Append Amharic pieces to a SentencePiece model; old ids and pieces stay as they are."""
+class ExtendTokenizer(Command, NormalizerOptions):
+    """Append Amharic pieces to a SentencePiece model, which also keeps how texts are read; old ids stay."""
 
     program: ClassVar[str] = "tools/extend_bpe.py"
     base_model: Path = Field(Path("checkpoints/bpe.model"), description="The published tokenizer.")
     manifests: list[Path] = Field(min_length=1, description="Manifests whose texts are learned from.")
     output_model: Path = Field(description="The extended tokenizer to write.")
-    target_size: int = Field(24000, ge=8, description="Pieces of the extended tokenizer.")
+    target_size: int = Field(
+        0, ge=0, description="Pieces of the extended tokenizer; 0 for what the hours of speech advise."
+    )
 
 
 class VerifyTraining(Command):
     """Check that tokenizer, config, base checkpoint and texts fit together; exit status 1 if not."""
 
     program: ClassVar[str] = "verify_amharic_training.py"
-    tokenizer: Path = Field(description="The extended tokenizer.")
+    tokenizer: Path | None = Field(
+        None,
+        description="The extended tokenizer; without it tokenizers/amharic_extended_bpe.model, else that of "
+        "the only project of workspace/.",
+    )
     config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
     base_checkpoint: Path = Field(Path("checkpoints/gpt.pth"), description="The published weights.")
     manifest: list[Path] = Field([], description="Texts on which unknown pieces are counted.")
@@ -134,9 +159,42 @@ class Preprocess(Command):
     stats: Path = Field(
         Path("checkpoints/wav2vec2bert_stats.pt"), description="indextts2: scaling of the speech features."
     )
+    latents: Literal["float16", "bfloat16", "float32"] = Field(
+        "float16", description="What the conditioning latents are stored as; docs/data.md has the loss of it."
+    )
     val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
+    val_speakers: Literal["auto"] | NonNegativeInt = Field(
+        "auto", description="Speakers kept for validation wholly; auto: one of 20, if there are 10 or more."
+    )
     seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split and of the clustering.")
     device: Device = Field("auto", description="Where the encoders run.")
+    batch_seconds: float = Field(
+        0,
+        ge=0,
+        description="Audio in a batch, with its padding; 0: from a card's memory, on a CPU clip by clip.",
+    )
+    num_workers: int = Field(0, ge=0, description="Processes that read recordings; 0: from the cores.")
+    amp: bool = Field(
+        False, description="On a card: bfloat16 where it is native; faster, and some codes differ."
+    )
+
+
+class ImportFeatures(Command):
+    """With --import-features: take over features that the predecessor made, checked and packed."""
+
+    program: ClassVar[str] = "tools/preprocess_data.py"
+    import_features: Path = Field(description="Folder with its train_manifest.jsonl and .npy files.")
+    output_dir: Path = Field(description="Folder that gets features/ and the two manifests.")
+    config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
+    tokenizer: Path | None = Field(None, description="Tokenizer that the text ids are compared with.")
+    latents: Literal["float16", "bfloat16", "float32"] = Field(
+        "float16", description="What the conditioning latents are stored as; docs/data.md has the loss of it."
+    )
+    val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
+    val_speakers: Literal["auto"] | NonNegativeInt = Field(
+        "auto", description="Speakers kept for validation wholly; auto: one of 20, if there are 10 or more."
+    )
+    seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split.")
 
 
 class BuildPairs(Command):
@@ -147,6 +205,9 @@ class BuildPairs(Command):
     output: Path = Field(description="The pairs file to write.")
     pairs_per_target: int = Field(2, ge=1, description="Prompts for each target.")
     max_pairs: int = Field(0, ge=0, description="Upper limit of pairs; 0 for none.")
+    max_pairs_per_speaker: int = Field(
+        0, ge=0, description="Upper limit for each speaker: fewer prompts, then fewer targets; 0 for none."
+    )
     min_text_len: int = Field(1, ge=1, description="Shortest target text, in characters.")
     min_code_len: int = Field(1, ge=1, description="Shortest target, in codes.")
     seed: int = Field(2025, ge=0, le=2**63 - 1, description="Seed of the choice of prompts.")
@@ -185,6 +246,9 @@ class Train(Command):
     epochs: int = Field(10, ge=1, description="Passes over the pairs.")
     max_steps: int = Field(0, ge=0, description="Stop at this step; 0 for the end of the epochs.")
     batch_size: int = Field(8, ge=1, description="Pairs in a micro-step.")
+    batch_tokens: int = Field(
+        0, ge=0, description="Positions in a micro-step at most, instead of --batch-size; 0 for none."
+    )
     grad_accumulation: int = Field(1, ge=1, description="Micro-steps in a step.")
     learning_rate: float = Field(2e-5, gt=0, le=1, description="Peak learning rate.")
     warmup_steps: int = Field(1000, ge=0, description="Steps of linear warm-up; cosine to 0 after.")
@@ -196,6 +260,7 @@ class Train(Command):
     val_interval: int = Field(1000, ge=0, description="Steps between validations; 0 for once an epoch.")
     val_batch_size: int = Field(0, ge=0, description="Pairs in a validation batch; 0 for twice the batch.")
     max_val_batches: int = Field(200, ge=0, description="Validation batches at most; 0 for all.")
+    patience: int = Field(0, ge=0, description="Validations without a better one that end the run; 0: none.")
     save_interval: int = Field(1000, ge=1, description="Steps between checkpoints.")
     keep_checkpoints: int = Field(3, ge=1, description="Newest checkpoints kept, besides the best.")
     num_workers: int = Field(
@@ -260,12 +325,14 @@ class MakeBaseCheckpoint(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
+    DownloadCheckpoints,
     ImportDataset,
     CheckData,
     NormalizeText,
     ExtendTokenizer,
     VerifyTraining,
     Preprocess,
+    ImportFeatures,
     BuildPairs,
     Train,
     ExportModel,

@@ -17,6 +17,7 @@ Exit statuses of every program:
 
 import errno
 
+CHECK_FAILED = 1
 USER_MISTAKE = 2
 RESUME_REFUSED = 3
 DISK_FULL = 4

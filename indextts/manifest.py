@@ -9,22 +9,25 @@
      "duration": 3.25,                  seconds
      "language": "am",                  may be left out: am
      "recording": "video_17",           may be left out: the file or video that this is a part of
-     "features": "features",            after preprocessing: the feature store, relative to the manifest
+     "features": "features/0f3a5d….json",   after preprocessing: the feature store, relative to the manifest
+     "features_key": "9c56cc51b3…",     after preprocessing: sha256 of the recording, its key in the store
      "code_len": 162}                   after preprocessing: semantic codes of the utterance
 
     PAIRS        train_pairs.jsonl, val_pairs.jsonl
 
     {"id": "TARGET__PROMPT", "speaker": "spk000",
-     "prompt_id": "spk000_000001", "target_id": "spk000_000012",     utterances of the feature store
+     "prompt_id": "spk000_000001", "target_id": "spk000_000012",
+     "prompt_key": "e3b0c44298…", "target_key": "9c56cc51b3…",        their features_key
      "target_text": "ሰላም ለዓለም።", "target_code_len": 162,
      "target_duration": 3.25, "prompt_duration": 5.1,                seconds
-     "features": "features"}            the feature store, relative to the folder of the pairs file
+     "features": "features/0f3a5d….json"}   the feature store, relative to the folder of the pairs file
 
 Other fields are ignored, and so are blank lines. Whatever else is wrong with a line is a UserError that names
 file and line. Text ids are never stored: they are made from the text with the tokenizer of the run.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,16 +47,20 @@ PAIR_FIELDS = (
     "target_duration",
     "prompt_duration",
     "features",
+    "prompt_key",
+    "target_key",
 )
 DEFAULT_LANGUAGE = "am"
 
+_FEATURE_FIELDS = ("features", "features_key", "code_len")
+_KEY = re.compile("[0-9a-f]{64}")
 _PREDECESSOR_FIELDS = {"codes_path", "target_codes_path", "condition_path", "prompt_condition_path"}
 _MAX_NUMBER = 1e9  # refuses infinity and integers that no float holds
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One recorded sentence; `features` and `num_codes` are None before preprocessing."""
+    """One recorded sentence; `features`, `num_codes` and `features_key` are None before preprocessing."""
 
     id: str
     audio: Path
@@ -63,6 +70,7 @@ class Utterance:
     language: str = DEFAULT_LANGUAGE
     features: Path | None = None
     num_codes: int | None = None
+    features_key: str | None = None
     recording: str | None = None  # what it was cut from; utterances of one are never in both splits
 
 
@@ -79,6 +87,8 @@ class Pair:
     target_duration_s: float
     prompt_duration_s: float
     features: Path
+    prompt_key: str
+    target_key: str
 
 
 ItemT = TypeVar("ItemT", Utterance, Pair)
@@ -118,6 +128,20 @@ def read_texts(path: Path) -> list[str]:
         line.refuse_pair()
         texts.append(line.string("text"))
     return texts
+
+
+def read_hours(path: Path) -> float | None:
+    """Return the hours of speech in a manifest, None where a line does not say its duration.
+
+    Raises:
+        UserError: the file or a line cannot be read, or a duration is none.
+    """
+    seconds = 0.0
+    for line in _lines(path, needed=("text",)):
+        if not line.has("duration"):
+            return None
+        seconds += line.seconds("duration")
+    return seconds / 3600
 
 
 def write_utterances(path: Path, utterances: Iterable[Utterance]) -> None:
@@ -178,7 +202,7 @@ class _Line:
         value = self.string(name)
         if "\0" in value:
             raise UserError(f"{self.where}: {name} has a NUL character, which no file name may have")
-        return Path(os.path.normpath(self.folder / value))
+        return Path(os.path.normpath(f"{self.folder}/{value}" if not value.startswith("/") else value))
 
     def shared_path(self, name: str) -> Path:
         value = self.string(name)
@@ -199,6 +223,15 @@ class _Line:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _MAX_NUMBER:
             raise UserError(
                 f"{self.where}: {name} is {shown_value(value)}, it must be a whole number above 0"
+            )
+        return value
+
+    def key(self, name: str) -> str:
+        value = self.shared_string(name)
+        if not _KEY.fullmatch(value):
+            raise UserError(
+                f"{self.where}: {name} is {shown_value(value)}, it must be a sha256 of 64 digits, "
+                "preprocess the manifest again"
             )
         return value
 
@@ -235,9 +268,11 @@ class _Line:
 def _utterance(line: _Line) -> Utterance:
     line.refuse_predecessor()
     line.refuse_pair()
-    if line.has("features") != line.has("code_len"):
-        raise UserError(f"{line.where}: features and code_len belong together, preprocess the manifest again")
     is_preprocessed = line.has("features")
+    if any(line.has(name) != is_preprocessed for name in _FEATURE_FIELDS):
+        raise UserError(
+            f"{line.where}: {', '.join(_FEATURE_FIELDS)} belong together, preprocess the manifest again"
+        )
     return Utterance(
         id=line.string("id"),
         audio=line.path("audio"),
@@ -247,6 +282,7 @@ def _utterance(line: _Line) -> Utterance:
         language=line.shared_string("language") if line.has("language") else DEFAULT_LANGUAGE,
         features=line.shared_path("features") if is_preprocessed else None,
         num_codes=line.count("code_len") if is_preprocessed else None,
+        features_key=line.key("features_key") if is_preprocessed else None,
         recording=line.shared_string("recording") if line.has("recording") else None,
     )
 
@@ -264,6 +300,8 @@ def _pair(line: _Line) -> Pair:
         target_duration_s=line.seconds("target_duration"),
         prompt_duration_s=line.seconds("prompt_duration"),
         features=line.shared_path("features"),
+        prompt_key=line.key("prompt_key"),
+        target_key=line.key("target_key"),
     )
 
 
@@ -305,6 +343,7 @@ def _utterance_record(utterance: Utterance, folder: Path) -> dict[str, object]:
         record["recording"] = utterance.recording
     if utterance.features is not None:
         record["features"] = os.path.relpath(utterance.features, folder)
+        record["features_key"] = utterance.features_key
         record["code_len"] = utterance.num_codes
     return record
 
@@ -320,6 +359,8 @@ def _pair_record(pair: Pair, folder: Path) -> dict[str, object]:
         "target_duration": pair.target_duration_s,
         "prompt_duration": pair.prompt_duration_s,
         "features": os.path.relpath(pair.features, folder),
+        "prompt_key": pair.prompt_key,
+        "target_key": pair.target_key,
     }
 
 

@@ -37,6 +37,7 @@ from indextts.commands import (
     to_argv,
 )
 from indextts.errors import UserError
+from indextts.normalizer_options import NormalizerOptions
 from indextts.project import Project, ProjectSettings, read_settings
 from indextts.run_dir import link_as, read_metrics, write_json
 
@@ -101,7 +102,10 @@ def place_base_files(project: Project, settings: ProjectSettings) -> None:
     for target in (project.config, project.base_tokenizer, project.base_checkpoint):
         source = settings.base / target.name
         if not source.is_file() and (target != project.base_checkpoint or not _is_demo(settings)):
-            raise UserError(f"base: {source} is absent; put the published {target.name} there")
+            raise UserError(
+                f"base: {source} is absent; put the published {target.name} there, or fetch it with "
+                f"tools/download_checkpoints.py --output-dir={settings.base}"
+            )
     try:
         project.config.parent.mkdir(parents=True, exist_ok=True)
         for target in (project.config, project.base_tokenizer, project.base_checkpoint):
@@ -233,6 +237,7 @@ def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
             "base_model": project.base_tokenizer,
             "manifests": [project.manifest],
             "output_model": project.tokenizer,
+            **_normalizer(settings),
             **settings.tokenizer,
         }
     )
@@ -249,6 +254,18 @@ def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
         writes=(project.tokenizer,),
         summary=lambda: f"{project.tokenizer.name}, verified",
     )
+
+
+def _normalizer(settings: ProjectSettings) -> dict[str, Any]:
+    """Return how the project's texts are normalised, which stands in one place of its settings.
+
+    Raises:
+        UserError: it stands in another too.
+    """
+    misplaced = sorted(NormalizerOptions.model_fields.keys() & settings.tokenizer.keys())
+    if misplaced:
+        raise UserError(f"{', '.join(misplaced)}: an option of the normaliser, it belongs under normalizer:")
+    return settings.normalizer
 
 
 def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:

@@ -19,7 +19,8 @@ A project is described by a YAML file; relative paths are relative to it:
     manifest: recordings/manifest.jsonl   JSON lines with audio, text, speaker; or, in its place:
     data: {source: [talks, cv-am.zip]}    what tools/import_dataset.py reads, and its other flags
     base: IndexTTS-2                      folder with config.yaml, gpt.pth, bpe.model
-    tokenizer: {target_size: 24000}       any flag of the stage's command, under its field's name
+    normalizer: {thousand: ሺ}             how texts are read, in training and at inference
+    tokenizer: {target_size: 14000}       any flag of the stage's command, under its field's name
     preprocess: {val_ratio: 0.01}
     pairs: {pairs_per_target: 2}
     train: {epochs: 3, learning_rate: 5.0e-5}
@@ -31,9 +32,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from indextts.errors import UserError
+from indextts.normalizer_options import NormalizerOptions
 
 
 class ProjectSettings(BaseModel):
@@ -44,11 +46,21 @@ class ProjectSettings(BaseModel):
     manifest: Path | None = None
     base: Path
     data: dict[str, Any] = {}
+    normalizer: dict[str, Any] = {}
     tokenizer: dict[str, Any] = {}
     preprocess: dict[str, Any] = {}
     pairs: dict[str, Any] = {}
     train: dict[str, Any] = {}
     export: dict[str, Any] = {}
+
+    @field_validator("normalizer")
+    @classmethod
+    def _has_only_options(cls, chosen: dict[str, Any]) -> dict[str, Any]:
+        try:
+            NormalizerOptions(**chosen)
+        except ValidationError as error:
+            raise ValueError(_problems(error)) from None
+        return chosen
 
     def with_fields(self, stage: str, **fields: Any) -> "ProjectSettings":
         """Return the settings with other flags for one stage."""

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import SeamlessM4TFeatureExtractor, Wav2Vec2BertConfig, Wav2Vec2BertModel
 
+from indextts.features.log_mel import log_mel_pairs
 from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
 from indextts.features.speech_encoder import load_speech_encoder
 from indextts.gpt.config import load_config
@@ -94,7 +95,7 @@ def write_measured_stats(path: Path, speech_encoder: Path) -> None:
     write_stats(path, mean=torch.zeros(FEATURE_DIM), var=torch.ones(FEATURE_DIM))
     encoder = load_speech_encoder(speech_encoder, path)
     noise = np.random.default_rng(0).normal(0, 0.1, 80_000).astype(np.float32)
-    (states,) = encoder([encoder.extract(noise)])  # (T, H)
+    (states,) = encoder([torch.from_numpy(log_mel_pairs(noise))])  # (T, H)
     write_stats(path, mean=states.mean(dim=0), var=states.var(dim=0))
 
 

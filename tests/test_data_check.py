@@ -1,3 +1,4 @@
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -28,18 +29,34 @@ def write_dataset(folder: Path, texts: list[str], duration_s: float = 1.0) -> li
     return utterances
 
 
-def write_store(folder: Path, ids: list[str], num_codes: int = 50) -> None:
-    folder.mkdir()
+def key(id: str) -> str:
+    return hashlib.sha256(id.encode()).hexdigest()
+
+
+def write_store(folder: Path, ids: list[str], num_codes: int = 50) -> Path:
     writer = FeatureStoreWriter(folder, StoreInfo("builtin", "b", "e", model_dim=4, num_latents=2))
     for id in ids:
         codes = np.arange(num_codes)
         condition = np.ones((2, 4), np.float32)
-        writer.add(EncodedUtterance(id, "sha", codes, condition, np.ones(4, np.float32)))
+        writer.add(EncodedUtterance(id, key(id), codes, condition, np.ones(4, np.float32)))
     writer.flush()
+    return writer.path
 
 
 def pair(target: str, prompt: str, features: Path, speaker: str = "s", num_codes: int = 50) -> Pair:
-    return Pair(f"{target}__{prompt}", speaker, prompt, target, TEXT, num_codes, 1.0, 1.0, features)
+    return Pair(
+        f"{target}__{prompt}",
+        speaker,
+        prompt,
+        target,
+        TEXT,
+        num_codes,
+        1.0,
+        1.0,
+        features,
+        key(prompt),
+        key(target),
+    )
 
 
 def test_a_good_manifest_has_facts_and_no_problems(tmp_path):
@@ -128,9 +145,8 @@ def test_of_many_examples_the_first_are_shown(tmp_path):
 
 def test_codes_of_padded_length_are_a_problem(tmp_path):  # D1
     utterances = write_dataset(tmp_path, [TEXT, TEXT])
-    write_store(tmp_path / "features", ["u0", "u1"], num_codes=120)
-    features = tmp_path / "features"
-    padded = [replace(utterance, features=features, num_codes=120) for utterance in utterances]
+    features = write_store(tmp_path / "features", ["u0", "u1"], num_codes=120)
+    padded = [replace(u, features=features, features_key=key(u.id), num_codes=120) for u in utterances]
     write_utterances(tmp_path / "manifest.jsonl", padded)
     [problem] = check_manifest(tmp_path / "manifest.jsonl").problems
     assert problem.startswith("2 utterances do not have 50 codes per second")
@@ -138,9 +154,11 @@ def test_codes_of_padded_length_are_a_problem(tmp_path):  # D1
 
 def test_a_manifest_that_differs_from_its_store_is_a_problem(tmp_path):  # D3
     utterances = write_dataset(tmp_path, [TEXT, TEXT, TEXT])
-    features = tmp_path / "features"
-    write_store(features, ["u0", "u1"])
-    stale = [replace(u, features=features, num_codes=49 if u.id == "u1" else 50) for u in utterances]
+    features = write_store(tmp_path / "features", ["u0", "u1"])
+    stale = [
+        replace(u, features=features, features_key=key(u.id), num_codes=49 if u.id == "u1" else 50)
+        for u in utterances
+    ]
     write_utterances(tmp_path / "manifest.jsonl", stale)
     assert check_manifest(tmp_path / "manifest.jsonl").problems == [
         "1 numbers of codes are not those of the feature store: u1: 49, the store has 50",
@@ -149,9 +167,8 @@ def test_a_manifest_that_differs_from_its_store_is_a_problem(tmp_path):  # D3
 
 
 def test_a_damaged_file_of_the_store_is_a_problem(tmp_path):
-    features = tmp_path / "features"
-    write_store(features, ["a", "b"])
-    condition = features / "shard_00000/condition.npy"
+    features = write_store(tmp_path / "features", ["a", "b"])
+    [condition] = features.parent.glob("conditioning/*/shard_00000/condition.npy")
     condition.write_bytes(condition.read_bytes()[:-1] + b"\x01")
     write_pairs(tmp_path / "pairs.jsonl", [pair("a", "b", features)])
     assert check_pairs(tmp_path / "pairs.jsonl").problems == [
@@ -160,19 +177,17 @@ def test_a_damaged_file_of_the_store_is_a_problem(tmp_path):
 
 
 def test_good_pairs_have_no_problems(tmp_path):
-    features = tmp_path / "features"
-    write_store(features, ["a", "b", "c"])
+    features = write_store(tmp_path / "features", ["a", "b", "c"])
     write_pairs(tmp_path / "pairs.jsonl", [pair("a", "b", features), pair("a", "c", features)])
     report = check_pairs(tmp_path / "pairs.jsonl")
     assert report.problems == []
     assert "pairs: 2 of 1 targets, 0.00 hours of targets" in report.facts
     assert "pairs per target: min 2, median 2, max 2" in report.facts
-    assert list(FeatureStore.open(features).ids) == ["a", "b", "c"]
+    assert FeatureStore.open(features).keys == [key("a"), key("b"), key("c")]
 
 
 def test_bad_pairs_are_all_named(tmp_path):
-    features = tmp_path / "features"
-    write_store(features, ["a", "b", "c"])
+    features = write_store(tmp_path / "features", ["a", "b", "c"])
     pairs = [
         pair("a", "a", features),
         pair("b", "c", features, speaker="other"),
@@ -195,8 +210,7 @@ def test_bad_pairs_are_all_named(tmp_path):
 
 
 def test_two_speakers_of_one_utterance_are_found_without_the_manifest(tmp_path):  # D11
-    features = tmp_path / "features"
-    write_store(features, ["a", "b", "c"])
+    features = write_store(tmp_path / "features", ["a", "b", "c"])
     pairs = [pair("a", "b", features, speaker="one"), pair("c", "b", features, speaker="two")]
     write_pairs(tmp_path / "pairs.jsonl", pairs)
     [problem] = check_pairs(tmp_path / "pairs.jsonl").problems
@@ -206,7 +220,7 @@ def test_two_speakers_of_one_utterance_are_found_without_the_manifest(tmp_path):
 def test_a_missing_store_is_a_problem_and_no_crash(tmp_path):
     write_pairs(tmp_path / "pairs.jsonl", [pair("a", "b", tmp_path / "gone")])
     [problem] = check_pairs(tmp_path / "pairs.jsonl").problems
-    assert "gone: is no feature store" in problem
+    assert "gone: there is no such feature store" in problem
 
 
 def test_empty_pairs_are_a_sentence(tmp_path):  # D80

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import pickle
 import shutil
@@ -6,64 +7,91 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from indextts.data.feature_store import FeatureStore, StoreInfo
+from indextts.data.feature_store import FeatureStore, StoreInfo, packed, store_path
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked
 from indextts.errors import FOLDER_IN_USE, UserError
 
 INFO = StoreInfo("builtin", "backend", "encoders", model_dim=6, num_latents=3)
 
 
+def key(id: str) -> str:
+    return hashlib.sha256(id.encode()).hexdigest()
+
+
 def encoded(id: str, num_codes: int) -> EncodedUtterance:
     rng = np.random.default_rng(num_codes)
     return EncodedUtterance(
         id=id,
-        audio_sha256=f"sha of {id}",
+        key=key(id),
         codes=rng.integers(0, 2**16, num_codes),
         condition=rng.normal(size=(3, 6)).astype(np.float32),
         emo_vec=rng.normal(size=6).astype(np.float32),
     )
 
 
-def write_store(folder: Path, utterances: list[EncodedUtterance], clips_per_shard: int = 2) -> FeatureStore:
-    folder.mkdir(exist_ok=True)
-    writer = FeatureStoreWriter(folder, INFO, clips_per_shard)
+def write_store(
+    folder: Path, utterances: list[EncodedUtterance], clips_per_shard: int = 2, info: StoreInfo = INFO
+) -> FeatureStore:
+    writer = FeatureStoreWriter(folder, info, clips_per_shard)
     for utterance in utterances:
         writer.add(utterance)
     writer.flush()
-    return FeatureStore.open(folder)
+    return FeatureStore.open(writer.path)
+
+
+def opened(folder: Path) -> FeatureStore:
+    return FeatureStore.open(store_path(folder, INFO))
+
+
+def shard(folder: Path, number: int, kind: str = "codes") -> Path:
+    [path] = folder.glob(f"{kind}/*/shard_{number:05d}")
+    return path
 
 
 def assert_holds(store: FeatureStore, utterance: EncodedUtterance) -> None:
-    np.testing.assert_array_equal(store.codes(utterance.id), utterance.codes)
-    np.testing.assert_array_equal(store.condition(utterance.id), utterance.condition)
-    np.testing.assert_array_equal(store.emo_vec(utterance.id), utterance.emo_vec)
-    assert store.num_codes(utterance.id) == len(utterance.codes)
-    assert store.audio_sha256(utterance.id) == utterance.audio_sha256
+    np.testing.assert_array_equal(store.codes(utterance.key), utterance.codes)
+    np.testing.assert_array_equal(store.condition(utterance.key), utterance.condition)
+    np.testing.assert_array_equal(store.emo_vec(utterance.key), utterance.emo_vec)
+    assert store.num_codes(utterance.key) == len(utterance.codes)
 
 
 def test_what_was_added_is_read_back_with_its_true_length(tmp_path):  # D1
-    utterances = [encoded("ሀ/../b", 5), encoded("b", 1), encoded("c", 300), encoded("d", 7), encoded("e", 2)]
+    utterances = [encoded("a", 5), encoded("b", 1), encoded("c", 300), encoded("d", 7), encoded("e", 2)]
     store = write_store(tmp_path / "s", utterances)
-    assert store.ids == [utterance.id for utterance in utterances]
+    assert store.keys == [utterance.key for utterance in utterances]
     for utterance in utterances:
         assert_holds(store, utterance)
-    assert store.codes("c").dtype == np.int64
-    assert "a" not in store
-    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == [
-        "shard_00000",
-        "shard_00001",
-        "shard_00002",
-        "store.json",
-    ]
+    assert store.codes(key("c")).dtype == np.int64
+    assert key("f") not in store
+    assert len(list((tmp_path / "s").rglob("shard_*"))) == 6
+    assert list((tmp_path / "s").rglob("*.part")) == []
 
 
 def test_arrays_are_copies_that_the_reader_may_change(tmp_path):
     store = write_store(tmp_path / "s", [encoded("a", 5)])
-    store.codes("a")[:] = 0
-    store.condition("a")[:] = 0
-    store.emo_vec("a")[:] = 0
+    store.codes(key("a"))[:] = 0
+    store.condition(key("a"))[:] = 0
+    store.emo_vec(key("a"))[:] = 0
     assert_holds(store, encoded("a", 5))
+
+
+def test_keys_with_the_same_beginning_are_told_apart(tmp_path):
+    same = "00" * 8
+    utterances = [
+        replace(encoded(f"{number}", 1 + number), key=same + f"{number:048x}") for number in (3, 1, 2)
+    ]
+    store = write_store(tmp_path / "s", utterances)
+    for utterance in utterances:
+        assert_holds(store, utterance)
+    assert same + f"{9:048x}" not in store
+
+
+def test_a_key_of_zeros_is_a_key(tmp_path):  # numpy's strings lose them
+    for id in ("00" * 32, "ab" + "00" * 31):
+        utterance = replace(encoded("a", 4), key=id)
+        assert_holds(write_store(tmp_path / "s", [utterance]), utterance)
 
 
 def test_a_store_goes_to_worker_processes_without_its_arrays(tmp_path):
@@ -86,73 +114,149 @@ def test_no_file_stays_open_however_many_shards_are_read(tmp_path):
 def test_a_writer_goes_on_where_the_last_one_stopped(tmp_path):
     write_store(tmp_path / "s", [encoded("a", 5), encoded("b", 6), encoded("c", 7)])
     store = write_store(tmp_path / "s", [encoded("d", 8)])
-    assert store.ids == ["a", "b", "c", "d"]
+    assert store.keys == [key(id) for id in "abcd"]
     for utterance in (encoded("a", 5), encoded("d", 8)):
         assert_holds(store, utterance)
 
 
 def test_an_unfinished_shard_does_not_count_and_is_swept(tmp_path):
     write_store(tmp_path / "s", [encoded("a", 5)])
-    unfinished = tmp_path / "s/shard_00001.part"
-    shutil.copytree(tmp_path / "s/shard_00000", unfinished)
-    assert FeatureStore.open(tmp_path / "s").ids == ["a"]
+    unfinished = shard(tmp_path / "s", 0).with_name("shard_00001.part")
+    shutil.copytree(shard(tmp_path / "s", 0), unfinished)
+    assert opened(tmp_path / "s").keys == [key("a")]
     FeatureStoreWriter(tmp_path / "s", INFO)
     assert not unfinished.exists()
 
 
-def test_an_id_is_in_a_store_once(tmp_path):
+def test_a_recording_is_in_a_store_once(tmp_path):
     write_store(tmp_path / "s", [encoded("a", 5)])
     writer = FeatureStoreWriter(tmp_path / "s", INFO)
-    assert "a" in writer
-    with pytest.raises(ValueError, match="'a' is in the store already"):
-        writer.add(encoded("a", 6))
-    shutil.copytree(tmp_path / "s/shard_00000", tmp_path / "s/shard_00007")
-    with pytest.raises(UserError, match=r"shard_00007/index\.json: id 'a' is in the store twice"):
-        FeatureStore.open(tmp_path / "s")
+    assert key("a") in writer
+    assert key("b") not in writer
+    for utterance in (encoded("a", 6), encoded("b", 7), replace(encoded("c", 9), key=key("b"))):
+        writer.add(utterance)
+    writer.flush()
+    store = opened(tmp_path / "s")
+    assert store.keys == [key("a"), key("b")]
+    for utterance in (encoded("a", 5), encoded("b", 7)):
+        assert_holds(store, utterance)
 
 
-@pytest.mark.parametrize("codes", [[], [-1], [2**16]])
+def test_a_reader_has_what_was_committed_when_it_opened(tmp_path):
+    store = write_store(tmp_path / "s", [encoded("a", 5), encoded("b", 6)])
+    writer = FeatureStoreWriter(tmp_path / "s", INFO, clips_per_shard=2)
+    for id, num_codes in (("c", 7), ("d", 8), ("e", 9)):
+        writer.add(encoded(id, num_codes))
+        assert store.keys == [key("a"), key("b")]
+        assert_holds(store, encoded("b", 6))
+    assert opened(tmp_path / "s").keys == [key(id) for id in "abcd"]
+    assert_holds(opened(tmp_path / "s"), encoded("d", 8))
+
+
+@pytest.mark.parametrize("codes", [[], [-1], [2**16], None])
 def test_codes_that_do_not_fit_are_refused(tmp_path, codes):
-    (tmp_path / "s").mkdir()
     writer = FeatureStoreWriter(tmp_path / "s", INFO)
+    codes = None if codes is None else np.array(codes, np.int64)
     with pytest.raises(ValueError, match="'a' has no codes, or codes outside"):
-        writer.add(replace(encoded("a", 1), codes=np.array(codes, np.int64)))
+        writer.add(replace(encoded("a", 1), codes=codes))
+    assert key("a") not in writer
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    "changes",
     [
-        ({"backend": "other"}, "another speech backend"),
-        ({"backend_identity": "other"}, "another codebook or speech encoder"),
-        ({"encoders_identity": "other"}, "another base checkpoint or config"),
-        ({"model_dim": 8}, "another model_dim"),
-        ({"num_latents": 8}, "another num_latents"),
+        {"condition": np.zeros((3, 5), np.float32)},
+        {"condition": np.zeros(18, np.float32)},
+        {"condition": None},
+        {"emo_vec": np.zeros((1, 6), np.float32)},
+        {"emo_vec": None},
     ],
 )
-def test_features_of_two_kinds_are_not_mixed(tmp_path, change, what):  # D3
-    store = write_store(tmp_path / "s", [encoded("a", 5)])
-    other = replace(INFO, **change)
-    assert other.identity != store.identity == INFO.identity
-    with pytest.raises(UserError, match=f"made with {what}, choose another --output-dir or delete"):
-        FeatureStoreWriter(tmp_path / "s", other)
-
-
-def test_dropping_an_id_drops_its_shard_and_nothing_else(tmp_path):
-    write_store(tmp_path / "s", [encoded("a", 5), encoded("b", 6), encoded("c", 7), encoded("d", 8)])
+def test_conditioning_of_another_shape_is_refused(tmp_path, changes):
     writer = FeatureStoreWriter(tmp_path / "s", INFO)
-    writer.drop_shards_with(["b"])
-    assert FeatureStore.open(tmp_path / "s").ids == ["c", "d"]
-    assert "a" not in writer
-    writer.add(encoded("a", 9))
+    with pytest.raises(ValueError, match=r"'a' has no conditioning of the shape \(3, 6\)"):
+        writer.add(replace(encoded("a", 1), **changes))
+
+
+@pytest.mark.parametrize("bad", ["", "abc", "0" * 63, "zz" * 32])
+def test_what_is_no_sha256_is_no_key(tmp_path, bad):
+    with pytest.raises(ValueError):  # noqa: PT011
+        FeatureStoreWriter(tmp_path / "s", INFO).add(replace(encoded("a", 1), key=bad))
+
+
+@pytest.mark.parametrize(
+    ("change", "shares_codes"),
+    [
+        ({"backend": "other"}, False),
+        ({"backend_identity": "other"}, False),
+        ({"encoders_identity": "other"}, True),
+        ({"model_dim": 8}, True),
+        ({"num_latents": 8}, True),
+        ({"latents": "float16"}, True),
+    ],
+)
+def test_features_of_two_kinds_lie_beside_each_other_and_share_what_they_can(tmp_path, change, shares_codes):
+    first = write_store(tmp_path / "s", [encoded("a", 5), encoded("b", 6)])
+    other = replace(INFO, **change)
+    assert other.identity != INFO.identity
+    writer = FeatureStoreWriter(tmp_path / "s", other)
+    assert key("a") not in writer
+    assert (writer.has_codes(key("a")), writer.has_conditioning(key("a"))) == (shares_codes, False)
+    condition = np.ones((other.num_latents, other.model_dim), np.float32)
+    codes = None if shares_codes else np.array([7])
+    writer.add(EncodedUtterance("a", key("a"), codes, condition, np.ones(other.model_dim, np.float32)))
     writer.flush()
-    assert_holds(FeatureStore.open(tmp_path / "s"), encoded("a", 9))
+    second = FeatureStore.open(writer.path)
+    assert (second.keys, second.info) == ([key("a")], other)
+    assert (second.codes(key("a")).tolist() == encoded("a", 5).codes.tolist()) == shares_codes
+    np.testing.assert_array_equal(second.condition(key("a")), condition)
+    assert_holds(FeatureStore.open(first.path), encoded("a", 5))
+    assert len(list((tmp_path / "s/codes").iterdir())) == (1 if shares_codes else 2)
+
+
+@pytest.mark.parametrize(("latents", "bits"), [("float16", 11), ("bfloat16", 8)])
+def test_half_the_room_costs_half_a_unit_in_the_last_place_of_the_type(tmp_path, latents, bits):
+    condition = np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32) * 10
+    info = replace(INFO, latents=latents)
+    store = write_store(tmp_path / "s", [replace(encoded("a", 5), condition=condition)], info=info)
+    error = np.abs(store.condition(key("a")) - condition) / np.abs(condition)
+    assert 2.0 ** -(bits + 4) < error.max() <= 2.0**-bits
+    assert store.condition(key("a")).dtype == np.float32
+    np.testing.assert_array_equal(store.emo_vec(key("a")), encoded("a", 5).emo_vec)
+    again = write_store(
+        tmp_path / "again", [replace(encoded("a", 5), condition=store.condition(key("a")))], info=info
+    )
+    np.testing.assert_array_equal(again.condition(key("a")), store.condition(key("a")))
+    [path] = (tmp_path / "s").rglob("condition.npy")
+    assert path.stat().st_size - 128 == 2 * condition.size
+
+
+def test_bfloat16_is_rounded_as_torch_does():
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 2**32, 100_000, dtype=np.uint32).view(np.float32)
+    edges = np.array([0, -0.0, 1, np.inf, -np.inf, np.nan, 3.4e38, -3.4e38, 1e-45], np.float32)
+    values = np.concatenate([values, edges])
+    expected = torch.from_numpy(values).bfloat16()
+    found = torch.from_numpy(packed(values, "bfloat16").view(np.int16)).view(torch.bfloat16)
+    is_nan = np.isnan(values)
+    assert torch.equal(found[~is_nan].view(torch.int16), expected[~is_nan].view(torch.int16))
+    assert found[is_nan].isnan().all()
+
+
+def test_latents_beyond_float16_are_refused_in_a_sentence(tmp_path):
+    huge = replace(encoded("a", 5), condition=np.full((3, 6), 70_000, np.float32))
+    writer = FeatureStoreWriter(tmp_path / "s", replace(INFO, latents="float16"))
+    with pytest.raises(UserError, match=r"'a' has conditioning latents up to 7e\+04.*--latents bfloat16"):
+        writer.add(huge)
+    store = write_store(tmp_path / "s", [huge], info=replace(INFO, latents="bfloat16"))
+    np.testing.assert_allclose(store.condition(key("a")), 70_000, rtol=2**-8)
 
 
 @pytest.mark.parametrize("name", ["codes.npy", "condition.npy", "emo_vec.npy"])
 @pytest.mark.parametrize("damage", ["cut", "longer", "missing", "empty", "other"])
 def test_a_damaged_array_is_named(tmp_path, name, damage):
     write_store(tmp_path / "s", [encoded("a", 5)])
-    path = tmp_path / "s/shard_00000" / name
+    [path] = (tmp_path / "s").rglob(name)
     content = path.read_bytes()
     if damage == "missing":
         path.unlink()
@@ -160,53 +264,83 @@ def test_a_damaged_array_is_named(tmp_path, name, damage):
         np.save(path, np.zeros(3))
     else:
         path.write_bytes({"cut": content[:-2], "longer": content + b"\0\0", "empty": b""}[damage])
-    store = FeatureStore.open(tmp_path / "s")
+    store = opened(tmp_path / "s")
     read = {"codes.npy": store.codes, "condition.npy": store.condition, "emo_vec.npy": store.emo_vec}[name]
     with pytest.raises(UserError, match=f"{name}: .*delete the folder and preprocess again"):
-        read("a")
+        read(key("a"))
     assert list(store.damaged_files()) == [path]
 
 
-def test_a_changed_code_is_noticed(tmp_path):
-    write_store(tmp_path / "s", [encoded("a", 5)])
-    path = tmp_path / "s/shard_00000/codes.npy"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"codes\.npy: is damaged \(another digest\)"):
-        FeatureStore.open(tmp_path / "s").codes("a")
+@pytest.mark.parametrize("name", ["codes.npy", "index.npy"])
+def test_a_bit_that_changed_in_codes_or_their_lengths_is_noticed(tmp_path, name):
+    write_store(tmp_path / "s", [encoded("a", 5), encoded("b", 5)])
+    path = shard(tmp_path / "s", 0) / name
+    if name == "codes.npy":
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+    else:
+        index = np.load(path)
+        index["num_rows"] = [4, 6]  # in sum what the array has
+        np.save(path, index)
+    store = opened(tmp_path / "s")
+    with pytest.raises(UserError, match=rf"{name}: is damaged \(another digest\)"):
+        store.codes(key("a"))
+    assert list(store.damaged_files()) == [path]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"ids": ["a"]}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"\x93NUMPY", "array"])
 def test_a_damaged_index_is_named(tmp_path, content):
     write_store(tmp_path / "s", [encoded("a", 5)])
-    (tmp_path / "s/shard_00000/index.json").write_bytes(content)
-    with pytest.raises(UserError, match=r"shard_00000/index\.json: "):
-        FeatureStore.open(tmp_path / "s")
+    path = shard(tmp_path / "s", 0, "conditioning") / "index.npy"
+    if content == "array":
+        np.save(path, np.zeros(3))
+    else:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"shard_00000/index\.npy: .*delete the folder and preprocess again"):
+        opened(tmp_path / "s")
 
 
-def test_an_index_whose_lists_differ_in_length_is_named(tmp_path):
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"{}"])
+def test_damaged_digests_are_named(tmp_path, content):
     write_store(tmp_path / "s", [encoded("a", 5)])
-    path = tmp_path / "s/shard_00000/index.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"ids": ["a", "b"]}))
-    with pytest.raises(UserError, match="lists of different lengths"):
-        FeatureStore.open(tmp_path / "s")
+    path = shard(tmp_path / "s", 0) / "digests.json"
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(UserError, match=r"shard_00000/"):
+        opened(tmp_path / "s").codes(key("a"))
+    assert next(opened(tmp_path / "s").damaged_files()).parent == path.parent
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"format_version": 2}', b'{"format_version": 1}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b'{"format_version": 1}', b'{"format_version": 2}', "another's"]
+)
 def test_a_damaged_or_foreign_store_file_is_named(tmp_path, content):
-    write_store(tmp_path / "s", [encoded("a", 5)])
-    (tmp_path / "s/store.json").write_bytes(content)
-    with pytest.raises(UserError, match=r"store\.json: "):
-        FeatureStore.open(tmp_path / "s")
+    path = write_store(tmp_path / "s", [encoded("a", 5)]).path
+    if content == "another's":
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"encoders_identity": "other"}))
+    else:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"{path.name}: "):
+        FeatureStore.open(path)
 
 
 def test_what_is_not_there_is_named(tmp_path):
-    with pytest.raises(UserError, match="is no feature store"):
+    with pytest.raises(UserError, match="there is no such feature store, preprocess the manifest first"):
+        FeatureStore.open(tmp_path / "s.json")
+    with pytest.raises(UserError, match="is of a format that is no longer read"):
         FeatureStore.open(tmp_path)
     store = write_store(tmp_path / "s", [encoded("a", 5)])
-    with pytest.raises(UserError, match="has no features of 'b', preprocess its manifest again"):
-        store.codes("b")
+    with pytest.raises(
+        UserError, match=r"has no features of the recording .*, preprocess its manifest again"
+    ):
+        store.codes(key("b"))
+
+
+def test_a_store_of_the_format_before_is_not_written_to(tmp_path):
+    (tmp_path / "store.json").write_text("{}")
+    with pytest.raises(UserError, match="of a format that is no longer read, choose another --output-dir"):
+        FeatureStoreWriter(tmp_path, INFO)
+    assert [path.name for path in tmp_path.iterdir()] == ["store.json"]
 
 
 def test_one_process_writes_at_a_time(tmp_path):

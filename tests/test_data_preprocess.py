@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import shutil
@@ -5,27 +6,28 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter, namedtuple
+from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+import soxr
 import torch
 import yaml
 
-from indextts.commands import Preprocess
+from indextts.commands import Preprocess, to_argv
 from indextts.data import preprocess as preprocess_module
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
 from indextts.data.preprocess import PreprocessResult, preprocess
-from indextts.data.split import split_utterances
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.gpt.config import load_config
 from indextts.gpt.initialise import random_model
-from indextts.manifest import Utterance, read_utterances
+from indextts.manifest import read_utterances, write_utterances
 from tools.preprocess_data import main
 
 CONDITION_MODULE = {
@@ -99,6 +101,7 @@ def command(project: Path, **changes: object) -> Preprocess:
         "output_dir": project / "out",
         "config": project / "model/config.yaml",
         "gpt_checkpoint": project / "model/gpt.pth",
+        "latents": "float32",
         "val_ratio": 0.2,
         "device": "cpu",
     }
@@ -110,7 +113,13 @@ def run(project: Path, **changes: object) -> PreprocessResult:
 
 
 def store_of(project: Path) -> FeatureStore:
-    return FeatureStore.open(project / "out/features")
+    features = read_utterances(project / "out/train_manifest.jsonl")[0].features
+    assert features is not None
+    return FeatureStore.open(features)
+
+
+def codes_by_key(project: Path) -> dict[str, list[int]]:
+    return {key: store_of(project).codes(key).tolist() for key in store_of(project).keys}
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -123,12 +132,13 @@ def test_every_utterance_has_codes_of_its_true_length(project):  # D1
     store = store_of(project)
     written = read_utterances(project / "out/train_manifest.jsonl")
     written += read_utterances(project / "out/val_manifest.jsonl")
-    assert sorted(u.id for u in written) == sorted(store.ids)
+    assert sorted(u.features_key for u in written) == sorted(store.keys)
     for utterance in written:
         num_samples = soundfile.info(utterance.audio).frames
-        assert utterance.num_codes == num_samples // 480 == len(store.codes(utterance.id))
-        assert utterance.features == project / "out/features"
-        assert store.codes(utterance.id).max() < 16
+        codes = store.codes(utterance.features_key)
+        assert utterance.num_codes == num_samples // 480 == len(codes)
+        assert utterance.features_key == hashlib.sha256(utterance.audio.read_bytes()).hexdigest()
+        assert codes.max() < 16
 
 
 def test_features_are_those_of_the_clip_alone(project):  # pitfalls 9 and 10
@@ -136,13 +146,14 @@ def test_features_are_those_of_the_clip_alone(project):  # pitfalls 9 and 10
     store = store_of(project)
     backend = builtin.load(project / "out/features/builtin.npz")
     model = random_model(load_config(project / "model/config.yaml"), seed=0).eval()
-    for utterance in read_utterances(project / "data/manifest.jsonl"):
+    for utterance in read_utterances(project / "out/train_manifest.jsonl"):
+        key = utterance.features_key
         features = backend.features(load_audio(utterance.audio, 24_000))
         with torch.no_grad():
             condition, emo_vec = model.conditioning(features[None])[0], model.emotion(features[None])[0]
-        np.testing.assert_array_equal(store.codes(utterance.id), backend.codes(features))
-        np.testing.assert_allclose(store.condition(utterance.id), condition, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(store.emo_vec(utterance.id), emo_vec, rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(store.codes(key), backend.codes(features))
+        np.testing.assert_allclose(store.condition(key), condition, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(store.emo_vec(key), emo_vec, rtol=0, atol=1e-5)
 
 
 def test_preprocessing_twice_changes_nothing(project):  # D12, D19
@@ -169,29 +180,86 @@ def test_new_utterances_are_added_to_the_old_ones(project):
     whole = manifest.read_text(encoding="utf-8")
     manifest.write_text("".join(whole.splitlines(keepends=True)[:15]), encoding="utf-8")
     run(project)
-    first = {id: store_of(project).codes(id).tolist() for id in store_of(project).ids}
+    first = codes_by_key(project)
+    shards = files_of(project / "out/features/codes") | files_of(project / "out/features/conditioning")
     manifest.write_text(whole, encoding="utf-8")
     result = run(project)
     assert (result.num_encoded, result.num_kept) == (9, 15)
-    assert len(store_of(project).ids) == 24
-    assert all(store_of(project).codes(id).tolist() == codes for id, codes in first.items())
+    assert len(store_of(project).keys) == 24
+    assert codes_by_key(project).items() >= first.items()
+    now = files_of(project / "out/features/codes") | files_of(project / "out/features/conditioning")
+    assert now.items() > shards.items()
 
 
-def test_a_recording_that_changed_under_its_id_is_encoded_anew(project, caplog):  # D3
+def test_a_recording_that_changed_under_its_id_costs_itself_alone(project):  # D3
     run(project)
-    write_audio(project / "data/audio/0.wav", 0.9, seed=99)
+    first = codes_by_key(project)
+    [old] = [u for u in read_utterances(project / "out/train_manifest.jsonl") if u.id == "a002"]
+    write_audio(old.audio, 0.9, seed=99)
     result = run(project)
-    assert "1 recordings changed since they were encoded and are encoded anew: a000" in caplog.text
-    assert (result.num_encoded, result.num_kept) == (24, 0)  # the whole shard
-    assert store_of(project).num_codes("a000") == 45
+    assert (result.num_encoded, result.num_kept) == (1, 23)
+    [new] = [u for u in read_utterances(project / "out/train_manifest.jsonl") if u.id == "a002"]
+    assert (old.num_codes, new.num_codes) == (len(first[old.features_key]), 45)
+    assert old.features_key != new.features_key
+    assert codes_by_key(project).items() > first.items()  # nothing is taken from who still needs it
 
 
-def test_features_of_another_base_checkpoint_or_config_are_refused(project):  # D3
+def test_other_ids_speakers_texts_and_splits_cost_nothing(project):
+    run(project)
+    before = files_of(project / "out/features")
+    manifest = project / "data/manifest.jsonl"
+    renamed = [
+        replace(u, id=f"{24 - number}x", speaker="abc"[number % 3], text=f"ሰላም ነው {number}")
+        for number, u in enumerate(read_utterances(manifest))
+    ]
+    write_utterances(manifest, renamed)
+    result = run(project, val_ratio=0.3, seed=5)
+    assert (result.num_encoded, result.num_kept) == (0, 24)
+    assert files_of(project / "out/features") == before
+    written = read_utterances(project / "out/train_manifest.jsonl")
+    written += read_utterances(project / "out/val_manifest.jsonl")
+    assert {u.id: u.audio for u in written} == {u.id: u.audio for u in renamed}
+    for utterance in written:
+        assert utterance.features_key == hashlib.sha256(utterance.audio.read_bytes()).hexdigest()
+
+
+def test_utterances_with_the_same_recording_share_its_features(project):
+    (project / "data/audio/copy.wav").write_bytes((project / "data/audio/0.wav").read_bytes())
+    manifest = project / "data/manifest.jsonl"
+    first, *rest = read_utterances(manifest)
+    copies = [replace(first, id="copy", audio=project / "data/audio/copy.wav"), replace(first, id="again")]
+    write_utterances(manifest, [first, *rest, *copies])
+    result = run(project, val_ratio=0)
+    assert (result.num_train, result.num_encoded, result.num_kept) == (26, 24, 0)
+    assert len(store_of(project).keys) == 24
+    written = {u.id: u for u in read_utterances(project / "out/train_manifest.jsonl")}
+    assert written["copy"].features_key == written["again"].features_key == written["a000"].features_key
+    assert run(project, val_ratio=0).num_kept == 26
+
+
+def test_another_base_checkpoint_redoes_the_conditioning_alone_and_the_former_one_is_found_again(project):
+    run(project)
+    first, before = store_of(project), files_of(project / "out")
+    old_weights = (project / "model/gpt.pth").read_bytes()
+    write_model(project / "model", seed=1)
+    result = run(project)
+    assert (result.num_encoded, result.num_kept) == (24, 0)
+    second, after = store_of(project), files_of(project / "out")
+    assert second.info.encoders_identity != first.info.encoders_identity
+    assert {name for name in after if "/codes/" in name} == {name for name in before if "/codes/" in name}
+    assert {name: after[name] for name in before if "manifest" not in name}.items() <= before.items()
+    for key in first.keys:
+        assert second.codes(key).tolist() == first.codes(key).tolist()
+        assert not np.allclose(second.condition(key), first.condition(key))
+    (project / "model/gpt.pth").write_bytes(old_weights)
+    result = run(project)
+    assert (result.num_encoded, result.num_kept) == (0, 24)
+    assert files_of(project / "out") == after | before  # the manifests name the first again
+
+
+def test_another_number_of_codes_is_refused(project):
     run(project)
     before = files_of(project / "out")
-    write_model(project / "model", seed=1)
-    with pytest.raises(UserError, match="made with another base checkpoint or config, choose another"):
-        run(project)
     write_model(project / "model", number_mel_codes=20, start_mel_token=18, stop_mel_token=19)
     with pytest.raises(UserError, match="have 16 codes, the config asks for 18"):
         run(project)
@@ -200,6 +268,7 @@ def test_features_of_another_base_checkpoint_or_config_are_refused(project):  # 
 
 def test_another_vocabulary_leaves_features_valid(project):
     run(project)
+    before = files_of(project / "out")
     weights = torch.load(project / "model/gpt.pth")
     write_model(project / "model", number_text_tokens=40)
     larger = torch.load(project / "model/gpt.pth")
@@ -207,24 +276,54 @@ def test_another_vocabulary_leaves_features_valid(project):
         weights | {k: v for k, v in larger.items() if k.startswith("text_")}, project / "model/gpt.pth"
     )
     assert run(project).num_kept == 24
+    assert files_of(project / "out") == before
 
 
-def test_another_codebook_is_refused(project):
+def test_features_of_another_codebook_are_not_mixed_with_the_first(project):  # D3
     run(project)
+    first = store_of(project)
     builtin.fit([project / "data/audio/6.wav"], 16, seed=1).save(project / "out/features/builtin.npz")
-    with pytest.raises(UserError, match="made with another codebook"):
-        run(project)
+    assert run(project).num_encoded == 24
+    second = store_of(project)
+    assert second.info.backend_identity != first.info.backend_identity
+    assert first.keys == second.keys
+    assert any(first.codes(key).tolist() != second.codes(key).tolist() for key in first.keys)
 
 
-def test_bad_recordings_are_all_named_before_anything_is_written(project):
-    (project / "data/audio/3.wav").unlink()
-    (project / "data/audio/5.wav").write_bytes(b"no audio")
-    with pytest.raises(UserError) as caught:
+@pytest.mark.parametrize(("latents", "most"), [("float16", 2**-11), ("bfloat16", 2**-8)])
+def test_latents_may_be_stored_in_half_the_room_with_a_loss_of_half_a_digit(project, latents, most):
+    run(project)
+    exact = store_of(project)
+    assert run(project, latents=latents).num_encoded == 24
+    rounded = store_of(project)
+    for key in exact.keys:
+        error = np.abs(rounded.condition(key) - exact.condition(key))
+        assert 0 < error.max() <= most * np.abs(exact.condition(key)).max()
+        np.testing.assert_array_equal(rounded.emo_vec(key), exact.emo_vec(key))
+    assert Preprocess.model_fields["latents"].default == "float16"
+
+
+def test_a_recording_that_changes_while_it_is_encoded_is_not_taken_for_what_it_was(project, monkeypatch):
+    def encode_all(self, utterances):
+        write_audio(project / "data/audio/4.wav", 0.7, seed=98)
+        measured = [replace(u, duration_s=soundfile.info(u.audio).duration) for u in utterances]
+        yield from encode(self, measured)
+
+    encode = ClipEncoder.encode_all
+    monkeypatch.setattr(ClipEncoder, "encode_all", encode_all)
+    result = run(project)
+    assert [(one.id, one.code) for one in result.rejected] == [("a004", "changed")]
+    monkeypatch.undo()
+    again = run(project)
+    assert (again.num_kept, again.rejected) == (24, [])
+    assert len(store_of(project).keys) == 24
+
+
+def test_features_of_the_format_before_are_told_to_be_made_again(project):
+    (project / "out/features").mkdir(parents=True)
+    (project / "out/features/store.json").write_text("{}")
+    with pytest.raises(UserError, match="of a format that is no longer read, choose another --output-dir"):
         run(project)
-    assert "2 of 24 recordings cannot be used" in str(caught.value)
-    assert "manifest.jsonl:4: " in str(caught.value)
-    assert "manifest.jsonl:6: " in str(caught.value)
-    assert not (project / "out").exists()
 
 
 def test_clips_that_the_model_cannot_take_are_excluded_and_counted(project, caplog):  # D17
@@ -241,21 +340,118 @@ def test_clips_that_the_model_cannot_take_are_excluded_and_counted(project, capl
         with manifest.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
     result = run(project)
-    assert result.num_excluded == 3
-    assert "1 utterances are excluded, they have less than 3 codes: x2" in caplog.text
-    assert "2 utterances are excluded, they have more than 60 codes: x0, x1" in caplog.text
-    assert store_of(project).num_codes("x3") == 60
-    assert store_of(project).num_codes("x4") == 3
+    assert str(result).endswith("26 encoded, 0 kept, 3 rejected (2 too_long, 1 too_short)")
+    assert "1 recordings are rejected, they have fewer than 3 codes: x2" in caplog.text
+    assert "2 recordings are rejected, they have more than 60 codes: x0, x1" in caplog.text
+    num_codes = {u.id: u.num_codes for u in read_utterances(project / "out/train_manifest.jsonl")}
+    num_codes |= {u.id: u.num_codes for u in read_utterances(project / "out/val_manifest.jsonl")}
+    assert (num_codes["x3"], num_codes["x4"]) == (60, 3)
 
 
-def test_a_recording_of_another_length_than_its_header_says_is_named(project):
-    run(project)
-    backend = builtin.load(project / "out/features/builtin.npz")
-    model = random_model(load_config(project / "model/config.yaml"), seed=0).eval()
-    encoder = ClipEncoder(backend, model, torch.device("cpu"))
-    lying = Utterance("x", project / "data/audio/0.wav", "ሀ", "a", duration_s=0.5)
-    with pytest.raises(UserError, match=r"0\.wav: holds 0\.300 s, its header says 0\.500 s"):
-        list(encoder.encode_all([lying]))
+def spoil(project: Path) -> dict[str, str]:
+    """Break recordings of the data set in all ways; return what is wrong with each, by id."""
+    audio = project / "data/audio"
+    whole = {number: (audio / f"{number}.wav").read_bytes() for number in range(24)}
+    (audio / "0.wav").unlink()
+    (audio / "1.wav").write_bytes(b"no audio")
+    (audio / "2.wav").write_bytes(b"")
+    (audio / "3.wav").write_bytes(whole[3][: len(whole[3]) // 2])
+    soundfile.write(audio / "4.wav", np.full(9600, np.nan), 24_000, subtype="FLOAT")
+    write_audio(audio / "5.wav", 0.05, seed=5)
+    soundfile.write(audio / "6.wav", np.zeros(8_000 * 3600, np.int16), 8_000)
+    codes = ("missing", "unreadable", "empty", "truncated", "not_finite", "too_short", "too_long")
+    return {f"{'ab'[number % 2]}{number:03d}": code for number, code in enumerate(codes)}
+
+
+def test_broken_recordings_are_rows_and_the_others_are_encoded(project, caplog):
+    wanted = spoil(project)
+    result = run(project)
+    assert {one.id: one.code for one in result.rejected} == wanted
+    assert str(result).endswith(
+        "17 encoded, 0 kept, 7 rejected (1 missing, 1 unreadable, 1 empty, 1 truncated, 1 not_finite, "
+        "1 too_short, 1 too_long)"
+    )
+    rows = [json.loads(line) for line in (project / "out/rejected.jsonl").read_text().splitlines()]
+    assert {row["id"]: row["code"] for row in rows} == wanted
+    assert rows[0]["audio"] == str(project / "data/audio/0.wav")
+    assert rows[0]["reason"] == "there is no such file, restore it or remove its line"
+    assert "lasts 3600.000 s, the model takes 1.220 s" in rows[6]["reason"]
+    written = read_utterances(project / "out/train_manifest.jsonl")
+    written += read_utterances(project / "out/val_manifest.jsonl")
+    assert len(written) == 17
+    assert not {utterance.id for utterance in written} & wanted.keys()
+    assert "a004 is rejected" in caplog.text  # its header is right
+
+
+def test_a_repaired_recording_is_encoded_by_the_next_run(project):
+    whole = (project / "data/audio/3.wav").read_bytes()
+    (project / "data/audio/3.wav").write_bytes(whole[:1000])
+    assert [one.id for one in run(project).rejected] == ["b003"]
+    (project / "data/audio/3.wav").write_bytes(whole)
+    again = run(project)
+    assert (again.num_encoded, again.num_kept, again.rejected) == (1, 23, [])
+    assert not (project / "out/rejected.jsonl").exists()
+
+
+def test_both_utterances_of_a_broken_recording_are_rejected(project):
+    for number in (0, 1):
+        soundfile.write(project / f"data/audio/{number}.wav", np.full(9600, np.inf), 24_000, subtype="FLOAT")
+    assert [(one.id, one.code) for one in run(project).rejected] == [
+        ("a000", "not_finite"),
+        ("b001", "not_finite"),
+    ]
+
+
+def test_most_recordings_rejected_is_status_1_after_the_others_are_written(project, capsys):
+    for number in range(13):
+        (project / f"data/audio/{number}.wav").write_bytes(b"no audio")
+    with pytest.raises(UserError, match=r"most recordings were rejected; .*/out/rejected\.jsonl") as caught:
+        main(to_argv(command(project, val_ratio=0)))
+    assert caught.value.exit_status == 1
+    assert "11 encoded, 0 kept, 13 rejected (13 unreadable)" in capsys.readouterr().out
+    assert len(read_utterances(project / "out/train_manifest.jsonl")) > 0
+
+
+def test_no_recording_left_is_status_1_with_the_reasons_written(project):
+    for number in range(24):
+        (project / f"data/audio/{number}.wav").unlink()
+    with pytest.raises(UserError, match=r"no recording can be used, 24 rejected \(24 missing\)") as caught:
+        run(project)
+    assert caught.value.exit_status == 1
+    assert len((project / "out/rejected.jsonl").read_text().splitlines()) == 24
+
+
+def test_any_rate_number_of_channels_and_format_is_encoded(project):
+    samples, _ = soundfile.read(project / "data/audio/6.wav")  # 0.9 s
+    lines = []
+    for number, (rate_hz, num_channels, suffix, subtype) in enumerate(
+        [
+            (8_000, 1, "wav", "PCM_U8"),
+            (96_000, 2, "wav", "FLOAT"),
+            (24_000, 6, "wav", "DOUBLE"),
+            (44_100, 2, "flac", "PCM_24"),
+            (48_000, 1, "ogg", "VORBIS"),
+            (48_000, 2, "opus", "OPUS"),
+            (44_100, 1, "mp3", "MPEG_LAYER_III"),
+        ]
+    ):
+        path = project / f"data/audio/f{number}.{suffix}"
+        sound = np.tile(soxr.resample(samples, 24_000, rate_hz)[:, None], (1, num_channels))
+        container = {"opus": "OGG"}.get(suffix, suffix.upper())
+        soundfile.write(path, sound, rate_hz, format=container, subtype=subtype)
+        line = {
+            "id": f"f{number}",
+            "audio": f"audio/{path.name}",
+            "text": "ሀ",
+            "speaker": "f",
+            "duration": 0.9,
+        }
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    (project / "data/manifest.jsonl").write_text("".join(lines), encoding="utf-8")
+    result = run(project, val_ratio=0)
+    assert (result.num_train, result.rejected) == (7, [])
+    num_codes = [u.num_codes for u in read_utterances(project / "out/train_manifest.jsonl")]
+    assert num_codes == [45] * 7
 
 
 def test_a_full_disk_is_told_before_the_work(project, monkeypatch):
@@ -284,6 +480,22 @@ def test_a_missing_checkpoint_is_told_before_anything_is_written(project):
     (project / "model/gpt.pth").unlink()
     with pytest.raises(UserError, match=r"gpt\.pth"):
         run(project)
+    assert not (project / "out").exists()
+
+
+def test_a_checkpoint_that_does_not_fit_is_told_before_anything_is_written(project):
+    weights = torch.load(project / "model/gpt.pth", weights_only=True)
+    torch.save({**weights, "gpt.h.1.ln_1.weight": torch.ones(16)}, project / "model/deeper.pth")
+    with pytest.raises(
+        UserError, match=r"the checkpoint has 2 blocks gpt\.h\.N, gpt\.layers in the config says 1"
+    ):
+        run(project, gpt_checkpoint=project / "model/deeper.pth")
+    weights["emo_layer.bias"][0] = torch.nan
+    torch.save(weights, project / "model/spoiled.pth")
+    with pytest.raises(
+        UserError, match=r"spoiled\.pth: 1 of \d+ weights hold NaN or infinity: emo_layer\.bias"
+    ):
+        run(project, gpt_checkpoint=project / "model/spoiled.pth")
     assert not (project / "out").exists()
 
 
@@ -324,11 +536,12 @@ def test_a_missing_cuda_device_is_a_sentence(project):
 def test_features_on_a_card_are_those_on_a_cpu(project):
     run(project, device="cuda")
     shutil.move(project / "out", project / "card")
-    on_card = FeatureStore.open(project / "card/features")
+    [path] = (project / "card/features").glob("*.json")
+    on_card = FeatureStore.open(path)
     run(project)
-    for id in on_card.ids:
-        np.testing.assert_array_equal(on_card.codes(id), store_of(project).codes(id))
-        np.testing.assert_allclose(on_card.condition(id), store_of(project).condition(id), atol=1e-4)
+    for key in on_card.keys:
+        np.testing.assert_array_equal(on_card.codes(key), store_of(project).codes(key))
+        np.testing.assert_allclose(on_card.condition(key), store_of(project).condition(key), atol=1e-4)
 
 
 def test_the_program_prints_a_short_result(project, capsys):
@@ -345,44 +558,19 @@ def test_the_program_prints_a_short_result(project, capsys):
         == 0
     )
     assert capsys.readouterr().out.splitlines()[-1] == (
-        f"{project}/out: 20 utterances for training, 4 for validation; 24 encoded, 0 kept, 0 excluded"
+        f"{project}/out: 20 utterances for training, 4 for validation; 24 encoded, 0 kept, 0 rejected"
     )
 
 
-def utterances(speakers: str) -> list[Utterance]:
-    return [Utterance(f"{s}{n}", Path(f"/{s}{n}"), "ሀ", s, 1.0) for n, s in enumerate(speakers)]
-
-
-def test_the_split_is_disjoint_and_takes_a_share_of_each_speaker():
-    everything = utterances("a" * 100 + "b" * 6 + "c" * 5 + "d" * 40)
-    split = split_utterances(everything, 0.1, seed=0)
-    assert Counter(u.speaker for u in split.val) == {"a": 10, "b": 2, "d": 4}
-    assert split.small_speakers == ["c"]
-    assert {u.id for u in split.train} | {u.id for u in split.val} == {u.id for u in everything}
-    assert len(split.train) + len(split.val) == len(everything)
-
-
-def test_the_split_depends_on_ids_and_seed_and_not_on_the_order():
-    everything = utterances("a" * 50 + "b" * 50)
-    ids = {u.id for u in split_utterances(everything, 0.1, seed=0).val}
-    assert {u.id for u in split_utterances(everything[::-1], 0.1, seed=0).val} == ids
-    assert {u.id for u in split_utterances(everything, 0.1, seed=1).val} != ids
-
-
-def test_even_a_large_ratio_leaves_a_pair_to_train_on():
-    split = split_utterances(utterances("a" * 8), 0.99, seed=0)
-    assert (len(split.train), len(split.val)) == (2, 6)
-
-
-def kill_when(path: Path, arguments: list[str]) -> None:
-    """Run the program and kill it in the moment in which `path` exists."""
+def kill_when(folder: Path, pattern: str, arguments: list[str]) -> None:
+    """Run the program and kill it in the moment in which the folder has what matches `pattern`."""
     program = subprocess.Popen(
         [sys.executable, "-m", "tools.preprocess_data", *arguments],
         stdout=subprocess.DEVNULL,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     deadline = time.monotonic() + 60
-    while not path.exists() and program.poll() is None and time.monotonic() < deadline:
+    while not any(folder.glob(pattern)) and program.poll() is None and time.monotonic() < deadline:
         time.sleep(0.002)
     program.send_signal(signal.SIGKILL)
     assert program.wait() == -signal.SIGKILL, "it ended before it was killed"
@@ -395,13 +583,15 @@ def test_a_killed_preprocessing_goes_on_and_ends_byte_identical(tmp_path):  # D1
     settings = command(tmp_path)
     arguments = [
         f"--{name.replace('_', '-')}={getattr(settings, name)}"
-        for name in ("manifest", "output_dir", "config", "gpt_checkpoint", "val_ratio", "device")
+        for name in ("manifest", "output_dir", "config", "gpt_checkpoint", "latents", "val_ratio", "device")
     ]
     features = settings.output_dir / "features"
-    kill_when(features / "store.json", arguments)
-    kill_when(features / "shard_00000", arguments)
+    kill_when(features, "*.json", arguments)
+    kill_when(features, "codes/*/shard_00000", arguments)
     assert not (settings.output_dir / "train_manifest.jsonl").exists()
-    assert 128 <= len(FeatureStore.open(features).ids) < 300
+    kill_when(features, "conditioning/*/shard_00000", arguments)
+    [path] = features.glob("*.json")
+    assert 128 <= len(FeatureStore.open(path).keys) < 300
 
     result = run(tmp_path)
     assert 128 <= result.num_kept < 300

@@ -32,10 +32,10 @@ from benchmarks.trainer_process import (
     TrainerProcess,
 )
 from indextts.data.feature_store import FeatureStore
-from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
+from indextts.data.feature_store_writer import FeatureStoreWriter
 from indextts.manifest import read_pairs, write_pairs
 from indextts.text.tokenizer import Tokenizer
-from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run, pair
+from tests.tiny_run import BASE_SIZE, TinyRun, array_file, features_of, make_tiny_run, pair, stored_utterances
 
 NUM_PAIRS, NUM_VAL_PAIRS = 40, 60
 TRIES = 8  # to hit a place that lasts milliseconds
@@ -259,15 +259,10 @@ def marking_words(tokenizer: Tokenizer) -> list[str]:
 
 def one_utterance_a_file(folder: Path) -> None:
     """Write a feature store again, each utterance in a shard of its own."""
-    store = FeatureStore.open(folder)
-    utterances = [
-        EncodedUtterance(id, store.audio_sha256(id), store.codes(id), store.condition(id), store.emo_vec(id))
-        for id in store.ids
-    ]
-    info = store.info
+    store = FeatureStore.open(features_of(folder.parent))
+    utterances = stored_utterances(store)
     shutil.rmtree(folder)
-    folder.mkdir()
-    writer = FeatureStoreWriter(folder, info, clips_per_shard=1)
+    writer = FeatureStoreWriter(folder, store.info, clips_per_shard=1)
     for utterance in utterances:
         writer.add(utterance)
 
@@ -276,7 +271,7 @@ def copy_of(run: TinyRun, folder: Path) -> TinyRun:
     """Return a copy whose pairs name the copy's features."""
     shutil.copytree(run.folder, folder)
     for name in ("train_pairs.jsonl", "val_pairs.jsonl"):
-        pairs = [replace(p, features=folder / "features") for p in read_pairs(folder / name)]
+        pairs = [replace(p, features=features_of(folder)) for p in read_pairs(folder / name)]
         write_pairs(folder / name, pairs)
     return TinyRun(folder)
 
@@ -370,10 +365,8 @@ def test_a_resume_within_an_epoch_reads_nothing_of_the_samples_before(marked: Ti
 
 def remove_features(run: TinyRun, id: str) -> None:
     """Remove what a step reads of a prompt."""
-    for index in (run.folder / "features").glob("shard_*/index.json"):
-        if f'"{id}"' in index.read_text():
-            for name in ("condition.npy", "emo_vec.npy"):
-                (index.parent / name).unlink()
+    for name in ("condition", "emo_vec"):
+        array_file(run, id, name).unlink(missing_ok=True)  # of several pairs
 
 
 @pytest.mark.slow

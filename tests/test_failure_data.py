@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -32,19 +33,29 @@ from indextts.training.batches import (
     MicroBatch,
     PairDataset,
     collate_padded,
-    epoch_order,
     grouped,
     load_batches,
 )
 from indextts.training.batches import load_pairs as load_pairs_of
 from indextts.training.losses import LossSums
+from indextts.training.order import epoch_order, in_batches
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import start_from_base
 from indextts.training.step import accumulate
 from tests.test_checkpoint import Payload
 from tests.test_exact_resume import marking_words, one_utterance_a_file
 from tests.test_trainer import load, numbers
-from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run, pair
+from tests.tiny_run import (
+    BASE_SIZE,
+    CONFIG,
+    TinyRun,
+    array_file,
+    features_of,
+    key,
+    make_tiny_run,
+    pair,
+    stored_utterances,
+)
 
 
 @pytest.fixture
@@ -59,24 +70,12 @@ def spread(tiny: TinyRun) -> TinyRun:
     return tiny
 
 
-def folder_of(run: TinyRun, id: str) -> Path:
-    for index in (run.folder / "features").glob("shard_*/index.json"):
-        if json.loads(index.read_text())["ids"] == [id]:
-            return index.parent
-    raise AssertionError(id)
-
-
 def rewrite_features(run: TinyRun, change: Callable[[EncodedUtterance], EncodedUtterance]) -> None:
     """Write the feature store again, with changed utterances."""
-    folder = run.folder / "features"
-    store = FeatureStore.open(folder)
-    utterances = [
-        EncodedUtterance(id, store.audio_sha256(id), store.codes(id), store.condition(id), store.emo_vec(id))
-        for id in store.ids
-    ]
-    shutil.rmtree(folder)
-    folder.mkdir()
-    writer = FeatureStoreWriter(folder, store.info)
+    store = FeatureStore.open(features_of(run.folder))
+    utterances = stored_utterances(store)
+    shutil.rmtree(store.path.parent)
+    writer = FeatureStoreWriter(store.path.parent, store.info)
     for utterance in utterances:
         writer.add(change(utterance))
     writer.flush()
@@ -137,16 +136,16 @@ UNREADABLE = {
 
 def damage(run: TinyRun) -> None:
     for id, (name, spoil) in DAMAGES.items():
-        spoil(folder_of(run, id) / f"{name}.npy")
+        spoil(array_file(run, id, name))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_rows_35_to_40_pairs_whose_arrays_cannot_be_used_are_skipped_named_and_never_replaced(
     spread: TinyRun, monkeypatch: pytest.MonkeyPatch, workers: int
 ):
-    store = FeatureStore.open(spread.folder / "features")
+    store = FeatureStore.open(features_of(spread.folder))
     readable = sorted(
-        tuple(store.codes(each.target_id).tolist())
+        tuple(store.codes(each.target_key).tolist())
         for each in read_pairs(spread.folder / "train_pairs.jsonl")
         if each.id not in UNREADABLE
     )
@@ -176,7 +175,7 @@ def test_rows_35_to_40_pairs_whose_arrays_cannot_be_used_are_skipped_named_and_n
 
 def test_row_35_more_than_ten_of_a_small_set_end_the_run_and_leave_its_checkpoints(spread: TinyRun):
     damage(spread)
-    (folder_of(spread, "u20") / "codes.npy").unlink()
+    array_file(spread, "u20", "codes").unlink()
     assert spread.train(save_interval=1) == 2
     assert "11 of 22 samples cannot be read" in spread.log
     assert "check_amharic_data.py names what is damaged" in spread.log
@@ -185,9 +184,10 @@ def test_row_35_more_than_ten_of_a_small_set_end_the_run_and_leave_its_checkpoin
 
 
 def test_row_35_pairs_to_validate_on_that_cannot_be_read_are_counted(spread: TinyRun):
-    lengths = {n: FeatureStore.open(spread.folder / "features").num_codes(f"u{n}") for n in range(22, 29)}
+    store = FeatureStore.open(features_of(spread.folder))
+    lengths = {n: store.num_codes(key(n)) for n in range(22, 29)}
     shortest = min(lengths, key=lambda n: lengths[n])  # the fixed samples of a resume would have it
-    os.truncate(folder_of(spread, f"u{shortest}") / "codes.npy", 100)
+    os.truncate(array_file(spread, f"u{shortest}", "codes"), 100)
     assert spread.train(max_steps=3, save_interval=1) == 0
     assert f"1 of 7 pairs to validate on cannot be read, as u{shortest}__u{shortest + 1}: " in spread.log
     assert list(numbers(spread, kind="val")) == [0, 3]
@@ -197,7 +197,7 @@ def test_row_35_pairs_to_validate_on_that_cannot_be_read_are_counted(spread: Tin
 
 def test_row_47_when_no_pair_to_validate_on_can_be_read_the_run_ends_before_its_first_step(spread: TinyRun):
     for number in range(22, 29):
-        (folder_of(spread, f"u{number}") / "codes.npy").unlink()
+        array_file(spread, f"u{number}", "codes").unlink()
     assert spread.train() == 2
     assert "None of the pairs to validate on can be read" in spread.log
     assert not list(spread.output.glob("*.pth"))
@@ -262,10 +262,10 @@ def test_row_45_the_length_of_the_array_holds_whatever_the_pairs_file_says(tiny:
 
 @pytest.mark.parametrize("change", [+1, -1, -1000])
 def test_row_45_a_store_whose_index_differs_from_its_arrays_is_not_read(spread: TinyRun, change: int):
-    index = folder_of(spread, "u3") / "index.json"
-    content = json.loads(index.read_text())
-    content["num_codes"][0] += change
-    index.write_text(json.dumps(content))
+    path = array_file(spread, "u3", "codes").with_name("index.npy")
+    index = np.load(path)
+    index["num_rows"] = (int(index["num_rows"][0]) + change) % 2**32
+    np.save(path, index)
     assert spread.train(epochs=1) == 0
     is_skipped = "Skipped u3__u4 (1 so far)" in spread.log and "not uint16" in spread.log
     assert is_skipped or "1 of 22 pairs are left out" in spread.log
@@ -359,8 +359,9 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch, most_samples: int) -> list[int
 
 def first_group(this: Run, batch_size: int) -> list[MicroBatch]:
     train_set = this.inputs.train_set
-    order = epoch_order(len(train_set), this.inputs.command.seed, 0)
-    return next(grouped(load_batches(train_set, order, batch_size, 0, this.inputs.collate), 2))
+    order = in_batches(epoch_order(len(train_set), this.inputs.command.seed, 0), batch_size)
+    batches = load_batches(train_set, order, 0, this.inputs.collate)
+    return next(grouped(batches, cycle([False]), 2))
 
 
 @pytest.mark.parametrize("padding", ["none", "reference"])

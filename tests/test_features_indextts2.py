@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from indextts.checkpoint import read_weights
-from indextts.data.encoding import Clip, ClipEncoder
+from indextts.data.encoding import ClipEncoder
+from indextts.data.reading import Clip
 from indextts.errors import UserError
-from indextts.features import indextts2, speech_encoder
+from indextts.features import indextts2, log_mel
 from indextts.features.backend import CODES_PER_SECOND, LEAD_S, SpeechBackend
 from indextts.features.indextts2 import IndexTTS2Backend, find_files
 from indextts.gpt.config import load_config
@@ -53,6 +54,10 @@ def speech(num_samples: int, seed: int = 0) -> np.ndarray:
     return (noise * (1.2 + np.sin(9 * times))).astype(np.float32)
 
 
+def clip_of(audio: np.ndarray, id: str = "x") -> Clip:
+    return Clip(id, Path(f"/{id}.wav"), "0", len(audio) / 24_000, log_mel.prepare(audio))
+
+
 def clips_of_all_kinds() -> dict[str, np.ndarray]:
     return {
         "0.1 s": speech(2400),
@@ -88,7 +93,7 @@ def test_the_backend_is_a_speech_backend(backend):
     ],
 )
 def test_a_batch_gives_the_features_and_codes_of_each_clip_alone(backend, clips, num_codes):  # pitfall 10
-    together = backend.features_of_batch(list(clips.values()))
+    together = backend.features_of_batch([backend.prepare(audio) for audio in clips.values()])
     codes = backend.codes_of_batch(together)
     assert [len(row) for row in codes] == num_codes
     for name, audio, rows, row_codes in zip(clips, clips.values(), together, codes, strict=True):
@@ -106,7 +111,8 @@ def test_a_batch_gives_the_features_and_codes_of_each_clip_alone(backend, clips,
     ],
 )
 def test_a_batch_gives_the_conditioning_and_emotion_of_each_clip_alone(encoder, kinds):  # pitfall 9
-    clips = [Clip(name, "0", audio) for name, audio in kinds.items() if name != "one frame"]
+    clips = [clip_of(audio, name) for name, audio in kinds.items() if name != "one frame"]
+    clips.sort(key=lambda clip: clip.duration_s)
     for clip, padded in zip(clips, encoder.encode(clips), strict=True):
         (alone,) = encoder.encode([clip])
         assert padded.id == clip.id
@@ -131,7 +137,7 @@ def test_conditioning_is_that_of_the_published_pipeline_on_true_lengths(backend,
     audio = speech(24_240)  # 99 log-mel frames: 49 pairs and a half
     features = backend.features(audio)
     assert features.shape == (49, FEATURE_DIM)
-    (encoded,) = encoder.encode([Clip("x", "0", audio)])
+    (encoded,) = encoder.encode([clip_of(audio)])
     np.testing.assert_allclose(encoded.condition, encoder.model.conditioning(features[None])[0], atol=1e-5)
     np.testing.assert_allclose(encoded.emo_vec, encoder.model.emotion(features[None])[0], atol=1e-5)
     np.testing.assert_array_equal(encoded.codes, backend.codes(features))
@@ -139,14 +145,15 @@ def test_conditioning_is_that_of_the_published_pipeline_on_true_lengths(backend,
 
 def test_the_duration_says_how_many_codes_a_clip_has():
     for num_samples in range(400, 60_000, 37):
-        at_16_khz = len(indextts2._at_16_khz(np.zeros(num_samples, np.float32)))
+        at_16_khz = len(log_mel.at_16_khz(np.zeros(num_samples, np.float32)))
         exact = (num_samples / 24_000 - LEAD_S["indextts2"]) * CODES_PER_SECOND
         # within a hundredth of a code of a whole number, resampling decides
-        assert speech_encoder.num_vectors(at_16_khz) in {int(max(0, exact - 0.01)), int(max(0, exact + 0.01))}
+        assert log_mel.num_vectors(at_16_khz) in {int(max(0, exact - 0.01)), int(max(0, exact + 0.01))}
 
 
 def test_a_clip_without_a_code_has_no_features(backend):
-    nothing, something = backend.features_of_batch([speech(500), speech(24_000)])
+    prepared = [backend.prepare(speech(500)), backend.prepare(speech(24_000))]
+    nothing, something = backend.features_of_batch(prepared)
     assert nothing.shape == (0, FEATURE_DIM)
     assert [len(row) for row in backend.codes_of_batch([nothing, something])] == [0, 49]
     assert backend.codes(nothing).shape == (0,)
@@ -204,7 +211,7 @@ def test_files_that_do_not_belong_together_are_refused(files, tmp_path):
 def test_codes_and_features_on_a_card_are_those_on_a_cpu(files, backend):
     clips = list(clips_of_all_kinds().values())
     on_card = load(files, "cuda")
-    found = on_card.features_of_batch(clips)
+    found = on_card.features_of_batch([on_card.prepare(audio) for audio in clips])
     for audio, rows, codes in zip(clips, found, on_card.codes_of_batch(found), strict=True):
         alone = backend.features(audio)
         torch.testing.assert_close(rows.cpu(), alone, rtol=0, atol=1e-3)

@@ -7,6 +7,7 @@ from indextts.errors import UserError
 from indextts.manifest import (
     Pair,
     Utterance,
+    read_hours,
     read_pairs,
     read_texts,
     read_utterances,
@@ -14,6 +15,7 @@ from indextts.manifest import (
     write_utterances,
 )
 
+KEY = "0123456789abcdef" * 4
 UTTERANCE = {"id": "a", "audio": "audio/a.wav", "text": "ሰላም።", "speaker": "s", "duration": 1.5}
 PAIR = {
     "id": "b__a",
@@ -24,7 +26,9 @@ PAIR = {
     "target_code_len": 75,
     "target_duration": 1.5,
     "prompt_duration": 2,
-    "features": "features",
+    "features": "features/f.json",
+    "prompt_key": KEY,
+    "target_key": "ef" * 32,
 }
 
 
@@ -50,10 +54,11 @@ def test_an_utterance_gets_absolute_paths_and_the_default_language(tmp_path):
 
 
 def test_a_preprocessed_utterance_has_its_feature_store_and_its_number_of_codes(tmp_path):
-    path = write_lines(tmp_path / "m.jsonl", UTTERANCE | {"features": "../f", "code_len": 75})
+    stored = {"features": "../f.json", "code_len": 75, "features_key": KEY}
+    path = write_lines(tmp_path / "m.jsonl", UTTERANCE | stored)
     [utterance] = read_utterances(path)
-    assert utterance.features == tmp_path.parent / "f"
-    assert utterance.num_codes == 75
+    assert utterance.features == tmp_path.parent / "f.json"
+    assert (utterance.num_codes, utterance.features_key) == (75, KEY)
 
 
 def test_absolute_audio_stays_where_it_is(tmp_path):
@@ -64,7 +69,7 @@ def test_absolute_audio_stays_where_it_is(tmp_path):
 def test_what_was_written_reads_back_equal_and_with_relative_paths(tmp_path):
     utterances = [
         Utterance("ሀ/../ለ", tmp_path / "audio/x.wav", 'ሰላም "ለዓለም"\u2028።', "ተናጋሪ 1", 0.5),
-        Utterance("b", tmp_path.parent / "b.wav", "b", "s", 2.0, "en", tmp_path / "sub/features", 100),
+        Utterance("b", tmp_path.parent / "b.wav", "b", "s", 2.0, "en", tmp_path / "sub/f.json", 100, KEY),
     ]
     path = tmp_path / "new/m.jsonl"
     write_utterances(path, utterances)
@@ -76,7 +81,8 @@ def test_what_was_written_reads_back_equal_and_with_relative_paths(tmp_path):
 
 def test_pairs_read_back_equal_and_share_their_store(tmp_path):
     pairs = [
-        Pair(f"b__{prompt}", "s", prompt, "b", "ሰላም።", 75, 1.5, 2.0, tmp_path / "features") for prompt in "ac"
+        Pair(f"b__{prompt}", "s", prompt, "b", "ሰላም።", 75, 1.5, 2.0, tmp_path / "f.json", prompt * 64, KEY)
+        for prompt in "ac"
     ]
     path = tmp_path / "pairs.jsonl"
     write_pairs(path, pairs)
@@ -153,8 +159,9 @@ def test_a_missing_field_of_a_pair_is_named(tmp_path, field):
         ("audio", {}, "audio is an object, it must be a string"),
         ("audio", "a\0b", "NUL"),
         ("language", 3, "language is 3"),
-        ("features", "f", "features and code_len belong together"),
-        ("code_len", 3, "features and code_len belong together"),
+        ("features", "f", "features, features_key, code_len belong together"),
+        ("code_len", 3, "features, features_key, code_len belong together"),
+        ("features_key", KEY, "features, features_key, code_len belong together"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_line(tmp_path, field, value, what):
@@ -162,6 +169,12 @@ def test_a_wrong_value_is_named_with_its_line(tmp_path, field, value, what):
     message = refusal(path)
     assert message.startswith(f"{path}:2: ")
     assert what in message
+
+
+@pytest.mark.parametrize("value", ["", "abc", KEY.upper(), KEY + "0", f"{KEY}\n", 7])
+def test_a_key_that_is_no_sha256_is_named(tmp_path, value):
+    path = write_lines(tmp_path / "p.jsonl", PAIR | {"prompt_key": value})
+    assert f"{path}:1: prompt_key is " in refusal(path, read_pairs)
 
 
 @pytest.mark.parametrize("value", [True, 1.0, 0, -1, "75", None, 10**400])
@@ -236,3 +249,14 @@ def test_texts_need_no_other_field(tmp_path):
     path = write_lines(tmp_path / "m.jsonl", {"text": "ሰላም"}, {"text": "ለዓለም"}, {"text": "ሰላም"})
     assert read_texts(path) == ["ሰላም", "ለዓለም", "ሰላም"]
     assert "no field 'text', a line needs text" in refusal(write_lines(path, {"id": "a"}), read_texts)
+
+
+def test_the_hours_of_a_manifest_are_those_of_its_durations_or_unknown(tmp_path: Path):
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text('{"text": "ሀ", "duration": 5400}\n\n{"text": "ለ", "duration": 1800}\n', "utf-8")
+    assert read_hours(manifest) == 2
+    manifest.write_text('{"text": "ሀ", "duration": 5400}\n{"text": "ለ"}\n', "utf-8")
+    assert read_hours(manifest) is None
+    manifest.write_text('{"text": "ሀ", "duration": -1}\n', "utf-8")
+    with pytest.raises(UserError, match=r"manifest\.jsonl:1: duration is -1"):
+        read_hours(manifest)

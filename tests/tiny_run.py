@@ -8,7 +8,7 @@ import torch
 import yaml
 
 from indextts.data.encoding import encoders_identity
-from indextts.data.feature_store import StoreInfo
+from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.gpt.initialise import random_model
 from indextts.log_lines import show_on_screen
@@ -107,13 +107,12 @@ def write_features(folder: Path, count: int, num_codes: int | None = None) -> No
         CONFIG.model_dim,
         CONFIG.num_latents,
     )
-    folder.mkdir()
     writer = FeatureStoreWriter(folder, info)
     for number in range(count):
         writer.add(
             EncodedUtterance(
                 id=f"u{number}",
-                audio_sha256=str(number),
+                key=key(number),
                 codes=np.repeat(random.integers(0, 8, 8), 3)[: num_codes or random.integers(10, 24)],
                 condition=random.standard_normal((CONFIG.num_latents, CONFIG.model_dim), dtype=np.float32),
                 emo_vec=random.standard_normal(CONFIG.model_dim, dtype=np.float32),
@@ -132,5 +131,34 @@ def pair(folder: Path, target: int, prompt: int, text: str | None = None) -> Pai
         target_num_codes=20,
         target_duration_s=0.4,
         prompt_duration_s=0.4,
-        features=folder / "features",
+        features=features_of(folder),
+        prompt_key=key(prompt),
+        target_key=key(target),
     )
+
+
+def key(number: int | str) -> str:
+    """Return the key of the features of utterance `number`, or of its id."""
+    return f"{int(str(number).removeprefix('u')):064x}"
+
+
+def features_of(folder: Path) -> Path:
+    """Return the feature store of the run in `folder`."""
+    [path] = (folder / "features").glob("*.json")
+    return path
+
+
+def stored_utterances(store: FeatureStore) -> list[EncodedUtterance]:
+    """Return all that is in a store that `write_features` wrote."""
+    return [
+        EncodedUtterance(f"u{int(key, 16)}", key, store.codes(key), store.condition(key), store.emo_vec(key))
+        for key in store.keys
+    ]
+
+
+def array_file(run: TinyRun, id: str, name: str) -> Path:
+    """Return the array file of an utterance that has shards of its own."""
+    for path in (run.folder / "features").glob(f"*/*/shard_*/{name}.npy"):
+        if np.load(path.parent / "index.npy")["key"].tobytes().hex() == key(id):
+            return path
+    raise AssertionError(id)

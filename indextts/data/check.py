@@ -5,12 +5,13 @@ Report    facts, then notices (for the user to judge), then problems (the check 
 
 import re
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.data.feature_store import FeatureStore
+from indextts.data.findings import Findings
 from indextts.data.recordings import DURATION_TOLERANCE_S, durations_s
 from indextts.errors import UserError
 from indextts.manifest import Pair, Utterance, read_numbered_utterances, read_pairs, read_utterances
@@ -23,7 +24,6 @@ MIN_CHARS_PER_SECOND = 1.0  # slower than anybody reads: words are missing in th
 MAX_CHARS_PER_SECOND = 30.0  # faster than anybody speaks: words are missing in the recording
 CODES_PER_SECOND = 50
 MAX_CODES_OFF = 0.2 * CODES_PER_SECOND  # codes of a padded batch (its longest clip's) are off by more
-MAX_EXAMPLES = 5
 MAX_SPEAKERS_SHOWN = 20
 
 _ETHIOPIC = re.compile("[\u1200-\u135a\u1380-\u138f\u2d80-\u2dde\uab01-\uab2e\U0001e7e0-\U0001e7fe]")
@@ -48,17 +48,13 @@ class Report:
         return "\n".join(lines)
 
 
-class _Findings:
-    """Problems by kind, each with its places."""
+@dataclass(frozen=True)
+class _Stored:
+    """Where the features of an utterance are; `num_codes` is what its line says, if it does."""
 
-    def __init__(self) -> None:
-        self._places: dict[str, list[str]] = defaultdict(list)
-
-    def add(self, kind: str, place: str) -> None:
-        self._places[kind].append(place)
-
-    def lines(self) -> list[str]:
-        return [f"{len(places)} {kind}: {_examples(places)}" for kind, places in self._places.items()]
+    features: Path
+    key: str
+    num_codes: int | None
 
 
 def check_manifest(path: Path) -> Report:
@@ -78,12 +74,16 @@ def check_manifest(path: Path) -> Report:
         *_speaker_facts(Counter(utterance.speaker for utterance in utterances)),
         _ethiopic_fact(texts),
     ]
-    findings = _Findings()
+    findings = Findings()
     _check_texts(texts, findings)
     _check_lines(path, numbered, findings)
     _check_recordings(path, numbered, findings)
-    codes = {u.id: (u.features, u.num_codes) for u in utterances if u.features and u.num_codes}
-    _check_features(codes, {}, findings)
+    stored = {
+        u.id: _Stored(u.features, u.features_key, u.num_codes)
+        for u in utterances
+        if u.features and u.features_key
+    }
+    _check_features(stored, findings)
     return Report(f"{path}: utterances", facts, _text_notices(texts), findings.lines())
 
 
@@ -107,11 +107,14 @@ def check_pairs(path: Path, manifest: Path | None = None) -> Report:
         *_speaker_facts(Counter(pair.speaker for pair in pairs)),
         _ethiopic_fact(texts),
     ]
-    findings = _Findings()
+    findings = Findings()
     _check_texts(texts, findings)
     _check_voices(pairs, [] if manifest is None else read_utterances(manifest), findings)
-    codes = {pair.target_id: (pair.features, pair.target_num_codes) for pair in pairs}
-    _check_features(codes, {pair.prompt_id: pair.features for pair in pairs}, findings)
+    stored = {pair.prompt_id: _Stored(pair.features, pair.prompt_key, None) for pair in pairs}
+    stored |= {
+        pair.target_id: _Stored(pair.features, pair.target_key, pair.target_num_codes) for pair in pairs
+    }
+    _check_features(stored, findings)
     return Report(f"{path}: pairs", facts, _text_notices(texts), findings.lines())
 
 
@@ -124,7 +127,7 @@ def check_split(train: Path, val: Path) -> Report:
     taught, tested = read_pairs(train), read_pairs(val)
     heard = {pair.target_id for pair in taught} | {pair.prompt_id for pair in taught}
     targets = sorted({pair.target_id for pair in tested})
-    findings = _Findings()
+    findings = Findings()
     for target in targets:
         if target in heard:
             findings.add("validation targets are trained on too", target)
@@ -138,14 +141,14 @@ def is_mostly_ethiopic(text: str) -> bool:
     return num_ethiopic > 0 and num_ethiopic >= MIN_ETHIOPIC_LETTERS * len(_LETTER.findall(text))
 
 
-def _check_texts(texts: Sequence[str], findings: _Findings) -> None:
+def _check_texts(texts: Sequence[str], findings: Findings) -> None:
     foreign = [text for text in texts if not is_mostly_ethiopic(text)]
     if len(foreign) > (1 - MIN_ETHIOPIC_TEXTS) * len(texts):
         for text in foreign:
             findings.add("texts are not mostly Ethiopic", " ".join(text.split())[:40])
 
 
-def _check_lines(path: Path, numbered: Sequence[tuple[int, Utterance]], findings: _Findings) -> None:
+def _check_lines(path: Path, numbered: Sequence[tuple[int, Utterance]], findings: Findings) -> None:
     """Check each line by itself, and that no two share a recording."""
     first_with: dict[Path, int] = {}
     for number, utterance in numbered:
@@ -169,7 +172,7 @@ def _check_lines(path: Path, numbered: Sequence[tuple[int, Utterance]], findings
                 findings.add(f"utterances do not have {CODES_PER_SECOND} codes per second", codes)
 
 
-def _check_recordings(path: Path, numbered: Sequence[tuple[int, Utterance]], findings: _Findings) -> None:
+def _check_recordings(path: Path, numbered: Sequence[tuple[int, Utterance]], findings: Findings) -> None:
     for (number, utterance), duration in zip(numbered, durations_s(numbered), strict=True):
         if isinstance(duration, UserError):
             findings.add("recordings cannot be used", f"{path}:{number}: {duration}")
@@ -178,7 +181,7 @@ def _check_recordings(path: Path, numbered: Sequence[tuple[int, Utterance]], fin
             findings.add("durations are not those of the recordings", found)
 
 
-def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findings: _Findings) -> None:
+def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findings: Findings) -> None:
     """Check that prompt and target are two utterances of one speaker.
 
     Args:
@@ -198,34 +201,25 @@ def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findin
                 findings.add("pairs have an utterance of another speaker", found)
 
 
-def _check_features(
-    codes: Mapping[str, tuple[Path, int]], prompts: Mapping[str, Path], findings: _Findings
-) -> None:
-    """Check utterances against their feature stores, which are read whole.
-
-    Args:
-        codes: id -> store and number of codes.
-        prompts: id -> store.
-        findings: gets what is wrong.
-    """
-    folder_of = dict(prompts) | {id: folder for id, (folder, _) in codes.items()}
+def _check_features(stored: Mapping[str, _Stored], findings: Findings) -> None:
+    """Check utterances, by id, against their feature stores, which are read whole."""
     stores = {}
-    for folder in sorted(set(folder_of.values())):
+    for path in sorted({each.features for each in stored.values()}):
         try:
-            stores[folder] = FeatureStore.open(folder)
+            stores[path] = FeatureStore.open(path)
+            for file in stores[path].damaged_files():
+                findings.add("files of the feature store are damaged", str(file))
         except UserError as error:
+            stores.pop(path, None)
             findings.add("feature stores cannot be read", str(error))
-            continue
-        for file in stores[folder].damaged_files():
-            findings.add("files of the feature store are damaged", str(file))
-    for id in sorted(folder_of):
-        store = stores.get(folder_of[id])
+    for id, each in sorted(stored.items()):
+        store = stores.get(each.features)
         if store is None:
             continue
-        if id not in store:
+        if each.key not in store:
             findings.add("utterances are not in their feature store", id)
-        elif id in codes and store.num_codes(id) != codes[id][1]:
-            found = f"{id}: {codes[id][1]}, the store has {store.num_codes(id)}"
+        elif each.num_codes not in (None, store.num_codes(each.key)):
+            found = f"{id}: {each.num_codes}, the store has {store.num_codes(each.key)}"
             findings.add("numbers of codes are not those of the feature store", found)
 
 
@@ -255,8 +249,3 @@ def _chars_per_second(utterance: Utterance) -> float:
 
 def _spread(values: Sequence[float]) -> str:
     return f"min {min(values):.4g}, median {statistics.median(values):.4g}, max {max(values):.4g}"
-
-
-def _examples(places: Sequence[str]) -> str:
-    more = len(places) - MAX_EXAMPLES
-    return "; ".join(places[:MAX_EXAMPLES]) + (f"; and {more} more" if more > 0 else "")

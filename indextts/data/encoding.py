@@ -2,64 +2,62 @@
 
 Axes: B clips, T feature vectors, F their width, K latents, D model width.
 
-On a CPU one clip at a time, several beside each other. On a card clips of similar length in one batch:
-padding is kept from the real vectors everywhere, so a clip's codes are those of the clip alone, and its
-conditioning and emotion too, but for rounding.
+    reader processes          a card, or threads of the CPU      whoever takes what is encoded
+    recordings to clips   ->  clips to codes and vectors     ->  writes it
+    (reading.py)              (here)
+
+On a CPU one clip at a time, several beside each other. On a card clips of similar length in one batch; the
+host hands over the next one before it looks at the last, so that the card always has work. Padding is kept
+from the real vectors everywhere, so a clip's codes are those of the clip alone, and its conditioning and
+emotion too, but for rounding.
 """
 
-import contextlib
 import hashlib
-import os
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 
-from indextts.data.feature_store import file_sha256
+from indextts.data.batching import BatchLimit, batches_of, parts_within
 from indextts.data.feature_store_writer import EncodedUtterance
-from indextts.errors import UserError
-from indextts.features.audio import load_audio
+from indextts.data.reading import Clip, ClipReader, Reading
+from indextts.data.rejected import Rejected
+from indextts.data.throughput import Throughput
 from indextts.features.backend import CODES_PER_SECOND, SAMPLE_RATE_HZ, SpeechBackend
+from indextts.features.transfer import OnTheirWay, to_device, to_host
+from indextts.gpt.load import ENCODERS
 from indextts.gpt.model import UnifiedVoice
 from indextts.manifest import Utterance
 
-ENCODER_WEIGHTS = (
-    "conditioning_encoder.",
-    "perceiver_encoder.",
-    "emo_conditioning_encoder.",
-    "emo_perceiver_encoder.",
-    "emovec_layer.",
-    "emo_layer.",
-)
-MAX_WORKERS = 4  # batches at once; at the published size a clip of 10 s takes 0.8 GB while it is encoded
-CARD_BATCH_VECTORS = 4000  # 80 s: at the published size the conformers' first layer takes 2 MB for each
-SORTED_CLIPS = 128  # are looked at together to find clips of similar length
+MIN_CODES = 3  # the conformer's first convolution is 3 feature vectors wide
+BATCHES_ON_CARD = 3  # handed over and not yet looked at; only their results take memory
+AHEAD_S = 300.0  # of audio that is read ahead, besides a batch for every one in work: 30 MB
+
+ONE_AT_A_TIME = Throughput(batch_s=0, num_readers=1, num_threads=1)
 
 
 @dataclass(frozen=True)
-class Clip:
-    """A recording that was read.
+class _InWork:
+    """A batch that was handed over: codes (sum of T,), condition (B, K, D), emotion vectors (B, D)."""
 
-    Args:
-        id: of the utterance.
-        audio_sha256: of the file that `audio` is from.
-        audio: (S,), at SAMPLE_RATE_HZ.
-    """
+    clips: Sequence[Clip]
+    num_codes: Sequence[int]
+    found: OnTheirWay
 
-    id: str
-    audio_sha256: str
-    audio: NDArray[np.float32]
+    def results(self) -> list[EncodedUtterance]:
+        codes, condition, emo_vec = (tensor.numpy() for tensor in self.found.get())
+        ends = torch.tensor(self.num_codes).cumsum(0).tolist()
+        return [
+            EncodedUtterance(clip.id, clip.audio_sha256, codes[end - number : end], condition[n], emo_vec[n])
+            for n, (clip, number, end) in enumerate(zip(self.clips, self.num_codes, ends, strict=True))
+        ]
 
 
-@dataclass(frozen=True)
 class ClipEncoder:
     """All that is between a recording and its place in the feature store.
 
@@ -67,85 +65,156 @@ class ClipEncoder:
         backend: on `device`, if it computes on one at all.
         model: on `device`.
         device: where the model computes.
-        max_batch_vectors: of a batch with its padding; 0 for one clip at a time.
+        throughput: how much is done at once.
+        dtype: of the model's products.
     """
 
-    backend: SpeechBackend
-    model: UnifiedVoice
-    device: torch.device
-    max_batch_vectors: int = 0
-    _turn: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    def __init__(
+        self,
+        backend: SpeechBackend,
+        model: UnifiedVoice,
+        device: torch.device,
+        throughput: Throughput = ONE_AT_A_TIME,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.backend = backend
+        self.model = model
+        self.device = device
+        self.throughput = throughput
+        self.dtype = dtype
+        self.limit = BatchLimit(throughput.batch_s)
 
-    def encode(self, clips: Sequence[Clip]) -> list[EncodedUtterance]:
-        """Return codes, conditioning and emotion of each clip, with true lengths.
+    @property
+    def backend_identity(self) -> str:
+        """Return what the features depend on: the backend and, if it is not the exact one, the arithmetic."""
+        arithmetic = "" if self.dtype == torch.float32 else f" in {self.dtype}"
+        return self.backend.identity + arithmetic
 
-        Args:
-            clips: with at least 3 feature vectors each.
+    def encode(self, batch: Sequence[Clip | Rejected]) -> list[EncodedUtterance | Rejected]:
+        """Return codes, conditioning and emotion of each clip with true lengths, or why there are none.
+
+        Where memory runs out, half of the clips are tried, and so on; the limit for later batches falls too.
         """
-        with torch.inference_mode():
-            features = self.backend.features_of_batch([clip.audio for clip in clips])  # (T, F) each
-            codes = self.backend.codes_of_batch(features)  # (T,) each
-            # a card's memory is for one batch; a CPU has its clips beside each other
-            with self._turn if self.device.type == "cuda" else contextlib.nullcontext():
-                padded = pad_sequence(features, batch_first=True).to(self.device)  # (B, T, F)
-                lengths = torch.tensor([len(rows) for rows in features], device=self.device)
-                condition = self.model.conditioning(padded, lengths, seal_padding=True).cpu().numpy()
-                emo_vec = self.model.emotion(padded, lengths, seal_padding=True).cpu().numpy()
-        return [
-            EncodedUtterance(clip.id, clip.audio_sha256, codes[n].cpu().numpy(), condition[n], emo_vec[n])
-            for n, clip in enumerate(clips)
-        ]
+        return _results(self._begin(batch))
 
-    def encode_all(self, utterances: Iterable[Utterance]) -> Iterator[EncodedUtterance]:
-        """Yield the utterances encoded, in order, a few batches ahead of the reader.
+    def encode_all(self, utterances: Iterable[Utterance]) -> Iterator[EncodedUtterance | Rejected]:
+        """Yield the utterances encoded or rejected, in order, a few batches ahead of whoever takes them.
 
         Args:
             utterances: with true durations.
 
         Raises:
-            UserError: a recording cannot be read, or does not last as long as its header says.
+            UserError: the processes that read recordings die one after the other.
         """
-        num_workers = min(MAX_WORKERS, os.cpu_count() or 1)
         utterances = list(utterances)
-        to_encode = self._batches(utterances)
+        if not utterances:
+            return
         next_ids = deque(utterance.id for utterance in utterances)
-        encoded: dict[str, EncodedUtterance] = {}
-        with ThreadPoolExecutor(num_workers) as pool:
-            waiting = deque(pool.submit(self._encode_files, b) for b in islice(to_encode, 2 * num_workers))
-            while waiting:
-                encoded |= {clip.id: clip for clip in waiting.popleft().result()}
-                waiting.extend(pool.submit(self._encode_files, b) for b in islice(to_encode, 1))
-                while next_ids and next_ids[0] in encoded:
-                    yield encoded.pop(next_ids.popleft())
+        done: dict[str, EncodedUtterance | Rejected] = {}
+        # what the model can take is known from the headers; this is for headers that lie
+        longest_s = (self.model.config.max_mel_tokens + CODES_PER_SECOND) / CODES_PER_SECOND
+        reading = Reading(SAMPLE_RATE_HZ, longest_s, self.backend.prepare)
+        ahead_s = AHEAD_S + 2 * self.throughput.batch_s
+        with ClipReader(reading, self.throughput.num_readers, ahead_s) as reader:
+            read = reader.read(batches_of(utterances, self.limit))
+            for results in self._on_card(read) if self.device.type == "cuda" else self._in_threads(read):
+                done |= {result.id: result for result in results}
+                while next_ids and next_ids[0] in done:
+                    yield done.pop(next_ids.popleft())
 
-    def _batches(self, utterances: Sequence[Utterance]) -> Iterator[list[Utterance]]:
-        """Yield all utterances, those of similar length together; never far from their order."""
-        for start in range(0, len(utterances), SORTED_CLIPS):
-            window = utterances[start : start + SORTED_CLIPS]
-            batch: list[Utterance] = []
-            for utterance in sorted(window, key=lambda u: u.duration_s) if self.max_batch_vectors else window:
-                # sorted, so that this one is the longest and says what the others are padded to
-                num_vectors = (len(batch) + 1) * utterance.duration_s * CODES_PER_SECOND
-                if batch and num_vectors > self.max_batch_vectors:
-                    yield batch
-                    batch = []
-                batch.append(utterance)
-            if batch:
-                yield batch
+    def _on_card(
+        self, batches: Iterator[list[Clip | Rejected]]
+    ) -> Iterator[list[EncodedUtterance | Rejected]]:
+        in_work: deque[list[_InWork | Rejected]] = deque()
+        for batch in batches:
+            in_work.append(self._begin(batch))
+            if len(in_work) == BATCHES_ON_CARD:
+                yield _results(in_work.popleft())
+        yield from map(_results, in_work)
 
-    def _encode_files(self, utterances: Sequence[Utterance]) -> list[EncodedUtterance]:
-        return self.encode([_read_clip(utterance) for utterance in utterances])
+    def _in_threads(
+        self, batches: Iterator[list[Clip | Rejected]]
+    ) -> Iterator[list[EncodedUtterance | Rejected]]:
+        with ThreadPoolExecutor(self.throughput.num_threads) as pool:
+            first = islice(batches, 2 * self.throughput.num_threads)
+            in_work = deque(pool.submit(self.encode, batch) for batch in first)
+            while in_work:
+                yield in_work.popleft().result()
+                in_work.extend(pool.submit(self.encode, batch) for batch in islice(batches, 1))
+
+    def _begin(self, batch: Sequence[Clip | Rejected]) -> list[_InWork | Rejected]:
+        """Hand the clips over, in as many parts as memory asks for."""
+        begun: list[_InWork | Rejected] = [one for one in batch if isinstance(one, Rejected)]
+        clips = sorted((one for one in batch if isinstance(one, Clip)), key=lambda clip: clip.duration_s)
+        parts = deque([clips] if clips else [])
+        while parts:
+            smaller = list(parts_within(parts.popleft(), lambda clip: clip.duration_s, self.limit.now))
+            part = smaller[0]
+            parts.extendleft(reversed(smaller[1:]))
+            try:
+                begun += self._hand_over(part)
+                continue
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                problem = (str(error).splitlines() or ["MemoryError"])[0]
+            # behind the except clause: the error holds the tensors of the failed pass
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+            if len(part) == 1:
+                begun.append(
+                    Rejected(
+                        part[0].id,
+                        part[0].audio,
+                        "out_of_memory",
+                        f"lasts {part[0].duration_s:.1f} s, which does not fit into memory even alone "
+                        f"({problem}); cut the recording or free memory",
+                    )
+                )
+                continue
+            self.limit.lower(len(part) * part[-1].duration_s, problem)
+            parts.appendleft(part)
+        return begun
+
+    def _hand_over(self, clips: Sequence[Clip]) -> list[_InWork | Rejected]:
+        """Begin to encode the clips in one batch."""
+        products = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+        with torch.inference_mode():
+            features = self.backend.features_of_batch([clip.prepared for clip in clips])  # (T, F) each
+            rejected = [
+                Rejected(clip.id, clip.audio, "too_short", f"has fewer than {MIN_CODES} codes, record more")
+                for clip, rows in zip(clips, features, strict=True)
+                if len(rows) < MIN_CODES
+            ]
+            if rejected:
+                names = {one.id for one in rejected}
+                kept = [n for n, clip in enumerate(clips) if clip.id not in names]
+                clips, features = [clips[n] for n in kept], [features[n] for n in kept]
+            if not clips:
+                return [*rejected]
+            codes = torch.cat(self.backend.codes_of_batch(features))  # (sum of T,)
+            padded = pad_sequence(features, batch_first=True).to(self.device)  # (B, T, F)
+            num_codes = [len(rows) for rows in features]
+            lengths = to_device(torch.tensor(num_codes), self.device)
+            with products:
+                condition = self.model.conditioning(padded, lengths, seal_padding=True).float()
+                emo_vec = self.model.emotion(padded, lengths, seal_padding=True).float()
+            return [*rejected, _InWork(clips, num_codes, to_host((codes, condition, emo_vec), self.device))]
 
 
-def _read_clip(utterance: Utterance) -> Clip:
-    audio = load_audio(utterance.audio, SAMPLE_RATE_HZ)  # (S,)
-    found_s = len(audio) / SAMPLE_RATE_HZ
-    if abs(found_s - utterance.duration_s) > 1 / SAMPLE_RATE_HZ:
-        raise UserError(
-            f"{utterance.audio}: holds {found_s:.3f} s, its header says {utterance.duration_s:.3f} s, "
-            "convert it to WAV or FLAC anew"
-        )
-    return Clip(utterance.id, file_sha256(utterance.audio), audio)
+def _results(begun: Iterable[_InWork | Rejected]) -> list[EncodedUtterance | Rejected]:
+    results: list[EncodedUtterance | Rejected] = []
+    for one in begun:
+        results += [one] if isinstance(one, Rejected) else one.results()
+    return results
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether `error` is what is raised where memory runs out, on a card or on the host."""
+    said = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
+        words in str(error) for words in said
+    )
 
 
 def encoders_identity(model: UnifiedVoice) -> str:
@@ -157,7 +226,7 @@ def encoders_identity(model: UnifiedVoice) -> str:
     sizes = (config.condition_module, config.emo_condition_module, config.perceiver_head_dim)
     digest = hashlib.sha256(repr(sizes).encode())
     for name, tensor in sorted(model.state_dict().items()):
-        if name.startswith(ENCODER_WEIGHTS):
+        if name.startswith(ENCODERS):
             digest.update(f"{name} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().numpy())
     return digest.hexdigest()

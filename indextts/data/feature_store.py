@@ -1,49 +1,53 @@
-"""THE FEATURE STORE: what preprocessing keeps of each utterance, packed. No torch here.
+"""THE FEATURE STORE: what preprocessing keeps of each recording, packed. No torch here.
 
-Axes: n utterances of a shard, K latents, D model width, T codes of an utterance.
+Axes: K latents, D model width, T codes of a recording.
 
-    FOLDER/                    usually features/ beside train_manifest.jsonl
-      store.json               StoreInfo and format_version; written first
-      shard_00000/             committed: written as shard_00000.part, synced, renamed; never changed after
-        codes.npy              uint16 (sum of T,), the utterances' codes one after the other
-        condition.npy          float32 (n, K, D)
-        emo_vec.npy            float32 (n, D)
-        index.json             ids, num_codes (n true lengths), audio_sha256 (n), digests of the arrays
-      .lock                    held by the preprocessing that writes here
-      builtin.npz              the speech backend's own file, if it has one (indextts/features/builtin.py)
+    FOLDER/                       usually features/ beside train_manifest.jsonl
+      IDENTITY.json               a StoreInfo and format_version; what manifests name
+      codes/IDENTITY/             shards (feature_shards.py) of one speech encoder and codec
+        shard_00000/ codes.npy    uint16 (sum of T,), the recordings' codes one after the other
+      conditioning/IDENTITY/      shards of one speech encoder, one base checkpoint, one type of latents
+        shard_00000/ condition.npy   float16, float32, or uint16 that holds bfloat16: (n, K, D)
+                     emo_vec.npy     float32 (n, D)
+      .lock                       held by the preprocessing that writes here
+      builtin.npz                 the speech backend's own file, if it has one (indextts/features/builtin.py)
+
+IDENTITY are the first 16 digits of a sha256 over what the features were made with, so features of another
+base checkpoint lie beside the old ones, and what they have in common is there once. In the shards a recording
+is found by its key, the sha256 of its bytes: ids, texts, speakers and splits are the manifests' alone.
 
 `feature_store_writer.py` writes it; a kill loses the shard in progress and nothing else.
 """
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from indextts.data.feature_shards import ANEW, ArrayFormat, Shards, read_json
 from indextts.errors import UserError
 
-FORMAT_VERSION = 1
-ARRAYS = ("codes", "condition", "emo_vec")
-
-_ANEW = "delete the folder and preprocess again"
+FORMAT_VERSION = 2
+DIGITS_IN_NAMES = 16
+IMPORTED = "imported"  # a backend's name: features that another program made
+LATENTS = {"float16": "<f2", "bfloat16": "<u2", "float32": "<f4"}  # how condition.npy holds them
 
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What the features of a store were made with.
+    """What features were made with.
 
     Args:
         backend: name of the speech backend.
         backend_identity: sha256 over all that its features and codes depend on.
         encoders_identity: sha256 over the weights and sizes of the GPT's conditioning encoders.
         model_dim, num_latents: D and K.
+        latents: what the conditioning latents are stored as, one of `LATENTS`.
     """
 
     backend: str
@@ -51,205 +55,138 @@ class StoreInfo:
     encoders_identity: str
     model_dim: int
     num_latents: int
+    latents: str = "float32"
 
     @property
     def identity(self) -> str:
         """Return the sha256, in hex, of all of it: equal identities, interchangeable features."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return _digest(asdict(self))
 
+    @property
+    def is_imported(self) -> bool:
+        """Tell whether another program made the features, so that nobody knows which weights did."""
+        return self.backend == IMPORTED
 
-@dataclass
-class _Shard:
-    """A committed shard; its array files are looked at when they are first asked for."""
+    @property
+    def codes_folder(self) -> str:
+        """Return where the shards with codes lie in the store; another base checkpoint has the same."""
+        what = {"backend": self.backend, "backend_identity": self.backend_identity}
+        return f"codes/{_digest(what)[:DIGITS_IN_NAMES]}"
 
-    folder: Path
-    info: StoreInfo
-    ids: list[str]
-    num_codes: list[int]
-    audio_sha256: list[str]
-    digests: dict[str, str]
+    @property
+    def conditioning_folder(self) -> str:
+        """Return where the shards with conditioning latents and emotion vectors lie in the store."""
+        return f"conditioning/{self.identity[:DIGITS_IN_NAMES]}"
 
-    @classmethod
-    def open(cls, folder: Path, info: StoreInfo) -> Self:
-        index = folder / "index.json"
-        content = _read_json(index)
-        try:
-            shard = cls(folder, info, **content)
-        except TypeError as error:
-            raise UserError(f"{index}: is damaged ({error}), {_ANEW}") from None
-        if not len(shard.ids) == len(shard.num_codes) == len(shard.audio_sha256):
-            raise UserError(f"{index}: is damaged (lists of different lengths), {_ANEW}")
-        return shard
-
-    @cached_property
-    def code_offsets(self) -> NDArray[np.int64]:
-        """Return where each utterance's codes begin, and the end: (n + 1,)."""
-        return np.concatenate([[0], np.cumsum(self.num_codes)])
-
-    @cached_property
-    def codes(self) -> "_Rows":
-        codes = _Rows.open(self.folder / "codes.npy", np.uint16, (sum(self.num_codes),))
+    @property
+    def codes_formats(self) -> dict[str, ArrayFormat]:
         # Small, and silently trained on: worth its digest at first use. check_amharic_data.py compares all.
-        if file_sha256(codes.path) != self.digests.get("codes"):
-            raise UserError(f"{codes.path}: is damaged (another digest), {_ANEW}")
-        return codes
+        return {"codes": ArrayFormat("<u2", is_verified=True)}
 
-    @cached_property
-    def condition(self) -> "_Rows":
-        shape = (len(self.ids), self.info.num_latents, self.info.model_dim)
-        return _Rows.open(self.folder / "condition.npy", np.float32, shape)
-
-    @cached_property
-    def emo_vec(self) -> "_Rows":
-        return _Rows.open(self.folder / "emo_vec.npy", np.float32, (len(self.ids), self.info.model_dim))
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """An array file whose rows are read where they lie; the system's page cache keeps what is used.
-
-    No map stays open: numpy's keep a file descriptor each, and 1,024 is a usual limit.
-    """
-
-    path: Path
-    dtype: type
-    row_shape: tuple[int, ...]
-    offset: int  # of the first row, in bytes
-
-    @classmethod
-    def open(cls, path: Path, dtype: type, shape: tuple[int, ...]) -> Self:
-        """Check that the file is what `shape` and `dtype` say, and as long as its header says."""
-        try:
-            array: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"{path}: cannot be read ({reason}), {_ANEW}") from None
-        if array.shape != shape or array.dtype != dtype:
-            found = f"{array.dtype} {array.shape}, not {np.dtype(dtype)} {shape}"
-            raise UserError(f"{path}: is damaged ({found}), {_ANEW}")
-        if array.offset + array.nbytes != path.stat().st_size:
-            raise UserError(f"{path}: is damaged (its size is not what its header says), {_ANEW}")
-        return cls(path, dtype, shape[1:], array.offset)
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return a copy of the rows from `start` to `stop`."""
-        row_size = math.prod(self.row_shape)
-        row_bytes = row_size * np.dtype(self.dtype).itemsize
-        values: NDArray[Any] = np.fromfile(
-            self.path, self.dtype, count=(stop - start) * row_size, offset=self.offset + start * row_bytes
-        )
-        return values.reshape(stop - start, *self.row_shape)
+    @property
+    def conditioning_formats(self) -> dict[str, ArrayFormat]:
+        return {
+            "condition": ArrayFormat(LATENTS[self.latents], (self.num_latents, self.model_dim)),
+            "emo_vec": ArrayFormat("<f4", (self.model_dim,)),
+        }
 
 
 @dataclass
 class FeatureStore:
-    """A store, open for reading; may be pickled and used in worker processes."""
+    """The features of one StoreInfo, open for reading; may be pickled and used in worker processes.
 
-    folder: Path
+    Args:
+        path: the file that was opened.
+    """
+
+    path: Path
     info: StoreInfo
-    shards: list[_Shard]
-    _place_of: dict[str, tuple[int, int]] = field(repr=False)  # id -> shard, row
+    _codes: Shards
+    _conditioning: Shards
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
-        """Open the committed shards of a store; array files are looked at when they are first used.
+    def open(cls, path: Path) -> Self:
+        """Open what is committed; array files are looked at when they are first used.
+
+        Args:
+            path: what manifests name, FOLDER/IDENTITY.json.
 
         Raises:
-            UserError: there is no store, it is damaged, or two shards hold the same id.
+            UserError: there is no store, or it is damaged.
         """
-        info = read_info(folder)
-        shards = [_Shard.open(path, info) for path in shard_folders(folder)]
-        place_of: dict[str, tuple[int, int]] = {}
-        for number, shard in enumerate(shards):
-            for row, id in enumerate(shard.ids):
-                if id in place_of:
-                    raise UserError(
-                        f"{shard.folder / 'index.json'}: id {id!r} is in the store twice, {_ANEW}"
-                    )
-                place_of[id] = (number, row)
-        return cls(folder, info, shards, place_of)
+        info, folder = read_info(path), path.parent
+        codes = Shards.open(folder / info.codes_folder, info.codes_formats)
+        conditioning = Shards.open(folder / info.conditioning_folder, info.conditioning_formats)
+        return cls(path, info, codes, conditioning)
 
     @property
-    def identity(self) -> str:
-        return self.info.identity
+    def keys(self) -> list[str]:
+        """Return the recordings with codes and conditioning, in the order of encoding."""
+        return [key for key in self._conditioning.keys if key in self._codes]
 
-    @property
-    def ids(self) -> list[str]:
-        """Return all ids, in the order of encoding."""
-        return list(self._place_of)
+    def __contains__(self, key: str) -> bool:
+        return key in self._codes and key in self._conditioning
 
-    def __contains__(self, id: str) -> bool:
-        return id in self._place_of
+    def num_codes(self, key: str) -> int:
+        return self._codes.num_rows(key)
 
-    def num_codes(self, id: str) -> int:
-        shard, row = self._find(id)
-        return shard.num_codes[row]
+    def codes(self, key: str) -> NDArray[np.int64]:
+        """Return a copy of a recording's codes: (T,)."""
+        return self._codes.read("codes", key).astype(np.int64)
 
-    def audio_sha256(self, id: str) -> str:
-        shard, row = self._find(id)
-        return shard.audio_sha256[row]
+    def condition(self, key: str) -> NDArray[np.float32]:
+        """Return a copy of a recording's conditioning latents: (K, D)."""
+        return unpacked(self._conditioning.read("condition", key)[0], self.info.latents)
 
-    def codes(self, id: str) -> NDArray[np.int64]:
-        """Return a copy of an utterance's codes: (T,)."""
-        shard, row = self._find(id)
-        codes = shard.codes.read(int(shard.code_offsets[row]), int(shard.code_offsets[row + 1]))
-        return codes.astype(np.int64)
-
-    def condition(self, id: str) -> NDArray[np.float32]:
-        """Return a copy of an utterance's conditioning latents: (K, D)."""
-        shard, row = self._find(id)
-        condition: NDArray[np.float32] = shard.condition.read(row, row + 1)[0]
-        return condition
-
-    def emo_vec(self, id: str) -> NDArray[np.float32]:
-        """Return a copy of an utterance's emotion vector: (D,)."""
-        shard, row = self._find(id)
-        emo_vec: NDArray[np.float32] = shard.emo_vec.read(row, row + 1)[0]
+    def emo_vec(self, key: str) -> NDArray[np.float32]:
+        """Return a copy of a recording's emotion vector: (D,)."""
+        emo_vec: NDArray[np.float32] = self._conditioning.read("emo_vec", key)[0]
         return emo_vec
 
     def damaged_files(self) -> Iterator[Path]:
-        """Yield the array files whose bytes are not those that were written; reads the whole store."""
-        for shard in self.shards:
-            for name in ARRAYS:
-                path = shard.folder / f"{name}.npy"
-                if not path.is_file() or file_sha256(path) != shard.digests.get(name):
-                    yield path
-
-    def _find(self, id: str) -> tuple[_Shard, int]:
-        if id not in self._place_of:
-            raise UserError(f"{self.folder}: has no features of {id!r}, preprocess its manifest again")
-        number, row = self._place_of[id]
-        return self.shards[number], row
+        """Yield the files whose bytes are not those that were written; reads the whole store."""
+        yield from self._codes.damaged_files()
+        yield from self._conditioning.damaged_files()
 
 
-def shard_folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("shard_*") if path.name[6:].isdecimal())
+def store_path(folder: Path, info: StoreInfo) -> Path:
+    """Return the file in the store `folder` that stands for the features of `info`."""
+    return folder / f"{info.identity[:DIGITS_IN_NAMES]}.json"
 
 
-def read_info(folder: Path) -> StoreInfo:
-    path = folder / "store.json"
+def read_info(path: Path) -> StoreInfo:
+    if path.is_dir():
+        raise UserError(f"{path}: is of a format that is no longer read, preprocess the manifest again")
     if not path.exists():
-        raise UserError(f"{folder}: is no feature store (no store.json), preprocess the manifest first")
-    content = _read_json(path)
+        raise UserError(f"{path}: there is no such feature store, preprocess the manifest first")
+    content = read_json(path)
     if content.pop("format_version", None) != FORMAT_VERSION:
-        raise UserError(f"{path}: is of another format than {FORMAT_VERSION}, {_ANEW}")
+        raise UserError(f"{path}: is of another format than {FORMAT_VERSION}, {ANEW}")
     try:
-        return StoreInfo(**content)
+        info = StoreInfo(**content)
     except TypeError as error:
-        raise UserError(f"{path}: is damaged ({error}), {_ANEW}") from None
+        raise UserError(f"{path}: is damaged ({error}), {ANEW}") from None
+    if path.name != store_path(path.parent, info).name:
+        raise UserError(f"{path}: is damaged (its name is not that of its content), {ANEW}")
+    return info
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: cannot be read ({reason}), {_ANEW}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: is damaged (no JSON object), {_ANEW}")
-    return content
+def packed(condition: NDArray[np.float32], latents: str) -> NDArray[Any]:
+    """Return latents as `condition.npy` holds them, rounded to nearest; `float16` ends at 65,504."""
+    if latents != "bfloat16":
+        with np.errstate(over="ignore"):
+            return condition.astype(LATENTS[latents])
+    bits = np.ascontiguousarray(condition, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # of equals the even one
+    return np.where(np.isnan(condition), 0x7FC0, rounded).astype("<u2")
 
 
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def unpacked(condition: NDArray[Any], latents: str) -> NDArray[np.float32]:
+    """Return latents that `packed` rounded."""
+    if latents == "bfloat16":
+        return (condition.astype(np.uint32) << 16).view(np.float32)
+    return condition.astype(np.float32, copy=False)
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

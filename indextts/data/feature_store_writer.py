@@ -2,13 +2,14 @@
 
 Axes as in `feature_store.py`, which also draws the format.
 
-A kill loses the shard in progress and nothing else; the next writer sweeps what it left.
+A kill loses the shards in progress and nothing else; the next writer sweeps what it left.
 """
 
 import contextlib
 import fcntl
+import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indextts.data.feature_store import (
-    FORMAT_VERSION,
-    FeatureStore,
-    StoreInfo,
-    file_sha256,
-    read_info,
-    shard_folders,
-)
-from indextts.errors import FOLDER_IN_USE, UserError
+from indextts.data.feature_shards import INDEX, ArrayFormat, Shards, file_sha256, shard_folders
+from indextts.data.feature_store import FORMAT_VERSION, StoreInfo, packed, read_info, store_path
+from indextts.errors import DISK_FULL, FOLDER_IN_USE, NO_ROOM, UserError
 from indextts.run_dir import sync_file, write_json
 
 MAX_CODE = 2**16 - 1
-CLIPS_PER_SHARD = 128  # 21 MB at the published size; a kill loses less than this many clips
+CLIPS_PER_SHARD = 128  # 11 MB at the published size; a kill loses less than this many clips
+KEY_DIGITS = 64
 
 
 @dataclass(frozen=True)
@@ -36,83 +32,149 @@ class EncodedUtterance:
     """One utterance as it goes into a store.
 
     Args:
-        audio_sha256: of the file's bytes.
-        codes: (T,), the true length: never padded.
-        condition: (K, D), float32.
+        id: for messages; the store does not know it.
+        key: sha256 of the recording's bytes, in hex.
+        codes: (T,), the true length: never padded. None if the store has them.
+        condition: (K, D), float32. None, like `emo_vec`, if the store has them.
         emo_vec: (D,), float32.
     """
 
     id: str
-    audio_sha256: str
-    codes: NDArray[np.int64]
-    condition: NDArray[np.float32]
-    emo_vec: NDArray[np.float32]
+    key: str
+    codes: NDArray[np.int64] | None
+    condition: NDArray[np.float32] | None
+    emo_vec: NDArray[np.float32] | None
 
 
 class FeatureStoreWriter:
-    """Appends shards to a store; `add` utterances, then `flush`. Use it inside `locked(folder)`."""
+    """Appends to a store; `add` utterances, then `flush`. Use it inside `locked(folder)`.
+
+    Args:
+        path: what manifests name; for `FeatureStore.open`.
+    """
 
     def __init__(self, folder: Path, info: StoreInfo, clips_per_shard: int = CLIPS_PER_SHARD) -> None:
-        """Make the store, or take up one of the same identity.
+        """Make the store, or take it up; features that were made with something else stay beside.
 
         Raises:
-            UserError: the folder holds a store that was made with something else.
+            UserError: the folder holds features of an older format, or cannot be written.
         """
-        self.folder = folder
-        self.info = info
-        self.clips_per_shard = clips_per_shard
-        self._pending: list[EncodedUtterance] = []
         if (folder / "store.json").exists():
-            _require_same(folder, read_info(folder), info)
-        else:
-            write_json(folder / "store.json", {"format_version": FORMAT_VERSION, **asdict(info)})
-        for leftover in folder.glob("shard_*.part"):
-            shutil.rmtree(leftover)
-        self._num_shards = 1 + max((int(path.name[6:]) for path in shard_folders(folder)), default=-1)
-        self._ids = set(FeatureStore.open(folder).ids)
+            raise UserError(
+                f"{folder}: its features are of a format that is no longer read, choose another "
+                "--output-dir or delete this folder"
+            )
+        self.info = info
+        self.path = store_path(folder, info)
+        with writing(self.path):
+            folder.mkdir(parents=True, exist_ok=True)
+            if not self.path.exists():
+                write_json(self.path, {"format_version": FORMAT_VERSION, **asdict(info)})
+        read_info(self.path)
+        self._codes = _ShardWriter(folder / info.codes_folder, info.codes_formats, clips_per_shard)
+        self._conditioning = _ShardWriter(
+            folder / info.conditioning_folder, info.conditioning_formats, clips_per_shard
+        )
 
-    def __contains__(self, id: str) -> bool:
-        return id in self._ids
+    def __contains__(self, key: str) -> bool:
+        return self.has_codes(key) and self.has_conditioning(key)
+
+    def has_codes(self, key: str) -> bool:
+        return key in self._codes
+
+    def has_conditioning(self, key: str) -> bool:
+        return key in self._conditioning
 
     def add(self, utterance: EncodedUtterance) -> None:
-        """Take an utterance; it is committed with its shard."""
-        if utterance.id in self._ids:
-            raise ValueError(f"{utterance.id!r} is in the store already")
-        if len(utterance.codes) == 0 or not 0 <= utterance.codes.min() <= utterance.codes.max() <= MAX_CODE:
-            raise ValueError(f"{utterance.id!r} has no codes, or codes outside 0 to {MAX_CODE}")
-        self._ids.add(utterance.id)
-        self._pending.append(utterance)
+        """Take what the store does not have of an utterance; it is committed with its shard.
+
+        Raises:
+            ValueError: it cannot be stored: no codes, codes out of range, or another shape.
+            UserError: latents are beyond what the store's type holds; or the disk is full.
+        """
+        if not (len(utterance.key) == KEY_DIGITS and bytes.fromhex(utterance.key)):
+            raise ValueError(f"{utterance.id!r}: {utterance.key!r} is no sha256")
+        if not self.has_codes(utterance.key):
+            self._codes.add(utterance.key, {"codes": _checked_codes(utterance)})
+        if not self.has_conditioning(utterance.key):
+            self._conditioning.add(utterance.key, self._checked_conditioning(utterance))
+
+    def flush(self) -> None:
+        """Commit what was added since the last shards."""
+        self._codes.flush()
+        self._conditioning.flush()
+
+    def _checked_conditioning(self, utterance: EncodedUtterance) -> dict[str, NDArray[Any]]:
+        condition, emo_vec = utterance.condition, utterance.emo_vec
+        shape = (self.info.num_latents, self.info.model_dim)
+        if condition is None or emo_vec is None or (condition.shape, emo_vec.shape) != (shape, shape[1:]):
+            raise ValueError(f"{utterance.id!r} has no conditioning of the shape {shape}")
+        stored = packed(condition, self.info.latents)
+        if self.info.latents == "float16" and np.isinf(stored).any() and not np.isinf(condition).any():
+            raise UserError(
+                f"utterance {utterance.id!r} has conditioning latents up to {np.abs(condition).max():.3g}, "
+                "float16 ends at 65504; give --latents bfloat16"
+            )
+        return {"condition": stored[None], "emo_vec": emo_vec[None].astype("<f4")}
+
+
+class _ShardWriter:
+    """Appends shards to a folder: clips with their key and the rows of each array."""
+
+    def __init__(self, folder: Path, formats: Mapping[str, ArrayFormat], clips_per_shard: int) -> None:
+        self.folder = folder
+        self.formats = formats
+        self.clips_per_shard = clips_per_shard
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            sync_file(folder.parent)
+            sync_file(folder.parent.parent)
+            for leftover in folder.glob("shard_*.part"):
+                shutil.rmtree(leftover)
+        self._committed = Shards.open(folder, formats)
+        self._num_shards = 1 + max((int(path.name[6:]) for path in shard_folders(folder)), default=-1)
+        self._added: set[str] = set()
+        self._pending: list[tuple[str, dict[str, NDArray[Any]]]] = []
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._added or key in self._committed
+
+    def add(self, key: str, rows: dict[str, NDArray[Any]]) -> None:
+        self._added.add(key)
+        self._pending.append((key, rows))
         if len(self._pending) >= self.clips_per_shard:
             self.flush()
 
     def flush(self) -> None:
-        """Commit what was added since the last shard."""
         if not self._pending:
             return
         target = self.folder / f"shard_{self._num_shards:05d}"
         part = target.with_name(f"{target.name}.part")
         try:
-            part.mkdir()
-            _write_shard(part, self._pending)
-            part.rename(target)
-            sync_file(self.folder)
-        except OSError as error:
-            raise UserError(f"{part}: cannot be written ({error.strerror}), look at the disk") from None
+            with writing(part):
+                part.mkdir()
+                self._write(part)
+                part.rename(target)
+                sync_file(self.folder)
+        except UserError:
+            shutil.rmtree(part, ignore_errors=True)  # its room is needed
+            raise
         self._num_shards += 1
         self._pending = []
 
-    def drop_shards_with(self, ids: Iterable[str]) -> None:
-        """Remove the committed shards that hold any of `ids`.
-
-        Their other utterances go with them and are to be added again: shards never change.
-        """
-        unwanted = set(ids)
-        for shard in FeatureStore.open(self.folder).shards:
-            if unwanted.intersection(shard.ids):
-                part = shard.folder.with_name(f"{shard.folder.name}.part")
-                shard.folder.rename(part)  # uncommitted in one instant, swept by any writer
-                shutil.rmtree(part)
-                self._ids.difference_update(shard.ids)
+    def _write(self, folder: Path) -> None:
+        arrays: dict[str, NDArray[Any]] = {
+            name: np.concatenate([rows[name] for _, rows in self._pending]) for name in self.formats
+        }
+        index = np.zeros(len(self._pending), INDEX)
+        first = next(iter(self.formats))
+        for number, (key, rows) in enumerate(self._pending):
+            index[number] = (bytes.fromhex(key), len(rows[first]))
+        for name, array in {"index": index, **arrays}.items():
+            _save(folder / f"{name}.npy", array)
+        digests = {name: file_sha256(folder / f"{name}.npy") for name in ("index", *arrays)}
+        write_json(folder / "digests.json", digests)
+        sync_file(folder)
 
 
 @contextlib.contextmanager
@@ -124,9 +186,10 @@ def locked(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("a")
     except OSError as error:
         raise UserError(f"{folder}: cannot be made ({error.strerror}), choose another folder") from None
-    with (folder / ".lock").open("a") as lock:
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -136,36 +199,32 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _write_shard(folder: Path, utterances: list[EncodedUtterance]) -> None:
-    arrays: dict[str, NDArray[Any]] = {
-        "codes": np.concatenate([utterance.codes for utterance in utterances]).astype(np.uint16),
-        "condition": np.stack([utterance.condition for utterance in utterances]).astype(np.float32),
-        "emo_vec": np.stack([utterance.emo_vec for utterance in utterances]).astype(np.float32),
-    }
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array)
-        sync_file(folder / f"{name}.npy")
-    index = {
-        "ids": [utterance.id for utterance in utterances],
-        "num_codes": [len(utterance.codes) for utterance in utterances],
-        "audio_sha256": [utterance.audio_sha256 for utterance in utterances],
-        "digests": {name: file_sha256(folder / f"{name}.npy") for name in arrays},
-    }
-    write_json(folder / "index.json", index)
-    sync_file(folder)
-
-
-def _require_same(folder: Path, stored: StoreInfo, wanted: StoreInfo) -> None:
-    """Refuse to mix features that were made with different things."""
-    for name, what in (
-        ("backend", "another speech backend"),
-        ("backend_identity", "another codebook or speech encoder"),
-        ("encoders_identity", "another base checkpoint or config"),
-        ("model_dim", "another model_dim"),
-        ("num_latents", "another num_latents"),
-    ):
-        if getattr(stored, name) != getattr(wanted, name):
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in one sentence that the disk is full, or whatever else keeps `path` from being written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
             raise UserError(
-                f"{folder}: its features were made with {what}, choose another --output-dir "
-                "or delete this folder"
-            )
+                f"{path}: cannot be written, the disk is full; free some space and start again: "
+                "what is encoded is kept",
+                DISK_FULL,
+            ) from None
+        raise UserError(f"{path}: cannot be written ({error.strerror}), look at the disk") from None
+
+
+def _save(path: Path, array: NDArray[Any]) -> None:
+    """Write what np.save writes, whose errors do not say that the disk is full."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _checked_codes(utterance: EncodedUtterance) -> NDArray[np.uint16]:
+    codes = utterance.codes
+    if codes is None or len(codes) == 0 or not 0 <= codes.min() <= codes.max() <= MAX_CODE:
+        raise ValueError(f"{utterance.id!r} has no codes, or codes outside 0 to {MAX_CODE}")
+    return codes.astype("<u2")

@@ -4,14 +4,17 @@
       features/              the feature store (indextts/data/feature_store.py)
       train_manifest.jsonl   utterances with features and code_len; written when all are encoded
       val_manifest.jsonl     likewise; absent with --val-ratio 0
+      rejected.jsonl         recordings that were left out, and why (rejected.py)
 
-It may be killed at any time and started again: finished shards are kept. A recording that changed under its
-id is encoded anew; another codebook, base checkpoint or config is refused.
+It may be killed at any time and started again: finished shards are kept. Features belong to recordings, found
+by their bytes, and to what they were made with: other ids, texts, speakers, splits or tokenizers cost
+nothing, a new or changed recording costs itself alone, another base checkpoint costs the conditioning and the
+emotion vectors, whose former ones stay.
 """
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,17 +22,19 @@ import torch
 
 from indextts.checkpoint import read_weights
 from indextts.commands import Preprocess
-from indextts.data.encoding import CARD_BATCH_VECTORS, ClipEncoder, encoders_identity, exact_arithmetic
-from indextts.data.feature_store import FeatureStore, StoreInfo, file_sha256
-from indextts.data.feature_store_writer import FeatureStoreWriter, locked
+from indextts.data.encoding import MIN_CODES, ClipEncoder, encoders_identity, exact_arithmetic
+from indextts.data.feature_store import FeatureStore, StoreInfo
+from indextts.data.feature_store_writer import FeatureStoreWriter, locked, writing
 from indextts.data.progress import Progress
-from indextts.data.recordings import with_true_durations
-from indextts.data.split import MIN_UTTERANCES, Split, split_utterances
-from indextts.errors import UserError
+from indextts.data.recordings import keys_of, measure, of_fitting_length
+from indextts.data.rejected import REJECTED_NAME, Rejected, complete, counted, write_rejected
+from indextts.data.split import Split, log_split, split_utterances
+from indextts.data.throughput import choose_arithmetic, choose_device, choose_throughput
+from indextts.errors import CHECK_FAILED, UserError
 from indextts.features import builtin
-from indextts.features.backend import CODES_PER_SECOND, FEATURE_DIM, LEAD_S, SpeechBackend
+from indextts.features.backend import FEATURE_DIM, LEAD_S, SpeechBackend
 from indextts.gpt.config import GPTConfig, load_config
-from indextts.gpt.load import load_model
+from indextts.gpt.load import load_encoders
 from indextts.manifest import Utterance, read_numbered_utterances, write_utterances
 
 logger = logging.getLogger(__name__)
@@ -39,8 +44,7 @@ TRAIN_NAME = "train_manifest.jsonl"
 VAL_NAME = "val_manifest.jsonl"
 BACKEND_NAME = "builtin.npz"
 NUM_SPECIAL_CODES = 2  # start and stop, the last of number_mel_codes
-ROUNDING = 0.01  # of a code: resampling rounds a clip's length to whole samples
-MIN_CODES = 3  # the conformer's first convolution is 3 feature vectors wide
+MOST_REJECTED = 0.5  # of the recordings: with more the manifest itself is wrong, or the machine
 MAX_IDS_SHOWN = 5
 
 
@@ -49,9 +53,9 @@ class PreprocessResult:
     """What stands in the output folder.
 
     Args:
-        num_encoded: utterances encoded now.
+        num_encoded: recordings encoded now.
         num_kept: utterances that were encoded before.
-        num_excluded: utterances that are too short or too long for the model.
+        rejected: recordings that were left out, in the order of the manifest.
     """
 
     output_dir: Path
@@ -59,60 +63,93 @@ class PreprocessResult:
     num_val: int
     num_encoded: int
     num_kept: int
-    num_excluded: int
+    rejected: list[Rejected]
+
+    @property
+    def is_mostly_rejected(self) -> bool:
+        num_all = self.num_train + self.num_val + len(self.rejected)
+        return len(self.rejected) > MOST_REJECTED * num_all
 
     def __str__(self) -> str:
         return (
             f"{self.output_dir}: {self.num_train} utterances for training, {self.num_val} for validation; "
-            f"{self.num_encoded} encoded, {self.num_kept} kept, {self.num_excluded} excluded"
+            f"{self.num_encoded} encoded, {self.num_kept} kept, {counted(self.rejected)}"
         )
 
 
 def preprocess(command: Preprocess) -> PreprocessResult:
     """Encode the utterances of a manifest and write the training and validation manifests.
 
+    A recording that cannot be used is left out, and told in rejected.jsonl.
+
     Raises:
-        UserError: something is wrong with manifest, recordings, config or checkpoint; or the output folder
-            holds features that were made with something else.
+        UserError: something is wrong with manifest, config or checkpoint, or no recording can be used; or
+            the output folder cannot be written.
     """
-    config = _load_fitting_config(command.config)
-    device = _choose_device(command.device)
+    config = load_fitting_config(command.config)
+    device = choose_device(command.device)
     _require_other_manifest(command)
-    published = _load_published(command, config, device) if command.backend == "indextts2" else None
+    dtype = choose_arithmetic(command.amp, device)
+    published = _load_published(command, config, device, dtype) if command.backend == "indextts2" else None
     if published is None:
         _require_feature_dim(command.config, config, FEATURE_DIM)
         logger.warning("--backend builtin is for trying the software: its codes make no voice")
-    recorded = with_true_durations(command.manifest, read_numbered_utterances(command.manifest))
-    utterances = _usable(command.manifest, recorded, config.max_mel_tokens, LEAD_S[command.backend])
-    split = split_utterances(utterances, command.val_ratio, command.seed)
+    numbered = read_numbered_utterances(command.manifest)
+    utterances, rejected = _usable(command, config, numbered)
+    split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     weights = read_weights(command.gpt_checkpoint)
-    model = load_model(config, weights, str(command.gpt_checkpoint)).to(device).eval()
+    model = load_encoders(config, weights, str(command.gpt_checkpoint), device)
     folder = command.output_dir / FEATURES_FOLDER_NAME
     with locked(folder), exact_arithmetic():
         backend = published or _fit_or_load(folder, utterances, config, command.seed)
-        batch_vectors = CARD_BATCH_VECTORS if device.type == "cuda" else 0
-        encoder = ClipEncoder(backend, model, device, batch_vectors)
+        throughput = choose_throughput(config, device, command.batch_seconds, command.num_workers)
+        encoder = ClipEncoder(backend, model, device, throughput, dtype)
         writer = FeatureStoreWriter(folder, _store_info(command, encoder))
-        _drop_changed(writer, utterances, command.output_dir)
-        pending = [utterance for utterance in utterances if utterance.id not in writer]
-        _require_space(folder, config, len(pending))
-        progress = Progress("Encoding", len(pending))
-        for encoded in encoder.encode_all(pending):
-            writer.add(encoded)
-            progress.advance()
-        writer.flush()
-        _write_manifests(command.output_dir, split, FeatureStore.open(folder))
+        keys = keys_of(utterances)
+        missing: dict[str, Utterance] = {}
+        for utterance in utterances:
+            if utterance.id in keys and keys[utterance.id] not in writer:
+                missing.setdefault(keys[utterance.id], utterance)
+        pending = list(missing.values())  # a recording that two utterances have, once
+        _require_space(folder, writer.info, len(pending))
+        rejected += _encode(encoder, pending, writer)
+        store = FeatureStore.open(writer.path)
+        encoded = {id: key for id, key in keys.items() if key in store}
+        rejected = complete(numbered, rejected, keys, encoded.keys())
+        write_rejected(command.output_dir, rejected)
+        split = _only(split, encoded.keys())
+        if not split.train:
+            raise UserError(_nothing_left(command, rejected), CHECK_FAILED)
+        write_manifests(command.output_dir, split, store, encoded)
     return PreprocessResult(
         output_dir=command.output_dir,
         num_train=len(split.train),
         num_val=len(split.val),
-        num_encoded=len(pending),
-        num_kept=len(utterances) - len(pending),
-        num_excluded=len(recorded) - len(utterances),
+        num_encoded=sum(key in store for key in missing),
+        num_kept=sum(key not in missing for key in encoded.values()),
+        rejected=rejected,
     )
 
 
-def _load_fitting_config(path: Path) -> GPTConfig:
+def _encode(
+    encoder: ClipEncoder, utterances: Sequence[Utterance], writer: FeatureStoreWriter
+) -> list[Rejected]:
+    """Encode utterances into the store; return those that cannot be."""
+    rejected: list[Rejected] = []
+    seconds = {utterance.id: utterance.duration_s for utterance in utterances}
+    progress = Progress("Encoding", len(utterances), sum(seconds.values()))
+    for result in encoder.encode_all(utterances):
+        if isinstance(result, Rejected):
+            logger.warning("%s is rejected: %s: %s", result.id, result.audio, result.reason)
+            rejected.append(result)
+        elif result.key not in writer:  # it is, if the file became another one meanwhile
+            writer.add(result)
+        progress.advance(seconds[result.id])
+    writer.flush()
+    return rejected
+
+
+def load_fitting_config(path: Path) -> GPTConfig:
     """Return the config, whose last two codes must be start and stop."""
     config = load_config(path)
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
@@ -128,7 +165,9 @@ def _require_feature_dim(path: Path, config: GPTConfig, feature_dim: int) -> Non
         )
 
 
-def _load_published(command: Preprocess, config: GPTConfig, device: torch.device) -> SpeechBackend:
+def _load_published(
+    command: Preprocess, config: GPTConfig, device: torch.device, dtype: torch.dtype
+) -> SpeechBackend:
     """Return the speech encoder and codec of the published weights, which must fit the config."""
     from indextts.features import indextts2  # here, because its libraries take seconds to import
 
@@ -139,7 +178,7 @@ def _load_published(command: Preprocess, config: GPTConfig, device: torch.device
         command.stats,
         look_in_cache=command.speech_encoder == default_folder,
     )
-    backend = indextts2.load(command.config, folder, command.semantic_codec, command.stats, device)
+    backend = indextts2.load(command.config, folder, command.semantic_codec, command.stats, device, dtype)
     _require_feature_dim(command.config, config, backend.feature_dim)
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
     if backend.num_codes != num_codes:
@@ -150,15 +189,6 @@ def _load_published(command: Preprocess, config: GPTConfig, device: torch.device
     return backend
 
 
-def _choose_device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-        logger.info("The encoders run on %s (--device auto)", name)
-    elif name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: no CUDA device was found, give --device cpu")
-    return torch.device(name)
-
-
 def _require_other_manifest(command: Preprocess) -> None:
     for name in (TRAIN_NAME, VAL_NAME):
         if command.manifest.resolve() == (command.output_dir / name).resolve():
@@ -166,25 +196,42 @@ def _require_other_manifest(command: Preprocess) -> None:
 
 
 def _usable(
-    manifest: Path, utterances: Sequence[Utterance], max_codes: int, lead_s: float
-) -> list[Utterance]:
-    """Return the utterances that the model's position tables and convolutions can take, sorted by id.
+    command: Preprocess, config: GPTConfig, numbered: Sequence[tuple[int, Utterance]]
+) -> tuple[list[Utterance], list[Rejected]]:
+    """Return the utterances that the model can take, as far as headers tell, sorted by id; and the others."""
+    recorded, broken = measure(command.manifest, numbered)
+    utterances, misfits = of_fitting_length(
+        recorded, MIN_CODES, config.max_mel_tokens, LEAD_S[command.backend]
+    )
+    rejected = broken + misfits
+    if broken:
+        logger.warning(
+            "%d recordings cannot be read and are rejected: %s: %s%s",
+            len(broken),
+            broken[0].audio,
+            broken[0].reason,
+            ", ..." if len(broken) > 1 else "",
+        )
+    if rejected:  # before the hours of work, so that they can be repaired meanwhile
+        write_rejected(command.output_dir, rejected)
+    if not utterances:
+        raise UserError(_nothing_left(command, rejected), CHECK_FAILED)
+    return sorted(utterances, key=lambda utterance: utterance.id), rejected
 
-    Args:
-        lead_s: what the backend needs of a clip before its first code.
-    """
-    num_codes = {u.id: (u.duration_s - lead_s) * CODES_PER_SECOND for u in utterances}  # not yet rounded down
-    too_short = [id for id, number in num_codes.items() if number < MIN_CODES + ROUNDING]
-    too_long = [id for id, number in num_codes.items() if number >= max_codes + 1 - ROUNDING]
-    for ids, what in ((too_short, f"less than {MIN_CODES}"), (too_long, f"more than {max_codes}")):
-        if ids:
-            shown = ", ".join(ids[:MAX_IDS_SHOWN]) + (", ..." if len(ids) > MAX_IDS_SHOWN else "")
-            logger.warning("%d utterances are excluded, they have %s codes: %s", len(ids), what, shown)
-    excluded = {*too_short, *too_long}
-    usable = [utterance for utterance in utterances if utterance.id not in excluded]
-    if not usable:
-        raise UserError(f"{manifest}: no utterance is of a length that the model takes, cut the recordings")
-    return sorted(usable, key=lambda utterance: utterance.id)
+
+def _nothing_left(command: Preprocess, rejected: Sequence[Rejected]) -> str:
+    return (
+        f"{command.manifest}: no recording can be used, {counted(rejected)}; "
+        f"{command.output_dir / REJECTED_NAME} says why, repair them and run the same command again"
+    )
+
+
+def _only(split: Split, ids: Set[str]) -> Split:
+    return replace(
+        split,
+        train=[utterance for utterance in split.train if utterance.id in ids],
+        val=[utterance for utterance in split.val if utterance.id in ids],
+    )
 
 
 def _fit_or_load(
@@ -196,7 +243,9 @@ def _fit_or_load(
     if path.exists():
         logger.info("The codes of %s are used", path)
     else:
-        builtin.fit([utterance.audio for utterance in utterances], num_codes, seed).save(path)
+        backend = builtin.fit([utterance.audio for utterance in utterances], num_codes, seed)
+        with writing(path):
+            backend.save(path)
     backend = builtin.load(path)
     if backend.num_codes != num_codes:
         raise UserError(
@@ -209,39 +258,16 @@ def _fit_or_load(
 def _store_info(command: Preprocess, encoder: ClipEncoder) -> StoreInfo:
     return StoreInfo(
         backend=command.backend,
-        backend_identity=encoder.backend.identity,
+        backend_identity=encoder.backend_identity,
         encoders_identity=encoders_identity(encoder.model),
         model_dim=encoder.model.config.model_dim,
         num_latents=encoder.model.config.num_latents,
+        latents=command.latents,
     )
 
 
-def _drop_changed(writer: FeatureStoreWriter, utterances: Sequence[Utterance], output_dir: Path) -> None:
-    """Drop the features of recordings that are no longer those that were encoded under the same id."""
-    store = FeatureStore.open(writer.folder)
-    encoded = [utterance for utterance in utterances if utterance.id in store]
-    if len(encoded) < len(store.ids):
-        num_others = len(store.ids) - len(encoded)
-        logger.info("%d utterances of %s are not in this manifest and stay there", num_others, store.folder)
-    progress = Progress("Comparing recordings", len(encoded))
-    changed = []
-    for utterance in encoded:
-        if file_sha256(utterance.audio) != store.audio_sha256(utterance.id):
-            changed.append(utterance.id)
-        progress.advance()
-    if changed:
-        logger.warning(
-            "%d recordings changed since they were encoded and are encoded anew: %s",
-            len(changed),
-            ", ".join(changed[:MAX_IDS_SHOWN]),
-        )
-        for name in (TRAIN_NAME, VAL_NAME):  # they would name features that are gone
-            (output_dir / name).unlink(missing_ok=True)
-        writer.drop_shards_with(changed)
-
-
-def _require_space(folder: Path, config: GPTConfig, num_utterances: int) -> None:
-    bytes_each = 4 * config.model_dim * (config.num_latents + 1)
+def _require_space(folder: Path, info: StoreInfo, num_utterances: int) -> None:
+    bytes_each = sum(array.row_bytes for array in info.conditioning_formats.values())
     needed, free = num_utterances * bytes_each, shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
@@ -250,22 +276,27 @@ def _require_space(folder: Path, config: GPTConfig, num_utterances: int) -> None
         )
 
 
-def _write_manifests(output_dir: Path, split: Split, store: FeatureStore) -> None:
-    if split.small_speakers:
-        logger.info(
-            "%d speakers have fewer than %d utterances and none for validation",
-            len(split.small_speakers),
-            MIN_UTTERANCES,
-        )
+def write_manifests(output_dir: Path, split: Split, store: FeatureStore, keys: Mapping[str, str]) -> None:
+    """Write the manifests of both parts.
+
+    Args:
+        keys: of each utterance's features in the store, by id.
+    """
+    log_split(split)
     train_manifest, val_manifest = output_dir / TRAIN_NAME, output_dir / VAL_NAME
     train_manifest.unlink(missing_ok=True)  # a kill must not leave the two parts of different splits
     if split.val:
-        write_utterances(val_manifest, _with_features(split.val, store))
+        write_utterances(val_manifest, _with_features(split.val, store, keys))
     else:
         val_manifest.unlink(missing_ok=True)
-    write_utterances(train_manifest, _with_features(split.train, store))
+    write_utterances(train_manifest, _with_features(split.train, store, keys))
 
 
-def _with_features(utterances: Sequence[Utterance], store: FeatureStore) -> list[Utterance]:
-    folder = store.folder.resolve()
-    return [replace(u, features=folder, num_codes=store.num_codes(u.id)) for u in utterances]
+def _with_features(
+    utterances: Sequence[Utterance], store: FeatureStore, keys: Mapping[str, str]
+) -> list[Utterance]:
+    path = store.path.resolve()
+    return [
+        replace(u, features=path, num_codes=store.num_codes(keys[u.id]), features_key=keys[u.id])
+        for u in utterances
+    ]

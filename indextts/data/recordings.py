@@ -1,21 +1,26 @@
-"""The audio files of a manifest: all checked before anything is made from them."""
+"""The audio files of a manifest: what their headers say, before anything is decoded. No torch here."""
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from indextts.data.feature_shards import file_sha256
 from indextts.data.progress import Progress
+from indextts.data.rejected import Rejected
 from indextts.errors import UserError
-from indextts.features.audio import audio_duration_s
+from indextts.features.audio import RecordingError, audio_duration_s
 from indextts.manifest import Utterance
 
 logger = logging.getLogger(__name__)
 
 MAX_PROBLEMS_NAMED = 20
+MAX_IDS_SHOWN = 5
 DURATION_TOLERANCE_S = 0.2  # rounding and re-encoding stay below; a cut-off file does not
+CODES_PER_SECOND = 50
+ROUNDING = 0.01  # of a code: resampling rounds a clip's length to whole samples
 
 
 def with_true_durations(manifest: Path, utterances: Sequence[tuple[int, Utterance]]) -> list[Utterance]:
@@ -28,17 +33,32 @@ def with_true_durations(manifest: Path, utterances: Sequence[tuple[int, Utteranc
     Raises:
         UserError: recordings are missing or cannot be read; the first ones are named, the rest counted.
     """
-    problems = []
-    measured = []
+    measured, rejected = measure(manifest, utterances)
+    if rejected:
+        number_of = {utterance.id: number for number, utterance in utterances}
+        problems = [f"{manifest}:{number_of[one.id]}: {one.audio}: {one.reason}" for one in rejected]
+        raise UserError(_listed(manifest, problems, len(utterances)))
+    return measured
+
+
+def measure(
+    manifest: Path, utterances: Sequence[tuple[int, Utterance]]
+) -> tuple[list[Utterance], list[Rejected]]:
+    """Return the utterances whose files can be opened, with the durations of the files, and the others.
+
+    Args:
+        manifest: for the message that durations in it are wrong.
+        utterances: with their line numbers.
+    """
+    measured: list[Utterance] = []
+    rejected: list[Rejected] = []
     num_off = 0
-    for (number, utterance), duration in zip(utterances, durations_s(utterances), strict=True):
-        if isinstance(duration, UserError):
-            problems.append(f"{manifest}:{number}: {duration}")
+    for (_, utterance), duration in zip(utterances, durations_s(utterances), strict=True):
+        if isinstance(duration, RecordingError):
+            rejected.append(Rejected.because(utterance, duration))
             continue
         num_off += abs(duration - utterance.duration_s) > DURATION_TOLERANCE_S
         measured.append(replace(utterance, duration_s=duration))
-    if problems:
-        raise UserError(_listed(manifest, problems, len(utterances)))
     if num_off:
         logger.warning(
             "%s: %d of %d durations are off by more than %s s; those of the files are used",
@@ -47,10 +67,10 @@ def with_true_durations(manifest: Path, utterances: Sequence[tuple[int, Utteranc
             len(utterances),
             DURATION_TOLERANCE_S,
         )
-    return measured
+    return measured, rejected
 
 
-def durations_s(utterances: Sequence[tuple[int, Utterance]]) -> Iterator[float | UserError]:
+def durations_s(utterances: Sequence[tuple[int, Utterance]]) -> Iterator[float | RecordingError]:
     """Yield the duration of each recording, or what is wrong with it, in order."""
     progress = Progress("Checking recordings", len(utterances))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # mostly waiting for the disk
@@ -59,11 +79,69 @@ def durations_s(utterances: Sequence[tuple[int, Utterance]]) -> Iterator[float |
             yield duration
 
 
-def _duration_s(path: Path) -> float | UserError:
+def keys_of(utterances: Sequence[Utterance]) -> dict[str, str]:
+    """Return the sha256 of each utterance's recording, by id; without those that are gone meanwhile."""
+    progress = Progress("Comparing recordings", len(utterances))
+    keys = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        digests = pool.map(_key, (utterance.audio for utterance in utterances))
+        for utterance, digest in zip(utterances, digests, strict=True):
+            if digest:
+                keys[utterance.id] = digest
+            progress.advance()
+    return keys
+
+
+def of_fitting_length(
+    utterances: Iterable[Utterance], min_codes: int, max_codes: int, lead_s: float
+) -> tuple[list[Utterance], list[Rejected]]:
+    """Return the utterances that the model can take, by their durations, and the others.
+
+    Args:
+        utterances: with true durations.
+        min_codes, max_codes: of a clip.
+        lead_s: what the speech encoder needs of a clip before its first code.
+    """
+    fitting: list[Utterance] = []
+    rejected: list[Rejected] = []
+    for utterance in utterances:
+        num_codes = (utterance.duration_s - lead_s) * CODES_PER_SECOND  # not yet rounded down
+        if num_codes < min_codes + ROUNDING:
+            reason = f"lasts {utterance.duration_s:.3f} s, that is less than {min_codes} codes, record more"
+            rejected.append(Rejected.of(utterance, "too_short", reason))
+        elif num_codes >= max_codes + 1 - ROUNDING:
+            longest_s = longest_duration_s(max_codes, lead_s)
+            reason = (
+                f"lasts {utterance.duration_s:.3f} s, the model takes {longest_s:.3f} s, cut the recording"
+            )
+            rejected.append(Rejected.of(utterance, "too_long", reason))
+        else:
+            fitting.append(utterance)
+    for code, what in (("too_short", f"fewer than {min_codes}"), ("too_long", f"more than {max_codes}")):
+        ids = [one.id for one in rejected if one.code == code]
+        if ids:
+            shown = ", ".join(ids[:MAX_IDS_SHOWN]) + (", ..." if len(ids) > MAX_IDS_SHOWN else "")
+            logger.warning("%d recordings are rejected, they have %s codes: %s", len(ids), what, shown)
+    return fitting, rejected
+
+
+def longest_duration_s(max_codes: int, lead_s: float) -> float:
+    """Return the duration below which a clip has no more than `max_codes` codes."""
+    return lead_s + (max_codes + 1 - ROUNDING) / CODES_PER_SECOND
+
+
+def _duration_s(path: Path) -> float | RecordingError:
     try:
         return audio_duration_s(path)
-    except UserError as error:
+    except RecordingError as error:
         return error
+
+
+def _key(path: Path) -> str | None:
+    try:
+        return file_sha256(path)
+    except OSError:
+        return None
 
 
 def _listed(manifest: Path, problems: list[str], num_utterances: int) -> str:

@@ -2,14 +2,16 @@
 
 Axes: S samples, T feature vectors, F width of a feature vector.
 
-    samples (S,)  ->  features (T, F)  ->  codes (T,), one per feature vector
-                          |
-                          '--> the GPT's own encoders: conditioning latents, emotion vector
+    samples (S,)  ->  prepared  ->  features (T, F)  ->  codes (T,), one per feature vector
+                                        |
+                                        '--> the GPT's own encoders: conditioning latents, emotion vector
+
+`prepared` is whatever a process that reads recordings can make of them without the weights.
 
 What comes out of a clip depends on nothing but the clip: in a batch it is what it is alone, but for rounding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -42,6 +44,10 @@ class SpeechBackend(Protocol):
     def feature_dim(self) -> int:
         """Return F."""
 
+    @property
+    def prepare(self) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+        """Return the function from samples (S,) to `prepared`: a module's own, for another process."""
+
     def features(self, audio: NDArray[np.float32]) -> Tensor:
         """Return the feature vectors of one clip, float32: (T, F).
 
@@ -52,8 +58,8 @@ class SpeechBackend(Protocol):
     def codes(self, features: Tensor) -> Tensor:
         """Return the semantic codes of one clip's features (T, F), int64: (T,)."""
 
-    def features_of_batch(self, clips: Sequence[NDArray[np.float32]]) -> list[Tensor]:
-        """Return `features` of every clip."""
+    def features_of_batch(self, prepared: Sequence[NDArray[np.float32]]) -> list[Tensor]:
+        """Return `features` of every clip, each of which went through `prepare`."""
 
     def codes_of_batch(self, features: Sequence[Tensor]) -> list[Tensor]:
         """Return `codes` of every clip's features."""

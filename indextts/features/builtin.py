@@ -24,7 +24,7 @@ import hashlib
 import logging
 import os
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,8 +37,9 @@ from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
 from indextts.errors import UserError
-from indextts.features.audio import load_audio
+from indextts.features.audio import RecordingError, as_it_is, load_audio
 from indextts.features.backend import CODES_PER_SECOND, FEATURE_DIM, SAMPLE_RATE_HZ
+from indextts.features.mel_filters import triangles
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +99,12 @@ class BuiltinBackend:
         # |x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x c), and |x| is the same for all centroids
         return (self._half_norms - features @ self._centroids.T).argmin(dim=1)
 
-    def features_of_batch(self, clips: Sequence[NDArray[np.float32]]) -> list[Tensor]:
-        return [self.features(clip) for clip in clips]
+    @property
+    def prepare(self) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+        return as_it_is
+
+    def features_of_batch(self, prepared: Sequence[NDArray[np.float32]]) -> list[Tensor]:
+        return [self.features(clip) for clip in prepared]
 
     def codes_of_batch(self, features: Sequence[Tensor]) -> list[Tensor]:
         return [self.codes(rows) for rows in features]
@@ -168,14 +173,15 @@ def load(path: Path) -> BuiltinBackend:
 def fit(paths: Sequence[Path], num_codes: int, seed: int) -> BuiltinBackend:
     """Learn scaling and codebook from recordings; the same order, recordings and seed give the same backend.
 
-    Bit for bit on one machine; another number of threads adds up in another order.
+    Bit for bit on one machine; another number of threads adds up in another order. Recordings that cannot be
+    read are left out.
 
     Raises:
-        UserError: a recording cannot be read, or together they have fewer feature vectors than codes.
+        UserError: together they have fewer feature vectors than codes.
     """
     num_wanted = min(max(VECTORS_PER_CODE * num_codes, MIN_FIT_VECTORS), MAX_FIT_VECTORS)
     clips = list(_sample(paths, num_wanted, seed))
-    frames = torch.cat(clips)  # (N, M)
+    frames = torch.cat([torch.zeros(0, NUM_BANDS), *clips])  # (N, M)
     num_vectors = len(frames) // FRAMES_PER_CODE
     if num_vectors < num_codes:
         raise UserError(
@@ -211,19 +217,8 @@ def stack_frames(frames: Tensor) -> Tensor:
 
 
 def mel_filters() -> NDArray[np.float32]:
-    """Return triangular filters on the bins of the power spectrum: (M, WINDOW/2 + 1), peaks at most 1.
-
-    The mel scale is Slaney's ("Auditory Toolbox", Interval Research report 1998-010): linear up to 1 kHz,
-    200/3 Hz per mel, then logarithmic, 27 steps for a factor of 6.4.
-    """
-    top_mel = 15 + np.log(SAMPLE_RATE_HZ / 2 / 1000) * 27 / np.log(6.4)
-    mels = np.linspace(0, top_mel, NUM_BANDS + 2)  # (M + 2,)
-    corners_hz = np.where(mels < 15, mels * 200 / 3, 1000 * np.exp((mels - 15) * np.log(6.4) / 27))
-    bins_hz = np.fft.rfftfreq(WINDOW, 1 / SAMPLE_RATE_HZ)  # (WINDOW/2 + 1,)
-    left, peak, right = (corners_hz[i : NUM_BANDS + i, None] for i in range(3))  # (M, 1) each
-    rising, falling = (bins_hz - left) / (peak - left), (right - bins_hz) / (right - peak)
-    filters: NDArray[np.float32] = np.maximum(0, np.minimum(rising, falling)).astype(np.float32)
-    return filters
+    """Return triangular filters on the bins of the power spectrum: (M, WINDOW/2 + 1), peaks at most 1."""
+    return triangles(SAMPLE_RATE_HZ, WINDOW, NUM_BANDS).astype(np.float32)
 
 
 def _sample(paths: Sequence[Path], num_vectors: int, seed: int) -> Iterator[Tensor]:
@@ -232,7 +227,12 @@ def _sample(paths: Sequence[Path], num_vectors: int, seed: int) -> Iterator[Tens
     for index in np.random.default_rng(seed).permutation(len(paths)):
         if num_left <= 0:
             return
-        frames = log_mel(load_audio(paths[index], SAMPLE_RATE_HZ))[: num_left * FRAMES_PER_CODE]
+        try:
+            audio = load_audio(paths[index], SAMPLE_RATE_HZ)
+        except RecordingError as error:
+            logger.warning("%s; no codes are learned from it", error)
+            continue
+        frames = log_mel(audio)[: num_left * FRAMES_PER_CODE]
         num_left -= len(frames) // FRAMES_PER_CODE
         yield frames
 

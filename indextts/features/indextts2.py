@@ -5,30 +5,27 @@ Axes: S samples at 24 kHz, T feature vectors (50 per second), F their width.
     24 kHz samples (S,) -> 16 kHz -> w2v-BERT 2.0, 17 layers, normalised (T, F) -> semantic codec: codes (T,)
 
 Through 24 kHz, because the published training did so. T is the clip's true length: half a pair of log-mel
-frames at the end is not used (speech_encoder.py).
+frames at the end is not used (log_mel.py).
 
 Importing this module imports `transformers`, which takes seconds: import it where this backend was chosen.
 """
 
-import contextlib
 import hashlib
 import logging
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import soxr
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from indextts.errors import UserError
-from indextts.features import speech_encoder
-from indextts.features.backend import SAMPLE_RATE_HZ
+from indextts.features import log_mel, speech_encoder
 from indextts.features.semantic_codec import SemanticCodec, load_codec, load_codec_config
 from indextts.features.speech_encoder import SpeechEncoder, cached_folder, load_speech_encoder
+from indextts.features.transfer import to_device
 
 logger = logging.getLogger(__name__)
 
@@ -36,20 +33,26 @@ FORMAT_VERSION = 1  # to be raised when the way from samples to codes changes
 
 
 class IndexTTS2Backend:
-    """Encoder and codec with their weights, on one device; clips may be encoded from several threads.
+    """Encoder and codec with their weights, on one device; nothing waits for a card.
 
-    A card computes for one thread at a time: the others read and cut their clips meanwhile, and memory is
-    needed for one batch only.
+    Args:
+        encoder, codec: with their weights.
+        device: where they compute.
+        dtype: of the encoder's products; the codec always computes in float32.
     """
 
-    def __init__(self, encoder: SpeechEncoder, codec: SemanticCodec, device: torch.device) -> None:
+    def __init__(
+        self,
+        encoder: SpeechEncoder,
+        codec: SemanticCodec,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         self.identity = _identity(encoder, codec)
         self.encoder = encoder.to(device)
         self.codec = codec.to(device)
         self.device = device
-        self._turn: contextlib.AbstractContextManager[object] = (
-            threading.Lock() if device.type == "cuda" else contextlib.nullcontext()
-        )
+        self.dtype = dtype
 
     @property
     def num_codes(self) -> int:
@@ -59,39 +62,48 @@ class IndexTTS2Backend:
     def feature_dim(self) -> int:
         return self.encoder.feature_dim
 
+    @property
+    def prepare(self) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+        return log_mel.prepare
+
     def features(self, audio: NDArray[np.float32]) -> Tensor:
         """Return the normalised features of one clip (S,), on the backend's device: (T, F)."""
-        return self.features_of_batch([audio])[0]
+        return self.features_of_batch([self.prepare(audio)])[0]
 
     def codes(self, features: Tensor) -> Tensor:
         """Return the codes of one clip's features (T, F): (T,)."""
         return self.codes_of_batch([features])[0]
 
-    def features_of_batch(self, clips: Sequence[NDArray[np.float32]]) -> list[Tensor]:
-        """Return the features of clips (S,) of any lengths: (T, F) each."""
-        found = [torch.zeros(0, self.feature_dim, device=self.device) for _ in clips]
-        inputs = [self.encoder.extract(_at_16_khz(clip)) for clip in clips]  # (T, W) each
-        heard = [number for number, clip in enumerate(inputs) if len(clip)]
+    def features_of_batch(self, prepared: Sequence[NDArray[np.float32]]) -> list[Tensor]:
+        """Return the features of prepared clips (T, W) of any lengths: (T, F) each."""
+        found = [torch.zeros(0, self.feature_dim, device=self.device) for _ in prepared]
+        heard = [number for number, clip in enumerate(prepared) if len(clip)]
         if heard:
-            with self._turn, torch.inference_mode():
-                features = self.encoder([inputs[number] for number in heard])
+            products = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+            with torch.inference_mode(), products:
+                features = self.encoder([torch.from_numpy(prepared[number]) for number in heard])
             for number, rows in zip(heard, features, strict=True):
-                found[number] = rows
+                found[number] = rows.float()
         return found
 
     def codes_of_batch(self, features: Sequence[Tensor]) -> list[Tensor]:
         """Return the codes of features (T, F) of any lengths: (T,) each."""
-        lengths = torch.tensor([len(rows) for rows in features], device=self.device)
+        lengths = [len(rows) for rows in features]
         padded = pad_sequence(list(features), batch_first=True).to(self.device)  # (B, T, F)
         if padded.shape[1] == 0:
             return [torch.zeros(0, dtype=torch.long, device=self.device) for _ in features]
-        with self._turn, torch.inference_mode():
-            codes = self.codec.quantize(padded, lengths).codes  # (B, T)
-        return [row[:length] for row, length in zip(codes, lengths.tolist(), strict=True)]
+        with torch.inference_mode():
+            codes = self.codec.quantize(padded, to_device(torch.tensor(lengths), self.device)).codes
+        return [row[:length] for row, length in zip(codes, lengths, strict=True)]
 
 
 def load(
-    config: Path, speech_encoder_folder: Path, codec: Path, stats: Path, device: torch.device
+    config: Path,
+    speech_encoder_folder: Path,
+    codec: Path,
+    stats: Path,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
 ) -> IndexTTS2Backend:
     """Return the backend with the weights in these files.
 
@@ -101,6 +113,7 @@ def load(
         codec: semantic_codec/model.safetensors.
         stats: wav2vec2bert_stats.pt.
         device: where it computes.
+        dtype: of the speech encoder's products.
 
     Raises:
         UserError: a file is missing, cannot be read, or does not belong to the others.
@@ -112,7 +125,7 @@ def load(
             f"{config}: semantic_codec.hidden_size is {codec_config.hidden_size}, the speech encoder in "
             f"{speech_encoder_folder} makes {encoder.feature_dim}; use the files that were published together"
         )
-    return IndexTTS2Backend(encoder, load_codec(codec_config, codec), device)
+    return IndexTTS2Backend(encoder, load_codec(codec_config, codec), device, dtype)
 
 
 def find_files(folder: Path, codec: Path, stats: Path, *, look_in_cache: bool) -> Path:
@@ -151,13 +164,8 @@ def find_files(folder: Path, codec: Path, stats: Path, *, look_in_cache: bool) -
             "and put it there"
         )
     if missing:
-        raise UserError("; ".join(missing))
+        raise UserError(f"{'; '.join(missing)}; or let tools/download_checkpoints.py fetch them")
     return folder
-
-
-def _at_16_khz(audio: NDArray[np.float32]) -> NDArray[np.float32]:
-    samples: NDArray[np.float32] = soxr.resample(audio, SAMPLE_RATE_HZ, speech_encoder.SAMPLE_RATE_HZ)
-    return samples
 
 
 def _identity(encoder: SpeechEncoder, codec: SemanticCodec) -> str:

@@ -1,15 +1,13 @@
-"""w2v-BERT 2.0 up to its 17th layer: samples to normalised speech features.
+"""w2v-BERT 2.0 up to its 17th layer: log-mel frames to normalised speech features.
 
-Axes: B clips, S samples at 16 kHz, N log-mel frames (100 per second), T feature vectors (50 per second), W
-width of two frames side by side, H width of a feature vector.
+Axes: B clips, T feature vectors (50 per second), W width of two log-mel frames side by side, H width of a
+feature vector.
 
-    samples (S,)
-      N = 1 + (S - 400) // 160 frames of 25 ms; 80 mel bands, each scaled to mean 0 and variance 1 of the clip
-      T = N // 2 pairs of frames (W = 160); of an odd N the last frame is not used
+    pairs of frames (T, W = 160), of log_mel.py
       17 of the 24 layers of w2v-BERT 2.0, then (x - mean) / sqrt(var) with the published statistics
 
-The published extractor fills an odd N up with half a pair of padding, which its mask then hides: T is the sum
-of that mask. The hidden pair would have a code of its own that stands for no sound.
+The published extractor fills an odd number of frames up with half a pair of padding, which its mask then
+hides: T is the sum of that mask. The hidden pair would have a code of its own that stands for no sound.
 
 A padded row gives at its real positions what it gives alone: the model hides padding from attention and reads
 it as zeros in its convolutions, which look back only and have no bias.
@@ -25,21 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-import numpy as np
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import SeamlessM4TFeatureExtractor, Wav2Vec2BertConfig, Wav2Vec2BertModel
+from transformers import Wav2Vec2BertConfig, Wav2Vec2BertModel
 
 from indextts.checkpoint import read_file
 from indextts.errors import UserError
+from indextts.features import log_mel
+from indextts.features.transfer import to_device
 from indextts.features.weights import load_safetensors
 
-SAMPLE_RATE_HZ = 16_000
-WINDOW, HOP = 400, 160  # samples of a log-mel frame, and from one to the next
-FRAMES_PER_VECTOR = 2
 NUM_LAYERS = 17
 HUB_NAME = "facebook/w2v-bert-2.0"
 FILES = ("config.json", "preprocessor_config.json", "model.safetensors")
@@ -59,7 +54,7 @@ STATS_ADVICE = "give wav2vec2bert_stats.pt as published with IndexTTS-2"
 
 
 class SpeechEncoder(nn.Module):
-    """The extractor, the layers and the statistics.
+    """The layers and the statistics.
 
     Args:
         mean, std: (H,), of the 17th layer's output.
@@ -68,11 +63,8 @@ class SpeechEncoder(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(
-        self, extractor: SeamlessM4TFeatureExtractor, model: Wav2Vec2BertModel, mean: Tensor, std: Tensor
-    ) -> None:
+    def __init__(self, model: Wav2Vec2BertModel, mean: Tensor, std: Tensor) -> None:
         super().__init__()
-        self.extractor = extractor
         self.model = model
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
@@ -81,21 +73,13 @@ class SpeechEncoder(nn.Module):
     def feature_dim(self) -> int:
         return len(self.mean)
 
-    def extract(self, samples: NDArray[np.float32]) -> Tensor:
-        """Return what the model reads of one clip (S,), on the CPU: (T, W); nothing is padded."""
-        width: int = FRAMES_PER_VECTOR * self.extractor.num_mel_bins
-        if num_vectors(len(samples)) == 0:
-            return torch.zeros(0, width)
-        extracted = self.extractor(samples, sampling_rate=SAMPLE_RATE_HZ, return_tensors="np")
-        length = int(extracted["attention_mask"].sum())
-        return torch.from_numpy(extracted["input_features"][0, :length].astype(np.float32))
-
     def forward(self, clips: Sequence[Tensor]) -> list[Tensor]:
         """Return the normalised features of clips (T, W) each, with at least one row: (T, H) each."""
         lengths = torch.tensor([len(clip) for clip in clips])
-        inputs = pad_sequence(list(clips), batch_first=True).to(self.mean.device)  # (B, T, W)
-        is_real = (torch.arange(inputs.shape[1]) < lengths[:, None]).to(self.mean.device)  # (B, T)
-        states = self.model(input_features=inputs, attention_mask=is_real.long()).last_hidden_state
+        padded = pad_sequence(list(clips), batch_first=True)  # (B, T, W)
+        is_real = (torch.arange(padded.shape[1]) < lengths[:, None]).long()  # (B, T)
+        inputs, mask = (to_device(tensor, self.mean.device) for tensor in (padded, is_real))
+        states = self.model(input_features=inputs, attention_mask=mask).last_hidden_state
         features = (states - self.mean) / self.std  # (B, T, H)
         return [row[:length] for row, length in zip(features, lengths.tolist(), strict=True)]
 
@@ -109,11 +93,6 @@ class SpeechEncoder(nn.Module):
         return digest.hexdigest()
 
 
-def num_vectors(num_samples: int) -> int:
-    """Return how many feature vectors a clip at 16 kHz has."""
-    return max(0, 1 + (num_samples - WINDOW) // HOP) // FRAMES_PER_VECTOR
-
-
 def load_speech_encoder(folder: Path, stats: Path) -> SpeechEncoder:
     """Return the encoder with the weights in `folder`, float32, on the CPU.
 
@@ -121,12 +100,12 @@ def load_speech_encoder(folder: Path, stats: Path) -> SpeechEncoder:
         UserError: a file is missing, cannot be read, or is not of this encoder.
     """
     config = _load_config(folder)
-    extractor = _load_extractor(folder, config)
+    _check_extractor(folder)
     with torch.device("meta"):
         model = Wav2Vec2BertModel(config)
     load_safetensors(model, folder / "model.safetensors", ADVICE, UNUSED)
     mean, std = _load_stats(stats, config.hidden_size)
-    encoder = SpeechEncoder(extractor, model, mean, std)
+    encoder = SpeechEncoder(model, mean, std)
     return encoder.requires_grad_(False).eval()
 
 
@@ -155,6 +134,11 @@ def _load_config(folder: Path) -> Wav2Vec2BertConfig:
             f"{folder / 'config.json'}: position_embeddings_type is {config.position_embeddings_type!r}, "
             f"but only 'relative_key' is supported; {ADVICE}"
         )
+    if config.feature_projection_input_dim != log_mel.WIDTH:
+        raise UserError(
+            f"{folder / 'config.json'}: feature_projection_input_dim is "
+            f"{config.feature_projection_input_dim}, it must be {log_mel.WIDTH}; {ADVICE}"
+        )
     if config.num_hidden_layers < NUM_LAYERS:
         raise UserError(
             f"{folder / 'config.json'}: num_hidden_layers is {config.num_hidden_layers}, the codec reads the "
@@ -167,13 +151,14 @@ def _load_config(folder: Path) -> Wav2Vec2BertConfig:
     return config
 
 
-def _load_extractor(folder: Path, config: Wav2Vec2BertConfig) -> SeamlessM4TFeatureExtractor:
+def _check_extractor(folder: Path) -> None:
+    """Refuse an extractor that differs from log_mel.py."""
     path = folder / "preprocessor_config.json"
     content = _read_json(path)
     wanted = {
-        "sampling_rate": SAMPLE_RATE_HZ,
-        "stride": FRAMES_PER_VECTOR,
-        "num_mel_bins": config.feature_projection_input_dim // FRAMES_PER_VECTOR,
+        "sampling_rate": log_mel.SAMPLE_RATE_HZ,
+        "stride": log_mel.FRAMES_PER_VECTOR,
+        "num_mel_bins": log_mel.NUM_BANDS,
     }
     wrong = [
         f"{name} is {content[name]!r}, it must be {value}"
@@ -182,10 +167,6 @@ def _load_extractor(folder: Path, config: Wav2Vec2BertConfig) -> SeamlessM4TFeat
     ]
     if wrong:
         raise UserError(f"{path}: {'; '.join(wrong)}; {ADVICE}")
-    # what else the file says is about padding, and nothing is padded here
-    return SeamlessM4TFeatureExtractor(  # type: ignore[no-untyped-call]
-        feature_size=wanted["num_mel_bins"], padding_value=1.0, **wanted
-    )
 
 
 def _load_stats(path: Path, dim: int) -> tuple[Tensor, Tensor]:

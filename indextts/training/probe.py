@@ -30,7 +30,7 @@ class Probe:
 
         def length(index: int) -> tuple[int, str]:
             pair = val_set.pairs[index]
-            return val_set.stores[pair.features].num_codes(pair.target_id), pair.id
+            return val_set.stores[pair.features].num_codes(pair.target_key), pair.id
 
         shortest = sorted(range(len(val_set)), key=length)
         readable = (index for index in shortest if isinstance(val_set[index], Sample))
@@ -46,7 +46,7 @@ class Probe:
         readable = [sample for sample in samples if isinstance(sample, Sample)]
         if not readable or len(readable) < len(samples):
             return None
-        means = validate(
+        validation = validate(
             model,
             self._samples,
             collate=self._inputs.collate,
@@ -57,7 +57,8 @@ class Probe:
             dtype=self._inputs.dtype,
             should_stop=lambda: False,
         )
-        assert means is not None
+        assert validation is not None
+        means = validation.means
         return {"text_loss": means.text_loss, "mel_loss": means.mel_loss, **_digests(readable)}
 
 

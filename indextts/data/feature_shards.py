@@ -1,0 +1,237 @@
+"""SHARDS: arrays of many clips in few files, found by the clip's key. No torch here.
+
+Axes: n clips of a shard, r rows of a clip (a code each, or one for the whole clip).
+
+    FOLDER/
+      shard_00000/       committed: written as shard_00000.part, synced, renamed; never changed after
+        index.npy        (n,) of `INDEX`: the clips' keys and numbers of rows, in the order of the rows
+        NAME.npy         (sum of r, ...), the rows of all clips, for each array
+        digests.json     sha256 of index.npy and of each NAME.npy
+
+A key is a sha256: of the recording's bytes where there is one. Which arrays there are says
+`feature_store.py`.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indextts.errors import UserError
+
+INDEX = np.dtype([("key", "V32"), ("num_rows", "<u4")])
+
+ANEW = "delete the folder and preprocess again"
+
+
+@dataclass(frozen=True)
+class ArrayFormat:
+    """What the array of a shard looks like.
+
+    Args:
+        dtype: as numpy spells it.
+        row_shape: of one row.
+        is_verified: its digest is compared when it is first used, not only by `damaged_files`.
+    """
+
+    dtype: str
+    row_shape: tuple[int, ...] = ()
+    is_verified: bool = False
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.row_shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass
+class Shards:
+    """The committed shards of a folder, open for reading; may be pickled and used in worker processes.
+
+    Keys are looked up in sorted arrays: 200,000 of them take 12 MB, a dict of strings ten times that.
+    """
+
+    folder: Path
+    formats: Mapping[str, ArrayFormat]
+    names: list[str]  # of the shards
+    _totals: NDArray[np.int64] = field(repr=False)  # rows of each shard
+    _prefixes: NDArray[np.uint64] = field(repr=False)  # the first 8 bytes of each key, sorted
+    _keys: NDArray[np.void] = field(repr=False)  # in the order of the prefixes, like the next three
+    _shard: NDArray[np.int32] = field(repr=False)
+    _starts: NDArray[np.int64] = field(repr=False)
+    _num_rows: NDArray[np.int64] = field(repr=False)
+    _opened: dict[tuple[int, str], "_Rows"] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def open(cls, folder: Path, formats: Mapping[str, ArrayFormat]) -> Self:
+        """Open what is committed; array files are looked at when they are first used.
+
+        Raises:
+            UserError: an index is damaged.
+        """
+        names = [path.name for path in shard_folders(folder)]
+        parts = [_read_index(folder / name / "index.npy") for name in names]
+        index = np.concatenate(parts) if parts else np.zeros(0, INDEX)
+        sizes = [len(part) for part in parts]
+        num_rows = index["num_rows"].astype(np.int64)
+        totals = np.array([part["num_rows"].sum(dtype=np.int64) for part in parts], np.int64)
+        before = np.cumsum(totals) - totals  # rows in the shards before
+        starts = np.cumsum(num_rows) - num_rows - np.repeat(before, sizes)
+        shard = np.repeat(np.arange(len(parts), dtype=np.int32), sizes)
+        keys = np.ascontiguousarray(index["key"])
+        prefixes = keys.view(">u8").reshape(-1, 4)[:, 0].astype(np.uint64)
+        order = np.argsort(prefixes, kind="stable")
+        return cls(
+            folder, formats, names, totals, prefixes[order], keys[order], shard[order], starts[order],
+            num_rows[order],
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: str) -> bool:
+        return self._position(key) is not None
+
+    @property
+    def keys(self) -> list[str]:
+        """Return all keys, in the order of writing."""
+        order = np.lexsort((self._starts, self._shard))
+        return [key.tobytes().hex() for key in self._keys[order]]
+
+    def num_rows(self, key: str) -> int:
+        return int(self._num_rows[self._find(key)])
+
+    def read(self, name: str, key: str) -> NDArray[Any]:
+        """Return a copy of a clip's rows of the array `name`: (r, ...)."""
+        position = self._find(key)
+        start = int(self._starts[position])
+        rows = self._rows(int(self._shard[position]), name)
+        return rows.read(start, start + int(self._num_rows[position]))
+
+    def damaged_files(self) -> Iterator[Path]:
+        """Yield the files whose bytes are not those that were written; reads all of them."""
+        for name in self.names:
+            try:
+                digests = read_json(self.folder / name / "digests.json")
+            except UserError:
+                yield self.folder / name / "digests.json"
+                continue
+            for stem in ("index", *self.formats):
+                path = self.folder / name / f"{stem}.npy"
+                if not path.is_file() or file_sha256(path) != digests.get(stem):
+                    yield path
+
+    def _find(self, key: str) -> int:
+        position = self._position(key)
+        if position is None:
+            raise UserError(
+                f"{self.folder}: has no features of the recording {key[:16]}..., "
+                "preprocess its manifest again"
+            )
+        return position
+
+    def _position(self, key: str) -> int | None:
+        raw = bytes.fromhex(key)
+        prefix = np.uint64(int.from_bytes(raw[:8]))
+        position = int(np.searchsorted(self._prefixes, prefix))
+        while position < len(self._prefixes) and self._prefixes[position] == prefix:
+            if self._keys[position].tobytes() == raw:
+                return position
+            position += 1
+        return None
+
+    def _rows(self, shard: int, name: str) -> "_Rows":
+        if (shard, name) not in self._opened:
+            folder, array = self.folder / self.names[shard], self.formats[name]
+            shape = (int(self._totals[shard]), *array.row_shape)
+            rows = _Rows.open(folder / f"{name}.npy", array.dtype, shape)
+            if array.is_verified:
+                _verify(folder, ("index", name))
+            self._opened[shard, name] = rows
+        return self._opened[shard, name]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """An array file whose rows are read where they lie; the system's page cache keeps what is used.
+
+    No map stays open: numpy's keep a file descriptor each, and 1,024 is a usual limit.
+    """
+
+    path: Path
+    dtype: str
+    row_shape: tuple[int, ...]
+    offset: int  # of the first row, in bytes
+
+    @classmethod
+    def open(cls, path: Path, dtype: str, shape: tuple[int, ...]) -> Self:
+        """Check that the file is what `shape` and `dtype` say, and as long as its header says."""
+        try:
+            array: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{path}: cannot be read ({reason}), {ANEW}") from None
+        if array.shape != shape or array.dtype != dtype:
+            found = f"{array.dtype} {array.shape}, not {np.dtype(dtype)} {shape}"
+            raise UserError(f"{path}: is damaged ({found}), {ANEW}")
+        if array.offset + array.nbytes != path.stat().st_size:
+            raise UserError(f"{path}: is damaged (its size is not what its header says), {ANEW}")
+        return cls(path, dtype, shape[1:], array.offset)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return a copy of the rows from `start` to `stop`."""
+        row_size = math.prod(self.row_shape)
+        row_bytes = row_size * np.dtype(self.dtype).itemsize
+        values: NDArray[Any] = np.fromfile(
+            self.path, self.dtype, count=(stop - start) * row_size, offset=self.offset + start * row_bytes
+        )
+        return values.reshape(stop - start, *self.row_shape)
+
+
+def shard_folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("shard_*") if path.name[6:].isdecimal())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a file of the store.
+
+    Raises:
+        UserError: there is none.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: cannot be read ({reason}), {ANEW}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: is damaged (no JSON object), {ANEW}")
+    return content
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_index(path: Path) -> NDArray[np.void]:
+    try:
+        index: NDArray[np.void] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: cannot be read ({reason}), {ANEW}") from None
+    if index.dtype != INDEX or index.ndim != 1:
+        raise UserError(f"{path}: is damaged ({index.dtype} {index.shape} is no index), {ANEW}")
+    return index
+
+
+def _verify(folder: Path, names: tuple[str, ...]) -> None:
+    digests = read_json(folder / "digests.json")
+    for name in names:
+        path = folder / f"{name}.npy"
+        if file_sha256(path) != digests.get(name):
+            raise UserError(f"{path}: is damaged (another digest), {ANEW}")

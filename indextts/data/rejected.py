@@ -1,0 +1,89 @@
+"""REJECTED RECORDINGS: what preprocessing left out, and why. No torch here.
+
+    OUTPUT_DIR/rejected.jsonl    absent if there are none
+      {"id": "rec_0001", "audio": "/data/rec_0001.wav", "code": "truncated", "reason": "the recording ..."}
+
+`code` is one of indextts/features/audio.py. The file tells of the last run alone: a recording that was
+repaired is encoded by the next one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from indextts.features.audio import ReasonCode, RecordingError
+from indextts.json_lines import write_json_lines
+from indextts.manifest import Utterance
+
+REJECTED_NAME = "rejected.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A recording that is left out."""
+
+    id: str
+    audio: Path
+    code: ReasonCode
+    reason: str
+
+    @classmethod
+    def of(cls, utterance: Utterance, code: ReasonCode, reason: str) -> Self:
+        return cls(utterance.id, utterance.audio, code, reason)
+
+    @classmethod
+    def because(cls, utterance: Utterance, error: RecordingError) -> Self:
+        return cls.of(utterance, error.code, error.reason)
+
+
+def write_rejected(output_dir: Path, rejected: Sequence[Rejected]) -> None:
+    """Write the file, or remove that of an earlier run if nothing is rejected any more.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    path = output_dir / REJECTED_NAME
+    if rejected:
+        write_json_lines(path, map(_record, rejected))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def counted(rejected: Iterable[Rejected]) -> str:
+    """Return how many were rejected for what: "3 rejected (2 too_long, 1 missing)"."""
+    codes = Counter(one.code for one in rejected)
+    kinds = ", ".join(f"{number} {code}" for code, number in codes.most_common())
+    return f"{codes.total()} rejected" + (f" ({kinds})" if kinds else "")
+
+
+def complete(
+    numbered: Sequence[tuple[int, Utterance]],
+    rejected: Sequence[Rejected],
+    keys: Mapping[str, str],
+    encoded: Set[str],
+) -> list[Rejected]:
+    """Return what was rejected and what was not encoded for another reason, in the order of the manifest.
+
+    Args:
+        numbered: all utterances.
+        rejected: of them; of several with one recording, the one that was tried.
+        keys: id -> recording.
+        encoded: ids that the store has.
+    """
+    known = {one.id: one for one in rejected}
+    by_recording = {keys[one.id]: one for one in rejected if one.id in keys}
+    changed = "changed while it was encoded, run the same command again"
+    complete = []
+    for _, utterance in numbered:
+        same = known.get(utterance.id) or by_recording.get(keys.get(utterance.id, ""))
+        if same:
+            complete.append(Rejected.of(utterance, same.code, same.reason))
+        elif utterance.id not in encoded:
+            complete.append(Rejected.of(utterance, "changed", changed))
+    return complete
+
+
+def _record(one: Rejected) -> dict[str, object]:
+    return {"id": one.id, "audio": str(one.audio), "code": one.code, "reason": one.reason}

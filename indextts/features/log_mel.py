@@ -1,0 +1,97 @@
+"""What w2v-BERT 2.0 reads of a clip. No torch here: processes that only read recordings start at once.
+
+Axes: S samples at 16 kHz, N log-mel frames (100 per second), M mel bands, T pairs of frames (50 per second),
+W = 2 M width of a pair.
+
+    samples (S,) times 2^15
+      N = 1 + (S - 400) // 160 frames of 25 ms: mean off, pre-emphasis 0.97, Povey's window (Hann ^ 0.85),
+      power spectrum of 512 points, M = 80 triangles on Kaldi's mel scale from 20 Hz, logarithm
+      each band scaled to mean 0 and variance 1 of the clip
+      T = N // 2 pairs side by side; of an odd N the last frame counts for the scaling only
+
+The same numbers as transformers' SeamlessM4TFeatureExtractor, made for all frames at once: it makes them one
+by one, three times as slowly.
+"""
+
+from functools import cache
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+
+SAMPLE_RATE_HZ = 16_000
+RECORDED_RATE_HZ = 24_000  # of the samples that `prepare` takes: the published training went through it
+WINDOW, HOP = 400, 160  # samples of a frame, and from one to the next
+FRAMES_PER_VECTOR = 2
+NUM_BANDS = 80
+WIDTH = FRAMES_PER_VECTOR * NUM_BANDS
+FFT_LENGTH = 512
+PRE_EMPHASIS = 0.97
+LOWEST_HZ = 20
+MIN_POWER = 2.0**-23
+MIN_VARIANCE = 1e-7
+
+
+def prepare(audio: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return what the model reads of samples at RECORDED_RATE_HZ: (T, W)."""
+    return log_mel_pairs(at_16_khz(audio))
+
+
+def at_16_khz(audio: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return samples at RECORDED_RATE_HZ resampled: (S,)."""
+    samples: NDArray[np.float32] = soxr.resample(audio, RECORDED_RATE_HZ, SAMPLE_RATE_HZ)
+    return samples
+
+
+def num_vectors(num_samples: int) -> int:
+    """Return how many pairs of frames a clip at 16 kHz has."""
+    return max(0, 1 + (num_samples - WINDOW) // HOP) // FRAMES_PER_VECTOR
+
+
+def log_mel_pairs(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return what the model reads of one clip (S,): (T, W); nothing is padded."""
+    length = num_vectors(len(samples))
+    if length == 0:
+        return np.zeros((0, WIDTH), np.float32)
+    bands = _log_mel(samples)  # (M, N)
+    # along the frames in memory order: sums of another order would differ in the last digit
+    frames = bands.T  # (N, M)
+    scaled = (frames - frames.mean(0)) / np.sqrt(frames.var(0, ddof=1) + MIN_VARIANCE)
+    pairs: NDArray[np.float32] = scaled[: FRAMES_PER_VECTOR * length].reshape(length, WIDTH)
+    return pairs
+
+
+def _log_mel(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the logarithm of each band's power: (M, N)."""
+    scaled = (samples * np.float32(2**15)).astype(np.float64)
+    frames = np.lib.stride_tricks.sliding_window_view(scaled, WINDOW)[::HOP]  # (N, WINDOW)
+    frames = frames - frames.mean(axis=1, keepdims=True)
+    emphasised = frames - PRE_EMPHASIS * np.concatenate([frames[:, :1], frames[:, :-1]], axis=1)
+    spectrum = np.fft.rfft(emphasised * _window(), FFT_LENGTH).astype(np.complex64)  # (N, 257)
+    power = np.abs(spectrum, dtype=np.float64) ** 2
+    floored = np.maximum(MIN_POWER, _filters() @ power.T)  # (M, N)
+    bands: NDArray[np.float32] = np.log(floored).astype(np.float32)
+    return bands
+
+
+@cache
+def _window() -> NDArray[np.float64]:
+    return np.hanning(WINDOW) ** 0.85
+
+
+@cache
+def _filters() -> NDArray[np.float64]:
+    """Return triangles on the bins of the spectrum, peaks at most 1: (M, 257)."""
+    bins = _mel(np.arange(FFT_LENGTH // 2 + 1) * SAMPLE_RATE_HZ / FFT_LENGTH)  # (257,)
+    lowest, highest = _mel(np.array([LOWEST_HZ, SAMPLE_RATE_HZ / 2]))
+    corners = np.linspace(lowest, highest, NUM_BANDS + 2)[:, None]  # (M + 2, 1)
+    left, peak, right = corners[:-2], corners[1:-1], corners[2:]
+    filters: NDArray[np.float64] = np.maximum(
+        0, np.minimum((bins - left) / (peak - left), (right - bins) / (right - peak))
+    )
+    return filters
+
+
+def _mel(frequencies_hz: NDArray[np.float64]) -> NDArray[np.float64]:
+    mels: NDArray[np.float64] = 1127 * np.log1p(frequencies_hz / 700)
+    return mels

@@ -1,0 +1,32 @@
+import logging
+
+from indextts.data import progress as progress_module
+from indextts.data.progress import Progress
+from indextts.webui.tabs.preprocess import PROGRESS
+
+
+def test_a_line_tells_clips_and_audio_and_time_left(monkeypatch, caplog):
+    now = 100.0
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
+    caplog.set_level(logging.INFO)
+    progress = Progress("Encoding", 30, total_s=200.0)
+    for duration_s in (10.0, 30.0):
+        now += 2
+        progress.advance(duration_s)
+    assert not caplog.messages  # every few seconds is enough
+    now += 4
+    progress.advance(60.0)
+    (line,) = caplog.messages
+    # half of the audio in 8 s, though a tenth of the clips
+    assert line == "Encoding: 3/30 clips, 0.4 clips/s, 12.5 h of audio per hour, 8 s left"
+    assert PROGRESS.findall(line) == [("3", "30", ", 0.4 clips/s, 12.5 h of audio per hour, 8 s left")]
+
+
+def test_without_durations_clips_say_the_time_left(monkeypatch, caplog):
+    now = 0.0
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
+    caplog.set_level(logging.INFO)
+    progress = Progress("Checking recordings", 30)
+    now = 10.0
+    progress.advance()
+    assert caplog.messages == ["Checking recordings: 1/30 clips, 0.1 clips/s, 4 min 50 s left"]

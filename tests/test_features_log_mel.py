@@ -1,0 +1,66 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from transformers import SeamlessM4TFeatureExtractor
+
+from indextts.features.log_mel import log_mel_pairs, num_vectors, prepare
+
+
+def speech(num_samples: int) -> np.ndarray:
+    """Noise that rises and falls, at 16 kHz."""
+    times = np.arange(num_samples) / 16_000
+    noise = np.random.default_rng(num_samples).normal(0, 0.1, num_samples)
+    return (noise * (1.2 + np.sin(9 * times))).astype(np.float32)
+
+
+@pytest.mark.parametrize("num_samples", [560, 719, 720, 16_000, 16_160, 36 * 16_000])
+@pytest.mark.parametrize("loudness", [1.0, 1e-4, 0.0])
+def test_frames_are_those_of_the_published_extractor(num_samples, loudness):
+    samples = speech(num_samples) * np.float32(loudness)
+    wanted = SeamlessM4TFeatureExtractor(padding_value=1)(samples, sampling_rate=16_000, return_tensors="np")
+    length = int(wanted["attention_mask"].sum())
+    found = log_mel_pairs(samples)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted["input_features"][0, :length], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "expected"),
+    [
+        (0, 0),
+        (399, 0),
+        (400, 0),
+        (559, 0),
+        (560, 1),
+        (720, 1),
+        (879, 1),
+        (880, 2),
+        (16_000, 49),
+        (16_160, 49),
+        (16_240, 50),
+        (15 * 16_000, 749),
+    ],
+)
+def test_only_pairs_of_whole_frames_have_a_vector(num_samples, expected):  # pitfall 10
+    assert num_vectors(num_samples) == expected
+    assert log_mel_pairs(speech(num_samples)).shape == (expected, 160)
+
+
+def rising_tones(rate_hz: int) -> np.ndarray:
+    times = np.arange(2 * rate_hz) / rate_hz
+    tones = sum(np.sin(2 * np.pi * frequency_hz * times) for frequency_hz in range(150, 6000, 150))
+    return (tones * 0.01 * np.exp(times)).astype(np.float32)
+
+
+def test_what_is_prepared_of_24_khz_is_that_of_the_same_sound_at_16_khz():
+    found, wanted = prepare(rising_tones(24_000)), log_mel_pairs(rising_tones(16_000))
+    assert found.shape == wanted.shape == (99, 160)
+    heard = slice(2, -2)  # a resampled clip rings at its ends
+    np.testing.assert_allclose(found[heard, :60], wanted[heard, :60], rtol=0, atol=0.2)
+
+
+def test_reading_recordings_needs_no_torch():
+    program = "import sys, indextts.data.reading, indextts.features.log_mel; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
