@@ -76,6 +76,7 @@ class ImportDataset(Command):
     program: ClassVar[str] = "tools/import_dataset.py"
     manifest: Path | None = Field(None, description="JSON lines with audio, text, speaker.")
     source: list[Path] = Field([], description="Folder, file or zip archive with recordings and texts.")
+    url: list[str] = Field([], description="Address whose recordings and subtitles yt-dlp fetches first.")
     layout: ImportLayout = Field("auto", description="How the sources are laid out; auto looks.")
     speaker: str = Field("", description="Who speaks where the data do not say so.")
     speaker_from: Literal["data", "folder", "file"] = Field(

@@ -215,3 +215,41 @@ def test_speech_in_a_file_is_that_of_its_samples_across_the_chunks(tmp_path, sha
     assert len(in_chunks) == len(whole)
     for span, expected in zip(in_chunks, whole, strict=True):
         assert (span.start_s, span.end_s) == pytest.approx((expected.start_s, expected.end_s), abs=0.1)
+
+
+def clock(seconds: float) -> str:
+    return shown(seconds).replace(",", ".")
+
+
+def write_rolling(folder: Path, truth: list[tuple[float, float, str]]) -> None:
+    """Write talk.vtt as video sites make captions: two lines of four words that roll, wherever speech is."""
+    pieces = []  # start and words of each new line
+    for start, end, text in truth:
+        words = text.split()
+        for first in range(0, len(words), 4):
+            pieces.append((start + (end - start) * first / len(words), " ".join(words[first : first + 4])))
+    blocks = ["WEBVTT\nKind: captions\nLanguage: am"]
+    for number, (start, line) in enumerate(pieces):
+        end = pieces[number + 1][0] if number + 1 < len(pieces) else truth[-1][1]
+        above = pieces[number - 1][1] if number else " "
+        blocks.append(f"{clock(start)} --> {clock(end - 0.01)} align:start\n{above}\n<c>{line}</c>")
+        blocks.append(f"{clock(end - 0.01)} --> {clock(end)} align:start\n{line}\n ")
+    (folder / "talk.vtt").write_text("\n\n".join(blocks), encoding="utf-8")
+
+
+@pytest.mark.shared
+def test_rolling_captions_of_real_speech_give_each_word_to_the_clip_that_says_it(tmp_path, shared):
+    truth = join_clips(shared, tmp_path / "in", 20, seed=8)
+    (tmp_path / "in/talk.srt").unlink()
+    write_rolling(tmp_path / "in", truth)
+    run_import(tmp_path / "in", tmp_path / "out", speaker="almaz", max_clip_s=40.0)
+    lines = manifest_lines(tmp_path / "out")
+    said = {text: (start, end) for start, end, text in truth}
+    whole = [line for line in lines if line["text"] in said]
+    assert len(whole) >= 15, rejected(tmp_path / "out")
+    for line in whole:
+        start = int(line["id"].rpartition("_")[2]) / 1000
+        assert start == pytest.approx(said[line["text"]][0], abs=0.3)
+        assert start + line["duration"] == pytest.approx(said[line["text"]][1], abs=0.3)
+    words = " ".join(line["text"] for line in lines).split()
+    assert len(words) <= len(" ".join(text for _, _, text in truth).split())  # none is there twice

@@ -181,6 +181,12 @@ def test_fleurs_is_known_by_its_tables_and_asks_for_the_speaker(tmp_path):
     assert imported(tmp_path / "in") == [("1000", TEXTS[0], "s"), ("2000", TEXTS[1], "s")]
 
 
+def test_a_table_of_seven_named_columns_is_no_fleurs(tmp_path):
+    write_clips(tmp_path / "in", ["1.wav"])
+    write_text(tmp_path / "in/train.tsv", "a\tpath\tb\ttext\tc\td\te\n0\t1.wav\t0\tሰላም\t0\t0\t0\n")
+    assert imported(tmp_path / "in") == [("1", "ሰላም", "s")]
+
+
 def test_json_lines_of_other_programs_are_read_by_their_own_names(tmp_path):
     write_clips(tmp_path / "in/audio", ["spk000_000001.wav", "2.wav", "3.wav"])
     lines = [
@@ -210,6 +216,21 @@ def test_recordings_with_texts_beside_them_are_found_in_all_folders(tmp_path):
     assert sorted(out_rejected(tmp_path / "in")) == [
         ("a.b/1.ogg", None, "duplicate"),
         ("b/3.wav", None, "no_text"),
+    ]
+
+
+def test_subtitles_belong_to_the_recording_whose_name_they_have_with_or_without_a_language(tmp_path):
+    write_clips(tmp_path / "in", ["a.wav", "b.one.wav", "c.wav", "clip.wav"])
+    write_text(tmp_path / "in/clip.txt", "ሰላም")
+    lines = "1\n00:00:00,000 --> 00:00:00,200\nሰላም ለዓለም\n"
+    for name in ("a.am.srt", "a.en.srt", "b.one.srt", "c.en.vtt"):
+        write_text(tmp_path / "in" / name, lines)
+    assert [id for id, _, _ in imported(tmp_path / "in")] == ["clip"]
+    assert sorted(out_rejected(tmp_path / "in")) == [
+        ("a.am.srt", 2, "no_speech"),  # they were cut by: nobody speaks in a tone
+        ("a.en.srt", None, "language"),
+        ("b.one.srt", 2, "no_speech"),
+        ("c.en.vtt", None, "language"),
     ]
 
 

@@ -46,16 +46,19 @@ def found_files(root: Path, finder: AudioFinder) -> Iterator[Found | Rejection]:
 
 def _groups(root: Path) -> dict[tuple[Path, str], _SameName]:
     groups: dict[tuple[Path, str], _SameName] = defaultdict(_SameName)
+    subtitles = []
     for path in _files(root if root.is_dir() else root.parent, deep=root.is_dir()):
         suffix = path.suffix.lower()
-        stem = path.name[: -len(suffix)] if suffix else path.name
         if suffix in AUDIO_SUFFIXES:
-            groups[path.parent, stem].audio.append(path)
+            groups[path.parent, path.stem].audio.append(path)
         elif suffix == ".txt":
-            groups[path.parent, stem].texts.append(path)
+            groups[path.parent, path.stem].texts.append(path)
         elif suffix in SUBTITLE_SUFFIXES:
-            name, _, tag = stem.rpartition(".")
-            groups[path.parent, name if name and is_language_tag(tag) else stem].subtitles.append(path)
+            subtitles.append(path)
+    for path in subtitles:  # now that it is known whether part.one.srt is of part.one.mp3
+        name, _, tag = path.stem.rpartition(".")
+        is_tagged = name and (path.parent, path.stem) not in groups and is_language_tag(tag)
+        groups[path.parent, name if is_tagged else path.stem].subtitles.append(path)
     if root.is_dir():
         return groups
     return {
@@ -80,7 +83,7 @@ def _with_audio(files: _SameName, key: str, id: str, finder: AudioFinder) -> Ite
         return
     usable = []
     for path in files.subtitles:
-        reason = foreign_by_name(path)
+        reason = foreign_by_name(path) if path.stem != audio.stem else None
         if reason:
             yield Rejection(Where(path), "language", reason)
         else:

@@ -28,6 +28,7 @@ from indextts.data.importing.answers import answered, read_answers, write_answer
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpacked
 from indextts.data.importing.audio_files import AudioFinder
 from indextts.data.importing.cutting import Limits
+from indextts.data.importing.download import DOWNLOADS_NAME, download
 from indextts.data.importing.found import Found, Rejection
 from indextts.data.importing.journal import Journal, read_journal
 from indextts.data.importing.keeping import Keeper
@@ -53,7 +54,6 @@ class ImportResult:
 
     Args:
         rejected: counts by code.
-        num_kept: utterances of these sources that are no longer in them, or of other sources.
     """
 
     manifest: Path
@@ -100,6 +100,10 @@ def import_dataset(command: ImportDataset) -> ImportResult:
             use, or nothing of the sources can be used (with status 1).
     """
     typed = [*([command.manifest] if command.manifest is not None else []), *command.source]
+    downloads = command.output_dir.resolve().parent / DOWNLOADS_NAME
+    if command.url:
+        download(command.url, downloads)
+        typed.append(downloads)
     if not typed:
         raise UserError("there is nothing to import, give --source FOLDER, or --manifest FILE")
     if command.min_clip_s > command.max_clip_s:

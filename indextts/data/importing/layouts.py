@@ -86,11 +86,16 @@ def _layout_of_folder(folder: Path) -> ImportLayout | None:
     splits = [folder / f"{split}.tsv" for split in _SPLITS if (folder / f"{split}.tsv").is_file()]
     if (folder / "validated.tsv").is_file() or any("client_id" in header(path) for path in splits):
         return "common-voice"
-    if splits and all(len(header(path)) == len(FLEURS_COLUMNS) for path in splits):
+    if splits and all(_is_row_of_fleurs(header(path)) for path in splits):
         return "fleurs"
     if _tables(folder):
         return "table"
     return "jsonl" if _manifests(folder) else None
+
+
+def _is_row_of_fleurs(fields: Sequence[str]) -> bool:
+    """Tell a first row of FLEURS from a header of another table with as many columns."""
+    return len(fields) == len(FLEURS_COLUMNS) and not set(fields) & set(chain.from_iterable(ALIASES.values()))
 
 
 def _tables(folder: Path) -> list[Path]:
