@@ -165,7 +165,7 @@ def test_what_was_typed_is_known_also_where_it_is_the_default(argv: list[str], f
 
 def test_no_is_a_switch_of_its_own_only_before_a_switch():
     assert typed_fields(Train, ["--no-epochs"]) == set()
-    assert typed_fields(Preprocess, ["--manifest=a", "--output-dir=b", "--no-amp"]) == {
+    assert typed_fields(Preprocess, ["--manifest=a", "--output-dir=b", "--no-plan"]) == {
         "manifest",
         "output_dir",
     }
