@@ -51,8 +51,9 @@ from indextts.gpt.attention import choose_backend
 from indextts.gpt.model import UnifiedVoice
 from indextts.gpt.packed import PackedBatch
 from indextts.manifest import Pair
-from indextts.training.batches import PairDataset, collate_packed, epoch_order, load_batches
+from indextts.training.batches import PairDataset, collate_packed, load_batches
 from indextts.training.losses import packed_sums
+from indextts.training.order import BatchPlan
 
 BFLOAT16, FLOAT32 = torch.bfloat16, torch.float32
 BUDGETS = {"tiny": (300, 600, 1200), "small": (4096, 8192, 16384), "published": (8192, 16384, 32768)}
@@ -216,9 +217,9 @@ def data(this: Round) -> None:
     with tempfile.TemporaryDirectory() as folder:
         dataset = stored(samples, Path(folder) / "features")
         for num_workers in (0, 2):
-            order = list(islice(cycle(epoch_order(len(dataset), 0, 0)), batch_size * (this.steps + WARM_UP)))
+            plan = BatchPlan(dataset.lengths, 0, batch_size, 0, epoch=0, samples_done=0)
             collate = partial(collate_packed, config=config)
-            batches = iter(load_batches(dataset, order, batch_size, num_workers, collate))
+            batches = iter(load_batches(dataset, plan, num_workers, collate))
             stepper = Stepper(Variant("packed", "packed", BFLOAT16), model, [samples[:batch_size]])
             waited = 0.0
             for number in range(this.steps + WARM_UP):

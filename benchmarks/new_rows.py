@@ -55,7 +55,7 @@ from indextts.run_dir import CheckpointMeta, read_metrics
 from indextts.text.extend import extend_file
 from indextts.text.tokenizer import WORD_START, Tokenizer
 from indextts.training import start
-from indextts.training.loop import git_commit
+from indextts.training.record import git_commit
 from trainers import train_gpt_v2
 
 RESULTS = Path(__file__).parent / "results/new_rows.md"

@@ -3,11 +3,12 @@
 model                 name -> tensor, every weight of the GPT: IndexTTS2 loads the file as gpt.pth
 optimizer             AdamW's state, with the parameters' names
 scheduler             the numbers of an indextts.schedule.Schedule
-scaler                None: gradients are scaled in float16 only
+scaler                of torch.amp.GradScaler; None but in float16
 epoch step batch_idx  where the run stands; batch_idx counts micro-steps of the epoch
 sampler               {"samples_done", "data_order"}: position in the order of the epoch
 rng                   {"seed"}: all randomness is a function of the seed, the epoch and the step
-tokenizer             {"fingerprint", "pieces", "base_size", "model"}: the last is the SentencePiece file
+tokenizer             {"fingerprint", "pieces", "base_size", "model", "normalizer"}: of the last two, the
+                      SentencePiece file and `NormalizerOptions.record`
 recent_checkpoints    names of the run's checkpoints, newest last
 manifests             {"train": [...], "val": [...]}
 learning_rate text_loss_weight mel_loss_weight
@@ -30,12 +31,16 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import torch
 from numpy._core.multiarray import _reconstruct
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from indextts.digest import DigestWriter
 from indextts.errors import UserError
+from indextts.file_kinds import kind_of_wrong_file
 from indextts.run_dir import CheckpointMeta, checkpoint_path, sync_file
 from indextts.run_owner import commit, publish
+from indextts.weight_names import canonical_names, some
 
 logger = logging.getLogger(__name__)
 
@@ -70,47 +75,56 @@ def read_file(path: Path) -> dict[str, Any]:
     Raises:
         UserError: no such file, not a checkpoint, or a pickle that wants to run code.
     """
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    _refuse_other_archives(path)
-    try:
-        with torch.serialization.safe_globals(NUMPY_STATE):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        raise UserError(
-            f"{path}: refused, it holds {found[1] if found else 'something'} besides tensors and plain "
-            "values; a file that wants to run code is not loaded: take a plain state dict of a source you "
-            "trust"
-        ) from None
-    except LOAD_ERRORS as error:
-        raise UserError(f"{path}: not a checkpoint that can be loaded ({_first_line(error)})") from None
+    content = _read(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: holds a {type(content).__name__}, a checkpoint is a dict of tensors")
-    for tensor in _tensors_in(content):
-        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise UserError(
-                f"{path}: a tensor of shape {tuple(tensor.shape)} is larger than its data; refused"
-            )
+    return content
+
+
+def read_tensor(path: Path) -> Tensor:
+    """Return the one tensor in a file that torch.save wrote; errors as for `read_file`."""
+    content = _read(path)
+    if not isinstance(content, Tensor):
+        raise UserError(f"{path}: holds a {type(content).__name__}, expected one tensor")
     return content
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the weights in a checkpoint or a bare state dict, by name; tensors are memory-mapped.
+    """Return the weights in a checkpoint or a bare state dict, by published name; tensors are memory-mapped.
+
+    A `.safetensors` file is read too; it is a bare state dict.
 
     Raises:
         UserError: the file cannot be loaded, or holds no weights.
     """
-    content = read_file(path)
+    content = _read_safetensors(path) if path.suffix == ".safetensors" else read_file(path)
     weights = content.get("model", content)
     if not isinstance(weights, dict) or not any(isinstance(value, Tensor) for value in weights.values()):
         raise UserError(f"{path}: holds no weights; expected name -> tensor, bare or under the key 'model'")
-    return {name: value for name, value in weights.items() if isinstance(value, Tensor)}
+    others = [str(name) for name, value in weights.items() if not isinstance(value, Tensor)]
+    if others:
+        logger.warning("%s: %d entries are no tensors and are ignored: %s", path, len(others), some(others))
+    try:
+        return canonical_names({name: value for name, value in weights.items() if isinstance(value, Tensor)})
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def text_rows(path: Path) -> int:
     """Return the rows of a checkpoint's text embedding: one more than its tokenizer has pieces."""
     return table_rows(read_weights(path), str(path))
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    try:
+        return dict(load_file(path))  # mapped, like the tensors of `read_file`
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (OSError, SafetensorError) as error:
+        kind = kind_of_wrong_file(path)
+        raise UserError(
+            f"{path}: not a safetensors file: {kind} ({_first_line(error)}); fetch it again"
+        ) from None
 
 
 def table_rows(weights: Mapping[str, Tensor], source: str) -> int:
@@ -186,6 +200,30 @@ def _write_and_sync(path: Path, content: Mapping[str, Any]) -> tuple[int, str]:
     return hashing.digest.num_bytes, hashing.digest.hexdigest()
 
 
+def _read(path: Path) -> object:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    _refuse_other_archives(path)
+    try:
+        with torch.serialization.safe_globals(NUMPY_STATE):
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        raise UserError(
+            f"{path}: refused, it holds {found[1] if found else 'something'} besides tensors and plain "
+            "values; a file that wants to run code is not loaded: take a plain state dict of a source you "
+            "trust"
+        ) from None
+    except LOAD_ERRORS as error:
+        raise UserError(f"{path}: not a checkpoint that can be loaded ({_first_line(error)})") from None
+    for tensor in _tensors_in(content):
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise UserError(
+                f"{path}: a tensor of shape {tuple(tensor.shape)} is larger than its data; refused"
+            )
+    return cast(object, content)
+
+
 def _refuse_other_archives(path: Path) -> None:
     """Raise a UserError unless the file is as torch.save writes it: a zip of data, nothing compressed."""
     try:
@@ -194,9 +232,8 @@ def _refuse_other_archives(path: Path) -> None:
             is_program = any(Path(name).name == "constants.pkl" for name in archive.namelist())
     # the last is what zipfile raises for an archive of a newer zip version than it reads
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError):
-        raise UserError(
-            f"{path}: not a checkpoint that torch.save wrote, or cut off; fetch it again"
-        ) from None
+        kind = kind_of_wrong_file(path)
+        raise UserError(f"{path}: not a checkpoint that torch.save wrote: {kind}; fetch it again") from None
     if is_program:  # torch.load would hand it to torch.jit
         raise UserError(f"{path}: a TorchScript program, not a checkpoint that torch.save wrote; refused")
     if not is_plain:

@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import tyro
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    NonNegativeInt,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from indextts.errors import STOPPED_BY_CTRL_C, USER_MISTAKE, UserError
@@ -46,15 +54,42 @@ class Command(BaseModel):
 CommandT = TypeVar("CommandT", bound=Command)
 
 Device = Literal["auto", "cpu", "cuda"]
+PublishedSet = Literal["training", "speech", "all"]
+ImportLayout = Literal["auto", "table", "common-voice", "fleurs", "jsonl", "files"]
 Stage = Literal["data", "tokenizer", "preprocess", "pairs", "train", "export"]
 
 
+class DownloadCheckpoints(Command):
+    """Fetch the published files; goes on where it was interrupted, and checks what is there."""
+
+    program: ClassVar[str] = "tools/download_checkpoints.py"
+    output_dir: Path = Field(Path("checkpoints"), description="Folder of the published files.")
+    what: PublishedSet = Field(
+        "training", description="training: base model and speech features; speech: what makes sound."
+    )
+
+
 class ImportDataset(Command):
-    """Copy recordings and their manifest into a project, each line and file checked."""
+    """Bring recordings with their texts into a project; what cannot be used is listed, the rest goes on."""
 
     program: ClassVar[str] = "tools/import_dataset.py"
-    manifest: Path = Field(description="JSON lines with id, audio, text, speaker, duration.")
-    output_dir: Path = Field(description="Folder that gets manifest.jsonl and audio/.")
+    manifest: Path | None = Field(None, description="JSON lines with audio, text, speaker.")
+    source: list[Path] = Field([], description="Folder, file or zip archive with recordings and texts.")
+    layout: ImportLayout = Field("auto", description="How the sources are laid out; auto looks.")
+    speaker: str = Field("", description="Who speaks where the data do not say so.")
+    speaker_from: Literal["data", "folder", "file"] = Field(
+        "data", description="What names the speaker: the data's column, each folder, or each file."
+    )
+    language: str = Field("am", description="Language where the data do not say so.")
+    min_clip_s: float = Field(1.0, gt=0, description="Shortest clip cut from a long recording, in seconds.")
+    max_clip_s: float = Field(20.0, gt=0, description="Longest clip cut from a long recording, in seconds.")
+    prune: bool = Field(
+        False, description="Forget what a source held at an earlier import and holds no more."
+    )
+    audio_root: list[Path] = Field([], description="Read recordings below these folders only.")
+    max_unpacked_gb: float = Field(50.0, gt=0, description="Largest content of a zip archive, in GB.")
+    num_workers: int = Field(0, ge=0, description="Recordings worked on at a time; 0: one for each core.")
+    output_dir: Path = Field(description="Folder that gets manifest.jsonl, audio/ and rejected.jsonl.")
 
 
 class CheckData(Command):
@@ -73,21 +108,27 @@ class NormalizeText(Command, NormalizerOptions):
     explain: bool = Field(False, description="Also write what each rule did.")
 
 
-class ExtendTokenizer(Command):
-    """Append Amharic pieces to a SentencePiece model; old ids and pieces stay as they are."""
+class ExtendTokenizer(Command, NormalizerOptions):
+    """Append Amharic pieces to a SentencePiece model, which also keeps how texts are read; old ids stay."""
 
     program: ClassVar[str] = "tools/extend_bpe.py"
     base_model: Path = Field(Path("checkpoints/bpe.model"), description="The published tokenizer.")
     manifests: list[Path] = Field(min_length=1, description="Manifests whose texts are learned from.")
     output_model: Path = Field(description="The extended tokenizer to write.")
-    target_size: int = Field(24000, ge=8, description="Pieces of the extended tokenizer.")
+    target_size: int = Field(
+        0, ge=0, description="Pieces of the extended tokenizer; 0 for what the hours of speech advise."
+    )
 
 
 class VerifyTraining(Command):
     """Check that tokenizer, config, base checkpoint and texts fit together; exit status 1 if not."""
 
     program: ClassVar[str] = "verify_amharic_training.py"
-    tokenizer: Path = Field(description="The extended tokenizer.")
+    tokenizer: Path | None = Field(
+        None,
+        description="The extended tokenizer; without it tokenizers/amharic_extended_bpe.model, else that of "
+        "the only project of workspace/.",
+    )
     config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
     base_checkpoint: Path = Field(Path("checkpoints/gpt.pth"), description="The published weights.")
     manifest: list[Path] = Field([], description="Texts on which unknown pieces are counted.")
@@ -121,6 +162,9 @@ class Preprocess(Command):
         "float16", description="What the conditioning latents are stored as; docs/data.md has the loss of it."
     )
     val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
+    val_speakers: Literal["auto"] | NonNegativeInt = Field(
+        "auto", description="Speakers kept for validation wholly; auto: one of 20, if there are 10 or more."
+    )
     seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split and of the clustering.")
     device: Device = Field("auto", description="Where the encoders run.")
     batch_seconds: float = Field(
@@ -134,6 +178,24 @@ class Preprocess(Command):
     )
 
 
+class ImportFeatures(Command):
+    """With --import-features: take over features that the predecessor made, checked and packed."""
+
+    program: ClassVar[str] = "tools/preprocess_data.py"
+    import_features: Path = Field(description="Folder with its train_manifest.jsonl and .npy files.")
+    output_dir: Path = Field(description="Folder that gets features/ and the two manifests.")
+    config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
+    tokenizer: Path | None = Field(None, description="Tokenizer that the text ids are compared with.")
+    latents: Literal["float16", "bfloat16", "float32"] = Field(
+        "float16", description="What the conditioning latents are stored as; docs/data.md has the loss of it."
+    )
+    val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
+    val_speakers: Literal["auto"] | NonNegativeInt = Field(
+        "auto", description="Speakers kept for validation wholly; auto: one of 20, if there are 10 or more."
+    )
+    seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split.")
+
+
 class BuildPairs(Command):
     """Pair prompt and target utterances of one speaker."""
 
@@ -142,6 +204,9 @@ class BuildPairs(Command):
     output: Path = Field(description="The pairs file to write.")
     pairs_per_target: int = Field(2, ge=1, description="Prompts for each target.")
     max_pairs: int = Field(0, ge=0, description="Upper limit of pairs; 0 for none.")
+    max_pairs_per_speaker: int = Field(
+        0, ge=0, description="Upper limit for each speaker: fewer prompts, then fewer targets; 0 for none."
+    )
     min_text_len: int = Field(1, ge=1, description="Shortest target text, in characters.")
     min_code_len: int = Field(1, ge=1, description="Shortest target, in codes.")
     seed: int = Field(2025, ge=0, le=2**63 - 1, description="Seed of the choice of prompts.")
@@ -180,6 +245,9 @@ class Train(Command):
     epochs: int = Field(10, ge=1, description="Passes over the pairs.")
     max_steps: int = Field(0, ge=0, description="Stop at this step; 0 for the end of the epochs.")
     batch_size: int = Field(8, ge=1, description="Pairs in a micro-step.")
+    batch_tokens: int = Field(
+        0, ge=0, description="Positions in a micro-step at most, instead of --batch-size; 0 for none."
+    )
     grad_accumulation: int = Field(1, ge=1, description="Micro-steps in a step.")
     learning_rate: float = Field(2e-5, gt=0, le=1, description="Peak learning rate.")
     warmup_steps: int = Field(1000, ge=0, description="Steps of linear warm-up; cosine to 0 after.")
@@ -191,6 +259,7 @@ class Train(Command):
     val_interval: int = Field(1000, ge=0, description="Steps between validations; 0 for once an epoch.")
     val_batch_size: int = Field(0, ge=0, description="Pairs in a validation batch; 0 for twice the batch.")
     max_val_batches: int = Field(200, ge=0, description="Validation batches at most; 0 for all.")
+    patience: int = Field(0, ge=0, description="Validations without a better one that end the run; 0: none.")
     save_interval: int = Field(1000, ge=1, description="Steps between checkpoints.")
     keep_checkpoints: int = Field(3, ge=1, description="Newest checkpoints kept, besides the best.")
     num_workers: int = Field(
@@ -237,6 +306,7 @@ class WebUI(Command):
     root: list[Path] = Field([], description="Folders besides the workspace that the page may read.")
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(7863, ge=1, le=65535, description="Port to listen on.")
+    max_upload_mb: int = Field(2000, ge=1, description="Largest file that may be uploaded, in MB.")
     share: bool = Field(False, description="Open a public link, with a password.")
     auth_file: Path | None = Field(None, description="File with one line: user:password.")
     allowed_host: list[str] = Field(
@@ -254,12 +324,14 @@ class MakeBaseCheckpoint(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
+    DownloadCheckpoints,
     ImportDataset,
     CheckData,
     NormalizeText,
     ExtendTokenizer,
     VerifyTraining,
     Preprocess,
+    ImportFeatures,
     BuildPairs,
     Train,
     ExportModel,

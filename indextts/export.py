@@ -2,12 +2,13 @@
 
 OUTPUT_DIR/
   gpt.pth        name -> tensor, every weight of the GPT, as published
-  bpe.model      the tokenizer it was trained with, from the checkpoint itself
+  bpe.model      the tokenizer it was trained with, from the checkpoint itself, with its normaliser's options
   config.yaml    the base's, with the tokenizer's number of text tokens
 """
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -16,6 +17,7 @@ from indextts.checkpoint import read_file, table_rows
 from indextts.commands import ExportModel
 from indextts.errors import UserError
 from indextts.run_dir import sync_file, write_bytes
+from indextts.text.normalizer_record import with_record
 
 logger = logging.getLogger(__name__)
 
@@ -47,12 +49,19 @@ def export(command: ExportModel) -> Path:
         command.output_dir.mkdir(parents=True, exist_ok=True)
         torch.save(weights, aside)
         sync_file(aside)
-        write_bytes(command.output_dir / "bpe.model", tokenizer["model"])
+        write_bytes(command.output_dir / "bpe.model", _tokenizer_file(tokenizer))
         write_bytes(command.output_dir / "config.yaml", config.encode())
         aside.replace(target)
     except OSError as error:
         raise UserError(f"--output-dir {command.output_dir} cannot be written ({error.strerror})") from None
     return target
+
+
+def _tokenizer_file(tokenizer: dict[str, Any]) -> bytes:
+    """Return the SentencePiece file of a checkpoint, which says how the texts of the run were normalised."""
+    model: bytes = tokenizer["model"]
+    record = tokenizer.get("normalizer")  # absent in older checkpoints
+    return model if record is None else with_record(model, record)
 
 
 def _config_with_tokens(path: Path, num_tokens: int) -> str:

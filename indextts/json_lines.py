@@ -26,6 +26,19 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         raise UserError(f"{path}: the file is empty, a manifest needs at least one line")
 
 
+def read_broken_json_lines(path: Path) -> Iterator[tuple[int, dict[str, object] | UserError]]:
+    """Yield line numbers with what `read_json_lines` yields, or with what is wrong with that line.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    for number, raw in _raw_lines(path):
+        try:
+            yield number, _json_object(raw, path, number)
+        except UserError as error:
+            yield number, error
+
+
 def write_json_lines(path: Path, records: Iterable[dict[str, object]]) -> None:
     """Write records aside, sync and rename: `path` is complete or as it was.
 

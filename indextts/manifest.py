@@ -8,6 +8,7 @@
      "speaker": "spk000",
      "duration": 3.25,                  seconds
      "language": "am",                  may be left out: am
+     "recording": "video_17",           may be left out: the file or video that this is a part of
      "features": "features/0f3a5d….json",   after preprocessing: the feature store, relative to the manifest
      "features_key": "9c56cc51b3…",     after preprocessing: sha256 of the recording, its key in the store
      "code_len": 162}                   after preprocessing: semantic codes of the utterance
@@ -70,6 +71,7 @@ class Utterance:
     features: Path | None = None
     num_codes: int | None = None
     features_key: str | None = None
+    recording: str | None = None  # what it was cut from; utterances of one are never in both splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,20 @@ def read_texts(path: Path) -> list[str]:
         line.refuse_pair()
         texts.append(line.string("text"))
     return texts
+
+
+def read_hours(path: Path) -> float | None:
+    """Return the hours of speech in a manifest, None where a line does not say its duration.
+
+    Raises:
+        UserError: the file or a line cannot be read, or a duration is none.
+    """
+    seconds = 0.0
+    for line in _lines(path, needed=("text",)):
+        if not line.has("duration"):
+            return None
+        seconds += line.seconds("duration")
+    return seconds / 3600
 
 
 def write_utterances(path: Path, utterances: Iterable[Utterance]) -> None:
@@ -186,7 +202,7 @@ class _Line:
         value = self.string(name)
         if "\0" in value:
             raise UserError(f"{self.where}: {name} has a NUL character, which no file name may have")
-        return Path(os.path.normpath(self.folder / value))
+        return Path(os.path.normpath(f"{self.folder}/{value}" if not value.startswith("/") else value))
 
     def shared_path(self, name: str) -> Path:
         value = self.string(name)
@@ -267,6 +283,7 @@ def _utterance(line: _Line) -> Utterance:
         features=line.shared_path("features") if is_preprocessed else None,
         num_codes=line.count("code_len") if is_preprocessed else None,
         features_key=line.key("features_key") if is_preprocessed else None,
+        recording=line.shared_string("recording") if line.has("recording") else None,
     )
 
 
@@ -322,6 +339,8 @@ def _utterance_record(utterance: Utterance, folder: Path) -> dict[str, object]:
         "duration": utterance.duration_s,
         "language": utterance.language,
     }
+    if utterance.recording is not None:
+        record["recording"] = utterance.recording
     if utterance.features is not None:
         record["features"] = os.path.relpath(utterance.features, folder)
         record["features_key"] = utterance.features_key

@@ -1,16 +1,20 @@
 """What a normaliser's user may choose, and the name of a choice.
 
 `NormalizerOptions()` is what everything uses that does not say otherwise. `fingerprint` names the version and
-the options together: two texts with the same fingerprint were normalised alike, so data, a run and an export
-that belong together carry the same one.
+the options together: two texts with the same fingerprint were normalised alike. `record` spells both out:
+
+    {"version": 3, "homophones": "off", ...}
+
+It stands inside the tokenizer's file (indextts/text/normalizer_record.py), which data, run and export share,
+and to be read by people in a run's config.json and in each checkpoint's meta file.
 """
 
 import hashlib
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-NORMALIZER_VERSION = 2  # counts the changes of what `normalize` returns
+NORMALIZER_VERSION = 3  # counts the changes of what `normalize` returns
 
 
 class NormalizerOptions(BaseModel):
@@ -36,11 +40,36 @@ class NormalizerOptions(BaseModel):
     eighty: Literal["ሰማንያ", "ሰማኒያ"] = Field("ሰማንያ", description="Spelling of 80.")
     percent: Literal["በመቶ", "ከመቶ", "ፐርሰንት"] = Field("በመቶ", description="Word for %.")
 
+    @field_validator("homophones", mode="before")
+    @classmethod
+    def _yaml_reads_off_as_false(cls, value: object) -> object:
+        return "off" if value is False else value
+
     @property
     def fingerprint(self) -> str:
         """The version and 16 hex digits over all options, such as `v2-0123456789abcdef`."""
         digest = hashlib.sha256(self.model_dump_json().encode()).hexdigest()
         return f"v{NORMALIZER_VERSION}-{digest[:16]}"
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """The version and every option, by name."""
+        return {"version": NORMALIZER_VERSION, **self.model_dump()}
+
+    @property
+    def summary(self) -> str:
+        """The choices that are not the default, for people."""
+        changed = [
+            f"{name} {value}"
+            for name, value in self.model_dump().items()
+            if value != type(self).model_fields[name].default
+        ]
+        return ", ".join(changed) or "default options"
+
 
 DEFAULT_OPTIONS = NormalizerOptions()
+
+
+def chosen_options(holder: NormalizerOptions) -> NormalizerOptions:
+    """Return the options alone of a command that has them among its flags."""
+    return NormalizerOptions(**{name: getattr(holder, name) for name in NormalizerOptions.model_fields})

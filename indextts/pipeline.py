@@ -37,6 +37,7 @@ from indextts.commands import (
     to_argv,
 )
 from indextts.errors import UserError
+from indextts.normalizer_options import NormalizerOptions
 from indextts.project import Project, ProjectSettings, read_settings
 from indextts.run_dir import link_as, read_metrics, write_json
 
@@ -101,7 +102,10 @@ def place_base_files(project: Project, settings: ProjectSettings) -> None:
     for target in (project.config, project.base_tokenizer, project.base_checkpoint):
         source = settings.base / target.name
         if not source.is_file() and (target != project.base_checkpoint or not _is_demo(settings)):
-            raise UserError(f"base: {source} is absent; put the published {target.name} there")
+            raise UserError(
+                f"base: {source} is absent; put the published {target.name} there, or fetch it with "
+                f"tools/download_checkpoints.py --output-dir={settings.base}"
+            )
     try:
         project.config.parent.mkdir(parents=True, exist_ok=True)
         for target in (project.config, project.base_tokenizer, project.base_checkpoint):
@@ -198,13 +202,33 @@ def _plan_data(project: Project, settings: ProjectSettings) -> StagePlan:
     base: list[Command] = []
     if _is_demo(settings):
         base.append(MakeBaseCheckpoint(config=project.config, output=project.base_checkpoint))
+    imports = plan_imports(project, settings)
+    sources = [
+        path for command in imports for path in (command.manifest, *command.source) if path is not None
+    ]
     return StagePlan(
         "data",
-        (*base, ImportDataset(manifest=settings.manifest, output_dir=project.dataset)),
-        reads=(settings.manifest, project.config),
+        (*base, *imports),
+        reads=(*sources, project.config),
         writes=(project.manifest, project.dataset / "audio", project.base_checkpoint),
         summary=lambda: f"{_count_lines(project.manifest)} utterances",
     )
+
+
+def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportDataset]:
+    """Return the imports of a project: of what its settings name, then of each upload, for its own speaker.
+
+    A project without either gets one that says so.
+    """
+    output_dir = project.dataset
+    uploads = [
+        ImportDataset(source=[path], audio_root=[path] if path.is_dir() else [], output_dir=output_dir)
+        for path in project.uploaded()
+    ]
+    if uploads and settings.manifest is None and not settings.data.get("source"):
+        return uploads
+    described = ImportDataset(**{"manifest": settings.manifest, "output_dir": output_dir, **settings.data})
+    return [described, *uploads]
 
 
 def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
@@ -213,6 +237,7 @@ def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
             "base_model": project.base_tokenizer,
             "manifests": [project.manifest],
             "output_model": project.tokenizer,
+            **_normalizer(settings),
             **settings.tokenizer,
         }
     )
@@ -229,6 +254,18 @@ def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
         writes=(project.tokenizer,),
         summary=lambda: f"{project.tokenizer.name}, verified",
     )
+
+
+def _normalizer(settings: ProjectSettings) -> dict[str, Any]:
+    """Return how the project's texts are normalised, which stands in one place of its settings.
+
+    Raises:
+        UserError: it stands in another too.
+    """
+    misplaced = sorted(NormalizerOptions.model_fields.keys() & settings.tokenizer.keys())
+    if misplaced:
+        raise UserError(f"{', '.join(misplaced)}: an option of the normaliser, it belongs under normalizer:")
+    return settings.normalizer
 
 
 def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:

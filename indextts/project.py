@@ -4,6 +4,7 @@
       project.json                        the settings the project was made with
       checkpoints/                        config.yaml gpt.pth bpe.model: the base model
       dataset/                            manifest.jsonl audio/
+      uploads/                            NAME.zip and files/ from a browser, sources of the import
       tokenizers/amharic_extended_bpe.model
       preprocessed_amharic/               features/ train_manifest.jsonl val_manifest.jsonl
                                           train_pairs.jsonl val_pairs.jsonl
@@ -15,9 +16,11 @@
 A project is described by a YAML file; relative paths are relative to it:
 
     name: my_voice
-    manifest: recordings/manifest.jsonl   JSON lines with id, audio, text, speaker, duration
+    manifest: recordings/manifest.jsonl   JSON lines with audio, text, speaker; or, in its place:
+    data: {source: [talks, cv-am.zip]}    what tools/import_dataset.py reads, and its other flags
     base: IndexTTS-2                      folder with config.yaml, gpt.pth, bpe.model
-    tokenizer: {target_size: 24000}       any flag of the stage's command, under its field's name
+    normalizer: {thousand: ሺ}             how texts are read, in training and at inference
+    tokenizer: {target_size: 14000}       any flag of the stage's command, under its field's name
     preprocess: {val_ratio: 0.01}
     pairs: {pairs_per_target: 2}
     train: {epochs: 3, learning_rate: 5.0e-5}
@@ -29,9 +32,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from indextts.errors import UserError
+from indextts.normalizer_options import NormalizerOptions
 
 
 class ProjectSettings(BaseModel):
@@ -39,13 +43,24 @@ class ProjectSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
-    manifest: Path
+    manifest: Path | None = None
     base: Path
+    data: dict[str, Any] = {}
+    normalizer: dict[str, Any] = {}
     tokenizer: dict[str, Any] = {}
     preprocess: dict[str, Any] = {}
     pairs: dict[str, Any] = {}
     train: dict[str, Any] = {}
     export: dict[str, Any] = {}
+
+    @field_validator("normalizer")
+    @classmethod
+    def _has_only_options(cls, chosen: dict[str, Any]) -> dict[str, Any]:
+        try:
+            NormalizerOptions(**chosen)
+        except ValidationError as error:
+            raise ValueError(_problems(error)) from None
+        return chosen
 
     def with_fields(self, stage: str, **fields: Any) -> "ProjectSettings":
         """Return the settings with other flags for one stage."""
@@ -68,9 +83,13 @@ def read_settings(path: Path) -> ProjectSettings:
     except ValidationError as error:
         raise UserError(f"--config {path}: {_problems(error)}; docs/data.md shows the keys") from None
     folder = path.resolve().parent
-    return settings.model_copy(
-        update={"manifest": folder / settings.manifest, "base": folder / settings.base}
-    )
+    paths: dict[str, Any] = {"base": folder / settings.base}
+    if settings.manifest is not None:
+        paths["manifest"] = folder / settings.manifest
+    if isinstance(settings.data.get("source"), list):
+        sources = [str(folder / str(source)) for source in settings.data["source"]]
+        paths["data"] = {**settings.data, "source": sources}
+    return settings.model_copy(update=paths)
 
 
 def _problems(error: ValidationError) -> str:
@@ -126,6 +145,15 @@ class Project:
     @property
     def dataset(self) -> Path:
         return self.root / "dataset"
+
+    @property
+    def uploads(self) -> Path:
+        return self.root / "uploads"
+
+    def uploaded(self) -> list[Path]:
+        """Return what was uploaded: zip archives, and the folder of single files."""
+        inside = sorted(self.uploads.iterdir()) if self.uploads.is_dir() else []
+        return [path for path in inside if not path.name.startswith(".")]
 
     @property
     def manifest(self) -> Path:

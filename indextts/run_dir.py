@@ -1,7 +1,7 @@
 """THE RUN DIRECTORY: what a run leaves behind. No torch here.
 
     OUTPUT_DIR/
-      config.json            the whole command with defaults, versions, git commit, run part
+      config.json            the whole command with defaults, versions, git commit, run part, normaliser
       model_step{N}.pth      a checkpoint, torch.load(weights_only=True); its keys: indextts/checkpoint.py
       model_step{N}.json     its meta, written last: a checkpoint without it does not count
       model_step{N}.pinned   an empty file that you make: this checkpoint is never removed
@@ -73,12 +73,15 @@ class CheckpointMeta(BaseModel, frozen=True):
         gpt_config: the sizes of the model, as `dataclasses.asdict(GPTConfig)` gives them.
         data_order: digest of the samples and seed that `samples_done` counts along.
         num_samples: samples of an epoch.
+        num_positions, longest: of the model's sequence: of all samples together, and of the longest; 0 in
+            a file of an older version.
         manifests: the pairs files, `train` first and then `val`, in the order given.
         settings: every field of the Train command, as `model_dump(mode="json")` gives it.
         schedule: `dataclasses.asdict(Schedule)`.
         environment: versions of torch and python, device name, arithmetic ("float32", "bfloat16"), threads.
         losses: of the last [Train] line, by name.
         pieces: of the tokenizer, in the order of their ids.
+        normalizer: `NormalizerOptions.record` of the tokenizer; empty in older files.
         num_bytes, digest: of the `.pth`.
     """
 
@@ -96,6 +99,8 @@ class CheckpointMeta(BaseModel, frozen=True):
     gpt_config: dict[str, Any]
     data_order: str
     num_samples: int
+    num_positions: int = 0
+    longest: int = 0
     manifests: list[FileIdentity]
     base: FileIdentity
     settings: dict[str, Any]
@@ -105,6 +110,7 @@ class CheckpointMeta(BaseModel, frozen=True):
     num_bytes: int
     digest: str
     pieces: list[str]
+    normalizer: dict[str, Any] = {}
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -69,16 +69,46 @@ class Schedule:
         return self.peak * 0.5 * (1 + math.cos(math.pi * max(0, progress) / num_steps))
 
 
-def steps_per_epoch(num_samples: int, batch_size: int, grad_accumulation: int) -> int:
-    """Return the steps that `num_samples` take; the last may be smaller than the others."""
-    num_batches = -(-num_samples // batch_size)
-    return -(-num_batches // grad_accumulation)
+@dataclass(frozen=True)
+class EpochSize:
+    """What an epoch holds.
+
+    Args:
+        num_samples: in all.
+        num_positions: of the model's sequence, of all samples; 0 where that is not known.
+        longest: positions of the longest sample.
+    """
+
+    num_samples: int
+    num_positions: int = 0
+    longest: int = 0
+
+    def num_batches(self, batch_size: int, batch_tokens: int) -> int:
+        """Return the micro-batches of a whole epoch, whatever its order.
+
+        With a budget they are as many as are certain to suffice: the order is cut into this many pieces of
+        the same number of positions, each cut at the end of a sample, so a piece may be up to one sample
+        longer than the others.
+
+        Args:
+            batch_size: samples in a batch.
+            batch_tokens: positions in a batch instead; 0 for none.
+        """
+        if batch_tokens and self.num_positions:
+            return -(-self.num_positions // (batch_tokens - self.longest))
+        return -(-self.num_samples // batch_size)
+
+    def scaled(self, num_samples: int) -> Self:
+        """Return what so many samples of the same kind hold."""
+        num_positions = self.num_positions * num_samples // max(1, self.num_samples)
+        return replace(self, num_samples=num_samples, num_positions=num_positions)
 
 
 def steps_of_run(
     *,
-    num_samples: int,
+    size: EpochSize,
     batch_size: int,
+    batch_tokens: int,
     grad_accumulation: int,
     epochs: int,
     max_steps: int,
@@ -93,9 +123,13 @@ def steps_of_run(
 
     Args:
         max_steps: 0 for no limit.
+        size: of an epoch.
+        batch_size, batch_tokens: as for `EpochSize.num_batches`; with a budget the steps that are left of an
+            epoch are those of its share of samples, which may be one off.
         step, epoch, samples_done: what is done: whole epochs, and samples of the next.
     """
-    left_of_epoch = steps_per_epoch(num_samples - samples_done, batch_size, grad_accumulation)
-    whole = steps_per_epoch(num_samples, batch_size, grad_accumulation)
+    rest = size.scaled(size.num_samples - samples_done)
+    left_of_epoch = -(-rest.num_batches(batch_size, batch_tokens) // grad_accumulation)
+    whole = -(-size.num_batches(batch_size, batch_tokens) // grad_accumulation)
     steps = step + left_of_epoch + (epochs - epoch - 1) * whole
     return min(steps, max_steps or steps)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from indextts.checkpoint import (
     TEXT_TABLES,
@@ -133,6 +134,39 @@ def test_weights_are_read_bare_and_under_the_key_model(tmp_path: Path):
     for name in ("bare.pth", "wrapped.pth"):
         assert torch.equal(read_weights(tmp_path / name)["text_head.weight"], torch.ones(5, 2))
         assert text_rows(tmp_path / name) == 5
+
+
+def test_weights_are_mapped_and_not_read_into_memory(tmp_path: Path):
+    weights = content()["model"]
+    torch.save({"model": weights}, tmp_path / "x.pth")
+    save_file(weights, tmp_path / "x.safetensors")
+    for name in ("x.pth", "x.safetensors"):
+        read = read_weights(tmp_path / name)
+        assert str(tmp_path / name) in Path("/proc/self/maps").read_text()
+        assert torch.equal(read["text_embedding.weight"], weights["text_embedding.weight"])
+        assert text_rows(tmp_path / name) == 5
+
+
+def test_the_rows_of_a_fine_tuners_file_are_counted_by_published_names(tmp_path: Path):
+    weights = content()["model"]
+    weights["text_head.base_layer.weight"] = weights.pop("text_head.weight")
+    weights["text_head.lora_A.default.weight"] = torch.ones(1)
+    torch.save(weights, tmp_path / "x.pth")
+    assert text_rows(tmp_path / "x.pth") == 5
+
+
+def test_entries_that_are_no_tensors_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    torch.save({**content()["model"], "note": "mine"}, tmp_path / "x.pth")
+    assert "note" not in read_weights(tmp_path / "x.pth")
+    assert "1 entries are no tensors and are ignored: note" in caplog.text
+
+
+def test_a_safetensors_file_that_is_none_is_one_sentence(tmp_path: Path):
+    (tmp_path / "x.safetensors").write_bytes(b"<!doctype html><title>Sign in</title>")
+    with pytest.raises(UserError, match=r"x\.safetensors: not a safetensors file: it is a web page"):
+        read_weights(tmp_path / "x.safetensors")
+    with pytest.raises(UserError, match=r"absent\.safetensors: no such file"):
+        read_weights(tmp_path / "absent.safetensors")
 
 
 class Payload:

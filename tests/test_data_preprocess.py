@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter, namedtuple
+from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,13 +22,12 @@ from indextts.data import preprocess as preprocess_module
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
 from indextts.data.preprocess import PreprocessResult, preprocess
-from indextts.data.split import split_utterances
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.gpt.config import load_config
 from indextts.gpt.initialise import random_model
-from indextts.manifest import Utterance, read_utterances, write_utterances
+from indextts.manifest import read_utterances, write_utterances
 from tools.preprocess_data import main
 
 CONDITION_MODULE = {
@@ -484,6 +483,22 @@ def test_a_missing_checkpoint_is_told_before_anything_is_written(project):
     assert not (project / "out").exists()
 
 
+def test_a_checkpoint_that_does_not_fit_is_told_before_anything_is_written(project):
+    weights = torch.load(project / "model/gpt.pth", weights_only=True)
+    torch.save({**weights, "gpt.h.1.ln_1.weight": torch.ones(16)}, project / "model/deeper.pth")
+    with pytest.raises(
+        UserError, match=r"the checkpoint has 2 blocks gpt\.h\.N, gpt\.layers in the config says 1"
+    ):
+        run(project, gpt_checkpoint=project / "model/deeper.pth")
+    weights["emo_layer.bias"][0] = torch.nan
+    torch.save(weights, project / "model/spoiled.pth")
+    with pytest.raises(
+        UserError, match=r"spoiled\.pth: 1 of \d+ weights hold NaN or infinity: emo_layer\.bias"
+    ):
+        run(project, gpt_checkpoint=project / "model/spoiled.pth")
+    assert not (project / "out").exists()
+
+
 def test_a_file_in_the_way_of_the_folder_is_named(project):
     (project / "out").write_text("x")
     with pytest.raises(UserError, match="out/features: cannot be made"):
@@ -545,31 +560,6 @@ def test_the_program_prints_a_short_result(project, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == (
         f"{project}/out: 20 utterances for training, 4 for validation; 24 encoded, 0 kept, 0 rejected"
     )
-
-
-def utterances(speakers: str) -> list[Utterance]:
-    return [Utterance(f"{s}{n}", Path(f"/{s}{n}"), "ሀ", s, 1.0) for n, s in enumerate(speakers)]
-
-
-def test_the_split_is_disjoint_and_takes_a_share_of_each_speaker():
-    everything = utterances("a" * 100 + "b" * 6 + "c" * 5 + "d" * 40)
-    split = split_utterances(everything, 0.1, seed=0)
-    assert Counter(u.speaker for u in split.val) == {"a": 10, "b": 2, "d": 4}
-    assert split.small_speakers == ["c"]
-    assert {u.id for u in split.train} | {u.id for u in split.val} == {u.id for u in everything}
-    assert len(split.train) + len(split.val) == len(everything)
-
-
-def test_the_split_depends_on_ids_and_seed_and_not_on_the_order():
-    everything = utterances("a" * 50 + "b" * 50)
-    ids = {u.id for u in split_utterances(everything, 0.1, seed=0).val}
-    assert {u.id for u in split_utterances(everything[::-1], 0.1, seed=0).val} == ids
-    assert {u.id for u in split_utterances(everything, 0.1, seed=1).val} != ids
-
-
-def test_even_a_large_ratio_leaves_a_pair_to_train_on():
-    split = split_utterances(utterances("a" * 8), 0.99, seed=0)
-    assert (len(split.train), len(split.val)) == (2, 6)
 
 
 def kill_when(folder: Path, pattern: str, arguments: list[str]) -> None:

@@ -1,16 +1,22 @@
 """Tests of indextts/export.py: a checkpoint becomes a model folder."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 from indextts.checkpoint import read_weights
-from indextts.commands import ExportModel
+from indextts.commands import ExportModel, Train, parse
 from indextts.errors import UserError
 from indextts.export import export
 from indextts.gpt.config import load_config
 from indextts.gpt.load import load_model
+from indextts.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
+from indextts.restore.meta_plan import plan_command
+from indextts.run_dir import CheckpointMeta
+from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import Tokenizer
 from tests.tiny_run import TinyRun, make_tiny_run
 
@@ -36,6 +42,45 @@ def test_the_folder_fits_together_and_holds_the_trained_weights(trained: TinyRun
     checkpoint = torch.load(trained.output / "latest.pth", weights_only=True)["model"]
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, checkpoint[name]), name
+
+
+def test_how_texts_are_normalised_goes_from_the_tokenizer_into_run_checkpoint_and_export(
+    trained: TinyRun, tmp_path: Path
+):
+    record = Tokenizer.load(trained.folder / "tokenizer.model").options.record
+    assert record == NormalizerOptions().record
+    assert json.loads((trained.output / "config.json").read_text("utf-8"))["normalizer"] == record
+    assert CheckpointMeta.read(trained.output / "latest.json").normalizer == record
+    checkpoint = torch.load(trained.output / "latest.pth", weights_only=True)
+    assert checkpoint["tokenizer"]["normalizer"] == record
+    model = export(command(trained, tmp_path / "model")).with_name("bpe.model")
+    assert model.read_bytes() == (trained.output / "tokenizer.model").read_bytes()
+    assert not Tokenizer.load(model).normalizer_doubt
+
+
+def test_a_run_resumed_with_other_options_says_so_and_the_export_reads_texts_as_the_run_did(tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    path = run.folder / "tokenizer.model"
+    path.write_bytes(without_record(path))
+    assert run.train(max_steps=2) == 0
+    assert "does not say how texts are normalised for it" in run.log
+    first = Tokenizer.load(export(command(run, tmp_path / "first")).with_name("bpe.model"))
+    assert (first.options, first.recorded_version) == (NormalizerOptions(), NORMALIZER_VERSION)
+
+    path.write_bytes(with_record(path.read_bytes(), NormalizerOptions(homophones="strict").record))
+    said = plan_command(parse(Train, run.flags(resume="auto", max_steps=4)))
+    assert re.search("normalizer homophones +off -> strict +texts are read otherwise than before", str(said))
+    assert run.train(resume="auto", max_steps=4) == 0
+    assert "[Warn] normalizer homophones: off -> strict; texts are read otherwise than before" in run.log
+    assert "   Epoch: 0, Step: 2, Batch: " in run.log  # the pieces are the same: all continues
+    second = Tokenizer.load(export(command(run, tmp_path / "second")).with_name("bpe.model"))
+    assert second.normalize("ፀሐይ") == "ጸሀይ"
+
+
+def without_record(path: Path) -> bytes:
+    proto = Tokenizer.load(path).proto
+    proto.DiscardUnknownFields()
+    return bytes(proto.SerializeToString())
 
 
 def test_the_optimizer_is_left_out_and_half_precision_halves_the_rest(trained: TinyRun, tmp_path: Path):

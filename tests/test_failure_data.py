@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -32,12 +33,12 @@ from indextts.training.batches import (
     MicroBatch,
     PairDataset,
     collate_padded,
-    epoch_order,
     grouped,
     load_batches,
 )
 from indextts.training.batches import load_pairs as load_pairs_of
 from indextts.training.losses import LossSums
+from indextts.training.order import epoch_order, in_batches
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import start_from_base
 from indextts.training.step import accumulate
@@ -358,8 +359,9 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch, most_samples: int) -> list[int
 
 def first_group(this: Run, batch_size: int) -> list[MicroBatch]:
     train_set = this.inputs.train_set
-    order = epoch_order(len(train_set), this.inputs.command.seed, 0)
-    return next(grouped(load_batches(train_set, order, batch_size, 0, this.inputs.collate), 2))
+    order = in_batches(epoch_order(len(train_set), this.inputs.command.seed, 0), batch_size)
+    batches = load_batches(train_set, order, 0, this.inputs.collate)
+    return next(grouped(batches, cycle([False]), 2))
 
 
 @pytest.mark.parametrize("padding", ["none", "reference"])

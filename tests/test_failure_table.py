@@ -56,11 +56,11 @@ TABLE = {
     ),
     5: Row(
         "missing or unexpected tensors",
-        "missing ones are named and refused with status 3; others are named in a warning",
+        "named and refused with status 3",
         (
             "failure_checkpoints::"
             "rows_5_and_6_weights_that_do_not_fit_are_named_and_refused_before_anything_is_written",
-            "failure_checkpoints::row_5_weights_too_many_are_named",
+            "gpt_load::every_misfit_goes_to_the_log_and_the_sentence_counts_them",
             "trainer::a_checkpoint_without_what_a_resume_needs_is_refused",
         ),
     ),

@@ -7,6 +7,7 @@ from indextts.errors import UserError
 from indextts.manifest import (
     Pair,
     Utterance,
+    read_hours,
     read_pairs,
     read_texts,
     read_utterances,
@@ -248,3 +249,14 @@ def test_texts_need_no_other_field(tmp_path):
     path = write_lines(tmp_path / "m.jsonl", {"text": "ሰላም"}, {"text": "ለዓለም"}, {"text": "ሰላም"})
     assert read_texts(path) == ["ሰላም", "ለዓለም", "ሰላም"]
     assert "no field 'text', a line needs text" in refusal(write_lines(path, {"id": "a"}), read_texts)
+
+
+def test_the_hours_of_a_manifest_are_those_of_its_durations_or_unknown(tmp_path: Path):
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text('{"text": "ሀ", "duration": 5400}\n\n{"text": "ለ", "duration": 1800}\n', "utf-8")
+    assert read_hours(manifest) == 2
+    manifest.write_text('{"text": "ሀ", "duration": 5400}\n{"text": "ለ"}\n', "utf-8")
+    assert read_hours(manifest) is None
+    manifest.write_text('{"text": "ሀ", "duration": -1}\n', "utf-8")
+    with pytest.raises(UserError, match=r"manifest\.jsonl:1: duration is -1"):
+        read_hours(manifest)

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from indextts.commands import Preprocess
-from indextts.pipeline import plan_stage
+from indextts.errors import UserError
+from indextts.pipeline import place_base_files, plan_stage
 from indextts.project import Project, make_settings
 from indextts.run_dir import read_metrics, verify_checkpoint
 from tests.conftest import REPOSITORY
@@ -204,6 +205,20 @@ def test_bad_flags_are_one_sentence(tmp_path: Path, flags: tuple[str, ...], mess
     assert answer.returncode == 2
     assert message in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "gpt.pth", "bpe.model"])
+def test_a_base_folder_that_lacks_a_file_says_which_and_how_to_get_it(tmp_path: Path, name: str):
+    base = tmp_path / "base"
+    base.mkdir()
+    for each in {"config.yaml", "gpt.pth", "bpe.model"} - {name}:
+        (base / each).touch()
+    settings = make_settings(name="x", manifest=tmp_path / "m.jsonl", base=base)
+    with pytest.raises(
+        UserError, match=rf"^base: {base}/{name} is absent; .*download_checkpoints\.py --output-dir={base}$"
+    ):
+        place_base_files(Project(tmp_path / "x"), settings)
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_wrong_flag_of_a_late_stage_is_said_before_the_first(demo: tuple[Path, str], tmp_path: Path):

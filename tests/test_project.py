@@ -1,10 +1,13 @@
 """Tests of indextts/project.py: a project's YAML file and its folder."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from indextts.commands import to_argv
 from indextts.errors import UserError
+from indextts.pipeline import plan_stage
 from indextts.project import Project, read_settings
 
 GOOD = "name: voice\nmanifest: m.jsonl\nbase: base\ntrain: {epochs: 3}\n"
@@ -47,3 +50,30 @@ def test_the_folder_has_the_names_that_users_know():
     assert project.pairs("train") == Path("w/demo/preprocessed_amharic/train_pairs.jsonl")
     assert project.tokenizer == Path("w/demo/tokenizers/amharic_extended_bpe.model")
     assert project.run_dir == Path("w/demo/training_output")
+
+
+def planned(tmp_path: Path, more: str) -> list[str]:
+    (tmp_path / "p.yaml").write_text(GOOD + more, "utf-8")
+    stage = plan_stage(Project(tmp_path / "w"), read_settings(tmp_path / "p.yaml"), "tokenizer")
+    return to_argv(stage.commands[0])
+
+
+def test_how_texts_are_read_is_said_once_for_the_project(tmp_path: Path):
+    argv = planned(tmp_path, "normalizer: {homophones: strict, thousand: ሺ}\n")
+    assert {"--homophones=strict", "--thousand=ሺ"} <= set(argv)
+    assert not any("homophones" in flag for flag in planned(tmp_path, "normalizer: {homophones: off}\n"))
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ("normalizer: {dialect: any}\n", "normalizer: Value error, dialect: Extra inputs are not permitted"),
+        ("normalizer: {homophones: some}\n", "homophones: Input should be 'off', 'strict' or 'loose'"),
+        ("tokenizer: {homophones: strict}\n", "homophones: an option of the normaliser, it belongs under"),
+    ],
+)
+def test_an_option_that_is_none_or_in_the_wrong_place_is_one_sentence(
+    tmp_path: Path, more: str, problem: str
+):
+    with pytest.raises(UserError, match=re.escape(problem)):
+        planned(tmp_path, more)

@@ -18,7 +18,7 @@ from indextts.restore.facts import (
 from indextts.restore.plan import plan_restore
 from indextts.restore.text import describe, plan_text
 from indextts.run_dir import CheckpointMeta, FileIdentity
-from indextts.schedule import Schedule
+from indextts.schedule import EpochSize, Schedule
 from tests.tiny_gpt import TINY
 
 BASE = ("<s>", "</s>", "<unk>", "▁A")
@@ -99,7 +99,7 @@ def run(pieces: Vocabulary = PIECES, argv: tuple[str, ...] = (), **changes: obje
         "base_size": len(BASE),
         "gpt_config": asdict(TINY),
         "command": parse(Train, [*REQUIRED, "--resume=auto", *argv]),
-        "num_samples": 2000,
+        "size": EpochSize(2000),
         "data_order": lambda seed: f"order {seed}",
         "manifests": (identity("t.jsonl"), identity("v.jsonl")),
         "base": identity("gpt.pth"),
@@ -313,7 +313,7 @@ def test_another_seed_starts_the_epoch_at_its_beginning():
 
 def test_changed_data_keeps_the_matched_set_but_not_the_position():
     changed = (identity("t.jsonl", "other"), identity("v.jsonl"))
-    plan = planned(*FLAGS, manifests=changed, num_samples=2400, data_order=lambda _: "other")
+    plan = planned(*FLAGS, manifests=changed, size=EpochSize(2400), data_order=lambda _: "other")
     assert plan.continues
     assert not plan.keeps_position
     assert plan.schedule.total_steps == STEP + 8 * 600
@@ -498,7 +498,7 @@ def test_changed_pairs_that_were_only_counted_are_said_to_be_so():
     changed = (identity("t.jsonl", "other"), identity("v.jsonl"))
     lines = text(
         CheckpointFacts.of_meta("latest.pth", meta()),
-        run(data_order=None, trained_shapes=None, manifests=changed, num_samples=2400),
+        run(data_order=None, trained_shapes=None, manifests=changed, size=EpochSize(2400)),
     )
     assert lines[1] == "to do: steps 1,201 to about 6,000"
     assert any("counted and not read" in line for line in lines)
@@ -510,3 +510,17 @@ def test_the_plans_command_is_a_whole_command():
     assert plan.command == continued(now.command, meta().settings)
     assert plan.command.output_dir == Path("trained_ckpts")
     assert plan.command.epochs == 20
+
+
+def test_other_options_of_the_normaliser_are_a_difference_and_what_was_not_recorded_is_none():
+    before = {"version": 2, "homophones": "off", "thousand": "ሺህ"}
+    now = {"version": 3, "homophones": "strict", "thousand": "ሺህ", "dialect": "any"}
+    facts = checkpoint(meta=meta(normalizer=before))
+    plan = plan_restore(facts, run(argv=FLAGS, normalizer=now))
+    assert plan.continues
+    assert named(plan) == {
+        "normalizer version": ("2", "3", "now"),
+        "normalizer homophones": ("off", "strict", "now"),
+    }
+    assert all("texts are read otherwise" in difference.effect for difference in plan.differences)
+    assert plan_restore(checkpoint(), run(argv=FLAGS, normalizer=now)).differences == ()

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from indextts.schedule import Schedule, steps_of_run
+from indextts.schedule import EpochSize, Schedule, steps_of_run
 
 
 def test_the_warm_up_is_linear_and_reaches_the_peak_at_its_last_step():
@@ -151,9 +151,9 @@ def test_a_checkpoint_of_three_numbers_is_read_as_a_schedule_without_a_bridge():
 
 
 def counted(**changes: int) -> int:
-    numbers = {"num_samples": 41, "batch_size": 4, "grad_accumulation": 2, "epochs": 3, "max_steps": 0}
+    numbers = {"batch_size": 4, "batch_tokens": 0, "grad_accumulation": 2, "epochs": 3, "max_steps": 0}
     place = {"step": 0, "epoch": 0, "samples_done": 0}
-    return steps_of_run(**{**numbers, **place, **changes})
+    return steps_of_run(size=EpochSize(41, 41_000, 1400), **{**numbers, **place, **changes})
 
 
 def test_the_steps_of_a_run_are_the_same_seen_from_any_of_its_steps():
@@ -176,3 +176,18 @@ def test_more_epochs_and_a_limit_count():
     assert counted(max_steps=7) == 7
     assert counted(max_steps=100) == 18
     assert counted(step=18, epoch=3, epochs=2) < 18
+
+
+def test_a_budget_counts_positions():
+    assert counted(batch_tokens=11_400) == 3 * 3  # 41,000 in batches of 10,000, two of them a step
+    assert counted(batch_tokens=11_400, step=6, epoch=2) == 9
+    assert counted(batch_tokens=11_400, step=8, epoch=2, samples_done=20) == 8 + 2
+    assert counted(batch_tokens=10**6) == 3
+
+
+def test_a_budget_without_known_positions_counts_samples():
+    assert EpochSize(41).num_batches(4, 11_400) == 11
+
+
+def test_a_part_of_an_epoch_holds_its_share():
+    assert EpochSize(40, 4000, 150).scaled(10) == EpochSize(10, 1000, 150)

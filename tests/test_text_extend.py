@@ -5,13 +5,26 @@ import pytest
 import sentencepiece
 
 from indextts.errors import UserError
-from indextts.text.ethiopic import amharic_letters, is_ethiopic
+from indextts.text.ethiopic import amharic_letters, is_ethiopic, main_block_letters
 from indextts.text.extend import describe, extend, extend_file
 from indextts.text.normalize import normalize
 from indextts.text.tokenizer import WORD_START, Tokenizer, first_difference, measure, parse_model
+from indextts.text.vocabulary_size import advise_size
+from tests.conftest import REPOSITORY
 from tests.tokenizers import AMHARIC, ENGLISH, trained_model, write_base
 
 NUM_LETTERS = 291
+NUM_IN_BLOCK = 326  # with the letters of other languages in Ethiopic's main block
+CHINESE = (
+    "今天天气很好。",
+    "我喜欢喝茶，你呢？",
+    "他们昨天去了北京的一个大市场。",
+    "这本书有二百页。",
+    "请问火车站在哪里？",
+    "孩子们在公园里玩。",
+    "她说英语和中文。",
+    "明天早上八点开会。",
+)
 
 
 def extended(base, texts=AMHARIC, target_size=100_000):
@@ -83,8 +96,9 @@ def test_scores_descend_below_the_base_and_letters_come_below_merges(tmp_path):
     base = write_base(tmp_path)
     size = Tokenizer.load(base).size
     pieces = parse_model(extend(base, AMHARIC, 100_000)).pieces
-    letters, merges = pieces[size : size + NUM_LETTERS], pieces[size + NUM_LETTERS :]
-    assert [piece.piece for piece in letters] == sorted(amharic_letters())
+    letters, merges = pieces[size : size + NUM_IN_BLOCK], pieces[size + NUM_IN_BLOCK :]
+    assert [piece.piece for piece in letters[:NUM_LETTERS]] == sorted(amharic_letters())
+    assert {piece.piece for piece in letters} == set(main_block_letters())
     scores = [piece.score for piece in [*merges, *letters]]
     assert scores == sorted(scores, reverse=True)
     assert len(set(scores)) == len(scores)
@@ -109,6 +123,7 @@ def test_ethiopic_pieces_of_the_base_are_kept_and_not_doubled(tmp_path):
         {"remove_extra_whitespaces": False},
         {"treat_whitespace_as_suffix": True},
         {"normalization_rule_name": "identity"},
+        {"normalization_rule_name": "nmt_nfkc_cf"},  # small letters inside
         {"byte_fallback": True, "vocab_size": 400},
         {"split_by_unicode_script": False},
     ],
@@ -135,7 +150,7 @@ def test_d22_a_small_corpus_gives_what_it_has_and_a_warning_with_the_number(tmp_
     assert f"{tokenizer.size} pieces instead of 24000" in caplog.text
     assert tokenizer.encode_pieces("ሰላም ለዓለም") == ["▁ሰላም", "▁ለዓለም"]
     # ▁ሰ ላም ▁ሰላም ለዓ ለም ▁ለዓ ▁ለዓለም: no merge beyond these, since no text would ever use its row.
-    assert tokenizer.size == Tokenizer.load(base).size + NUM_LETTERS + 7
+    assert tokenizer.size == Tokenizer.load(base).size + NUM_IN_BLOCK + 7
 
 
 @pytest.mark.parametrize("texts", [["ሀ"], ["", "ሀ", " "], ["ሰላም ነው።\r\n", "ሰላም\r"], ["ሰላም\x00▅\ud800"]])
@@ -222,3 +237,64 @@ def test_a_real_corpus_is_covered_and_english_stays_as_it_was(tmp_path, shared):
     assert found.unknown_percent < 0.5
     assert found.tokens_per_word < 2.5
     assert all(after.encode(text) == before.encode(text) for text in ENGLISH)
+
+
+def test_letters_of_the_main_block_that_no_text_held_are_known_where_there_is_room(tmp_path):
+    base = write_base(tmp_path)
+    unseen = ["ተገልፇል መቐለ ሞንታጝ ተንብዯል"]
+    small = extended(base, AMHARIC, Tokenizer.load(base).size + NUM_LETTERS + 20)
+    assert measure(small, unseen).num_unknown > 0
+    large = extended(base, AMHARIC, 2000)
+    assert measure(large, unseen).num_unknown == 0
+
+
+def english_sentences() -> list[str]:
+    """Return the sentences of the project's own pages, as real English."""
+    pages = [*sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "README.md"]
+    text = " ".join(page.read_text("utf-8") for page in pages)
+    sentences = (" ".join(sentence.split()) for sentence in re.split(r"(?<=[.!?])\s", text))
+    return [sentence for sentence in sentences if sentence and not any(map(is_ethiopic, sentence))]
+
+
+def test_english_and_chinese_are_cut_exactly_as_before_by_a_base_of_thousands_of_pieces(tmp_path):
+    english = english_sentences()
+    assert len(english) > 200
+    base = tmp_path / "bpe.model"
+    texts = tuple(map(normalize, (*english, *CHINESE)))
+    base.write_bytes(trained_model(texts, vocab_size=3000, character_coverage=1.0))
+    before = Tokenizer.load(base)
+    after = extended(base, AMHARIC, 4000)
+    assert before.size > 1000
+    assert first_difference(before, after) is None
+    old, new = before.proto.pieces, after.proto.pieces
+    assert [p.SerializeToString() for p in old] == [p.SerializeToString() for p in new[: len(old)]]
+    for text in (*english, *CHINESE, "UNSEEN zebra 123 龙 ñ", "今天 AND 明天"):
+        assert after.encode(text) == before.encode(text), text
+    for text in CHINESE:
+        assert before.unknown_id not in before.encode(text)
+
+
+def test_the_demos_base_cuts_english_exactly_as_before(tmp_path):
+    base = REPOSITORY / "demo/checkpoints/bpe.model"
+    sentences = (REPOSITORY / "demo/english.txt").read_text("utf-8").splitlines()
+    before = Tokenizer.load(base)
+    after = Tokenizer(extend(base, AMHARIC, 2000), tmp_path / "after.model")
+    assert len(sentences) > 100
+    for text in (*sentences, *english_sentences()):
+        assert after.encode(text) == before.encode(text), text
+
+
+def test_size_0_is_what_the_hours_advise_and_the_log_says_why(tmp_path, caplog):
+    base = write_base(tmp_path)
+    with caplog.at_level(logging.INFO):
+        extend_file(base, AMHARIC, tmp_path / "am.model", 0, advise_size(30))
+    assert "The size is chosen: 90 base pieces and 4,000 appended pieces, for 30.0 hours" in caplog.text
+    assert "instead of 4090" in caplog.text  # these few texts give no more
+
+
+def test_a_size_far_from_the_advice_is_taken_and_the_log_says_what_is_advised(tmp_path, caplog):
+    base = write_base(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        tokenizer = extend_file(base, AMHARIC, tmp_path / "am.model", 400, advise_size(150)).extended
+    assert tokenizer.size == 400
+    assert "310 pieces to append are few: advised are 8,000" in caplog.text

@@ -1,15 +1,12 @@
-import io
 import random
-import subprocess
 import sys
 import unicodedata
 
 import pytest
 
-from indextts.errors import UserError
 from indextts.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
 from indextts.text.ethiopic import amharic_letters, is_ethiopic, is_ethiopic_letter
-from indextts.text.normalize import RULES, explain, normalize, normalize_lines
+from indextts.text.normalize import RULES, explain, normalize
 
 # Written form and spoken form. The rules are those of the project's reference page, and most cases are of
 # real text; where the form is a choice and not a rule, the table says so.
@@ -397,7 +394,7 @@ def test_latin_letters_become_upper_case_and_composed():
 
 def test_text_of_another_script_keeps_its_digits_and_signs():
     assert normalize("In 2019, 50% of it & more™") == "IN 2019, 50% OF IT & MORE™"
-    assert normalize("武汉 2019") == "武汉 2019"
+    assert normalize("武汉 2019") == "武 汉 2019"  # ideographs stand apart, as in the published front end
     assert normalize("2019") == "ሁለት ሺህ አሥራ ዘጠኝ"  # no letter at all: it is for an Amharic voice
     assert normalize("&#4656;A5") == "ሰA አምስት"  # what script it is shows when entities are read
 
@@ -458,23 +455,6 @@ def test_what_the_rules_did_leads_from_the_text_to_its_spoken_form():
     assert explain(normalize(text)) == []
 
 
-def test_the_command_normalises_lines_and_shows_what_the_rules_did():
-    command = [sys.executable, "-m", "indextts.text.normalize", "--explain", "--percent=ፐርሰንት"]
-    answer = subprocess.run(command, input="50%\nሰላም።\n".encode(), capture_output=True, check=True)
-    assert answer.stdout.decode().splitlines() == [
-        "ሃምሳ ፐርሰንት",
-        "    percent: '50%' -> '50 ፐርሰንት'",
-        "    numbers: '50' -> 'ሃምሳ'",
-        "ሰላም.",
-        "    Ethiopic marks: 'ሰላም።' -> 'ሰላም.'",
-    ]
-
-
-def test_a_line_that_is_not_utf_8_is_named():
-    with pytest.raises(UserError, match="standard input:2: byte 1"):
-        normalize_lines(io.BytesIO(b"A\n\xff\n"), io.StringIO(), NormalizerOptions(), show_changes=False)
-
-
 def test_every_rule_has_a_name_of_its_own():
     assert len({rule.name for rule in RULES}) == len(RULES)
 
@@ -526,6 +506,7 @@ def test_all_of_the_real_text_is_spoken_whole_and_stays_as_it_is(shared):
     for text in texts:
         once = normalize(text)
         assert all(map(is_allowed, once)), text
+        assert not any(map(str.isnumeric, once)), text  # ASCII, Ethiopic and all other numerals
         assert normalize(once) == once, text
 
 

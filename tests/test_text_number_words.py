@@ -3,6 +3,7 @@ import random
 import pytest
 
 from indextts.normalizer_options import NormalizerOptions
+from indextts.text.normalize import normalize
 from indextts.text.number_words import (
     MAX_CARDINAL,
     cardinal,
@@ -68,6 +69,40 @@ def test_random_numbers_to_a_trillion_agree_with_a_second_speller_and_read_back(
         number = chosen.randrange(10 ** chosen.randint(4, 12) + 1)
         assert cardinal(number) == spelled(number), number
         assert value(cardinal(number)) == number
+
+
+# What ኛ makes of the last word: ት ድ ር ን take the vowel of the first order, ኝ becomes ነ.
+LAST_WORD_OF_ORDINAL = {
+    "አንድ": "አንደኛ",
+    "ሁለት": "ሁለተኛ",
+    "ሦስት": "ሦስተኛ",
+    "አራት": "አራተኛ",
+    "አምስት": "አምስተኛ",
+    "ስድስት": "ስድስተኛ",
+    "ሰባት": "ሰባተኛ",
+    "ስምንት": "ስምንተኛ",
+    "ዘጠኝ": "ዘጠነኛ",
+    "አሥር": "አሥረኛ",
+}
+
+
+@pytest.mark.slow
+def test_written_numbers_to_9999_are_read_alone_with_a_prefix_and_as_ordinals():
+    for number in range(10_000):
+        words = spelled(number)
+        assert normalize(f"{number} ሰው") == f"{words} ሰው"
+        assert normalize(f"ለ{number} ሰው") == f"ለ{words} ሰው"
+        if number:
+            before, space, last = words.rpartition(" ")
+            ordinal = before + space + LAST_WORD_OF_ORDINAL.get(last, last + "ኛ")
+            assert normalize(f"የ{number}ኛ") == f"የ{ordinal}"
+
+
+def test_grouped_random_numbers_to_a_trillion_are_read_with_a_prefix():
+    chosen = random.Random(1)
+    for _ in range(10_000):
+        number = chosen.randrange(10 ** chosen.randint(4, 12) + 1)
+        assert normalize(f"ከ{number:,} በላይ") == f"ከ{spelled(number)} በላይ"
 
 
 def test_numbers_below_0_and_past_the_last_scale_have_no_words():

@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import pytest
 
 from indextts.text.extend import extend
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import verify
+from indextts.text.vocabulary_size import advise_size
 from tests.tokenizers import AMHARIC, ENGLISH, trained_model, write_base
 
 
@@ -25,11 +28,15 @@ def whats(report):
     return [problem.what for problem in report.problems]
 
 
+def not_used(base):
+    return f"Does not use extended vocabulary (ID >= {base.size})"
+
+
 def test_a_good_extension_has_no_problems(base, extended):
     report = report_of(extended, base)
     assert not report.problems
     assert [finding.verdict for finding in report.findings] == ["ok"] * len(report.findings)
-    assert str(report).endswith("No problems found.")
+    assert str(report).endswith("All checks passed")
     assert str(extended.size) in str(report)
 
 
@@ -42,6 +49,16 @@ def test_another_base_is_a_problem_that_names_the_first_difference(base, extende
     report = report_of(extended, other)
     assert whats(report) == ["base pieces"]
     assert "id " in report.problems[0].value
+
+
+def test_other_scores_and_other_settings_of_sentencepiece_than_the_bases_are_a_problem(base, extended):
+    scores, settings = extended.proto, extended.proto
+    scores.pieces[base.size - 1].score -= 1
+    settings.normalizer_spec.add_dummy_prefix = False
+    for proto, said in ((scores, "1 of the base's 90 pieces"), (settings, "settings of its own normaliser")):
+        report = report_of(Tokenizer(proto.SerializeToString(), extended.path), base)
+        assert whats(report) == ["base pieces"]
+        assert said in report.problems[0].value
 
 
 def test_d2_missing_letters_are_a_problem_with_the_letters(base, extended):
@@ -64,11 +81,11 @@ def test_unknown_pieces_are_a_problem_above_the_limit_only(base, extended):
 
 
 def test_texts_that_use_no_appended_piece_are_a_problem(base, extended):
-    assert whats(report_of(extended, base, texts=ENGLISH)) == ["appended pieces"]
+    assert whats(report_of(extended, base, texts=ENGLISH)) == [not_used(base)]
 
 
 def test_the_base_tokenizer_itself_has_every_problem_of_amharic(base):
-    assert whats(report_of(base, base)) == ["Amharic letters", "unknown pieces", "appended pieces"]
+    assert whats(report_of(base, base)) == ["Amharic letters", "unknown pieces", not_used(base)]
 
 
 def test_rows_of_another_checkpoint_are_a_problem(base, extended):
@@ -109,6 +126,70 @@ def test_all_problems_are_in_one_report(base, tmp_path):
         "config number_text_tokens",
         "Amharic letters",
         "unknown pieces",
-        "appended pieces",
+        not_used(base),
     ]
     assert str(report).endswith("6 problems found.")
+
+
+def test_the_lines_that_users_look_for_have_the_real_numbers(base, extended):
+    said = str(report_of(extended, base))
+    assert f"Vocabulary size: {extended.size}\n" in said
+    assert f"Uses extended vocabulary (ID >= {base.size})" in said
+    assert said.splitlines()[-1] == "All checks passed"
+    assert extended.vocabulary.fingerprint in said
+    assert extended.options.fingerprint in said
+    assert "tokens per word" in said
+
+
+def test_one_unknown_ethiopic_character_is_a_problem_whatever_the_limit(base, extended):
+    report = report_of(extended, base, texts=[*AMHARIC * 1000, "ሰላም ᎀ"], limit=100)
+    assert whats(report) == ["unknown pieces"]
+    assert "(ᎀ)" in report.problems[0].advice
+
+
+def test_appended_pieces_that_the_texts_hardly_have_are_counted(base, extended):
+    common = report_of(extended, base, texts=AMHARIC * 20)
+    rare = report_of(extended, base, texts=AMHARIC)
+    counts = [
+        int(finding.value.split()[0])
+        for report in (common, rare)
+        for finding in report.findings
+        if finding.what == "rare pieces"
+    ]
+    seen = {token for text in AMHARIC for token in extended.encode(text) if token >= base.size}
+    assert counts == [320 - len(seen), 320]
+
+
+def test_without_texts_sample_sentences_show_that_the_appended_pieces_are_used(base, extended):
+    assert f"Uses extended vocabulary (ID >= {base.size})" in str(report_of(extended, base, texts=[]))
+    assert whats(report_of(base, base, texts=[])) == ["Amharic letters", not_used(base)]
+
+
+def test_a_model_that_loses_text_is_found_by_the_way_back(base, extended):
+    proto = extended.proto
+    proto.denormalizer_spec.precompiled_charsmap = upper_case_charsmap()
+    damaged = Tokenizer(proto.SerializeToString(), extended.path)
+    report = report_of(damaged, base, texts=["ሰላም THE FOX"])
+    assert whats(report) == ["round trip"]
+    assert "1 of 1 texts" in report.problems[0].value
+
+
+def upper_case_charsmap():
+    """Return compiled rules that make small letters of large ones, as a denormaliser that changes a text."""
+    lower = Tokenizer(trained_model(ENGLISH, normalization_rule_name="nmt_nfkc_cf"), Path("lower.model"))
+    return lower.proto.normalizer_spec.precompiled_charsmap
+
+
+def test_a_tokenizer_without_a_record_of_its_normaliser_is_a_warning(base, extended):
+    proto = extended.proto
+    proto.DiscardUnknownFields()
+    report = report_of(Tokenizer(proto.SerializeToString(), extended.path), base)
+    assert not report.problems
+    assert [finding.what for finding in report.findings if finding.verdict == "warning"] == ["normaliser"]
+    assert "does not say how texts are normalised" in str(report)
+
+
+def test_a_size_far_from_the_advice_is_a_warning(base, extended):
+    report = verify(extended, base, base.size + 1, base.size, AMHARIC, 0.1, advise_size(250))
+    assert "warning  size: 320 pieces to append are few: advised are 12,000" in str(report)
+    assert not report.problems

@@ -58,7 +58,7 @@ def assert_same(one: object, other: object, where: str = "checkpoint") -> None:
 def numbers(run: TinyRun, *, kind: str) -> dict[int, dict[str, float]]:
     """Return the losses of each line of metrics.jsonl by step, without what the clock decides."""
     lines = read_metrics(run.output / "metrics.jsonl")
-    clock = ("time", "tokens_per_second")
+    clock = ("time", "tokens_per_second", "data_wait")
     return {
         line["step"]: {k: v for k, v in line.items() if k not in clock}
         for line in lines
@@ -339,6 +339,48 @@ def test_a_validation_worse_than_the_best_before_the_resume_is_not_the_best(
     assert not (tiny.output / "best.pth").exists()
 
 
+def test_a_run_ends_when_validations_get_no_better(tiny: TinyRun):
+    steps = {"val_interval": 2, "max_steps": 20, "epochs": 10}
+    assert tiny.train(learning_rate=1.0, warmup_steps=0, patience=3, **steps) == 0
+    losses = [line["mel_loss"] for step, line in numbers(tiny, kind="val").items() if step]
+    best = losses.index(min(losses))
+    assert len(losses) == best + 1 + 3
+    assert "3 validations in a row were not better (--patience)" in tiny.log
+    last = max(numbers(tiny, kind="val"))
+    assert load(tiny.output / "latest.pth")["step"] == last < 20
+    # the same command has nothing more to do, a longer patience has
+    assert tiny.train(learning_rate=1.0, warmup_steps=0, patience=3, resume="auto", **steps) == 0
+    assert load(tiny.output / "latest.pth")["step"] == last
+    assert tiny.train(learning_rate=1.0, warmup_steps=0, patience=5, resume="auto", **steps) == 0
+    assert load(tiny.output / "latest.pth")["step"] > last
+
+
+def test_a_budget_of_positions_sees_every_sample_once_and_resumes_exactly(tmp_path: Path):
+    whole, parts = make_tiny_run(tmp_path / "whole"), make_tiny_run(tmp_path / "parts")
+    flags = {
+        "batch_tokens": 400,
+        "grad_accumulation": 1,
+        "save_interval": 1,
+        "keep_checkpoints": 99,
+        "epochs": 2,
+    }
+    assert whole.train(**flags) == 0
+    steps = load(whole.output / "latest.pth")["step"]
+    assert read_metrics(whole.output / "metrics.jsonl")[0]["total_steps"] == steps
+    middle = steps // 2 + 1
+    copy_checkpoint(whole, middle, parts)
+    assert 0 < load(parts.output / f"model_step{middle}.pth")["sampler"]["samples_done"] < 22
+    assert parts.train(resume="auto", **flags) == 0
+    ends = [load(each.output / "latest.pth")["model"] for each in (whole, parts)]
+    assert all(torch.equal(tensor, ends[1][name]) for name, tensor in ends[0].items())
+    assert numbers(whole, kind="val").items() >= numbers(parts, kind="val").items()
+
+
+def test_a_budget_smaller_than_the_longest_pairs_is_refused(tiny: TinyRun):
+    assert tiny.train(batch_tokens=50) == 2
+    assert "--batch-tokens 50: the longest pair takes" in tiny.log
+
+
 def test_without_an_interval_every_epoch_is_validated_once(tiny: TinyRun):
     assert tiny.train(val_interval=0) == 0
     assert list(numbers(tiny, kind="val")) == [0, 4, 8, 12]
@@ -346,7 +388,7 @@ def test_without_an_interval_every_epoch_is_validated_once(tiny: TinyRun):
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_status_6_and_no_checkpoint_of_it(tiny: TinyRun):
     weights = load(tiny.folder / "base/gpt.pth")
-    weights["mel_head.bias"][0] = float("nan")
+    weights["mel_head.weight"].fill_(3e38)  # finite, which a base must be; the scores are not
     torch.save(weights, tiny.folder / "base/gpt.pth")
     assert tiny.train() == 6
     assert "not finite in 10 steps in a row, up to step 10; the last checkpoint is untouched" in tiny.log

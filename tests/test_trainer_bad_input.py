@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from indextts.gpt.initialise import random_model
 from indextts.text.tokenizer import parse_model
@@ -37,6 +38,29 @@ def drop_a_weight(run: TinyRun) -> None:
     torch.save(weights, run.folder / "base/gpt.pth")
 
 
+def as_file(content: bytes) -> Callable[[TinyRun], object]:
+    """Return what puts `content` in the place of the base checkpoint."""
+    return lambda run: (run.folder / "base/gpt.pth").write_bytes(content)
+
+
+def take_another_model(run: TinyRun) -> None:
+    weights = {"encoder.embed.weight": torch.zeros(4, 4), "decoder.bias": torch.zeros(4)}
+    torch.save({"model": weights}, run.folder / "base/gpt.pth")
+
+
+def spoil_a_weight(run: TinyRun) -> None:
+    weights = torch.load(run.folder / "base/gpt.pth", weights_only=True)
+    weights["gpt.h.0.attn.c_attn.weight"][0, 0] = float("nan")
+    torch.save(weights, run.folder / "base/gpt.pth")
+
+
+def change_config(run: TinyRun, **changes: object) -> None:
+    path = run.folder / "base/config.yaml"
+    config = yaml.safe_load(path.read_text())
+    config["gpt"].update(changes)
+    path.write_text(yaml.safe_dump(config))
+
+
 def reorder_base_tokenizer(run: TinyRun) -> None:
     path = run.folder / "base/bpe.model"
     model = parse_model(path.read_bytes())
@@ -61,6 +85,44 @@ BAD: dict[str, tuple[Callable[[TinyRun], object], str]] = {
     "a pairs file that is a plain manifest": (as_plain_manifest, r"build_gpt_prompt_pairs\.py"),
     "no pairs file": (lambda run: (run.folder / "val_pairs.jsonl").unlink(), r"val_pairs\.jsonl"),
     "an empty pairs file": (lambda run: (run.folder / "val_pairs.jsonl").write_text(""), r"val_pairs\.jsonl"),
+    "a base that is a web page": (
+        as_file(b"<!DOCTYPE html>\n<html><title>Not found</title>" + b" " * 900),
+        r"gpt\.pth: not a checkpoint that torch\.save wrote: it is a web page; fetch it again",
+    ),
+    "a base that is a git-LFS pointer": (
+        as_file(b"version https://git-lfs.github.com/spec/v1\noid sha256:baaa\nsize 3484402556\n"),
+        r"gpt\.pth: not a checkpoint that torch\.save wrote: it is a git-LFS pointer",
+    ),
+    "a base of no bytes": (as_file(b""), r"gpt\.pth: not a checkpoint that torch\.save wrote: it is empty"),
+    "a base that is a text": (
+        as_file(b"Entry not found. See the documentation.\n"),
+        r"gpt\.pth: not a checkpoint .*: it is a text that begins with 'Entry not found\.",
+    ),
+    "a base of another format": (
+        as_file(bytes(range(256)) * 9),
+        r"gpt\.pth: .*it is of another format, or cut",
+    ),
+    "a base that is another model": (
+        take_another_model,
+        r"gpt\.pth: \d+ of \d+ weights are missing: .*; 2 weights ",
+    ),
+    "a base that is not finite": (
+        spoil_a_weight,
+        r"gpt\.pth: 1 of \d+ weights hold NaN or infinity: gpt\.h\.0\.attn\.c_attn\.weight",
+    ),
+    "a config of fewer layers": (
+        lambda run: change_config(run, layers=1),
+        r"gpt\.pth: the checkpoint has 2 blocks gpt\.h\.N, gpt\.layers in the config says 1",
+    ),
+    "a config of other sizes": (
+        lambda run: change_config(run, max_text_tokens=61),
+        r"gpt\.pth: 1 weights do not fit the configuration: text_pos_embedding\.emb\.weight is \(62, 16\), "
+        r"expected \(63, 16\); .*the config\.yaml that belongs to it",
+    ),
+    "a config of another kind of model": (
+        lambda run: change_config(run, condition_type="perceiver"),
+        r"config\.yaml: gpt\.condition_type is 'perceiver', but only 'conformer_perceiver' is supported",
+    ),
     "a config without gpt": (
         lambda run: (run.folder / "base/config.yaml").write_text("dataset: {}\n"),
         r"config\.yaml: no section gpt",

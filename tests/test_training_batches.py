@@ -1,5 +1,3 @@
-"""Tests of indextts/training/batches.py: which samples, in which order."""
-
 import pytest
 import torch
 
@@ -9,39 +7,15 @@ from indextts.training.batches import (
     choose_collate,
     collate_padded,
     collate_readable,
-    epoch_order,
     grouped,
-    mix,
     too_many,
 )
 from tests.tiny_gpt import TINY
 
 
-def test_each_epoch_has_every_sample_once_in_an_order_of_its_own():
-    orders = [epoch_order(50, seed=1, epoch=epoch) for epoch in range(3)]
-    assert all(sorted(order) == list(range(50)) for order in orders)
-    assert len({tuple(order) for order in orders} | {tuple(range(50))}) == 4
-
-
-def test_an_order_is_a_function_of_seed_and_epoch():
-    assert epoch_order(50, seed=1, epoch=2) == epoch_order(50, seed=1, epoch=2)
-    assert epoch_order(50, seed=1, epoch=2) != epoch_order(50, seed=2, epoch=2)
-
-
-def test_the_order_leaves_the_global_generator_alone():
-    state = torch.get_rng_state()
-    epoch_order(50, seed=1, epoch=0)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_groups_are_full_but_for_the_epochs_last():
-    assert list(grouped(range(7), 3)) == [[0, 1, 2], [3, 4, 5], [6]]  # type: ignore[arg-type, comparison-overlap]
-
-
-def test_seeds_differ_with_every_part_and_fit_a_generator():
-    seeds = {mix(1, "order", 2), mix(2, "order", 1), mix(1, "dropout", 2), mix(1, "order", 3)}
-    assert len(seeds) == 4
-    assert all(0 <= seed < 2**63 for seed in seeds)
+def test_groups_are_full_but_for_the_last_of_an_epoch():
+    ends = [False, False, False, False, True, False, False, True]
+    assert list(grouped(range(8), ends, 3)) == [[0, 1, 2], [3, 4], [5, 6, 7]]  # type: ignore[arg-type, comparison-overlap]
 
 
 def test_a_batch_knows_its_true_lengths():

@@ -22,6 +22,7 @@ from indextts.training.batches import collate_padded, load_batches
 from indextts.training.checkpoint_facts import Layout, facts_of, meta_of, moments_of
 from indextts.training.losses import token_losses
 from indextts.training.optim import select_trained
+from indextts.training.order import in_batches
 from indextts.training.run import load_inputs
 from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run
 
@@ -45,7 +46,7 @@ def predecessors_checkpoint(project: TinyRun, num_pieces: int) -> dict[str, Any]
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
     torch.manual_seed(3)
-    batches = load_batches(inputs.train_set, range(9), 3, num_workers=0, collate=collate_padded)
+    batches = load_batches(inputs.train_set, in_batches(range(9), 3), 0, collate_padded)
     for micro_batch in list(batches)[:NUM_STEPS]:
         batch = micro_batch.batch
         assert isinstance(batch, GPTBatch)  # the predecessor pads

@@ -62,7 +62,7 @@ def means(inputs: Inputs, val_set: PairDataset, model: UnifiedVoice, batch_size:
         should_stop=lambda: False,
     )
     assert found is not None
-    return found
+    return found.means
 
 
 def said(caplog: pytest.LogCaptureFixture, now: dict | None, here: dict | None = None) -> tuple[str, str]:

@@ -50,10 +50,7 @@ def group_of(this: Run, *sizes: int) -> list[MicroBatch]:
     samples = this.inputs.train_set.subset(range(sum(sizes)))
     collate = this.inputs.collate
     singles = iter(range(sum(sizes)))
-    return [
-        next(iter(load_batches(samples, list(islice(singles, size)), size, num_workers=0, collate=collate)))
-        for size in sizes
-    ]
+    return [next(iter(load_batches(samples, [list(islice(singles, size))], 0, collate))) for size in sizes]
 
 
 def on_a_card() -> None:
@@ -265,9 +262,7 @@ def test_a_part_of_a_packed_batch_has_the_losses_of_its_samples_alone(project: T
     parts = batch.split(1)
     assert len(parts) == 4
     for index, part in enumerate(parts):
-        alone = next(
-            iter(load_batches(this.inputs.train_set, [index], 1, num_workers=0, collate=this.inputs.collate))
-        ).batch
+        alone = next(iter(load_batches(this.inputs.train_set, [[index]], 0, this.inputs.collate))).batch
         assert alone is not None
         expected, found = (
             batch_sums(this.model.eval(), each.to(this.inputs.device), this.inputs.attention, this.base_size)

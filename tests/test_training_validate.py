@@ -1,5 +1,6 @@
 """Tests of indextts/training/validate.py: the same pairs, the same numbers, whatever the training does."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,12 @@ from indextts.gpt.attention import BLOCKS
 from indextts.gpt.config import config_with_text_tokens
 from indextts.gpt.initialise import random_model
 from indextts.gpt.model import UnifiedVoice
+from indextts.manifest import read_pairs, write_pairs
+from indextts.run_dir import read_metrics
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.batches import PairDataset, choose_collate, load_pairs
 from indextts.training.losses import LossMeans
-from indextts.training.validate import validate
+from indextts.training.validate import Validation, validate
 from tests.tiny_run import BASE_SIZE, CONFIG, make_tiny_run
 
 
@@ -26,7 +29,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[UnifiedVoice, PairDa
     )
 
 
-def losses(tiny: tuple[UnifiedVoice, PairDataset], **changes: object) -> LossMeans | None:
+def validation(tiny: tuple[UnifiedVoice, PairDataset], **changes: object) -> Validation | None:
     settings = {
         "collate": choose_collate("none", tiny[0].config),
         "backend": BLOCKS,
@@ -38,6 +41,11 @@ def losses(tiny: tuple[UnifiedVoice, PairDataset], **changes: object) -> LossMea
         **changes,
     }
     return validate(*tiny, **settings)  # type: ignore[arg-type]
+
+
+def losses(tiny: tuple[UnifiedVoice, PairDataset], **changes: object) -> LossMeans | None:
+    found = validation(tiny, **changes)
+    return None if found is None else found.means
 
 
 def test_dropout_is_off_while_validating_and_on_again_after(tiny: tuple[UnifiedVoice, PairDataset]):
@@ -78,3 +86,37 @@ def test_the_losses_without_padding_do_not_depend_on_the_batches(tiny: tuple[Uni
     padded = losses(tiny, batch_size=7, collate=choose_collate("reference", tiny[0].config))
     assert padded is not None
     assert abs(padded.mel_loss - whole.mel_loss) > 1e-5
+
+
+def test_seen_and_unseen_speakers_are_told_apart(tiny: tuple[UnifiedVoice, PairDataset]):
+    model, dataset = tiny
+    speakers = ["known", "new", "known", "new", "known", "known", "known"]
+    pairs = [replace(pair, speaker=name) for pair, name in zip(dataset.pairs, speakers, strict=True)]
+    mixed = PairDataset(pairs, dataset.text_ids, dataset.stores)
+    alone = {name: mixed.subset([n for n in range(7) if speakers[n] == name]) for name in ("known", "new")}
+
+    found = validation((model, mixed), trained_speakers={"known", "other"})
+    assert found is not None
+    assert list(found.by_speakers) == ["seen", "unseen"]
+    for part, name in (("seen", "known"), ("unseen", "new")):
+        expected = losses((model, alone[name]))
+        assert expected is not None
+        assert found.by_speakers[part].mel_loss == pytest.approx(expected.mel_loss, abs=1e-5)
+    whole = losses((model, mixed))
+    assert whole is not None
+    assert found.means.mel_loss == pytest.approx(whole.mel_loss, abs=1e-5)
+
+    same = validation((model, mixed), trained_speakers={"known", "new"})
+    assert same == Validation(whole, {})
+
+
+def test_a_run_writes_the_losses_of_unseen_speakers_apart(tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    path = run.folder / "val_pairs.jsonl"
+    pairs = read_pairs(path)
+    write_pairs(path, [*pairs[:4], *(replace(pair, speaker="unseen") for pair in pairs[4:])])
+    assert run.train(max_steps=3, val_interval=3) == 0
+    line = [line for line in read_metrics(run.output / "metrics.jsonl") if line["kind"] == "val"][-1]
+    low, high = sorted([line["seen_mel_loss"], line["unseen_mel_loss"]])
+    assert low < line["mel_loss"] < high
+    assert f"unseen speakers: text_loss={line['unseen_text_loss']:.4f}" in run.log

@@ -7,8 +7,10 @@ import pytest
 import torch
 import yaml
 
+from indextts.errors import UserError
 from indextts.text.tokenizer import Tokenizer
 from tests.tokenizers import AMHARIC, write_base
+from verify_amharic_training import main
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -80,7 +82,7 @@ def write_config(path, number_text_tokens):
 def test_a_project_that_fits_ends_with_status_0(project):
     done = verify_program(project, "--manifest=manifest.jsonl")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "No problems found." in done.stdout
+    assert "All checks passed" in done.stdout
     assert "problem " not in done.stdout
 
 
@@ -111,6 +113,82 @@ def test_a_missing_file_is_the_users_mistake_and_is_named(project, missing):
     assert done.stderr.startswith("[Error] ")
     assert missing in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"<html><title>Sign in</title></html>", "it is a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "it is a git-LFS pointer"),
+        (b"", "it is empty"),
+        (b"PK\x03\x04" + bytes(200), "it is cut off"),
+    ],
+)
+def test_a_base_checkpoint_that_is_another_file_is_one_sentence(project, content, problem):
+    (project / "checkpoints/gpt.pth").write_bytes(content)
+    done = verify_program(project, "--manifest=manifest.jsonl")
+    assert done.returncode == 2
+    assert done.stderr.startswith("[Error] checkpoints/gpt.pth: not a checkpoint that torch.save wrote: ")
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_the_base_tokenizer_extending_names_it(project):
+    (project / "checkpoints/bpe.model").unlink()
+    flags = ("--manifests=manifest.jsonl", "--output-model=new.model")
+    done = run_program("tools/extend_bpe.py", project, *flags)
+    assert done.returncode == 2
+    assert done.stderr.startswith("[Error] checkpoints/bpe.model: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_arguments_the_usual_places_are_looked_into(project, monkeypatch, capsys):
+    monkeypatch.chdir(project)
+    size = Tokenizer.load(project / "checkpoints/bpe.model").size
+    (project / "tokenizers").mkdir()
+    (project / "am.model").rename(project / "tokenizers/amharic_extended_bpe.model")
+    (project / "preprocessed_amharic").mkdir()
+    (project / "manifest.jsonl").rename(project / "preprocessed_amharic/train_manifest.jsonl")
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"ok       Vocabulary size: {size + 300}" in lines
+    assert any(line.startswith(f"ok       Uses extended vocabulary (ID >= {size})") for line in lines)
+    assert any(line.startswith("ok       unknown pieces: 0.000 %") for line in lines)
+    assert lines[-1] == "All checks passed"
+
+
+def test_without_arguments_the_only_project_of_the_workspace_is_taken(project, monkeypatch, capsys):
+    monkeypatch.chdir(project)
+    with pytest.raises(UserError, match="workspace/ has 0 projects with a tokenizer; give --tokenizer"):
+        main([])
+    voice = project / "workspace/voice"
+    for name in ("tokenizers", "dataset"):
+        (voice / name).mkdir(parents=True)
+    (voice / "project.json").write_text("{}")
+    (project / "checkpoints").rename(voice / "checkpoints")
+    (project / "am.model").rename(voice / "tokenizers/amharic_extended_bpe.model")
+    (project / "manifest.jsonl").rename(voice / "dataset/manifest.jsonl")
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert "unknown pieces: 0.000 %" in said
+    assert said.endswith("All checks passed\n")
+
+
+def test_the_size_is_advised_by_the_durations_of_the_manifest(project):
+    line = json.dumps({"text": "ሰላም ነው።", "duration": 5 * 3600})
+    (project / "hours.jsonl").write_text("\n".join([line] * 30), "utf-8")
+    made = run_program(
+        "tools/extend_bpe.py",
+        project,
+        "--manifests=hours.jsonl",
+        "--output-model=new.model",
+        "--homophones=loose",
+    )
+    assert made.returncode == 0, made.stderr
+    assert "8,000 appended pieces, for 150.0 hours of speech" in made.stdout
+    assert "the texts give no more" in made.stdout
+    assert "normaliser:      homophones loose (v" in made.stdout
+    assert Tokenizer.load(project / "new.model").options.homophones == "loose"
 
 
 def test_extending_says_in_one_line_what_is_wrong(project):

@@ -148,12 +148,21 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
         ("5 Pairs", "pairs"),
     ):
         run_stage(page, tab, stage)
+    wait_for(page, "pairs-numbers", "472 pairs of 236 targets, 4 speakers")
+    expect(page.locator("#plot-hours svg.marks")).to_be_visible(timeout=MINUTES)
+    page.get_by_label("to validate on").click()
+    wait_for(page, "pairs-numbers", "40 pairs of 20 targets, 4 speakers")
     open_tab(page, "2 Data")
     wait_for(page, "data-numbers", "256 utterances")
     assert "No problems" in value(page, "data-log")
     open_tab(page, "3 Tokenizer")
+    page.locator("#try-sentence textarea, #try-sentence input").first.fill("5 ነው <img src=x id=planted>")
     page.locator("#try-start").click()
-    expect(page.locator("#try-pieces")).to_contain_text("▁ነው")
+    pieces = page.locator("#try-pieces")
+    expect(pieces).to_contain_text("Read as: አምስት ነው")
+    expect(pieces.locator(".appended").filter(has_text="▁ነው").first).to_be_visible()
+    expect(pieces.locator(".unknown").first).to_be_visible()  # by the base, which knows no Amharic
+    expect(page.locator("#planted")).to_have_count(0)
 
     start_training(page)
     wait_for(page, "train-log", r"step=20 ")

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from indextts.commands import BuildPairs, parse, run
+from indextts.data.pair_picture import draw
+from indextts.data.pair_summary import summarise, write_summary
 from indextts.data.pairs import build_pairs, log_left_out
 from indextts.errors import UserError
 from indextts.manifest import read_utterances, write_pairs
@@ -17,12 +19,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.pairs_per_target,
         args.seed,
         max_pairs=args.max_pairs,
+        max_pairs_per_speaker=args.max_pairs_per_speaker,
         min_text_len=args.min_text_len,
         min_code_len=args.min_code_len,
     )
     log_left_out(result)
+    summary = summarise(result.pairs)
     write_pairs(args.output, result.pairs)
-    print(f"{args.output}: {result}")
+    write_summary(args.output, summary)
+    draw(summary, args.output.with_suffix(".png"))
+    print(f"{args.output}: {summary}")
     return 0
 
 

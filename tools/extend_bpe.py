@@ -1,11 +1,14 @@
 """Append Amharic pieces to a SentencePiece model from the terminal."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from indextts.commands import ExtendTokenizer, parse, run
 from indextts.errors import UserError
-from indextts.manifest import read_texts
+from indextts.manifest import read_hours, read_texts
+from indextts.normalizer_options import NormalizerOptions
 from indextts.text.extend import describe, extend_file
+from indextts.text.vocabulary_size import advise_size
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -13,9 +16,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.output_model.resolve() in [manifest.resolve() for manifest in args.manifests]:
         raise UserError(f"--output-model {args.output_model} is one of the manifests; name another file")
     texts = [text for manifest in args.manifests for text in read_texts(manifest)]
-    extension = extend_file(args.base_model, texts, args.output_model, args.target_size)
+    typed = args.model_fields_set & NormalizerOptions.model_fields.keys()
+    extension = extend_file(
+        args.base_model,
+        texts,
+        args.output_model,
+        args.target_size,
+        advise_size(hours_of(args.manifests)),
+        {name: getattr(args, name) for name in typed},
+    )
     print(describe(extension, texts))
     return 0
+
+
+def hours_of(manifests: Sequence[Path]) -> float | None:
+    """Return the hours of speech in all manifests, None where one does not say."""
+    hours = [read_hours(manifest) for manifest in manifests]
+    return None if None in hours else sum(found for found in hours if found is not None)
 
 
 if __name__ == "__main__":

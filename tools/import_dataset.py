@@ -1,14 +1,14 @@
-"""Copy recordings and their manifest into a project, each line and file checked."""
+"""Bring recordings with their texts into a project; what cannot be used is listed, the rest goes on."""
 
 from collections.abc import Sequence
 
 from indextts.commands import ImportDataset, parse, run
-from indextts.data.importing import import_dataset
+from indextts.data.importing.importer import import_dataset
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse(ImportDataset, argv)
-    print(import_dataset(args.manifest, args.output_dir))
+    print(import_dataset(args))
     return 0
 
 

@@ -1,13 +1,23 @@
-"""Turn recordings into codes, conditioning and emotion vectors; goes on where it stopped."""
+"""Turn recordings into codes, conditioning and emotion vectors; goes on where it stopped.
 
+With --import-features FOLDER it takes over the features that the predecessor made.
+"""
+
+import sys
 from collections.abc import Sequence
 
-from indextts.commands import Preprocess, parse, run
+from indextts.commands import ImportFeatures, Preprocess, parse, run
 from indextts.errors import CHECK_FAILED, UserError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    # here, because the processes that read recordings import this file and need no torch
+    argv = sys.argv[1:] if argv is None else argv
+    # the libraries here, because the processes that read recordings import this file and need no torch
+    if any(argument.partition("=")[0] == "--import-features" for argument in argv):
+        from indextts.data.predecessor_import import import_features
+
+        print(import_features(parse(ImportFeatures, argv)))
+        return 0
     from indextts.data.preprocess import preprocess
 
     command = parse(Preprocess, argv)

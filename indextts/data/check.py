@@ -5,12 +5,13 @@ Report    facts, then notices (for the user to judge), then problems (the check 
 
 import re
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.data.feature_store import FeatureStore
+from indextts.data.findings import Findings
 from indextts.data.recordings import DURATION_TOLERANCE_S, durations_s
 from indextts.errors import UserError
 from indextts.manifest import Pair, Utterance, read_numbered_utterances, read_pairs, read_utterances
@@ -23,7 +24,6 @@ MIN_CHARS_PER_SECOND = 1.0  # slower than anybody reads: words are missing in th
 MAX_CHARS_PER_SECOND = 30.0  # faster than anybody speaks: words are missing in the recording
 CODES_PER_SECOND = 50
 MAX_CODES_OFF = 0.2 * CODES_PER_SECOND  # codes of a padded batch (its longest clip's) are off by more
-MAX_EXAMPLES = 5
 MAX_SPEAKERS_SHOWN = 20
 
 _ETHIOPIC = re.compile("[\u1200-\u135a\u1380-\u138f\u2d80-\u2dde\uab01-\uab2e\U0001e7e0-\U0001e7fe]")
@@ -57,19 +57,6 @@ class _Stored:
     num_codes: int | None
 
 
-class _Findings:
-    """Problems by kind, each with its places."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, list[str]] = defaultdict(list)
-
-    def add(self, kind: str, place: str) -> None:
-        self._places[kind].append(place)
-
-    def lines(self) -> list[str]:
-        return [f"{len(places)} {kind}: {_examples(places)}" for kind, places in self._places.items()]
-
-
 def check_manifest(path: Path) -> Report:
     """Return the report on a manifest of utterances, raw or preprocessed; every recording is opened.
 
@@ -87,7 +74,7 @@ def check_manifest(path: Path) -> Report:
         *_speaker_facts(Counter(utterance.speaker for utterance in utterances)),
         _ethiopic_fact(texts),
     ]
-    findings = _Findings()
+    findings = Findings()
     _check_texts(texts, findings)
     _check_lines(path, numbered, findings)
     _check_recordings(path, numbered, findings)
@@ -120,7 +107,7 @@ def check_pairs(path: Path, manifest: Path | None = None) -> Report:
         *_speaker_facts(Counter(pair.speaker for pair in pairs)),
         _ethiopic_fact(texts),
     ]
-    findings = _Findings()
+    findings = Findings()
     _check_texts(texts, findings)
     _check_voices(pairs, [] if manifest is None else read_utterances(manifest), findings)
     stored = {pair.prompt_id: _Stored(pair.features, pair.prompt_key, None) for pair in pairs}
@@ -140,7 +127,7 @@ def check_split(train: Path, val: Path) -> Report:
     taught, tested = read_pairs(train), read_pairs(val)
     heard = {pair.target_id for pair in taught} | {pair.prompt_id for pair in taught}
     targets = sorted({pair.target_id for pair in tested})
-    findings = _Findings()
+    findings = Findings()
     for target in targets:
         if target in heard:
             findings.add("validation targets are trained on too", target)
@@ -154,14 +141,14 @@ def is_mostly_ethiopic(text: str) -> bool:
     return num_ethiopic > 0 and num_ethiopic >= MIN_ETHIOPIC_LETTERS * len(_LETTER.findall(text))
 
 
-def _check_texts(texts: Sequence[str], findings: _Findings) -> None:
+def _check_texts(texts: Sequence[str], findings: Findings) -> None:
     foreign = [text for text in texts if not is_mostly_ethiopic(text)]
     if len(foreign) > (1 - MIN_ETHIOPIC_TEXTS) * len(texts):
         for text in foreign:
             findings.add("texts are not mostly Ethiopic", " ".join(text.split())[:40])
 
 
-def _check_lines(path: Path, numbered: Sequence[tuple[int, Utterance]], findings: _Findings) -> None:
+def _check_lines(path: Path, numbered: Sequence[tuple[int, Utterance]], findings: Findings) -> None:
     """Check each line by itself, and that no two share a recording."""
     first_with: dict[Path, int] = {}
     for number, utterance in numbered:
@@ -185,7 +172,7 @@ def _check_lines(path: Path, numbered: Sequence[tuple[int, Utterance]], findings
                 findings.add(f"utterances do not have {CODES_PER_SECOND} codes per second", codes)
 
 
-def _check_recordings(path: Path, numbered: Sequence[tuple[int, Utterance]], findings: _Findings) -> None:
+def _check_recordings(path: Path, numbered: Sequence[tuple[int, Utterance]], findings: Findings) -> None:
     for (number, utterance), duration in zip(numbered, durations_s(numbered), strict=True):
         if isinstance(duration, UserError):
             findings.add("recordings cannot be used", f"{path}:{number}: {duration}")
@@ -194,7 +181,7 @@ def _check_recordings(path: Path, numbered: Sequence[tuple[int, Utterance]], fin
             findings.add("durations are not those of the recordings", found)
 
 
-def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findings: _Findings) -> None:
+def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findings: Findings) -> None:
     """Check that prompt and target are two utterances of one speaker.
 
     Args:
@@ -214,7 +201,7 @@ def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findin
                 findings.add("pairs have an utterance of another speaker", found)
 
 
-def _check_features(stored: Mapping[str, _Stored], findings: _Findings) -> None:
+def _check_features(stored: Mapping[str, _Stored], findings: Findings) -> None:
     """Check utterances, by id, against their feature stores, which are read whole."""
     stores = {}
     for path in sorted({each.features for each in stored.values()}):
@@ -262,8 +249,3 @@ def _chars_per_second(utterance: Utterance) -> float:
 
 def _spread(values: Sequence[float]) -> str:
     return f"min {min(values):.4g}, median {statistics.median(values):.4g}, max {max(values):.4g}"
-
-
-def _examples(places: Sequence[str]) -> str:
-    more = len(places) - MAX_EXAMPLES
-    return "; ".join(places[:MAX_EXAMPLES]) + (f"; and {more} more" if more > 0 else "")

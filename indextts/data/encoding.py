@@ -30,17 +30,10 @@ from indextts.data.rejected import Rejected
 from indextts.data.throughput import Throughput
 from indextts.features.backend import CODES_PER_SECOND, SAMPLE_RATE_HZ, SpeechBackend
 from indextts.features.transfer import OnTheirWay, to_device, to_host
+from indextts.gpt.load import ENCODERS
 from indextts.gpt.model import UnifiedVoice
 from indextts.manifest import Utterance
 
-ENCODER_WEIGHTS = (
-    "conditioning_encoder.",
-    "perceiver_encoder.",
-    "emo_conditioning_encoder.",
-    "emo_perceiver_encoder.",
-    "emovec_layer.",
-    "emo_layer.",
-)
 MIN_CODES = 3  # the conformer's first convolution is 3 feature vectors wide
 BATCHES_ON_CARD = 3  # handed over and not yet looked at; only their results take memory
 AHEAD_S = 300.0  # of audio that is read ahead, besides a batch for every one in work: 30 MB
@@ -233,7 +226,7 @@ def encoders_identity(model: UnifiedVoice) -> str:
     sizes = (config.condition_module, config.emo_condition_module, config.perceiver_head_dim)
     digest = hashlib.sha256(repr(sizes).encode())
     for name, tensor in sorted(model.state_dict().items()):
-        if name.startswith(ENCODER_WEIGHTS):
+        if name.startswith(ENCODERS):
             digest.update(f"{name} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().numpy())
     return digest.hexdigest()

@@ -34,6 +34,7 @@ from indextts.errors import UserError
 
 FORMAT_VERSION = 2
 DIGITS_IN_NAMES = 16
+IMPORTED = "imported"  # a backend's name: features that another program made
 LATENTS = {"float16": "<f2", "bfloat16": "<u2", "float32": "<f4"}  # how condition.npy holds them
 
 
@@ -60,6 +61,11 @@ class StoreInfo:
     def identity(self) -> str:
         """Return the sha256, in hex, of all of it: equal identities, interchangeable features."""
         return _digest(asdict(self))
+
+    @property
+    def is_imported(self) -> bool:
+        """Tell whether another program made the features, so that nobody knows which weights did."""
+        return self.backend == IMPORTED
 
     @property
     def codes_folder(self) -> str:
@@ -130,7 +136,7 @@ class FeatureStore:
 
     def condition(self, key: str) -> NDArray[np.float32]:
         """Return a copy of a recording's conditioning latents: (K, D)."""
-        return _unpacked(self._conditioning.read("condition", key)[0], self.info.latents)
+        return unpacked(self._conditioning.read("condition", key)[0], self.info.latents)
 
     def emo_vec(self, key: str) -> NDArray[np.float32]:
         """Return a copy of a recording's emotion vector: (D,)."""
@@ -175,7 +181,8 @@ def packed(condition: NDArray[np.float32], latents: str) -> NDArray[Any]:
     return np.where(np.isnan(condition), 0x7FC0, rounded).astype("<u2")
 
 
-def _unpacked(condition: NDArray[Any], latents: str) -> NDArray[np.float32]:
+def unpacked(condition: NDArray[Any], latents: str) -> NDArray[np.float32]:
+    """Return latents that `packed` rounded."""
     if latents == "bfloat16":
         return (condition.astype(np.uint32) << 16).view(np.float32)
     return condition.astype(np.float32, copy=False)

@@ -1,21 +1,27 @@
 """Pairs: for each target utterance, prompts by the same speaker.
 
-The model learns to say the target's text in the prompt's voice, so a pair is never one clip twice.
+The model learns to say the target's text in the prompt's voice. So a pair is never one clip twice nor one
+sentence twice; a prompt lasts 3 to 15 s, as those that users give, and is preferably of another recording, so
+that the voice is learned and not the room. Each clip is a prompt about equally often.
 """
 
+import hashlib
 import logging
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from indextts.data.prompts import PromptDealer
 from indextts.errors import UserError
 from indextts.manifest import Pair, Utterance
 
 logger = logging.getLogger(__name__)
 
-MAX_SPEAKERS_SHOWN = 20
+PROMPT_MIN_S = 3.0
+PROMPT_MAX_S = 15.0
+MAX_QUIET_SHARE = 0.5  # of all pairs; a speaker with more, among others, is told of
 
 
 @dataclass(frozen=True)
@@ -24,26 +30,22 @@ class PairsResult:
 
     Args:
         lone_speakers: speakers with a single utterance, which nothing can be a prompt for.
+        speakers_without_prompts: speakers with too few clips of 3 to 15 s: all their clips are prompts.
         num_short_targets: utterances that are too short for a target; they still serve as prompts.
+        num_same_text: targets without a pair: all else that the speaker said is the same sentence.
+        num_same_recording: pairs whose prompt is of the target's recording.
+        num_over_limit: pairs that `max_pairs_per_speaker` took away.
         num_cut: pairs over `max_pairs`.
     """
 
     pairs: list[Pair]
     lone_speakers: list[str]
+    speakers_without_prompts: list[str]
     num_short_targets: int
+    num_same_text: int
+    num_same_recording: int
+    num_over_limit: int
     num_cut: int
-
-    def __str__(self) -> str:
-        num_by_speaker: dict[str, int] = defaultdict(int)
-        for pair in self.pairs:
-            num_by_speaker[pair.speaker] += 1
-        shown = sorted(num_by_speaker)[:MAX_SPEAKERS_SHOWN]
-        num_targets = len({pair.target_id for pair in self.pairs})
-        lines = [f"{len(self.pairs)} pairs of {num_targets} targets, {len(num_by_speaker)} speakers"]
-        lines += [f"  {speaker}: {num_by_speaker[speaker]} pairs" for speaker in shown]
-        if len(num_by_speaker) > len(shown):
-            lines.append(f"  and {len(num_by_speaker) - len(shown)} more speakers")
-        return "\n".join(lines)
 
 
 def build_pairs(
@@ -52,6 +54,7 @@ def build_pairs(
     seed: int,
     *,
     max_pairs: int = 0,
+    max_pairs_per_speaker: int = 0,
     min_text_len: int = 1,
     min_code_len: int = 1,
 ) -> PairsResult:
@@ -60,8 +63,10 @@ def build_pairs(
     Args:
         utterances: preprocessed.
         pairs_per_target: prompts for each target; where a speaker has fewer other clips, all of them.
-        seed: of the choice of prompts; a target's prompts do not depend on other speakers.
+        seed: of the choice of prompts; a speaker's pairs do not depend on other speakers.
         max_pairs: if more were made, this many of them are drawn; 0 for all.
+        max_pairs_per_speaker: targets get fewer prompts, and if that is not enough, some are left out;
+            0 for no limit.
         min_text_len: in characters, of a target.
         min_code_len: in codes, of a target.
 
@@ -70,39 +75,86 @@ def build_pairs(
     """
     pairs: list[Pair] = []
     taken: set[str] = set()
-    lone_speakers = []
-    num_short = 0
+    lone_speakers, without_prompts = [], []
+    counts: Counter[str] = Counter()
     for (speaker, _), clips in sorted(_clips_by_voice(utterances).items()):
         if len(clips) == 1:
             lone_speakers.append(speaker)
             continue
-        for position, target in enumerate(clips):
-            if len(target.text) < min_text_len or (target.num_codes or 0) < min_code_len:
-                num_short += 1
-                continue
-            for prompt in _prompts(clips, position, pairs_per_target, seed):
+        targets = [u for u in clips if len(u.text) >= min_text_len and (u.num_codes or 0) >= min_code_len]
+        counts["short"] += len(clips) - len(targets)
+        prompts = [u for u in clips if PROMPT_MIN_S <= u.duration_s <= PROMPT_MAX_S]
+        if len(prompts) <= pairs_per_target:  # not so many besides the target
+            without_prompts.append(speaker)
+            prompts = clips
+        most = min(pairs_per_target, len(clips) - 1)
+        num_of = _num_prompts(_shuffled(targets, f"{seed} limit"), most, max_pairs_per_speaker)
+        counts["over_limit"] += most * len(targets) - sum(num_of.values())
+        dealt = _deal(_shuffled(clips, f"{seed} clips"), prompts, num_of, seed)
+        for target in targets:
+            counts["same_text"] += num_of[target.id] > 0 and not dealt[target.id]
+            for prompt in dealt[target.id]:
                 pairs.append(_pair(prompt, target, taken))
+                counts["same_recording"] += None is not prompt.recording == target.recording
     if not pairs:
         raise UserError(
-            f"no pair can be made: {len(lone_speakers)} speakers have a single utterance and {num_short} "
-            "targets are too short; a speaker needs at least 2 utterances"
+            f"no pair can be made: {len(lone_speakers)} speakers have a single utterance, {counts['short']} "
+            f"targets are too short, {counts['same_text']} have no prompt with another sentence; a speaker "
+            "needs at least 2 different utterances"
         )
     kept = _drawn(pairs, max_pairs, seed)
-    return PairsResult(kept, lone_speakers, num_short, len(pairs) - len(kept))
+    return PairsResult(
+        pairs=kept,
+        lone_speakers=lone_speakers,
+        speakers_without_prompts=without_prompts,
+        num_short_targets=counts["short"],
+        num_same_text=counts["same_text"],
+        num_same_recording=counts["same_recording"],
+        num_over_limit=counts["over_limit"],
+        num_cut=len(pairs) - len(kept),
+    )
 
 
 def log_left_out(result: PairsResult) -> None:
-    """Log what is not in the pairs, with counts."""
+    """Log with counts what is not in the pairs, and what is but not as it should be."""
     if result.lone_speakers:
         logger.warning(
             "%d speakers have a single utterance and are left out: %s",
             len(result.lone_speakers),
             _first(result.lone_speakers),
         )
-    if result.num_short_targets:
-        logger.info("%d utterances are too short for targets", result.num_short_targets)
-    if result.num_cut:
-        logger.info("%d pairs over the upper limit are left out, drawn by the seed", result.num_cut)
+    if result.speakers_without_prompts:
+        logger.info(
+            "%d speakers have too few clips of %g to %g s; their prompts are of any length: %s",
+            len(result.speakers_without_prompts),
+            PROMPT_MIN_S,
+            PROMPT_MAX_S,
+            _first(result.speakers_without_prompts),
+        )
+    for number, what in (
+        (result.num_short_targets, "utterances are too short for targets"),
+        (result.num_same_text, "utterances are left out: all else of their speaker is the same sentence"),
+        (result.num_same_recording, "prompts are of the same recording as their target"),
+        (result.num_over_limit, "pairs over --max-pairs-per-speaker are not made"),
+        (result.num_cut, "pairs over the upper limit are left out, drawn by the seed"),
+    ):
+        if number:
+            logger.info("%d %s", number, what)
+    _warn_of_a_loud_speaker(result.pairs)
+
+
+def _warn_of_a_loud_speaker(pairs: Sequence[Pair]) -> None:
+    num_of = Counter(pair.speaker for pair in pairs)
+    [(speaker, num)] = num_of.most_common(1)
+    if len(num_of) > 1 and num > MAX_QUIET_SHARE * len(pairs):
+        logger.warning(
+            "%.0f %% of the pairs are by %s: the %d other speakers are heard little. If the model is for "
+            "their voices too, give --max-pairs-per-speaker %d",
+            100 * num / len(pairs),
+            speaker,
+            len(num_of) - 1,
+            len(pairs) - num,
+        )
 
 
 def _clips_by_voice(utterances: Iterable[Utterance]) -> dict[tuple[str, Path], list[Utterance]]:
@@ -120,12 +172,37 @@ def _clips_by_voice(utterances: Iterable[Utterance]) -> dict[tuple[str, Path], l
     return clips_of
 
 
-def _prompts(clips: Sequence[Utterance], position: int, num_prompts: int, seed: int) -> list[Utterance]:
-    """Return distinct other clips, drawn without touching all of them: the work grows with the clips."""
-    rng = random.Random(f"{seed} {clips[position].id}")
-    others = range(len(clips) - 1)
-    drawn = rng.sample(others, min(num_prompts, len(others)))
-    return [clips[index + (index >= position)] for index in drawn]
+def _shuffled(clips: Sequence[Utterance], salt: str) -> list[Utterance]:
+    """Return the clips in an order that depends on their ids alone."""
+    return sorted(clips, key=lambda clip: hashlib.sha256(f"{salt} {clip.id}".encode()).digest())
+
+
+def _num_prompts(targets: Sequence[Utterance], most: int, limit: int) -> dict[str, int]:
+    """Return the prompts of each target, by id: `most`, or fewer to keep a speaker's pairs to `limit`."""
+    if not 0 < limit < most * len(targets):
+        return {target.id: most for target in targets}
+    each, more = divmod(limit, len(targets))
+    return {target.id: each + (position < more) for position, target in enumerate(targets)}
+
+
+def _deal(
+    clips: Sequence[Utterance], prompts: Sequence[Utterance], num_of: dict[str, int], seed: int
+) -> dict[str, list[Utterance]]:
+    """Return the prompts of each target, by id.
+
+    Args:
+        clips: all of one speaker, in the order in which they are targets.
+        prompts: clips that are prompts if they can.
+        num_of: prompts that each target is to get.
+    """
+    dealer = PromptDealer(_shuffled(prompts, f"{seed} prompts"))
+    any_dealer = PromptDealer(_shuffled(clips, f"{seed} prompts")) if len(prompts) < len(clips) else dealer
+    dealt = {}
+    for target in clips:
+        if target.id in num_of:
+            num = num_of[target.id]
+            dealt[target.id] = dealer.deal(target, num) or any_dealer.deal(target, num)
+    return dealt
 
 
 def _pair(prompt: Utterance, target: Utterance, taken: set[str]) -> Pair:

@@ -28,13 +28,13 @@ from indextts.data.feature_store_writer import FeatureStoreWriter, locked, writi
 from indextts.data.progress import Progress
 from indextts.data.recordings import keys_of, measure, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, complete, counted, write_rejected
-from indextts.data.split import MIN_UTTERANCES, Split, split_utterances
+from indextts.data.split import Split, log_split, split_utterances
 from indextts.data.throughput import choose_arithmetic, choose_device, choose_throughput
 from indextts.errors import CHECK_FAILED, UserError
 from indextts.features import builtin
 from indextts.features.backend import FEATURE_DIM, LEAD_S, SpeechBackend
 from indextts.gpt.config import GPTConfig, load_config
-from indextts.gpt.load import load_model
+from indextts.gpt.load import load_encoders
 from indextts.manifest import Utterance, read_numbered_utterances, write_utterances
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def preprocess(command: Preprocess) -> PreprocessResult:
         UserError: something is wrong with manifest, config or checkpoint, or no recording can be used; or
             the output folder cannot be written.
     """
-    config = _load_fitting_config(command.config)
+    config = load_fitting_config(command.config)
     device = choose_device(command.device)
     _require_other_manifest(command)
     dtype = choose_arithmetic(command.amp, device)
@@ -96,9 +96,9 @@ def preprocess(command: Preprocess) -> PreprocessResult:
         logger.warning("--backend builtin is for trying the software: its codes make no voice")
     numbered = read_numbered_utterances(command.manifest)
     utterances, rejected = _usable(command, config, numbered)
-    split = split_utterances(utterances, command.val_ratio, command.seed)
+    split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     weights = read_weights(command.gpt_checkpoint)
-    model = load_model(config, weights, str(command.gpt_checkpoint)).to(device).eval()
+    model = load_encoders(config, weights, str(command.gpt_checkpoint), device)
     folder = command.output_dir / FEATURES_FOLDER_NAME
     with locked(folder), exact_arithmetic():
         backend = published or _fit_or_load(folder, utterances, config, command.seed)
@@ -120,7 +120,7 @@ def preprocess(command: Preprocess) -> PreprocessResult:
         split = _only(split, encoded.keys())
         if not split.train:
             raise UserError(_nothing_left(command, rejected), CHECK_FAILED)
-        _write_manifests(command.output_dir, split, store, encoded)
+        write_manifests(command.output_dir, split, store, encoded)
     return PreprocessResult(
         output_dir=command.output_dir,
         num_train=len(split.train),
@@ -149,7 +149,7 @@ def _encode(
     return rejected
 
 
-def _load_fitting_config(path: Path) -> GPTConfig:
+def load_fitting_config(path: Path) -> GPTConfig:
     """Return the config, whose last two codes must be start and stop."""
     config = load_config(path)
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
@@ -276,13 +276,13 @@ def _require_space(folder: Path, info: StoreInfo, num_utterances: int) -> None:
         )
 
 
-def _write_manifests(output_dir: Path, split: Split, store: FeatureStore, keys: Mapping[str, str]) -> None:
-    if split.small_speakers:
-        logger.info(
-            "%d speakers have fewer than %d utterances and none for validation",
-            len(split.small_speakers),
-            MIN_UTTERANCES,
-        )
+def write_manifests(output_dir: Path, split: Split, store: FeatureStore, keys: Mapping[str, str]) -> None:
+    """Write the manifests of both parts.
+
+    Args:
+        keys: of each utterance's features in the store, by id.
+    """
+    log_split(split)
     train_manifest, val_manifest = output_dir / TRAIN_NAME, output_dir / VAL_NAME
     train_manifest.unlink(missing_ok=True)  # a kill must not leave the two parts of different splits
     if split.val:

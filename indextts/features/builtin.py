@@ -39,6 +39,7 @@ from torch import Tensor
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, as_it_is, load_audio
 from indextts.features.backend import CODES_PER_SECOND, FEATURE_DIM, SAMPLE_RATE_HZ
+from indextts.features.mel_filters import triangles
 
 logger = logging.getLogger(__name__)
 
@@ -216,19 +217,8 @@ def stack_frames(frames: Tensor) -> Tensor:
 
 
 def mel_filters() -> NDArray[np.float32]:
-    """Return triangular filters on the bins of the power spectrum: (M, WINDOW/2 + 1), peaks at most 1.
-
-    The mel scale is Slaney's ("Auditory Toolbox", Interval Research report 1998-010): linear up to 1 kHz,
-    200/3 Hz per mel, then logarithmic, 27 steps for a factor of 6.4.
-    """
-    top_mel = 15 + np.log(SAMPLE_RATE_HZ / 2 / 1000) * 27 / np.log(6.4)
-    mels = np.linspace(0, top_mel, NUM_BANDS + 2)  # (M + 2,)
-    corners_hz = np.where(mels < 15, mels * 200 / 3, 1000 * np.exp((mels - 15) * np.log(6.4) / 27))
-    bins_hz = np.fft.rfftfreq(WINDOW, 1 / SAMPLE_RATE_HZ)  # (WINDOW/2 + 1,)
-    left, peak, right = (corners_hz[i : NUM_BANDS + i, None] for i in range(3))  # (M, 1) each
-    rising, falling = (bins_hz - left) / (peak - left), (right - bins_hz) / (right - peak)
-    filters: NDArray[np.float32] = np.maximum(0, np.minimum(rising, falling)).astype(np.float32)
-    return filters
+    """Return triangular filters on the bins of the power spectrum: (M, WINDOW/2 + 1), peaks at most 1."""
+    return triangles(SAMPLE_RATE_HZ, WINDOW, NUM_BANDS).astype(np.float32)
 
 
 def _sample(paths: Sequence[Path], num_vectors: int, seed: int) -> Iterator[Tensor]:

@@ -164,7 +164,7 @@ def find_files(folder: Path, codec: Path, stats: Path, *, look_in_cache: bool) -
             "and put it there"
         )
     if missing:
-        raise UserError("; ".join(missing))
+        raise UserError(f"{'; '.join(missing)}; or let tools/download_checkpoints.py fetch them")
     return folder
 
 

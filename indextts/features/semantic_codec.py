@@ -180,8 +180,14 @@ class NormedProjection(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) to (..., out)."""
-        weight = self.weight_g * self.weight_v / self.weight_v.norm(dim=1, keepdim=True)  # (out, in, 1)
+        weight = normed_weight(self.weight_g, self.weight_v)  # (out, in, 1)
         return F.linear(x, weight[:, :, 0], self.bias)
+
+
+def normed_weight(g: Tensor, v: Tensor) -> Tensor:
+    """G v / |v|, the length taken over all axes but the first; g is (n, 1, ...), v (n, ...)."""
+    weight: Tensor = g * v / v.flatten(1).norm(dim=1).view(g.shape)
+    return weight
 
 
 def load_codec_config(path: Path) -> SemanticCodecConfig:

@@ -1,4 +1,4 @@
-"""Weights of a .safetensors file into a module; names and shapes are checked first, all problems named.
+"""Weights of a file into a module; names and shapes are checked first, all problems named.
 
 Only the tensors that the module has are read: the rest of a file costs nothing.
 """
@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
+from torch import Tensor, nn
 
 from indextts.errors import UserError
 
@@ -43,6 +44,34 @@ def load_safetensors(module: nn.Module, path: Path, advice: str, unused: re.Patt
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: cannot be read as safetensors ({reason}); {advice}") from None
     module.load_state_dict(weights, assign=True)
+    module.requires_grad_(False).eval()
+
+
+def fill_weights(
+    module: nn.Module, weights: Mapping[str, Tensor], source: str, advice: str, device: torch.device
+) -> None:
+    """Give a module, usually on the meta device, its own copy of `weights`; it is frozen, in eval mode.
+
+    Args:
+        module: whose names and shapes `weights` must have, and whose types the copies get.
+        source: where the weights are from, for messages.
+        advice: what the user can do about wrong weights.
+        device: where the copies shall be.
+
+    Raises:
+        UserError: a tensor is missing, unexpected or of another shape.
+    """
+    wanted = module.state_dict()
+    problems = list(
+        weight_problems(
+            {name: tuple(tensor.shape) for name, tensor in wanted.items()},
+            {name: tuple(tensor.shape) for name, tensor in weights.items()},
+        )
+    )
+    if problems:
+        raise UserError(f"{source}: {'; '.join(problems)}; {advice}")
+    copies = {name: weights[name].to(device, tensor.dtype, copy=True) for name, tensor in wanted.items()}
+    module.load_state_dict(copies, assign=True)
     module.requires_grad_(False).eval()
 
 

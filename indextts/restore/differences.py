@@ -18,6 +18,7 @@ EFFECTS = {
     "epochs": "the length of the run and of the schedule",
     "max_steps": "the length of the run and of the schedule",
     "batch_size": "the samples of a step, the steps of an epoch and so the schedule",
+    "batch_tokens": "the samples of a step, the steps of an epoch and so the schedule",
     "grad_accumulation": "the samples of a step, the steps of an epoch and so the schedule",
     "text_loss_weight": "the gradient; the logged losses stay comparable",
     "mel_loss_weight": "the gradient; the logged losses stay comparable",
@@ -35,6 +36,7 @@ ENVIRONMENT_EFFECTS = {
     "arithmetic": "the rounding, from the next step on",
     "attention": "the rounding and, where one of them has none, the dropout of attention",
 }
+READ_OTHERWISE = "texts are read otherwise than before, so losses before and after are not comparable"
 # Of the config, what no weight's shape depends on: it may change. The pieces are compared as such.
 NO_SIZES = ("dropout", "pe_length", "number_text_tokens")
 
@@ -125,6 +127,15 @@ def config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[D
         Difference(f"config {name}", _shown(old[name]), _shown(new[name]), "now", "from the next step on")
         for name in NO_SIZES
         if name != "number_text_tokens" and name in old and name in new and old[name] != new[name]
+    ]
+
+
+def normalizer_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    """Return what differs in how texts are normalised; an older checkpoint does not know it."""
+    return [
+        Difference(f"normalizer {name}", _shown(old[name]), _shown(new[name]), "now", READ_OTHERWISE)
+        for name in new
+        if name in old and old[name] != new[name]
     ]
 
 

@@ -1,13 +1,13 @@
 """The facts that a restore is decided by, and the plan that comes out; `indextts.restore.plan` decides."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from indextts.commands import Train
 from indextts.restore.differences import Difference, recorded_manifests, split_manifests
 from indextts.run_dir import CheckpointMeta, FileIdentity
-from indextts.schedule import Schedule
+from indextts.schedule import EpochSize, Schedule
 
 REQUIRED_KEYS = ("model", "optimizer", "epoch", "step")
 
@@ -87,27 +87,29 @@ class RunFacts:
         base_size: pieces of the base tokenizer, whose rows stay frozen.
         gpt_config: `dataclasses.asdict(GPTConfig)`.
         command: as given; its `model_fields_set` are the fields that were typed.
-        num_samples: of an epoch; where only meta files were read and the pairs changed, all pairs.
+        size: of an epoch; where only meta files were read and the pairs changed, that of all pairs.
         data_order: returns the digest of the samples with a seed, that a position belongs to; None where
             the pairs were not read, and the digests of their files decide.
         manifests: train first and then val.
         base: None where the base checkpoint was not compared with the run's.
-        why_no_base: why it was not.
         environment: as in CheckpointMeta; what is not known is absent.
         trained_shapes: shape of every trained parameter; None where only meta files were read.
+        why_no_base: why the base was not compared.
+        normalizer: as in CheckpointMeta.
     """
 
     vocabulary: Vocabulary
     base_size: int
     gpt_config: Mapping[str, Any]
     command: Train
-    num_samples: int
+    size: EpochSize
     data_order: Callable[[int], str] | None
     manifests: tuple[FileIdentity, ...]
     base: FileIdentity | None
     environment: Mapping[str, Any]
     trained_shapes: dict[str, tuple[int, ...]] | None
     why_no_base: str = "it is absent"
+    normalizer: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -156,5 +158,5 @@ def has_same_pairs(meta: CheckpointMeta, run: RunFacts) -> bool:
 
 
 def is_counted_only(checkpoint: CheckpointFacts, run: RunFacts) -> bool:
-    """Return whether `num_samples` are the pairs of the manifests, too long ones and all."""
+    """Return whether `size` is that of the pairs of the manifests, too long ones and all."""
     return run.data_order is None and checkpoint.meta is not None and not has_same_pairs(checkpoint.meta, run)

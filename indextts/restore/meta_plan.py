@@ -18,6 +18,7 @@ from indextts.restore.facts import CheckpointFacts, RunFacts, has_same_pairs
 from indextts.restore.plan import plan_restore
 from indextts.restore.text import plan_text
 from indextts.run_dir import CheckpointMeta, FileIdentity, checkpoints, identify
+from indextts.schedule import EpochSize
 from indextts.text.tokenizer import Tokenizer
 
 
@@ -72,17 +73,18 @@ def _run_facts(command: Train, meta: CheckpointMeta) -> RunFacts:
         base_size=meta.base_size,
         gpt_config=asdict(load_config(command.config)),
         command=command,
-        num_samples=meta.num_samples,
+        size=EpochSize(meta.num_samples, meta.num_positions, meta.longest),
         data_order=None,
         manifests=manifests,
         base=base,
         environment=_environment(),
         trained_shapes=None,
         why_no_base=why_no_base,
+        normalizer=tokenizer.options.record,
     )
     if has_same_pairs(meta, run):
         return run
-    return replace(run, num_samples=sum(_count_lines(path) for path in command.train_manifest))
+    return replace(run, size=run.size.scaled(sum(_count_lines(path) for path in command.train_manifest)))
 
 
 def _base_identity(path: Path, recorded: FileIdentity) -> tuple[FileIdentity | None, str]:

@@ -20,6 +20,7 @@ from indextts.restore.differences import (
     config_differences,
     environment_differences,
     manifest_differences,
+    normalizer_differences,
     setting_differences,
     size_differences,
 )
@@ -40,14 +41,17 @@ from indextts.restore.text import (
     why_moved,
 )
 from indextts.run_dir import CheckpointMeta
-from indextts.schedule import Schedule, steps_of_run
+from indextts.schedule import EpochSize, Schedule, steps_of_run
 
+# A budget's batches may differ by one sample; with room for fewer of the longest, one could be empty.
+FEWEST_LONGEST = 3
 SCHEDULE_SETTINGS = (
     "learning_rate",
     "warmup_steps",
     "epochs",
     "max_steps",
     "batch_size",
+    "batch_tokens",
     "grad_accumulation",
 )
 
@@ -159,7 +163,7 @@ def _start_over(
         takes_scaler=False,
         row_of=row_of,
         command=run.command,
-        schedule=wanted_schedule(run.command, run.num_samples, step=0, epoch=0, samples_done=0),
+        schedule=wanted_schedule(run.command, run.size, step=0, epoch=0, samples_done=0),
         rate_change="",
         differences=differences,
         notes=tuple(notes),
@@ -207,13 +211,22 @@ def _is_same_data(meta: CheckpointMeta, run: RunFacts, command: Train) -> bool:
     return command.seed == meta.settings.get("seed") and has_same_pairs(meta, run)
 
 
-def wanted_schedule(
-    command: Train, num_samples: int, *, step: int, epoch: int, samples_done: int
-) -> Schedule:
-    """Return the plain schedule that the settings ask for, seen from where the run stands."""
+def wanted_schedule(command: Train, size: EpochSize, *, step: int, epoch: int, samples_done: int) -> Schedule:
+    """Return the plain schedule that the settings ask for, seen from where the run stands.
+
+    Raises:
+        UserError: the budget of a micro-batch is too small for the longest sample.
+    """
+    if 0 < command.batch_tokens < FEWEST_LONGEST * size.longest:
+        raise UserError(
+            f"--batch-tokens {command.batch_tokens}: the longest pair takes {size.longest} positions and the "
+            f"budget must be at least {FEWEST_LONGEST} times that, {FEWEST_LONGEST * size.longest}; or leave "
+            "out the longest recordings, or give --batch-size instead"
+        )
     total_steps = steps_of_run(
-        num_samples=num_samples,
+        size=size,
         batch_size=command.batch_size,
+        batch_tokens=command.batch_tokens,
         grad_accumulation=command.grad_accumulation,
         epochs=command.epochs,
         max_steps=command.max_steps,
@@ -229,7 +242,7 @@ def _plan_schedule(
 ) -> Schedule:
     meta, step = checkpoint.meta, checkpoint.step
     done = meta.samples_done if meta is not None and keeps_position else 0
-    wanted = wanted_schedule(command, run.num_samples, step=step, epoch=checkpoint.epoch, samples_done=done)
+    wanted = wanted_schedule(command, run.size, step=step, epoch=checkpoint.epoch, samples_done=done)
     if meta is None:
         rate = checkpoint.learning_rate
         return wanted if rate is None else wanted.entered(step, rate)
@@ -239,7 +252,7 @@ def _plan_schedule(
     # another count now: an interruption must not change a run.
     is_told_otherwise = (
         any(name not in meta.settings or meta.settings[name] != held[name] for name in SCHEDULE_SETTINGS)
-        or run.num_samples != meta.num_samples
+        or run.size.num_samples != meta.num_samples
         or done != meta.samples_done
     )
     if not is_told_otherwise:
@@ -255,8 +268,9 @@ def _differences(checkpoint: CheckpointFacts, run: RunFacts, holding: Train) -> 
         return ()
     found = [
         *setting_differences(meta.settings, run.command, holding),
-        *manifest_differences(meta, run.command, run.manifests, run.num_samples),
+        *manifest_differences(meta, run.command, run.manifests, run.size.num_samples),
         *config_differences(meta.gpt_config, run.gpt_config),
+        *normalizer_differences(meta.normalizer, run.normalizer),
         *environment_differences(meta.environment, run.environment),
     ]
     return tuple(sorted(found, key=lambda difference: difference.holds != "now"))

@@ -44,6 +44,14 @@ def amharic_letters() -> tuple[str, ...]:
     return tuple(sorted([*letters, *_SINGLE_LETTERS]))
 
 
+def main_block_letters() -> tuple[str, ...]:
+    """Return all letters of the main Ethiopic block, those of other languages too.
+
+    Amharic texts hold some of them: names of places (መቐለ), and slips such as ፇ for ጿ.
+    """
+    return tuple(char for char in map(chr, range(0x1200, 0x135B)) if unicodedata.category(char) == "Lo")
+
+
 def is_ethiopic(char: str) -> bool:
     """True for a letter, mark, numeral or punctuation mark of the Ethiopic script."""
     return char in _ETHIOPIC

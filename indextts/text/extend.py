@@ -1,7 +1,9 @@
 """Append Amharic pieces to a SentencePiece BPE model, so that old text keeps its ids exactly.
 
     id 0 .. base - 1     the base's pieces, types and scores, untouched
-    then                 every single letter: 291 of Amharic, and every Ethiopic character of the texts
+    then                 every single letter: 291 of Amharic, every Ethiopic character of the texts, and where
+                         they take little of the room the rest of the main block (ቐ, ፇ): else, one in an
+                         unseen text makes its whole word unknown
     then                 merges learned from the texts, most frequent first, up to the target size
 
 Only pieces of Ethiopic characters and the sign of a space are appended, so no other script is cut
@@ -14,16 +16,19 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import sentencepiece
 
 from indextts.errors import UserError
-from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, amharic_letters, is_ethiopic
+from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, amharic_letters, is_ethiopic, main_block_letters
+from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import WORD_START, Tokenizer, measure, parse_model
+from indextts.text.vocabulary_size import SizeAdvice, advise_size
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +36,9 @@ _BPE = 2  # SentencePiece's number for the model type
 _NORMAL = 1  # and for the type of a piece
 _FOREIGN = re.compile(f"[^{ETHIOPIC_CHARACTERS} ]+")
 _APPENDABLE = re.compile(f"{WORD_START}*[{ETHIOPIC_CHARACTERS}]+{WORD_START}*")
+_MAX_RARE_SHARE = 0.1  # of the pieces besides the letters that must be in
 _PLACEHOLDER = "."
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 # The trainer stops the whole process at a word of 65,536 characters, and no piece is longer than 16.
 _LONGEST_WORD = re.compile(r"(\S{256})(?=\S)")
 
@@ -44,20 +51,42 @@ class Extension:
     extended: Tokenizer
 
 
-def extend_file(base_model: Path, texts: Sequence[str], output_model: Path, target_size: int) -> Extension:
+def extend_file(
+    base_model: Path,
+    texts: Sequence[str],
+    output_model: Path,
+    target_size: int,
+    advice: SizeAdvice | None = None,
+    options: Mapping[str, Any] = NO_OPTIONS,
+) -> Extension:
     """Write the base tokenizer, extended by what `texts` teach, to `output_model`.
+
+    Args:
+        target_size: pieces in all; 0 for what is advised.
+        advice: None if nobody knows the hours of speech.
+        options: of the normaliser, where not as the base's record or the defaults say.
 
     Raises:
         UserError: the base, the texts or the target size do not do, or the file cannot be written.
     """
     _refuse_overwriting(base_model, output_model)
-    model = extend(base_model, texts, target_size)
+    base, advice = _load(base_model, options), advice or advise_size(None)
+    if target_size == 0:
+        logger.info("The size is chosen: %d base pieces and %s", base.size, advice)
+        target_size = base.size + advice.num_pieces
+    elif objection := advice.objection(target_size - base.size):
+        logger.warning("--target-size %d: %s", target_size, objection)
+    model = extend(base_model, texts, target_size, options)
     _write(output_model, model)
-    return Extension(Tokenizer.load(base_model), Tokenizer(model, output_model))
+    return Extension(base, Tokenizer(model, output_model))
 
 
-def extend(base_model: Path, texts: Iterable[str], target_size: int) -> bytes:
+def extend(
+    base_model: Path, texts: Iterable[str], target_size: int, options: Mapping[str, Any] = NO_OPTIONS
+) -> bytes:
     """Return a serialized SentencePiece model: the base's pieces, then letters and merges of `texts`.
+
+    How the base normalises texts, which are learned from as it does, is recorded in the model.
 
     The same input gives the same bytes. Where the texts give fewer merges than the target size has room for,
     the model is smaller, and the log says so.
@@ -66,7 +95,7 @@ def extend(base_model: Path, texts: Iterable[str], target_size: int) -> bytes:
         UserError: the base is no BPE model, the texts hold no Ethiopic, or the target size has no room for
             the letters.
     """
-    base = Tokenizer.load(base_model)
+    base = _load(base_model, options)
     if base.proto.trainer_spec.model_type != _BPE:
         raise UserError(
             f"{base_model}: this is not a BPE model; extending works with BPE only, as in bpe.model"
@@ -74,6 +103,9 @@ def extend(base_model: Path, texts: Iterable[str], target_size: int) -> bytes:
     learned_from = [_FOREIGN.sub(_PLACEHOLDER, base.words(text)) for text in texts]
     letters = _missing_letters(base, learned_from)
     room = target_size - base.size - len(letters)
+    rare = sorted(set(main_block_letters()) - set(base.pieces) - set(letters))
+    if len(rare) <= room * _MAX_RARE_SHARE:
+        letters, room = letters + rare, room - len(rare)
     if room < 0:
         raise UserError(
             f"--target-size {target_size} is too small: the base has {base.size} pieces and {len(letters)} "
@@ -88,7 +120,7 @@ def extend(base_model: Path, texts: Iterable[str], target_size: int) -> bytes:
             len(learned_from),
             len(merges),
         )
-    return _appended(base.proto, letters, merges)
+    return with_record(_appended(base.proto, letters, merges), base.options.record)
 
 
 def describe(extension: Extension, texts: Sequence[str]) -> str:
@@ -106,10 +138,17 @@ def describe(extension: Extension, texts: Sequence[str]) -> str:
         f"unknown before:  {before.unknown_percent:.3f} % of {before.num_tokens} tokens",
         f"unknown now:     {after.unknown_percent:.3f} % of {after.num_tokens} tokens",
         f"tokens per word: {after.tokens_per_word:.2f} over {after.num_words} words",
+        f"normaliser:      {extended.options.summary} ({extended.options.fingerprint})",
         f"fingerprint:     {extended.vocabulary.fingerprint}",
         f"sample:          {' '.join(extended.encode_pieces(sample))}",
     ]
     return "\n".join(lines)
+
+
+def _load(base_model: Path, options: Mapping[str, Any]) -> Tokenizer:
+    """Return the base with `options` of the normaliser in the place of its own."""
+    base = Tokenizer.load(base_model)
+    return Tokenizer(base.model_bytes, base_model, base.options.model_copy(update=dict(options)))
 
 
 def _missing_letters(base: Tokenizer, texts: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ The published sentence splitter knows . ! ? … , and - only. In the order in wh
     Ethiopic marks      . , ? or a space; colons by what stands around them (`_COLON`)
     quotes, brackets    '        as in the published front end
     dashes              -        as in the published front end
+    ideographs          each with spaces around it, as in the published front end
 
 Between the two come the rules of words and numbers, which need brackets and dashes as they were written.
 """
@@ -92,3 +93,15 @@ _SPACE_AFTER_MARK = re.compile(r"(?<=[.,!?…])(?=[^\W_])")
 def space_after_marks(text: str) -> str:
     """Return `text`, in which all numbers are words, with a space after each mark that a letter follows."""
     return _SPACE_AFTER_MARK.sub(" ", text)
+
+
+# The ranges of the published front end, without the Ethiopic letters in the middle of the third.
+_IDEOGRAPH = re.compile(
+    "([\u1100-\u11ff\u2e80-\ua4cf\ua840-\uab00\uab2f-\ud7af\uf900-\ufaff\ufe30-\ufe4f\uff65-\uffdc"
+    "\U00020000-\U0002ffff])"
+)
+
+
+def ideographs_apart(text: str) -> str:
+    """Return `text` with every ideograph and syllable of East Asian scripts as a word of its own."""
+    return " ".join(_IDEOGRAPH.sub(r" \1 ", text).split()) if _IDEOGRAPH.search(text) else text

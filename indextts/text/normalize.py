@@ -13,6 +13,7 @@ its digits and signs stay, and it gets the characters and marks only.
 `normalize(normalize(text)) == normalize(text)`, and the same text and options give the same result anywhere.
 
     python -m indextts.text.normalize [--explain] < lines     normalises lines; says what each rule did
+                                                              (indextts/text/normalize_lines.py)
 """
 
 import difflib
@@ -21,11 +22,14 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, TextIO
 
 from indextts.commands import NormalizeText, parse, run
-from indextts.errors import UserError
-from indextts.normalizer_options import DEFAULT_OPTIONS, NORMALIZER_VERSION, NormalizerOptions
+from indextts.normalizer_options import (
+    DEFAULT_OPTIONS,
+    NORMALIZER_VERSION,
+    NormalizerOptions,
+    chosen_options,
+)
 from indextts.text import abbreviations, characters, latin, marks, number_rules, quantities, symbols
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS
 from indextts.text.homophones import merge_homophones, merge_labialised
@@ -108,6 +112,7 @@ RULES = (
     _amharic_rule("abbreviations again", abbreviations.spell_out),
     Rule("homophones", lambda text, options: merge_homophones(text, options.homophones)),
     Rule("labialised", _labialised),
+    _rule_of_any_text("ideographs apart", marks.ideographs_apart),
 )
 
 
@@ -161,41 +166,32 @@ def _steps(text: str, options: NormalizerOptions) -> Iterator[tuple[Rule, str]]:
 _DIGIT = re.compile("[0-9½¼¾]")
 
 
+_MOST_COMPARED = 250_000  # pairs of words; beyond, comparing takes minutes
+
+
 def _differences(before: str, after: str) -> Iterator[tuple[str, str]]:
     """Yield the words of `before` that are gone with those of `after` in their place."""
     if before == after:
         return
     old, new = re.findall(r"\S+|\s+", before), re.findall(r"\S+|\s+", after)
+    if len(old) * len(new) > _MOST_COMPARED:
+        yield before, after
+        return
     matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
     for kind, old_start, old_end, new_start, new_end in matcher.get_opcodes():
         if kind != "equal":
             yield "".join(old[old_start:old_end]), "".join(new[new_start:new_end])
 
 
-def normalize_lines(lines: BinaryIO, out: TextIO, options: NormalizerOptions, show_changes: bool) -> None:
-    """Write each line of UTF-8 normalised; with `show_changes`, below it what each rule did.
-
-    Raises:
-        UserError: a line is not UTF-8.
-    """
-    for number, line in enumerate(lines, start=1):
-        try:
-            text = line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"standard input:{number}: byte {error.start + 1} is not UTF-8; save the text as UTF-8"
-            ) from None
-        out.write(normalize(text, options) + "\n")
-        if show_changes:
-            for change in explain(text, options):
-                out.write(f"    {change.rule}: {change.before!r} -> {change.after!r}\n")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
+    # Only the program reads lines; whoever imports this module wants the function.
+    from indextts.text.normalize_lines import normalize_lines
+
     args = parse(NormalizeText, argv)
-    options = NormalizerOptions(**{name: getattr(args, name) for name in NormalizerOptions.model_fields})
-    normalize_lines(sys.stdin.buffer, sys.stdout, options, args.explain)
-    return 0
+    num_left_out = normalize_lines(
+        sys.stdin.buffer, sys.stdout, sys.stderr, chosen_options(args), args.explain
+    )
+    return 1 if num_left_out else 0
 
 
 if __name__ == "__main__":

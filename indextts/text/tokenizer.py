@@ -2,6 +2,9 @@
 
     text --normalize--> text --SentencePiece--> pieces = ids
 
+Which options the normaliser has stands in the tokenizer's file (indextts/text/normalizer_record.py), so that
+training and inference read texts alike; a file without it, such as the published one, has the default.
+
 The GPT starts every text with id 0 and ends it with id 1, so these must be the control pieces `<s>` and
 `</s>`.
 
@@ -23,9 +26,10 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from indextts.errors import UserError
-from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
+from indextts.normalizer_options import DEFAULT_OPTIONS, NORMALIZER_VERSION, NormalizerOptions
 from indextts.restore.facts import Vocabulary
 from indextts.text.normalize import normalize
+from indextts.text.normalizer_record import read_record
 
 WORD_START = "\u2581"  # SentencePiece's sign for a space
 
@@ -37,21 +41,24 @@ _TYPES_FROM_TEXT = (1, 4)  # normal and user-defined pieces
 class Tokenizer:
     """Turns text into ids; can be sent to other processes."""
 
-    def __init__(self, model: bytes, path: Path, options: NormalizerOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, model: bytes, path: Path, options: NormalizerOptions | None = None) -> None:
         """Read a serialized SentencePiece model.
 
         Args:
             model: the content of a `.model` file.
             path: where it came from, for messages.
-            options: how texts are normalised; the same in training and at inference.
+            options: how texts are normalised, where not as the model's record says.
 
         Raises:
-            UserError: it is no SentencePiece model, or ids 0 and 1 are not start and stop.
+            UserError: it is no SentencePiece model, ids 0 and 1 are not start and stop, or the record of its
+                normaliser cannot be used.
         """
         self.path = path
         self.model_bytes = model
-        self.options = options
         proto = _parse(model, path)
+        record = read_record(proto, path)
+        self.recorded_version = None if record is None else record[0]
+        self.options = options or (DEFAULT_OPTIONS if record is None else record[1])
         self.pieces = tuple(str(piece.piece) for piece in proto.pieces)
         self.types = tuple(int(piece.type) for piece in proto.pieces)
         _require_start_and_stop(self.pieces, self.types, path)
@@ -60,7 +67,7 @@ class Tokenizer:
         self.vocabulary = Vocabulary(self.pieces, _fingerprint(proto))
 
     @classmethod
-    def load(cls, path: Path, options: NormalizerOptions = DEFAULT_OPTIONS) -> "Tokenizer":
+    def load(cls, path: Path, options: NormalizerOptions | None = None) -> "Tokenizer":
         """Return the tokenizer in the file `path`.
 
         Raises:
@@ -84,6 +91,21 @@ class Tokenizer:
         return normalize(text, self.options)
 
     @property
+    def normalizer_doubt(self) -> str:
+        """Why texts may be read otherwise than the pieces were learned from; empty if there is no doubt."""
+        if self.recorded_version is None:
+            return (
+                f"{self.path} does not say how texts are normalised for it: {self.options.summary}, version "
+                f"{NORMALIZER_VERSION}, are taken"
+            )
+        if self.recorded_version < NORMALIZER_VERSION:
+            return (
+                f"{self.path} was made with version {self.recorded_version} of the normaliser, this is "
+                f"version {NORMALIZER_VERSION}: some texts are read otherwise"
+            )
+        return ""
+
+    @property
     def size(self) -> int:
         return len(self.pieces)
 
@@ -101,16 +123,31 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text`, without start and stop."""
-        return cast(list[int], self._processor.encode(self.normalize(text)))
+        return self.encode_spoken(self.normalize(text))
 
     def encode_pieces(self, text: str) -> list[str]:
         """Return the pieces of `text`; what is unknown stands there as it is written."""
-        return cast(list[str], self._processor.encode(self.normalize(text), out_type=str))
+        return self.spoken_pieces(self.normalize(text))
 
     def words(self, text: str) -> str:
         """Return `text` after our normaliser and the model's own: what the model cuts, with plain spaces."""
-        marked = cast(str, self._processor.normalize(self.normalize(text)))
-        return marked.replace(WORD_START, " ").strip()
+        return self.spoken_words(self.normalize(text))
+
+    def encode_spoken(self, spoken: str) -> list[int]:
+        """Return the ids of a text that was normalised already."""
+        return cast(list[int], self._processor.encode(spoken))
+
+    def spoken_pieces(self, spoken: str) -> list[str]:
+        """Return the pieces of a text that was normalised already."""
+        return cast(list[str], self._processor.encode(spoken, out_type=str))
+
+    def spoken_words(self, spoken: str) -> str:
+        """Return a text that was normalised already after the model's own normaliser."""
+        return cast(str, self._processor.normalize(spoken)).replace(WORD_START, " ").strip()
+
+    def decode(self, ids: list[int]) -> str:
+        """Return the text that `ids` spell."""
+        return cast(str, self._processor.decode(ids))
 
 
 def first_difference(base: Tokenizer, extended: Tokenizer) -> str | None:
@@ -133,17 +170,21 @@ class TextMeasure:
     """What a tokenizer makes of texts, counted over all of them.
 
     Args:
+        num_texts: how many there were.
         num_words: between spaces, after normalising.
         num_unknown: tokens that are `<unk>`; one of them can stand for a whole word.
         unknown_characters: the characters inside the unknown tokens with their counts, most frequent first.
         tokens: how often each id occurs.
+        changed: normalised texts without unknown tokens that their ids do not spell.
     """
 
+    num_texts: int
     num_words: int
     num_tokens: int
     num_unknown: int
     unknown_characters: tuple[tuple[str, int], ...]
     tokens: Counter[int]
+    changed: tuple[str, ...]
 
     @property
     def unknown_percent(self) -> float:
@@ -161,24 +202,31 @@ class TextMeasure:
 
 def measure(tokenizer: Tokenizer, texts: Iterable[str]) -> TextMeasure:
     """Return the counts of `tokenizer` over `texts`."""
-    num_words = 0
+    num_texts = num_words = 0
     tokens: Counter[int] = Counter()
     unknown_characters: Counter[str] = Counter()
+    changed = []
     for text in texts:
-        ids = tokenizer.encode(text)
+        spoken = tokenizer.normalize(text)
+        ids, words = tokenizer.encode_spoken(spoken), tokenizer.spoken_words(spoken)
         tokens.update(ids)
-        num_words += len(tokenizer.words(text).split())
+        num_texts += 1
+        num_words += len(words.split())
         if tokenizer.unknown_id in ids:
-            for token, piece in zip(ids, tokenizer.encode_pieces(text), strict=True):
+            for token, piece in zip(ids, tokenizer.spoken_pieces(spoken), strict=True):
                 if token == tokenizer.unknown_id:
                     unknown_characters.update(piece)
+        elif tokenizer.decode(ids).split() != words.split():
+            changed.append(spoken)
     return TextMeasure(
+        num_texts=num_texts,
         num_words=num_words,
         num_tokens=tokens.total(),
         num_unknown=tokens[tokenizer.unknown_id],
         # by count, then by character, so that the order never depends on the order of the texts
         unknown_characters=tuple(sorted(unknown_characters.items(), key=lambda item: (-item[1], item[0]))),
         tokens=tokens,
+        changed=tuple(changed),
     )
 
 

@@ -1,8 +1,4 @@
-"""Which samples, in which order, in which batches.
-
-The order of an epoch is a function of the seed and the epoch alone. A position is the number of samples done,
-counted along that order: with other batch sizes, workers or accumulation every sample of the epoch is still
-seen exactly once, and nothing is read and thrown away to get there.
+"""Pairs to samples to micro-batches; which samples and in which order, `indextts.training.order` says.
 
 Axes of a batch: B samples, N text tokens, M codes, K condition latents, D model width.
 """
@@ -14,11 +10,12 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
@@ -29,7 +26,9 @@ from indextts.gpt.config import GPTConfig
 from indextts.gpt.model import GPTBatch
 from indextts.gpt.packed import PackedBatch, pack
 from indextts.manifest import Pair, read_pairs
+from indextts.schedule import EpochSize
 from indextts.text.tokenizer import Tokenizer
+from indextts.training.order import size_of
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +112,22 @@ class PairDataset(Dataset[Sample | Unreadable]):
             emo_vec=torch.from_numpy(emo_vec),
         )
 
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Return the positions of the model's sequence that each sample takes: (S,)."""
+        # besides text and codes: latents, two speed rows, start and stop of the text, start of the codes
+        more = {folder: store.info.num_latents + 5 for folder, store in self.stores.items()}
+        lengths = [
+            more[pair.features] + len(ids) + self.stores[pair.features].num_codes(pair.target_key)
+            for pair, ids in zip(self.pairs, self.text_ids, strict=True)
+        ]
+        return np.array(lengths, dtype=np.int64)
+
+    @property
+    def size(self) -> EpochSize:
+        """Return what an epoch of it holds."""
+        return size_of(self.lengths)
+
     def digest(self, seed: int) -> str:
         """Return what a position in the data belongs to: the samples in their order, and the seed."""
         names = (f"{pair.features.parent.name}/{pair.id}" for pair in self.pairs)
@@ -171,29 +186,13 @@ def check_disjoint(train: PairDataset, validation: PairDataset) -> None:
         )
 
 
-def epoch_order(num_samples: int, seed: int, epoch: int) -> list[int]:
-    """Return the samples of `epoch` in the order in which they are seen."""
-    generator = torch.Generator().manual_seed(mix(seed, "order", epoch))
-    return torch.randperm(num_samples, generator=generator).tolist()
-
-
-def mix(*parts: int | str) -> int:
-    """Return a 63-bit seed that depends on all `parts`."""
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1
-
-
 def load_batches(
-    dataset: PairDataset,
-    order: Sequence[int],
-    batch_size: int,
-    num_workers: int,
-    collate: Collate,
+    dataset: PairDataset, batches: Iterable[Sequence[int]], num_workers: int, collate: Collate
 ) -> Iterable[MicroBatch]:
-    """Return the batches of the samples in `order`, as `collate` makes them; the last may be smaller."""
-    batches = [list(order[start : start + batch_size]) for start in range(0, len(order), batch_size)]
+    """Return the samples of `batches` as `collate` makes them; workers are started once."""
     return DataLoader(
         dataset,
-        batch_sampler=batches,
+        batch_sampler=batches,  # type: ignore[arg-type]
         collate_fn=partial(collate_readable, collate=collate),
         num_workers=num_workers,
         worker_init_fn=leave_signals_to_the_trainer if num_workers else None,
@@ -241,19 +240,24 @@ def collate_padded(samples: list[Sample]) -> GPTBatch:
     )
 
 
-def grouped(batches: Iterable[MicroBatch], size: int) -> Iterator[list[MicroBatch]]:
+def grouped(
+    batches: Iterable[MicroBatch], ends_of_epochs: Iterable[bool], size: int
+) -> Iterator[list[MicroBatch]]:
     """Yield the micro-batches of each step; the last group of an epoch may be smaller.
 
     A group never reaches into the next epoch: what would be left over there is a step of its own.
+
+    Args:
+        batches: without end.
+        ends_of_epochs: for each of them, whether it is the last of its epoch.
+        size: micro-batches in a step.
     """
     group: list[MicroBatch] = []
-    for batch in batches:
+    for batch, is_last in zip(batches, ends_of_epochs, strict=False):
         group.append(batch)
-        if len(group) == size:
+        if len(group) == size or is_last:
             yield group
             group = []
-    if group:
-        yield group
 
 
 def leave_signals_to_the_trainer(_worker: int) -> None:

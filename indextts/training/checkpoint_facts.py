@@ -16,10 +16,10 @@ from torch import Tensor
 
 from indextts.checkpoint import table_rows
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.gpt.load import canonical_names
 from indextts.restore.facts import CheckpointFacts
 from indextts.restore.predecessor_optimizer import Moments, map_moments
 from indextts.run_dir import CheckpointMeta
+from indextts.weight_names import canonical_names
 
 
 @dataclass(frozen=True)

@@ -67,10 +67,17 @@ def has_native_bfloat16(device: torch.device) -> bool:
 
 
 def arithmetic(amp: bool, device: torch.device) -> torch.dtype:
-    """Return the type of the forward pass: bfloat16 with `--amp` where it is native, else float32."""
+    """Return the type of the forward pass.
+
+    With `--amp` bfloat16 where it is native; a card without it has float16, whose gradients are scaled; a
+    processor without it trains in float32.
+    """
     if not amp:
         return torch.float32
     if has_native_bfloat16(device):
         return torch.bfloat16
-    logger.warning("--amp: this hardware has no native bfloat16, so the training runs in float32")
+    if device.type == "cuda":
+        logger.info("--amp: this card has no native bfloat16: it computes in float16, with scaled gradients")
+        return torch.float16
+    logger.warning("--amp: this processor has no native bfloat16, so the training runs in float32")
     return torch.float32

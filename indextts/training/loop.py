@@ -4,33 +4,23 @@ Its parts are the other files of `indextts.training`; what happens in which orde
 """
 
 import logging
-import platform
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from indextts.checkpoint import FORMAT_VERSION
-from indextts.commands import Train, to_argv
+from indextts.commands import Train
 from indextts.errors import OUT_OF_MEMORY, UserError
-from indextts.run_dir import CheckpointMeta, checkpoint_path, write_bytes, write_json
+from indextts.run_dir import checkpoint_path
 from indextts.stop import StopRequest
-from indextts.training.batches import (
-    MicroBatch,
-    epoch_order,
-    grouped,
-    load_batches,
-    too_many,
-)
+from indextts.training.batches import MicroBatch, grouped, load_batches, too_many
 from indextts.training.metrics import MetricsLog, Pace
 from indextts.training.optim import Skipped, update
+from indextts.training.order import BatchPlan
 from indextts.training.probe import Probe, compare
+from indextts.training.record import checkpoint_content, checkpoint_meta, write_run_files
 from indextts.training.run import Run, TrainState, load_inputs
 from indextts.training.saving import LAST_RETRY_AFTER_S, Saver
 from indextts.training.start import resume, start_from_base
@@ -86,6 +76,9 @@ def train(command: Train, checkpoint: Future[Path | None], stop: StopRequest) ->
                 "go on with --resume auto",
                 OUT_OF_MEMORY,
             ) from None
+    if is_out_of_patience(this.inputs.command, this.state) and stop.signal is None:
+        num_worse = this.state.num_worse
+        logger.info("The run is over: %d validations in a row were not better (--patience)", num_worse)
     return say_how_it_ended(this.state.step, stop)
 
 
@@ -104,12 +97,12 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
     this.model.gpt.recompute = command.grad_checkpointing
     if command.compile:
         this.model.gpt.compile_blocks()
-    pace = Pace()
+    pace = Pace(inputs.device)
     # a part that goes on from an older checkpoint, or from one of another folder, is worth one of its own
     is_unsaved_part = state.step > 0 and state.saved_step < 0
 
     while True:
-        is_over = state.epoch >= command.epochs or 0 < command.max_steps <= state.step
+        is_over = is_done(command, state)
         is_last = is_over or stop.is_asked
         is_best = False
         if is_last or skipped.is_due or state.step % command.save_interval == 0:
@@ -125,6 +118,7 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
                 is_best = validate_now(this, metrics, saver, stop)
             if state.validated_step == state.step:
                 state.saved_step = -1  # what was saved of this step does not know it
+            is_over = is_done(command, state)
             is_last = is_over or stop.is_asked
         # behind a failure the clock decides: a short interval shall not use up the tries before room is made
         is_at_interval = state.step % command.save_interval == 0 and not saver.failures
@@ -138,13 +132,14 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
             finish_saving(this, probe, saver)
             break
 
-        group = next(groups)
+        group = pace.next_of(groups)
         note_unreadable(group, unreadable, len(inputs.train_set))
         sums, loss = accumulate(this, group)
         learning_rate = this.schedule.learning_rate(state.step + 1)
         state.step += 1
         if sums is not None and loss is not None:
-            done = update(this.trained, this.optimizer, learning_rate, command.grad_clip, loss)
+            done = update(this.trained, this.optimizer, learning_rate, command.grad_clip, loss, this.scaler)
+            pace.has_given_work()
             skipped.note(state.step, tuple(id for part in group for id in part.ids), done.is_bad)
             sums = sums.unless(done.is_bad)
             state.window = sums if state.window is None else state.window + sums
@@ -159,13 +154,31 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
             log_window(this, metrics, learning_rate, float(done.norm), pace)
 
 
+def is_done(command: Train, state: TrainState) -> bool:
+    """Return whether the run has come to its end: by its length, or since it learns no more."""
+    is_long_enough = state.epoch >= command.epochs or 0 < command.max_steps <= state.step
+    return is_long_enough or is_out_of_patience(command, state)
+
+
+def is_out_of_patience(command: Train, state: TrainState) -> bool:
+    """Return whether the run is over since it learns no more."""
+    return 0 < command.patience <= state.num_worse
+
+
 def endless_groups(this: Run) -> Iterator[list[MicroBatch]]:
     """Yield the micro-batches of one step after another, from where the run stands, epoch after epoch."""
-    command, train_set, state = this.inputs.command, this.inputs.train_set, this.state
-    while True:
-        order = epoch_order(len(train_set), command.seed, state.epoch)[state.samples_done :]
-        batches = load_batches(train_set, order, command.batch_size, command.num_workers, this.inputs.collate)
-        yield from grouped(batches, command.grad_accumulation)
+    inputs, state = this.inputs, this.state
+    command, train_set = inputs.command, inputs.train_set
+    plan = BatchPlan(
+        train_set.lengths,
+        command.seed,
+        command.batch_size,
+        command.batch_tokens,
+        state.epoch,
+        state.samples_done,
+    )
+    batches = load_batches(train_set, plan, command.num_workers, inputs.collate)
+    yield from grouped(batches, plan.ends_of_epochs(), command.grad_accumulation)
 
 
 def note_unreadable(group: Sequence[MicroBatch], known: set[str], num_samples: int) -> None:
@@ -202,7 +215,7 @@ def log_window(this: Run, metrics: MetricsLog, learning_rate: float, grad_norm: 
         means,
         lr=learning_rate,
         grad_norm=grad_norm,
-        tokens_per_second=pace.read(),
+        speed=pace.read(),
     )
 
 
@@ -215,7 +228,7 @@ def validation_is_due(command: Train, step: int, this: Run) -> bool:
 def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest) -> bool:
     """Validate and write the numbers; return whether this is the best so far, the untrained model apart."""
     state, inputs = this.state, this.inputs
-    means = validate(
+    validation = validate(
         this.model,
         inputs.val_set,
         collate=inputs.collate,
@@ -225,12 +238,15 @@ def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest
         first_new_token=this.base_size,
         dtype=inputs.dtype,
         should_stop=lambda: stop.is_asked,
+        trained_speakers={pair.speaker for pair in inputs.train_set.pairs},
     )
-    if means is None:  # stopped in between; it is done again after the resume
+    if validation is None:  # stopped in between; it is done again after the resume
         return False
-    metrics.validation(state.step, state.epoch_of_step, means)
+    means = validation.means
+    metrics.validation(state.step, state.epoch_of_step, validation)
     state.validated_step = state.step
     is_best = state.step > 0 and means.mel_loss < state.best_mel_loss
+    state.num_worse = 0 if is_best or not state.step else state.num_worse + 1
     if is_best:
         forget_lost_best(state, saver)
         state.best_before, state.best_mel_loss = state.best_mel_loss, means.mel_loss
@@ -276,105 +292,6 @@ def finish_saving(this: Run, probe: Probe, saver: Saver) -> None:
         time.sleep(LAST_RETRY_AFTER_S)
         save(this, probe, saver, is_best=False)
         saver.wait()
-
-
-def checkpoint_meta(this: Run, *, is_best: bool) -> CheckpointMeta:
-    """Return the meta of a checkpoint of this moment, without the size and digest of its file."""
-    state, inputs = this.state, this.inputs
-    vocabulary = inputs.tokenizer.vocabulary
-    return CheckpointMeta(
-        step=state.step,
-        epoch=state.epoch,
-        samples_done=state.samples_done,
-        batch_idx=state.batch_idx,
-        serial=state.serial,
-        part=state.part,
-        is_best=is_best,
-        tokenizer_fingerprint=vocabulary.fingerprint,
-        tokenizer_size=vocabulary.size,
-        base_size=this.base_size,
-        gpt_config=asdict(inputs.config),
-        data_order=inputs.data_order,
-        num_samples=len(inputs.train_set),
-        manifests=inputs.manifests,
-        base=this.base,
-        settings=inputs.command.model_dump(mode="json"),
-        schedule=asdict(this.schedule),
-        environment=inputs.environment,
-        losses={name: loss for name, loss in (state.last_losses or {}).items() if loss is not None},
-        num_bytes=0,
-        digest="",
-        pieces=list(vocabulary.pieces),
-    )
-
-
-def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
-    """Return the keys that `indextts/checkpoint.py` draws."""
-    state, command, tokenizer = this.state, this.inputs.command, this.inputs.tokenizer
-    return {
-        "model": this.model.state_dict(),
-        "optimizer": this.optimizer.state_dict(),
-        "scheduler": asdict(this.schedule),
-        "scaler": None,
-        "epoch": state.epoch,
-        "step": state.step,
-        "batch_idx": state.batch_idx,
-        "sampler": {"samples_done": state.samples_done, "data_order": meta.data_order},
-        "rng": {"seed": command.seed},
-        "tokenizer": {
-            "fingerprint": tokenizer.vocabulary.fingerprint,
-            "pieces": list(tokenizer.pieces),
-            "base_size": this.base_size,
-            "model": tokenizer.model_bytes,
-        },
-        "recent_checkpoints": list(state.recent),
-        "manifests": {
-            "train": [str(path) for path in command.train_manifest],
-            "val": [str(path) for path in command.val_manifest],
-        },
-        "learning_rate": command.learning_rate,
-        "text_loss_weight": command.text_loss_weight,
-        "mel_loss_weight": command.mel_loss_weight,
-        "best_mel_loss": state.best_mel_loss,
-        "state": {
-            "validated_step": state.validated_step,
-            "validation_set": this.inputs.validation_set,
-            "window": None if state.window is None else vars(state.window),
-            "last_losses": state.last_losses,
-            "num_skipped": state.num_skipped,
-            "micro_batch_limit": state.micro_batch_limit,
-            "probe": state.probe,
-            "encoders": this.encoders,
-        },
-        "meta": meta.model_dump(mode="json", exclude={"num_bytes", "digest"}),
-        "format_version": FORMAT_VERSION,
-    }
-
-
-def write_run_files(this: Run) -> None:
-    """Write config.json and tokenizer.model of this part of the run."""
-    command = this.inputs.command
-    folder = command.output_dir
-    content = {
-        "command": command.model_dump(mode="json"),
-        "argv": [command.program, *to_argv(command)],
-        "part": this.state.part,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "environment": this.inputs.environment,
-        "git_commit": git_commit(),
-    }
-    write_json(folder / "config.json", content)
-    write_bytes(folder / "tokenizer.model", this.inputs.tokenizer.model_bytes)
-
-
-def git_commit() -> str | None:
-    """Return the commit of the code that trains, None where it is no checkout."""
-    here = Path(__file__).parent
-    try:
-        answer = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True)
-    except FileNotFoundError:  # no git on this machine
-        return None
-    return answer.stdout.strip() if answer.returncode == 0 else None
 
 
 def say_how_it_ended(step: int | None, stop: StopRequest) -> int:

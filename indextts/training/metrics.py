@@ -3,11 +3,13 @@
 One line of metrics.jsonl:
 
     {"kind": "train", "part": 1, "step": 100, "epoch": 0, "text_loss": 5.1, "mel_loss": 4.2, "mel_top1": 0.2,
-     "new_text_loss": 5.3, "lr": 5e-05, "grad_norm": 0.9, "tokens_per_second": 1200.0, "time": 1760000000.0}
-    {"kind": "val", ...}     without lr, grad_norm, tokens_per_second
+     "new_text_loss": 5.3, "lr": 5e-05, "grad_norm": 0.9, "tokens_per_second": 1200.0, "data_wait": 0.004,
+     "time": 1760000000.0}
+    {"kind": "val", ...}     without lr, grad_norm, tokens_per_second, data_wait
     {"kind": "start", "part": 1, "step": 0, "epoch": 0, "total_steps": 236, "time": ...}   a process began
 
 Losses are nats per token over all steps since the last line; `new_text_loss` is that of the new pieces alone.
+`data_wait` is the share of the time in which the device had nothing to do because its data was not there.
 """
 
 import json
@@ -16,15 +18,22 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from indextts.training.losses import LossMeans
+from indextts.training.validate import Validation
 
 logger = logging.getLogger(__name__)
+
+MUCH_WAITING = 0.05  # of the time; the goal is 0.01
+
+GroupT = TypeVar("GroupT")
 
 
 class MetricsLog:
@@ -55,18 +64,25 @@ class MetricsLog:
         *,
         lr: float,
         grad_norm: float,
-        tokens_per_second: float,
+        speed: "Speed",
     ) -> None:
         """Write a [Train] line's numbers everywhere."""
         norm = grad_norm if math.isfinite(grad_norm) else None  # of a step that was skipped
-        rates = {"lr": lr, "grad_norm": norm, "tokens_per_second": tokens_per_second}
+        rates = {"lr": lr, "grad_norm": norm, **asdict(speed)}
         self._write("train", step, epoch, means, rates)
         logger.info("[Train] %s lr=%.2e", _line(step, epoch, means), lr)
 
-    def validation(self, step: int, epoch: int, means: LossMeans) -> None:
-        """Write a [Val] line's numbers everywhere."""
-        self._write("val", step, epoch, means, {})
-        logger.info("[Val] %s", _line(step, epoch, means))
+    def validation(self, step: int, epoch: int, validation: Validation) -> None:
+        """Write a [Val] line's numbers everywhere; with unseen speakers, theirs apart: unseen_mel_loss."""
+        apart = {
+            f"{part}_{name}": value
+            for part, means in validation.by_speakers.items()
+            for name, value in asdict(means).items()
+        }
+        self._write("val", step, epoch, validation.means, apart)
+        logger.info("[Val] %s", _line(step, epoch, validation.means))
+        for part, means in validation.by_speakers.items():
+            logger.info("      %s speakers: %s", part, _losses(means))
 
     def close(self) -> None:
         with self._forgiven():
@@ -110,10 +126,26 @@ class MetricsLog:
             self.is_failing = True
 
 
-class Pace:
-    """Tokens per second of training and of waiting for its data, without validations and saves."""
+@dataclass(frozen=True)
+class Speed:
+    """How fast a training went.
 
-    def __init__(self) -> None:
+    Args:
+        tokens_per_second: that count in the loss.
+        data_wait: share of the time in which the device had nothing to do for want of data.
+    """
+
+    tokens_per_second: float
+    data_wait: float
+
+
+class Pace:
+    """The speed of training and of waiting for its data, without validations and saves."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._last_work: torch.cuda.Event | None = None
+        self._is_warned = False
         self._begin()
 
     def add(self, num_tokens: int) -> None:
@@ -126,21 +158,47 @@ class Pace:
         yield
         self._left_out += time.perf_counter() - started
 
-    def read(self) -> float:
-        """Return the pace since the last reading; call when the device has done its work."""
-        pace = self._tokens / (time.perf_counter() - self._started - self._left_out)
+    def has_given_work(self) -> None:
+        """Note that the work of a step was handed to the device."""
+        if self._device.type == "cuda":
+            self._last_work = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._last_work.record()
+
+    def next_of(self, groups: Iterator[GroupT]) -> GroupT:
+        """Return the next group, and note how long the device had nothing to do meanwhile, at most.
+
+        A card that is still busy with what it was given before has not waited at all.
+        """
+        started = time.perf_counter()
+        group = next(groups)
+        if self._last_work is None or self._last_work.query():  # type: ignore[no-untyped-call]
+            self._waited += time.perf_counter() - started
+        return group
+
+    def read(self) -> Speed:
+        """Return the speed since the last reading; call when the device has done its work."""
+        seconds = time.perf_counter() - self._started - self._left_out
+        speed = Speed(self._tokens / seconds, self._waited / seconds)
+        if self._last_work is not None and speed.data_wait > MUCH_WAITING and not self._is_warned:
+            logger.warning(
+                "The card waits for its data %.0f %% of the time: give more --num-workers, or keep the "
+                "features on a faster disk",
+                100 * speed.data_wait,
+            )
+            self._is_warned = True
         self._begin()
-        return pace
+        return speed
 
     def _begin(self) -> None:
-        self._tokens, self._left_out, self._started = 0, 0.0, time.perf_counter()
+        self._tokens, self._waited, self._left_out, self._started = 0, 0.0, 0.0, time.perf_counter()
 
 
 def _line(step: int, epoch: int, means: LossMeans) -> str:
-    return (
-        f"epoch={epoch} step={step} text_loss={means.text_loss:.4f} mel_loss={means.mel_loss:.4f} "
-        f"mel_top1={means.mel_top1:.4f}"
-    )
+    return f"epoch={epoch} step={step} {_losses(means)}"
+
+
+def _losses(means: LossMeans) -> str:
+    return f"text_loss={means.text_loss:.4f} mel_loss={means.mel_loss:.4f} mel_top1={means.mel_top1:.4f}"
 
 
 def _folder_of_its_own(logs: Path) -> Path:

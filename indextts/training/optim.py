@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from indextts.checkpoint import TEXT_TABLES
 from indextts.errors import LOSS_NOT_FINITE, UserError
-from indextts.gpt.load import in_threads
+from indextts.gpt.load import ENCODERS, in_threads
 from indextts.gpt.model import UnifiedVoice
 
 logger = logging.getLogger(__name__)
@@ -26,15 +26,6 @@ logger = logging.getLogger(__name__)
 MOST_SKIPPED_IN_A_ROW = 10
 NUM_IDS_SHOWN = 8
 
-# The speaker and emotion encoders: features are encoded once, before training, and no loss reaches them.
-UNTRAINED = (
-    "conditioning_encoder.",
-    "perceiver_encoder.",
-    "emo_conditioning_encoder.",
-    "emo_perceiver_encoder.",
-    "emo_layer.",
-    "emovec_layer.",
-)
 EMBEDDINGS = (
     "text_embedding.weight",
     "mel_embedding.weight",
@@ -91,7 +82,7 @@ class Trained:
 
 def device_of(name: str, device: torch.device) -> torch.device:
     """Return where a weight shall be: on the device, but for the encoders, which no step needs."""
-    return torch.device("cpu") if name.startswith(UNTRAINED) else device
+    return torch.device("cpu") if name.startswith(ENCODERS) else device
 
 
 def select_trained(model: UnifiedVoice, base_size: int) -> Trained:
@@ -104,7 +95,7 @@ def select_trained(model: UnifiedVoice, base_size: int) -> Trained:
     is_extended = model.config.number_text_tokens > base_size
     parameters, new_rows = {}, []
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not name.startswith(UNTRAINED))
+        parameter.requires_grad_(not name.startswith(ENCODERS))
         if not parameter.requires_grad:
             continue
         if is_extended and name in TEXT_TABLES:
@@ -168,20 +159,32 @@ class Update:
 
 
 def update(
-    trained: Trained, optimizer: torch.optim.AdamW, learning_rate: float, max_norm: float, loss: Tensor
+    trained: Trained,
+    optimizer: torch.optim.AdamW,
+    learning_rate: float,
+    max_norm: float,
+    loss: Tensor,
+    scaler: torch.amp.GradScaler | None = None,
 ) -> Update:
     """Do one optimizer step with the collected gradients; one that is not finite changes nothing.
 
     The fused kernels leave it out by themselves (as they do for a gradient scaler), so that the host need not
     wait for the device to say so.
+
+    Args:
+        scaler: by which the gradients were scaled; its scale shrinks where they are not finite.
     """
     trained.collect_gradients()
+    if scaler is not None:
+        scaler.unscale_(optimizer)
     norm = torch.nn.utils.clip_grad_norm_(trained.parameters.values(), max_norm)
     is_bad = 1.0 - (norm.isfinite() & loss.isfinite()).float()
     optimizer.grad_scale, optimizer.found_inf = None, is_bad  # type: ignore[attr-defined]
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
     optimizer.step()
+    if scaler is not None and scaler.is_enabled():
+        scaler.update()
     trained.clear_gradients()
     return Update(norm, is_bad)
 

@@ -46,7 +46,7 @@ class Probe:
         readable = [sample for sample in samples if isinstance(sample, Sample)]
         if not readable or len(readable) < len(samples):
             return None
-        means = validate(
+        validation = validate(
             model,
             self._samples,
             collate=self._inputs.collate,
@@ -57,7 +57,8 @@ class Probe:
             dtype=self._inputs.dtype,
             should_stop=lambda: False,
         )
-        assert means is not None
+        assert validation is not None
+        means = validation.means
         return {"text_loss": means.text_loss, "mel_loss": means.mel_loss, **_digests(readable)}
 
 

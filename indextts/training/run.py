@@ -3,6 +3,7 @@
 command --load_inputs--> Inputs --start.py, from the base or a checkpoint--> Run, with its TrainState
 """
 
+import logging
 import platform
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +29,8 @@ from indextts.training.device import arithmetic, choose_device
 from indextts.training.losses import LossSums
 from indextts.training.optim import Trained
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass
 class TrainState:
@@ -40,6 +43,7 @@ class TrainState:
         best_before: the best before `best_mel_loss`, should the save of that one fail.
         window: losses since the last [Train] line.
         recent: names of the checkpoints that were saved last, newest last.
+        num_worse: validations since the best one.
         num_skipped: steps that changed nothing since they were not finite.
         micro_batch_limit: the most samples that fit into memory at once; 0 where it never ran out.
         probe: what `Probe.losses` gave at the last save, None where it could not read its samples.
@@ -59,6 +63,7 @@ class TrainState:
     last_losses: dict[str, float | None] | None = None
     recent: list[str] = field(default_factory=list)
     num_skipped: int = 0
+    num_worse: int = 0
     micro_batch_limit: int = 0
     probe: dict[str, float | str] | None = None
 
@@ -129,6 +134,7 @@ class Run:
 
     Args:
         base: the base checkpoint whose frozen weights are part of the run.
+        scaler: of the gradients of float16; does nothing in other arithmetic.
         encoders: `encoders_identity` of the model; they are never trained.
         saved_in: environment of the checkpoint that it goes on from; empty for a new run.
     """
@@ -137,6 +143,7 @@ class Run:
     model: UnifiedVoice
     trained: Trained
     optimizer: torch.optim.AdamW
+    scaler: torch.amp.GradScaler
     state: TrainState
     schedule: Schedule
     base_size: int
@@ -153,6 +160,8 @@ def load_inputs(command: Train) -> Inputs:
     """
     device = choose_device(command.allow_cpu)
     config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
+    if tokenizer.normalizer_doubt:
+        logger.warning(tokenizer.normalizer_doubt)
     train_set = load_pairs(command.train_manifest, tokenizer, config)
     val_set = load_pairs(command.val_manifest, tokenizer, config)
     check_disjoint(train_set, val_set)

@@ -20,7 +20,7 @@ from indextts.commands import Train
 from indextts.data.encoding import encoders_identity
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.gpt.config import config_with_text_tokens
-from indextts.gpt.load import canonical_names, load_model
+from indextts.gpt.load import check_fit, empty_model, load_model
 from indextts.gpt.model import UnifiedVoice
 from indextts.restore.facts import CheckpointFacts, RunFacts, Vocabulary, move_rows
 from indextts.restore.find_checkpoint import find_checkpoint
@@ -39,6 +39,7 @@ from indextts.training.optim import (
     select_trained,
 )
 from indextts.training.run import Inputs, Run, TrainState, load_inputs
+from indextts.weight_names import canonical_names
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,8 @@ class Opened:
 def start_from_base(inputs: Inputs) -> Run:
     """Return a new run: the base weights, text tables grown to the tokenizer."""
     path, seed = inputs.command.base_checkpoint, inputs.command.seed
-    weights = canonical_names(read_weights(path))
+    weights = read_weights(path)
+    check_fit(inputs.config, weights, str(path))
     base_size = table_rows(weights, str(path)) - 1
     base = _base_vocabulary(inputs, base_size)
     weights = move_text_rows(
@@ -72,7 +74,7 @@ def start_from_base(inputs: Inputs) -> Run:
 
 def first_schedule(inputs: Inputs) -> Schedule:
     """Return the schedule of a run that begins."""
-    return wanted_schedule(inputs.command, len(inputs.train_set), step=0, epoch=0, samples_done=0)
+    return wanted_schedule(inputs.command, inputs.train_set.size, step=0, epoch=0, samples_done=0)
 
 
 def plan_by_weights(command: Train) -> str:
@@ -133,6 +135,9 @@ def resume(inputs: Inputs, path: Path) -> Run:
         logger.info("Restoring optimizer state...")
         load_optimizer(run.optimizer, run.trained, moments_of(opened.content, opened.layout))
         logger.info("Restoring scheduler state...")
+    if plan.takes_scaler:
+        logger.info("Restoring gradient scaler state...")
+        run.scaler.load_state_dict(opened.content["scaler"])
     logger.info("Successfully resumed from %s", path)
     logger.info("   Epoch: %d, Step: %d, Batch: %d", state.epoch, state.step, state.batch_idx)
     logger.info("   Recent checkpoints: %d", len(state.recent))
@@ -159,13 +164,22 @@ def _assemble(
     _say_how_samples_attend(inputs)
     encoders = encoders or encoders_identity(model)
     _require_same_encoders(inputs, encoders)
-    return Run(inputs, model, trained, optimizer, state, schedule, base_size, base(), encoders, saved_in)
+    scaler = torch.amp.GradScaler(inputs.device.type, enabled=inputs.dtype == torch.float16)
+    return Run(
+        inputs, model, trained, optimizer, scaler, state, schedule, base_size, base(), encoders, saved_in
+    )
 
 
 def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
     """Raise a UserError unless the features were made by the encoders that this run's model has."""
     for path, store in {**inputs.train_set.stores, **inputs.val_set.stores}.items():
-        if store.info.encoders_identity != encoders:
+        if store.info.is_imported:
+            logger.warning(
+                "%s: these features were made by another program, so nobody knows whether they are of this "
+                "run's base checkpoint; features made from the recordings would be",
+                path,
+            )
+        elif store.info.encoders_identity != encoders:
             raise UserError(
                 f"{path}: its features were made with the encoders of other weights than this run's; "
                 "preprocess with this run's base checkpoint, or take the one they were made with"
@@ -219,8 +233,7 @@ def _open(inputs: Inputs, path: Path) -> "Opened":
     else:
         base_size = text_rows(command.base_checkpoint) - 1
         _base_vocabulary(inputs, base_size)
-    with torch.device("meta"):
-        model = UnifiedVoice(config_with_text_tokens(inputs.config, inputs.tokenizer.size))
+    model = empty_model(config_with_text_tokens(inputs.config, inputs.tokenizer.size))
     trained = select_trained(model, base_size)
     shapes = {name: tuple(each.shape) for name, each in trained.parameters.items()}
     run = RunFacts(
@@ -228,12 +241,13 @@ def _open(inputs: Inputs, path: Path) -> "Opened":
         base_size=base_size,
         gpt_config=asdict(inputs.config),
         command=command,
-        num_samples=len(inputs.train_set),
+        size=inputs.train_set.size,
         data_order=inputs.train_set.digest,
         manifests=tuple(inputs.manifests),
         base=base,
         environment=inputs.environment,
         trained_shapes=shapes,
+        normalizer=inputs.tokenizer.options.record,
         why_no_base=why_no_base,
     )
     layout = Layout(frozenset(name for name, _ in model.named_parameters()), shapes, base_size)
@@ -301,6 +315,7 @@ def _restore_state(state: TrainState, opened: Opened, inputs: Inputs, *, keeps_p
         state.window = LossSums(**more["window"]).to(inputs.device)
     if more["validation_set"] == inputs.validation_set:
         state.best_mel_loss = content["best_mel_loss"]
+        state.num_worse = more.get("num_worse", 0)  # files of an older version have none
     else:
         logger.warning("The validation pairs changed: the best so far counts no more")
     if facts.meta.environment.get("device") == inputs.environment["device"]:

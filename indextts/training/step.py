@@ -16,8 +16,9 @@ from torch import Tensor
 
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.gpt.model import GPTBatch
-from indextts.training.batches import Batch, MicroBatch, mix
+from indextts.training.batches import Batch, MicroBatch
 from indextts.training.losses import LossSums, batch_sums
+from indextts.training.order import mix
 from indextts.training.run import Run
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ def _accumulate(this: Run, parts: Sequence[Batch]) -> tuple[LossSums, Tensor]:
             sums = batch_sums(this.model, part.to(inputs.device), inputs.attention, this.base_size)
         text_loss, mel_loss = sums.text_nats / num_text, sums.mel_nats / num_mel
         loss = command.text_loss_weight * text_loss + command.mel_loss_weight * mel_loss
-        loss.backward()  # type: ignore[no-untyped-call]
+        this.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         sums, loss = sums.detach(), loss.detach()
         total = sums if total is None else total + sums
         total_loss = loss if total_loss is None else total_loss + loss

@@ -1,20 +1,36 @@
 """The losses on held-out pairs, always the same ones in the same batches."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
+from dataclasses import dataclass
 
 import torch
 
 from indextts.errors import UserError
 from indextts.gpt.attention import AttentionBackend
 from indextts.gpt.model import UnifiedVoice
-from indextts.training.batches import Collate, PairDataset, Unreadable, epoch_order, load_batches
+from indextts.training.batches import Collate, PairDataset, Unreadable, load_batches
 from indextts.training.losses import LossMeans, LossSums, batch_sums
+from indextts.training.order import epoch_order, in_batches
 
 logger = logging.getLogger(__name__)
 
 # Not the run's seed: two runs shall be comparable.
 VALIDATION_SEED = 0
+
+SEEN, UNSEEN = "seen", "unseen"  # speakers
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The means of all pairs, and of those by speakers that are trained on and that are not.
+
+    Args:
+        by_speakers: under SEEN and UNSEEN, what there is of them; empty if all are seen.
+    """
+
+    means: LossMeans
+    by_speakers: dict[str, LossMeans]
 
 
 def validate(
@@ -28,7 +44,8 @@ def validate(
     first_new_token: int,
     dtype: torch.dtype,
     should_stop: Callable[[], bool],
-) -> LossMeans | None:
+    trained_speakers: Set[str] | None = None,
+) -> Validation | None:
     """Return the means over tokens of all batches; None if `should_stop` said so in between.
 
     Pairs that cannot be read are left out, and counted in the log.
@@ -37,26 +54,32 @@ def validate(
         collate: makes the batches, as in training.
         backend: attention of packed batches.
         max_batches: at most so many batches, a fixed random choice of the pairs; 0 for all.
+        trained_speakers: pairs of others make batches of their own; None if all are alike.
     """
     device = model.mel_head.weight.device  # the encoders may be elsewhere
     order = epoch_order(len(dataset), VALIDATION_SEED, epoch=0)
     if max_batches:
         order = order[: max_batches * batch_size]
-    total: LossSums | None = None
+    orders: dict[str, list[int]] = {SEEN: [], UNSEEN: []}
+    for index in order:
+        is_seen = trained_speakers is None or dataset.pairs[index].speaker in trained_speakers
+        orders[SEEN if is_seen else UNSEEN].append(index)
+    totals: dict[str, LossSums] = {}
     unreadable: list[Unreadable] = []
     was_training = model.training
     model.eval()
     try:
-        for micro_batch in load_batches(dataset, order, batch_size, num_workers=0, collate=collate):
-            if should_stop():
-                return None
-            unreadable += micro_batch.unreadable
-            batch = micro_batch.batch
-            if batch is None:  # none of its samples can be read
-                continue
-            with torch.no_grad(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-                sums = batch_sums(model, batch.to(device), backend, first_new_token)
-            total = sums if total is None else total + sums
+        for part, indices in orders.items():
+            for micro_batch in load_batches(dataset, in_batches(indices, batch_size), 0, collate):
+                if should_stop():
+                    return None
+                unreadable += micro_batch.unreadable
+                batch = micro_batch.batch
+                if batch is None:  # none of its samples can be read
+                    continue
+                with torch.no_grad(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+                    sums = batch_sums(model, batch.to(device), backend, first_new_token)
+                totals[part] = totals[part] + sums if part in totals else sums
     finally:
         model.train(was_training)
     if unreadable:
@@ -67,7 +90,7 @@ def validate(
             unreadable[0].id,
             unreadable[0].reason,
         )
-    if total is None:
+    if not totals:
         raise UserError("None of the pairs to validate on can be read; preprocess again")
     if unreadable:
         logger.warning(
@@ -76,4 +99,9 @@ def validate(
             unreadable[0].id,
             unreadable[0].reason,
         )
-    return total.means()
+    means = {part: sums.means() for part, sums in totals.items()}
+    whole = totals[SEEN] + totals[UNSEEN] if len(totals) == 2 else next(iter(totals.values()))
+    found = whole.means()
+    assert found is not None  # a batch has at least one stop token
+    by_speakers = {part: mean for part, mean in means.items() if mean is not None and UNSEEN in means}
+    return Validation(found, by_speakers)

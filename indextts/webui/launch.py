@@ -27,8 +27,6 @@ from indextts.webui.security import (
     login,
 )
 
-MAX_UPLOAD = "500mb"
-
 
 def launch(demo: gr.Blocks, command: WebUI, *, css: str | None = None, head: str | None = None) -> None:
     """Serve `demo` until Ctrl-C or SIGTERM.
@@ -105,7 +103,7 @@ def _start(
             "redoc_url": None,
             "openapi_url": None,
         },
-        max_file_size=MAX_UPLOAD,
+        max_file_size=f"{command.max_upload_mb}mb",
         show_error=False,
         footer_links=[],
         run_history=False,

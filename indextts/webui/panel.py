@@ -50,18 +50,24 @@ def stage_panel(
     commands: CommandBuilder,
     inputs: Sequence[Component] = (),
     before_start: Callable[[Sequence[Command]], None] | None = None,
+    home: Project | None = None,
 ) -> Panel:
     """Lay out the panel of `stage` and tie its events.
 
     Args:
         commands: called with the project, its settings and the values of `inputs`; returns what to run.
         before_start: a check that raises a UserError where the commands must not start.
+        home: takes the chosen project's place in a stage of the whole workspace; its folder has the jobs.
     """
     panel = _components(stage, button)
-    _show_command(page, panel, commands, inputs)
+
+    def find_project(name: str) -> Project:
+        return home or page.find_project(name)
+
+    _show_command(page, panel, commands, inputs, find_project)
 
     def start(name: str, *values: Any) -> tuple[str, str]:
-        project = page.find_project(name)
+        project = find_project(name)
         planned = commands(project, page.find_settings(name), *values)
         if before_start is not None:
             before_start(planned)
@@ -69,7 +75,7 @@ def stage_panel(
         return describe(job), ""
 
     def stop(name: str) -> str:
-        job = newest_job(page.find_project(name), stage)
+        job = newest_job(find_project(name), stage)
         if job is None or not job.is_active:
             raise UserError("nothing is running")
         stop_job(job)
@@ -77,7 +83,7 @@ def stage_panel(
 
     on([panel.start.click], start, [page.project, *inputs], [panel.status, panel.log])
     on([panel.stop.click], stop, [page.project], [panel.status])
-    _show_job(page, panel, stage)
+    _show_job(page, panel, stage, find_project)
     return panel
 
 
@@ -106,11 +112,17 @@ def _components(stage: str, button: str) -> Panel:
     return Panel(preview, start, stop, status, log)
 
 
-def _show_command(page: Page, panel: Panel, commands: CommandBuilder, inputs: Sequence[Component]) -> None:
+def _show_command(
+    page: Page,
+    panel: Panel,
+    commands: CommandBuilder,
+    inputs: Sequence[Component],
+    find_project: Callable[[str], Project],
+) -> None:
     def preview(name: str, *values: Any) -> str:
         try:
             settings: ProjectSettings = page.find_settings(name)
-            planned = commands(page.find_project(name), settings, *values)
+            planned = commands(find_project(name), settings, *values)
         except UserError as error:
             return f"[Error] {error}"
         return "\n".join(shell_line(command) for command in planned)
@@ -119,10 +131,10 @@ def _show_command(page: Page, panel: Panel, commands: CommandBuilder, inputs: Se
     on(changes, preview, [page.project, *inputs], [panel.preview], latest=True)
 
 
-def _show_job(page: Page, panel: Panel, stage: str) -> None:
+def _show_job(page: Page, panel: Panel, stage: str, find_project: Callable[[str], Project]) -> None:
     def show(name: str) -> tuple[Any, Any, Any]:
         try:
-            project: Project = page.find_project(name)
+            project = find_project(name)
         except UserError:
             return "", "", gr.Button(interactive=False)
         job = newest_job(project, stage)

@@ -11,9 +11,9 @@ import soundfile
 
 from indextts.commands import CheckData, Command
 from indextts.manifest import Utterance, read_utterances
-from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui.events import on
+from indextts.webui.import_form import import_commands, import_form
 from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
@@ -24,7 +24,13 @@ NUM_CLIPS = 3
 
 def lay_out(page: Page) -> None:
     manifest = gr.Textbox(label="Manifest", interactive=False, elem_id="data-manifest")
-    panel = stage_panel(page, "data", "Import and check", commands)
+    form = import_form(page)
+
+    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+        imports = import_commands(page, project, settings, *values)
+        return [*imports, CheckData(train_manifest=project.manifest)]
+
+    panel = stage_panel(page, "data", "Import and check", commands, form.inputs)
     numbers = gr.Textbox(label="In the project", interactive=False, elem_id="data-numbers")
     histogram = gr.BarPlot(
         x="seconds",
@@ -36,14 +42,10 @@ def lay_out(page: Page) -> None:
     button = gr.Button("Other clips", elem_id="data-clips")
     clips = [gr.Audio(interactive=False, buttons=["download"], elem_id=f"clip-{n}") for n in range(NUM_CLIPS)]
     events = [page.demo.load, page.project.change]
-    on(events, lambda name: str(page.find_settings(name).manifest), [page.project], [manifest])
+    on(events, lambda name: str(page.find_settings(name).manifest or ""), [page.project], [manifest])
     shown = [*events, panel.status.change]
     on(shown, lambda name: summarise(page, name), [page.project], [numbers, histogram])
     on([*shown, button.click], lambda name: play(page, name), [page.project], clips)
-
-
-def commands(project: Project, settings: ProjectSettings) -> Sequence[Command]:
-    return [*plan_stage(project, settings, "data").commands, CheckData(train_manifest=project.manifest)]
 
 
 def summarise(page: Page, name: str) -> Any:

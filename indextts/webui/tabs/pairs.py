@@ -1,13 +1,13 @@
-"""Tab 5: prompt and target utterances of one speaker, and how many each speaker has."""
+"""Tab 5: prompt and target utterances of one speaker, and how they are distributed."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
+import pandas as pd
 
 from indextts.commands import BuildPairs, Command
-from indextts.manifest import read_pairs
+from indextts.data.pair_summary import NUM_BARS, Histogram, PairSummary, read_summary, summary_path
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui.events import on
@@ -16,22 +16,39 @@ from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 
-FIELDS = ("pairs_per_target", "max_pairs", "min_text_len", "min_code_len", "seed")
+FIELDS = ("pairs_per_target", "max_pairs", "max_pairs_per_speaker", "min_text_len", "min_code_len", "seed")
+HISTOGRAMS = (
+    ("prompt_s", "seconds", "Length of prompts"),
+    ("target_s", "seconds", "Length of targets"),
+    ("target_codes", "codes", "Codes of targets"),
+    ("prompt_uses", "times", "How often a clip is a prompt"),
+)
 
 
 def lay_out(page: Page) -> None:
     with gr.Row():
         form = form_for(BuildPairs, FIELDS)
     panel = stage_panel(page, "pairs", "Build pairs", commands, list(form.values()))
+    split = gr.Radio([("to train on", "train"), ("to validate on", "val")], value="train", label="Pairs")
+    numbers = gr.Textbox(label="In these pairs", interactive=False, elem_id="pairs-numbers")
+    with gr.Row():
+        plots = [
+            gr.BarPlot(x="speaker", y=y, title=title, y_lim=[0, None], height=240, elem_id=f"plot-{y}")
+            for y, title in (("pairs", "Pairs of a speaker"), ("hours", "Hours of targets"))
+        ]
+    with gr.Row():
+        for name, unit, title in HISTOGRAMS:
+            plots.append(gr.BarPlot(x=unit, y="number", title=title, height=240, elem_id=f"plot-{name}"))
     table = gr.Dataframe(
-        headers=["speaker", "pairs to train on", "pairs to validate on"],
+        headers=["speaker", "pairs", "share in %", "hours of targets"],
         label="Pairs of each speaker",
         interactive=False,
         elem_id="pairs-table",
     )
     # the status changes when the job ends: then the files are there
-    events = [page.demo.load, page.project.change, panel.status.change]
-    on(events, lambda name: count(page, name), [page.project], [table])
+    events = [page.demo.load, page.project.change, panel.status.change, split.change]
+    outputs = [numbers, *plots, table]
+    on(events, lambda name, part: show(page, name, part), [page.project, split], outputs)
 
 
 def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
@@ -39,14 +56,46 @@ def commands(project: Project, settings: ProjectSettings, *values: Any) -> Seque
     return plan_stage(project, settings.with_fields("pairs", **fields), "pairs").commands
 
 
-def count(page: Page, name: str) -> Any:
-    """Return the pairs of each speaker in both splits, most first; nothing while there are none."""
+def show(page: Page, name: str, split: str) -> Any:
+    """Return the numbers, plots and table of the pairs of one split; nothing while there are none."""
     project = page.find_project(name)
     job = newest_job(project, "pairs")
     if job is not None and job.is_active:
-        return gr.skip()
-    paths = [project.pairs("train"), project.pairs("val")]
-    if not all(path.is_file() for path in paths):
-        return []
-    train, val = (Counter(pair.speaker for pair in read_pairs(path)) for path in paths)
-    return [[speaker, number, val[speaker]] for speaker, number in train.most_common(50)]
+        return [gr.skip()] * (4 + len(HISTOGRAMS))
+    pairs = project.pairs(split)
+    if not (pairs.is_file() and summary_path(pairs).is_file()):
+        empty = [pd.DataFrame({unit: [], "number": []}) for _, unit, _ in HISTOGRAMS]
+        speakers = pd.DataFrame({"speaker": [], "pairs": [], "hours": []})
+        return ["no pairs yet", speakers, speakers, *empty, []]
+    summary = read_summary(pairs)
+    bars = speaker_bars(summary)
+    histograms = [bins(getattr(summary, name), unit) for name, unit, _ in HISTOGRAMS]
+    return [str(summary).partition("\n")[0], bars, bars, *histograms, rows(summary)]
+
+
+def speaker_bars(summary: PairSummary) -> pd.DataFrame:
+    """Return the speakers with the most pairs, numbered, so that the bars keep their order."""
+    shown = summary.speakers[:NUM_BARS]
+    return pd.DataFrame(
+        {
+            "speaker": [f"{place:02d} {one.speaker}" for place, one in enumerate(shown, start=1)],
+            "pairs": [one.num_pairs for one in shown],
+            "hours": [one.target_hours for one in shown],
+        }
+    )
+
+
+def bins(histogram: Histogram, unit: str) -> pd.DataFrame:
+    return pd.DataFrame({unit: histogram.centres, "number": histogram.counts})
+
+
+def rows(summary: PairSummary) -> list[list[object]]:
+    return [
+        [
+            one.speaker,
+            one.num_pairs,
+            round(100 * one.num_pairs / summary.num_pairs, 1),
+            round(one.target_hours, 3),
+        ]
+        for one in summary.speakers[:NUM_BARS]
+    ]

@@ -17,7 +17,7 @@ from indextts.webui.jobs import newest_job, tail
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 
-FIELDS = ("backend", "val_ratio", "seed", "device")
+FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")
 PROGRESS = re.compile(r"Encoding: (\d+)/(\d+) clips(.*)")
 
 

@@ -1,27 +1,38 @@
-"""Tab 1: choose or make a project; what is done, the base files, the machine."""
+"""Tab 1: choose or make a project; what is done, the base files, the published files, the machine."""
 
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from indextts.commands import Command, DownloadCheckpoints
 from indextts.errors import UserError
 from indextts.pipeline import PLANNERS, place_base_files, plan_stage
-from indextts.project import Project, make_settings
+from indextts.project import Project, ProjectSettings, make_settings
+from indextts.published_files import shown_size, table
 from indextts.webui.events import on
+from indextts.webui.forms import fields_from, form_for
 from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page, project_names
-from indextts.webui.panel import describe
+from indextts.webui.panel import describe, stage_panel
+
+PUBLISHED = "checkpoints"  # in the workspace; no project can have this name
 
 
 def lay_out(page: Page) -> None:
     with gr.Accordion("Make a project", open=False):
         name = gr.Textbox(label="Name", elem_id="new-name")
-        manifest = gr.Textbox(label="Manifest", info="JSON lines; inside the workspace or a --root folder.")
-        base = gr.Textbox(label="Base model", info="Folder with config.yaml, gpt.pth and bpe.model.")
+        manifest = gr.Textbox(
+            label="Manifest",
+            info="JSON lines in the workspace or a --root folder; empty if you upload recordings in tab 2.",
+        )
+        base = gr.Textbox(
+            PUBLISHED, label="Base model", info="Folder with config.yaml, gpt.pth and bpe.model, see below."
+        )
         button = gr.Button("Make", variant="primary", elem_id="project-start")
     stages = gr.Dataframe(
         headers=["stage", "files", "last job"], label="What is done", interactive=False, elem_id="stages"
@@ -29,27 +40,56 @@ def lay_out(page: Page) -> None:
     files = gr.Dataframe(
         headers=["base file", "size"], label="Base model", interactive=False, elem_id="base-files"
     )
+    with gr.Accordion("Published files"):
+        published = lay_out_download(page)
     gr.Textbox(hardware(page.workspace), label="This machine", interactive=False, lines=4, elem_id="hardware")
     on([button.click], lambda *values: make(page, *values), [name, manifest, base], [page.project])
     shown = [page.demo.load, page.project.change, page.timer.tick]
     on(
         shown,
-        lambda chosen: (show_stages(page, chosen), show_files(page, chosen)),
+        lambda chosen: (show_stages(page, chosen), show_files(page, chosen), table(published_folder(page))),
         [page.project],
-        [stages, files],
+        [stages, files, published],
     )
+
+
+def lay_out_download(page: Page) -> gr.Dataframe:
+    """Lay out what fetches the published files into the workspace; return the table of what is there."""
+    published = gr.Dataframe(
+        headers=["for", "file", "size", "state"],
+        label=f"In {published_folder(page)}, for all projects",
+        interactive=False,
+        elem_id="published-files",
+        max_height=700,
+    )
+    form = form_for(DownloadCheckpoints, ("what",))
+    home = Project(published_folder(page))
+    stage_panel(page, "download", "Download", download_commands, list(form.values()), home=home)
+    return published
+
+
+def published_folder(page: Page) -> Path:
+    """Return where the published files of a workspace are."""
+    return page.workspace / PUBLISHED
+
+
+def download_commands(home: Project, _settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+    fields = fields_from(DownloadCheckpoints, ("what",), values)
+    return [DownloadCheckpoints(output_dir=home.root, **fields)]
 
 
 def make(page: Page, name: str, manifest: str, base: str) -> gr.Dropdown:
     """Make a project and choose it."""
     settings = make_settings(
         name=name.strip(),
-        manifest=page.roots.inside(manifest, "Manifest"),
+        manifest=page.roots.inside(manifest, "Manifest") if manifest.strip() else None,
         base=page.roots.inside(base, "Base model"),
     )
+    if settings.name == PUBLISHED:
+        raise UserError(f"the folder {PUBLISHED} is for the published files; choose another name")
     if settings.name in project_names(page.workspace):
         raise UserError(f"there is a project {settings.name} already; choose another name")
-    if not settings.manifest.is_file():
+    if settings.manifest is not None and not settings.manifest.is_file():
         raise UserError(f"Manifest: {settings.manifest} is no file")
     place_base_files(Project(page.workspace / settings.name), settings)
     return gr.Dropdown(choices=project_names(page.workspace), value=settings.name)
@@ -72,7 +112,7 @@ def show_files(page: Page, name: str) -> list[list[str]]:
     """Return the base files of the project with their sizes."""
     project = page.find_project(name)
     paths = (project.config, project.base_checkpoint, project.base_tokenizer)
-    return [[p.name, f"{p.stat().st_size / 1e6:.2f} MB" if p.is_file() else "absent"] for p in paths]
+    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else "absent"] for p in paths]
 
 
 def hardware(workspace: Path) -> str:

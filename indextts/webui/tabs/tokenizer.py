@@ -1,45 +1,75 @@
-"""Tab 3: extend the base tokenizer, verify that all fits, try it on a sentence."""
+"""Tab 3: extend the base tokenizer, verify that all fits, see a sentence cut before and after."""
 
 from collections.abc import Sequence
+from html import escape
+from typing import Any
 
 import gradio as gr
 
 from indextts.commands import Command, ExtendTokenizer
+from indextts.normalizer_options import NormalizerOptions
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.events import on
-from indextts.webui.forms import component_for
+from indextts.webui.forms import component_for, form_for
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
+from indextts.webui.pieces import legend_html, pieces_html
 
-EXAMPLE = "ሰላም ነው፣ እንዴት ነህ?"
+EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
+OPTIONS = tuple(NormalizerOptions.model_fields)
 
 
 def lay_out(page: Page) -> None:
     size = component_for(ExtendTokenizer, "target_size")
-    on([page.demo.load, page.project.change], lambda name: own_size(page, name), [page.project], [size])
-    stage_panel(page, "tokenizer", "Extend and verify", commands, [size])
+    label = "How texts are read, in training and at inference"
+    with gr.Accordion(label, open=False, elem_id="normalizer"), gr.Row():
+        options = list(form_for(ExtendTokenizer, OPTIONS).values())
+    form = [size, *options]
+    on([page.demo.load, page.project.change], lambda name: own_values(page, name), [page.project], form)
+    stage_panel(page, "tokenizer", "Extend and verify", commands, form)
     sentence = gr.Textbox(EXAMPLE, label="Try a sentence", elem_id="try-sentence")
     button = gr.Button("Cut into pieces", elem_id="try-start")
-    pieces = gr.Dataframe(headers=["piece", "id", "new"], interactive=False, elem_id="try-pieces")
+    pieces = gr.HTML(elem_id="try-pieces")
     on([button.click, sentence.submit], lambda *v: cut(page, *v), [page.project, sentence], [pieces])
 
 
-def own_size(page: Page, name: str) -> int:
-    """Return the size that the project asks for."""
+def own_values(page: Page, name: str) -> list[Any]:
+    """Return the size and the normaliser's options that the project asks for."""
+    settings = page.find_settings(name)
     default: int = ExtendTokenizer.model_fields["target_size"].default
-    return int(page.find_settings(name).tokenizer.get("target_size", default))
+    chosen = NormalizerOptions(**settings.normalizer)
+    return [int(settings.tokenizer.get("target_size", default)), *chosen.model_dump().values()]
 
 
-def commands(project: Project, settings: ProjectSettings, size: float) -> Sequence[Command]:
-    return plan_stage(project, settings.with_fields("tokenizer", target_size=int(size)), "tokenizer").commands
+def commands(project: Project, settings: ProjectSettings, size: float, *values: Any) -> Sequence[Command]:
+    options = dict(zip(OPTIONS, values, strict=True))
+    asked = settings.with_fields("tokenizer", target_size=int(size)).with_fields("normalizer", **options)
+    return plan_stage(project, asked, "tokenizer").commands
 
 
-def cut(page: Page, name: str, sentence: str) -> list[list[object]]:
-    """Return the pieces of a sentence with their ids, and whether they are appended ones."""
+def cut(page: Page, name: str, sentence: str) -> str:
+    """Return a sentence as it is read, and its pieces by the base tokenizer and by the extended one."""
     project = page.find_project(name)
-    tokenizer = Tokenizer.load(project.tokenizer)
-    base_size = Tokenizer.load(project.base_tokenizer).size
-    ids, pieces = tokenizer.encode(sentence), tokenizer.encode_pieces(sentence)
-    return [[piece, id, "yes" if id >= base_size else ""] for piece, id in zip(pieces, ids, strict=True)]
+    base = Tokenizer.load(project.base_tokenizer)
+    if not project.tokenizer.is_file():
+        parts = [
+            pieces_html("Before", base, sentence, base.size),
+            "<p>The extended tokenizer is not made yet.</p>",
+        ]
+        return "".join([legend_html(), _read_as(base, sentence), *parts])
+    extended = Tokenizer.load(project.tokenizer)
+    as_read = Tokenizer(base.model_bytes, base.path, extended.options)
+    return "".join(
+        [
+            legend_html(),
+            _read_as(extended, sentence),
+            pieces_html("Before", as_read, sentence, base.size),
+            pieces_html("After", extended, sentence, base.size),
+        ]
+    )
+
+
+def _read_as(tokenizer: Tokenizer, sentence: str) -> str:
+    return f"<p><b>Read as</b>: {escape(tokenizer.normalize(sentence))}</p>"

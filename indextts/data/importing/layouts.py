@@ -1,0 +1,207 @@
+"""The layouts that recordings come in, told apart by what lies in the folder.
+
+    table         metadata.csv, or another .csv or .tsv: LJSpeech and its like; the recordings beside
+                  it or in wavs/, wav/, audio/ or clips/
+    common-voice  validated.tsv (or train.tsv, dev.tsv, test.tsv) and clips/; client_id is the speaker
+    fleurs        train.tsv, dev.tsv, test.tsv without a header, audio in audio/train/ and so on
+    jsonl         JSON lines with audio, text, and speaker, id, language, recording as far as they are known
+    files         NAME.wav with NAME.txt, and NAME.mp3 with subtitles NAME.srt, NAME.am.vtt
+
+`auto` takes the first that fits, looks into a folder that is alone in its folder, and into all folders where
+none lies above them; a folder of which nothing else is known is `files`.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from indextts.commands import ImportLayout
+from indextts.data.importing.audio_files import AudioFinder
+from indextts.data.importing.file_kinds import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES
+from indextts.data.importing.file_pairs import found_files
+from indextts.data.importing.found import Found, Rejection
+from indextts.data.importing.tables import ALIASES, Row, header, json_rows, table_rows
+from indextts.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+FLEURS_COLUMNS = ("", "audio", "text", "", "", "", "")  # number, file, text as written, normalised, ...
+_SPLITS = ("train", "dev", "test")
+_TABLE_NAMES = ("metadata.csv", "metadata.tsv", "metadata.txt", "metadata.list")
+_MANIFEST_NAMES = ("manifest.jsonl", "metadata.jsonl")
+_MAX_DEPTH = 4
+_SPEAKER_DIGITS = 16  # of Common Voice's 128, enough to tell everybody apart
+
+Item = Found | Rejection
+
+
+def read_source(root: Path, layout: ImportLayout, finder: AudioFinder, typed: Path) -> list[Item]:
+    """Return all that is in a folder or file, in a fixed order.
+
+    Args:
+        typed: the source as somebody knows it, for messages; `root` may be what was unpacked from it.
+
+    Raises:
+        UserError: there are no recordings, or not in that layout.
+        OSError: a file cannot be read.
+    """
+    if layout == "auto":
+        layout, places = _recognise(root)
+        logger.info("%s: layout %s", typed, layout)
+    else:
+        places = [_only_folder(root)]
+    items = list(chain.from_iterable(_read(layout, place, finder) for place in places))
+    if not items:
+        raise UserError(f"{typed}: no recordings of the layout {layout}; docs/data.md shows the layouts")
+    return items
+
+
+def _recognise(root: Path) -> tuple[ImportLayout, list[Path]]:
+    """Return the layout and the folders, or the file, that have it."""
+    if root.is_file():
+        return _layout_of_file(root), [root]
+    root = _only_folder(root)
+    layout = _layout_of_folder(root)
+    if layout:
+        return layout, [root]
+    for depth in range(1, _MAX_DEPTH):
+        inside = [folder for folder in sorted(root.glob("*/" * depth)) if not _is_hidden(folder, root)]
+        laid_out = [(found, folder) for folder in inside if (found := _layout_of_folder(folder))]
+        if laid_out:
+            first = laid_out[0][0]
+            return first, [folder for found, folder in laid_out if found == first]
+    return "files", [root]
+
+
+def _layout_of_file(path: Path) -> ImportLayout:
+    suffix = path.suffix.lower()
+    if suffix in (".jsonl", ".json"):
+        return "jsonl"
+    return "files" if suffix in AUDIO_SUFFIXES.union(SUBTITLE_SUFFIXES) else "table"
+
+
+def _layout_of_folder(folder: Path) -> ImportLayout | None:
+    splits = [folder / f"{split}.tsv" for split in _SPLITS if (folder / f"{split}.tsv").is_file()]
+    if (folder / "validated.tsv").is_file() or any("client_id" in header(path) for path in splits):
+        return "common-voice"
+    if splits and all(len(header(path)) == len(FLEURS_COLUMNS) for path in splits):
+        return "fleurs"
+    if _tables(folder):
+        return "table"
+    return "jsonl" if _manifests(folder) else None
+
+
+def _tables(folder: Path) -> list[Path]:
+    named = [folder / name for name in _TABLE_NAMES if (folder / name).is_file()]
+    return named[:1] or _with_suffix(folder, ".csv", ".tsv")
+
+
+def _manifests(folder: Path) -> list[Path]:
+    named = [folder / name for name in _MANIFEST_NAMES if (folder / name).is_file()]
+    return named[:1] or _with_suffix(folder, ".jsonl")
+
+
+def _with_suffix(folder: Path, *suffixes: str) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file()
+    )
+
+
+def _only_folder(root: Path) -> Path:
+    """Return the folder inside of folders that hold nothing else, as an unpacked archive often is."""
+    for _ in range(_MAX_DEPTH):
+        if not root.is_dir():
+            return root
+        inside = [path for path in root.iterdir() if not _is_hidden(path, root)]
+        if len(inside) != 1 or not inside[0].is_dir() or inside[0].is_symlink():
+            return root
+        root = inside[0]
+    return root
+
+
+def _is_hidden(path: Path, root: Path) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.relative_to(root).parts)
+
+
+def _read(layout: ImportLayout, place: Path, finder: AudioFinder) -> Iterable[Item]:
+    if layout == "files":
+        return found_files(place, finder)
+    if layout == "common-voice":
+        return _read_common_voice(place, finder)
+    if layout == "fleurs":
+        return _read_fleurs(place, finder)
+    files = [place]
+    if place.is_dir():
+        files = _tables(place) if layout == "table" else _manifests(place)
+    rows = table_rows if layout == "table" else json_rows
+    return chain.from_iterable(_clips(rows(path), path.parent, finder) for path in files)
+
+
+def _read_common_voice(folder: Path, finder: AudioFinder) -> Iterator[Item]:
+    """Yield the clips of validated.tsv; where it is absent, those of the three splits."""
+    tables = [folder / "validated.tsv"]
+    if not tables[0].is_file():
+        tables = [folder / f"{split}.tsv" for split in _SPLITS]
+    for table in tables:
+        if table.is_file():
+            yield from _clips(table_rows(table), folder, finder, speaker_chars=_SPEAKER_DIGITS)
+
+
+def _read_fleurs(folder: Path, finder: AudioFinder) -> Iterator[Item]:
+    for split in _SPLITS:
+        table = folder / f"{split}.tsv"
+        if table.is_file():
+            inner = [folder / "audio" / split, folder / split]
+            yield from _clips(table_rows(table, FLEURS_COLUMNS), folder, finder, inner)
+
+
+def _clips(
+    rows: Iterable[Row | Rejection],
+    folder: Path,
+    finder: AudioFinder,
+    inner: Sequence[Path] = (),
+    speaker_chars: int | None = None,
+) -> Iterator[Item]:
+    """Yield the clips that rows name, each recording at its place below `folder`."""
+    for row in rows:
+        yield row if isinstance(row, Rejection) else _clip(row, folder, finder, inner, speaker_chars)
+
+
+def _clip(
+    row: Row, folder: Path, finder: AudioFinder, inner: Sequence[Path], speaker_chars: int | None
+) -> Item:
+    values = row.values
+    named = values.get("audio") or values.get("id")
+    if not named:
+        columns = ", ".join(ALIASES["audio"][:4])
+        return Rejection(row.where, "no_audio_named", f"no recording is named ({columns}, ...)")
+    if "text" not in values:
+        return Rejection(row.where, "empty_text", "the text is empty, fill it in or remove the row")
+    audio = finder.find(named, [*inner, folder])
+    if isinstance(audio, tuple):
+        return Rejection(row.where, *audio)
+    speaker = values.get("speaker")
+    return Found(
+        key=values.get("id") or named,
+        id=values.get("id") or _id_of(named),
+        audio=audio,
+        where=row.where,
+        text=values["text"],
+        speaker=speaker[:speaker_chars] if speaker else None,
+        language=values.get("language"),
+        recording=values.get("recording"),
+    )
+
+
+def _id_of(named: str) -> str:
+    """Return an id from the name of a recording, without its suffix, and without a folder such as wavs/."""
+    path = Path(named)
+    name = path.stem if path.suffix.lower() in AUDIO_SUFFIXES else path.name
+    parents = [part for part in path.parent.parts if part not in ("/", "..", os.curdir)]
+    if path.is_absolute() or not parents or parents[-1] in AudioFinder.USUAL_FOLDERS:
+        return name
+    return "_".join([*parents, name])

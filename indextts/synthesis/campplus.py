@@ -1,0 +1,211 @@
+"""CAM++: what a voice sounds like, as one vector, from the log-mel frames of a recording.
+
+Axes: B rows, N log-mel frames (100 per second), M mel bands, T = ceil(N/2) positions behind the first
+convolution over time, C channels, S width of the vector.
+
+    (B, N, M) -> head: 2-D convolutions, M/8 rows of bands left -> (B, 32 M/8, N)
+      -> tdnn (B, C, T) -> 3 blocks of densely connected layers, a transit that halves the channels after each
+      -> mean and standard deviation over T -> dense (B, S)
+
+A layer weighs its output by a mask from the mean over all positions and the mean over segments of 100.
+
+Names and shapes of the parameters are those of the published campplus_cn_common.bin.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+HEAD_CHANNELS = 32
+SEGMENT = 100
+BLOCKS = ((12, 1), (24, 2), (16, 2))  # layers of a block, and the dilation of their convolutions
+KERNEL_SIZE = 3
+
+
+@dataclass(frozen=True)
+class CAMPPlusConfig:
+    """Sizes; the defaults are those of the published file."""
+
+    feat_dim: int = 80
+    embedding_size: int = 192
+    growth_rate: int = 32
+    bn_size: int = 4
+    init_channels: int = 128
+
+
+class CAMPPlus(nn.Module):
+    """The whole network."""
+
+    def __init__(self, config: CAMPPlusConfig) -> None:
+        super().__init__()
+        self.head = Head()
+        growth, bottleneck = config.growth_rate, config.bn_size * config.growth_rate
+        channels = config.init_channels
+        parts: OrderedDict[str, nn.Module] = OrderedDict()
+        parts["tdnn"] = FirstConvolution(HEAD_CHANNELS * config.feat_dim // 8, channels)
+        for number, (num_layers, dilation) in enumerate(BLOCKS, start=1):
+            parts[f"block{number}"] = DenseBlock(channels, num_layers, growth, bottleneck, dilation)
+            channels += num_layers * growth
+            parts[f"transit{number}"] = Transit(channels, channels // 2)
+            channels //= 2
+        parts["out_nonlinear"] = _norm(channels)
+        parts["stats"] = Statistics()
+        parts["dense"] = LastLinear(2 * channels, config.embedding_size)
+        self.xvector = nn.Sequential(parts)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """(B, N, M), each band minus its mean over the frames, N at least 3, to (B, S)."""
+        vector: Tensor = self.xvector(self.head(frames.transpose(1, 2)))
+        return vector
+
+
+class Head(nn.Module):
+    """Convolutions on the image of bands and frames; the number of bands is halved three times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        dim = HEAD_CHANNELS
+        self.conv1 = nn.Conv2d(1, dim, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(dim)
+        self.layer1 = nn.Sequential(ResidualBlock(dim, 2), ResidualBlock(dim, 1))
+        self.layer2 = nn.Sequential(ResidualBlock(dim, 2), ResidualBlock(dim, 1))
+        self.conv2 = nn.Conv2d(dim, dim, 3, stride=(2, 1), padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, M, N) to (B, 32 M/8, N): channel slow, band fast."""
+        image = F.relu(self.bn1(self.conv1(x[:, None])))  # (B, 32, M, N)
+        image = self.layer2(self.layer1(image))  # (B, 32, M/4, N)
+        return F.relu(self.bn2(self.conv2(image))).flatten(1, 2)
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions; with a stride over the bands the way around them has a convolution, too."""
+
+    def __init__(self, dim: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(dim, dim, 3, stride=(stride, 1), padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(dim)
+        self.conv2 = nn.Conv2d(dim, dim, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(dim)
+        self.shortcut = nn.Sequential()
+        if stride > 1:
+            around = nn.Conv2d(dim, dim, 1, stride=(stride, 1), bias=False)
+            self.shortcut = nn.Sequential(around, nn.BatchNorm2d(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class FirstConvolution(nn.Module):
+    """Halves the positions."""
+
+    def __init__(self, in_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Conv1d(in_dim, out_dim, 5, stride=2, padding=2, bias=False)
+        self.nonlinear = _norm(out_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.nonlinear(self.linear(x))
+        return out
+
+
+class DenseBlock(nn.Module):
+    """Layers that each read what all before them wrote; they count from 1."""
+
+    def __init__(self, channels: int, num_layers: int, growth: int, bottleneck: int, dilation: int) -> None:
+        super().__init__()
+        for number in range(num_layers):
+            layer = DenseLayer(channels + number * growth, growth, bottleneck, dilation)
+            self.add_module(f"tdnnd{number + 1}", layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, T) to (B, C + layers * growth, T)."""
+        for layer in self.children():
+            x = torch.cat([x, layer(x)], dim=1)
+        return x
+
+
+class DenseLayer(nn.Module):
+    """One layer of a dense block."""
+
+    def __init__(self, channels: int, growth: int, bottleneck: int, dilation: int) -> None:
+        super().__init__()
+        self.nonlinear1 = _norm(channels)
+        self.linear1 = nn.Conv1d(channels, bottleneck, 1, bias=False)
+        self.nonlinear2 = _norm(bottleneck)
+        self.cam_layer = MaskedConvolution(bottleneck, growth, dilation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, T) to (B, growth, T)."""
+        out: Tensor = self.cam_layer(self.nonlinear2(self.linear1(self.nonlinear1(x))))
+        return out
+
+
+class MaskedConvolution(nn.Module):
+    """A convolution whose output is weighed by what is heard around it: context-aware masking."""
+
+    def __init__(self, in_dim: int, out_dim: int, dilation: int) -> None:
+        super().__init__()
+        self.linear_local = nn.Conv1d(
+            in_dim, out_dim, KERNEL_SIZE, padding=dilation, dilation=dilation, bias=False
+        )
+        self.linear1 = nn.Conv1d(in_dim, in_dim // 2, 1)
+        self.linear2 = nn.Conv1d(in_dim // 2, out_dim, 1)
+        self.sigmoid = nn.Sigmoid()
+
+    def forward(self, x: Tensor) -> Tensor:
+        context = x.mean(dim=2, keepdim=True) + segment_means(x)  # (B, in, T)
+        mask = self.sigmoid(self.linear2(F.relu(self.linear1(context))))
+        weighed: Tensor = self.linear_local(x) * mask
+        return weighed
+
+
+def segment_means(x: Tensor) -> Tensor:
+    """`x` (B, C, T) with each segment of SEGMENT positions replaced by its mean; the last may be shorter."""
+    means = F.avg_pool1d(x, SEGMENT, SEGMENT, ceil_mode=True)  # (B, C, ceil(T/SEGMENT))
+    return means.repeat_interleave(SEGMENT, dim=2)[:, :, : x.shape[2]]
+
+
+class Transit(nn.Module):
+    """Fewer channels between two blocks."""
+
+    def __init__(self, in_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.nonlinear = _norm(in_dim)
+        self.linear = nn.Conv1d(in_dim, out_dim, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear(self.nonlinear(x))
+        return out
+
+
+class Statistics(nn.Module):
+    """Mean and standard deviation over time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, T) to (B, 2 C); T at least 2, for one position has no deviation."""
+        return torch.cat([x.mean(dim=2), x.std(dim=2)], dim=1)
+
+
+class LastLinear(nn.Module):
+    """To the width of the vector; its norm has statistics only."""
+
+    def __init__(self, in_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Conv1d(in_dim, out_dim, 1, bias=False)
+        norm = nn.BatchNorm1d(out_dim, affine=False)
+        self.nonlinear = nn.Sequential(OrderedDict(batchnorm=norm))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, in) to (B, out)."""
+        out: Tensor = self.nonlinear(self.linear(x[:, :, None])[:, :, 0])
+        return out
+
+
+def _norm(channels: int) -> nn.Sequential:
+    return nn.Sequential(OrderedDict(batchnorm=nn.BatchNorm1d(channels), relu=nn.ReLU()))

@@ -1,0 +1,210 @@
+"""Sizes of the acoustic half, from the published config.yaml and BigVGAN's config.json.
+
+    s2mel:                       of config.yaml; keys that ask for another model than this one are refused
+      preprocess_params: {sr: 22050, spect_params: {n_fft: 1024, win_length: 1024, hop_length: 256, ...}}
+      style_encoder: {dim: 192}
+      length_regulator: {channels: 512, in_channels: 1024, sampling_ratios: [1, 1, 1, 1], ...}
+      DiT: {hidden_dim: 512, num_heads: 8, depth: 13, in_channels: 80, content_dim: 512, ...}
+      wavenet: {hidden_dim: 512, num_layers: 8, kernel_size: 5, dilation_rate: 1, ...}
+    emo_num: [3, 17, 2, 8, 4, 5, 10, 24]
+
+The names are the published ones. Keys without effect on what comes out are ignored.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from indextts.errors import UserError
+
+TAKE_THE_RIGHT_CONFIG = "use the config.yaml that was published with IndexTTS-2"
+TAKE_THE_RIGHT_BIGVGAN = "use config.json of nvidia/bigvgan_v2_22khz_80band_256x"
+
+Count = Annotated[int, Field(strict=True, ge=1)]
+Kind = TypeVar("Kind", bound=BaseModel)
+
+
+class Section(BaseModel):
+    """Values by their published names; unknown ones are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class StyleEncoder(Section):
+    dim: Count
+
+
+class DiTSection(Section):
+    """Sizes of the transformer."""
+
+    hidden_dim: Count
+    num_heads: Count
+    depth: Count
+    in_channels: Count
+    content_dim: Count
+    content_codebook_size: Count
+    f0_condition: Literal[False] = False
+    final_layer_type: Literal["wavenet"] = "wavenet"
+    is_causal: Literal[False] = False
+    long_skip_connection: Literal[True] = True
+    style_condition: Literal[True] = True
+    zero_prompt_speech_token: Literal[False] = False
+    time_as_token: Literal[False] = False
+    style_as_token: Literal[False] = False
+    uvit_skip_connection: Literal[True] = True
+    add_resblock_in_transformer: Literal[False] = False
+
+    @model_validator(mode="after")
+    def heads_divide_the_width(self) -> "DiTSection":
+        if self.hidden_dim % (2 * self.num_heads):
+            raise ValueError(
+                f"hidden_dim {self.hidden_dim} is no even multiple of num_heads {self.num_heads}"
+            )
+        return self
+
+
+class WaveNetSection(Section):
+    """Sizes of the gated convolutions."""
+
+    hidden_dim: Count
+    num_layers: Count
+    kernel_size: Count
+    dilation_rate: Count
+    style_condition: Literal[True] = True
+
+
+class LengthRegulatorSection(Section):
+    """Sizes of the length regulator; of the ratios only their number counts."""
+
+    channels: Count
+    in_channels: Count
+    content_codebook_size: Count
+    sampling_ratios: Annotated[tuple[Any, ...], Field(min_length=1)]
+    is_discrete: Literal[False] = False
+    f0_condition: Literal[False] = False
+    vector_quantize: Literal[False] = False
+    n_codebooks: Literal[1] = 1
+
+
+class FlowConfig(Section):
+    """Sizes of the flow matching."""
+
+    dit_type: Literal["DiT"] = "DiT"
+    style_encoder: StyleEncoder
+    DiT: DiTSection
+    wavenet: WaveNetSection
+
+    @model_validator(mode="after")
+    def widths_agree(self) -> "FlowConfig":
+        if self.wavenet.hidden_dim != self.DiT.hidden_dim:
+            raise ValueError(
+                f"wavenet.hidden_dim is {self.wavenet.hidden_dim}, DiT.hidden_dim {self.DiT.hidden_dim}; "
+                "they must be equal"
+            )
+        return self
+
+
+class SpectrumSection(Section):
+    """The one mel that the code makes."""
+
+    n_fft: Literal[1024] = 1024
+    win_length: Literal[1024] = 1024
+    hop_length: Literal[256] = 256
+    n_mels: Literal[80] = 80
+    fmin: Literal[0] = 0
+    fmax: Literal["None"] | None = None  # the published file says the word
+
+
+class PreprocessSection(Section):
+    sr: Literal[22050] = 22050
+    spect_params: SpectrumSection = SpectrumSection()
+
+
+class S2MelConfig(FlowConfig):
+    """Sizes of all that s2mel.pth holds."""
+
+    preprocess_params: PreprocessSection = PreprocessSection()
+    length_regulator: LengthRegulatorSection
+
+    @model_validator(mode="after")
+    def condition_fits(self) -> "S2MelConfig":
+        if self.length_regulator.channels != self.DiT.content_dim:
+            raise ValueError(
+                f"length_regulator.channels is {self.length_regulator.channels}, DiT.content_dim "
+                f"{self.DiT.content_dim}; they must be equal"
+            )
+        if self.DiT.in_channels != self.preprocess_params.spect_params.n_mels:
+            raise ValueError(f"DiT.in_channels is {self.DiT.in_channels}, spect_params.n_mels 80")
+        return self
+
+
+class AcousticConfig(Section):
+    """What the acoustic half reads of config.yaml."""
+
+    s2mel: S2MelConfig
+    emo_num: Annotated[tuple[Count, ...], Field(min_length=1)]
+
+
+class BigVGANConfig(Section):
+    """Sizes of the vocoder."""
+
+    num_mels: Count
+    sampling_rate: Literal[22050] = 22050
+    upsample_rates: tuple[Count, ...]
+    upsample_kernel_sizes: tuple[Count, ...]
+    upsample_initial_channel: Count
+    resblock_kernel_sizes: tuple[Count, ...]
+    resblock_dilation_sizes: tuple[tuple[Count, ...], ...]
+    resblock: Literal["1"] = "1"
+    activation: Literal["snakebeta"] = "snakebeta"
+    snake_logscale: Literal[True] = True
+    use_tanh_at_final: Literal[False] = False
+    use_bias_at_final: Literal[False] = False
+
+    @property
+    def samples_per_frame(self) -> int:
+        return math.prod(self.upsample_rates)
+
+    @model_validator(mode="after")
+    def lists_fit(self) -> "BigVGANConfig":
+        if len(self.upsample_rates) != len(self.upsample_kernel_sizes):
+            raise ValueError("upsample_rates and upsample_kernel_sizes must be equally long")
+        if len(self.resblock_kernel_sizes) != len(self.resblock_dilation_sizes):
+            raise ValueError("resblock_kernel_sizes and resblock_dilation_sizes must be equally long")
+        if self.upsample_initial_channel % 2 ** len(self.upsample_rates):
+            raise ValueError(
+                f"upsample_initial_channel {self.upsample_initial_channel} cannot be halved at each of "
+                f"{len(self.upsample_rates)} upsample_rates"
+            )
+        return self
+
+
+def load_acoustic_config(path: Path) -> AcousticConfig:
+    """Return what a config.yaml says of the acoustic half.
+
+    Raises:
+        UserError: the file cannot be read, or a value is missing or is not of the published model.
+    """
+    return _load(AcousticConfig, path, yaml.safe_load, TAKE_THE_RIGHT_CONFIG)
+
+
+def load_bigvgan_config(path: Path) -> BigVGANConfig:
+    """Return BigVGAN's sizes from its config.json; errors as above."""
+    return _load(BigVGANConfig, path, json.loads, TAKE_THE_RIGHT_BIGVGAN)
+
+
+def _load(kind: type[Kind], path: Path, parse: Callable[[bytes], Any], advice: str) -> Kind:
+    try:
+        return kind.model_validate(parse(path.read_bytes()))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); {advice}") from None
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
+        raise UserError(f"{path}: {'; '.join(problems)}; {advice}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{path}: is damaged ({' '.join(str(error).split())}); {advice}") from None

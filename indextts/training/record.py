@@ -1,0 +1,119 @@
+"""What a run writes down of itself: the content of its checkpoints, config.json, tokenizer.model."""
+
+import platform
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from indextts.checkpoint import FORMAT_VERSION
+from indextts.commands import to_argv
+from indextts.run_dir import CheckpointMeta, write_bytes, write_json
+from indextts.training.run import Run
+
+
+def checkpoint_meta(this: Run, *, is_best: bool) -> CheckpointMeta:
+    """Return the meta of a checkpoint of this moment, without the size and digest of its file."""
+    state, inputs = this.state, this.inputs
+    vocabulary = inputs.tokenizer.vocabulary
+    return CheckpointMeta(
+        step=state.step,
+        epoch=state.epoch,
+        samples_done=state.samples_done,
+        batch_idx=state.batch_idx,
+        serial=state.serial,
+        part=state.part,
+        is_best=is_best,
+        tokenizer_fingerprint=vocabulary.fingerprint,
+        tokenizer_size=vocabulary.size,
+        base_size=this.base_size,
+        gpt_config=asdict(inputs.config),
+        data_order=inputs.data_order,
+        num_samples=inputs.train_set.size.num_samples,
+        num_positions=inputs.train_set.size.num_positions,
+        longest=inputs.train_set.size.longest,
+        manifests=inputs.manifests,
+        base=this.base,
+        settings=inputs.command.model_dump(mode="json"),
+        schedule=asdict(this.schedule),
+        environment=inputs.environment,
+        losses={name: loss for name, loss in (state.last_losses or {}).items() if loss is not None},
+        num_bytes=0,
+        digest="",
+        pieces=list(vocabulary.pieces),
+        normalizer=inputs.tokenizer.options.record,
+    )
+
+
+def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
+    """Return the keys that `indextts/checkpoint.py` draws."""
+    state, command, tokenizer = this.state, this.inputs.command, this.inputs.tokenizer
+    return {
+        "model": this.model.state_dict(),
+        "optimizer": this.optimizer.state_dict(),
+        "scheduler": asdict(this.schedule),
+        "scaler": this.scaler.state_dict() or None,
+        "epoch": state.epoch,
+        "step": state.step,
+        "batch_idx": state.batch_idx,
+        "sampler": {"samples_done": state.samples_done, "data_order": meta.data_order},
+        "rng": {"seed": command.seed},
+        "tokenizer": {
+            "fingerprint": tokenizer.vocabulary.fingerprint,
+            "pieces": list(tokenizer.pieces),
+            "base_size": this.base_size,
+            "model": tokenizer.model_bytes,
+            "normalizer": tokenizer.options.record,
+        },
+        "recent_checkpoints": list(state.recent),
+        "manifests": {
+            "train": [str(path) for path in command.train_manifest],
+            "val": [str(path) for path in command.val_manifest],
+        },
+        "learning_rate": command.learning_rate,
+        "text_loss_weight": command.text_loss_weight,
+        "mel_loss_weight": command.mel_loss_weight,
+        "best_mel_loss": state.best_mel_loss,
+        "state": {
+            "validated_step": state.validated_step,
+            "validation_set": this.inputs.validation_set,
+            "window": None if state.window is None else vars(state.window),
+            "last_losses": state.last_losses,
+            "num_skipped": state.num_skipped,
+            "num_worse": state.num_worse,
+            "micro_batch_limit": state.micro_batch_limit,
+            "probe": state.probe,
+            "encoders": this.encoders,
+        },
+        "meta": meta.model_dump(mode="json", exclude={"num_bytes", "digest"}),
+        "format_version": FORMAT_VERSION,
+    }
+
+
+def write_run_files(this: Run) -> None:
+    """Write config.json and tokenizer.model of this part of the run."""
+    command = this.inputs.command
+    folder = command.output_dir
+    content = {
+        "command": command.model_dump(mode="json"),
+        "argv": [command.program, *to_argv(command)],
+        "part": this.state.part,
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "environment": this.inputs.environment,
+        "normalizer": this.inputs.tokenizer.options.record,
+        "git_commit": git_commit(),
+    }
+    write_json(folder / "config.json", content)
+    write_bytes(folder / "tokenizer.model", this.inputs.tokenizer.model_bytes)
+
+
+def git_commit() -> str | None:
+    """Return the commit of the code that trains, None where it is no checkout."""
+    here = Path(__file__).parent
+    try:
+        answer = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True)
+    except FileNotFoundError:  # no git on this machine
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None

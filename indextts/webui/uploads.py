@@ -1,0 +1,81 @@
+"""Uploads: files from a browser, put into the project as sources of its import. No Gradio here.
+
+    NAME/uploads/
+      talks.zip        an archive; the import unpacks it, with its checks
+      files/           single recordings and texts, together: a text finds the recording that came before it
+
+What is uploaded under a name that is there takes its place.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from indextts.data.importing.file_kinds import AUDIO_SUFFIXES, TEXT_SUFFIXES
+from indextts.errors import UserError
+from indextts.project import Project
+
+FILES_NAME = "files"
+_SUFFIXES = AUDIO_SUFFIXES | TEXT_SUFFIXES | {".zip"}
+_MAX_NAME_CHARS = 150
+
+
+def take_in(project: Project, received: Sequence[str], received_in: Path) -> list[Path]:
+    """Move received files into the project; return the sources that they belong to.
+
+    Args:
+        received_in: the folder that the server keeps uploads in: a request can name any file.
+
+    Raises:
+        UserError: a file is none that was uploaded, has a name or kind that cannot be imported, or the disk
+            does not take it; none was moved unless it is the disk.
+    """
+    moves = [(Path(path), _target(project, Path(path), received_in)) for path in received]
+    try:
+        for source, target in moves:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            aside = target.with_name(f".part-{target.name}")
+            shutil.move(source, aside)
+            aside.replace(target)
+    except OSError as error:
+        raise UserError(
+            f"{project.uploads}: cannot be written ({error.strerror}); look at the disk"
+        ) from None
+    return sorted({project.uploads / target.relative_to(project.uploads).parts[0] for _, target in moves})
+
+
+def remove(project: Project, name: str) -> None:
+    """Remove an upload; what was imported from it stays.
+
+    Raises:
+        UserError: there is no such upload.
+    """
+    found = [path for path in project.uploaded() if path.name == name]
+    if not found:
+        raise UserError(f"there is no upload {name!r} in {project.root.name}")
+    if found[0].is_dir():
+        shutil.rmtree(found[0])
+    else:
+        found[0].unlink()
+
+
+def described(project: Project) -> list[list[str]]:
+    """Return name, number of files and size of each upload."""
+    rows = []
+    for path in project.uploaded():
+        files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+        size = sum(file.stat().st_size for file in files)
+        rows.append([path.name, str(len(files)), f"{size / 1e6:.1f} MB"])
+    return rows
+
+
+def _target(project: Project, path: Path, received_in: Path) -> Path:
+    name = path.name
+    if not path.resolve().is_relative_to(received_in.resolve()) or not path.is_file():
+        raise UserError(f"{name}: this file was not uploaded; choose it anew")
+    if name.startswith(".") or len(name) > _MAX_NAME_CHARS or not name.isprintable():
+        raise UserError(f"{name!r}: no name for a recording or a text; rename the file")
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise UserError(f"{name}: neither a recording, a text, a table, subtitles, nor a zip archive")
+    return project.uploads / name if suffix == ".zip" else project.uploads / FILES_NAME / name

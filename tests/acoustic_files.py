@@ -1,0 +1,77 @@
+"""The files of the acoustic half in small: published names and layout, seeded random weights.
+
+FOLDER/                        what `published_files` draws, and
+  config.yaml                  s2mel and emo_num besides
+  s2mel.pth feat1.pt feat2.pt
+  campplus/campplus_cn_common.bin
+  bigvgan/config.json bigvgan_generator.pt
+"""
+
+import json
+from pathlib import Path
+
+import torch
+import yaml
+
+from indextts.synthesis.bigvgan import BigVGAN
+from indextts.synthesis.campplus import CAMPPlus, CAMPPlusConfig
+from indextts.synthesis.config import BigVGANConfig, S2MelConfig
+from indextts.synthesis.s2mel import S2Mel
+from tests.published_files import FEATURE_DIM, GPT, randomise, write_published_files
+
+STYLE_DIM = 12
+EMO_NUM = [3, 1, 2, 2, 1, 1, 4, 2]
+S2MEL = {
+    "style_encoder": {"dim": STYLE_DIM},
+    "length_regulator": {
+        "channels": 16,
+        "in_channels": FEATURE_DIM,
+        "content_codebook_size": 4,
+        "sampling_ratios": [1, 1],
+    },
+    "DiT": {
+        "hidden_dim": 32,
+        "num_heads": 2,
+        "depth": 3,
+        "in_channels": 80,
+        "content_dim": 16,
+        "content_codebook_size": 4,
+    },
+    "wavenet": {"hidden_dim": 32, "num_layers": 2, "kernel_size": 5, "dilation_rate": 1},
+}
+BIGVGAN = {
+    "num_mels": 80,
+    "upsample_rates": [8, 8, 4],
+    "upsample_kernel_sizes": [16, 16, 8],
+    "upsample_initial_channel": 16,
+    "resblock_kernel_sizes": [3],
+    "resblock_dilation_sizes": [[1, 3]],
+    "sampling_rate": 22050,
+}
+
+
+def write_acoustic_files(folder: Path, seed: int = 0) -> Path:
+    """Write all files and return `folder`."""
+    write_published_files(folder, seed)
+    config = yaml.safe_load((folder / "config.yaml").read_bytes())
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"s2mel": S2MEL, "emo_num": EMO_NUM}))
+    write_s2mel(folder / "s2mel.pth", seed)
+    for name in ("campplus", "bigvgan"):
+        (folder / name).mkdir(exist_ok=True)
+    campplus = randomise(CAMPPlus(CAMPPlusConfig(embedding_size=STYLE_DIM)), seed)
+    torch.save(campplus.state_dict(), folder / "campplus/campplus_cn_common.bin")
+    (folder / "bigvgan/config.json").write_text(json.dumps(BIGVGAN, indent="\t"))
+    vocoder = randomise(BigVGAN(BigVGANConfig.model_validate(BIGVGAN)), seed)
+    torch.save({"generator": vocoder.state_dict()}, folder / "bigvgan/bigvgan_generator.pt")
+    generator = torch.Generator().manual_seed(seed)
+    torch.save(torch.randn(sum(EMO_NUM), STYLE_DIM, generator=generator), folder / "feat1.pt")
+    torch.save(torch.randn(sum(EMO_NUM), GPT["model_dim"], generator=generator), folder / "feat2.pt")
+    return folder
+
+
+def write_s2mel(path: Path, seed: int = 0) -> None:
+    """Write the three parts as the published training saved them: some of them wrapped for many cards."""
+    model = randomise(S2Mel(S2MelConfig.model_validate(S2MEL), GPT["model_dim"]), seed)
+    net = {part: getattr(model, part).state_dict() for part in ("cfm", "length_regulator", "gpt_layer")}
+    net["cfm"] = {f"module.{name}": tensor for name, tensor in net["cfm"].items()}
+    torch.save({"net": net, "optimizer": {"state": {}}, "iters": 12}, path)

@@ -1,0 +1,111 @@
+"""What the model generates from the inputs of a gpt folder, for `conformance`.
+
+Axes: B rows, P positions of a prefix, C semantic codes, S steps.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from indextts.gpt.decoder import Decoder, Prefix, make_prefix
+from indextts.gpt.generate import DUMMY_CODE, Prompt, generate, used_at_first
+from indextts.gpt.model import UnifiedVoice
+from indextts.gpt.sampling import Sampling, penalise
+from tests.reference_vectors import Vectors
+
+GREEDY = Sampling(do_sample=False, num_beams=1, repetition_penalty=1)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What was seen at each step of a greedy generation; rows of a batch all go to the limit."""
+
+    codes: Tensor  # (B, S), with the stop where there was one
+    logits: Tensor  # (B, S, C)
+    scores: Tensor  # (B, S, C), after the penalty
+
+
+@torch.no_grad()
+def generation_results(vectors: Vectors, model: UnifiedVoice) -> Iterator[tuple[str, Any]]:
+    """Name and value of every array about generation that the folder has."""
+    if "gen_text_padded" not in vectors.arrays:
+        return
+    batch = vectors.batch()
+    texts = [ids[:length] for ids, length in zip(batch.text_ids, batch.text_lengths, strict=True)]
+    stop = model.config.stop_text_token
+    yield (
+        "gen_text_padded",
+        batch.text_ids.masked_fill(
+            torch.arange(batch.text_ids.shape[1]) >= batch.text_lengths[:, None], stop
+        ),
+    )
+    prefix = make_prefix(model, model.prefix(batch.condition, batch.emo_vec), texts)
+    with_start = F.pad(prefix.is_real, (0, 1), value=True)
+    yield "gen_prefix_emb", prefix.embedded
+    yield "gen_attn_mask", with_start.long()
+    yield (
+        "gen_fake_ids",
+        torch.full_like(with_start, DUMMY_CODE, dtype=torch.long).index_fill(
+            1, torch.tensor(with_start.shape[1] - 1), model.config.start_mel_token
+        ),
+    )
+    num_steps = vectors.arrays["gen_batch_greedy_codes"].shape[1]
+    steps = greedy_steps(model, prefix, num_steps, penalty=1)
+    yield from {"gen_batch_greedy_codes": steps.codes, "gen_batch_greedy_logits": steps.logits}.items()
+    for name in vectors.arrays:
+        if match := re.fullmatch(r"gen_greedy_codes_(\d+)", name):
+            row = int(match[1])
+            condition = vectors.tensor(f"gen_condition_{row}")[0]
+            yield from single_results(vectors, model, row, Prompt(condition, batch.emo_vec[row], texts[row]))
+
+
+def single_results(
+    vectors: Vectors, model: UnifiedVoice, row: int, prompt: Prompt
+) -> Iterator[tuple[str, Any]]:
+    prefix = make_prefix(model, model.prefix(prompt.condition[None], prompt.emo_vec[None]), [prompt.text_ids])
+    for name, penalty in (("greedy", 1), ("rep10", 10)):
+        wanted = vectors.arrays[f"gen_{name}_codes_{row}"]
+        steps = greedy_steps(model, prefix, wanted.shape[1], penalty)
+        yield from {
+            f"gen_{name}_codes_{row}": with_stop(
+                model, prompt, GREEDY.model_copy(update={"repetition_penalty": penalty}), wanted.shape[1]
+            )[0],
+            f"gen_{name}_logits_{row}": steps.logits,
+            f"gen_{name}_scores_{row}": steps.scores,
+        }.items()
+    wanted = vectors.arrays[f"gen_beam3_codes_{row}"]
+    beams = GREEDY.model_copy(update={"num_beams": 3, "repetition_penalty": 10.0})
+    codes, score = with_stop(model, prompt, beams, wanted.shape[1])
+    yield from {f"gen_beam3_codes_{row}": codes, f"gen_beam3_seqscore_{row}": [score]}.items()
+
+
+def greedy_steps(model: UnifiedVoice, prefix: Prefix, num_steps: int, penalty: float) -> Steps:
+    """The best code at every step, through the decoder itself."""
+    decoder = Decoder(model, "published")
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+    logits = decoder.start(prefix)
+    is_used = used_at_first(model, len(logits), logits.device)
+    while True:
+        scores = penalise(logits, is_used, penalty)
+        codes = scores.argmax(-1)
+        seen.append((codes, logits, scores))
+        if len(seen) == num_steps:
+            return Steps(*(torch.stack(column, dim=1) for column in zip(*seen, strict=True)))
+        is_used = is_used.scatter(1, codes[:, None], True)
+        logits = decoder.step(codes)
+
+
+def with_stop(
+    model: UnifiedVoice, prompt: Prompt, sampling: Sampling, num_steps: int
+) -> tuple[Tensor, float | None]:
+    """Codes of `generate`, (1, S), with the stop token where the model ended by itself."""
+    found = generate(model, [prompt], sampling.model_copy(update={"max_codes": num_steps}))[0]
+    codes = found.codes
+    if found.has_stopped:
+        codes = F.pad(codes, (0, 1), value=model.config.stop_mel_token)
+    return codes[None], found.score

@@ -1,0 +1,336 @@
+"""Tests of the import as a whole: what lands in the project, again, in parts, killed, and beside bad rows."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from indextts.commands import ImportDataset
+from indextts.data.importing.importer import import_dataset
+from indextts.errors import UserError
+from indextts.manifest import read_utterances, write_utterances
+from tests.conftest import REPOSITORY
+from tests.import_sources import json_lines, manifest_lines, rejected, run_import, snapshot, write_tone
+from tools.import_dataset import main
+
+PROGRAM = str(REPOSITORY / "tools/import_dataset.py")
+
+
+def write_dataset(folder: Path, ids: list[str], first_pitch_hz: float = 220) -> Path:
+    """Write recordings and their manifest; return the manifest."""
+    lines = []
+    for number, id in enumerate(ids):
+        write_tone(folder / f"wavs/{number}.wav", first_pitch_hz + number)
+        line = {"id": id, "audio": f"wavs/{number}.wav", "text": "ሰላም", "speaker": "s", "duration": 0.5}
+        lines.append(json.dumps(line) + "\n")
+    (folder / "source.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder / "source.jsonl"
+
+
+def write_folder(folder: Path, numbers: range) -> Path:
+    """Write recordings with a text each."""
+    for number in numbers:
+        write_tone(folder / f"clip{number:03d}.wav", 200 + number, 0.2)
+        (folder / f"clip{number:03d}.txt").write_text(f"ሰላም {number}", encoding="utf-8")
+    return folder
+
+
+def import_manifest(manifest: Path, output_dir: Path):
+    return import_dataset(ImportDataset(manifest=manifest, output_dir=output_dir))
+
+
+def test_recordings_and_manifest_are_in_the_project(tmp_path):
+    result = import_manifest(write_dataset(tmp_path / "in", ["a", "b"]), tmp_path / "out")
+    assert (result.num_utterances, result.num_speakers, result.num_added) == (2, 1, 2)
+    utterances = read_utterances(tmp_path / "out/manifest.jsonl")
+    assert [utterance.audio for utterance in utterances] == [tmp_path / f"out/audio/{id}.wav" for id in "ab"]
+    for number, utterance in enumerate(utterances):
+        assert utterance.audio.read_bytes() == (tmp_path / f"in/wavs/{number}.wav").read_bytes()
+        assert utterance.duration_s == 0.5
+
+
+def test_the_project_may_move(tmp_path):
+    import_manifest(write_dataset(tmp_path / "in", ["a"]), tmp_path / "p/out")
+    shutil.move(tmp_path / "p", tmp_path / "moved")
+    assert read_utterances(tmp_path / "moved/out/manifest.jsonl")[0].audio.is_file()
+    assert import_manifest(tmp_path / "in/source.jsonl", tmp_path / "moved/out").num_unchanged == 1
+
+
+def test_importing_twice_changes_nothing(tmp_path):  # D12
+    manifest = write_dataset(tmp_path / "in", ["a", "b"])
+    import_manifest(manifest, tmp_path / "out")
+    before = snapshot(tmp_path / "out")
+    result = import_manifest(manifest, tmp_path / "out")
+    assert (result.num_added, result.num_changed, result.num_unchanged) == (0, 0, 2)
+    assert snapshot(tmp_path / "out") == before
+
+
+def test_a_source_that_has_grown_adds_what_is_new(tmp_path):
+    source = write_folder(tmp_path / "in", range(3))
+    run_import(source, tmp_path / "out", speaker="almaz")
+    write_folder(source, range(5))
+    for number in range(3):
+        shutil.copystat(
+            REPOSITORY / "README.md", source / f"clip{number:03d}.wav"
+        )  # another time, the same file
+    result = run_import(source, tmp_path / "out")
+    assert (result.num_added, result.num_changed, result.num_unchanged) == (2, 0, 3)
+    assert {line["speaker"] for line in manifest_lines(tmp_path / "out")} == {"almaz"}  # as was said before
+
+
+def test_a_changed_text_or_recording_takes_the_place_of_the_old_one(tmp_path):
+    source = write_folder(tmp_path / "in", range(3))
+    run_import(source, tmp_path / "out", speaker="almaz")
+    (source / "clip001.txt").write_text("ደህና ነኝ", encoding="utf-8")
+    write_tone(source / "clip002.wav", 900, 0.7)
+    result = run_import(source, tmp_path / "out", speaker="almaz")
+    assert (result.num_added, result.num_changed, result.num_unchanged) == (0, 2, 1)
+    lines = manifest_lines(tmp_path / "out")
+    assert [line["text"] for line in lines] == ["ሰላም 0", "ደህና ነኝ", "ሰላም 2"]
+    assert lines[2]["duration"] == 0.7
+    assert (tmp_path / "out/audio/clip002.wav").read_bytes() == (source / "clip002.wav").read_bytes()
+
+
+def test_several_sources_come_into_one_project_and_their_names_may_clash(tmp_path, caplog):
+    first, second = write_folder(tmp_path / "a", range(2)), tmp_path / "b"
+    for number in range(2):
+        write_tone(second / f"clip00{number}.wav", 700 + number, 0.3)
+        (second / f"clip00{number}.txt").write_text("ሌላ", encoding="utf-8")
+    shutil.copy(first / "clip001.wav", second / "clip001.wav")  # the same recording as in the first
+    (second / "clip001.txt").write_text("ሰላም 1", encoding="utf-8")
+    run_import(first, tmp_path / "out", speaker="almaz")
+    result = run_import(second, tmp_path / "out", speaker="bekele")
+    assert (result.num_utterances, result.num_added, result.num_unchanged) == (3, 1, 1)
+    ids = [line["id"] for line in manifest_lines(tmp_path / "out")]
+    assert ids[:2] == ["clip000", "clip001"]
+    assert ids[2].startswith("clip000-")
+    before = snapshot(tmp_path / "out")
+    run_import([first, second], tmp_path / "out")
+    assert snapshot(tmp_path / "out") == before
+
+
+def test_the_same_recording_with_another_text_is_told_and_not_doubled(tmp_path):
+    first = write_folder(tmp_path / "a", range(2))
+    second = Path(shutil.copytree(first, tmp_path / "b"))
+    (second / "clip001.txt").write_text("ሌላ", encoding="utf-8")
+    run_import(first, tmp_path / "out", speaker="almaz")
+    run_import(second, tmp_path / "out", speaker="almaz")
+    assert [line["text"] for line in manifest_lines(tmp_path / "out")] == ["ሰላም 0", "ሰላም 1"]
+    assert rejected(tmp_path / "out") == [("clip001.txt", None, "other_text")]
+
+
+def test_what_a_source_no_longer_holds_stays_until_it_is_pruned(tmp_path, caplog):
+    source, other = write_folder(tmp_path / "in", range(3)), write_folder(tmp_path / "other", range(5, 6))
+    run_import([source, other], tmp_path / "out", speaker="almaz")
+    (source / "clip001.wav").unlink()
+    (source / "clip001.txt").unlink()
+    assert run_import(source, tmp_path / "out").num_utterances == 4
+    assert "1 recordings of an earlier import are no longer in the source; they are kept" in caplog.text
+    result = run_import(source, tmp_path / "out", prune=True)
+    assert (result.num_utterances, result.num_pruned) == (3, 1)
+    assert not (tmp_path / "out/audio/clip001.wav").exists()
+    assert [line["id"] for line in manifest_lines(tmp_path / "out")] == ["clip000", "clip002", "clip005"]
+
+
+def test_a_manifest_from_before_there_was_a_journal_is_taken_over(tmp_path):
+    manifest = write_dataset(tmp_path / "in", ["a", "b"])
+    import_manifest(manifest, tmp_path / "out")
+    (tmp_path / "out/imported.jsonl").unlink()
+    write_utterances(tmp_path / "out/manifest.jsonl", read_utterances(tmp_path / "out/manifest.jsonl"))
+    result = import_manifest(manifest, tmp_path / "out")
+    assert (result.num_utterances, result.num_added, result.num_unchanged) == (2, 0, 2)
+    assert (
+        run_import(write_folder(tmp_path / "more", range(1)), tmp_path / "out", speaker="s").num_utterances
+        == 3
+    )
+
+
+def test_any_id_becomes_a_safe_file_name_of_its_own(tmp_path):
+    ids = ["../../evil", "a/b", "a b", "A", "a", ".", "ሰላም", "x" * 300, "x" * 301, "a\nb", "-rf", "CON"]
+    import_manifest(write_dataset(tmp_path / "in", ids), tmp_path / "out")
+    names = [path.name for path in (tmp_path / "out/audio").iterdir()]
+    assert len({name.lower() for name in names}) == len(ids)
+    assert all(len(name) < 120 and not name.startswith((".", "-")) for name in names)
+    assert [utterance.id for utterance in read_utterances(tmp_path / "out/manifest.jsonl")] == ids
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_file_names_do_not_depend_on_the_other_lines(tmp_path):
+    import_manifest(write_dataset(tmp_path / "in1", ["A", "b c"]), tmp_path / "out1")
+    import_manifest(write_dataset(tmp_path / "in2", ["b c", "a", "A"]), tmp_path / "out2")
+    first = {path.name for path in (tmp_path / "out1/audio").iterdir()}
+    assert first < {path.name for path in (tmp_path / "out2/audio").iterdir()}
+
+
+def test_bad_recordings_and_rows_are_listed_and_the_rest_goes_on(tmp_path, capsys):
+    manifest = write_dataset(tmp_path / "in", [f"u{number}" for number in range(8)])
+    wavs = tmp_path / "in/wavs"
+    (wavs / "1.wav").unlink()
+    (wavs / "2.wav").write_bytes(b"RIFF no audio")
+    (wavs / "3.wav").write_bytes(b"")
+    (wavs / "4.wav").write_bytes((wavs / "4.wav").read_bytes()[:20])
+    with manifest.open("a", encoding="utf-8") as file:
+        file.write('{"id": "u9", "audio": "wavs/7.wav"\n')
+        file.write('{"id": "u10", "audio": "wavs/7.wav", "text": " ", "speaker": "s"}\n')
+        file.write('{"id": "u5", "audio": "wavs/7.wav", "text": "ሰላም", "speaker": "s"}\n')
+        file.write('{"id": "u11", "audio": "wavs/7.wav", "text": "ሰላም"}\n')
+        file.write('{"id": "u12", "audio": "wavs/7.wav", "text": "\\ud800", "speaker": "s"}\n')
+        file.write("[1]\n")
+    assert main([f"--manifest={manifest}", f"--output-dir={tmp_path / 'out'}"]) == 0
+    assert [line["id"] for line in manifest_lines(tmp_path / "out")] == ["u0", "u5", "u6", "u7"]
+    assert sorted(rejected(tmp_path / "out"), key=str) == [
+        ("source.jsonl", 10, "empty_text"),
+        ("source.jsonl", 11, "duplicate"),
+        ("source.jsonl", 12, "no_speaker"),
+        ("source.jsonl", 13, "encoding"),
+        ("source.jsonl", 14, "broken_row"),
+        ("source.jsonl", 2, "missing_audio"),
+        ("source.jsonl", 9, "broken_row"),
+        ("wavs/2.wav", None, "unreadable_audio"),
+        ("wavs/3.wav", None, "unreadable_audio"),
+        ("wavs/4.wav", None, "unreadable_audio"),
+    ]
+    assert "not used: 3 unreadable_audio, 2 broken_row, 1 duplicate" in capsys.readouterr().out
+    for number in (1, 2, 3, 4):
+        write_tone(wavs / f"{number}.wav", 220 + number)
+    assert import_manifest(manifest, tmp_path / "out").num_added == 4
+    assert len(rejected(tmp_path / "out")) == 6
+
+
+def test_where_nothing_can_be_used_it_is_one_sentence_and_status_1(tmp_path):
+    manifest = write_dataset(tmp_path / "in", ["a"])
+    (tmp_path / "in/wavs/0.wav").write_bytes(b"no audio")
+    argv = [sys.executable, PROGRAM, f"--manifest={manifest}", f"--output-dir={tmp_path / 'out'}"]
+    answer = subprocess.run(argv, capture_output=True, text=True)
+    assert answer.returncode == 1
+    (message,) = answer.stderr.splitlines()
+    assert message.startswith(f"[Error] {manifest}: nothing can be used (1 unreadable_audio, the first: ")
+    assert rejected(tmp_path / "out") == [("wavs/0.wav", None, "unreadable_audio")]
+    assert not (tmp_path / "out/manifest.jsonl").exists()
+
+
+def test_who_speaks_is_asked_and_never_guessed(tmp_path):  # D11
+    source = write_folder(tmp_path / "in", range(2))
+    with pytest.raises(UserError, match=r"nothing says who speaks in its 2 recordings; give --speaker NAME"):
+        run_import(source, tmp_path / "out")
+    assert not (tmp_path / "out/manifest.jsonl").exists()
+    run_import(source, tmp_path / "out", speaker_from="file")
+    assert [line["speaker"] for line in manifest_lines(tmp_path / "out")] == ["clip000", "clip001"]
+    run_import(source, tmp_path / "out", speaker="almaz")
+    assert [line["speaker"] for line in manifest_lines(tmp_path / "out")] == ["almaz", "almaz"]
+
+
+def test_folders_can_name_the_speakers(tmp_path, caplog):
+    write_folder(tmp_path / "in/almaz/wavs", range(2))
+    write_folder(tmp_path / "in/bekele", range(2, 3))
+    write_folder(tmp_path / "in", range(3, 4))
+    run_import(tmp_path / "in", tmp_path / "out", speaker_from="folder")
+    speakers = {line["id"]: line["speaker"] for line in manifest_lines(tmp_path / "out")}
+    assert speakers == {
+        "almaz_wavs_clip000": "almaz",
+        "almaz_wavs_clip001": "almaz",
+        "bekele_clip002": "bekele",
+    }
+    assert rejected(tmp_path / "out") == [("clip003.txt", None, "no_speaker")]
+
+
+def test_an_import_that_is_killed_goes_on_where_it_was(tmp_path):  # D13
+    source = write_folder(tmp_path / "in", range(150))
+    whole = tmp_path / "whole"
+    run_import(source, whole, speaker="almaz")
+    argv = [sys.executable, PROGRAM, f"--source={source}", "--speaker=almaz", "--num-workers=1"]
+    process = subprocess.Popen([*argv, f"--output-dir={tmp_path / 'out'}"], stderr=subprocess.DEVNULL)
+    journal = tmp_path / "out/imported.jsonl"
+    while process.poll() is None and not (journal.is_file() and journal.stat().st_size > 2000):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    num_done = journal.read_bytes().count(b"\n")
+    assert 0 < num_done < 150
+    assert not (tmp_path / "out/manifest.jsonl").exists()
+    with journal.open("ab") as file:
+        file.write(b'{"source": "cut o')  # as if the last line had been cut off, too
+    (tmp_path / "out/audio/.part-9.wav").write_bytes(b"half")
+    result = run_import(source, tmp_path / "out", speaker="almaz")
+    assert result.num_added == 150 - num_done
+    assert result.num_unchanged == num_done
+    assert manifest_lines(tmp_path / "out") == manifest_lines(whole)
+    assert json_lines(journal) == json_lines(whole / "imported.jsonl")
+    assert sorted(path.name for path in (tmp_path / "out/audio").iterdir()) == sorted(
+        path.name for path in (whole / "audio").iterdir()
+    )
+
+
+def test_a_recording_that_takes_anothers_place_leaves_no_manifest_if_it_is_killed(tmp_path, monkeypatch):
+    source = write_folder(tmp_path / "in", range(2))
+    run_import(source, tmp_path / "out", speaker="almaz")
+    write_tone(source / "clip001.wav", 900, 0.9)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("indextts.data.importing.importer.write_utterances", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_import(source, tmp_path / "out")
+    assert not (tmp_path / "out/manifest.jsonl").exists()
+    monkeypatch.undo()
+    run_import(source, tmp_path / "out")
+    assert [line["duration"] for line in manifest_lines(tmp_path / "out")] == [0.2, 0.9]
+
+
+def test_two_imports_at_a_time_into_one_folder_are_refused(tmp_path, monkeypatch):
+    source = write_folder(tmp_path / "in", range(1))
+    refusals = []
+
+    def second_import(*_):
+        with pytest.raises(UserError, match="another import is running there") as caught:
+            run_import(source, tmp_path / "out", speaker="almaz")
+        refusals.append(caught.value.exit_status)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("indextts.data.importing.importer.write_utterances", second_import)
+    with pytest.raises(KeyboardInterrupt):
+        run_import(source, tmp_path / "out", speaker="almaz")
+    assert refusals == [5]
+
+
+def test_a_project_is_not_imported_into_itself(tmp_path):
+    import_manifest(write_dataset(tmp_path / "in", ["a"]), tmp_path / "out")
+    before = snapshot(tmp_path / "out")
+    with pytest.raises(UserError, match="is in --output-dir already"):
+        import_manifest(tmp_path / "out/manifest.jsonl", tmp_path / "out")
+    with pytest.raises(UserError, match=r"--output-dir .* lies in"):
+        run_import(tmp_path, tmp_path / "out", speaker="s")
+    copy = (tmp_path / "out/manifest.jsonl").read_text().replace("audio/", "out/audio/")
+    (tmp_path / "copy.jsonl").write_text(copy)
+    with pytest.raises(UserError, match="is in --output-dir already"):
+        import_manifest(tmp_path / "copy.jsonl", tmp_path / "out")
+    assert snapshot(tmp_path / "out") == before
+
+
+def test_a_file_in_the_way_of_the_folder_is_named(tmp_path):
+    (tmp_path / "out").write_text("x")
+    with pytest.raises(UserError, match=r"/out/audio: Not a directory"):
+        import_manifest(write_dataset(tmp_path / "in", ["a"]), tmp_path / "out")
+
+
+def test_without_a_source_it_says_what_to_give(tmp_path):
+    with pytest.raises(UserError, match="give --source FOLDER, or --manifest FILE"):
+        import_dataset(ImportDataset(output_dir=tmp_path / "out"))
+    with pytest.raises(UserError, match=r"absent: there is no such file or folder"):
+        run_import(tmp_path / "absent", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_program_prints_a_short_result(tmp_path, capsys):
+    manifest = write_dataset(tmp_path / "in", ["a", "b"])
+    assert main([f"--manifest={manifest}", f"--output-dir={tmp_path / 'out'}"]) == 0
+    assert capsys.readouterr().out == (
+        f"{tmp_path}/out/manifest.jsonl: 2 utterances, 0.00 hours, 1 speakers; "
+        "2 added, 0 changed, 0 were there already\n"
+    )

@@ -1,0 +1,61 @@
+from pathlib import Path
+
+import pytest
+
+from indextts.data.pair_summary import read_summary, summarise, summary_path, write_summary
+from indextts.errors import UserError
+from indextts.manifest import Pair
+
+
+def pair(target: str, prompt: str, speaker: str, target_s: float, prompt_s: float) -> Pair:
+    codes = round(50 * target_s)
+    id = f"{target}__{prompt}"
+    return Pair(id, speaker, prompt, target, "ሰላም", codes, target_s, prompt_s, Path("/features"))
+
+
+PAIRS = [
+    pair("a1", "a2", "almaz", 3600, 4),
+    pair("a1", "a3", "almaz", 3600, 6),
+    pair("a2", "a3", "almaz", 1800, 6),
+    pair("b1", "b2", "በለጠ", 900, 12),
+]
+
+
+def test_hours_are_those_of_different_targets_and_pairs_are_counted_by_speaker():
+    summary = summarise(PAIRS)
+    assert (summary.num_pairs, summary.num_targets) == (4, 3)
+    found = [(s.speaker, s.num_pairs, s.target_hours) for s in summary.speakers]
+    assert found == [("almaz", 3, 1.5), ("በለጠ", 1, 0.25)]
+
+
+def test_histograms_count_every_prompt_and_each_target_once():
+    summary = summarise(PAIRS)
+    assert sum(summary.prompt_s.counts) == 4
+    assert (summary.prompt_s.minimum, summary.prompt_s.median, summary.prompt_s.maximum) == (4, 6, 12)
+    assert sum(summary.target_s.counts) == sum(summary.target_codes.counts) == 3
+    assert summary.target_codes.maximum == 180_000
+    assert (summary.prompt_uses.minimum, summary.prompt_uses.maximum) == (1, 2)
+
+
+def test_the_summary_is_printed_with_shares_and_twenty_speakers():
+    many = [pair(f"{n}a", f"{n}b", f"s{n:02d}", 2, 3) for n in range(25)]
+    shown = str(summarise(PAIRS))
+    assert shown.startswith("4 pairs of 3 targets, 2 speakers, 1.75 hours of targets\n")
+    assert "  almaz: 3 pairs (75.0%), 1.50 hours" in shown
+    assert str(summarise(many)).endswith("  s19: 1 pairs (4.0%), 0.00 hours\n  and 5 more speakers")
+
+
+def test_a_summary_is_read_as_it_was_written(tmp_path):
+    pairs = tmp_path / "train_pairs.jsonl"
+    write_summary(pairs, summarise(PAIRS))
+    assert read_summary(pairs) == summarise(PAIRS)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"num_pairs": 1}'])
+def test_a_damaged_summary_is_one_sentence(tmp_path, content):
+    pairs = tmp_path / "train_pairs.jsonl"
+    with pytest.raises(UserError, match="build the pairs again"):
+        read_summary(pairs)
+    summary_path(pairs).write_text(content)
+    with pytest.raises(UserError, match="is damaged"):
+        read_summary(pairs)

@@ -1,0 +1,196 @@
+import random
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from indextts.data.split import log_split, split_utterances
+from indextts.data.text_key import text_key
+from indextts.errors import UserError
+from indextts.manifest import Utterance
+
+
+def said(id: str, speaker: str, text: str = "", recording: str | None = None) -> Utterance:
+    return Utterance(id, Path(f"/{id}.wav"), text or f"ሰላም {id}", speaker, 1.0, recording=recording)
+
+
+def utterances(speakers: str) -> list[Utterance]:
+    return [said(f"{speaker}{n}", speaker) for n, speaker in enumerate(speakers)]
+
+
+def cut(speaker: str, *sizes: int) -> list[Utterance]:
+    """Return utterances of one speaker, `sizes` of each recording."""
+    return [
+        said(f"{speaker}{number}_{n}", speaker, recording=f"{speaker} video {number}")
+        for number, size in enumerate(sizes)
+        for n in range(size)
+    ]
+
+
+def ids(part: list[Utterance]) -> set[str]:
+    return {utterance.id for utterance in part}
+
+
+def test_the_split_is_disjoint_and_takes_a_share_of_each_speaker():
+    everything = utterances("a" * 100 + "b" * 6 + "c" * 5 + "d" * 40)
+    split = split_utterances(everything, 0.1, seed=0)
+    assert Counter(u.speaker for u in split.val) == {"a": 10, "b": 2, "d": 4}
+    assert split.small_speakers == ["c"]
+    assert split.unseen_speakers == []
+    assert ids(split.train) | ids(split.val) == ids(everything)
+    assert len(split.train) + len(split.val) == len(everything)
+
+
+def test_the_split_depends_on_ids_and_seed_and_not_on_the_order():
+    everything = utterances("a" * 50 + "b" * 50) + cut("c", *[5] * 10)
+    shuffled = random.Random(0).sample(everything, len(everything))
+    val = ids(split_utterances(everything, 0.1, seed=0).val)
+    assert ids(split_utterances(shuffled, 0.1, seed=0).val) == val
+    assert ids(split_utterances(everything, 0.1, seed=1).val) != val
+
+
+def test_even_a_large_ratio_leaves_a_pair_to_train_on():
+    split = split_utterances(utterances("a" * 8), 0.99, seed=0)
+    assert (len(split.train), len(split.val)) == (2, 6)
+
+
+def test_what_was_cut_from_one_recording_is_on_one_side():  # D16
+    everything = cut("a", *range(1, 40)) + cut("b", *[20] * 30)
+    split = split_utterances(everything, 0.05, seed=0)
+    assert {u.recording for u in split.train} & {u.recording for u in split.val} == set()
+    wanted = {speaker: 0.05 * num for speaker, num in Counter(u.speaker for u in everything).items()}
+    for speaker, num in Counter(u.speaker for u in split.val).items():
+        assert wanted[speaker] <= num <= 2 * wanted[speaker]
+    assert not split.is_within_recordings
+
+
+def test_a_recording_of_two_speakers_is_on_one_side_for_both():
+    everything = [
+        said(f"{speaker}{video:02d}_{n}", speaker, recording=f"talk {video}")
+        for video in range(40)
+        for speaker in ("host", f"guest {video % 3}")
+        for n in range(4)
+    ]
+    split = split_utterances(everything, 0.1, seed=0)
+    assert {u.speaker for u in split.val} >= {"host", "guest 0", "guest 1", "guest 2"}
+    assert {u.recording for u in split.train} & {u.recording for u in split.val} == set()
+    assert split.unseen_speakers == []
+
+
+def test_a_sentence_that_a_speaker_says_twice_is_on_one_side():
+    everything = [said(f"{spk}{n:03d}", spk, text=f"ሰላም {n % 60}።") for spk in "ab" for n in range(120)]
+    split = split_utterances(everything, 0.1, seed=0)
+    taught = {(u.speaker, text_key(u.text)) for u in split.train}
+    assert taught & {(u.speaker, text_key(u.text)) for u in split.val} == set()
+    assert len(split.val) == 24
+    assert len(split.train) == 216
+
+
+def test_a_repeated_sentence_of_a_recording_for_validation_is_in_neither_part(caplog):
+    caplog.set_level("INFO")
+    everything = [
+        said(f"{video:02d}_{n}", "a", "እሺ" if n == 0 else "", recording=f"video {video}")
+        for video in range(20)
+        for n in range(10)
+    ]
+    split = split_utterances(everything, 0.1, seed=0)
+    num_recordings = len({u.recording for u in split.val})
+    assert (num_recordings, split.num_repeated) == (2, 2)
+    assert "እሺ" not in {u.text for u in split.val}
+    assert len(split.train) + len(split.val) == 198
+    log_split(split)
+    assert "2 utterances are in neither part: their speaker says the same sentence" in caplog.text
+
+
+def test_of_many_speakers_some_are_only_in_validation():
+    everything = [said(f"s{spk:02d}_{n}", f"s{spk:02d}") for spk in range(60) for n in range(20)]
+    split = split_utterances(everything, 0.1, seed=0)
+    assert len(split.unseen_speakers) == 3
+    unseen = set(split.unseen_speakers)
+    assert unseen & {u.speaker for u in split.train} == set()
+    assert Counter(u.speaker in unseen for u in split.val) == {True: 60, False: 57 * 2}
+    assert str(split) == "114 utterances of 57 speakers that are trained on, 60 of 3 speakers that are not"
+
+
+def test_nobody_who_says_a_large_part_is_kept_for_validation():
+    everything = utterances("a" * 900 + "bcdefghijk" * 10)
+    for seed in range(20):
+        unseen = split_utterances(everything, 0.1, seed=seed).unseen_speakers
+        assert len(unseen) == 1
+        assert unseen != ["a"]
+
+
+def test_the_number_of_unseen_speakers_can_be_said():
+    everything = utterances("abcd" * 10)
+    split = split_utterances(everything, 0.1, seed=0, val_speakers=2)
+    assert len(split.unseen_speakers) == 2
+    assert {u.speaker for u in split.train} == set("abcd") - set(split.unseen_speakers)
+    assert split_utterances(everything * 1, 0.1, seed=0, val_speakers=0).unseen_speakers == []
+    with pytest.raises(UserError, match=r"--val-speakers 4: of 4 speakers 4 have 6 utterances"):
+        split_utterances(everything, 0.1, seed=0, val_speakers=4)
+
+
+def test_speakers_of_one_recording_each_are_validated_on_unseen_ones():  # D11
+    everything = [u for n in range(40) for u in cut(f"spk{n:03d}", 25)]
+    split = split_utterances(everything, 0.05, seed=0)
+    assert len(split.unseen_speakers) == 2
+    assert len(split.val) == 50
+    assert len(split.small_speakers) == 38
+
+
+def test_data_of_one_recording_is_split_within_it_and_warned_of(caplog):
+    split = split_utterances(cut("a", 100), 0.1, seed=0)
+    assert (len(split.train), len(split.val), split.is_within_recordings) == (90, 10, True)
+    log_split(split)
+    assert "training and validation share recordings" in caplog.text
+
+
+def test_of_a_few_long_recordings_the_shortest_is_spared():
+    split = split_utterances(cut("a", 100, 90, 110, 60, 95), 0.02, seed=0)
+    assert {u.recording for u in split.val} == {"a video 3"}
+
+
+def test_a_small_ratio_still_gives_enough_to_validate_on():
+    assert len(split_utterances(utterances("a" * 1000), 0.001, seed=0).val) == 20
+    assert len(split_utterances(utterances("a" * 60), 0.001, seed=0).val) == 6
+
+
+def test_new_utterances_move_few_old_ones():
+    old = [said(f"s{spk:02d}_{n:03d}", f"s{spk:02d}") for spk in range(40) for n in range(100)]
+    new = [said(f"s{spk:02d}_{n:03d}", f"s{spk:02d}") for spk in range(40) for n in range(100, 110)]
+    new += [said(f"t{spk:02d}_{n:03d}", f"t{spk:02d}") for spk in range(4) for n in range(100)]
+    before, after = split_utterances(old, 0.05, seed=0), split_utterances(old + new, 0.05, seed=0)
+    kept_speakers = set(before.unseen_speakers) ^ set(after.unseen_speakers)
+    moved = (ids(before.val) ^ ids(after.val)) & ids(old)
+    moved = {id for id in moved if id.split("_")[0] not in kept_speakers}
+    assert len(kept_speakers) <= 2
+    assert len(moved) < 40  # of 4,000; a tenth more was added
+
+
+def test_a_ratio_of_zero_keeps_everything_for_training():
+    split = split_utterances(utterances("ab" * 20), 0, seed=0, val_speakers=1)
+    assert (len(split.train), split.val) == (40, [])
+
+
+def test_speakers_with_too_few_utterances_are_an_error():  # D16
+    with pytest.raises(UserError, match="keeps no utterance for validation: none of 3 speakers has 6"):
+        split_utterances(utterances("abc" * 3), 0.1, seed=0)
+
+
+def test_two_hundred_thousand_utterances_leak_nothing():
+    rng = random.Random(0)
+    everything = [
+        said(f"u{n:06d}", f"s{n % 500 if n % 2 else 0}", f"{rng.random():.4f}", f"v{n % 9001}")
+        if n % 3
+        else said(f"u{n:06d}", f"s{n % 500 if n % 2 else 0}", f"{rng.random():.4f}")
+        for n in range(200_000)
+    ]
+    split = split_utterances(everything, 0.02, seed=0)
+    sides: dict[object, set[bool]] = defaultdict(set)
+    for part, is_val in ((split.train, False), (split.val, True)):
+        for utterance in part:
+            sides[utterance.speaker, text_key(utterance.text)].add(is_val)
+            if utterance.recording:
+                sides[utterance.recording].add(is_val)
+    assert {len(side) for side in sides.values()} == {1}
+    assert len(split.train) + len(split.val) + split.num_repeated == 200_000

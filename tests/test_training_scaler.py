@@ -1,0 +1,109 @@
+"""float16 with a gradient scaler, on the CPU: what a card without native bfloat16 does."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from indextts.commands import Train, parse
+from indextts.training import run
+from indextts.training.batches import MicroBatch
+from indextts.training.device import arithmetic
+from indextts.training.loop import endless_groups
+from indextts.training.optim import Update, update
+from indextts.training.run import Run, load_inputs
+from indextts.training.start import start_from_base
+from indextts.training.step import accumulate
+from tests.test_trainer import copy_checkpoint, load
+from tests.tiny_run import TinyRun, make_tiny_run
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    return make_tiny_run(tmp_path_factory.mktemp("scaler") / "tiny", dropout=0.0)
+
+
+@pytest.fixture
+def half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute in float16, as on a card; torch's CPU kernels know it."""
+    monkeypatch.setattr(run, "arithmetic", lambda amp, _: torch.float16 if amp else torch.float32)
+
+
+def new_run(project: TinyRun, **changes: object) -> Run:
+    return start_from_base(load_inputs(parse(Train, project.flags(**changes))))
+
+
+def take_step(this: Run, groups: Iterator[list[MicroBatch]]) -> tuple[float, Update]:
+    sums, loss = accumulate(this, next(groups))
+    assert sums is not None
+    assert loss is not None
+    done = update(this.trained, this.optimizer, 1e-3, 1.0, loss, this.scaler)
+    return float(loss), done
+
+
+@pytest.mark.usefixtures("half")
+def test_scaled_gradients_move_the_weights_as_those_of_float32(project: TinyRun):
+    scaled, plain = new_run(project, amp=""), new_run(project)
+    assert scaled.inputs.dtype == torch.float16
+    assert scaled.scaler.is_enabled()
+    assert not plain.scaler.is_enabled()
+    scaled = replace(scaled, scaler=torch.amp.GradScaler("cpu", init_scale=2.0**10))
+    groups, other_groups = endless_groups(scaled), endless_groups(plain)
+    for _ in range(3):
+        loss, done = take_step(scaled, groups)
+        wanted_loss, wanted = take_step(plain, other_groups)
+        assert loss == pytest.approx(wanted_loss, rel=1e-3)
+        assert float(done.norm) == pytest.approx(float(wanted.norm), rel=1e-2)
+        assert float(done.is_bad) == 0
+
+
+@pytest.mark.usefixtures("half")
+def test_an_overflow_skips_the_step_and_shrinks_the_scale(project: TinyRun):
+    this = replace(new_run(project, amp=""), scaler=torch.amp.GradScaler("cpu", init_scale=2.0**40))
+    before = {name: p.detach().clone() for name, p in this.trained.parameters.items()}
+    groups = endless_groups(this)
+    _, done = take_step(this, groups)
+    assert float(done.is_bad) == 1
+    assert this.scaler.get_scale() == 2.0**39
+    assert all(torch.equal(p, before[name]) for name, p in this.trained.parameters.items())
+    this.scaler.load_state_dict({**this.scaler.state_dict(), "scale": 2.0**10})
+    _, done = take_step(this, groups)
+    assert float(done.is_bad) == 0
+    assert any(not torch.equal(p, before[name]) for name, p in this.trained.parameters.items())
+
+
+@pytest.mark.usefixtures("half")
+def test_a_resume_takes_the_scaler_along_and_ends_bit_identical(tmp_path: Path):
+    whole, parts = make_tiny_run(tmp_path / "whole"), make_tiny_run(tmp_path / "parts")
+    assert whole.train(amp="", max_steps=6) == 0
+    copy_checkpoint(whole, 4, parts)
+    assert parts.train(amp="", max_steps=6, resume="auto") == 0
+    assert "[Info] Restoring gradient scaler state..." in parts.log
+    ends = [load(each.output / "latest.pth") for each in (whole, parts)]
+    assert ends[0]["scaler"] == ends[1]["scaler"]
+    assert ends[0]["scaler"]["_growth_tracker"] > 0
+    assert ends[0]["model"].keys() == ends[1]["model"].keys()
+    assert all(torch.equal(tensor, ends[1]["model"][name]) for name, tensor in ends[0]["model"].items())
+
+
+@pytest.mark.usefixtures("half")
+def test_a_run_of_float32_goes_on_in_float16_with_a_fresh_scaler(tmp_path: Path):
+    tiny = make_tiny_run(tmp_path / "tiny")
+    assert tiny.train(max_steps=2) == 0
+    assert load(tiny.output / "latest.pth")["scaler"] is None
+    assert tiny.train(amp="", max_steps=4, resume="auto") == 0
+    assert "AMP enabled but no scaler state" in tiny.log
+    assert "[Info] Restoring optimizer state..." in tiny.log
+    assert load(tiny.output / "latest.pth")["scaler"]["scale"] > 0
+
+
+def test_only_a_card_without_bfloat16_computes_in_float16(monkeypatch: pytest.MonkeyPatch):
+    cpu, card = torch.device("cpu"), torch.device("cuda")
+    for is_native, wanted in ((True, (torch.bfloat16,) * 2), (False, (torch.float32, torch.float16))):
+        monkeypatch.setattr(
+            "indextts.training.device.has_native_bfloat16", lambda _, is_native=is_native: is_native
+        )
+        assert (arithmetic(True, cpu), arithmetic(True, card)) == wanted
+        assert arithmetic(False, card) == torch.float32

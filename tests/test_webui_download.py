@@ -1,0 +1,66 @@
+"""The published files on the page: a real server, a real job, a real browser, a hub on 127.0.0.1."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect, sync_playwright
+
+from indextts.published_files import FILES
+from tests.hub_server import Hub
+from tests.test_download import GPT, MIB, hub  # noqa: F401 - a fixture
+from tests.test_webui_walk import FLAGS, MINUTES, Server, wait_for
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def page(chromium: str) -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser.new_page(viewport={"width": 1100, "height": 1900})
+        browser.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:  # noqa: F811
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    server = Server(tmp_path / "workspace")
+    yield server
+    server.kill()
+
+
+def row(page: Page, place: str) -> Locator:
+    """Return a file's row; the table holds another body, hidden, that only sizes its columns."""
+    return page.locator("#published-files").get_by_role("row", name=place)
+
+
+def test_the_published_files_are_fetched_from_the_page_stopped_and_fetched_on(
+    server: Server,
+    page: Page,
+    hub: Hub,  # noqa: F811
+    tmp_path: Path,
+):
+    hub.files[GPT].hold_after = 2 * MIB + 70_000
+    page.goto(server.url)
+    expect(row(page, "gpt.pth")).to_contain_text("absent", timeout=MINUTES)
+    wait_for(
+        page, "download-command", r"^python tools/download_checkpoints\.py --output-dir=\S+/checkpoints$"
+    )
+    page.locator("#download-start").click()
+    expect(row(page, "gpt.pth")).to_contain_text(re.compile(r"\b(6[6-9]|7[01]) %"), timeout=MINUTES)
+    page.locator("#download-stop").click()
+    wait_for(page, "download-status", r"^stopped with status 143")
+    assert not (server.workspace / "checkpoints/gpt.pth").exists()
+
+    hub.files[GPT].hold_after = 0
+    page.locator("#download-start").click()
+    wait_for(page, "download-status", r"^finished after \d+ s$")
+    wait_for(page, "download-log", r"going on at 2\.\d\d MB")
+    for file in FILES:
+        expected = "checked" if file.purpose != "sound" else "absent"
+        expect(row(page, file.place).last).to_contain_text(expected, timeout=MINUTES)
+    assert (server.workspace / "checkpoints/gpt.pth").read_bytes() == hub.files[GPT].content
+    page.screenshot(path=tmp_path / "page.png")

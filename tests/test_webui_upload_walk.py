@@ -1,0 +1,73 @@
+"""A data set from a browser: a project made from an upload only, the question who speaks, the import."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.conftest import REPOSITORY
+from tests.import_sources import manifest_lines
+from tests.test_webui_walk import MINUTES, Server, browser, open_tab, server, value, wait_for
+
+__all__ = ["browser", "server"]  # fixtures
+
+pytestmark = pytest.mark.slow
+
+NUM_CLIPS = 8
+
+
+def write_upload(folder: Path) -> Path:
+    """Write a zip archive with some of the demo's recordings as LJSpeech lays them out, one row broken."""
+    lines = (REPOSITORY / "demo/manifest.jsonl").read_text(encoding="utf-8").splitlines()
+    clips = [json.loads(line) for line in lines[:NUM_CLIPS]]
+    rows = [f"{Path(clip['audio']).stem}|{clip['text']}" for clip in clips]
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "ንግግር.zip", "w") as file:
+        for clip in clips:
+            file.write(REPOSITORY / "demo" / clip["audio"], f"set/wavs/{Path(clip['audio']).name}")
+        file.writestr("set/metadata.csv", "\n".join([*rows, "absent|ሰላም"]))
+    return folder / "ንግግር.zip"
+
+
+def test_a_person_with_a_browser_only_makes_a_project_from_an_upload(
+    server: Server, browser: Browser, tmp_path: Path
+):
+    (server.workspace / "demo/checkpoints/gpt.pth").write_bytes(b"of no use here")
+    page = browser.new_page(viewport={"width": 1280, "height": 1500})
+    page.goto(server.url)
+    wait_for(page, "hardware", "processors")
+    page.get_by_text("Make a project").click()
+    page.locator("#new-name input, #new-name textarea").fill("voice")
+    page.get_by_label("Base model").first.fill("demo/checkpoints")
+    page.locator("#project-start").click()
+    wait_for(page, "project", "^voice$")
+
+    open_tab(page, "2 Data")
+    wait_for(page, "data-command", "nothing to import: upload recordings")
+    page.locator("#upload input[type=file]").set_input_files(write_upload(tmp_path / "mine"))
+    expect(page.locator("#uploads")).to_contain_text("ንግግር.zip", timeout=MINUTES)
+    page.locator("#data-start").click()
+    wait_for(page, "data-status", r"^failed with status 2")
+    wait_for(page, "data-log", "nothing says who speaks in its 8 recordings; give --speaker NAME")
+
+    page.locator("#ImportDataset-speaker input, #ImportDataset-speaker textarea").fill("አልማዝ")
+    wait_for(page, "data-command", "--speaker=")
+    page.locator("#data-start").click()
+    wait_for(page, "data-status", r"^finished after \d+ s$")
+    assert "not used: 1 missing_audio" in value(page, "data-log")
+    wait_for(page, "data-numbers", f"{NUM_CLIPS} utterances")
+    lines = manifest_lines(server.workspace / "voice/dataset")
+    assert {line["speaker"] for line in lines} == {"አልማዝ"}
+    page.screenshot(path=tmp_path / "data.png", full_page=True)
+
+    page.locator("#ImportDataset-speaker input, #ImportDataset-speaker textarea").fill("bekele")
+    wait_for(page, "data-command", r"import_dataset.py (?!.*--speaker=bekele)")  # what was answered stays
+    page.locator("#answers-for input").click()
+    page.get_by_role("option", name="ንግግር.zip").click()
+    wait_for(page, "data-command", "--speaker=bekele")
+    page.locator("#upload-remove").click()
+    expect(page.locator("#uploads")).not_to_contain_text("ንግግር.zip", timeout=MINUTES)
+    assert len(manifest_lines(server.workspace / "voice/dataset")) == NUM_CLIPS
+    page.close()
