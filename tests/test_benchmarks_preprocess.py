@@ -43,7 +43,7 @@ def test_every_stage_of_both_backends_has_a_row(tmp_path, capsys):
         ("builtin", "writing"),
         ("builtin", "whole"),
     }
-    assert re.search(r"In bfloat16 [\d.]+ % of [\d,]+ codes are others", table)
+    assert re.search(r"In bfloat16 [\d.]+ % of [\d,]+ codes \([\d,]+ different ones\) are others", table)
 
 
 @pytest.mark.slow
