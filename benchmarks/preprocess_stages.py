@@ -179,6 +179,7 @@ class _Bench:
         """Return what bfloat16 changes, with these weights."""
         fast = ClipEncoder(self.encoder.backend, self.encoder.model, self.device, self.encoder.throughput)
         num_codes = num_other = 0
+        different: set[int] = set()
         with _in_bfloat16(fast):
             others = {one.key: one for one in self._encoded(fast)}
         for one in self._encoded():
@@ -187,9 +188,10 @@ class _Bench:
             assert found is not None
             num_other += int(np.count_nonzero(found != one.codes))
             num_codes += len(one.codes)
+            different.update(one.codes.tolist())
         return (
-            f"In bfloat16 {100 * num_other / num_codes:.1f} % of {num_codes:,} codes are others than in "
-            "float32, with these random weights and noise."
+            f"In bfloat16 {100 * num_other / num_codes:.1f} % of {num_codes:,} codes ({len(different):,} "
+            "different ones) are others than in float32, with these random weights and noise."
         )
 
     def _read(self, num_readers: int) -> None:

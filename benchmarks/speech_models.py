@@ -19,6 +19,7 @@ from transformers import Wav2Vec2BertConfig, Wav2Vec2BertModel
 from benchmarks.workload import PUBLISHED
 from indextts.features.builtin import BuiltinBackend
 from indextts.features.indextts2 import IndexTTS2Backend
+from indextts.features.log_mel import log_mel_pairs
 from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
 from indextts.features.speech_encoder import NUM_LAYERS, SpeechEncoder
 from indextts.gpt.config import ConditionModuleConfig, GPTConfig
@@ -101,8 +102,18 @@ def speech_backend(size: SpeechSize, device: torch.device, dtype: torch.dtype) -
         torch.zeros(dim, device=device),
         torch.ones(dim, device=device),
     )
+    _measure_stats(encoder)
     codec = filled(on_meta(lambda: SemanticCodec(size.codec)).to_empty(device=device), 1)
     return IndexTTS2Backend(encoder.requires_grad_(False).eval(), codec.eval(), device, dtype)
+
+
+@torch.no_grad()
+def _measure_stats(encoder: SpeechEncoder) -> None:
+    """Give an encoder the statistics of 10 s of noise: with others all features have the same few codes."""
+    noise = np.random.default_rng(0).normal(0, 0.1, 160_000).astype(np.float32)
+    (states,) = encoder.eval()([torch.from_numpy(log_mel_pairs(noise))])  # (T, H)
+    encoder.mean.copy_(states.mean(dim=0))
+    encoder.std.copy_(states.std(dim=0))
 
 
 def builtin_backend(num_codes: int) -> BuiltinBackend:
