@@ -39,12 +39,10 @@ class Heard:
 
     Args:
         features: (T, F), for `UnifiedVoice.conditioning` and `emotion`.
-        emotion_features: (T', F), as the backend hears a recording for its emotion.
         voice: what the published acoustic half needs besides.
     """
 
     features: Tensor
-    emotion_features: Tensor
     voice: Voice | None = None
 
 
@@ -60,6 +58,9 @@ class Sound(Protocol):
 
     def hear(self, recording: Path) -> Heard:
         """Return what is kept of a recording in which somebody speaks; a UserError where nobody does."""
+
+    def emotion_features(self, recording: Path) -> Tensor:
+        """Return the features (T, F) of a recording whose emotion is taken; errors as for `hear`."""
 
     def render(self, codes: Tensor, latents: Tensor, heard: Heard, seed: int) -> NDArray[np.float32]:
         """Return samples (S,) of codes (M,), each below `num_codes`, and of the GPT's latents (M, D)."""
@@ -79,8 +80,10 @@ class BuiltinSound:
         return self.backend.num_codes
 
     def hear(self, recording: Path) -> Heard:
-        features = self.backend.features(load_speech(recording, BUILTIN_RATE_HZ)).to(self.device)
-        return Heard(features, features)
+        return Heard(self.emotion_features(recording))
+
+    def emotion_features(self, recording: Path) -> Tensor:
+        return self.backend.features(load_speech(recording, BUILTIN_RATE_HZ)).to(self.device)
 
     def render(self, codes: Tensor, latents: Tensor, heard: Heard, seed: int) -> NDArray[np.float32]:
         return speak(self.backend, codes.cpu(), seed)
@@ -101,7 +104,10 @@ class PublishedSound:
 
     def hear(self, recording: Path) -> Heard:
         voice = self.acoustic.voice_of(load_speech(recording, front_end.SAMPLE_RATE_HZ))
-        return Heard(voice.features, self.acoustic.emotion_features(recording), voice)
+        return Heard(voice.features, voice)
+
+    def emotion_features(self, recording: Path) -> Tensor:
+        return self.acoustic.features_of(load_speech(recording, front_end.KALDI_RATE_HZ))
 
     def render(self, codes: Tensor, latents: Tensor, heard: Heard, seed: int) -> NDArray[np.float32]:
         assert heard.voice is not None

@@ -114,10 +114,11 @@ class Speaker:
         """
         gpt = self.trained.gpt
         heard = self.sound.hear(recording)
-        other = heard if emotion.recording is None else self.sound.hear(emotion.recording)
+        # also the voice's own recording is heard once more for its emotion: as published
+        other = self.sound.emotion_features(emotion.recording or recording)
         # without weights alpha leads to the recording, with them to what they give: as published
         alpha = 1.0 if emotion.weights or emotion.recording is None else emotion.alpha
-        emo_vec = heard_emotion(gpt, heard.features, other.emotion_features, alpha)  # (1, D)
+        emo_vec = heard_emotion(gpt, heard.features, other, alpha)  # (1, D)
         if emotion.weights:
             if heard.voice is None:
                 raise UserError(
