@@ -132,7 +132,7 @@ def speak_commands(
         "emotion_voice": find_recording(project, emotion, page.roots) if emotion else None,
         "features": project.preprocessed / "features",
         "models": settings.base,
-        **fields_from(Synthesize, SETTINGS, values),
+        **changed(fields_from(Synthesize, SETTINGS, values), backend_of(settings)),
     }
     return [
         Synthesize(checkpoint=project.run_dir / str(name), output=folder / side, **fields)
@@ -158,10 +158,25 @@ def texts_in(typed: str) -> list[str]:
 
 def own_settings(page: Page, name: str) -> list[Any]:
     """Return the settings that the codes of a project ask for."""
-    default = Preprocess.model_fields["backend"].default
-    backend = page.find_settings(name).preprocess.get("backend", default)
-    sampling = Sampling.of_backend(str(backend), {}).model_dump()
-    return [sampling.get(field, Synthesize.model_fields[field].default) for field in SETTINGS]
+    asked = asked_settings(backend_of(page.find_settings(name)))
+    return [asked[field] for field in SETTINGS]
+
+
+def backend_of(settings: ProjectSettings) -> str:
+    """Return the speech backend that makes a project's features."""
+    return str(settings.preprocess.get("backend", Preprocess.model_fields["backend"].default))
+
+
+def asked_settings(backend: str) -> dict[str, Any]:
+    """Return what holds for the codes of a backend where nothing is said."""
+    sampling = Sampling.of_backend(backend, {}).model_dump()
+    return {field: sampling.get(field, Synthesize.model_fields[field].default) for field in SETTINGS}
+
+
+def changed(fields: dict[str, Any], backend: str) -> dict[str, Any]:
+    """Return the fields that say something else than what holds without them."""
+    asked = asked_settings(backend)
+    return {name: value for name, value in fields.items() if value != asked[name]}
 
 
 def checkpoint_choices(page: Page, name: str, now: str | None, other: str | None) -> tuple[Any, Any]:
