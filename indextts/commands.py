@@ -289,13 +289,19 @@ class Train(Command):
 
 
 class ExportModel(Command):
-    """Write a model folder (gpt.pth, bpe.model, config.yaml) from a checkpoint."""
+    """Write a model folder (gpt.pth, bpe.model, config.yaml, model card) from a checkpoint, and check it."""
 
     program: ClassVar[str] = "tools/export_gpt.py"
     checkpoint: Path = Field(description="A checkpoint of a run.")
     config: Path = Field(Path("checkpoints/config.yaml"), description="The config it was trained with.")
     output_dir: Path = Field(description="The model folder to write.")
     dtype: Literal["float32", "float16", "bfloat16"] = Field("float32", description="Type of the weights.")
+    format: Literal["pth", "safetensors", "both"] = Field(
+        "pth", description="gpt.pth, which IndexTTS2 loads; gpt.safetensors; or both."
+    )
+    average_last: int = Field(
+        1, ge=1, description="Take the mean of the checkpoint and those saved before it, so many together."
+    )
 
 
 class RunPipeline(Command):

@@ -1,14 +1,14 @@
-"""Write a model folder (gpt.pth, bpe.model, config.yaml) from a checkpoint."""
+"""Write a model folder (gpt.pth, bpe.model, config.yaml, model card) from a checkpoint."""
 
 from collections.abc import Sequence
 
 from indextts.commands import ExportModel, parse, run
-from indextts.export import export
+from indextts.export.model_folder import export
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    path = export(parse(ExportModel, argv))
-    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, with its tokenizer and config beside it")
+    for path in export(parse(ExportModel, argv)):
+        print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 
 
