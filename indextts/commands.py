@@ -14,7 +14,7 @@ indextts.commands` prints all flags as the Markdown tables that stand in docs/co
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
@@ -34,6 +34,7 @@ from indextts.errors import STOPPED_BY_CTRL_C, USER_MISTAKE, UserError
 from indextts.log_lines import show_on_screen
 from indextts.normalizer_options import NormalizerOptions
 from indextts.quality import QualityLimits
+from indextts.sampling_options import Sampling
 
 
 class Command(BaseModel):
@@ -304,6 +305,46 @@ class ExportModel(Command):
     )
 
 
+class Synthesize(Command, Sampling):
+    """Speak texts with a checkpoint, in the voice of a recording.
+
+    What speaks follows from the checkpoint: its tokenizer stands in it, and its codes are made sound by the
+    backend that made the features it was trained on.
+    """
+
+    program: ClassVar[str] = "tools/synthesize.py"
+    checkpoint: Path = Field(description="A checkpoint of a run, the run, or an exported model folder.")
+    text: list[str] = Field([], description="What to say.")
+    text_file: Path | None = Field(None, description="UTF-8 file with a text in each line.")
+    voice: str = Field(description="Recording to speak like, or the id of an utterance in a --manifest.")
+    manifest: list[Path] = Field(
+        [], description="Where --voice is looked up; none: the manifests beside the pairs of the run."
+    )
+    output: Path = Field(
+        Path("spoken"),
+        description="Of one text a file NAME.wav; else a folder, which gets 001.wav and so on, and "
+        "spoken.jsonl.",
+    )
+    features: Path | None = Field(
+        None, description="Features that the run was trained on; none: those that its pairs name."
+    )
+    models: Path = Field(
+        Path("checkpoints"), description="Folder of the published files that make sound of indextts2's codes."
+    )
+    emotion_voice: Path | None = Field(None, description="Recording whose emotion is taken.")
+    emotion_alpha: float = Field(1.0, ge=0, le=1, description="How far to go to that emotion.")
+    emotion: str = Field(
+        "", description="indextts2: emotions by weight, such as happy=0.6,calm=0.2; their sum at most 1."
+    )
+    solver_steps: int = Field(25, ge=1, le=1000, description="indextts2: steps from noise to mel.")
+    guidance: float = Field(
+        0.7, ge=0, le=10, description="indextts2: how much voice and text are exaggerated."
+    )
+    device: Device = Field(
+        "auto", description="Where to compute; auto: the card, but the CPU while the run is being trained."
+    )
+
+
 class RunPipeline(Command):
     """Run all stages of a project, each only if it is not done or its input changed."""
 
@@ -352,6 +393,7 @@ COMMANDS: tuple[type[Command], ...] = (
     BuildPairs,
     Train,
     ExportModel,
+    Synthesize,
     RunPipeline,
     WebUI,
     MakeBaseCheckpoint,
@@ -426,9 +468,14 @@ def continued(command: Train, stored: Mapping[str, Any]) -> Train:
 def to_argv(command: Command) -> list[str]:
     """Return the arguments that `parse` turns into `command`; fields at their default are left out.
 
-    On a resume a default that was given stays: left out, the value in the checkpoint would hold.
+    On a resume a default that was given stays: left out, the value in the checkpoint would hold. So do
+    settings of a generation: left out, what the codes ask for would hold.
     """
-    kept = command.model_fields_set if isinstance(command, Train) and command.resume else frozenset()
+    kept: Set[str] = frozenset()
+    if isinstance(command, Train) and command.resume:
+        kept = command.model_fields_set
+    elif isinstance(command, Synthesize):
+        kept = command.model_fields_set & Sampling.model_fields.keys()
     argv = []
     for name, field in type(command).model_fields.items():
         value = getattr(command, name)

@@ -49,6 +49,14 @@ def prepare(run_dir: Path) -> None:
         (run_dir / ".lock").open("a").close()
 
 
+def is_training(run_dir: Path) -> bool:
+    """Return whether a trainer that owns the folder lives; takes no lock, which a start would find taken."""
+    try:
+        return _owner_lives(str(run_dir / ".lock"))
+    except OSError:
+        return False
+
+
 @contextmanager
 def owned(run_dir: Path) -> Iterator[None]:
     """Hold the folder's lock, after mending what an interrupted owner left; see that it can be written.

@@ -15,7 +15,8 @@ from torch import Tensor
 from indextts.gpt.decoder import Decoder, Prefix, make_prefix
 from indextts.gpt.generate import DUMMY_CODE, Prompt, generate, used_at_first
 from indextts.gpt.model import UnifiedVoice
-from indextts.gpt.sampling import Sampling, penalise
+from indextts.gpt.sampling import penalise
+from indextts.sampling_options import Sampling
 from tests.reference_vectors import Vectors
 
 GREEDY = Sampling(do_sample=False, num_beams=1, repetition_penalty=1)

@@ -6,7 +6,7 @@ import torch
 from indextts.gpt.decoder import Decoder, make_prefix
 from indextts.gpt.generate import Prompt, code_states, generate
 from indextts.gpt.initialise import random_model
-from indextts.gpt.sampling import Sampling
+from indextts.sampling_options import Sampling
 from tests.tiny_gpt import TINY, tiny_batch
 
 STOP = TINY.stop_mel_token

@@ -12,7 +12,8 @@ from transformers import (
 )
 
 from indextts.errors import UserError
-from indextts.gpt.sampling import Sampling, draw, generator_of, narrow, penalise
+from indextts.gpt.sampling import draw, generator_of, narrow, penalise
+from indextts.sampling_options import Sampling
 
 
 @pytest.fixture

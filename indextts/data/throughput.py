@@ -45,7 +45,7 @@ def choose_device(name: str) -> torch.device:
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-        logger.info("The encoders run on %s (--device auto)", name)
+        logger.info("Computing on %s (--device auto)", name)
     elif name == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: no CUDA device was found, give --device cpu")
     return torch.device(name)

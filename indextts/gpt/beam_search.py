@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from indextts.gpt.decoder import Decoder, Prefix
-from indextts.gpt.sampling import NEVER, Sampling, draw, narrow, penalise
+from indextts.gpt.sampling import NEVER, draw, narrow, penalise
+from indextts.sampling_options import Sampling
 
 UNUSED_BEAM = -1e9  # at the start all beams are alike: only the first counts
 

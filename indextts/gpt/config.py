@@ -97,7 +97,11 @@ def load_config(path: Path) -> GPTConfig:
     Raises:
         UserError: the file cannot be read, a key is missing or mistyped, or the values cannot be a model.
     """
-    section = _read_mapping(path).get("gpt")
+    return config_of(_read_mapping(path).get("gpt"), path)
+
+
+def config_of(section: object, path: Path) -> GPTConfig:
+    """The sizes in a `gpt` section, or in `asdict` of a `GPTConfig`; errors as for `load_config`."""
     if not isinstance(section, dict):
         raise UserError(f"{path}: no section gpt; {TAKE_THE_RIGHT_FILE}")
     for key, value in ONLY_VALUES.items():

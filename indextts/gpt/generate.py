@@ -15,7 +15,8 @@ from torch import Tensor
 from indextts.gpt.beam_search import search_beams
 from indextts.gpt.decoder import Decoder, make_prefix
 from indextts.gpt.model import UnifiedVoice
-from indextts.gpt.sampling import Sampling, draw, generator_of, narrow, penalise
+from indextts.gpt.sampling import draw, generator_of, narrow, penalise
+from indextts.sampling_options import Sampling
 
 DUMMY_CODE = 1  # the published code fills the prefix with ones for the penalty, so code 1 counts as used
 

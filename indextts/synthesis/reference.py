@@ -8,18 +8,18 @@ import math
 from pathlib import Path
 
 import numpy as np
+import soxr
 from numpy.typing import NDArray
 
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s, load_audio
+from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
+from indextts.features.vad import find_speech
 from indextts.synthesis.front_end import KALDI_RATE_HZ, SAMPLE_RATE_HZ
+from indextts.voice_limits import MAX_REFERENCE_S, SHORT_REFERENCE_S, require_fitting_length
 
 logger = logging.getLogger(__name__)
 
-MAX_REFERENCE_S = 15  # what the published model listens to
-SHORT_REFERENCE_S = 3.0
-MIN_REFERENCE_S = 1.0
-MAX_RECORDING_S = 600.0
 MIN_LOUDNESS_DB = -50.0  # of the loudest 100 ms, relative to full scale
 
 
@@ -27,8 +27,8 @@ def load_reference(path: Path) -> NDArray[np.float32]:
     """Return the voice to speak with: (S,) at 22,050 Hz, its first 15 s.
 
     Raises:
-        UserError: the recording cannot be read, is shorter than MIN_REFERENCE_S or longer than
-            MAX_RECORDING_S, or nothing can be heard in those 15 s.
+        UserError: the recording cannot be read, its length does not fit (`indextts.voice_limits`), or nothing
+            can be heard in those 15 s.
     """
     return _load(path, SAMPLE_RATE_HZ)
 
@@ -41,13 +41,24 @@ def load_emotion(path: Path) -> NDArray[np.float32]:
     return _load(path, KALDI_RATE_HZ)
 
 
+def load_speech(path: Path, rate_hz: int) -> NDArray[np.float32]:
+    """Return a recording in which somebody speaks: (S,) at `rate_hz`, its first 15 s.
+
+    Raises:
+        UserError: as for `load_reference`; or no speech is found in it.
+    """
+    samples = _load(path, rate_hz)
+    if not find_speech(soxr.resample(samples, rate_hz, VAD_RATE_HZ)):
+        raise UserError(
+            f"{path}: no speech is found in its first {MAX_REFERENCE_S} s; give a recording of one person "
+            "who speaks, without music"
+        )
+    return samples
+
+
 def _load(path: Path, rate_hz: int) -> NDArray[np.float32]:
     duration_s = audio_duration_s(path)
-    if not MIN_REFERENCE_S <= duration_s <= MAX_RECORDING_S:
-        raise UserError(
-            f"{path}: lasts {duration_s:.1f} s, a reference must last {MIN_REFERENCE_S:g} to "
-            f"{MAX_RECORDING_S:g} s; best are {SHORT_REFERENCE_S:g} to {MAX_REFERENCE_S} s of one voice"
-        )
+    require_fitting_length(path, duration_s)
     if duration_s < SHORT_REFERENCE_S:
         logger.warning("%s lasts only %.1f s; a longer reference tells more of the voice", path, duration_s)
     if duration_s > MAX_REFERENCE_S:

@@ -29,6 +29,13 @@ def with_record(model: bytes, record: dict[str, Any]) -> bytes:
     return model if model.endswith(field) else model + field
 
 
+def stored_tokenizer(entry: dict[str, Any]) -> bytes:
+    """Return the SentencePiece file under `tokenizer` in a checkpoint, with how the run's texts were read."""
+    model: bytes = entry["model"]
+    record = entry.get("normalizer")  # absent in older checkpoints
+    return model if record is None else with_record(model, record)
+
+
 def read_record(proto: Any, path: Path) -> tuple[int, NormalizerOptions] | None:
     """Return the version and the options in a ModelProto, None if it has no record.
 

@@ -1,0 +1,18 @@
+"""Speak texts with a checkpoint, in the voice of a recording."""
+
+from collections.abc import Sequence
+
+from indextts.commands import Synthesize, parse, run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    command = parse(Synthesize, argv)
+    from indextts.synthesis.synthesize import synthesize  # torch takes seconds; a wrong flag is said at once
+
+    for line in synthesize(command):
+        print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
