@@ -21,7 +21,7 @@ from torch import Tensor
 from indextts.checkpoint import read_weights, write_and_sync
 from indextts.commands import ExportModel, Train, parse
 from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
-from indextts.export import comparison, model_folder
+from indextts.export import comparison, export, model_folder
 from indextts.export.model_folder import config_with_tokens
 from indextts.gpt.config import load_config
 from indextts.gpt.load import load_model
@@ -41,12 +41,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     run = make_tiny_run(tmp_path_factory.mktemp("export") / "tiny")
     assert run.train(max_steps=6, keep_checkpoints=9) == 0
     return run
-
-
-def export(command: ExportModel) -> Path:
-    """Export; return the path of the weights."""
-    files = {path.name: path for path in model_folder.export(command)}
-    return files.get("gpt.pth") or files["gpt.safetensors"]
 
 
 def command(run: TinyRun, output: Path, **changes: object) -> ExportModel:
@@ -330,7 +324,7 @@ def test_an_interrupted_rename_is_mended(trained: TinyRun, tmp_path: Path):
 EXPORT_FOR_EVER = """
 import sys
 from indextts.commands import ExportModel, parse
-from indextts.export.model_folder import export
+from indextts.export import export
 command = parse(ExportModel, sys.argv[1:])
 while True:
     export(command)

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from indextts.commands import ExportModel, parse, run
-from indextts.export.model_folder import export
+from indextts.export import export
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    for path in export(parse(ExportModel, argv)):
+    weights = export(parse(ExportModel, argv))
+    for path in sorted(weights.parent.iterdir()):
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 

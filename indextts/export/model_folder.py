@@ -41,7 +41,7 @@ from indextts.export.staging import foreign_files, written_aside
 from indextts.gpt.config import GPTConfig, config_with_text_tokens, load_config
 from indextts.json_lines import read_json_lines
 from indextts.run_dir import CheckpointMeta, sync_file, write_bytes, write_json
-from indextts.text.normalizer_record import with_record
+from indextts.text.normalizer_record import stored_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +66,8 @@ SPARE_BYTES = 16 << 20  # for the small files
 NUM_TOKENS_LINE = re.compile(r"^(\s+number_text_tokens\s*:\s*)\d+", re.MULTILINE)
 
 
-def export(command: ExportModel) -> list[Path]:
-    """Write the model folder; return its files.
+def export(command: ExportModel) -> Path:
+    """Write the model folder; return the path of its weights, the first if there are two files.
 
     Raises:
         UserError: the checkpoint cannot be exported, the config is none or does not fit it, or the folder
@@ -87,7 +87,7 @@ def export(command: ExportModel) -> list[Path]:
         with written_aside(target) as aside:
             _require_room(aside, source.weights, dtype, len(names))
             checked = _write_weights(aside, names, source, config, dtype, logits)
-            write_bytes(aside / "bpe.model", _tokenizer_file(source.tokenizer))
+            write_bytes(aside / "bpe.model", stored_tokenizer(dict(source.tokenizer)))
             write_bytes(aside / "config.yaml", config_text.encode())
             builtin = builtin_file(source.meta)
             if builtin is not None:
@@ -103,7 +103,7 @@ def export(command: ExportModel) -> list[Path]:
             + ("; make room on its disk" if is_full else ""),
             DISK_FULL if is_full else USER_MISTAKE,
         ) from None
-    return sorted(target.iterdir())
+    return target / names[0]
 
 
 def _refuse_occupied(command: ExportModel) -> None:
@@ -169,13 +169,6 @@ def _write_safetensors(path: Path, weights: dict[str, Tensor]) -> None:
         found = re.search(r"os error (\d+)", str(error))
         raise OSError(int(found[1]) if found else 0, str(error)) from None
     sync_file(path)
-
-
-def _tokenizer_file(tokenizer: Mapping[str, Any]) -> bytes:
-    """Return the SentencePiece file of a checkpoint, which says how the texts of the run were normalised."""
-    model: bytes = tokenizer["model"]
-    record = tokenizer.get("normalizer")  # absent in older checkpoints
-    return model if record is None else with_record(model, record)
 
 
 def builtin_file(meta: CheckpointMeta | None) -> Path | None:
