@@ -1,11 +1,13 @@
 """JSON lines: reading them with line numbers, writing them whole or not at all."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from indextts.errors import UserError
 
@@ -64,6 +66,27 @@ def write_json_lines(path: Path, records: Iterable[dict[str, object]]) -> None:
         raise UserError(
             f"{path}: cannot be written ({error.strerror}), check the folder and the disk"
         ) from None
+
+
+def append_json_line(path: Path, record: dict[str, Any]) -> None:
+    """Append one line, whole or not at all: what a kill left of an earlier one is cut off first.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    try:
+        line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
+        with path.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # two pages write one line each, one after the other
+            file.seek(0)
+            content = file.read()
+            if content and not content.endswith(b"\n"):
+                file.truncate(content.rfind(b"\n") + 1)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+    except (OSError, UnicodeEncodeError) as error:
+        raise UserError(f"{path}: cannot be written ({error}); look at the folder and the disk") from None
 
 
 def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -10,6 +10,7 @@
                                           train_pairs.jsonl val_pairs.jsonl
       training_output/                    the run directory
       export/                             the model to take away: gpt.pth bpe.model config.yaml
+      listen/                             what the page let speak, and the votes (indextts/webui/renders.py)
       pipeline/STAGE.json                 what a stage was run with and how it ended
       jobs/TIME_STAGE/                    what the page started (indextts/webui/jobs.py)
 
@@ -180,6 +181,10 @@ class Project:
     @property
     def run_dir(self) -> Path:
         return self.root / "training_output"
+
+    @property
+    def listen(self) -> Path:
+        return self.root / "listen"
 
     @property
     def jobs(self) -> Path:

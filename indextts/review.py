@@ -15,19 +15,16 @@
 rejected (a person's word counts more), and with the texts that a person wrote.
 """
 
-import fcntl
-import json
 import logging
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from indextts.errors import UserError
-from indextts.json_lines import read_json_lines
+from indextts.json_lines import append_json_line, read_json_lines
 from indextts.manifest import Utterance, read_numbered_utterances, read_texts
 
 logger = logging.getLogger(__name__)
@@ -174,7 +171,7 @@ def add_decision(manifest: Path, decision: Decision) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    _append(review_file(manifest), decision.model_dump())
+    append_json_line(review_file(manifest), decision.model_dump())
 
 
 def undo(manifest: Path) -> Decision | None:
@@ -185,7 +182,7 @@ def undo(manifest: Path) -> Decision | None:
     """
     last = read_decisions(manifest).last
     if last is not None:
-        _append(review_file(manifest), {"undo": True})
+        append_json_line(review_file(manifest), {"undo": True})
     return last
 
 
@@ -194,23 +191,6 @@ def _entry(line: bytes) -> Decision | _Undo:
         return _Undo.model_validate_json(line)
     except ValidationError:
         return Decision.model_validate_json(line)
-
-
-def _append(path: Path, record: dict[str, Any]) -> None:
-    """Append one line, whole or not at all: what a kill left of an earlier one is cut off first."""
-    try:
-        line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
-        with path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # two pages write one line each, one after the other
-            file.seek(0)
-            content = file.read()
-            if content and not content.endswith(b"\n"):
-                file.truncate(content.rfind(b"\n") + 1)
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-    except (OSError, UnicodeEncodeError) as error:
-        raise UserError(f"{path}: cannot be written ({error}); look at the folder and the disk") from None
 
 
 def _whole_lines(path: Path) -> list[bytes]:

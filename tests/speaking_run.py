@@ -1,6 +1,7 @@
 """A run that can speak: a tiny model trained for two steps on real built-in features of demo clips."""
 
-from dataclasses import asdict, dataclass, replace
+import shutil
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from indextts.data.pairs import build_pairs
 from indextts.data.preprocess import preprocess
 from indextts.gpt.initialise import random_model
 from indextts.manifest import Utterance, read_utterances, write_pairs, write_utterances
+from indextts.project import Project, make_settings
+from indextts.run_dir import write_json
 from tests.tiny_gpt import TINY
 from tests.tiny_run import BASE_SIZE, BASE_TOKENIZER, REPOSITORY, write_tokenizer
 from trainers.train_gpt_v2 import main
@@ -31,61 +34,53 @@ CONFIG = replace(
 CLIPS_OF_A_SPEAKER = 6
 
 
-@dataclass(frozen=True)
-class SpeakingRun:
-    """The files of the run."""
-
-    folder: Path
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "run/latest.pth"
-
-    @property
-    def features(self) -> Path:
-        return self.folder / "data/features"
-
-    @property
-    def clips(self) -> list[Utterance]:
-        return read_utterances(self.folder / "manifest.jsonl")
-
-
-def make_speaking_run(folder: Path) -> SpeakingRun:
-    """Preprocess twelve clips of two speakers, pair them, train two steps."""
-    base, data = folder / "base", folder / "data"
-    base.mkdir(parents=True)
-    (base / "config.yaml").write_text(yaml.safe_dump({"gpt": asdict(CONFIG)}))
-    (base / "bpe.model").write_bytes(BASE_TOKENIZER.read_bytes())
-    torch.save(random_model(CONFIG, seed=0).state_dict(), base / "gpt.pth")
-    write_tokenizer(folder / "tokenizer.model", num_appended=320)
-    write_utterances(folder / "manifest.jsonl", demo_clips())
+def make_speaking_project(workspace: Path) -> Project:
+    """Make the project `tiny`: twelve clips of two speakers preprocessed and paired, trained two steps."""
+    project = Project(workspace / "tiny")
+    for folder in (project.config.parent, project.tokenizer.parent, project.dataset / "audio"):
+        folder.mkdir(parents=True)
+    settings = make_settings(name="tiny", manifest=project.manifest, base=project.config.parent)
+    write_json(project.root / "project.json", settings.model_dump(mode="json"))
+    project.config.write_text(yaml.safe_dump({"gpt": asdict(CONFIG)}))
+    project.base_tokenizer.write_bytes(BASE_TOKENIZER.read_bytes())
+    torch.save(random_model(CONFIG, seed=0).state_dict(), project.base_checkpoint)
+    write_tokenizer(project.tokenizer, num_appended=320)
+    write_utterances(project.manifest, [_copied(clip, project) for clip in demo_clips()])
     preprocess(
         Preprocess(
-            manifest=folder / "manifest.jsonl",
-            output_dir=data,
-            config=base / "config.yaml",
-            gpt_checkpoint=base / "gpt.pth",
+            manifest=project.manifest,
+            output_dir=project.preprocessed,
+            config=project.config,
+            gpt_checkpoint=project.base_checkpoint,
             val_ratio=0.34,
             device="cpu",
             num_workers=1,
         )
     )
     for split in ("train", "val"):
-        pairs = build_pairs(read_utterances(data / f"{split}_manifest.jsonl"), 1, seed=0).pairs
-        write_pairs(data / f"{split}_pairs.jsonl", pairs)
+        pairs = build_pairs(read_utterances(project.utterances(split)), 1, seed=0).pairs
+        write_pairs(project.pairs(split), pairs)
+    assert main(trainer_flags(project, max_steps=2, save_interval=1)) == 0
+    return project
+
+
+def trainer_flags(project: Project, **changes: object) -> list[str]:
+    """Return the flags that train the project on the CPU, in batches of 2."""
     flags = {
-        "train-manifest": data / "train_pairs.jsonl",
-        "val-manifest": data / "val_pairs.jsonl",
-        "tokenizer": folder / "tokenizer.model",
-        "config": base / "config.yaml",
-        "base-checkpoint": base / "gpt.pth",
-        "output-dir": folder / "run",
-        "max-steps": 2,
-        "batch-size": 2,
-        "save-interval": 1,
+        "train_manifest": project.pairs("train"),
+        "val_manifest": project.pairs("val"),
+        "tokenizer": project.tokenizer,
+        "config": project.config,
+        "base_checkpoint": project.base_checkpoint,
+        "output_dir": project.run_dir,
+        "batch_size": 2,
+        **changes,
     }
-    assert main([*(f"--{name}={value}" for name, value in flags.items()), "--allow-cpu"]) == 0
-    return SpeakingRun(folder)
+    return ["--allow-cpu", *(f"--{name.replace('_', '-')}={value}" for name, value in flags.items())]
+
+
+def clips_of(project: Project) -> list[Utterance]:
+    return read_utterances(project.manifest)
 
 
 def demo_clips() -> list[Utterance]:
@@ -93,3 +88,7 @@ def demo_clips() -> list[Utterance]:
     found = sorted(read_utterances(REPOSITORY / "demo/manifest.jsonl"), key=lambda clip: clip.speaker)
     speakers = [list(clips)[:CLIPS_OF_A_SPEAKER] for _, clips in groupby(found, lambda clip: clip.speaker)]
     return [clip for clips in speakers[:2] for clip in clips]
+
+
+def _copied(clip: Utterance, project: Project) -> Utterance:
+    return replace(clip, audio=Path(shutil.copy(clip.audio, project.dataset / "audio")))

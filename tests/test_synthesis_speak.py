@@ -14,6 +14,7 @@ import torch
 from indextts.commands import ExportModel, Synthesize
 from indextts.errors import UserError
 from indextts.export import export
+from indextts.project import Project
 from indextts.run_owner import owned
 from indextts.sampling_options import Sampling
 from indextts.synthesis.flow_matching import SolverSettings
@@ -23,7 +24,7 @@ from indextts.synthesis.synthesize import sampling_of, synthesize
 from indextts.synthesis.trained import load_trained
 from tests.acoustic_files import write_acoustic_files
 from tests.conftest import REPOSITORY
-from tests.speaking_run import NUM_CODES, SpeakingRun, make_speaking_run
+from tests.speaking_run import NUM_CODES, clips_of, make_speaking_project
 from tests.tiny_run import BASE_TOKENIZER
 from tools.synthesize import main
 
@@ -32,13 +33,13 @@ SHORT = {"max_codes": 40}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> SpeakingRun:
-    return make_speaking_run(tmp_path_factory.mktemp("speak") / "tiny")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return make_speaking_project(tmp_path_factory.mktemp("speak"))
 
 
 @pytest.fixture(scope="module")
-def speaker(run: SpeakingRun) -> Speaker:
-    trained = load_trained(run.checkpoint, CPU)
+def speaker(run: Project) -> Speaker:
+    trained = load_trained(run.run_dir / "latest.pth", CPU)
     return Speaker(trained, load_sound(trained, None, Path("absent"), CPU, SolverSettings()))
 
 
@@ -50,14 +51,18 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(run: SpeakingRun, **changes: object) -> Synthesize:
-    fields: dict[str, object] = {"checkpoint": run.checkpoint, "voice": str(run.clips[0].audio), **SHORT}
+def command(run: Project, **changes: object) -> Synthesize:
+    fields: dict[str, object] = {
+        "checkpoint": run.run_dir / "latest.pth",
+        "voice": str(clips_of(run)[0].audio),
+        **SHORT,
+    }
     if not changes.keys() & {"text", "text_file"}:
         fields["text"] = ["ሰላም።"]
     return Synthesize(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def spoken(run: SpeakingRun, output: Path, **changes: object) -> np.ndarray:
+def spoken(run: Project, output: Path, **changes: object) -> np.ndarray:
     list(synthesize(command(run, output=output, **changes)))
     return soundfile.read(output, dtype="int16")[0]
 
@@ -67,11 +72,15 @@ def lines(folder: Path) -> list[dict]:
 
 
 def test_a_list_of_texts_becomes_files_and_says_how_each_was_read(
-    run: SpeakingRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     texts = tmp_path / "texts.txt"
     texts.write_text("5 ሰዎች መጡ።\n\nሰላም ለዓለም።\n", encoding="utf-8")
-    flags = [f"--checkpoint={run.checkpoint}", f"--text-file={texts}", f"--voice={run.clips[0].id}"]
+    flags = [
+        f"--checkpoint={run.run_dir / 'latest.pth'}",
+        f"--text-file={texts}",
+        f"--voice={clips_of(run)[0].id}",
+    ]
     assert main([*flags, f"--output={tmp_path / 'out'}", "--max-codes=40"]) == 0
     records = lines(tmp_path / "out")
     assert [record["spoken"] for record in records] == ["አምስት ሰዎች መጡ.", "ሰላም ለዓለም."]
@@ -84,23 +93,23 @@ def test_a_list_of_texts_becomes_files_and_says_how_each_was_read(
     assert not list((tmp_path / "out").glob(".tmp-*"))
 
 
-def test_a_seed_and_a_voice_decide_what_is_heard(run: SpeakingRun, tmp_path: Path):
+def test_a_seed_and_a_voice_decide_what_is_heard(run: Project, tmp_path: Path):
     first = spoken(run, tmp_path / "a.wav", seed=1)
     np.testing.assert_array_equal(spoken(run, tmp_path / "b.wav", seed=1), first)
-    other_speaker = next(clip for clip in run.clips if clip.speaker != run.clips[0].speaker)
+    other_speaker = next(clip for clip in clips_of(run) if clip.speaker != clips_of(run)[0].speaker)
     for changes in ({"seed": 2}, {"seed": 1, "voice": str(other_speaker.audio)}):
         assert not np.array_equal(spoken(run, tmp_path / "c.wav", **changes), first)
 
 
-def test_what_was_not_typed_is_what_the_codes_ask_for(run: SpeakingRun):
+def test_what_was_not_typed_is_what_the_codes_ask_for(run: Project):
     settings = sampling_of(command(run, num_beams=3), "builtin")
     assert (settings.num_beams, settings.repetition_penalty, settings.positions) == (3, 1.0, "training")
     assert sampling_of(command(run), "indextts2") == Sampling(**SHORT)  # type: ignore[arg-type]
 
 
-def test_a_long_text_is_cut_at_its_sentences_and_joined_with_silence(speaker: Speaker, run: SpeakingRun):
+def test_a_long_text_is_cut_at_its_sentences_and_joined_with_silence(speaker: Speaker, run: Project):
     text = "ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 8
-    result = speaker.say(text, speaker.voice(run.clips[0].audio), Sampling(num_beams=1, max_codes=30))
+    result = speaker.say(text, speaker.voice(clips_of(run)[0].audio), Sampling(num_beams=1, max_codes=30))
     assert len(result.segments) > 1
     assert result.text == speaker.trained.tokenizer.normalize(text)
     heard = [len(segment.codes) * 480 for segment in result.segments if len(segment.codes)]
@@ -109,20 +118,20 @@ def test_a_long_text_is_cut_at_its_sentences_and_joined_with_silence(speaker: Sp
 
 
 def test_codes_that_the_codec_does_not_know_are_left_out(
-    speaker: Speaker, run: SpeakingRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    speaker: Speaker, run: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     assert speakable(torch.tensor([1, NUM_CODES, 2, NUM_CODES + 1, -1]), NUM_CODES).tolist() == [1, 2]
     bias = speaker.trained.gpt.mel_head.bias.clone()
     bias[speaker.trained.gpt.config.start_mel_token] += 1e4  # it says its own start token, all the time
     monkeypatch.setattr(speaker.trained.gpt.mel_head, "bias", torch.nn.Parameter(bias, requires_grad=False))
     settings = Sampling(num_beams=1, repetition_penalty=1, max_codes=5)
-    result = speaker.say("ሰላም", speaker.voice(run.clips[0].audio), settings)
+    result = speaker.say("ሰላም", speaker.voice(clips_of(run)[0].audio), settings)
     assert result.num_codes == len(result.samples) == 0
     assert "5 of 5 codes are none of the codec's" in caplog.text
 
 
-def test_an_emotion_is_taken_from_a_second_recording(speaker: Speaker, run: SpeakingRun):
-    first, second = run.clips[0].audio, run.clips[-1].audio
+def test_an_emotion_is_taken_from_a_second_recording(speaker: Speaker, run: Project):
+    first, second = clips_of(run)[0].audio, clips_of(run)[-1].audio
     own = speaker.voice(first)
     other = speaker.voice(second)
     half = speaker.voice(first, Emotion(second, alpha=0.5))
@@ -132,7 +141,7 @@ def test_an_emotion_is_taken_from_a_second_recording(speaker: Speaker, run: Spea
         speaker.voice(first, Emotion(weights=parse_emotion("happy=0.5")))
 
 
-def test_the_published_half_speaks_with_emotions_by_weight(run: SpeakingRun, published: Path, tmp_path: Path):
+def test_the_published_half_speaks_with_emotions_by_weight(run: Project, published: Path, tmp_path: Path):
     settings = {"checkpoint": published, "models": published, "solver_steps": 2, "num_beams": 1}
     plain = spoken(run, tmp_path / "a.wav", **settings)
     happy = spoken(run, tmp_path / "b.wav", emotion="happy=0.6,calm=0.2", **settings)
@@ -141,24 +150,24 @@ def test_the_published_half_speaks_with_emotions_by_weight(run: SpeakingRun, pub
     assert plain.shape != happy.shape or not np.array_equal(plain, happy)
 
 
-def test_an_export_speaks_as_its_checkpoint_does(run: SpeakingRun, tmp_path: Path):
-    config, folder = run.folder / "base/config.yaml", tmp_path / "export"
-    export(ExportModel(checkpoint=run.checkpoint, config=config, output_dir=folder))
-    exported = spoken(run, tmp_path / "a.wav", checkpoint=folder, features=run.features)
+def test_an_export_speaks_as_its_checkpoint_does(run: Project, tmp_path: Path):
+    config, folder = run.config, tmp_path / "export"
+    export(ExportModel(checkpoint=run.run_dir / "latest.pth", config=config, output_dir=folder))
+    exported = spoken(run, tmp_path / "a.wav", checkpoint=folder, features=run.preprocessed / "features")
     np.testing.assert_array_equal(exported, spoken(run, tmp_path / "b.wav"))
-    np.testing.assert_array_equal(exported, spoken(run, tmp_path / "c.wav", checkpoint=run.checkpoint.parent))
+    np.testing.assert_array_equal(exported, spoken(run, tmp_path / "c.wav", checkpoint=run.run_dir))
 
 
-def test_a_folder_with_the_tokenizer_of_another_checkpoint_is_refused(run: SpeakingRun, tmp_path: Path):
-    config, folder = run.folder / "base/config.yaml", tmp_path / "export"
-    export(ExportModel(checkpoint=run.checkpoint, config=config, output_dir=folder))
+def test_a_folder_with_the_tokenizer_of_another_checkpoint_is_refused(run: Project, tmp_path: Path):
+    config, folder = run.config, tmp_path / "export"
+    export(ExportModel(checkpoint=run.run_dir / "latest.pth", config=config, output_dir=folder))
     shutil.copy(BASE_TOKENIZER, folder / "bpe.model")
     with pytest.raises(UserError, match=r"a tokenizer of 720 pieces, \S+bpe\.model has 400; put the bpe\."):
         load_trained(folder, CPU)
 
 
-def test_a_checkpoint_whose_tokenizer_was_exchanged_is_refused(run: SpeakingRun, tmp_path: Path):
-    content = torch.load(run.checkpoint, weights_only=True)
+def test_a_checkpoint_whose_tokenizer_was_exchanged_is_refused(run: Project, tmp_path: Path):
+    content = torch.load(run.run_dir / "latest.pth", weights_only=True)
     content["tokenizer"]["model"] = BASE_TOKENIZER.read_bytes()
     torch.save(content, tmp_path / "best.pth")
     with pytest.raises(UserError, match="the tokenizer in it is not the one it was trained with"):
@@ -170,7 +179,7 @@ def write_sound(path: Path, samples: np.ndarray) -> str:
     return str(path)
 
 
-def test_recordings_without_a_voice_are_refused(run: SpeakingRun, tmp_path: Path):
+def test_recordings_without_a_voice_are_refused(run: Project, tmp_path: Path):
     random = np.random.default_rng(0)
     endless = tmp_path / "endless.flac"
     soundfile.write(endless, np.zeros(3600 * 8000, np.int16), 8000)
@@ -189,7 +198,7 @@ def test_recordings_without_a_voice_are_refused(run: SpeakingRun, tmp_path: Path
     assert not (tmp_path / "out.wav").exists()
 
 
-def test_texts_that_cannot_be_said_are_refused_before_anything_is_said(run: SpeakingRun, tmp_path: Path):
+def test_texts_that_cannot_be_said_are_refused_before_anything_is_said(run: Project, tmp_path: Path):
     (tmp_path / "latin1.txt").write_bytes("caf\u00e9".encode("latin-1"))
     cases: list[tuple[dict[str, object], str]] = [
         ({"text": []}, "there is nothing to say"),
@@ -209,20 +218,18 @@ def test_texts_that_cannot_be_said_are_refused_before_anything_is_said(run: Spea
     assert not (tmp_path / "out").exists()
 
 
-def test_files_that_are_missing_or_of_another_model_are_named(
-    run: SpeakingRun, published: Path, tmp_path: Path
-):
+def test_files_that_are_missing_or_of_another_model_are_named(run: Project, published: Path, tmp_path: Path):
     (tmp_path / "empty").mkdir()
-    moved = torch.load(run.checkpoint, weights_only=True)
+    moved = torch.load(run.run_dir / "latest.pth", weights_only=True)
     moved["manifests"] = {"train": [str(tmp_path / "gone/train_pairs.jsonl")]}
     torch.save(moved, tmp_path / "moved.pth")
     no_vocoder = tmp_path / "no_vocoder"
     shutil.copytree(published, no_vocoder)
     (no_vocoder / "bigvgan/bigvgan_generator.pt").unlink()
-    of_published = {"checkpoint": published, "voice": str(run.clips[0].audio)}
+    of_published = {"checkpoint": published, "voice": str(clips_of(run)[0].audio)}
     cases: list[tuple[dict[str, object], str]] = [
-        ({"checkpoint": run.folder / "base/gpt.pth"}, r"gpt\.pth: does not hold its tokenizer"),
-        ({"checkpoint": run.folder / "absent.pth"}, "no such file"),
+        ({"checkpoint": run.base_checkpoint}, r"gpt\.pth: does not hold its tokenizer"),
+        ({"checkpoint": run.root / "absent.pth"}, "no such file"),
         ({"checkpoint": tmp_path / "empty"}, r"has neither gpt\.pth nor best\.pth or latest\.pth"),
         ({"checkpoint": tmp_path / "moved.pth"}, "not there any more; give the folder of its features"),
         ({"features": tmp_path / "gone"}, "are not there; give their folder with --features"),
@@ -236,17 +243,22 @@ def test_files_that_are_missing_or_of_another_model_are_named(
 
 
 def test_while_a_run_is_trained_the_cpu_speaks(
-    run: SpeakingRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     caplog.set_level("INFO")
-    with owned(run.checkpoint.parent):
+    with owned(run.run_dir):
         assert len(spoken(run, tmp_path / "a.wav")) > 0
     assert "is being trained, so the CPU speaks" in caplog.text
 
 
-def test_a_users_mistake_is_one_line_and_status_2(run: SpeakingRun):
-    argv = [sys.executable, str(REPOSITORY / "tools/synthesize.py"), f"--checkpoint={run.checkpoint}"]
+@pytest.mark.slow
+def test_a_users_mistake_is_one_line_and_status_2(run: Project):
+    argv = [
+        sys.executable,
+        str(REPOSITORY / "tools/synthesize.py"),
+        f"--checkpoint={run.run_dir / 'latest.pth'}",
+    ]
     answer = subprocess.run([*argv, "--voice=x", "--text= "], capture_output=True, text=True)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert answer.stderr == "[Error] there is nothing to say; give a sentence with --text, or --text-file\n"

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 from indextts.errors import UserError
 from indextts.project import Project
-from indextts.webui.uploads import described, remove, take_in
+from indextts.webui.uploads import described, remove, take_in, take_in_voice
 
 
 def receive(folder: Path, *names: str, content: bytes = b"x") -> list[str]:
@@ -62,3 +64,34 @@ def test_only_uploads_can_be_removed(tmp_path, name):
     take_in(project, receive(tmp_path, "a.wav"), tmp_path / "received")
     with pytest.raises(UserError, match="there is no upload"):
         remove(project, name)
+
+
+def receive_sound(folder: Path, name: str, duration_s: float) -> str:
+    [path] = receive(folder, name)
+    soundfile.write(path, np.zeros(int(8000 * duration_s), np.int16), 8000)
+    return path
+
+
+def test_a_voice_is_kept_apart_from_what_is_imported(tmp_path):
+    project = Project(tmp_path / "voice")
+    taken = take_in_voice(project, receive_sound(tmp_path, "አበበ.wav", 4), tmp_path / "received")
+    assert taken == project.listen / "voices/አበበ.wav"
+    assert soundfile.info(taken).duration == 4
+    assert project.uploaded() == []
+
+
+def test_what_cannot_be_a_voice_is_refused_and_not_taken(tmp_path):
+    project = Project(tmp_path / "voice")
+    cases = {
+        receive_sound(
+            tmp_path, "hour.flac", 3600
+        ): r"^hour\.flac: lasts 3600\.0 s, a reference must last 1 to 600",
+        receive_sound(tmp_path, "click.wav", 0.2): r"^click\.wav: lasts 0\.2 s",
+        receive(tmp_path, "text.mp3")[0]: "cannot be read as audio",
+        receive(tmp_path, "page.html")[0]: "no recording",
+        "/etc/passwd": "passwd: this file was not uploaded",
+    }
+    for path, said in cases.items():
+        with pytest.raises(UserError, match=said):
+            take_in_voice(project, path, tmp_path / "received")
+    assert not project.listen.exists()

@@ -4,7 +4,7 @@
     OUTPUT/ 001.wav 002.wav ... 16 bit, one channel
             spoken.jsonl        {"file": "001.wav", or null where the model said nothing, "text": as given,
                                  "spoken": as the model got it, "seconds": 2.1, "num_codes": 105,
-                                 "has_stopped": true, "checkpoint": "best.pth", "step": 236,
+                                 "has_stopped": true, "checkpoint": "best.pth", "step": 236, "part": 1,
                                  "backend": "builtin", "sampling": {...}}; written last
 
 A WAV file is written aside and renamed, so that stopping leaves whole ones only.
@@ -160,6 +160,7 @@ def _record(
         "has_stopped": spoken.has_stopped,
         "checkpoint": trained.source.name,
         "step": trained.step,
+        "part": trained.part,
         "backend": backend,
         "sampling": sampling.model_dump(),
     }

@@ -34,7 +34,7 @@ class TrainedModel:
         gpt: in eval mode, without gradients.
         tokenizer: the one it was trained with.
         source: the file with the weights.
-        step: at which it was saved; None for a model folder.
+        step, part: of the run, at which it was saved; None for a model folder.
         pairs: the files that the run was trained on, as it named them; none for a model folder.
     """
 
@@ -42,6 +42,7 @@ class TrainedModel:
     tokenizer: Tokenizer
     source: Path
     step: int | None = None
+    part: int | None = None
     pairs: tuple[Path, ...] = ()
 
 
@@ -76,7 +77,7 @@ def _of_run(path: Path, device: torch.device) -> TrainedModel:
     gpt = _load(config_of(meta.get("gpt_config"), path), weights, tokenizer, path, device)
     manifests = content.get("manifests") or {}
     pairs = tuple(Path(name) for name in manifests.get("train", ()))
-    return TrainedModel(gpt, tokenizer, path, content.get("step"), pairs)
+    return TrainedModel(gpt, tokenizer, path, content.get("step"), meta.get("part"), pairs)
 
 
 def _of_folder(folder: Path, device: torch.device) -> TrainedModel:

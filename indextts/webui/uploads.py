@@ -4,6 +4,8 @@
       talks.zip        an archive; the import unpacks it, with its checks
       files/           single recordings and texts, together: a text finds the recording that came before it
 
+    NAME/listen/voices/  recordings to speak like
+
 What is uploaded under a name that is there takes its place.
 """
 
@@ -11,11 +13,15 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import soundfile
+
 from indextts.data.importing.file_kinds import AUDIO_SUFFIXES, TEXT_SUFFIXES
 from indextts.errors import UserError
 from indextts.project import Project
+from indextts.voice_limits import require_fitting_length
 
 FILES_NAME = "files"
+VOICES_NAME = "voices"
 _SUFFIXES = AUDIO_SUFFIXES | TEXT_SUFFIXES | {".zip"}
 _MAX_NAME_CHARS = 150
 
@@ -31,17 +37,32 @@ def take_in(project: Project, received: Sequence[str], received_in: Path) -> lis
             does not take it; none was moved unless it is the disk.
     """
     moves = [(Path(path), _target(project, Path(path), received_in)) for path in received]
-    try:
-        for source, target in moves:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            aside = target.with_name(f".part-{target.name}")
-            shutil.move(source, aside)
-            aside.replace(target)
-    except OSError as error:
-        raise UserError(
-            f"{project.uploads}: cannot be written ({error.strerror}); look at the disk"
-        ) from None
+    _move(moves)
     return sorted({project.uploads / target.relative_to(project.uploads).parts[0] for _, target in moves})
+
+
+def take_in_voice(project: Project, received: str, received_in: Path) -> Path:
+    """Move a received recording to where voices are kept; return it.
+
+    Args:
+        received_in: as for `take_in`.
+
+    Raises:
+        UserError: it is none that was uploaded, no recording, of no fitting length, or the disk does not take
+            it.
+    """
+    source = Path(received)
+    _require_upload(source, received_in)
+    if source.suffix.lower() not in AUDIO_SUFFIXES:
+        raise UserError(f"{source.name}: no recording; give a sound file of one person who speaks")
+    try:
+        duration_s = soundfile.info(source).duration
+    except (OSError, soundfile.LibsndfileError):
+        raise UserError(f"{source.name}: cannot be read as audio; convert it to .wav") from None
+    require_fitting_length(Path(source.name), duration_s)
+    target = project.listen / VOICES_NAME / source.name
+    _move([(source, target)])
+    return target
 
 
 def remove(project: Project, name: str) -> None:
@@ -69,12 +90,30 @@ def described(project: Project) -> list[list[str]]:
     return rows
 
 
-def _target(project: Project, path: Path, received_in: Path) -> Path:
+def _move(moves: Sequence[tuple[Path, Path]]) -> None:
+    for source, target in moves:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            aside = target.with_name(f".part-{target.name}")
+            shutil.move(source, aside)
+            aside.replace(target)
+        except OSError as error:
+            raise UserError(
+                f"{target.parent}: cannot be written ({error.strerror}); look at the disk"
+            ) from None
+
+
+def _require_upload(path: Path, received_in: Path) -> None:
     name = path.name
     if not path.resolve().is_relative_to(received_in.resolve()) or not path.is_file():
         raise UserError(f"{name}: this file was not uploaded; choose it anew")
     if name.startswith(".") or len(name) > _MAX_NAME_CHARS or not name.isprintable():
         raise UserError(f"{name!r}: no name for a recording or a text; rename the file")
+
+
+def _target(project: Project, path: Path, received_in: Path) -> Path:
+    _require_upload(path, received_in)
+    name = path.name
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
         raise UserError(f"{name}: neither a recording, a text, a table, subtitles, nor a zip archive")

@@ -1,4 +1,4 @@
-"""Tab 8: take the model away."""
+"""Tab 8: hear the checkpoints, compare two of them, take the model away."""
 
 import html
 from collections.abc import Sequence
@@ -11,17 +11,20 @@ import gradio as gr
 from indextts.commands import Command, ExportModel
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
-from indextts.run_dir import checkpoint_files
+from indextts.webui import comparing, speaking
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
+from indextts.webui.saved_models import names
 
 EXPORT_FIELDS = ("dtype", "format", "average_last")
 
 
 def lay_out(page: Page) -> None:
+    comparing.lay_out(page, speaking.lay_out(page))
+    gr.Markdown("## Export")
     with gr.Row():
         checkpoint = gr.Dropdown([], label="Checkpoint", elem_id="export-checkpoint")
         fields = form_for(ExportModel, EXPORT_FIELDS)
@@ -47,12 +50,6 @@ def checkpoints(page: Page, name: str, now: str | None) -> Any:
     """Return the choice of checkpoints that are there."""
     found = names(page.find_project(name))
     return gr.Dropdown(choices=found, value=now if now in found else (found[0] if found else None))
-
-
-def names(project: Project) -> list[str]:
-    """Return the names of the run's checkpoints, the best first."""
-    found = [path.name for path in checkpoint_files(project.run_dir)]
-    return sorted(found, key=lambda name: (name != "best.pth", name != "latest.pth", name))
 
 
 def exported(page: Page, name: str) -> Any:

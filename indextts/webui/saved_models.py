@@ -1,0 +1,65 @@
+"""The checkpoints of a run as choices, and how the texts of each are normalised. No Gradio, no torch here."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
+from indextts.project import Project
+from indextts.run_dir import CheckpointMeta, checkpoint_files
+from indextts.webui.charts import MetricsReaders
+
+_readers = MetricsReaders()
+
+
+def names(project: Project) -> list[str]:
+    """Return the names of the run's checkpoints, the best first."""
+    found = [path.name for path in checkpoint_files(project.run_dir)]
+    return sorted(found, key=lambda name: (name != "best.pth", name != "latest.pth", name))
+
+
+def choices(project: Project) -> list[tuple[str, str]]:
+    """Return label and name of each checkpoint that can speak: with its step and validation loss."""
+    losses = {
+        (line.get("part"), line.get("step")): line.get("mel_loss")
+        for line in _readers.of(project.run_dir).read()
+        if line.get("kind") == "val"
+    }
+    found = []
+    for name in names(project):
+        meta = _meta(project, name)
+        if meta is None:
+            continue
+        label = f"{name}: step {meta.step}"
+        loss = losses.get((meta.part, meta.step))
+        if isinstance(loss, float):
+            label += f", validation mel loss {loss:.3f}"
+        found.append((f"{label}, {meta.tokenizer_size:,} pieces", name))
+    return found
+
+
+def normalizer_of(project: Project, name: str | None) -> NormalizerOptions:
+    """Return how texts are read for a checkpoint; the default where it does not say so."""
+    meta = _meta(project, name or "")
+    try:
+        record = {} if meta is None else dict(meta.normalizer)
+        record.pop("version", None)
+        return NormalizerOptions.model_validate(record)
+    except ValidationError:  # of a newer version
+        return DEFAULT_OPTIONS
+
+
+def _meta(project: Project, name: str) -> CheckpointMeta | None:
+    if name not in names(project):
+        return None
+    path = (project.run_dir / name).with_suffix(".json")
+    try:
+        return _read(path, path.stat().st_mtime_ns, path.stat().st_ino)
+    except (OSError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=64)  # a meta file holds all pieces of its tokenizer, and is asked for at every tick
+def _read(path: Path, mtime_ns: int, inode: int) -> CheckpointMeta:
+    return CheckpointMeta.read(path)
