@@ -31,12 +31,13 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import torch
 from numpy._core.multiarray import _reconstruct
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from indextts.digest import DigestWriter
-from indextts.errors import UserError
+from indextts.errors import RESUME_REFUSED, UserError
 from indextts.file_kinds import kind_of_wrong_file
 from indextts.run_dir import CheckpointMeta, checkpoint_path, sync_file
 from indextts.run_owner import commit, publish
@@ -79,6 +80,25 @@ def read_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path}: holds a {type(content).__name__}, a checkpoint is a dict of tensors")
     return content
+
+
+def meta_of(content: Mapping[str, Any], path: Path) -> CheckpointMeta | None:
+    """Return what a checkpoint of ours carries of its meta file, None for another program's.
+
+    Raises:
+        UserError: with status 3 if it is damaged, or of a newer format.
+    """
+    if "meta" not in content:
+        return None
+    try:
+        return CheckpointMeta.model_validate({**content["meta"], "num_bytes": 0, "digest": ""})
+    except (TypeError, ValidationError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise UserError(
+            f"Failed to load checkpoint: {path}: its record cannot be read ({reason}); was it written by a "
+            "newer version of this program?",
+            RESUME_REFUSED,
+        ) from None
 
 
 def read_tensor(path: Path) -> Tensor:
@@ -176,7 +196,7 @@ def write_checkpoint(run_dir: Path, content: Mapping[str, Any], meta: Checkpoint
     path = checkpoint_path(run_dir, meta.step)
     aside = run_dir / f".tmp-{path.name}"
     try:
-        num_bytes, digest = _write_and_sync(aside, content)
+        num_bytes, digest = write_and_sync(aside, content)
         commit(aside, meta.model_copy(update={"num_bytes": num_bytes, "digest": digest}))
         publish(path, run_dir / "latest.pth")
         if meta.is_best:
@@ -187,7 +207,12 @@ def write_checkpoint(run_dir: Path, content: Mapping[str, Any], meta: Checkpoint
     return path
 
 
-def _write_and_sync(path: Path, content: Mapping[str, Any]) -> tuple[int, str]:
+def write_and_sync(path: Path, content: Mapping[str, Any]) -> tuple[int, str]:
+    """Write a dict of tensors as torch does; return the file's size and its digest.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+    """
     with path.open("wb") as file:
         hashing = _HashingFile(file)
         try:

@@ -290,13 +290,19 @@ class Train(Command):
 
 
 class ExportModel(Command):
-    """Write a model folder (gpt.pth, bpe.model, config.yaml) from a checkpoint."""
+    """Write a model folder (gpt.pth, bpe.model, config.yaml, model card) from a checkpoint, and check it."""
 
     program: ClassVar[str] = "tools/export_gpt.py"
     checkpoint: Path = Field(description="A checkpoint of a run.")
     config: Path = Field(Path("checkpoints/config.yaml"), description="The config it was trained with.")
     output_dir: Path = Field(description="The model folder to write.")
     dtype: Literal["float32", "float16", "bfloat16"] = Field("float32", description="Type of the weights.")
+    format: Literal["pth", "safetensors", "both"] = Field(
+        "pth", description="gpt.pth, which IndexTTS2 loads; gpt.safetensors; or both."
+    )
+    average_last: int = Field(
+        1, ge=1, description="Take the mean of the checkpoint and those saved before it, so many together."
+    )
 
 
 class Synthesize(Command, Sampling):
@@ -334,6 +340,34 @@ class Synthesize(Command, Sampling):
     guidance: float = Field(
         0.7, ge=0, le=10, description="indextts2: how much voice and text are exaggerated."
     )
+    device: Device = Field(
+        "auto", description="Where to compute; auto: the card, but the CPU while the run is being trained."
+    )
+
+
+class Evaluate(Command, Sampling):
+    """Score checkpoints on held-out sentences, beside the recordings of the same sentences.
+
+    Each sentence is spoken in the voice of another clip of its speaker.
+    """
+
+    program: ClassVar[str] = "tools/evaluate.py"
+    checkpoint: list[Path] = Field(
+        min_length=1, description="A checkpoint of a run, the run, or an exported model folder."
+    )
+    manifest: Path = Field(description="Utterances held out, such as val_manifest.jsonl.")
+    output_dir: Path = Field(description="Folder that gets report.md, scores.png and the sounds.")
+    asr: list[Path] = Field(
+        [], description="Folder of a CTC model that writes down what it hears, for the character error rate."
+    )
+    num_clips: int = Field(100, ge=0, description="Sentences to render, in turn of each speaker; 0 for all.")
+    features: Path | None = Field(
+        None, description="Features that the runs were trained on; none: those that their pairs name."
+    )
+    models: Path = Field(
+        Path("checkpoints"), description="Folder of the published files; its CAM++ compares the voices."
+    )
+    solver_steps: int = Field(25, ge=1, le=1000, description="indextts2: steps from noise to mel.")
     device: Device = Field(
         "auto", description="Where to compute; auto: the card, but the CPU while the run is being trained."
     )
@@ -388,6 +422,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Train,
     ExportModel,
     Synthesize,
+    Evaluate,
     RunPipeline,
     WebUI,
     MakeBaseCheckpoint,

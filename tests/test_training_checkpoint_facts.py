@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from indextts.checkpoint import TEXT_TABLES, move_text_rows, read_file, read_weights
+from indextts.checkpoint import TEXT_TABLES, meta_of, move_text_rows, read_file, read_weights
 from indextts.commands import Train, parse
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.gpt.config import config_with_text_tokens
 from indextts.gpt.load import load_model
 from indextts.gpt.model import GPTBatch, UnifiedVoice
 from indextts.training.batches import collate_padded, load_batches
-from indextts.training.checkpoint_facts import Layout, facts_of, meta_of, moments_of
+from indextts.training.checkpoint_facts import Layout, facts_of, moments_of
 from indextts.training.losses import token_losses
 from indextts.training.optim import select_trained
 from indextts.training.order import in_batches

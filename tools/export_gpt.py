@@ -1,4 +1,4 @@
-"""Write a model folder (gpt.pth, bpe.model, config.yaml) from a checkpoint."""
+"""Write a model folder (gpt.pth, bpe.model, config.yaml, model card) from a checkpoint."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,9 @@ from indextts.export import export
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    path = export(parse(ExportModel, argv))
-    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, with its tokenizer and config beside it")
+    weights = export(parse(ExportModel, argv))
+    for path in sorted(weights.parent.iterdir()):
+        print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 
 

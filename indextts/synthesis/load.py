@@ -59,7 +59,7 @@ def find_files(folder: Path) -> AcousticFiles:
     files = AcousticFiles(
         config=folder / "config.yaml",
         s2mel=folder / "s2mel.pth",
-        campplus=_here_or_cached(folder / "campplus/campplus_cn_common.bin"),
+        campplus=campplus_file(folder),
         bigvgan_config=_here_or_cached(folder / "bigvgan/config.json"),
         bigvgan=_here_or_cached(folder / "bigvgan/bigvgan_generator.pt"),
     )
@@ -71,6 +71,11 @@ def find_files(folder: Path) -> AcousticFiles:
     if missing:
         raise UserError("; ".join(missing))
     return files
+
+
+def campplus_file(folder: Path) -> Path:
+    """Return where CAM++ is, or where it should be."""
+    return _here_or_cached(folder / "campplus/campplus_cn_common.bin")
 
 
 def _here_or_cached(path: Path) -> Path:

@@ -19,7 +19,7 @@ import numpy as np
 import soundfile
 import torch
 
-from indextts.commands import Synthesize
+from indextts.commands import Device, Synthesize
 from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
 from indextts.data.throughput import choose_device
 from indextts.errors import UserError
@@ -51,7 +51,7 @@ def synthesize(command: Synthesize) -> Iterator[str]:
         check_weights(weights)
     if command.output.suffix == ".wav" and len(texts) > 1:
         raise UserError(f"--output {command.output}: {len(texts)} texts need a folder")
-    device = device_of(command)
+    device = device_of(command.checkpoint, command.device)
     trained = load_trained(command.checkpoint, device)
     recording = find_voice(command, trained)
     settings = SolverSettings(steps=command.solver_steps, guidance_rate=command.guidance)
@@ -74,7 +74,7 @@ def synthesize(command: Synthesize) -> Iterator[str]:
         records.append(record)
         yield f"{text}\n  read as: {spoken.text}"
         if spoken.num_codes:
-            _write_wav(path, spoken)
+            write_wav(path, spoken)
             ending = "" if spoken.has_stopped else ", cut off at the limit"
             yield f"  {path}: {spoken.duration_s:.2f} s, {spoken.num_codes} codes{ending}"
         else:
@@ -109,13 +109,13 @@ def read_texts(command: Synthesize) -> list[str]:
     return texts
 
 
-def device_of(command: Synthesize) -> torch.device:
+def device_of(checkpoint: Path, device: Device) -> torch.device:
     """Return where to compute; a trainer that owns the run keeps the card for itself."""
-    run_dir = command.checkpoint if command.checkpoint.is_dir() else command.checkpoint.parent
-    if command.device == "auto" and is_training(run_dir):
+    run_dir = checkpoint if checkpoint.is_dir() else checkpoint.parent
+    if device == "auto" and is_training(run_dir):
         logger.info("%s is being trained, so the CPU speaks (--device auto)", run_dir)
         return torch.device("cpu")
-    return choose_device(command.device)
+    return choose_device(device)
 
 
 def find_voice(command: Synthesize, trained: TrainedModel) -> Path:
@@ -137,7 +137,7 @@ def find_voice(command: Synthesize, trained: TrainedModel) -> Path:
     raise UserError(f"--voice {command.voice}: no such file, and no utterance of this id in {where}")
 
 
-def sampling_of(command: Synthesize, backend: str) -> Sampling:
+def sampling_of(command: Sampling, backend: str) -> Sampling:
     """Return the settings: those that were typed, the others as the backend's codes ask for them."""
     typed = command.model_fields_set & Sampling.model_fields.keys()
     return Sampling.of_backend(backend, {name: getattr(command, name) for name in typed})
@@ -166,7 +166,8 @@ def _record(
     }
 
 
-def _write_wav(path: Path, spoken: Spoken) -> None:
+def write_wav(path: Path, spoken: Spoken) -> None:
+    """Write what was spoken, aside and renamed; a UserError if that is not possible."""
     aside = path.with_name(f".tmp-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """What a loaded checkpoint says of itself, ours or another program's, and the moments in it by name.
 
-ours        key "meta", the optimizer's groups have "param_names"
+ours        key "meta" (`indextts.checkpoint.meta_of`), the optimizer's groups have "param_names"
 another's   no "meta"; `AdamW(model.parameters())` without names, which `predecessor_optimizer` finds
 """
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from indextts.checkpoint import table_rows
@@ -34,25 +33,6 @@ class Layout:
     parameter_names: frozenset[str]
     trained: dict[str, tuple[int, ...]]
     base_size: int
-
-
-def meta_of(content: Mapping[str, Any], path: Path) -> CheckpointMeta | None:
-    """Return what a checkpoint of ours carries of its meta file, None for another program's.
-
-    Raises:
-        UserError: with status 3 if it is damaged, or of a newer format.
-    """
-    if "meta" not in content:
-        return None
-    try:
-        return CheckpointMeta.model_validate({**content["meta"], "num_bytes": 0, "digest": ""})
-    except (TypeError, ValidationError) as error:
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise UserError(
-            f"Failed to load checkpoint: {path}: its record cannot be read ({reason}); was it written by a "
-            "newer version of this program?",
-            RESUME_REFUSED,
-        ) from None
 
 
 def facts_of(

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from indextts.checkpoint import move_text_rows, read_file, read_weights, table_rows, text_rows
+from indextts.checkpoint import meta_of, move_text_rows, read_file, read_weights, table_rows, text_rows
 from indextts.commands import Train
 from indextts.data.encoding import encoders_identity
 from indextts.errors import RESUME_REFUSED, UserError
@@ -29,7 +29,7 @@ from indextts.restore.text import plan_text
 from indextts.run_dir import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.schedule import Schedule
 from indextts.text.tokenizer import Tokenizer, first_difference
-from indextts.training.checkpoint_facts import Layout, facts_of, meta_of, moments_of
+from indextts.training.checkpoint_facts import Layout, facts_of, moments_of
 from indextts.training.losses import LossSums
 from indextts.training.optim import (
     Trained,

@@ -13,11 +13,13 @@ from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui import comparing, speaking
 from indextts.webui.events import on
-from indextts.webui.forms import component_for
+from indextts.webui.forms import fields_from, form_for
 from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.saved_models import names
+
+EXPORT_FIELDS = ("dtype", "format", "average_last")
 
 
 def lay_out(page: Page) -> None:
@@ -25,8 +27,8 @@ def lay_out(page: Page) -> None:
     gr.Markdown("## Export")
     with gr.Row():
         checkpoint = gr.Dropdown([], label="Checkpoint", elem_id="export-checkpoint")
-        dtype = component_for(ExportModel, "dtype")
-    panel = stage_panel(page, "export", "Export", commands, [checkpoint, dtype])
+        fields = form_for(ExportModel, EXPORT_FIELDS)
+    panel = stage_panel(page, "export", "Export", commands, [checkpoint, *fields.values()])
     files = gr.HTML(elem_id="export-files")
     events = [page.demo.load, page.project.change, page.timer.tick]
     on(events, lambda name, now: checkpoints(page, name, now), [page.project, checkpoint], [checkpoint])
@@ -35,9 +37,10 @@ def lay_out(page: Page) -> None:
 
 
 def commands(
-    project: Project, settings: ProjectSettings, checkpoint: str | None, dtype: str
+    project: Project, settings: ProjectSettings, checkpoint: str | None, *values: Any
 ) -> Sequence[Command]:
-    planned = plan_stage(project, settings.with_fields("export", dtype=dtype), "export").commands
+    fields = fields_from(ExportModel, EXPORT_FIELDS, values)
+    planned = plan_stage(project, settings.with_fields("export", **fields), "export").commands
     if not checkpoint or checkpoint not in names(project):
         return planned
     return [command.model_copy(update={"checkpoint": project.run_dir / checkpoint}) for command in planned]
@@ -55,8 +58,8 @@ def exported(page: Page, name: str) -> Any:
     job = newest_job(project, "export")
     if job is not None and job.is_active:
         return gr.skip()
-    files = [project.export / file for file in ("gpt.pth", "bpe.model", "config.yaml")]
-    return "<br>".join(link(path) for path in files if path.is_file())
+    files = sorted(project.export.iterdir()) if project.export.is_dir() else []
+    return "<br>".join(link(path) for path in files if path.is_file() and not path.is_symlink())
 
 
 def link(path: Path) -> str:

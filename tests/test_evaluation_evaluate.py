@@ -1,0 +1,113 @@
+"""Tests of tools/evaluate.py and indextts/evaluation/evaluate.py: from checkpoints to a report."""
+
+import json
+from pathlib import Path
+
+import pytest
+import soundfile
+import torch
+
+from indextts.commands import Evaluate
+from indextts.errors import UserError
+from indextts.evaluation.evaluate import evaluate, names_of
+from indextts.synthesis.campplus import CAMPPlus, CAMPPlusConfig
+from tests.recognizers import write_recognizer
+from tests.speaking_run import SpeakingRun, make_speaking_run
+from tools.evaluate import main
+
+NUM_CLIPS = 2
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> SpeakingRun:
+    return make_speaking_run(tmp_path_factory.mktemp("evaluate") / "tiny")
+
+
+def json_lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def flags(run: SpeakingRun, output: Path, **changes: object) -> list[str]:
+    given = {"manifest": run.folder / "manifest.jsonl", "output_dir": output, "num_clips": NUM_CLIPS}
+    given |= {"max_codes": 40, "models": run.folder / "models", **changes}
+    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+
+
+@pytest.mark.slow
+def test_checkpoints_are_scored_beside_the_recordings(
+    run: SpeakingRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (run.folder / "models/campplus").mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(0)
+    campplus = CAMPPlus(CAMPPlusConfig()).state_dict()
+    torch.save(campplus, run.folder / "models/campplus/campplus_cn_common.bin")
+    asr = write_recognizer(tmp_path / "hears-la", "ላ")
+    checkpoints = [run.checkpoint.with_name(f"model_step{step}.pth") for step in (1, 2)]
+    argv = [*flags(run, tmp_path / "out", asr=asr, max_codes=80), *(f"--checkpoint={path}" for path in checkpoints)]
+    assert main(argv) == 0
+    out = tmp_path / "out"
+    assert (out / "report.md").read_text("utf-8") in capsys.readouterr().out
+    assert (out / "scores.png").read_bytes().startswith(b"\x89PNG")
+    rows, clips = json_lines(out / "summary.jsonl"), json_lines(out / "clips.jsonl")
+    assert [(row["name"], row["step"]) for row in rows] == [
+        ("recordings", None),
+        ("model_step1", 1),
+        ("model_step2", 2),
+    ]
+    assert len(clips) == 3 * NUM_CLIPS
+    for row in rows:
+        own = [clip for clip in clips if clip["checkpoint"] == row["name"]]
+        errors = [clip["errors"]["hears-la"] for clip in own]
+        # one letter is heard whatever is said: all others are missed
+        for clip, counted in zip(own, errors, strict=True):
+            if clip["heard"]["hears-la"]:
+                assert counted["edits"] == counted["characters"] - ("ላ" in clip["text"])
+        total = sum(counted["characters"] for counted in errors)
+        assert row["cer"]["hears-la"] == pytest.approx(sum(counted["edits"] for counted in errors) / total)
+        assert -1 <= row["likeness"] <= 1
+    assert rows[0]["length_ratio"] == pytest.approx(1, abs=0.01)
+    for clip in clips[NUM_CLIPS:]:
+        if clip["file"]:
+            assert soundfile.info(out / clip["file"]).duration == pytest.approx(clip["duration_s"], abs=1e-3)
+        assert clip["prompt_id"] != clip["id"]
+
+
+def test_without_judges_lengths_and_failures_remain(run: SpeakingRun, tmp_path: Path):
+    command = Evaluate(
+        checkpoint=[run.folder / "run"],
+        manifest=run.folder / "manifest.jsonl",
+        output_dir=tmp_path / "out",
+        models=tmp_path / "absent",
+        num_clips=1,
+        max_codes=5,
+    )
+    _, row = evaluate(command)
+    assert (row.cer, row.likeness, row.num_clips) == ({}, None, 1)
+    page = (tmp_path / "out/report.md").read_text("utf-8")
+    assert "no character error rate: give the folder of a CTC model with --asr" in page
+    assert "no likeness of the voice: campplus_cn_common.bin is not in absent/campplus" in page
+
+
+def test_checkpoints_of_one_name_get_their_folders_names(tmp_path: Path):
+    paths = [tmp_path / "a/best.pth", tmp_path / "b/best.pth"]
+    assert names_of(paths) == ["a-best", "b-best"]
+    assert names_of([paths[0], tmp_path / "a/latest.pth"]) == ["best", "latest"]
+    assert names_of([tmp_path / "x/a/best.pth", tmp_path / "y/a/best.pth"]) == ["1-a-best", "2-a-best"]
+    with pytest.raises(UserError, match="given twice"):
+        names_of([paths[0], paths[0]])
+
+
+def test_what_cannot_be_used_is_one_sentence(run: SpeakingRun, tmp_path: Path):
+    out = tmp_path / "out"
+    for changes, problem in (
+        ({"checkpoint": run.folder / "base/gpt.pth"}, "does not hold its tokenizer"),
+        ({"manifest": tmp_path / "absent.jsonl"}, "there is no such file"),
+        ({"asr": tmp_path}, r"there is no config\.json in it"),
+        ({"checkpoint": tmp_path}, "has neither gpt.pth nor best.pth or latest.pth"),
+    ):
+        given = {"checkpoint": run.checkpoint, **changes}
+        with pytest.raises(UserError, match=problem):
+            main(flags(run, out, **given))
+    with pytest.raises(UserError, match="--checkpoint"):
+        Evaluate(checkpoint=[], manifest=tmp_path, output_dir=out)
+    assert not out.exists()

@@ -1,0 +1,78 @@
+"""Tests of indextts/features/asr.py: a CTC model from a local folder writes down what it hears."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from indextts.errors import UserError
+from indextts.features.asr import load_recognizer, load_recognizers
+from tests.recognizers import LETTERS, write_recognizer
+
+CPU = torch.device("cpu")
+SECOND = np.random.default_rng(0).standard_normal(16_000).astype(np.float32) * 0.1
+
+
+@pytest.mark.parametrize("kind", ["wav2vec2", "wav2vec2-bert"])
+def test_the_same_letter_at_all_positions_is_one_letter(tmp_path: Path, kind: str):
+    recognizer = load_recognizer(write_recognizer(tmp_path / "one", "ላ", kind), CPU)
+    assert (recognizer.name, recognizer.sample_rate_hz) == ("one", 16_000)
+    assert recognizer.transcribe(SECOND) == "ላ"
+    assert recognizer.transcribe(SECOND[:100]) == recognizer.transcribe(SECOND[:0]) == ""
+
+
+def test_blanks_part_letters_and_bars_part_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    recognizer = load_recognizer(write_recognizer(tmp_path / "one", "ላ"), CPU)
+    path = [LETTERS.index(char) for char in ("ሰ", "ሰ", "<pad>", "ሰ", "|", "|", "ላ", "<pad>", "ም", "<unk>")]
+
+    def scores(**inputs: torch.Tensor) -> object:
+        return type("Output", (), {"logits": torch.eye(len(LETTERS))[path][None]})
+
+    monkeypatch.setattr(recognizer, "_model", scores)
+    assert recognizer.transcribe(SECOND) == "ሰሰ ላም"
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match=r"--asr .*absent: there is no config\.json"):
+        load_recognizer(tmp_path / "absent", CPU)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load_recognizer(tmp_path, CPU)
+
+
+def test_a_model_without_all_weights_is_refused_and_not_filled_with_random_numbers(tmp_path: Path):
+    folder = write_recognizer(tmp_path / "model", "ላ")
+    weights = load_file(folder / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"weights are missing, such as lm_head\.weight"):
+        load_recognizer(folder, CPU)
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path):
+    folder = write_recognizer(tmp_path / "model", "ላ")
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    (folder / "vocab.json").write_text(json.dumps({char: n for char, n in vocabulary.items() if n < 5}))
+    with pytest.raises(UserError, match=re.escape(f"says {len(LETTERS)} characters, its tokenizer has 5")):
+        load_recognizer(folder, CPU)
+
+
+def test_code_in_the_folder_is_never_run(tmp_path: Path):
+    folder = write_recognizer(tmp_path / "model", "ላ")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "strange", "auto_map": {"AutoConfig": "c.C", "AutoModelForCTC": "m.M"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    for name in ("c.py", "m.py"):
+        (folder / name).write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load_recognizer(folder, CPU)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_two_models_of_one_name_are_refused(tmp_path: Path):
+    with pytest.raises(UserError, match="two folders have one name"):
+        load_recognizers([tmp_path / "a/asr", tmp_path / "b/asr"], CPU)

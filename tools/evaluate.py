@@ -1,0 +1,17 @@
+"""Score checkpoints on held-out sentences: what is understood of them, whose voice it is, what fails."""
+
+from collections.abc import Sequence
+
+from indextts.commands import Evaluate, parse, run
+from indextts.evaluation.evaluate import evaluate
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    command = parse(Evaluate, argv)
+    evaluate(command)
+    print((command.output_dir / "report.md").read_text(encoding="utf-8"))
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
