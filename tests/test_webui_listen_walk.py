@@ -1,7 +1,6 @@
 """Tab 8 in a browser: type, upload a voice, let two checkpoints speak, play, judge, download, export."""
 
 import io
-import re
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +83,7 @@ def test_a_person_hears_two_checkpoints_judges_them_and_takes_one_away(
     assert page.evaluate(PLAY) > 0
     with page.expect_download() as download:
         players.get_by_text("download").first.click()
-    assert re.fullmatch(r"0001_001_step_\d\.wav", download.value.suggested_filename)
+    assert download.value.suggested_filename == "001.wav"
     samples, rate_hz = soundfile.read(io.BytesIO(Path(download.value.path()).read_bytes()))
     assert rate_hz == 24_000
     assert abs(len(samples) / rate_hz - page.evaluate(DURATIONS)[0]) < 0.01
