@@ -54,6 +54,7 @@ def test_a_person_with_a_browser_only_makes_a_project_from_an_upload(
 
     page.locator("#ImportDataset-speaker input, #ImportDataset-speaker textarea").fill("አልማዝ")
     wait_for(page, "data-command", "--speaker=")
+    assert value(page, "data-command").count("check_amharic_data.py") == 1
     page.locator("#data-start").click()
     wait_for(page, "data-status", r"^finished after \d+ s$")
     assert "not used: 1 missing_audio" in value(page, "data-log")
