@@ -49,14 +49,14 @@ def stage_panel(
     button: str,
     commands: CommandBuilder,
     inputs: Sequence[Component] = (),
-    before_start: Callable[[Sequence[Command]], None] | None = None,
+    before_start: Callable[[Project, Sequence[Command]], None] | None = None,
     home: Project | None = None,
 ) -> Panel:
     """Lay out the panel of `stage` and tie its events.
 
     Args:
         commands: called with the project, its settings and the values of `inputs`; returns what to run.
-        before_start: a check that raises a UserError where the commands must not start.
+        before_start: is called before a start; a UserError of it prevents that.
         home: takes the chosen project's place in a stage of the whole workspace; its folder has the jobs.
     """
     panel = _components(stage, button)
@@ -70,7 +70,7 @@ def stage_panel(
         project = find_project(name)
         planned = commands(project, page.find_settings(name), *values)
         if before_start is not None:
-            before_start(planned)
+            before_start(project, planned)
         job = start_job(project, stage, planned)
         return describe(job), ""
 
