@@ -25,7 +25,14 @@ def lay_out(page: Page) -> None:
     manifest = gr.Textbox(label="Manifest", interactive=False, elem_id="data-manifest")
     form = import_form(page)
 
-    panel = stage_panel(page, "data", "Import and check", partial(import_commands, page), form.inputs)
+    panel = stage_panel(
+        page,
+        "data",
+        "Import and check",
+        partial(import_commands, page),
+        form.inputs,
+        also_changes=[form.uploads],
+    )
     numbers = gr.Textbox(label="In the project", interactive=False, elem_id="data-numbers")
     histogram = gr.BarPlot(
         x="seconds",
