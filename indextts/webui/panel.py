@@ -130,11 +130,8 @@ def _show_command(
             return f"[Error] {error}"
         return "\n".join(shell_line(command) for command in planned)
 
-    changes = [
-        page.demo.load,
-        page.project.change,
-        *(component.change for component in (*inputs, *also_changes)),
-    ]  # type: ignore[attr-defined]
+    shown_again = [page.project, *inputs, *also_changes]
+    changes = [page.demo.load, *(component.change for component in shown_again)]  # type: ignore[attr-defined]
     on(changes, preview, [page.project, *inputs], [panel.preview], latest=True)
 
 
