@@ -134,6 +134,10 @@ class FeatureStore:
         """Return a copy of a recording's codes: (T,)."""
         return self._codes.read("codes", key).astype(np.int64)
 
+    def with_codes_from(self, code: int) -> set[str]:
+        """Return the recordings that have this code or a higher one; reads the codes of all of them."""
+        return self._codes.keys_reaching("codes", code)
+
     def condition(self, key: str) -> NDArray[np.float32]:
         """Return a copy of a recording's conditioning latents: (K, D)."""
         return unpacked(self._conditioning.read("condition", key)[0], self.info.latents)
