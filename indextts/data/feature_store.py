@@ -10,6 +10,7 @@ Axes: K latents, D model width, T codes of a recording.
         shard_00000/ condition.npy   float16, float32, or uint16 that holds bfloat16: (n, K, D)
                      emo_vec.npy     float32 (n, D)
       .lock                       held by the preprocessing that writes here
+      recordings.jsonl            digests of the recordings (recording_keys.py)
       builtin.npz                 the speech backend's own file, if it has one (indextts/features/builtin.py)
 
 IDENTITY are the first 16 digits of a sha256 over what the features were made with, so features of another
