@@ -32,12 +32,13 @@ from indextts.data.recordings import measure, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, complete, counted, write_rejected
 from indextts.data.split import Split, log_split, split_utterances
 from indextts.data.throughput import choose_arithmetic, choose_device, choose_throughput
-from indextts.errors import CHECK_FAILED, UserError
+from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
 from indextts.features import builtin
 from indextts.features.backend import FEATURE_DIM, LEAD_S, SpeechBackend
 from indextts.gpt.config import GPTConfig, load_config
 from indextts.gpt.load import load_encoders
 from indextts.manifest import Utterance, write_utterances
+from indextts.published_files import shown_size
 from indextts.review import read_reviewed
 
 logger = logging.getLogger(__name__)
@@ -275,8 +276,9 @@ def _require_space(folder: Path, info: StoreInfo, num_utterances: int) -> None:
     needed, free = num_utterances * bytes_each, shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
-            f"{folder}: {num_utterances} utterances need {needed / 1e9:.1f} GB, the disk has "
-            f"{free / 1e9:.1f} GB left, free some or choose another --output-dir"
+            f"{folder}: {num_utterances} utterances need {shown_size(needed)}, the disk has "
+            f"{shown_size(free)} left, free some or choose another --output-dir",
+            DISK_FULL,
         )
 
 
