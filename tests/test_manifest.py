@@ -130,7 +130,7 @@ def test_a_full_disk_has_its_own_status_and_leaves_the_old_manifest(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_text("what was there\n")
     path.with_name("m.jsonl.part").symlink_to("/dev/full")
-    with pytest.raises(UserError, match="m.jsonl: cannot be written") as caught:
+    with pytest.raises(UserError, match=r"m\.jsonl: cannot be written") as caught:
         write_json_lines(path, [{"id": "a"}])
     assert caught.value.exit_status == DISK_FULL
     assert path.read_text() == "what was there\n"
