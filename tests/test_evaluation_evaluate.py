@@ -43,7 +43,8 @@ def test_checkpoints_are_scored_beside_the_recordings(
     torch.save(campplus, run.folder / "models/campplus/campplus_cn_common.bin")
     asr = write_recognizer(tmp_path / "hears-la", "ላ")
     checkpoints = [run.checkpoint.with_name(f"model_step{step}.pth") for step in (1, 2)]
-    argv = [*flags(run, tmp_path / "out", asr=asr, max_codes=80), *(f"--checkpoint={path}" for path in checkpoints)]
+    argv = flags(run, tmp_path / "out", asr=asr, max_codes=80)
+    argv += [f"--checkpoint={path}" for path in checkpoints]
     assert main(argv) == 0
     out = tmp_path / "out"
     assert (out / "report.md").read_text("utf-8") in capsys.readouterr().out
