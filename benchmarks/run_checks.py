@@ -20,7 +20,7 @@ from indextts.run_dir import CheckpointMeta, checkpoints, read_metrics, verify_c
 OF_THE_STOPS = frozenset({"recent_checkpoints", "serial"})
 OF_THE_PROCESS = Train.of_process
 # What may differ in a line of metrics.jsonl.
-OF_THE_CLOCK = frozenset({"time", "tokens_per_second"})
+OF_THE_CLOCK = frozenset({"time", "tokens_per_second", "data_wait"})
 # Lines that say that a process began.
 START = "start"
 TEXT_TABLES = ("text_embedding.weight", "text_head.weight", "text_head.bias")

@@ -274,6 +274,11 @@ class Train(Command):
     patience: int = Field(0, ge=0, description="Validations without a better one that end the run; 0: none.")
     save_interval: int = Field(1000, ge=1, description="Steps between checkpoints.")
     keep_checkpoints: int = Field(3, ge=1, description="Newest checkpoints kept, besides the best.")
+    sample_interval: int = Field(
+        0,
+        ge=0,
+        description="Steps between samples, spoken at a validation; 0 for none, and only of builtin codes.",
+    )
     num_workers: int = Field(
         0, ge=0, description="Processes that load data; 0: the trainer itself, enough for packed features."
     )

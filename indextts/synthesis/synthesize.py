@@ -70,7 +70,7 @@ def synthesize(command: Synthesize) -> Iterator[str]:
         path = command.output
         if path.suffix != ".wav":
             path = path / f"{number:03}.wav"
-        record = _record(text, spoken, path, trained, sound.name, sampling)
+        record = record_of(text, spoken, path, trained, sound.name, sampling)
         records.append(record)
         yield f"{text}\n  read as: {spoken.text}"
         if spoken.num_codes:
@@ -148,9 +148,10 @@ def _log_progress(num_codes: int) -> None:
         logger.info("%d codes", num_codes)
 
 
-def _record(
+def record_of(
     text: str, spoken: Spoken, path: Path, trained: TrainedModel, backend: str, sampling: Sampling
 ) -> dict[str, Any]:
+    """Return the line of spoken.jsonl for a text that was spoken into `path`."""
     return {
         "file": path.name if spoken.num_codes else None,
         "text": text,

@@ -90,6 +90,11 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         compare(state.probe, probe.losses(this.model), this.saved_in, inputs.environment)
         times.mark("fixed samples")
     times.log(state.step + 1)
+    samples = None
+    if command.sample_interval:
+        from indextts.training.samples import Samples  # what speaks takes seconds to import
+
+        samples = Samples(inputs)
     skipped = Skipped(state.num_skipped)
     unreadable: set[str] = set()
     groups = endless_groups(this)
@@ -116,6 +121,8 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         if state.validated_step != state.step and (is_over or validation_is_due(command, state.step, this)):
             with pace.paused():
                 is_best = validate_now(this, metrics, saver, stop)
+                if samples is not None and state.validated_step == state.step:
+                    samples.speak_if_due(this, metrics, stop)
             if state.validated_step == state.step:
                 state.saved_step = -1  # what was saved of this step does not know it
             is_over = is_done(command, state)

@@ -23,7 +23,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
 from indextts.training.losses import LossMeans
@@ -83,6 +85,12 @@ class MetricsLog:
         logger.info("[Val] %s", _line(step, epoch, validation.means))
         for part, means in validation.by_speakers.items():
             logger.info("      %s speakers: %s", part, _losses(means))
+
+    def audio(self, name: str, step: int, samples: NDArray[np.float32], sample_rate_hz: int) -> None:
+        """Show a sound (S,) in TensorBoard."""
+        if self.board is not None:
+            with self._forgiven():
+                self.board.add_audio(name, torch.from_numpy(samples)[None], step, sample_rate_hz)
 
     def close(self) -> None:
         with self._forgiven():

@@ -110,7 +110,7 @@ def newest_render(project: Project) -> Render | None:
     """Return what was made last and is whole."""
     for number in sorted(_numbers(project), reverse=True):
         folder = project.listen / f"{number:04}"
-        sides = tuple(found for side in SIDES if (found := _read_side(folder / side)))
+        sides = tuple(found for side in SIDES if (found := read_sounds(folder / side)))
         if sides and len({len(side) for side in sides}) == 1:
             return Render(folder, sides)
     return None
@@ -182,7 +182,7 @@ def _numbers(project: Project) -> list[int]:
     return [int(path.name) for path in project.listen.iterdir() if path.name.isdecimal() and path.is_dir()]
 
 
-def _read_side(folder: Path) -> tuple[Sound, ...]:
+def read_sounds(folder: Path) -> tuple[Sound, ...]:
     """Return what one model spoke; nothing if it is not whole."""
     try:
         lines = (folder / SPOKEN_NAME).read_text(encoding="utf-8").splitlines()

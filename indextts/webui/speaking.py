@@ -235,13 +235,13 @@ def players_html(project: Project, render: Render) -> str:
         if render.is_comparison and vote_on(project, render, number) is None:
             rows.append(f"<p>{number}. {html.escape(sounds[0].spoken.text)}: judge it below first</p>")
             continue
-        heard = "".join(_player_html(sound, f"{render.name}_{number:03}") for sound in sounds)
+        heard = "".join(map(player_html, sounds))
         title = f"{number}. {html.escape(sounds[0].spoken.spoken)}"
         rows.append(f"<p style='margin-top:8px'>{title}</p>{heard}")
     return "".join(rows)
 
 
-def _player_html(sound: Sound, name: str) -> str:
+def player_html(sound: Sound) -> str:
     """Return a player that is served from where the file is; its time in the address makes it load anew."""
     model = html.escape(sound.spoken.model)
     if sound.path is None:
@@ -249,10 +249,9 @@ def _player_html(sound: Sound, name: str) -> str:
     place = quote(str(sound.path))
     address = html.escape(f"/gradio_api/file={place}?{sound.path.stat().st_mtime_ns}", quote=True)
     ending = "" if sound.spoken.has_stopped else ", cut off at the limit"
-    file_name = html.escape(f"{name}_{sound.spoken.model.replace(' ', '_')}.wav", quote=True)
     return (
         f'<div style="display:flex;align-items:center;gap:12px">'
         f'<audio controls preload="metadata" src="{address}"></audio>'
         f"<span>{model}, {sound.spoken.seconds:.1f} s{ending}</span>"
-        f'<a href="{address}" download="{file_name}">download</a></div>'
+        f'<a href="{address}" download>download</a></div>'
     )

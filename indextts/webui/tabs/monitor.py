@@ -5,6 +5,7 @@ from typing import Any
 
 import gradio as gr
 
+from indextts.webui import sample_players
 from indextts.webui.charts import (
     RESUMED,
     Line,
@@ -51,6 +52,7 @@ def lay_out(page: Page) -> None:
         frames = [_frame(lines, metric) for metric in PLOTS]
         return [new_text, *frames, _notes(lines), version]
 
+    sample_players.lay_out(page)
     triggers = [page.demo.load, page.timer.tick, page.project.change]
     on(triggers, draw, [page.project, summary, drawn], [summary, *plots, notes, drawn])
 

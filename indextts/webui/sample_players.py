@@ -1,0 +1,59 @@
+"""The last part of tab 7: what the training said of the same few sentences, step after step."""
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from indextts.webui.events import on
+from indextts.webui.page import Page
+from indextts.webui.renders import SPOKEN_NAME, Sound, read_sounds
+from indextts.webui.speaking import player_html
+
+MAX_STEPS = 8  # the newest; the others stay on the disk and in TensorBoard
+FOLDER = re.compile(r"part(\d+)_step(\d+)")
+
+
+def lay_out(page: Page) -> None:
+    """Lay out the players and tie them to the clock."""
+    players = gr.HTML(elem_id="monitor-samples")
+    # What this browser shows, sent back with every tick: a player that is drawn again stops.
+    shown = gr.Textbox(visible=False)
+
+    def draw(name: str, shown_version: str) -> Any:
+        found = sample_folders(page.find_project(name).run_dir)
+        version = f"{name} {' '.join(folder.name for folder in found)}"
+        if version == shown_version:
+            return gr.skip(), gr.skip()
+        return samples_html(found), version
+
+    triggers = [page.demo.load, page.timer.tick, page.project.change]
+    on(triggers, draw, [page.project, shown], [players, shown])
+
+
+def sample_folders(run_dir: Path) -> list[Path]:
+    """Return the newest whole samples of a run, in the order of parts and steps."""
+    folders = [
+        (match, path.parent) for path in run_dir.glob(f"samples/*/{SPOKEN_NAME}") if (match := _place(path))
+    ]
+    return [folder for _, folder in sorted(folders)][-MAX_STEPS:]
+
+
+def samples_html(folders: list[Path]) -> str:
+    """Return for each sentence its players along the steps; nothing where there are no samples."""
+    by_text: dict[str, list[Sound]] = {}
+    for folder in folders:
+        for sound in read_sounds(folder):
+            by_text.setdefault(sound.spoken.text, []).append(sound)
+    rows = [
+        f"<p style='margin-top:8px'>{html.escape(text)}</p>" + "".join(map(player_html, sounds))
+        for text, sounds in by_text.items()
+    ]
+    return "<h2>Samples</h2>" + "".join(rows) if rows else ""
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    match = FOLDER.fullmatch(path.parent.name)
+    return (int(match[1]), int(match[2])) if match else None

@@ -1,0 +1,105 @@
+"""Tests of indextts/training/samples.py: a training speaks in between, and learns as it would without."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import soundfile
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from indextts.project import Project
+from indextts.synthesis.speak import Speaker, Spoken
+from indextts.webui.sample_players import sample_folders, samples_html
+from tests.speaking_run import make_speaking_project, trainer_flags
+from tests.tiny_run import make_tiny_run
+from trainers.train_gpt_v2 import main
+
+FLAGS = {"max_steps": 6, "val_interval": 2, "save_interval": 6}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return make_speaking_project(tmp_path_factory.mktemp("samples"))
+
+
+@pytest.fixture(scope="module")
+def spoken(project: Project) -> Path:
+    """A run that speaks at the validations of steps 0 and 4, and not at those of 2 and 6."""
+    output = project.root / "spoken"
+    assert main(trainer_flags(project, output_dir=output, sample_interval=4, **FLAGS)) == 0
+    return output
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "spoken.jsonl").read_text("utf-8").splitlines()]
+
+
+def test_a_training_that_speaks_learns_what_one_without_learns(project: Project, spoken: Path):
+    silent = project.root / "silent"
+    assert main(trainer_flags(project, output_dir=silent, **FLAGS)) == 0
+    assert not (silent / "samples").exists()
+    models = [torch.load(run / "latest.pth", weights_only=True) for run in (spoken, silent)]
+    for part in ("model", "optimizer"):
+        first, second = (str(_digests(model[part])) for model in models)
+        assert first == second
+
+
+def _digests(value: object) -> object:
+    if isinstance(value, torch.Tensor):
+        return value.double().sum().item(), value.double().square().sum().item()
+    if isinstance(value, dict):
+        return {key: _digests(item) for key, item in value.items()}
+    return [_digests(item) for item in value] if isinstance(value, list) else value
+
+
+def test_the_same_sentences_are_spoken_at_each_interval(project: Project, spoken: Path):
+    first, second = folders = sample_folders(spoken)
+    assert [folder.name for folder in folders] == ["part1_step0", "part1_step4"]
+    assert [r["text"] for r in lines(first)] == [r["text"] for r in lines(second)]
+    validation = {
+        json.loads(line)["target_text"] for line in project.pairs("val").read_text("utf-8").splitlines()
+    }
+    assert {record["text"] for record in lines(first)} <= validation
+    assert len(lines(first)) == 3
+    for folder in folders:
+        for record in lines(folder):
+            assert record["file"] is None or soundfile.info(folder / record["file"]).samplerate == 24_000
+    assert (lines(second)[0]["step"], lines(second)[0]["part"]) == (4, 1)
+
+
+def test_tensorboard_and_the_page_have_them(spoken: Path):
+    [events] = (spoken / "logs").iterdir()
+    board = EventAccumulator(str(events))
+    board.Reload()
+    heard = [r for folder in sample_folders(spoken) for r in lines(folder) if r["file"]]
+    assert sum(len(board.Audio(tag)) for tag in board.Tags()["audio"]) == len(heard) > 0
+    shown = samples_html(sample_folders(spoken))
+    assert shown.count("<audio") == len(heard)
+    assert "step 4, " in shown
+
+
+def test_a_stop_does_not_wait_for_the_samples(
+    project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    say = Speaker.say
+
+    def say_after_a_signal(self: Speaker, *given: Any) -> Spoken:
+        signal.raise_signal(signal.SIGTERM)
+        return say(self, *given)
+
+    monkeypatch.setattr(Speaker, "say", say_after_a_signal)
+    output = project.root / "stopped"
+    assert main(trainer_flags(project, output_dir=output, sample_interval=4, **FLAGS)) == 143
+    assert "The samples of step 0 were not finished" in caplog.text
+    assert sample_folders(output) == []
+
+
+def test_codes_that_cannot_be_spoken_here_are_said_and_the_training_goes_on(tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    assert run.train(max_steps=2, sample_interval=1) == 0
+    assert "--sample-interval: codes of test are not spoken while training" in run.log
+    assert not (run.output / "samples").exists()

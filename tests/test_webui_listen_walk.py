@@ -1,0 +1,103 @@
+"""Tab 8 in a browser: type, upload a voice, let two checkpoints speak, play, judge, download, export."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from playwright.sync_api import Browser, expect
+
+from indextts.webui.renders import votes
+from tests.speaking_run import clips_of, make_speaking_project
+from tests.test_webui_walk import MINUTES, Server, browser, open_tab, server, value, wait_for
+
+__all__ = ["browser", "server"]  # fixtures
+
+pytestmark = pytest.mark.slow
+
+DURATIONS = "[...document.querySelectorAll('#listen-players audio')].map(player => player.duration)"
+PLAY = """async () => {
+  const player = document.querySelector('#listen-players audio');
+  player.muted = true;
+  await player.play();
+  await new Promise(done => player.addEventListener('timeupdate', () => player.currentTime > 0 && done()));
+  return player.currentTime;
+}"""
+
+
+def test_a_person_hears_two_checkpoints_judges_them_and_takes_one_away(
+    server: Server, browser: Browser, tmp_path: Path
+):
+    project = make_speaking_project(server.workspace)
+    server.kill()
+    server.start()  # it shows the first project that it finds
+    page = browser.new_page(viewport={"width": 1280, "height": 1500}, accept_downloads=True)
+    page.goto(server.url)
+    wait_for(page, "project", "^tiny$")
+    open_tab(page, "8 Listen and export")
+    page.locator("#listen-text textarea").fill("5 ሰዎች መጡ።\nሰላም <img src=x id=planted>")
+    wait_for(page, "listen-spoken", r"^አምስት ሰዎች መጡ\.\n")
+    wait_for(page, "listen-checkpoint", r"^best\.pth: step \d, validation mel loss \d\.\d+, 720 pieces$")
+
+    soundfile.write(tmp_path / "short.wav", np.zeros(800), 8000)
+    page.locator("#voice-upload input[type=file]").set_input_files(tmp_path / "short.wav")
+    toast = page.get_by_test_id("toast-body").first
+    expect(toast).to_contain_text("a reference must last 1 to 600 s", timeout=MINUTES)
+    page.reload()
+    open_tab(page, "8 Listen and export")
+    page.locator("#voice-upload input[type=file]").set_input_files(clips_of(project)[0].audio)
+    wait_for(page, "listen-voice", r"\(uploaded\)$")
+    page.locator("#listen-text textarea").fill("5 ሰዎች መጡ።\nሰላም <img src=x id=planted>")
+    page.locator("#listen-settings").get_by_text("Settings").click()
+    page.locator("#Synthesize-max_codes input").fill("60")
+    page.locator("#Synthesize-max_codes input").press("Tab")
+    page.locator("#listen-other input").click()
+    page.get_by_role("option").filter(has_text="model_step1.pth").click()
+    wait_for(page, "listen-command", r"--max-codes=60.*model_step1\.pth")
+    page.locator("#listen-start").click()
+    wait_for(page, "listen-status", r"^finished after \d+ s$")
+    assert "read as: አምስት ሰዎች መጡ." in value(page, "listen-log")
+
+    players = page.locator("#listen-players")
+    expect(players).to_contain_text("1. 5 ሰዎች መጡ።: judge it below first", timeout=MINUTES)
+    expect(players.locator("audio")).to_have_count(0)  # who speaks is not to be seen yet
+    for side in ("first", "second"):
+        expect(page.locator(f"#compare-{side}")).to_contain_text("0:0", timeout=MINUTES)
+    assert value(page, "compare-result") == ""
+    page.locator("#compare-vote-second").click()
+    wait_for(page, "compare-result", r"^first: step \d; second: step \d; the second was better$")
+    page.locator("#compare-vote-second").click()
+    expect(page.get_by_test_id("toast-body").first).to_contain_text("was judged already", timeout=MINUTES)
+    page.locator("#compare-next").click()
+    wait_for(page, "compare-said", "^ሰላም <img")
+    assert value(page, "compare-result") == ""
+    page.locator("#compare-vote-same").click()
+    wait_for(page, "compare-result", "no difference$")
+    assert [(vote.number, vote.choice) for vote in votes(project)] == [(1, "second"), (2, "same")]
+    expect(page.locator("#compare-tally")).to_contain_text("step 1")
+
+    expect(players.locator("audio")).to_have_count(4, timeout=MINUTES)
+    expect(page.locator("#planted")).to_have_count(0)
+    page.wait_for_function(f"{DURATIONS}.every(seconds => seconds > 0.1)")
+    assert page.evaluate(PLAY) > 0
+    with page.expect_download() as download:
+        players.get_by_text("download").first.click()
+    assert download.value.suggested_filename == "001.wav"
+    samples, rate_hz = soundfile.read(io.BytesIO(Path(download.value.path()).read_bytes()))
+    assert rate_hz == 24_000
+    assert abs(len(samples) / rate_hz - page.evaluate(DURATIONS)[0]) < 0.01
+    page.screenshot(path=tmp_path / "listen.png", full_page=True)
+
+    page.locator("#listen-text textarea").fill("\n".join(["ሰላም ለዓለም ሁሉ ይሁን።"] * 100))
+    wait_for(page, "listen-command", r"/0002/a")
+    page.locator("#listen-start").click()
+    wait_for(page, "listen-status", r"^running for")
+    page.locator("#listen-stop").click()
+    wait_for(page, "listen-status", r"^stopped with status 143")
+    expect(players.locator("audio")).to_have_count(4)  # what was whole before is still there
+
+    page.locator("#export-start").click()
+    wait_for(page, "export-status", r"^finished after \d+ s$")
+    expect(page.locator("#export-files")).to_contain_text("gpt.pth", timeout=MINUTES)
+    page.close()
