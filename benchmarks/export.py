@@ -4,7 +4,7 @@ python -m benchmarks.export                    once for each type; takes 8 GB of
 python -m benchmarks.export --size small       a few seconds, to see that it works
 """
 
-import resource
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +19,7 @@ from pydantic import Field
 
 from benchmarks.speech_models import SIZES
 from indextts.commands import Command, parse, run
+from indextts.errors import UserError
 from indextts.gpt.config import GPTConfig
 from indextts.gpt.initialise import random_model
 from indextts.text.extend import extend
@@ -62,15 +63,17 @@ def measure(folder: Path, dtype: str) -> str:
     flags = {"checkpoint": "checkpoint.pth", "config": "base/config.yaml", "output-dir": "model"}
     argv = [f"--{name}={folder / value}" for name, value in flags.items()]
     program = Path(__file__).resolve().parent.parent / "tools/export_gpt.py"
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    said = subprocess.run(
-        [sys.executable, program, *argv, f"--dtype={dtype}"], check=True, capture_output=True, text=True
-    ).stdout
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    process = subprocess.Popen(
+        [sys.executable, program, *argv, f"--dtype={dtype}"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    said = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)  # of this one alone, not the largest of all
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise UserError(f"the export failed: {said}")
     difference = said.partition("logits differ by ")[2].partition(" ")[0]
-    # of all children so far the largest, which is why the small types come last
-    return f"{seconds:.1f} | {after.ru_maxrss / 1e6:.2f} | {difference}"
+    return f"{used.ru_utime + used.ru_stime:.1f} | {used.ru_maxrss / 1e6:.2f} | {difference}"
 
 
 if __name__ == "__main__":
