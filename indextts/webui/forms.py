@@ -55,6 +55,17 @@ def fields_from(command: type[Command], names: Sequence[str], values: Sequence[A
     return fields
 
 
+def with_choices(found: Sequence[tuple[str, str]], now: str | None) -> gr.Dropdown:
+    """Return a dropdown with these choices; the first is chosen where `now` is none of them.
+
+    Else the value is not touched: it may have been chosen while this answer was on its way.
+    """
+    values = [value for _, value in found]
+    if now is not None and now in values:
+        return gr.Dropdown(choices=list(found))
+    return gr.Dropdown(choices=list(found), value=values[0] if values else None)
+
+
 def as_shown(value: Any) -> Any:
     """Return a field's value as its component shows it: paths and lists as text, a line each."""
     if value is None:

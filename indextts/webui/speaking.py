@@ -20,7 +20,7 @@ from indextts.project import Project, ProjectSettings
 from indextts.sampling_options import Sampling
 from indextts.text.normalize import normalize
 from indextts.webui.events import on
-from indextts.webui.forms import fields_from, form_for
+from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
@@ -93,7 +93,12 @@ def lay_out(page: Page) -> Speaking:
         [page.project, voice, emotion],
         [voice, emotion],
     )
-    on([upload.upload], lambda *v: received(page, *v), [page.project, upload], [upload, voice, emotion])
+    on(
+        [upload.upload],
+        lambda *v: received(page, *v),
+        [page.project, upload, emotion],
+        [upload, voice, emotion],
+    )
     on(
         [*loaded, text.change, checkpoint.change],
         lambda name, typed, chosen: read_as(page, name, typed, chosen),
@@ -182,33 +187,24 @@ def changed(fields: dict[str, Any], backend: str) -> dict[str, Any]:
 def checkpoint_choices(page: Page, name: str, now: str | None, other: str | None) -> tuple[Any, Any]:
     """Return the checkpoints that are there, for both choices; what is chosen stays."""
     found = choices(page.find_project(name))
-    values = [value for _, value in found]
-    chosen = now if now in values else (values[0] if values else None)
-    return (
-        gr.Dropdown(choices=found, value=chosen),
-        gr.Dropdown(choices=[("nothing", NOBODY), *found], value=other if other in values else NOBODY),
-    )
+    return with_choices(found, now), with_choices([("nothing", NOBODY), *found], other)
 
 
 def known_voices(page: Page, name: str, now: str | None, emotion: str | None) -> tuple[Any, Any]:
     """Return the voices that are there, and the same for an emotion; what is chosen stays."""
     found = voice_choices(page.find_project(name))
-    values = [value for _, value in found]
-    return (
-        gr.Dropdown(choices=found, value=now if now in values else (values[0] if values else None)),
-        gr.Dropdown(
-            choices=[("the voice itself", NOBODY), *found], value=emotion if emotion in values else NOBODY
-        ),
-    )
+    return with_choices(found, now), with_choices([("the voice itself", NOBODY), *found], emotion)
 
 
-def received(page: Page, name: str, path: str | None) -> tuple[Any, Any, Any]:
+def received(page: Page, name: str, path: str | None, emotion: str | None) -> tuple[Any, Any, Any]:
     """Take an uploaded voice in and choose it."""
     project = page.find_project(name)
     if not path:
         return gr.skip(), gr.skip(), gr.skip()
     taken = take_in_voice(project, path, Path(get_upload_folder()))
-    return None, *known_voices(page, name, UPLOAD + taken.name, None)
+    found = voice_choices(project)
+    chosen = gr.Dropdown(choices=found, value=UPLOAD + taken.name)
+    return None, chosen, with_choices([("the voice itself", NOBODY), *found], emotion)
 
 
 def read_as(page: Page, name: str, typed: str, checkpoint: str | None) -> str:

@@ -13,7 +13,7 @@ from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui import comparing, speaking
 from indextts.webui.events import on
-from indextts.webui.forms import fields_from, form_for
+from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
@@ -48,8 +48,7 @@ def commands(
 
 def checkpoints(page: Page, name: str, now: str | None) -> Any:
     """Return the choice of checkpoints that are there."""
-    found = names(page.find_project(name))
-    return gr.Dropdown(choices=found, value=now if now in found else (found[0] if found else None))
+    return with_choices([(found, found) for found in names(page.find_project(name))], now)
 
 
 def exported(page: Page, name: str) -> Any:
