@@ -14,5 +14,6 @@ if [ $# -eq 0 ]; then
     .venv/bin/ruff check .
     .venv/bin/mypy
     .venv/bin/lint-imports
+    set -- -n auto --dist loadfile  # a file's tests share what it makes once
 fi
 exec .venv/bin/python -m pytest "$@"

@@ -40,7 +40,7 @@ from indextts.sampling_options import Sampling
 class Command(BaseModel):
     """What all commands share: frozen, no unknown fields, a UserError for a value out of bounds."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     program: ClassVar[str]
 
     @model_validator(mode="wrap")
@@ -95,7 +95,7 @@ class ImportDataset(Command):
     output_dir: Path = Field(description="Folder that gets manifest.jsonl, audio/ and rejected.jsonl.")
 
 
-class CheckData(Command, QualityLimits):
+class CheckData(Command, QualityLimits, NormalizerOptions):
     """Report on a manifest or on pairs; exit status 1 if they are not fit to train on.
 
     Without a file to check: those of preprocessed_amharic/, or of the only project in the workspace.
@@ -542,9 +542,13 @@ def run(main: Callable[[], int]) -> None:
     sys.exit(status)
 
 
-def markdown_tables() -> str:
-    """Return all commands with their flags, as Markdown."""
-    return "\n".join(_markdown_table(command) for command in COMMANDS)
+def commands_page() -> str:
+    """Return docs/commands.md: all commands with their flags."""
+    heading = (
+        "# Commands\n\nEvery flag of every program, as `python -m indextts.commands` prints them. "
+        "Each program also takes `--help`.\n"
+    )
+    return "\n".join([heading, *map(_markdown_table, COMMANDS)])
 
 
 def _markdown_table(command: type[Command]) -> str:
@@ -580,4 +584,4 @@ def _flag(name: str) -> str:
 
 
 if __name__ == "__main__":
-    print(markdown_tables())  # noqa: T201 - the result of this program
+    print(commands_page(), end="")  # noqa: T201 - the result of this program

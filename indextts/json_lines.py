@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from indextts.errors import UserError
+from indextts.errors import DISK_FULL, NO_ROOM, USER_MISTAKE, UserError
 
 _UTF8_BOM = b"\xef\xbb\xbf"
 
@@ -64,7 +64,8 @@ def write_json_lines(path: Path, records: Iterable[dict[str, object]]) -> None:
         with contextlib.suppress(OSError):
             aside.unlink()
         raise UserError(
-            f"{path}: cannot be written ({error.strerror}), check the folder and the disk"
+            f"{path}: cannot be written ({error.strerror}), check the folder and the disk",
+            DISK_FULL if error.errno in NO_ROOM else USER_MISTAKE,
         ) from None
 
 

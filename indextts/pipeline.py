@@ -39,7 +39,7 @@ from indextts.commands import (
 )
 from indextts.errors import UserError
 from indextts.normalizer_options import NormalizerOptions
-from indextts.project import Project, ProjectSettings, read_settings
+from indextts.project import Project, ProjectSettings, read_settings, write_project
 from indextts.review import check_folder, overlay_files, read_rejected
 from indextts.run_dir import link_as, read_metrics, write_json
 
@@ -114,7 +114,7 @@ def place_base_files(project: Project, settings: ProjectSettings) -> None:
             source = settings.base / target.name
             if source.is_file() and _stamp(target) != _stamp(source):
                 _place(source, target)
-        write_json(project.root / "project.json", settings.model_dump(mode="json"))
+        write_project(project, settings)
     except OSError as error:
         raise UserError(f"--workspace: {project.root} cannot be made ({error.strerror})") from None
 
@@ -230,6 +230,7 @@ def plan_check(project: Project, settings: ProjectSettings) -> CheckData:
         **{
             "train_manifest": project.manifest,
             "report_dir": check_folder(project.manifest),
+            **_normalizer(settings),
             **settings.check,
         }
     )
@@ -282,7 +283,8 @@ def _normalizer(settings: ProjectSettings) -> dict[str, Any]:
     Raises:
         UserError: it stands in another too.
     """
-    misplaced = sorted(NormalizerOptions.model_fields.keys() & settings.tokenizer.keys())
+    elsewhere = settings.tokenizer.keys() | settings.check.keys()
+    misplaced = sorted(NormalizerOptions.model_fields.keys() & elsewhere)
     if misplaced:
         raise UserError(f"{', '.join(misplaced)}: an option of the normaliser, it belongs under normalizer:")
     return settings.normalizer

@@ -29,22 +29,26 @@ A project is described by a YAML file; relative paths are relative to it:
     export: {dtype: float16}
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from indextts.errors import UserError
 from indextts.normalizer_options import NormalizerOptions
+from indextts.run_dir import write_json
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class ProjectSettings(BaseModel):
     """What the YAML file of a project says; the paths are absolute."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
+    name: str
     manifest: Path | None = None
     base: Path
     data: dict[str, Any] = {}
@@ -55,6 +59,18 @@ class ProjectSettings(BaseModel):
     pairs: dict[str, Any] = {}
     train: dict[str, Any] = {}
     export: dict[str, Any] = {}
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_folder_name(cls, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} must be letters a to z, digits, _ . and - only, with no . or - first")
+        return name
+
+    @field_validator("data")
+    @classmethod
+    def _may_name_one_source(cls, chosen: dict[str, Any]) -> dict[str, Any]:
+        return {**chosen, "source": [chosen["source"]]} if isinstance(chosen.get("source"), str) else chosen
 
     @field_validator("normalizer")
     @classmethod
@@ -96,7 +112,10 @@ def read_settings(path: Path) -> ProjectSettings:
 
 
 def _problems(error: ValidationError) -> str:
-    problems = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
+    problems = [
+        f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg'].removeprefix('Value error, ')}"
+        for e in error.errors()
+    ]
     return "; ".join(problems)
 
 
@@ -125,6 +144,11 @@ def read_project(project: "Project") -> ProjectSettings:
         raise UserError(f"{path}: {error.strerror}; make the project anew") from None
     except ValidationError as error:
         raise UserError(f"{path}: damaged ({error.errors()[0]['msg']}); make the project anew") from None
+
+
+def write_project(project: "Project", settings: ProjectSettings) -> None:
+    """Write the project's project.json; the folder must be there."""
+    write_json(project.root / "project.json", settings.model_dump(mode="json"))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWri
 from indextts.data.quality.text import is_mostly_ethiopic
 from indextts.errors import UserError
 from indextts.manifest import Pair, Utterance, write_pairs, write_utterances
+from indextts.normalizer_options import NormalizerOptions
+from indextts.project import Project, ProjectSettings, write_project
 from indextts.quality import QualityLimits
 from tests.conftest import REPOSITORY
 
@@ -41,6 +43,12 @@ def write_dataset(folder: Path, texts: list[str], num_speakers: int = 2) -> list
         utterances.append(Utterance(f"u{number}", audio, text, f"s{number % num_speakers}", 2.0))
     write_utterances(folder / "manifest.jsonl", utterances)
     return utterances
+
+
+def make_project(folder: Path, **settings: object) -> None:
+    (folder / "dataset").mkdir(parents=True)
+    described = ProjectSettings.model_validate({"name": folder.name, "base": folder, **settings})
+    write_project(Project(folder), described)
 
 
 def key(id: str) -> str:
@@ -82,11 +90,12 @@ def test_a_good_manifest_has_facts_and_no_problems(tmp_path):
         "good: 3, with warnings: 0, rejected: 0",
         "duration in s: min 2, median 2, max 2",
     ]
-    assert report.facts[-4:] == [
+    assert report.facts[-5:] == [
         "speakers: 2",
         "  s0: 0.00 hours, 2",
         "  s1: 0.00 hours, 1",
         "Dataset is primarily Amharic (100.0 % of the texts)",
+        f"texts are read with: default options ({NormalizerOptions().fingerprint})",
     ]
     assert str(report).startswith(f"{tmp_path}/manifest.jsonl: utterances\n  utterances: 3")
     assert str(report).endswith("\n  No problems")
@@ -97,6 +106,31 @@ def test_what_is_flagged_is_counted_by_reason_with_the_worst(tmp_path):
     report = check_manifest(tmp_path / "manifest.jsonl", QualityLimits(min_ethiopic_percent=50))
     assert "  latin_left: 2, 0.00 hours; worst u6 (Latin letters: 5 Latin letters)" in report.facts
     assert "good: 5, with warnings: 2, rejected: 0" in report.facts
+
+
+@pytest.mark.parametrize("num_workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_texts_are_judged_as_the_options_read_them_and_the_options_are_kept(tmp_path, num_workers):
+    write_dataset(tmp_path, [*TEXTS[:5], f"{TEXTS[5]} BBC"], num_speakers=1)
+    options = NormalizerOptions(acronyms="letters")
+    check_manifest(tmp_path / "manifest.jsonl", None, tmp_path / "kept", num_workers)
+    check_manifest(tmp_path / "manifest.jsonl", None, tmp_path / "read", num_workers, options)
+    assert "latin_left" in (tmp_path / "kept/clips.jsonl").read_text()
+    assert "latin_left" not in (tmp_path / "read/clips.jsonl").read_text()
+    assert json.loads((tmp_path / "read/normalizer.json").read_text()) == options.record
+
+
+def test_digits_of_pairs_are_noticed_where_no_rule_reads_them(tmp_path):
+    features = write_store(tmp_path / "features", ["a", "b", "c"])
+    pairs = [pair("a", "b", features), pair("b", "c", features), pair("c", "a", features)]
+    texts = ["በ2017 ዓ.ም ፲ ሰው መጣ", "room 101", TEXT]
+    write_pairs(
+        tmp_path / "pairs.jsonl",
+        [replace(one, target_text=text) for one, text in zip(pairs, texts, strict=True)],
+    )
+    assert check_pairs(tmp_path / "pairs.jsonl").notices == [
+        "1 of 3 texts have Latin letters that are kept",
+        "1 of 3 texts have digits that are not read out: spoken as words?",
+    ]
 
 
 def test_one_voice_filed_under_many_names_is_noticed(tmp_path):  # D11
@@ -299,8 +333,7 @@ def test_the_predecessors_files_are_the_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"nothing to check, give .* workspace/ has 0 projects"):
         check(CheckData())
-    (tmp_path / "workspace/voice/dataset").mkdir(parents=True)
-    (tmp_path / "workspace/voice/project.json").write_text("{}")
+    make_project(tmp_path / "workspace/voice")
     (tmp_path / "workspace/voice/dataset/manifest.jsonl").write_text("{}")
     of_project = with_default_paths(CheckData())
     assert of_project.train_manifest == Path("workspace/voice/dataset/manifest.jsonl")
@@ -314,6 +347,16 @@ def test_the_predecessors_files_are_the_default(tmp_path, monkeypatch):
     assert of_predecessor.val_pairs == Path("preprocessed_amharic/val_pairs.jsonl")
     given = CheckData(val_pairs=Path("x.jsonl"))
     assert with_default_paths(given) == given
+
+
+def test_the_only_project_is_checked_as_its_settings_say_and_a_flag_says_otherwise(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = {"normalizer": {"thousand": "ሺ", "fifty": "አምሳ"}, "check": {"min_snr_db": 12}}
+    make_project(tmp_path / "workspace/voice", **settings)
+    (tmp_path / "workspace/voice/dataset/manifest.jsonl").write_text("{}")
+    command = with_default_paths(CheckData(fifty="ሀምሳ", warn_min_snr_db=30))
+    assert (command.thousand, command.fifty) == ("ሺ", "ሀምሳ")
+    assert (command.min_snr_db, command.warn_min_snr_db) == (12, 30)
 
 
 def test_of_two_projects_none_is_chosen(tmp_path, monkeypatch):

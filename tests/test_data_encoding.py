@@ -8,7 +8,7 @@ import pytest
 import soundfile
 import torch
 
-from indextts.data.encoding import ClipEncoder, is_out_of_memory
+from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store_writer import EncodedUtterance
 from indextts.data.reading import Clip
 from indextts.data.rejected import Rejected
@@ -16,6 +16,7 @@ from indextts.data.throughput import Throughput
 from indextts.features.builtin import BuiltinBackend
 from indextts.features.transfer import to_device, to_host
 from indextts.gpt.initialise import random_model
+from indextts.gpt.out_of_memory import is_out_of_memory
 from indextts.manifest import Utterance
 from tests.tiny_gpt import TINY
 
@@ -110,6 +111,8 @@ def test_a_clip_that_does_not_fit_alone_is_rejected_and_lowers_no_limit(backend)
         OUT_OF_MEMORY,
         MemoryError(),
         RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported at another call"),
     ],
 )
 def test_memory_of_the_host_runs_out_like_that_of_a_card(backend, error):

@@ -57,6 +57,23 @@ def assert_holds(store: FeatureStore, utterance: EncodedUtterance) -> None:
     assert store.num_codes(utterance.key) == len(utterance.codes)
 
 
+def test_recordings_with_a_code_that_the_model_does_not_have_are_found_in_any_shard(tmp_path):
+    codes = {"a": [3, 1], "b": [7], "c": [2, 2, 8], "d": [9, 0], "e": [0]}
+    store = write_store(
+        tmp_path, [replace(encoded(id, 1), codes=np.array(codes[id])) for id in codes], clips_per_shard=2
+    )
+    assert store.with_codes_from(8) == {key("c"), key("d")}
+    assert store.with_codes_from(7) == {key("b"), key("c"), key("d")}
+    assert store.with_codes_from(10) == set()
+
+
+def test_a_damaged_shard_hides_no_code_of_the_others(tmp_path):
+    store = write_store(tmp_path, [encoded("a", 4), encoded("b", 4), encoded("c", 4)], clips_per_shard=1)
+    path = shard(tmp_path, 1) / "codes.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert store.with_codes_from(0) == {key("a"), key("c")}
+
+
 def test_what_was_added_is_read_back_with_its_true_length(tmp_path):  # D1
     utterances = [encoded("a", 5), encoded("b", 1), encoded("c", 300), encoded("d", 7), encoded("e", 2)]
     store = write_store(tmp_path / "s", utterances)

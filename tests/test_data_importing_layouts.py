@@ -106,6 +106,18 @@ def test_a_table_may_be_in_any_encoding_of_unicode_with_any_line_ends(tmp_path, 
     assert [text for _, text, _ in imported(tmp_path / "in")] == TEXTS
 
 
+def test_paths_as_windows_writes_them_are_found(tmp_path):
+    write_clips(tmp_path / "in", ["audio/1.wav", "audio/2.wav", "more/3.wav"])
+    write_text(
+        tmp_path / "in/metadata.csv", f"path,text\r\naudio\\1.wav,{TEXTS[0]}\r\nmore\\3.wav,{TEXTS[1]}\r\n"
+    )
+    assert imported(tmp_path / "in") == [("1", TEXTS[0], "s"), ("more_3", TEXTS[1], "s")]
+    write_clips(tmp_path / "lines", ["audio/2.wav"])
+    line = json.dumps({"audio": "audio\\2.wav", "text": TEXTS[2]}, ensure_ascii=False)
+    write_text(tmp_path / "lines/manifest.jsonl", f"\ufeff{line}\r\n")
+    assert imported(tmp_path / "lines")[-1] == ("2", TEXTS[2], "s")
+
+
 def test_lines_in_another_encoding_than_the_files_are_listed(tmp_path):
     write_clips(tmp_path / "in/wavs", [f"{number}.wav" for number in range(6)])
     good = "".join(f"{number}|ሰላም ለዓለም ዛሬ እንዴት ናችሁ\n" for number in range(4)).encode()

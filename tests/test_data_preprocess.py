@@ -22,7 +22,7 @@ from indextts.data import preprocess as preprocess_module
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
 from indextts.data.preprocess import PreprocessResult, preprocess
-from indextts.errors import UserError
+from indextts.errors import DISK_FULL, UserError
 from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.gpt.config import load_config
@@ -457,8 +457,11 @@ def test_any_rate_number_of_channels_and_format_is_encoded(project):
 def test_a_full_disk_is_told_before_the_work(project, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(preprocess_module.shutil, "disk_usage", lambda folder: usage(1, 1, 0))
-    with pytest.raises(UserError, match=r"24 utterances need 0\.0 GB, the disk has 0\.0 GB left"):
+    with pytest.raises(
+        UserError, match=r"24 utterances need \d+\.\d+ kB, the disk has 0 bytes left"
+    ) as caught:
         run(project)
+    assert caught.value.exit_status == DISK_FULL
 
 
 def test_without_a_ratio_there_is_no_validation_manifest(project):

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.errors import UserError
+from indextts.errors import DISK_FULL, UserError
+from indextts.json_lines import write_json_lines
 from indextts.manifest import (
     Pair,
     Utterance,
@@ -123,6 +124,16 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match=r"file/m.jsonl: cannot be written"):
         write_utterances(tmp_path / "file/m.jsonl", [Utterance("a", Path("/a"), "a", "s", 1.0)])
+
+
+def test_a_full_disk_has_its_own_status_and_leaves_the_old_manifest(tmp_path):
+    path = tmp_path / "m.jsonl"
+    path.write_text("what was there\n")
+    path.with_name("m.jsonl.part").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"m\.jsonl: cannot be written") as caught:
+        write_json_lines(path, [{"id": "a"}])
+    assert caught.value.exit_status == DISK_FULL
+    assert path.read_text() == "what was there\n"
 
 
 @pytest.mark.parametrize("field", ["id", "audio", "text", "speaker", "duration"])

@@ -7,7 +7,7 @@ import pytest
 
 from indextts.commands import to_argv
 from indextts.errors import UserError
-from indextts.pipeline import plan_stage
+from indextts.pipeline import plan_check, plan_stage
 from indextts.project import Project, read_settings
 
 GOOD = "name: voice\nmanifest: m.jsonl\nbase: base\ntrain: {epochs: 3}\n"
@@ -21,6 +21,11 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path):
     assert settings.train == {"epochs": 3}
 
 
+def test_one_source_needs_no_list(tmp_path: Path):
+    (tmp_path / "p.yaml").write_text("name: voice\nbase: base\ndata: {source: my talks}\n", "utf-8")
+    assert read_settings(tmp_path / "p.yaml").data == {"source": [str(tmp_path / "my talks")]}
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -28,7 +33,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path):
         ("a: [", "not YAML"),
         ("name: voice\nmanifest: m\n", "base: Field required"),
         (GOOD + "colour: red\n", "colour: Extra inputs"),
-        (GOOD.replace("voice", "../voice"), "name: String should match"),
+        (GOOD.replace("voice", "../voice"), "name: '../voice' must be letters a to z, digits"),
         (GOOD.replace("{epochs: 3}", "fast"), "train: Input should be a valid dictionary"),
     ],
 )
@@ -54,6 +59,7 @@ def test_the_folder_has_the_names_that_users_know():
 
 def planned(tmp_path: Path, more: str) -> list[str]:
     (tmp_path / "p.yaml").write_text(GOOD + more, "utf-8")
+    plan_stage(Project(tmp_path / "w"), read_settings(tmp_path / "p.yaml"), "data")
     stage = plan_stage(Project(tmp_path / "w"), read_settings(tmp_path / "p.yaml"), "tokenizer")
     return to_argv(stage.commands[0])
 
@@ -61,15 +67,18 @@ def planned(tmp_path: Path, more: str) -> list[str]:
 def test_how_texts_are_read_is_said_once_for_the_project(tmp_path: Path):
     argv = planned(tmp_path, "normalizer: {homophones: strict, thousand: ሺ}\n")
     assert {"--homophones=strict", "--thousand=ሺ"} <= set(argv)
+    check = plan_check(Project(tmp_path / "w"), read_settings(tmp_path / "p.yaml"))
+    assert (check.homophones, check.thousand) == ("strict", "ሺ")
     assert not any("homophones" in flag for flag in planned(tmp_path, "normalizer: {homophones: off}\n"))
 
 
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ("normalizer: {dialect: any}\n", "normalizer: Value error, dialect: Extra inputs are not permitted"),
+        ("normalizer: {dialect: any}\n", "normalizer: dialect: Extra inputs are not permitted"),
         ("normalizer: {homophones: some}\n", "homophones: Input should be 'off', 'strict' or 'loose'"),
         ("tokenizer: {homophones: strict}\n", "homophones: an option of the normaliser, it belongs under"),
+        ("check: {thousand: ሺ}\n", "thousand: an option of the normaliser, it belongs under"),
     ],
 )
 def test_an_option_that_is_none_or_in_the_wrong_place_is_one_sentence(

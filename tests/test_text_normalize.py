@@ -455,6 +455,12 @@ def test_what_the_rules_did_leads_from_the_text_to_its_spoken_form():
     assert explain(normalize(text)) == []
 
 
+def test_words_that_one_rule_changes_side_by_side_are_told_together():
+    [change] = explain("በ1930ዎቹ 3ቱ")
+    assert (change.before, change.after) == ("በ1930ዎቹ 3ቱ", "በአንድ ሺህ ዘጠኝ መቶ ሠላሳዎቹ ሦስቱ")
+    assert ("3ቱ", "ሦስቱ") in {(change.before, change.after) for change in explain("በ2017 ዓ.ም 3ቱ ሰው")}
+
+
 def test_every_rule_has_a_name_of_its_own():
     assert len({rule.name for rule in RULES}) == len(RULES)
 

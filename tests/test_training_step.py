@@ -12,13 +12,14 @@ from indextts.commands import Train, parse
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.gpt.attention import AttentionBackend
 from indextts.gpt.model import GPTBatch, UnifiedVoice
+from indextts.gpt.out_of_memory import is_out_of_memory
 from indextts.gpt.packed import PackedBatch
 from indextts.training import step, validate
 from indextts.training.batches import Batch, MicroBatch, Sample, Unreadable, load_batches
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import start_from_base
-from indextts.training.step import accumulate, is_out_of_memory
+from indextts.training.step import accumulate
 from tests.tiny_run import TinyRun, make_tiny_run
 
 # relative; a card multiplies in TensorFloat-32

@@ -165,7 +165,7 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     expect(page.locator("#planted")).to_have_count(0)
 
     start_training(page)
-    wait_for(page, "train-log", r"step=20 ")
+    wait_for(page, "train-log", r"step=20 ", 5)
     wait_for(page, "train-progress", r"step \d+ of 236")
     open_tab(page, "7 Monitor")
     expect(page.locator("#plot-mel-loss svg.marks")).to_be_visible(timeout=MINUTES)
@@ -210,7 +210,7 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     wait_for(page, "train-plan", r"tokenizer changed, 1,000 -> 999 pieces: weights by piece.*step 0")
     start_training(page)
     wait_for(page, "train-log", r"Training will RESTART from step 0")
-    wait_for(page, "train-log", r"step=20 ")
+    wait_for(page, "train-log", r"step=20 ", 5)
     page.locator("#train-stop").click()
     wait_for(page, "train-status", r"^stopped with status 143")
     assert steps(server, part=2)[:2] == [10, 20]

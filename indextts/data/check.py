@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from indextts.commands import CheckData
 from indextts.data.check_pairs import check_pairs, check_split
@@ -14,7 +15,8 @@ from indextts.data.quality.verdicts import judge
 from indextts.data.report import Report
 from indextts.errors import UserError
 from indextts.manifest import Utterance, read_numbered_utterances
-from indextts.project import Project
+from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions, chosen_options
+from indextts.project import Project, ProjectSettings, read_project
 from indextts.quality import QualityLimits
 from indextts.review import check_folder, edited, read_decisions
 
@@ -31,15 +33,16 @@ def check(command: CheckData) -> list[Report]:
             written.
     """
     command = with_default_paths(command)
+    options = chosen_options(command)
     reports = []
     if command.train_manifest is not None:
         reports.append(
-            check_manifest(command.train_manifest, command, command.report_dir, command.num_workers)
+            check_manifest(command.train_manifest, command, command.report_dir, command.num_workers, options)
         )
     if command.train_pairs is not None:
-        reports.append(check_pairs(command.train_pairs, command.train_manifest))
+        reports.append(check_pairs(command.train_pairs, command.train_manifest, options))
     if command.val_pairs is not None:
-        reports.append(check_pairs(command.val_pairs))
+        reports.append(check_pairs(command.val_pairs, options=options))
     if command.train_pairs is not None and command.val_pairs is not None:
         reports.append(check_split(command.train_pairs, command.val_pairs))
     if command.report_dir is not None:
@@ -48,9 +51,13 @@ def check(command: CheckData) -> list[Report]:
 
 
 def with_default_paths(command: CheckData) -> CheckData:
-    """Return the command with files to check: those of `preprocessed_amharic/`, or of the only project."""
+    """Return the command with files to check: those of `preprocessed_amharic/`, or of the only project.
+
+    What is left at its default is then as that project's settings say.
+    """
     if command.train_manifest or command.train_pairs or command.val_pairs:
         return command
+    asked: dict[str, Any] = {}
     projects = sorted(path.parent for path in command.workspace.glob("*/project.json"))
     if PREDECESSOR_FOLDER.is_dir():
         found = _existing(
@@ -60,6 +67,7 @@ def with_default_paths(command: CheckData) -> CheckData:
         )
     elif len(projects) == 1:
         project = Project(projects[0])
+        asked = _asked(command, read_project(project))
         found = _existing(
             train_manifest=project.manifest,
             train_pairs=project.pairs("train"),
@@ -72,7 +80,16 @@ def with_default_paths(command: CheckData) -> CheckData:
             "nothing to check, give --train-manifest, --train-pairs or --val-pairs: there is no "
             f"{PREDECESSOR_FOLDER}/ here, and {command.workspace}/ has {len(projects)} projects"
         )
-    return command.model_copy(update=found)
+    return CheckData(**{**command.model_dump(), **asked, **found})
+
+
+def _asked(command: CheckData, settings: ProjectSettings) -> dict[str, Any]:
+    """Return the limits and options of a project, but for those that the command chooses itself."""
+    return {
+        name: value
+        for name, value in {**settings.normalizer, **settings.check}.items()
+        if getattr(command, name, None) == CheckData.model_fields[name].default
+    }
 
 
 def check_manifest(
@@ -80,6 +97,7 @@ def check_manifest(
     limits: QualityLimits | None = None,
     report_dir: Path | None = None,
     num_workers: int = 1,
+    options: NormalizerOptions = DEFAULT_OPTIONS,
 ) -> Report:
     """Return the report on a manifest of utterances, raw or preprocessed; every recording is listened to.
 
@@ -88,6 +106,7 @@ def check_manifest(
     Args:
         report_dir: gets the files of indextts/data/quality/files.py.
         num_workers: processes; 0 for as many as are worth it.
+        options: how the texts are read.
 
     Raises:
         UserError: a line is no utterance, or the report cannot be written.
@@ -96,7 +115,7 @@ def check_manifest(
     decisions = read_decisions(path).of
     numbered = [(number, edited(u, decisions)) for number, u in read_numbered_utterances(path)]
     utterances = [utterance for _, utterance in numbered]
-    clips = measure_clips(utterances, read_known(report_dir), num_workers)
+    clips = measure_clips(utterances, read_known(report_dir), num_workers, options)
     verdicts = judge(utterances, clips, limits)
     findings = Findings()
     summary.add_problems(utterances, clips, verdicts, limits, findings)
@@ -109,14 +128,17 @@ def check_manifest(
     check_features(stored, findings)
     notices = summary.notices(utterances, verdicts, limits)
     if report_dir is not None:
-        write_files(report_dir, utterances, clips, verdicts, limits)
+        write_files(report_dir, utterances, clips, verdicts, limits, options)
     num_rejected = sum(verdict.is_rejected for verdict in verdicts)
     if num_rejected and (report_dir is None or report_dir.resolve() != check_folder(path).resolve()):
         notices.append(
             f"the {num_rejected} rejected utterances are still used: with --report-dir {check_folder(path)} "
             "they are left out"
         )
-    facts = summary.facts(utterances, clips, verdicts, limits)
+    facts = [
+        *summary.facts(utterances, clips, verdicts, limits),
+        f"texts are read with: {options.summary} ({options.fingerprint})",
+    ]
     return Report(f"{path}: utterances", facts, notices, findings.lines())
 
 

@@ -1,28 +1,28 @@
 """The report on pairs: whether they teach what they should, and whether validation tests something else."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from indextts.data.check_store import Stored, check_features
 from indextts.data.findings import Findings
-from indextts.data.quality.text import is_mostly_ethiopic
+from indextts.data.quality.text import is_mostly_ethiopic, measure_text
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Report, spread
 from indextts.manifest import Pair, Utterance, read_pairs, read_utterances
+from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 
 MIN_ETHIOPIC_TEXTS = 0.9  # of all texts; with fewer, these are probably not Amharic recordings
 
-_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
-_DIGIT = re.compile("[\\d\u1369-\u137c]")  # the last are Ethiopic numerals
 
-
-def check_pairs(path: Path, manifest: Path | None = None) -> Report:
+def check_pairs(
+    path: Path, manifest: Path | None = None, options: NormalizerOptions = DEFAULT_OPTIONS
+) -> Report:
     """Return the report on a pairs file.
 
     Args:
         path: the pairs file.
         manifest: the utterances that it was made from, to compare speakers with.
+        options: how the texts are read.
 
     Raises:
         UserError: a line is no pair.
@@ -45,7 +45,7 @@ def check_pairs(path: Path, manifest: Path | None = None) -> Report:
         pair.target_id: Stored(pair.features, pair.target_key, pair.target_num_codes) for pair in pairs
     }
     check_features(stored, findings)
-    return Report(f"{path}: pairs", facts, _text_notices(texts), findings.lines())
+    return Report(f"{path}: pairs", facts, _text_notices(texts, options), findings.lines())
 
 
 def check_split(train: Path, val: Path) -> Report:
@@ -92,10 +92,13 @@ def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findin
                 findings.add("pairs have an utterance of another speaker", found)
 
 
-def _text_notices(texts: Sequence[str]) -> list[str]:
+def _text_notices(texts: Sequence[str], options: NormalizerOptions) -> list[str]:
+    read = [measure_text(text, options) for text in texts]
     counts = {
-        "texts have Latin letters": sum(1 for text in texts if _LATIN.search(text)),
-        "texts have digits: spoken as words?": sum(1 for text in texts if _DIGIT.search(text)),
+        "texts have Latin letters that are kept": sum(1 for text in read if text.num_latin),
+        "texts have digits that are not read out: spoken as words?": sum(
+            1 for text in read if text.num_digits
+        ),
         "texts repeat an earlier one": len(texts) - len({" ".join(text.split()) for text in texts}),
     }
     return [f"{count} of {len(texts)} {what}" for what, count in counts.items() if count]

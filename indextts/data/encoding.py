@@ -32,6 +32,7 @@ from indextts.features.backend import CODES_PER_SECOND, SAMPLE_RATE_HZ, SpeechBa
 from indextts.features.transfer import OnTheirWay, to_device, to_host
 from indextts.gpt.load import ENCODERS
 from indextts.gpt.model import UnifiedVoice
+from indextts.gpt.out_of_memory import is_out_of_memory
 from indextts.manifest import Utterance
 
 MIN_CODES = 3  # the conformer's first convolution is 3 feature vectors wide
@@ -207,14 +208,6 @@ def _results(begun: Iterable[_InWork | Rejected]) -> list[EncodedUtterance | Rej
     for one in begun:
         results += [one] if isinstance(one, Rejected) else one.results()
     return results
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` is what is raised where memory runs out, on a card or on the host."""
-    said = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
-        words in str(error) for words in said
-    )
 
 
 def encoders_identity(model: UnifiedVoice) -> str:

@@ -113,6 +113,26 @@ class Shards:
         rows = self._rows(int(self._shard[position]), name)
         return rows.read(start, start + int(self._num_rows[position]))
 
+    def keys_reaching(self, name: str, value: int) -> set[str]:
+        """Return the clips that have a row of at least `value` in the array `name`, of one number a row.
+
+        Every file is read once, from its beginning: 200,000 clips in random order take ten times as long.
+        Those that are damaged are passed over; whoever asks for their rows is told.
+        """
+        found = set()
+        for shard, total in enumerate(self._totals.tolist()):
+            try:
+                rows = self._rows(shard, name).read(0, total)
+            except (UserError, OSError, ValueError):
+                continue
+            if not len(rows) or rows.max() < value:
+                continue
+            for position in np.flatnonzero(self._shard == shard):
+                start = int(self._starts[position])
+                if (rows[start : start + int(self._num_rows[position])] >= value).any():
+                    found.add(self._keys[position].tobytes().hex())
+        return found
+
     def damaged_files(self) -> Iterator[Path]:
         """Yield the files whose bytes are not those that were written; reads all of them."""
         for name in self.names:

@@ -10,6 +10,7 @@ Axes: K latents, D model width, T codes of a recording.
         shard_00000/ condition.npy   float16, float32, or uint16 that holds bfloat16: (n, K, D)
                      emo_vec.npy     float32 (n, D)
       .lock                       held by the preprocessing that writes here
+      recordings.jsonl            digests of the recordings (recording_keys.py)
       builtin.npz                 the speech backend's own file, if it has one (indextts/features/builtin.py)
 
 IDENTITY are the first 16 digits of a sha256 over what the features were made with, so features of another
@@ -133,6 +134,10 @@ class FeatureStore:
     def codes(self, key: str) -> NDArray[np.int64]:
         """Return a copy of a recording's codes: (T,)."""
         return self._codes.read("codes", key).astype(np.int64)
+
+    def with_codes_from(self, code: int) -> set[str]:
+        """Return the recordings that have this code or a higher one; reads the codes of all of them."""
+        return self._codes.keys_reaching("codes", code)
 
     def condition(self, key: str) -> NDArray[np.float32]:
         """Return a copy of a recording's conditioning latents: (K, D)."""

@@ -1,7 +1,8 @@
 """Preprocessing: recordings to codes, conditioning and emotion vectors, and the split.
 
     OUTPUT_DIR/
-      features/              the feature store (indextts/data/feature_store.py)
+      features/              the feature store (indextts/data/feature_store.py), and digests of the
+                             recordings (recording_keys.py)
       train_manifest.jsonl   utterances with features and code_len; written when all are encoded
       val_manifest.jsonl     likewise; absent with --val-ratio 0
       rejected.jsonl         recordings that were left out, and why (rejected.py)
@@ -26,16 +27,18 @@ from indextts.data.encoding import MIN_CODES, ClipEncoder, encoders_identity, ex
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import FeatureStoreWriter, locked, writing
 from indextts.data.progress import Progress
-from indextts.data.recordings import keys_of, measure, of_fitting_length
+from indextts.data.recording_keys import keys_of
+from indextts.data.recordings import measure, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, complete, counted, write_rejected
 from indextts.data.split import Split, log_split, split_utterances
 from indextts.data.throughput import choose_arithmetic, choose_device, choose_throughput
-from indextts.errors import CHECK_FAILED, UserError
+from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
 from indextts.features import builtin
 from indextts.features.backend import FEATURE_DIM, LEAD_S, SpeechBackend
 from indextts.gpt.config import GPTConfig, load_config
 from indextts.gpt.load import load_encoders
 from indextts.manifest import Utterance, write_utterances
+from indextts.published_files import shown_size
 from indextts.review import read_reviewed
 
 logger = logging.getLogger(__name__)
@@ -95,18 +98,19 @@ def preprocess(command: Preprocess) -> PreprocessResult:
     if published is None:
         _require_feature_dim(command.config, config, FEATURE_DIM)
         logger.warning("--backend builtin is for trying the software: its codes make no voice")
-    numbered = read_reviewed(command.manifest)
-    utterances, rejected = _usable(command, config, numbered)
-    split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     weights = read_weights(command.gpt_checkpoint)
     model = load_encoders(config, weights, str(command.gpt_checkpoint), device)
+    numbered = read_reviewed(command.manifest)
+    # the recordings after all that is quickly told to be wrong: their headers take minutes at 200,000
+    utterances, rejected = _usable(command, config, numbered)
+    split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     folder = command.output_dir / FEATURES_FOLDER_NAME
     with locked(folder), exact_arithmetic():
         backend = published or _fit_or_load(folder, utterances, config, command.seed)
         throughput = choose_throughput(config, device, command.batch_seconds, command.num_workers)
         encoder = ClipEncoder(backend, model, device, throughput, dtype)
         writer = FeatureStoreWriter(folder, _store_info(command, encoder))
-        keys = keys_of(utterances)
+        keys = keys_of(utterances, folder)
         missing: dict[str, Utterance] = {}
         for utterance in utterances:
             if utterance.id in keys and keys[utterance.id] not in writer:
@@ -272,8 +276,9 @@ def _require_space(folder: Path, info: StoreInfo, num_utterances: int) -> None:
     needed, free = num_utterances * bytes_each, shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
-            f"{folder}: {num_utterances} utterances need {needed / 1e9:.1f} GB, the disk has "
-            f"{free / 1e9:.1f} GB left, free some or choose another --output-dir"
+            f"{folder}: {num_utterances} utterances need {shown_size(needed)}, the disk has "
+            f"{shown_size(free)} left, free some or choose another --output-dir",
+            DISK_FULL,
         )
 
 

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from indextts.data.feature_shards import file_sha256
 from indextts.data.progress import Progress
 from indextts.data.rejected import Rejected
 from indextts.errors import UserError
@@ -79,19 +78,6 @@ def durations_s(utterances: Sequence[tuple[int, Utterance]]) -> Iterator[float |
             yield duration
 
 
-def keys_of(utterances: Sequence[Utterance]) -> dict[str, str]:
-    """Return the sha256 of each utterance's recording, by id; without those that are gone meanwhile."""
-    progress = Progress("Comparing recordings", len(utterances))
-    keys = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        digests = pool.map(_key, (utterance.audio for utterance in utterances))
-        for utterance, digest in zip(utterances, digests, strict=True):
-            if digest:
-                keys[utterance.id] = digest
-            progress.advance()
-    return keys
-
-
 def of_fitting_length(
     utterances: Iterable[Utterance], min_codes: int, max_codes: int, lead_s: float
 ) -> tuple[list[Utterance], list[Rejected]]:
@@ -135,13 +121,6 @@ def _duration_s(path: Path) -> float | RecordingError:
         return audio_duration_s(path)
     except RecordingError as error:
         return error
-
-
-def _key(path: Path) -> str | None:
-    try:
-        return file_sha256(path)
-    except OSError:
-        return None
 
 
 def _listed(manifest: Path, problems: list[str], num_utterances: int) -> str:

@@ -177,7 +177,8 @@ def _differences(before: str, after: str) -> Iterator[tuple[str, str]]:
     if len(old) * len(new) > _MOST_COMPARED:
         yield before, after
         return
-    matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
+    # A space alone is no place where the two are the same: 3ቱ becomes several words.
+    matcher = difflib.SequenceMatcher(str.isspace, old, new, autojunk=False)
     for kind, old_start, old_end, new_start, new_end in matcher.get_opcodes():
         if kind != "equal":
             yield "".join(old[old_start:old_end]), "".join(new[new_start:new_end])

@@ -313,13 +313,10 @@ def _check_features(pairs: Sequence[Pair], stores: dict[Path, FeatureStore], con
                 f"{path}: conditions are {made_for}, the config asks for {wanted}; "
                 "preprocess with this --config"
             )
-    for path, utterance, key in sorted({(pair.features, pair.target_id, pair.target_key) for pair in pairs}):
-        try:
-            codes = stores[path].codes(key)
-        except (UserError, OSError, ValueError):
-            continue  # skipped and counted when its turn comes
-        if len(codes) and int(codes.max()) >= config.start_mel_token:
-            raise UserError(
-                f"{path}: utterance {utterance} has code {int(codes.max())}, the config's codes end at "
-                f"{config.start_mel_token - 1}; preprocess with this --config"
-            )
+        foreign = store.with_codes_from(config.start_mel_token)
+        for pair in pairs if foreign else ():
+            if pair.features == path and pair.target_key in foreign:
+                raise UserError(
+                    f"{path}: utterance {pair.target_id} has code {store.codes(pair.target_key).max()}, the "
+                    f"config's codes end at {config.start_mel_token - 1}; preprocess with this --config"
+                )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from indextts.commands import Train
 from indextts.errors import OUT_OF_MEMORY, UserError
+from indextts.gpt.out_of_memory import is_out_of_memory
 from indextts.run_dir import checkpoint_path
 from indextts.stop import StopRequest
 from indextts.training.batches import MicroBatch, grouped, load_batches, too_many
@@ -24,7 +25,7 @@ from indextts.training.record import checkpoint_content, checkpoint_meta, write_
 from indextts.training.run import Run, TrainState, load_inputs
 from indextts.training.saving import LAST_RETRY_AFTER_S, Saver
 from indextts.training.start import resume, start_from_base
-from indextts.training.step import accumulate, is_out_of_memory
+from indextts.training.step import accumulate
 from indextts.training.timing import StartTimes
 from indextts.training.validate import validate
 

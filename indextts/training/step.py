@@ -16,6 +16,7 @@ from torch import Tensor
 
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.gpt.model import GPTBatch
+from indextts.gpt.out_of_memory import is_out_of_memory
 from indextts.training.batches import Batch, MicroBatch
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.order import mix
@@ -60,12 +61,6 @@ def accumulate(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor
             problem,
             this.state.micro_batch_limit,
         )
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether `error` is what torch raises where memory runs out, on a card or on the host."""
-    said = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)
 
 
 def _split(batch: Batch, limit: int) -> Sequence[Batch]:

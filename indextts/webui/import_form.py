@@ -29,9 +29,15 @@ NEW_SOURCES = "what is new"
 
 @dataclass(frozen=True)
 class ImportForm:
-    """The components that say how to import; `inputs` are those that the commands are made from."""
+    """The components that say how to import.
+
+    Args:
+        inputs: those that the commands are made from.
+        uploads: the table of what was uploaded, which the commands import.
+    """
 
     inputs: Sequence[Component]
+    uploads: gr.Dataframe
 
 
 def import_form(page: Page) -> ImportForm:
@@ -76,7 +82,7 @@ def import_form(page: Page) -> ImportForm:
     on([files.upload], received, [page.project, files], [files, table, chosen])
     on([removal.click], removed, [page.project, chosen], [table, chosen])
     on([page.demo.load, page.project.change], shown, [page.project], [table, chosen])
-    return ImportForm([chosen, *fields.values()])
+    return ImportForm([chosen, *fields.values()], table)
 
 
 def choices(page: Page, name: str) -> gr.Dropdown:

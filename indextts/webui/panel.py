@@ -49,14 +49,16 @@ def stage_panel(
     button: str,
     commands: CommandBuilder,
     inputs: Sequence[Component] = (),
-    before_start: Callable[[Sequence[Command]], None] | None = None,
+    before_start: Callable[[Project, Sequence[Command]], None] | None = None,
     home: Project | None = None,
+    also_changes: Sequence[Component] = (),
 ) -> Panel:
     """Lay out the panel of `stage` and tie its events.
 
     Args:
         commands: called with the project, its settings and the values of `inputs`; returns what to run.
-        before_start: a check that raises a UserError where the commands must not start.
+        before_start: is called before a start; a UserError of it prevents that.
+        also_changes: components whose change may change the commands too, without being an input.
         home: takes the chosen project's place in a stage of the whole workspace; its folder has the jobs.
     """
     panel = _components(stage, button)
@@ -64,13 +66,13 @@ def stage_panel(
     def find_project(name: str) -> Project:
         return home or page.find_project(name)
 
-    _show_command(page, panel, commands, inputs, find_project)
+    _show_command(page, panel, commands, inputs, also_changes, find_project)
 
     def start(name: str, *values: Any) -> tuple[str, str]:
         project = find_project(name)
         planned = commands(project, page.find_settings(name), *values)
         if before_start is not None:
-            before_start(planned)
+            before_start(project, planned)
         job = start_job(project, stage, planned)
         return describe(job), ""
 
@@ -117,6 +119,7 @@ def _show_command(
     panel: Panel,
     commands: CommandBuilder,
     inputs: Sequence[Component],
+    also_changes: Sequence[Component],
     find_project: Callable[[str], Project],
 ) -> None:
     def preview(name: str, *values: Any) -> str:
@@ -127,7 +130,8 @@ def _show_command(
             return f"[Error] {error}"
         return "\n".join(shell_line(command) for command in planned)
 
-    changes = [page.demo.load, page.project.change, *(component.change for component in inputs)]  # type: ignore[attr-defined]
+    shown_again = [page.project, *inputs, *also_changes]
+    changes = [page.demo.load, *(component.change for component in shown_again)]  # type: ignore[attr-defined]
     on(changes, preview, [page.project, *inputs], [panel.preview], latest=True)
 
 

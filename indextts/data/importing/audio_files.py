@@ -45,9 +45,10 @@ class AudioFinder:
         """Return the recording that a row names, with or without its suffix, or why there is none."""
         for folder in folders:
             for place in (folder, *(folder / usual for usual in self.USUAL_FOLDERS)):
-                path = _existing(place / named)
-                if path is not None:
-                    return path if self.may_read(path) else self._outside(named)
+                for written in dict.fromkeys((named, named.replace("\\", "/"))):  # as on Windows
+                    path = _existing(place / written)
+                    if path is not None:
+                        return path if self.may_read(path) else self._outside(named)
         if not self.may_read(folders[-1] / named):
             return self._outside(named)
         return "missing_audio", f"{named}: there is no such recording, restore it or remove its row"

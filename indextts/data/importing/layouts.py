@@ -192,7 +192,7 @@ def _clip(
     speaker = values.get("speaker")
     return Found(
         key=values.get("id") or named,
-        id=values.get("id") or _id_of(named),
+        id=values.get("id") or _id_of(named.replace("\\", "/")),
         audio=audio,
         where=row.where,
         text=values["text"],

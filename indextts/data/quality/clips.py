@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from indextts.data.feature_shards import file_sha256
@@ -16,6 +17,7 @@ from indextts.data.quality.audio import Measures, measure_audio
 from indextts.data.quality.text import TextMeasures, measure_text
 from indextts.errors import UserError
 from indextts.manifest import Utterance
+from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +49,17 @@ class ClipResult:
 
 
 def measure_clips(
-    utterances: Sequence[Utterance], known: Mapping[str, AudioResult], num_workers: int
+    utterances: Sequence[Utterance],
+    known: Mapping[str, AudioResult],
+    num_workers: int,
+    options: NormalizerOptions = DEFAULT_OPTIONS,
 ) -> list[ClipResult]:
     """Return the measures of each utterance, in order.
 
     Args:
         known: what an earlier check measured, by `file_sha256`.
         num_workers: processes; 0 for as many as the cores and the clips are worth.
+        options: how the texts are read.
     """
     workers = num_workers or max(1, min(num_cores(), len(utterances) // MIN_CLIPS_PER_PROCESS))
     tasks = [
@@ -62,7 +68,7 @@ def measure_clips(
     ]
     progress = Progress("Checking", len(utterances))
     results: list[ClipResult] = []
-    for done in _run(tasks, known, workers):
+    for done in _run(tasks, known, workers, options):
         results += done
         for _ in done:
             progress.advance()
@@ -77,9 +83,11 @@ def num_cores() -> int:
 Task = list[tuple[Path, str]]
 
 
-def _run(tasks: list[Task], known: Mapping[str, AudioResult], workers: int) -> Iterator[list[ClipResult]]:
+def _run(
+    tasks: list[Task], known: Mapping[str, AudioResult], workers: int, options: NormalizerOptions
+) -> Iterator[list[ClipResult]]:
     if workers == 1:
-        yield from (_measure(task, known) for task in tasks)
+        yield from (_measure(task, known, options) for task in tasks)
         return
     logger.info("Checking with %d processes", workers)
     # Not forked: the parent may have threads.
@@ -87,7 +95,7 @@ def _run(tasks: list[Task], known: Mapping[str, AudioResult], workers: int) -> I
     chunk = max(1, math.ceil(len(tasks) / workers / 64))
     try:
         with ProcessPoolExecutor(workers, context, _remember, (dict(known),)) as pool:
-            yield from pool.map(_measure_in_worker, tasks, chunksize=chunk)
+            yield from pool.map(partial(_measure_in_worker, options), tasks, chunksize=chunk)
     except BrokenProcessPool:
         raise UserError(
             "a process of the check was killed, perhaps for its memory; try again with fewer --num-workers"
@@ -101,12 +109,12 @@ def _remember(known: dict[str, AudioResult]) -> None:
     _known.update(known)
 
 
-def _measure_in_worker(task: Task) -> list[ClipResult]:
-    return _measure(task, _known)
+def _measure_in_worker(options: NormalizerOptions, task: Task) -> list[ClipResult]:
+    return _measure(task, _known, options)
 
 
-def _measure(task: Task, known: Mapping[str, AudioResult]) -> list[ClipResult]:
-    return [ClipResult(_measure_recording(audio, known), measure_text(text)) for audio, text in task]
+def _measure(task: Task, known: Mapping[str, AudioResult], options: NormalizerOptions) -> list[ClipResult]:
+    return [ClipResult(_measure_recording(audio, known), measure_text(text, options)) for audio, text in task]
 
 
 def _measure_recording(path: Path, known: Mapping[str, AudioResult]) -> AudioResult:

@@ -3,6 +3,7 @@
     REPORT_DIR/                FOLDER_OF_THE_MANIFEST/check makes the verdicts count (indextts/review.py)
       report.txt               what the program prints
       histograms.png
+      normalizer.json          how the texts were read: version and options
       rejected.jsonl           {"id", "speaker", "audio", "text", "reasons": ["noisy", ...],
                                 "said": ["speech hardly above the noise: 8.1 dB", ...]}
       clips.jsonl              {"id", "verdict": "good" | "warned" | "rejected",
@@ -24,11 +25,14 @@ from indextts.data.quality.verdicts import Verdict
 from indextts.errors import UserError
 from indextts.json_lines import read_json_lines, write_json_lines
 from indextts.manifest import Utterance
+from indextts.normalizer_options import NormalizerOptions
 from indextts.quality import QualityLimits
 from indextts.review import REJECTED_NAME
+from indextts.run_dir import write_json
 
 CLIPS_NAME = "clips.jsonl"
 HISTOGRAMS_NAME = "histograms.png"
+NORMALIZER_NAME = "normalizer.json"
 REPORT_NAME = "report.txt"
 
 
@@ -38,6 +42,7 @@ def write_files(
     clips: Sequence[ClipResult],
     verdicts: Sequence[Verdict],
     limits: QualityLimits,
+    options: NormalizerOptions,
 ) -> None:
     """Write all but the report; the verdicts that count come last.
 
@@ -47,6 +52,7 @@ def write_files(
     judged = list(zip(utterances, clips, verdicts, strict=True))
     write_json_lines(folder / CLIPS_NAME, (_clip_record(*clip) for clip in judged))
     try:
+        write_json(folder / NORMALIZER_NAME, options.record)
         write_histograms(folder / HISTOGRAMS_NAME, verdicts, limits)
     except OSError as error:
         raise UserError(f"--report-dir {folder}: cannot be written ({error.strerror})") from None

@@ -7,6 +7,7 @@ numbers count as they are said.
 import re
 from dataclasses import dataclass
 
+from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.text.ethiopic import ETHIOPIC_LETTERS
 from indextts.text.homophones import merge_homophones, merge_labialised
 from indextts.text.normalize import normalize
@@ -46,9 +47,9 @@ class TextMeasures:
     key: str
 
 
-def measure_text(text: str) -> TextMeasures:
-    """Return the measures of a text as it stands in a manifest."""
-    spoken = normalize(text)
+def measure_text(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> TextMeasures:
+    """Return the measures of a text as it stands in a manifest, read as `options` say."""
+    spoken = normalize(text, options)
     num_fidel = len(_FIDEL.findall(spoken))
     return TextMeasures(
         num_fidel=num_fidel,

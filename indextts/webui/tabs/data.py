@@ -1,7 +1,7 @@
 """Tab 2: bring recordings into the project, check them, see and hear what is there."""
 
 import random
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -9,10 +9,7 @@ import numpy as np
 import pandas as pd
 import soundfile
 
-from indextts.commands import Command
 from indextts.manifest import Utterance, read_utterances
-from indextts.pipeline import plan_check
-from indextts.project import Project, ProjectSettings
 from indextts.webui import review
 from indextts.webui.events import on
 from indextts.webui.import_form import import_commands, import_form
@@ -28,11 +25,14 @@ def lay_out(page: Page) -> None:
     manifest = gr.Textbox(label="Manifest", interactive=False, elem_id="data-manifest")
     form = import_form(page)
 
-    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-        imports = import_commands(page, project, settings, *values)
-        return [*imports, plan_check(project, settings)]
-
-    panel = stage_panel(page, "data", "Import and check", commands, form.inputs)
+    panel = stage_panel(
+        page,
+        "data",
+        "Import and check",
+        partial(import_commands, page),
+        form.inputs,
+        also_changes=[form.uploads],
+    )
     numbers = gr.Textbox(label="In the project", interactive=False, elem_id="data-numbers")
     histogram = gr.BarPlot(
         x="seconds",

@@ -1,5 +1,6 @@
 """Tab 4: recordings to features, with a bar that counts the clips done."""
 
+import html
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,11 @@ from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 
 FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")
-PROGRESS = re.compile(r"Encoding: (\d+)/(\d+) clips(.*)")
+# lines of indextts/data/progress.py, and the last one of tools/preprocess_data.py
+PROGRESS = re.compile(
+    r"((?:Checking|Comparing) recordings|Encoding): (\d+)/(\d+) clips(.*)|"
+    r"\d+ for validation; (\d+ encoded, \d+ kept, \d+ rejected.*)"
+)
 
 
 def lay_out(page: Page) -> None:
@@ -48,22 +53,20 @@ def commands(project: Project, settings: ProjectSettings, *values: Any) -> Seque
 
 
 def show_bar(page: Page, name: str) -> str:
-    """Return the clips done of all clips as a bar, from the last line that counts them."""
+    """Return the clips done of all clips as a bar, or what came of them, from the last line that counts."""
     try:
         job = newest_job(page.find_project(name), "preprocess")
     except UserError:
         return ""
-    if job is None:
-        return ""
-    found = PROGRESS.findall(tail(job.log))
-    if job.state == "finished":
-        return bar(1, 1, "all clips are encoded")
-    if not found:
-        return ""
-    done, total, rest = found[-1]
-    speed = re.sub(r"[^\w ./]", "", rest)  # nothing but words and numbers goes into the page's HTML
-    return bar(int(done), int(total), f"{done} of {total} clips{speed}")
+    found = list(PROGRESS.finditer(tail(job.log))) if job else []
+    return bar(found[-1]) if found else ""
 
 
-def bar(done: int, total: int, text: str) -> str:
-    return f'<progress value="{done}" max="{total}" style="width:100%"></progress><div>{text}</div>'
+def bar(line: re.Match[str]) -> str:
+    what, done, total, speed, result = line.groups()
+    if result:
+        return f"<div>{html.escape(result)}</div>"
+    return (
+        f'<progress value="{done}" max="{total}" style="width:100%"></progress>'
+        f"<div>{what}: {done} of {total} clips{html.escape(speed)}</div>"
+    )

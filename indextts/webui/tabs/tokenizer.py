@@ -7,9 +7,9 @@ from typing import Any
 import gradio as gr
 
 from indextts.commands import Command, ExtendTokenizer
-from indextts.normalizer_options import NormalizerOptions
+from indextts.normalizer_options import NormalizerOptions, chosen_options
 from indextts.pipeline import plan_stage
-from indextts.project import Project, ProjectSettings
+from indextts.project import Project, ProjectSettings, read_project, write_project
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, form_for
@@ -28,7 +28,7 @@ def lay_out(page: Page) -> None:
         options = list(form_for(ExtendTokenizer, OPTIONS).values())
     form = [size, *options]
     on([page.demo.load, page.project.change], lambda name: own_values(page, name), [page.project], form)
-    stage_panel(page, "tokenizer", "Extend and verify", commands, form)
+    stage_panel(page, "tokenizer", "Extend and verify", commands, form, before_start=remember)
     sentence = gr.Textbox(EXAMPLE, label="Try a sentence", elem_id="try-sentence")
     button = gr.Button("Cut into pieces", elem_id="try-start")
     pieces = gr.HTML(elem_id="try-pieces")
@@ -47,6 +47,15 @@ def commands(project: Project, settings: ProjectSettings, size: float, *values: 
     options = dict(zip(OPTIONS, values, strict=True))
     asked = settings.with_fields("tokenizer", target_size=int(size)).with_fields("normalizer", **options)
     return plan_stage(project, asked, "tokenizer").commands
+
+
+def remember(project: Project, planned: Sequence[Command]) -> None:
+    """Keep size and options in the project's settings, for the check and for the next visit."""
+    for command in planned:
+        if isinstance(command, ExtendTokenizer):
+            settings = read_project(project).with_fields("tokenizer", target_size=command.target_size)
+            options = chosen_options(command).model_dump()
+            write_project(project, settings.with_fields("normalizer", **options))
 
 
 def cut(page: Page, name: str, sentence: str) -> str:

@@ -127,7 +127,7 @@ def ask_trainer(command: Command) -> str:
     return "\n".join(line for line in said if not line.startswith("["))  # without the log
 
 
-def require_plan(commands: Sequence[Command]) -> None:
+def require_plan(_project: Project, commands: Sequence[Command]) -> None:
     """Refuse to start what the trainer would refuse."""
     for command in commands:
         restore_plan(command)

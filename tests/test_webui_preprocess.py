@@ -1,0 +1,55 @@
+"""What preprocessing logs and what tab 4 reads of it: the lines are those that the program writes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from indextts.data import progress
+from indextts.data.preprocess import PreprocessResult
+from indextts.data.progress import Progress
+from indextts.data.rejected import Rejected
+from indextts.webui.tabs.preprocess import PROGRESS, bar
+
+
+@pytest.fixture
+def line_of(monkeypatch, caplog) -> Callable[..., str]:
+    """The line that a loop writes after so many of its items."""
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    caplog.set_level("INFO")
+
+    def line(what: str, done: int, total: int, seconds: float = 0.0) -> str:
+        counter = Progress(what, total, total * seconds)
+        for _ in range(done):
+            counter.advance(seconds)
+        return caplog.messages[-1]
+
+    return line
+
+
+def shown(*lines: str) -> str:
+    return bar(list(PROGRESS.finditer("\n".join(lines)))[-1])
+
+
+def test_the_bar_counts_the_clips_of_what_is_done_now(line_of):
+    checking = line_of("Checking recordings", 2, 3)
+    comparing = line_of("Comparing recordings", 1, 3)
+    encoding = line_of("Encoding", 3, 900, seconds=2.0)
+    assert "<div>Checking recordings: 2 of 3 clips, " in shown(checking)
+    assert "<div>Comparing recordings: 1 of 3 clips, " in shown(checking, comparing)
+    html = shown(checking, comparing, encoding)
+    assert '<progress value="3" max="900"' in html
+    assert "<div>Encoding: 3 of 900 clips, " in html
+    assert " h of audio per hour, " in html
+
+
+def test_at_the_end_it_says_what_came_of_them_and_how_many_were_rejected(line_of):
+    rejected = [Rejected("a", Path("a.wav"), "empty", "the file is empty, replace it")]
+    result = PreprocessResult(Path("out"), 11, 4, num_encoded=15, num_kept=0, rejected=rejected)
+    html = shown(line_of("Encoding", 15, 16, seconds=1.0), str(result))
+    assert html == "<div>15 encoded, 0 kept, 1 rejected (1 empty)</div>"
+
+
+def test_nothing_of_the_log_is_markup():
+    assert "<b>" not in shown("Encoding: 1/2 clips, <b>")
+    assert "<b>" not in shown("4 for validation; 1 encoded, 0 kept, 0 rejected <b>")

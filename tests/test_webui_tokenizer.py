@@ -1,0 +1,38 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indextts.pipeline import plan_check
+from indextts.project import Project, make_settings, read_project, write_project
+from indextts.webui.page import Page
+from indextts.webui.tabs.tokenizer import OPTIONS, commands, own_values, remember
+
+
+class OneProject(Page):
+    """A page whose only project is given; nothing of it is drawn."""
+
+    def __init__(self, project: Project) -> None:
+        self.project_of_test = project
+
+    def find_project(self, name: str | None) -> Project:
+        return self.project_of_test
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = Project(tmp_path)
+    write_project(project, make_settings(name="voice", base=tmp_path, normalizer={"fifty": "አምሳ"}))
+    return project
+
+
+def test_what_is_chosen_before_a_start_is_shown_again_and_reaches_the_check(project: Project):
+    page: Any = OneProject(project)
+    size, *values = own_values(page, "voice")
+    chosen = dict(zip(OPTIONS, values, strict=True))
+    assert (size, chosen["fifty"], chosen["acronyms"]) == (0, "አምሳ", "keep")
+    typed = [3000, *({**chosen, "acronyms": "letters"}).values()]
+    remember(project, commands(project, read_project(project), *typed))
+    assert own_values(page, "voice") == typed
+    check = plan_check(project, read_project(project))
+    assert (check.fifty, check.acronyms) == ("አምሳ", "letters")
