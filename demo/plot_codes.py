@@ -126,7 +126,7 @@ def draw(rows: Sequence[Row], floor: float, picture: Path) -> None:
     stopped.legend()
     distance.plot(steps, [row.distance for row in rows], marker="o")
     distance.axhline(floor, linestyle="--", color="gray")
-    distance.set(title="distance of the codes to the recordings'", xlabel="step", ylim=(0, 1))
+    distance.set(title="codes: distance to the recordings", xlabel="step", ylim=(0, 1))
     figure.savefig(picture, dpi=100)
 
 

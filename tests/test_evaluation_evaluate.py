@@ -10,40 +10,42 @@ import torch
 from indextts.commands import Evaluate
 from indextts.errors import UserError
 from indextts.evaluation.evaluate import evaluate, names_of
+from indextts.project import Project
 from indextts.synthesis.campplus import CAMPPlus, CAMPPlusConfig
 from tests.recognizers import write_recognizer
-from tests.speaking_run import SpeakingRun, make_speaking_run
+from tests.speaking_run import make_speaking_project
 from tools.evaluate import main
 
 NUM_CLIPS = 2
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> SpeakingRun:
-    return make_speaking_run(tmp_path_factory.mktemp("evaluate") / "tiny")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return make_speaking_project(tmp_path_factory.mktemp("evaluate"))
 
 
 def json_lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def flags(run: SpeakingRun, output: Path, **changes: object) -> list[str]:
-    given = {"manifest": run.folder / "manifest.jsonl", "output_dir": output, "num_clips": NUM_CLIPS}
-    given |= {"max_codes": 40, "models": run.folder / "models", **changes}
+def flags(run: Project, output: Path, **changes: object) -> list[str]:
+    given = {"manifest": run.manifest, "output_dir": output, "num_clips": NUM_CLIPS}
+    given |= {"max_codes": 40, "models": run.root / "models", **changes}
     return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
 
 
 @pytest.mark.slow
 def test_checkpoints_are_scored_beside_the_recordings(
-    run: SpeakingRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    (run.folder / "models/campplus").mkdir(parents=True, exist_ok=True)
+    (run.root / "models/campplus").mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     campplus = CAMPPlus(CAMPPlusConfig()).state_dict()
-    torch.save(campplus, run.folder / "models/campplus/campplus_cn_common.bin")
+    torch.save(campplus, run.root / "models/campplus/campplus_cn_common.bin")
     asr = write_recognizer(tmp_path / "hears-la", "ላ")
-    checkpoints = [run.checkpoint.with_name(f"model_step{step}.pth") for step in (1, 2)]
-    argv = [*flags(run, tmp_path / "out", asr=asr, max_codes=80), *(f"--checkpoint={path}" for path in checkpoints)]
+    checkpoints = [run.run_dir / f"model_step{step}.pth" for step in (1, 2)]
+    argv = flags(run, tmp_path / "out", asr=asr, max_codes=80)
+    argv += [f"--checkpoint={path}" for path in checkpoints]
     assert main(argv) == 0
     out = tmp_path / "out"
     assert (out / "report.md").read_text("utf-8") in capsys.readouterr().out
@@ -72,10 +74,10 @@ def test_checkpoints_are_scored_beside_the_recordings(
         assert clip["prompt_id"] != clip["id"]
 
 
-def test_without_judges_lengths_and_failures_remain(run: SpeakingRun, tmp_path: Path):
+def test_without_judges_lengths_and_failures_remain(run: Project, tmp_path: Path):
     command = Evaluate(
-        checkpoint=[run.folder / "run"],
-        manifest=run.folder / "manifest.jsonl",
+        checkpoint=[run.run_dir],
+        manifest=run.manifest,
         output_dir=tmp_path / "out",
         models=tmp_path / "absent",
         num_clips=1,
@@ -97,15 +99,15 @@ def test_checkpoints_of_one_name_get_their_folders_names(tmp_path: Path):
         names_of([paths[0], paths[0]])
 
 
-def test_what_cannot_be_used_is_one_sentence(run: SpeakingRun, tmp_path: Path):
+def test_what_cannot_be_used_is_one_sentence(run: Project, tmp_path: Path):
     out = tmp_path / "out"
     for changes, problem in (
-        ({"checkpoint": run.folder / "base/gpt.pth"}, "does not hold its tokenizer"),
+        ({"checkpoint": run.base_checkpoint}, "does not hold its tokenizer"),
         ({"manifest": tmp_path / "absent.jsonl"}, "there is no such file"),
         ({"asr": tmp_path}, r"there is no config\.json in it"),
         ({"checkpoint": tmp_path}, "has neither gpt.pth nor best.pth or latest.pth"),
     ):
-        given = {"checkpoint": run.checkpoint, **changes}
+        given = {"checkpoint": run.run_dir / "latest.pth", **changes}
         with pytest.raises(UserError, match=problem):
             main(flags(run, out, **given))
     with pytest.raises(UserError, match="--checkpoint"):

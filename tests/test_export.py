@@ -341,7 +341,7 @@ def test_a_killed_export_leaves_a_whole_folder_or_none(trained: TinyRun, tmp_pat
     ]
     argv += [f"--output-dir={target}", "--format=both"]
     chance = random.Random(0)
-    for _ in range(3):
+    for _ in range(2):
         program = subprocess.Popen(
             [sys.executable, "-c", EXPORT_FOR_EVER, *argv], stdout=subprocess.PIPE, cwd=REPOSITORY
         )
