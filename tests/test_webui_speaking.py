@@ -10,7 +10,9 @@ import pytest
 from indextts.commands import Synthesize, parse, to_argv
 from indextts.errors import UserError
 from indextts.manifest import write_utterances
+from indextts.processes import this_process
 from indextts.project import Project, read_project
+from indextts.run_dir import write_json
 from indextts.sampling_options import Sampling
 from indextts.synthesis.synthesize import sampling_of
 from indextts.webui.saved_models import choices, normalizer_of
@@ -27,7 +29,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def planned(project: Project, **changes: Any) -> list[Synthesize]:
-    page: Any = SimpleNamespace(roots=Roots(project.root.parent))
+    workspace = project.root.parent
+    page: Any = SimpleNamespace(roots=Roots(workspace), workspace=workspace)
     clip = f"clip:{clips_of(project)[0].id}"
     given = {"typed": "ሰላም\n\n 5 ነው ", "voice": clip, "emotion": "", "checkpoint": "best.pth", "other": ""}
     settings = asked_settings("builtin") | {k: v for k, v in changes.items() if k in SETTINGS}
@@ -72,6 +75,19 @@ def test_what_is_not_there_or_too_much_is_refused(project: Project):
     for changes, said in cases:
         with pytest.raises(UserError, match=said):
             planned(project, **changes)
+
+
+def test_while_any_project_is_trained_the_cpu_speaks_unless_told_otherwise(project: Project):
+    other = Project(project.root.parent / "other")
+    job = other.jobs / "20260101_000000_train"
+    job.mkdir(parents=True)
+    (other.root / "project.json").write_text("{}")
+    runner = this_process().model_dump(mode="json")  # it lives, so the job does
+    write_json(job / "job.json", {"stage": "train", "argvs": [], "started": 0, "runner": runner})
+    assert [command.device for command in planned(project, other="latest.pth")] == ["cpu", "cpu"]
+    assert planned(project, device="cuda")[0].device == "cuda"
+    write_json(job / "exit.json", {"status": 0, "reason": "finished", "ended": 1})
+    assert planned(project)[0].device == "auto"
 
 
 def test_voices_are_uploads_and_the_longest_clips_of_each_speaker(project: Project):

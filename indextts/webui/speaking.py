@@ -22,7 +22,7 @@ from indextts.text.normalize import normalize
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.jobs import newest_job
-from indextts.webui.page import Page
+from indextts.webui.page import Page, project_names
 from indextts.webui.panel import stage_panel
 from indextts.webui.renders import SIDES, Render, Sound, newest_render, next_folder, vote_on
 from indextts.webui.saved_models import choices, names, normalizer_of
@@ -139,10 +139,18 @@ def speak_commands(
         "models": settings.base,
         **changed(fields_from(Synthesize, SETTINGS, values), backend_of(settings)),
     }
+    if fields.get("device", "auto") == "auto" and somebody_trains(page.workspace):
+        fields["device"] = "cpu"  # the program itself sees only the run that its checkpoint is of
     return [
         Synthesize(checkpoint=project.run_dir / str(name), output=folder / side, **fields)
         for name, side in zip(chosen, SIDES, strict=False)
     ]
+
+
+def somebody_trains(workspace: Path) -> bool:
+    """Return whether a training that the page started is running, in any project."""
+    jobs = [newest_job(Project(workspace / name), "train") for name in project_names(workspace)]
+    return any(job is not None and job.is_active for job in jobs)
 
 
 def texts_in(typed: str) -> list[str]:
