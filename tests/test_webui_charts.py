@@ -267,7 +267,7 @@ def test_the_tab_keeps_no_connection_open_and_publishes_no_endpoint(tab: gr.Bloc
 
 
 def test_the_tab_draws_only_what_is_new(tab: gr.Blocks, tmp_path: Path):
-    (draw,) = (function.fn for function in tab.fns.values())
+    draw = next(function.fn for function in tab.fns.values())
     run_dir = tmp_path / "one/training_output"
     run_dir.mkdir(parents=True)
     write(run_dir / "metrics.jsonl", [point(1), start(1), point(2)])

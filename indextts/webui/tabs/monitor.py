@@ -52,9 +52,9 @@ def lay_out(page: Page) -> None:
         frames = [_frame(lines, metric) for metric in PLOTS]
         return [new_text, *frames, _notes(lines), version]
 
-    sample_players.lay_out(page)
     triggers = [page.demo.load, page.timer.tick, page.project.change]
     on(triggers, draw, [page.project, summary, drawn], [summary, *plots, notes, drawn])
+    sample_players.lay_out(page)
 
 
 def _plot(metric: str) -> gr.LinePlot:
