@@ -1,6 +1,6 @@
 """Time, memory and rounding of an export in published size, with random weights.
 
-python -m benchmarks.export                    once for each type; takes 8 GB of disk and of memory
+python -m benchmarks.export                    once for each type; takes 8 GB of disk and 11 of memory
 python -m benchmarks.export --size small       a few seconds, to see that it works
 """
 
@@ -67,7 +67,8 @@ def measure(folder: Path, dtype: str) -> str:
         [sys.executable, program, *argv, f"--dtype={dtype}"], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    said = process.stdout.read()
+    with process.stdout as output:
+        said = output.read()
     _, status, used = os.wait4(process.pid, 0)  # of this one alone, not the largest of all
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
     num_codes = meta.gpt_config["number_mel_codes"] - NUM_SPECIAL_CODES
     recorded = histogram(_recordings(store, val), num_codes)
     floor = histogram_distance(recorded, histogram(_recordings(store, train), num_codes))
-    print(f"{len(val)} texts, {len(SEEDS)} times each; distance of the training's recordings: {floor:.3f}")
+    print(f"{len(val)} pairs, {len(SEEDS)} times each; distance of the training's recordings: {floor:.3f}")
     print("| step | validation mel loss | length | stopped | loops | distance |\n|---|---|---|---|---|---|")
     losses = {
         line["step"]: line["mel_loss"]

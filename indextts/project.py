@@ -9,7 +9,7 @@
       preprocessed_amharic/               features/ train_manifest.jsonl val_manifest.jsonl
                                           train_pairs.jsonl val_pairs.jsonl
       training_output/                    the run directory
-      export/                             the model to take away: gpt.pth bpe.model config.yaml
+      export/                             the model to take away: indextts/export/model_folder.py
       listen/                             what the page let speak, and the votes (indextts/webui/renders.py)
       pipeline/STAGE.json                 what a stage was run with and how it ended
       jobs/TIME_STAGE/                    what the page started (indextts/webui/jobs.py)
