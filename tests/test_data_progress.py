@@ -19,7 +19,8 @@ def test_a_line_tells_clips_and_audio_and_time_left(monkeypatch, caplog):
     (line,) = caplog.messages
     # half of the audio in 8 s, though a tenth of the clips
     assert line == "Encoding: 3/30 clips, 0.4 clips/s, 12.5 h of audio per hour, 8 s left"
-    assert PROGRESS.findall(line) == [("3", "30", ", 0.4 clips/s, 12.5 h of audio per hour, 8 s left")]
+    (found,) = PROGRESS.finditer(line)  # the page reads it
+    assert found.groups()[:3] == ("Encoding", "3", "30")
 
 
 def test_without_durations_clips_say_the_time_left(monkeypatch, caplog):
