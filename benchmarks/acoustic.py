@@ -22,10 +22,11 @@ import torch
 from numpy.typing import NDArray
 from transformers import Wav2Vec2BertConfig, Wav2Vec2BertModel
 
+from benchmarks.speech_models import PUBLISHED_CODEC
 from benchmarks.workload import git_commit, machine
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.features.indextts2 import IndexTTS2Backend
-from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
+from indextts.features.semantic_codec import SemanticCodec
 from indextts.features.speech_encoder import NUM_LAYERS, SpeechEncoder
 from indextts.synthesis.acoustic import AcousticModel
 from indextts.synthesis.bigvgan import BigVGAN
@@ -65,14 +66,6 @@ BIGVGAN = BigVGANConfig(
     resblock_kernel_sizes=(3, 7, 11),
     resblock_dilation_sizes=((1, 3, 5),) * 3,
 )
-CODEC = SemanticCodecConfig(
-    codebook_size=8192,
-    hidden_size=1024,
-    codebook_dim=8,
-    vocos_dim=384,
-    vocos_intermediate_dim=2048,
-    vocos_num_layers=12,
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     voice = model.voice_of(noise)
     clock.tell(f"voice of a reference of {args.reference_seconds:g} s")
     num_codes = round(args.seconds * CODES_PER_SECOND)
-    codes = torch.randint(CODEC.codebook_size, (num_codes,), generator=generator)
+    codes = torch.randint(PUBLISHED_CODEC.codebook_size, (num_codes,), generator=generator)
     latents = torch.randn(num_codes, LATENT_DIM, generator=generator)
     samples = model.render(codes, latents, voice, seed=args.seed, settings=SolverSettings(steps=args.steps))
     seconds = len(samples) / SAMPLE_RATE_HZ
@@ -138,7 +131,7 @@ def random_model(seed: int, device: torch.device) -> AcousticModel:
         torch.manual_seed(seed)
         w2v_bert = Wav2Vec2BertModel(Wav2Vec2BertConfig(num_hidden_layers=NUM_LAYERS))
         encoder = SpeechEncoder(w2v_bert, torch.zeros(1024), torch.ones(1024))
-        codec, s2mel = SemanticCodec(CODEC), S2Mel(S2MEL, LATENT_DIM)
+        codec, s2mel = SemanticCodec(PUBLISHED_CODEC), S2Mel(S2MEL, LATENT_DIM)
         campplus, vocoder = CAMPPlus(CAMPPlusConfig()), BigVGAN(BIGVGAN)
         vocoder.conv_post.weight_g.data *= QUIET
     for network in (encoder, codec, s2mel, campplus, vocoder):

@@ -8,8 +8,6 @@ So the parts of that library which speak to the hub are used (addresses, login, 
 file itself is kept here. HF_ENDPOINT, HF_HOME, HF_TOKEN and HF_HUB_OFFLINE are read by the library.
 """
 
-import errno
-import fcntl
 import hashlib
 import logging
 import shutil
@@ -35,7 +33,8 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 )
 
 from indextts.commands import DownloadCheckpoints
-from indextts.errors import DISK_FULL, FOLDER_IN_USE, NO_ROOM, UserError
+from indextts.errors import DISK_FULL, NO_ROOM, UserError
+from indextts.folder_lock import locked_folder
 from indextts.published_files import (
     PublishedFile,
     Remote,
@@ -88,7 +87,8 @@ def download(command: DownloadCheckpoints) -> DownloadResult:
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request
     logging.getLogger("huggingface_hub").handlers.clear()  # what it says is in our log already
     folder, files = command.output_dir, files_for(command.what)
-    with _locked(folder), _disk_errors(folder):
+    in_use = f"--output-dir {folder}: another download writes there; wait for it or stop it"
+    with locked_folder(folder / ".downloads.lock", in_use=in_use), _disk_errors(folder):
         try:
             remotes = [_ask(file) for file in files]
         except HubOutOfReachError as error:
@@ -338,24 +338,3 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE is set"
     return " ".join(str(error).split()) or type(error).__name__
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Make the folder and hold its lock; the kernel frees it when the process ends, however it ends."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".downloads.lock").open("a")
-    except OSError as error:
-        raise UserError(f"--output-dir {folder}: cannot be written ({error.strerror})") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"--output-dir {folder}: another download writes there; wait for it or stop it", FOLDER_IN_USE
-            ) from None
-        except OSError as error:
-            if error.errno != errno.ENOLCK:  # a network file system without locks
-                raise
-        yield

@@ -57,8 +57,8 @@ def test_no_handler_is_a_public_endpoint(built: dict):
 
 
 def test_nothing_on_the_page_goes_through_a_shell_or_a_pipe():
-    # Words to be found, not used: what is typed on the page must never meet a shell, and a trainer whose pipe
-    # nobody reads stands still.
+    # This pattern only names the words that must not be found: what is typed on the page must never meet a
+    # shell, and a trainer whose pipe nobody reads stands still.
     forbidden = re.compile(r"shell=True|os\.system|os\.popen|subprocess\.PIPE|capture_output|getoutput")
     sources = [*(REPOSITORY / "indextts/webui").rglob("*.py"), REPOSITORY / "webui_amharic.py"]
     assert len(sources) > 15

@@ -6,7 +6,6 @@ A kill loses the shards in progress and nothing else; the next writer sweeps wha
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,8 @@ from numpy.typing import NDArray
 
 from indextts.data.feature_shards import INDEX, ArrayFormat, Shards, file_sha256, shard_folders
 from indextts.data.feature_store import FORMAT_VERSION, StoreInfo, packed, read_info, store_path
-from indextts.errors import DISK_FULL, FOLDER_IN_USE, NO_ROOM, UserError
+from indextts.errors import DISK_FULL, NO_ROOM, UserError
+from indextts.folder_lock import locked_folder
 from indextts.run_dir import sync_file, write_json
 
 MAX_CODE = 2**16 - 1
@@ -179,23 +179,13 @@ class _ShardWriter:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make the folder and hold its lock; the kernel frees it when the process ends, however it ends.
+    """Make the folder and hold its lock.
 
     Raises:
         UserError: with status 5 if another process holds it; or the folder cannot be made.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("a")
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be made ({error.strerror}), choose another folder") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{folder} is being written by another preprocessing, wait for it or stop it", FOLDER_IN_USE
-            ) from None
+    in_use = f"{folder} is being written by another preprocessing, wait for it or stop it"
+    with locked_folder(folder / ".lock", in_use=in_use):
         yield
 
 

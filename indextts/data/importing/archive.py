@@ -53,6 +53,7 @@ def unpacked(archive: Path, output_dir: Path, max_bytes: int) -> Iterator[Path]:
         try:
             with zipfile.ZipFile(archive) as file:
                 _unpack(file, archive, folder, max_bytes)
+        # the last is what zipfile raises for a way of packing that it does not know
         except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError) as error:
             raise UserError(f"{archive}: damaged, or no zip archive ({error}); make it anew") from None
         yield folder

@@ -12,7 +12,6 @@ source that has grown adds what is new, and an import that was killed goes on wh
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -37,7 +36,8 @@ from indextts.data.importing.making import ASIDE_PREFIX, Made, make, stamp_of
 from indextts.data.importing.names import source_name
 from indextts.data.importing.speakers import with_speakers
 from indextts.data.progress import Progress
-from indextts.errors import FOLDER_IN_USE, UserError
+from indextts.errors import UserError
+from indextts.folder_lock import locked_folder
 from indextts.json_lines import read_json_lines, write_json_lines
 from indextts.manifest import DEFAULT_LANGUAGE, write_utterances
 
@@ -116,7 +116,8 @@ def import_dataset(command: ImportDataset) -> ImportResult:
                 if not path.exists():
                     raise UserError(f"{path}: there is no such file or folder, check the path")
             command.output_dir.joinpath("audio").mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_lock(command.output_dir))
+            in_use = f"{command.output_dir}: another import is running there, wait for its end or stop it"
+            stack.enter_context(locked_folder(command.output_dir / LOCK_NAME, in_use=in_use))
             _remove_leftovers(command.output_dir)
             journal = read_journal(command.output_dir)
             sources = [_opened(path, command, stack) for path in typed]
@@ -143,18 +144,6 @@ def _require_apart(source: Path, output_dir: Path) -> None:
         raise UserError(f"{source} is in --output-dir already, there is nothing to import")
     if output.is_relative_to(inside):
         raise UserError(f"--output-dir {output_dir} lies in {source}, choose another folder to import to")
-
-
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Hold the folder for this import; the lock ends with the process."""
-    with (folder / LOCK_NAME).open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            message = f"{folder}: another import is running there, wait for its end or stop it"
-            raise UserError(message, FOLDER_IN_USE) from None
-        yield
 
 
 def _remove_leftovers(folder: Path) -> None:
