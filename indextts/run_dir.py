@@ -1,7 +1,7 @@
 """THE RUN DIRECTORY: what a run leaves behind. No torch here.
 
     OUTPUT_DIR/
-      config.json            the whole command with defaults, versions, git commit, run part, normaliser
+      config.json            the whole command with defaults, versions, git commit, part, schedule, normaliser
       model_step{N}.pth      a checkpoint, torch.load(weights_only=True); its keys: indextts/checkpoint.py
       model_step{N}.json     its meta, written last: a checkpoint without it does not count
       model_step{N}.pinned   an empty file that you make: this checkpoint is never removed
