@@ -12,6 +12,7 @@
       best.pth   best.json              the one with the lowest validation mel loss
       tokenizer.model        the tokenizer of the run
       metrics.jsonl          one JSON object a line; of a step replayed after a resume the later counts
+      trash/                 checkpoints that somebody threw away (indextts/run_checkpoints.py)
       samples/part{P}_step{N}/  what the model said of the same few sentences (indextts/training/samples.py)
       train.log              what a person reads
       logs/run_{time}/       TensorBoard

@@ -7,17 +7,10 @@ import gradio as gr
 
 from indextts.project import Project
 from indextts.webui import sample_players
-from indextts.webui.charts import (
-    RESUMED,
-    Line,
-    MetricsReaders,
-    curves,
-    for_plot,
-    progress_of,
-    resumes,
-    series_name,
-)
+from indextts.webui.charts import RESUMED, curves, for_plot, resumes, series_name
+from indextts.webui.metrics_reader import Line, MetricsReaders
 from indextts.webui.page import Page
+from indextts.webui.progress import progress_of
 
 PLOTS = {  # metric: title, format of the axis
     "text_loss": ("Text loss (nats per token)", ".3~g"),
