@@ -1,33 +1,15 @@
 import json
-import os
 from pathlib import Path
 
 from indextts.health.checks import CHECKS, find, find_in
 from indextts.health.observed import read_observed
 from indextts.run_dir import read_metrics
-from tests.written_run import GB, WrittenRun
-
-
-def sick_run() -> WrittenRun:
-    """Return a run with which everything is wrong that can be wrong at once."""
-    run = WrittenRun()
-    run.start()
-    run.facts(0)
-    run.train_to(1_000, loss=4.4)
-    run.start(1_000)
-    run.facts(1_000, base_rows="another", unknown_share=0.2)
-    run.train_to(4_000, first=1_100, loss=5.4, data_wait=0.4, lr=1e-5)
-    run.train_to(8_000, first=4_100, loss=5.4, data_wait=0.4, lr=1e-5, grad_norm=90.0, num_skipped=200)
-    for step in (5_000, 6_000, 7_000, 8_000):
-        run.val(step, 4.4 + step / 20_000)
-    run.facts(8_000, base_rows="another", unknown_share=0.2, new_rows_moved=0.0)
-    return run
+from tests.written_run import WrittenRun, fill_the_disk, sick_run
 
 
 def test_a_run_with_which_all_is_wrong_trips_every_check_problems_first(tmp_path: Path):
     run_dir = sick_run().write(tmp_path)
-    (run_dir / "model_step4000.pth").touch()
-    os.truncate(run_dir / "model_step4000.pth", 10_000 * GB)  # a sparse file larger than any disk here
+    fill_the_disk(run_dir)
     found = find(run_dir)
     names = {"disk", "base_rows", "new_rows", "learning_rate", "skipped", "gradients", "resume_jump"}
     names |= {"plateau", "validation_rising", "unknown", "data_wait"}

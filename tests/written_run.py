@@ -1,6 +1,7 @@
 """Run directories written line by line in the trainer's format, for what no tiny training shows."""
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -73,3 +74,26 @@ class WrittenRun:
         self.time += 30.0
         line = {"kind": kind, "part": self.part, "step": step, "epoch": step // 5_000, **numbers}
         self.lines.append({**line, "time": self.time})
+
+
+def sick_run() -> WrittenRun:
+    """Return a run with which everything is wrong that can be wrong at once, markup in its numbers too."""
+    run, another = WrittenRun(), "<b id=planted>another</b>"
+    run.start()
+    run.facts(0)
+    run.train_to(1_000, loss=4.4)
+    run.start(1_000)
+    run.facts(1_000, base_rows=another, unknown_share=0.2)
+    run.train_to(4_000, first=1_100, loss=5.4, data_wait=0.4, lr=1e-5)
+    run.train_to(8_000, first=4_100, loss=5.4, data_wait=0.4, lr=1e-5, grad_norm=90.0, num_skipped=200)
+    for step in (5_000, 6_000, 7_000, 8_000):
+        run.val(step, 4.4 + step / 20_000)
+    run.facts(8_000, base_rows=another, unknown_share=0.2, new_rows_moved=0.0)
+    return run
+
+
+def fill_the_disk(run_dir: Path) -> None:
+    """Write a checkpoint that is larger than any disk: a file of nothing, which takes no room."""
+    path = run_dir / "model_step4000.pth"
+    path.touch()
+    os.truncate(path, 10_000 * GB)

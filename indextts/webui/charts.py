@@ -19,16 +19,9 @@ from indextts.webui.metrics_reader import Line
 MAX_POINTS = 1_000  # of a series: the browser draws that in under a second
 
 KINDS = (("train", "training"), ("val", "validation"))
-LABELS = {
-    "text_loss": "text loss",
-    "mel_loss": "mel loss",
-    "mel_top1": "mel_top1",
-    "lr": "learning rate",
-    "grad_norm": "gradient norm",
-    "tokens_per_second": "tokens per second",
-}
+EXACT = ("lr",)  # what has no noise to smooth away
 RESUMED = "resumed"
-AS_LOGGED = ", as logged"
+AS_LOGGED = "as logged"
 
 Points = list[tuple[float, float]]
 
@@ -63,29 +56,34 @@ AS_THEY_ARE = Look()
 
 def curves(
     lines: Iterable[Line],
-    metrics: Sequence[str],
+    metric: str,
     *,
     look: Look = AS_THEY_ARE,
     compared: Sequence[ComparedRun] = (),
 ) -> pd.DataFrame:
     """Return the columns step, value and series, a row for each point; a series has at most MAX_POINTS.
 
-    The series of the newest part are "training text loss" and so on; smoothed ones have these names too, and
-    ", as logged" is added to those beneath. A compared run's series end in its name.
+    The series of the newest part are "training" and "validation"; where the training's is smoothed, that
+    beneath is AS_LOGGED. A compared run's series end in its name.
     """
+    weight = 0.0 if metric in EXACT else look.smoothing
     series: list[tuple[str, Points]] = []
     for name, run_lines in (("", lines), *((run.name, run.lines) for run in compared)):
         groups = _newest_part(run_lines)
-        for metric in metrics:
-            for kind, word in KINDS:
-                named = series_name(word, metric, name)
-                series += _series(_points(groups[kind], metric), named, kind, look, is_own=not name)
+        for kind, word in KINDS:
+            points = _points(groups[kind], metric)
+            drawn = [(series_name(word, name), points)]
+            if weight and kind == "train":
+                drawn = [(series_name(word, name), smoothed(points, weight))]
+                if not name:
+                    drawn.insert(0, (AS_LOGGED, points))
+            series += [(label, _shown_as(each, look)) for label, each in drawn]
     return _frame([(step, value, name) for name, points in series for step, value in points])
 
 
-def series_name(word: str, metric: str, run: str = "") -> str:
+def series_name(word: str, run: str = "") -> str:
     """Return the name of a curve; `word` is "training" or "validation", `run` another run's name."""
-    return f"{word} {LABELS[metric]}" + (f", {run}" if run else "")
+    return f"{word}, {run}" if run else word
 
 
 def part_of(lines: Iterable[Line], part: int) -> list[Line]:
@@ -151,15 +149,9 @@ def for_plot(frame: pd.DataFrame, series: Iterable[str], steps: Iterable[int]) -
     return pd.concat([_frame(names), frame, _frame(marks)], ignore_index=True)
 
 
-def _series(points: Points, name: str, kind: str, look: Look, *, is_own: bool) -> list[tuple[str, Points]]:
-    """Return what is drawn of one curve: itself, or its smoothed form with itself beneath."""
-    drawn = [(name, points)]
-    if look.smoothing and kind == "train":
-        drawn = [(name, smoothed(points, look.smoothing))]
-        if is_own:
-            drawn.insert(0, (name + AS_LOGGED, points))
-    limited = [(name, in_range(each, look.first, look.last)) for name, each in drawn]
-    return [(name, decimate(log10(each) if look.is_log else each)) for name, each in limited]
+def _shown_as(points: Points, look: Look) -> Points:
+    limited = in_range(points, look.first, look.last)
+    return decimate(log10(limited) if look.is_log else limited)
 
 
 def _newest_part(lines: Iterable[Line]) -> defaultdict[str, list[Line]]:

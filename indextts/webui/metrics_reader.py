@@ -103,6 +103,9 @@ class MetricsReaders:
         return reader
 
 
+RUNS = MetricsReaders()  # one for the whole page, so that no run is in memory twice
+
+
 def _add(lines: dict[MetricsKey, Line], text: bytes) -> None:
     """Put one line of the file at the end of `lines`; what a kill cut in half is skipped."""
     try:

@@ -5,9 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from indextts.webui.language import t
 from indextts.webui.metrics_reader import Line, MetricsReader
 
 STALE_S = 60.0
+
+NO_NUMBERS = "no numbers yet; they come with the first steps of a training"
+STEP = "step {step:,}"
+STEP_OF = "step {step:,} of {total:,}"
+EPOCH = "epoch {epoch}"
+PACE = "{tokens:,.0f} tokens/s"
+SILENT = "nothing new for {time}"
+LEFT = "about {time} left"
 
 
 @dataclass(frozen=True)
@@ -35,17 +44,20 @@ class Progress:
 
     def __str__(self) -> str:
         if self.step is None:
-            return "no numbers yet; they come with the first steps of a training"
-        total = "" if self.total_steps is None else f" of {self.total_steps:,}"
-        words = [f"step {self.step:,}{total}", f"epoch {self.epoch}"]
+            return t(NO_NUMBERS)
+        if self.total_steps is None:
+            words = [t(STEP, step=self.step)]
+        else:
+            words = [t(STEP_OF, step=self.step, total=self.total_steps)]
+        words.append(t(EPOCH, epoch=self.epoch))
         if self.tokens_per_second is not None:
-            words.append(f"{self.tokens_per_second:,.0f} tokens/s")
+            words.append(t(PACE, tokens=self.tokens_per_second))
         if self.ended is not None:
-            words.append(self.ended)
+            words.append(t(self.ended))
         elif self.is_stale:
-            words.append(f"nothing new for {duration(self.silent_s)}")
+            words.append(t(SILENT, time=duration(self.silent_s)))
         elif self.seconds_left is not None:
-            words.append(f"about {duration(self.seconds_left)} left")
+            words.append(t(LEFT, time=duration(self.seconds_left)))
         return ", ".join(words)
 
 
@@ -80,11 +92,13 @@ def progress_of(lines: Sequence[Line], run_dir: Path, now: float) -> Progress:
 
 
 def duration(seconds: float) -> str:
-    """Return a time span as people say it: "40 s", "12 min", "3 h 20 min"."""
+    """Return a time span as people say it: "40 s", "12 min", "3 h 20 min", "4 days"."""
     if seconds < 60:
         return f"{max(1, round(seconds))} s" if seconds < 10 else f"{10 * round(seconds / 10)} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes < 48 * 60 else f"{minutes // (24 * 60)} days"
 
 
 def _newest_process(lines: Sequence[Line]) -> Sequence[Line]:

@@ -6,9 +6,7 @@ from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.project import Project
 from indextts.run_checkpoints import meta_of, validation_losses
 from indextts.run_dir import CheckpointMeta, checkpoint_files
-from indextts.webui.metrics_reader import MetricsReaders
-
-_readers = MetricsReaders()
+from indextts.webui.metrics_reader import RUNS
 
 
 def names(project: Project) -> list[str]:
@@ -19,7 +17,7 @@ def names(project: Project) -> list[str]:
 
 def choices(project: Project) -> list[tuple[str, str]]:
     """Return label and name of each checkpoint that can speak: with its step and validation loss."""
-    losses = validation_losses(_readers.of(project.run_dir).read())
+    losses = validation_losses(RUNS.of(project.run_dir).read())
     found = []
     for name in names(project):
         meta = _meta(project, name)
