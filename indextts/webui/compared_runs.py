@@ -6,7 +6,6 @@ A choice is "PROJECT:PART", part 0 for the newest. No Gradio here.
 from collections.abc import Sequence
 from pathlib import Path
 
-from indextts.errors import UserError
 from indextts.project import Project
 from indextts.webui.charts import ComparedRun, part_of
 from indextts.webui.language import t
@@ -16,8 +15,6 @@ from indextts.webui.versions import files_version
 
 MAX_COMPARED = 3
 PART = "part {part}"
-UNKNOWN = "there is no run {choice} to compare with; choose one from the list"
-TOO_MANY = "at most {number} runs are compared at once"
 
 
 def comparable(workspace: Path, name: str) -> list[tuple[str, str]]:
@@ -40,20 +37,13 @@ def runs_version(workspace: Path, project: Project) -> str:
 
 
 def compared(workspace: Path, name: str, chosen: Sequence[str] | None) -> list[ComparedRun]:
-    """Return the chosen runs, named as `comparable` names them.
+    """Return the chosen runs, named as `comparable` names them, at most MAX_COMPARED.
 
-    Raises:
-        UserError: one of them cannot be chosen, or they are too many.
+    What is in no list is left out: after a change of the project a page asks once for what it had chosen.
     """
-    if not chosen:
-        return []
-    labels = {choice: label for label, choice in comparable(workspace, name)}
-    if len(chosen) > MAX_COMPARED:
-        raise UserError(t(TOO_MANY, number=MAX_COMPARED))
+    labels = {choice: label for label, choice in comparable(workspace, name)} if chosen else {}
     found = []
-    for choice in chosen:
-        if choice not in labels:
-            raise UserError(t(UNKNOWN, choice=choice))
+    for choice in [choice for choice in chosen or [] if choice in labels][:MAX_COMPARED]:
         project, part = choice.rsplit(":", 1)
         lines = RUNS.of(Project(workspace / project).run_dir).read()
         found.append(ComparedRun(labels[choice], part_of(lines, int(part)) if part != "0" else lines))

@@ -7,7 +7,6 @@ import gradio as gr
 
 from indextts.webui.charts import (
     AS_LOGGED,
-    AS_THEY_ARE,
     EXACT,
     RESUMED,
     ComparedRun,
@@ -40,12 +39,20 @@ NO_CURVES = "The curves begin with the first log line of a training."
 RESUMED_AT = "Resumed at step {steps}."
 DRAWN_PART = "Part {part} of the run is drawn; compare it with earlier parts above."
 LOGARITHM = "decimal logarithm"
+SMOOTHING = 0.6  # at first
+
+# Gradio 6.31 makes a legend from the series that a plot had before it got new ones: a title that only differs
+# in its blanks makes it look again.
+NEW_LEGENDS = f"""() => {{
+  window.legends = (window.legends ?? 0) + 1;
+  return Array({len(PLOTS)}).fill({{__type__: "update", color_title: " ".repeat(1 + window.legends % 2)}});
+}}"""
 
 
 def lay_out(page: Page) -> None:
     """Lay out the controls and the plots."""
     with gr.Row(elem_id="monitor-look"):
-        smoothing = gr.Slider(0, 0.99, 0.6, step=0.01, label="Smoothing", elem_id="monitor-smoothing")
+        smoothing = gr.Slider(0, 0.99, SMOOTHING, step=0.01, label="Smoothing", elem_id="monitor-smoothing")
         first = gr.Number(label="From step", minimum=0, precision=0, elem_id="monitor-first")
         last = gr.Number(label="To step (0: the last)", minimum=0, precision=0, elem_id="monitor-last")
         is_log = gr.Checkbox(label="Logarithmic scale", elem_id="monitor-log")
@@ -54,6 +61,7 @@ def lay_out(page: Page) -> None:
             label="Compare with",
             multiselect=True,
             max_choices=MAX_COMPARED,
+            allow_custom_value=True,  # else what was chosen beside another project is an error, not left out
             elem_id="monitor-compare",
         )
     notes = gr.Markdown(elem_id="monitor-notes")
@@ -76,13 +84,14 @@ def lay_out(page: Page) -> None:
     controls = [smoothing, first, last, is_log, beside]
     page.watch(lambda project: RUNS.of(project.run_dir).version(), draw, [notes, *plots], controls)
     page.watch(lambda project: runs_version(page.workspace, project), known_runs, [beside])
-    on(
+    changed = on(
         [smoothing.release, first.change, last.change, is_log.change, beside.change],
         draw,
         [page.project, *controls],
         [notes, *plots],
         latest=True,
     )
+    changed.then(None, None, plots, js=NEW_LEGENDS)
     # what was compared with one project's run means nothing beside another's
     on([page.project.change], lambda: [], [], [beside])
 
@@ -96,11 +105,11 @@ def look_of(smoothing: Any, first: Any, last: Any, is_log: Any) -> Look:
 def _plot(metric: str) -> gr.LinePlot:
     title, y_format = PLOTS[metric]
     return gr.LinePlot(
-        _frame([], metric, AS_THEY_ARE, []),
+        _frame([], metric, Look(SMOOTHING), []),
         x="step",
         y="value",
         color="series",
-        color_map=_colour_map(metric, AS_THEY_ARE, []),
+        color_map=_colour_map(metric, Look(SMOOTHING), []),
         title=title,  # a label would take the place of the legend below
         x_title="step",
         x_axis_format=",~f",
@@ -129,10 +138,7 @@ def _frame(lines: list[Line], metric: str, look: Look, others: Sequence[Compared
 
 
 def _colour_map(metric: str, look: Look, others: Sequence[ComparedRun]) -> dict[str, str]:
-    """Return the colour of each series of a plot, in the order of the legend.
-
-    A plot makes its legend anew only where this differs from what it had.
-    """
+    """Return the colour of each series of a plot, in the order of the legend."""
     words = ("training",) if metric in OF_TRAINING_ALONE else ("training", "validation")
     colours = {AS_LOGGED: PALE} if look.smoothing and metric not in EXACT else {}
     colours |= {word: COLOURS[word] for word in words}
