@@ -20,8 +20,11 @@ from indextts.commands import Command, Train, to_argv
 from indextts.errors import UserError
 from indextts.processes import Process, is_alive, read_stat, session_members
 from indextts.project import Project
-from indextts.webui import jobs
-from indextts.webui.jobs import Job, kill_job, list_jobs, newest_job, shell_line, start_job, stop_job, tail
+from indextts.jobs import log_tail, starting
+from indextts.jobs.log_tail import tail
+from indextts.jobs.records import Job, list_jobs, newest_job
+from indextts.jobs.starting import shell_line, start_job
+from indextts.jobs.stopping import kill_job, stop_job
 from tests.conftest import REPOSITORY
 
 SAVES_ON_SIGTERM = """
@@ -47,15 +50,15 @@ import sys, time
 from pathlib import Path
 from indextts.errors import UserError
 from indextts.project import Project
-from indextts.webui import jobs
-from tests.test_webui_jobs import command_for
+from indextts.jobs import starting
+from tests.test_jobs_starting import command_for
 folder, name, go = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-jobs.REPOSITORY = folder
+starting.REPOSITORY = folder
 print("loaded", flush=True)
 while not go.exists():
     time.sleep(0.001)
 try:
-    jobs.start_job(Project(folder / "voice"), "train", [command_for(name)])
+    starting.start_job(Project(folder / "voice"), "train", [command_for(name)])
     print("started", flush=True)
 except UserError:
     print("refused", flush=True)
@@ -66,7 +69,7 @@ time.sleep(float(sys.argv[4]))
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     """A project beside the programs of a test; nothing of its jobs lives on after the test."""
-    monkeypatch.setattr(jobs, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(starting, "REPOSITORY", tmp_path)
     project = Project(tmp_path / "voice")
     yield project
     for job in list_jobs(project):
@@ -109,11 +112,11 @@ def wait_for(job: Job, is_true) -> Job:
 
 
 def runner_of(job: Job) -> Process:
-    return Process.model_validate(json.loads((job.folder / "job.json").read_bytes())["runner"])
+    return Process.from_fields(json.loads((job.folder / "job.json").read_bytes())["runner"])
 
 
 def program_of(job: Job) -> Process:
-    return Process.model_validate_json((job.folder / "program.json").read_bytes())
+    return Process.from_json((job.folder / "program.json").read_bytes())
 
 
 def kill(process: Process) -> None:
@@ -347,7 +350,7 @@ def test_a_stranger_with_the_number_of_a_job_is_not_signalled(project: Project, 
         assert stat is not None
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         real = {"pid": stranger.pid, "start_ticks": stat.start_ticks, "boot_id": boot_id}
-        assert is_alive(Process.model_validate(real))
+        assert is_alive(Process.from_fields(real))
         folder = project.jobs / "20260101_000000_train"
         folder.mkdir(parents=True)
         record = {"stage": "train", "argvs": [], "started": 0, "runner": {**real, **change}}
@@ -493,7 +496,7 @@ def test_tail_reads_the_same_little_of_a_terabyte(tmp_path: Path):
     before = bytes_read_so_far()
     shown = tail(path)
     assert shown == "የመጨረሻ"
-    assert bytes_read_so_far() - before < 2 * jobs.MAX_TAIL_BYTES
+    assert bytes_read_so_far() - before < 2 * log_tail.MAX_TAIL_BYTES
 
 
 def bytes_read_so_far() -> int:
