@@ -91,7 +91,7 @@ def job_folders(project: Project) -> Iterator[Path]:
 
 
 def read_job(folder: Path) -> Job | None:
-    """Return the job in a folder, None if it is not one. A job that is over never changes: it is read once."""
+    """Return the job in a folder, None if it is not one; one that is over never changes and is read once."""
     try:
         stat = (folder / "exit.json").stat()
     except OSError:

@@ -227,7 +227,7 @@ class Runner:
         while others := self.others():
             waited = time.monotonic() - began
             if waited > SWEEP_LIMIT_S:
-                log(f"[Warn] {name} left {len(others)} processes behind that do not end\n")
+                log(f"[Warn] {name} left processes behind; {len(others)} do not end\n")
                 break
             if waited > SWEEP_S or self.stop_stage == "killing":
                 for process in others:
@@ -237,7 +237,7 @@ class Runner:
             self.stop.wait([], 0.02)
         reap_adopted()
         if killed and self.stop_stage != "killing":
-            log(f"[Warn] {name} left {len(killed)} processes behind, which were killed\n")
+            log(f"[Warn] {name} left processes behind; {len(killed)} had to be killed\n")
 
     def others(self) -> list[Process]:
         """Return the living processes of this job but for the runner."""

@@ -72,6 +72,8 @@ def kill_job(job: Job) -> None:
     with suppress(OSError):
         (job.folder / "kill_asked").touch()
     runner = read_object(job.folder / "job.json").get("runner")
+    if len(processes) == 1:  # it waits for its turn, or is between two programs: the runner can end by itself
+        send_signal(processes[0], signal.SIGTERM)
     known: set[Process] = set()  # a child of what was killed may be nobody's descendant any more
     began = time.monotonic()
     while time.monotonic() < began + KILL_LIMIT_S:
