@@ -11,12 +11,12 @@ import gradio as gr
 
 from indextts.commands import Command, DownloadCheckpoints
 from indextts.errors import UserError
+from indextts.jobs.records import newest_job
 from indextts.pipeline import PLANNERS, place_base_files, plan_stage
 from indextts.project import Project, ProjectSettings, make_settings, read_project
 from indextts.published_files import shown_size, table
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
-from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page, project_names
 from indextts.webui.panel import describe, stage_panel
 from indextts.webui.way import stands, way_html
