@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from indextts.webui.log_view import LOG_CSS, line_class, show_log, version
+from indextts.webui.launch import PAGE_FILES
+from indextts.webui.log_view import line_class, show_log, version
 from tests.running_jobs import bytes_read_so_far
+
+CSS = (PAGE_FILES / "page.css").read_text(encoding="utf-8")
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -89,8 +92,8 @@ def test_the_filter_is_not_put_into_the_page(tmp_path: Path):
 )
 def test_a_line_has_the_class_of_what_it_says(line: str, name: str):
     assert line_class(line) == name
-    assert not name or f".log-view .log-{name} {{" in LOG_CSS
-    assert not name or f".dark .log-view .log-{name} {{" in LOG_CSS
+    assert not name or f".log-view .log-{name} {{" in CSS
+    assert not name or f".dark .log-view .log-{name} {{" in CSS
 
 
 def test_a_progress_line_shows_its_last_state_and_bad_bytes_are_replaced(tmp_path: Path):

@@ -33,24 +33,6 @@ CLASSES = (
     ("command", re.compile(r"\$ python ")),
 )
 
-# Colours of at least 4.5 : 1 on the box, which Gradio makes dark with the class `dark` of the body.
-LOG_CSS = """
-.log-view { max-height: 26rem; overflow: auto; margin: 0; padding: .6rem .8rem; border-radius: 8px;
-  font: .8rem/1.45 ui-monospace, monospace, "Abyssinica SIL"; white-space: pre-wrap; overflow-wrap: anywhere;
-  color: #24292f; background: #f6f8fa; border: 1px solid #d0d7de; }
-.log-view .log-error { color: #b3141d; font-weight: 600 }
-.log-view .log-warning { color: #7d4e00 }
-.log-view .log-train { color: #0a53a8 }
-.log-view .log-val { color: #11632a }
-.log-view .log-command { color: #57606a }
-.dark .log-view { color: #d7dde4; background: #12161c; border-color: #3a424c; }
-.dark .log-view .log-error { color: #ff8a84 }
-.dark .log-view .log-warning { color: #e3b341 }
-.dark .log-view .log-train { color: #79b8ff }
-.dark .log-view .log-val { color: #6fd685 }
-.dark .log-view .log-command { color: #9aa4af }
-"""
-
 
 @dataclass(frozen=True)
 class LogView:
