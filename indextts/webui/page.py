@@ -26,6 +26,7 @@ from indextts.webui.log_box import FOLLOW_LOGS
 from indextts.webui.security import Roots
 
 TICK_S = 2.0
+EVERY_TAB = ""  # the id of no tab: for what is seen in all of them
 
 # (versions, mark, mark, ...) -> marks
 HAND_OUT = """(versions, ...marks) => {
@@ -147,7 +148,7 @@ def read_versions(views: Sequence[View], project: Project, open_tab: str, known:
         seen = None
     now = dict(seen) if isinstance(seen, dict) else {}
     for place, view in enumerate(views):
-        if view.tab == open_tab:
+        if view.tab in (EVERY_TAB, open_tab):
             # one view's damaged file must not stop the others; its own `show` says what is wrong
             with suppress(UserError, OSError):
                 now[str(place)] = f"{project.root.name} {view.version(project)}"
