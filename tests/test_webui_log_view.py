@@ -108,6 +108,7 @@ def test_the_last_lines_are_shown_and_how_much_there_is(tmp_path: Path):
     assert str(view.note) == "The last 200 lines; the whole log of 1.9 MB can be downloaded."
     found = show_log(path, wanted="STEP 9999")
     assert len(found.html.splitlines()) == 11
+    assert str(found.note) == "11 lines with this text, looked for in the last 1.9 MB."
     assert show_log(log_of(tmp_path, "one", "two")).note is None
 
 
