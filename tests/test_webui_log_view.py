@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.webui.log_view import LOG_CSS, line_class, show_log, version
+from indextts.webui.log_view import LOG_CSS, line_class, show_log
 from tests.running_jobs import bytes_read_so_far
 
 HOSTILE = (
@@ -134,16 +134,3 @@ def test_a_log_of_five_gigabytes_opens_like_a_small_one(tmp_path: Path, wanted: 
     for_small = bytes_read_so_far() - before
     assert show_log(huge, wanted=wanted).html == shown.html
     assert bytes_read_so_far() - before - for_small < for_small + 100_000
-
-
-def test_the_version_changes_with_the_log(tmp_path: Path):
-    path = tmp_path / "output.log"
-    words = [version(path)]
-    for content in ("", "a", "ab"):
-        path.write_text(content)
-        words.append(version(path))
-    path.unlink()
-    path.write_text("ab")
-    words.append(version(path))
-    assert len(set(words)) == 5
-    assert version(path) == words[-1]

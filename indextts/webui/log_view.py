@@ -88,15 +88,6 @@ def show_log(path: Path, max_lines: int = 200, wanted: str = "") -> LogView:
     return LogView(f'<pre class="log-view" tabindex="0">{lines}</pre>', note)
 
 
-def version(path: Path) -> str:
-    """Return a word that changes whenever the log does."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return ""
-    return f"{path.parent.name}/{stat.st_ino}/{stat.st_size}/{stat.st_mtime_ns}"
-
-
 def line_class(line: str) -> str:
     """Return the CSS class of a line without its "log-": error, warning, train, val, command, or none."""
     text = line.lstrip()
