@@ -55,7 +55,7 @@ LOG_CSS = """
 
 # Run after each update of a gr.HTML with the class `log-box`, whose content is the view; Gradio gives the
 # class to the block and to its inside, which is what scrolls. It follows the end, and while somebody has
-# scrolled up it keeps the line at the top of the box where it is, whatever comes below or leaves above: a line
+# scrolled up it keeps the line at the top of the box where it is, whatever comes or leaves: a line
 # is known by its place in the file.
 FOLLOW_LOGS = """() => document.querySelectorAll('.log-box:not(:has(.log-box))').forEach(box => {
   const top = line => line.getBoundingClientRect().top - box.getBoundingClientRect().top;
