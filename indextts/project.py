@@ -151,6 +151,12 @@ def write_project(project: "Project", settings: ProjectSettings) -> None:
     write_json(project.root / "project.json", settings.model_dump(mode="json"))
 
 
+def project_names(workspace: Path) -> list[str]:
+    """Return the projects of the workspace, the demo last."""
+    names = [path.parent.name for path in workspace.glob("*/project.json")]
+    return sorted(names, key=lambda name: (name == "demo", name))
+
+
 @dataclass(frozen=True)
 class Project:
     """The paths of one project."""

@@ -27,13 +27,11 @@ class Lines:
     """The last lines of a log, oldest first.
 
     Args:
-        starts: the place of each in the file, in bytes: what a line is known by when more come.
         has_more: the log has older lines, or may have.
         num_searched: bytes that were looked through.
     """
 
     lines: list[str]
-    starts: list[int]
     has_more: bool
     num_searched: int
 
@@ -51,21 +49,19 @@ def read_end(path: Path, max_lines: int, *, wanted: str = "", max_bytes: int = M
     whatever the size.
     """
     wanted = wanted.casefold()
-    found: list[tuple[str, int]] = []
+    found: list[str] = []
     try:
         with path.open("rb") as file:
             size = left = file.seek(0, os.SEEK_END)
             for line, before in _from_the_end(file.fileno(), size, max_bytes):
                 text, left = _plain(line), before
                 if wanted in text.casefold():
-                    found.append((text, before))
+                    found.append(text)
                     if len(found) == max_lines:
                         break
     except OSError:
-        return Lines([], [], False, 0)
-    found.reverse()
-    lines, starts = [text for text, _ in found], [start for _, start in found]
-    return Lines(lines, starts, left > 0, size - left)
+        return Lines([], False, 0)
+    return Lines(found[::-1], left > 0, size - left)
 
 
 def _from_the_end(file: int, size: int, max_bytes: int) -> Iterator[tuple[bytes, int]]:

@@ -34,45 +34,6 @@ CLASSES = (
     ("command", re.compile(r"\$ python ")),
 )
 
-# Colours of at least 4.5 : 1 on the box, which Gradio makes dark with the class `dark` of the body.
-LOG_CSS = """
-.log-box:not(:has(.log-box)) { max-height: 26rem; overflow: auto !important; }
-.log-view { margin: 0; padding: .6rem .8rem; border-radius: 8px; border: 1px solid #d0d7de;
-  font: .8rem/1.45 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere;
-  color: #24292f; background: #f6f8fa; }
-.log-view .log-error { color: #b3141d; font-weight: 600 }
-.log-view .log-warning { color: #7d4e00 }
-.log-view .log-train { color: #0a53a8 }
-.log-view .log-val { color: #11632a }
-.log-view .log-command { color: #57606a }
-.dark .log-view { color: #d7dde4; background: #12161c; border-color: #3a424c; }
-.dark .log-view .log-error { color: #ff8a84 }
-.dark .log-view .log-warning { color: #e3b341 }
-.dark .log-view .log-train { color: #79b8ff }
-.dark .log-view .log-val { color: #6fd685 }
-.dark .log-view .log-command { color: #9aa4af }
-"""
-
-# Run after each update of a gr.HTML with the class `log-box`, whose content is the view; Gradio gives the
-# class to the block and to its inside, which is what scrolls. It follows the end, and while somebody has
-# scrolled up it keeps the line at the top of the box where it is, whatever comes or leaves: a line
-# is known by its place in the file.
-FOLLOW_LOGS = """() => document.querySelectorAll('.log-box:not(:has(.log-box))').forEach(box => {
-  const top = line => line.getBoundingClientRect().top - box.getBoundingClientRect().top;
-  if (!box.dataset.seen) {
-    box.dataset.seen = 1;
-    box.addEventListener('scroll', () => {
-      const isFree = box.scrollHeight - box.scrollTop - box.clientHeight > 40;
-      const line = [...box.querySelectorAll('[data-at]')].find(line => top(line) >= 0);
-      box.dataset.line = isFree && line ? line.dataset.at : '';
-      box.dataset.top = line ? top(line) : 0;
-    });
-  }
-  const line = box.dataset.line && box.querySelector(`[data-at="${box.dataset.line}"]`);
-  if (line) box.scrollTop += top(line) - box.dataset.top;
-  else if (!box.dataset.line) box.scrollTop = box.scrollHeight;
-})"""
-
 
 @dataclass(frozen=True)
 class LogView:
@@ -105,8 +66,8 @@ def show_log(path: Path, max_lines: int = 200, wanted: str = "") -> LogView:
     elif end.has_more:
         size = megabytes(path.stat().st_size)
         note = Message(EARLIER_LINES, {"lines": len(end.lines), "megabytes": size})
-    lines = "\n".join(map(_as_html, end.lines, end.starts))
-    return LogView(f'<pre class="log-view">{lines}</pre>', note)
+    lines = "\n".join(_as_html(line) for line in end.lines)
+    return LogView(f'<pre class="log-view" tabindex="0">{lines}</pre>', note)
 
 
 def line_class(line: str) -> str:
@@ -119,7 +80,6 @@ def megabytes(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:.1f}"
 
 
-def _as_html(line: str, start: int) -> str:
+def _as_html(line: str) -> str:
     name, text = line_class(line), html.escape(line)
-    css_class = f' class="log-{name}"' if name else ""
-    return f'<span data-at="{start}"{css_class}>{text}</span>'
+    return f'<span class="log-{name}">{text}</span>' if name else text
