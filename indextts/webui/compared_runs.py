@@ -6,11 +6,10 @@ A choice is "PROJECT:PART", part 0 for the newest. No Gradio here.
 from collections.abc import Sequence
 from pathlib import Path
 
-from indextts.project import Project
+from indextts.project import Project, project_names
 from indextts.webui.charts import ComparedRun, part_of
 from indextts.webui.language import t
 from indextts.webui.metrics_reader import RUNS
-from indextts.webui.page import project_names
 from indextts.webui.versions import files_version
 
 MAX_COMPARED = 3
