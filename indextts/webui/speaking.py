@@ -26,6 +26,7 @@ from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.renders import SIDES, Render, Sound, newest_render, next_folder, vote_on
 from indextts.webui.saved_models import choices, names, normalizer_of
+from indextts.webui.telling import listener
 from indextts.webui.uploads import take_in_voice
 from indextts.webui.versions import files_version, job_version, once
 from indextts.webui.voices import UPLOAD, find_recording, voice_choices
@@ -71,6 +72,7 @@ def lay_out(page: Page) -> Speaking:
         )
     with gr.Accordion("Settings", open=False, elem_id="listen-settings"), gr.Row():
         form = form_for(Synthesize, SETTINGS)
+    listener(page, "listen", choices, checkpoint)
     inputs = [text, voice, emotion, checkpoint, other, *form.values()]
 
     def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
