@@ -12,6 +12,7 @@
       export/                             the model to take away: indextts/export/model_folder.py
       listen/                             what the page let speak, and the votes (indextts/webui/renders.py)
       pipeline/STAGE.json                 what a stage was run with and how it ended
+      tensorboard.json                    where its TensorBoard listens (indextts/tensorboard_address.py)
       jobs/TIME_STAGE/                    what the page started (indextts/webui/jobs.py)
 
 A project is described by a YAML file; relative paths are relative to it:
@@ -209,6 +210,10 @@ class Project:
     @property
     def listen(self) -> Path:
         return self.root / "listen"
+
+    @property
+    def tensorboard_address(self) -> Path:
+        return self.root / "tensorboard.json"
 
     @property
     def jobs(self) -> Path:

@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from indextts.webui import sample_players
+from indextts.webui import sample_players, tensorboard_view
 from indextts.webui.charts import (
     RESUMED,
     Line,
@@ -55,6 +55,7 @@ def lay_out(page: Page) -> None:
     triggers = [page.demo.load, page.timer.tick, page.project.change]
     on(triggers, draw, [page.project, summary, drawn], [summary, *plots, notes, drawn])
     sample_players.lay_out(page)
+    tensorboard_view.lay_out(page)
 
 
 def _plot(metric: str) -> gr.LinePlot:
