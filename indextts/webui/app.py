@@ -1,5 +1,8 @@
 """The page: a project to choose, eight tabs, one clock."""
 
+import json
+from types import ModuleType
+
 import gradio as gr
 
 from indextts.commands import WebUI
@@ -32,13 +35,22 @@ def build_app(command: WebUI) -> gr.Blocks:
         gr.Markdown("# IndexTTS2 Amharic")
         names = project_names(workspace)
         chosen = gr.Dropdown(names, value=names[0], label="Project", elem_id="project")
-        page = Page(demo, chosen, gr.Timer(TICK_S), workspace, roots)
+        ids = [tab_id(tab) for _, tab in TABS]
+        open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
+        page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots)
         on([demo.load], lambda name: known_projects(page, name), [chosen], [chosen])
         with gr.Tabs():
             for label, tab in TABS:
-                with gr.Tab(label, render_children=True):
-                    tab.lay_out(page)
+                with gr.Tab(label, id=tab_id(tab), render_children=True) as opened:
+                    tab.lay_out(page.of_tab(tab_id(tab)))
+                opened.select(None, None, [open_tab], js=f"() => {json.dumps(tab_id(tab))}")
+        page.start_clock()
     return page.demo
+
+
+def tab_id(tab: ModuleType) -> str:
+    """Return the id of a tab: the name of its module."""
+    return tab.__name__.rpartition(".")[2]
 
 
 def known_projects(page: Page, name: str) -> gr.Dropdown:

@@ -32,11 +32,12 @@ PUBLIC = re.compile(
 SIGNED_IN = re.compile(
     r"/config/?"
     r"|/gradio_api/(?:info|user|queue/join|queue/data|queue/status|upload|upload_progress|cancel|reset)/?"
+    r"|/gradio_api/run/\w+"
     r"|/gradio_api/heartbeat/[\w-]+|/gradio_api/file=.+|/tensorboard/.*",
     re.DOTALL,
 )
 LOGIN = re.compile(r"/login/?")
-JOIN = re.compile(r"/gradio_api/queue/join/?")
+CALL = re.compile(r"/gradio_api/(?:queue/join/?|run/\w+)")
 UPLOAD = re.compile(r"/gradio_api/upload/?")  # Gradio counts the bytes of each file
 
 MAX_LOGIN_BYTES = 4 * 1024
@@ -152,7 +153,7 @@ def refused_body(scope: Scope, body: bytes | None) -> Response | None:
     """Return the answer to what carries too much, or asks for a file of elsewhere; None if it may pass."""
     if body is None:
         return PlainTextResponse(TOO_LARGE, status_code=413)
-    if not (scope["method"] == "POST" and JOIN.fullmatch(scope["path"])):
+    if not (scope["method"] == "POST" and CALL.fullmatch(scope["path"])):
         return None
     try:
         asked = json.loads(body)

@@ -21,12 +21,14 @@ def on(
     outputs: Sequence[Component] = (),
     *,
     latest: bool = False,
+    queue: bool = True,
 ) -> Any:
     """Call `handler` whenever one of `triggers` fires; what it returns fills `outputs`.
 
     Args:
         latest: a trigger that fires while the handler is busy is answered after it, so that what was typed
             last counts; else it is dropped, so that ticks and clicks do not pile up.
+        queue: False makes it one request instead of two, for what is quick and often.
     """
     return gr.on(
         list(triggers),
@@ -36,6 +38,7 @@ def on(
         api_visibility="private",
         show_progress="hidden",
         concurrency_limit=None,
+        queue=queue,
         trigger_mode="always_last" if latest else "once",
     )
 

@@ -1,8 +1,6 @@
 """TensorBoard inside the page: Start, Stop, and its own screen while it runs."""
 
 import html
-from typing import Any
-
 import gradio as gr
 
 from indextts.commands import ServeTensorboard
@@ -13,6 +11,7 @@ from indextts.webui.events import on
 from indextts.webui.jobs import newest_job, start_job, stop_job
 from indextts.webui.page import Page
 from indextts.webui.panel import describe
+from indextts.webui.versions import running_version
 
 STAGE = "tensorboard"
 INVITATION = "Start it to see every number of the run, with runs side by side and smoothing by TensorBoard."
@@ -29,16 +28,10 @@ def lay_out(page: Page) -> None:
             stop_button = gr.Button("Stop", elem_id="tensorboard-stop")
         status = gr.Textbox(label="Status", interactive=False, elem_id="tensorboard-status")
         frame = gr.HTML(INVITATION, elem_id="tensorboard-page", css_template=CSS)
-        drawn = gr.Textbox(visible=False)  # a frame that is sent anew loses what was chosen in it
 
-    def show(name: str, shown_version: str) -> list[Any]:
-        project = page.find_project(name)
-        now = version(project)
-        shown = gr.skip() if now == shown_version else frame_of(project)
-        return [describe(newest_job(project, STAGE)), shown, now]
-
-    ticks = [page.demo.load, page.timer.tick, page.project.change]
-    on(ticks, show, [page.project, drawn], [status, frame, drawn])
+    page.watch(lambda project: running_version(project, STAGE), lambda name: status_of(page, name), [status])
+    # apart from the status: a frame that is sent anew loses what was chosen in it
+    page.watch(port_version, lambda name: frame_of(page.find_project(name)), [frame])
     on([start_button.click], lambda name: start(page.find_project(name)), [page.project], [status])
     on([stop_button.click], lambda name: stop(page.find_project(name)), [page.project], [status])
 
@@ -73,13 +66,18 @@ def stop(project: Project) -> str:
     return describe(newest_job(project, STAGE))
 
 
-def version(project: Project) -> str:
-    """Return a word that changes when another frame is to be shown."""
-    return f"{project.root.name} {living_port(project.tensorboard_address)}"
-
-
 def frame_of(project: Project) -> str:
     """Return the frame while TensorBoard runs, else what to do."""
     if living_port(project.tensorboard_address) is None:
         return INVITATION
     return FRAME.format(project=html.escape(project.root.name))
+
+
+def status_of(page: Page, name: str) -> str:
+    """Return how the job stands."""
+    return describe(newest_job(page.find_project(name), STAGE))
+
+
+def port_version(project: Project) -> str:
+    """Return a word that changes when another frame is to be shown."""
+    return str(living_port(project.tensorboard_address))
