@@ -87,20 +87,26 @@ class Server:
         self, method: str, path: str, body: object = None, form: bool = False, **headers: str | None
     ) -> Answer:
         """Send one request; a header given as None is left out."""
-        sent = {"Host": f"127.0.0.1:{self.port}"} | {
+        if body is None:
+            return self.ask_raw(method, path, b"", **headers)
+        kind = "application/x-www-form-urlencoded" if form else "application/json"
+        text = urlencode(body) if form else json.dumps(body)
+        return self.ask_raw(method, path, text.encode(), **{"content_type": kind, **headers})
+
+    def ask_raw(self, method: str, path: str, body: bytes, **headers: str | None) -> Answer:
+        """Send one request with exactly this body, as JSON if no header says otherwise."""
+        sent = {"Host": f"127.0.0.1:{self.port}", "Content-type": "application/json"} | {
             name.replace("_", "-").capitalize(): text for name, text in headers.items()
         }
-        if body is not None:
-            sent["Content-Type"] = "application/x-www-form-urlencoded" if form else "application/json"
-            body = urlencode(body) if form else json.dumps(body)
-        data = str(body).encode() if body is not None else b""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         with contextlib.closing(connection):
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-            for name, text in (sent | {"Content-Length": str(len(data))}).items():
+            for name, text in (sent | {"Content-Length": str(len(body))}).items():
                 if text is not None:
                     connection.putheader(name, text)
-            connection.endheaders(data)
+            connection.endheaders()
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused while it is sent
+                connection.send(body)
             response = connection.getresponse()
             return Answer(response.status, response.read().decode(errors="replace"), response.headers)
 

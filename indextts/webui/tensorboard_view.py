@@ -1,6 +1,7 @@
 """TensorBoard inside the page: Start, Stop, and its own screen while it runs."""
 
 import html
+
 import gradio as gr
 
 from indextts.commands import ServeTensorboard
