@@ -13,7 +13,7 @@
       listen/                             what the page let speak, and the votes (indextts/webui/renders.py)
       pipeline/STAGE.json                 what a stage was run with and how it ended
       tensorboard.json                    where its TensorBoard listens (indextts/tensorboard_address.py)
-      jobs/TIME_STAGE/                    what the page started (indextts/webui/jobs.py)
+      jobs/TIME_STAGE/                    what the page started (indextts/jobs)
 
 A project is described by a YAML file; relative paths are relative to it:
 

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 PUBLIC = re.compile(
     r"/|/login/?|/logout|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt"
-    r"|/(?:assets|static|svelte)/.+"
+    r"|/(?:assets|static|svelte|page_files)/.+"
     r"|/gradio_api/(?:app_id|startup-events|theme\.css|login_check)/?"
 )
 SIGNED_IN = re.compile(

@@ -9,10 +9,13 @@ import logging
 import signal
 import socket
 import threading
+from pathlib import Path
 
 import gradio as gr
 import httpx
 from gradio.routes import App, ORJSONResponse
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from indextts.commands import WebUI
@@ -29,13 +32,27 @@ from indextts.webui.security import (
 )
 from indextts.webui.tensorboard_proxy import TensorboardProxy
 
+PAGE_FILES = Path(__file__).parent / "page_files"  # fonts and style
+
+# Gradio looks into its queue every millisecond, which alone takes 3 % of a core.
+QUEUE_PAUSE_S = 0.02
+
+AUTH_MESSAGE = (
+    "User and password: in the terminal that started the page, or in its --auth-file. "
+    "After ten wrong ones nothing happens for some seconds."
+)
+
 
 class GuardedApp(App):
     """Gradio's app with our checks before all of it, its own answers to preflights included."""
 
     def __init__(self, command: WebUI, hosts: AcceptedHosts, *, needs_login: bool) -> None:
         super().__init__(
-            default_response_class=ORJSONResponse, docs_url=None, redoc_url=None, openapi_url=None
+            routes=[Mount("/page_files", StaticFiles(directory=PAGE_FILES))],
+            default_response_class=ORJSONResponse,
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
         )
         self.command = command
         self.hosts = hosts
@@ -47,17 +64,11 @@ class GuardedApp(App):
         return SecureHeaders(OwnSite(Door(served, needs_login=self.needs_login), self.hosts))
 
 
-# Gradio looks into its queue every millisecond, which alone takes 3 % of a core.
-QUEUE_PAUSE_S = 0.02
-
-
-def launch(demo: gr.Blocks, command: WebUI, *, css: str | None = None, head: str | None = None) -> None:
+def launch(demo: gr.Blocks, command: WebUI) -> None:
     """Serve `demo` until Ctrl-C or SIGTERM.
 
     Args:
         demo: made with `analytics_enabled=False`: Gradio asks its own server for news while a page is built.
-        css: of the page; since Gradio 6 it is given here.
-        head: HTML for the head of the page.
 
     Raises:
         UserError: the address cannot be listened on, or --auth-file or --allowed-host cannot be used.
@@ -71,7 +82,7 @@ def launch(demo: gr.Blocks, command: WebUI, *, css: str | None = None, head: str
     if command.share:
         _say("Asking gradio.live for a public link; this can take half a minute.")
     try:
-        _start(demo, command, hosts, credentials, css, head)
+        _start(demo, command, hosts, credentials)
         if demo.share_url:
             hosts.add_shared(demo.share_url)
             demo.share = False  # with it, Gradio's page would load its script from a host of its own
@@ -108,12 +119,7 @@ def check_address(host: str, port: int) -> None:
 
 
 def _start(
-    demo: gr.Blocks,
-    command: WebUI,
-    hosts: AcceptedHosts,
-    credentials: tuple[str, str] | None,
-    css: str | None,
-    head: str | None,
+    demo: gr.Blocks, command: WebUI, hosts: AcceptedHosts, credentials: tuple[str, str] | None
 ) -> None:
     """Start the server in a thread of its own; it answers when this returns."""
     demo.queue(api_open=False)
@@ -123,7 +129,7 @@ def _start(
         server_port=command.port,
         share=command.share,  # False is said aloud: None would mean True in a notebook
         auth=PasswordCheck(*credentials) if credentials else None,
-        auth_message="User and password: in the terminal that started the page, or in its --auth-file.",
+        auth_message=AUTH_MESSAGE,
         allowed_paths=[str(command.workspace.resolve())],  # players and downloads, wherever the workspace is
         blocked_paths=[str(command.auth_file.resolve())] if command.auth_file else None,
         _app=GuardedApp(command, hosts, needs_login=credentials is not None),
@@ -139,8 +145,7 @@ def _start(
         inline=False,
         quiet=True,
         prevent_thread_lock=True,
-        css=css,
-        head=head,
+        css_paths=[PAGE_FILES / "page.css"],
     )
 
 

@@ -13,9 +13,12 @@ from gradio.components import Component
 
 from indextts.commands import Command
 from indextts.errors import UserError
+from indextts.jobs.log_tail import tail
+from indextts.jobs.records import Job, newest_job
+from indextts.jobs.starting import shell_line, start_job
+from indextts.jobs.stopping import stop_job
 from indextts.project import Project, ProjectSettings
 from indextts.webui.events import on
-from indextts.webui.jobs import Job, newest_job, shell_line, start_job, stop_job, tail
 from indextts.webui.page import Page
 from indextts.webui.versions import running_version
 

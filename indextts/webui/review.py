@@ -16,13 +16,13 @@ from gradio.components import Component
 
 from indextts.commands import CheckData, Command
 from indextts.errors import UserError
+from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_check
 from indextts.project import Project, ProjectSettings
 from indextts.quality import QualityLimits
 from indextts.review import Decision, add_decision, check_folder, undo
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
-from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.review_rows import (

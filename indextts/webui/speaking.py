@@ -16,12 +16,12 @@ from gradio.utils import get_upload_folder
 
 from indextts.commands import Command, Preprocess, Synthesize
 from indextts.errors import UserError
+from indextts.jobs.records import newest_job
 from indextts.project import Project, ProjectSettings
 from indextts.sampling_options import Sampling
 from indextts.text.normalize import normalize
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
-from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page, project_names
 from indextts.webui.panel import stage_panel
 from indextts.webui.renders import SIDES, Render, Sound, newest_render, next_folder, vote_on

@@ -6,10 +6,12 @@ import gradio as gr
 
 from indextts.commands import ServeTensorboard
 from indextts.errors import UserError
+from indextts.jobs.records import newest_job
+from indextts.jobs.starting import start_job
+from indextts.jobs.stopping import stop_job
 from indextts.project import Project
 from indextts.tensorboard_address import living_port
 from indextts.webui.events import on
-from indextts.webui.jobs import newest_job, start_job, stop_job
 from indextts.webui.page import Page
 from indextts.webui.panel import describe
 from indextts.webui.versions import running_version

@@ -9,11 +9,11 @@ from urllib.parse import quote
 import gradio as gr
 
 from indextts.commands import Command, ExportModel
+from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui import comparing, speaking
 from indextts.webui.forms import fields_from, form_for, with_choices
-from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.saved_models import names

@@ -11,19 +11,21 @@ import gradio as gr
 
 from indextts.commands import Command, DownloadCheckpoints
 from indextts.errors import UserError
+from indextts.jobs.records import newest_job
 from indextts.pipeline import PLANNERS, place_base_files, plan_stage
 from indextts.project import Project, ProjectSettings, make_settings, read_project
 from indextts.published_files import shown_size, table
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
-from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page, project_names
 from indextts.webui.panel import describe, stage_panel
+from indextts.webui.way import stands, way_html
 
 PUBLISHED = "checkpoints"  # in the workspace; no project can have this name
 
 
 def lay_out(page: Page) -> None:
+    way = gr.HTML(elem_id="way")
     with gr.Accordion("Make a project", open=False):
         name = gr.Textbox(label="Name", elem_id="new-name")
         manifest = gr.Textbox(
@@ -34,9 +36,10 @@ def lay_out(page: Page) -> None:
             PUBLISHED, label="Base model", info="Folder with config.yaml, gpt.pth and bpe.model, see below."
         )
         button = gr.Button("Make", variant="primary", elem_id="project-start")
-    stages = gr.Dataframe(
-        headers=["stage", "files", "last job"], label="What is done", interactive=False, elem_id="stages"
-    )
+    with gr.Accordion("Files and jobs of each stage", open=False):
+        stages = gr.Dataframe(
+            headers=["stage", "files", "last job"], show_label=False, interactive=False, elem_id="stages"
+        )
     files = gr.Dataframe(
         headers=["base file", "size"], label="Base model", interactive=False, elem_id="base-files"
     )
@@ -44,6 +47,11 @@ def lay_out(page: Page) -> None:
         published = lay_out_download(page)
     gr.Textbox(hardware(page.workspace), label="This machine", interactive=False, lines=4, elem_id="hardware")
     on([button.click], lambda *values: make(page, *values), [name, manifest, base], [page.project])
+    page.watch(
+        lambda project: str([stand.state for stand in stands(project)]),
+        lambda name: way_html(stands(page.find_project(name))),
+        [way],
+    )
     for rows, shown in ((stage_rows, stages), (base_rows, files), (published_rows(page), published)):
         watch_rows(page, rows, shown)
 
