@@ -12,11 +12,12 @@ import inspect
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
+from gradio.block_function import BlockFunction
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -38,6 +39,8 @@ SIGNED_IN = re.compile(
 )
 LOGIN = re.compile(r"/login/?")
 CALL = re.compile(r"/gradio_api/(?:queue/join/?|run/\w+)")
+DIRECT_CALL = re.compile(r"/gradio_api/run/\w+")
+SESSION = re.compile(r"\w{1,64}", re.ASCII)
 UPLOAD = re.compile(r"/gradio_api/upload/?")  # Gradio counts the bytes of each file
 
 MAX_LOGIN_BYTES = 4 * 1024
@@ -75,6 +78,8 @@ class Door:
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
+            if DIRECT_CALL.fullmatch(scope["path"]):
+                send = _without_500(send)
         elif scope["type"] == "websocket":  # the page has none
             await PlainTextResponse("", status_code=404)(scope, receive, send)
             return
@@ -159,10 +164,27 @@ def refused_body(scope: Scope, body: bytes | None) -> Response | None:
         asked = json.loads(body)
         # What the page answers must be UTF-8, and half a character from JSON is none.
         json.dumps(asked, ensure_ascii=False).encode()
-        is_request = isinstance(asked, dict) and not names_remote_file(asked.get("data"))
+        may_pass = is_call(asked, scope["app"].get_blocks().fns) and not names_remote_file(asked["data"])
     except (ValueError, RecursionError):
-        is_request = False
-    return None if is_request else PlainTextResponse(NO_REQUEST, status_code=400)
+        may_pass = False
+    return None if may_pass else PlainTextResponse(NO_REQUEST, status_code=400)
+
+
+def is_call(asked: Any, handlers: Mapping[int, BlockFunction]) -> bool:
+    """Return whether a request names a handler that runs here, with a value for each of its inputs."""
+    if not isinstance(asked, dict) or type(asked.get("fn_index")) is not int:
+        return False
+    handler = handlers.get(asked["fn_index"])
+    if handler is None or handler.fn is None:
+        return False
+    session = asked.get("session_hash")
+    data = asked.get("data")
+    return (
+        isinstance(data, list)
+        and len(data) == len(handler.inputs)
+        and isinstance(session, str)
+        and SESSION.fullmatch(session) is not None
+    )
 
 
 def names_remote_file(value: Any) -> bool:
@@ -172,6 +194,17 @@ def names_remote_file(value: Any) -> bool:
         is_remote = isinstance(path, str) and REMOTE_FILE.match(path) is not None
         return is_remote or any(names_remote_file(item) for item in value.values())
     return isinstance(value, list) and any(names_remote_file(item) for item in value)
+
+
+def _without_500(send: Send) -> Send:
+    """Return a `send` for Gradio's direct calls, whose answer to a wrong value is 500 with its sentence."""
+
+    async def send_as_refusal(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 500:
+            message["status"] = 422
+        await send(message)
+
+    return send_as_refusal
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

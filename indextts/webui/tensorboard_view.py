@@ -12,6 +12,7 @@ from indextts.jobs.stopping import stop_job
 from indextts.project import Project
 from indextts.tensorboard_address import living_port
 from indextts.webui.events import on
+from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.panel import describe
 from indextts.webui.versions import running_version
@@ -56,7 +57,7 @@ def start(project: Project) -> str:
     """
     command = command_for(project)
     if not command.logdir.is_dir():
-        raise UserError(NO_EVENTS.format(folder=command.logdir))
+        raise UserError(t(NO_EVENTS, folder=command.logdir))
     return describe(start_job(project, STAGE, [command]))
 
 
@@ -64,7 +65,7 @@ def stop(project: Project) -> str:
     """Ask the job to end; return how it stands."""
     job = newest_job(project, STAGE)
     if job is None or not job.is_active:
-        raise UserError(NOT_RUNNING)
+        raise UserError(t(NOT_RUNNING))
     stop_job(job)
     return describe(newest_job(project, STAGE))
 
@@ -72,7 +73,7 @@ def stop(project: Project) -> str:
 def frame_of(project: Project) -> str:
     """Return the frame while TensorBoard runs, else what to do."""
     if living_port(project.tensorboard_address) is None:
-        return INVITATION
+        return t(INVITATION)
     return FRAME.format(project=html.escape(project.root.name))
 
 
