@@ -8,22 +8,24 @@ may ask.
 import hashlib
 import http.client
 import json
-import os
 import random
+import re
 import subprocess
+import sys
 import threading
 import time
-import urllib.parse
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from indextts.commands import COMMANDS
 from indextts.jobs.records import list_jobs
 from indextts.jobs.stopping import kill_job
 from indextts.project import Project
@@ -85,10 +87,16 @@ class Watcher:
 
 @dataclass(frozen=True)
 class Field:
-    """A page under attack."""
+    """Pages under attack: two servers over one workspace, so that two processors have something to do.
 
-    server: Server
-    cookie: str
+    Args:
+        cookies: of somebody who is signed in, one for each server.
+        handlers: what runs on the server, as the page's own config lists it.
+        defaults: the value of each component when the page is opened.
+    """
+
+    servers: list[Server]
+    cookies: list[str]
     outside: Path
     values: list[Any]
     handlers: list[dict[str, Any]]
@@ -96,6 +104,10 @@ class Field:
     board: Board
     watcher: Watcher
     asked_elsewhere: list[str]
+
+    @property
+    def workspace(self) -> Path:
+        return self.servers[0].workspace
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +143,8 @@ def lay_canaries(folder: Path) -> Path:
     (outside / "secret.txt").write_text(SECRET)
     (outside / "secret.jsonl").write_text(json.dumps(utterance) + "\n")
     (outside / "secret.wav").write_bytes(b"RIFF" + SECRET.encode())
-    (outside / "project.json").write_text(json.dumps({"name": "outside", "base": str(outside), "canary": SECRET}))
+    settings = {"name": "outside", "base": str(outside), "normalizer": {"thousand": SECRET}}
+    (outside / "project.json").write_text(json.dumps(settings))
     (folder / "workspace/linked").symlink_to(outside)
     (demo / "escape").symlink_to(outside)
     for path in list(outside.iterdir()):
@@ -148,62 +161,53 @@ def state_of(folder: Path) -> dict[str, tuple[float, str]]:
     return found
 
 
+def repository_state() -> str:
+    """Return what differs from the last commit in the folder that jobs run in."""
+    argv = ["git", "status", "--porcelain"]
+    return subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.fixture(scope="module")
-def attacked(
-    tmp_path_factory: pytest.TempPathFactory, elsewhere: tuple[int, list[str]]
-) -> Iterator[Field]:
+def attacked(tmp_path_factory: pytest.TempPathFactory, elsewhere: tuple[int, list[str]]) -> Iterator[Field]:
     folder = tmp_path_factory.mktemp("hostile")
     outside = lay_canaries(folder)
     (folder / "login").write_text(f"me:{PASSWORD}")
     (folder / "login").chmod(0o600)
-    mark = f"HOSTILE_MARK={folder.name}"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(*mark.split("="))
+    flags = [f"--auth-file={folder / 'login'}", "--max-upload-mb=1"]
+    watcher = Watcher(folder / "workspace", f"HOSTILE_MARK={folder.name}")
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as running:
+        patch.setenv("HOSTILE_MARK", folder.name)
         patch.setenv("GRADIO_TEMP_DIR", str(folder / "received"))
-        with serving(folder, f"--auth-file={folder / 'login'}", "--max-upload-mb=1") as server:
-            cookie = server.cookie("me", PASSWORD)
-            config = json.loads(server.ask("GET", "/config", cookie=cookie).body)
-            values = hostile_inputs.values(outside, server.workspace, outside / "marker", elsewhere[0])
-            random.Random(0).shuffle(values)
-            watcher = Watcher(server.workspace, mark)
-            watcher.thread.start()
-            try:
-                yield Field(
-                    server,
-                    cookie,
-                    outside,
-                    values,
-                    [dependency for dependency in config["dependencies"] if dependency["backend_fn"]],
-                    {c["id"]: c["props"].get("value") for c in config["components"]},
-                    Board(),
-                    watcher,
-                    elsewhere[1],
-                )
-            finally:
-                watcher.done.set()
-                watcher.thread.join()
-                watcher.end_jobs()
-
-
-def sent_data(attacked: Field, handler: dict[str, Any]) -> Iterator[list[Any]]:
-    """Yield what a handler is called with: each value in one place after the other, the rest as it was."""
-    inputs = [attacked.defaults[number] for number in handler["inputs"]]
-    if not inputs:
-        return
-    for n, value in enumerate(attacked.values):
-        # half of them where the project's name stands, so that the rest meets a real project
-        place = n % len(inputs)
-        yield [*inputs[:place], value, *inputs[place + 1 :]]
-    for value in attacked.values[:10]:
-        yield [value] * len(inputs)
+        servers = [running.enter_context(serving(folder, *flags)) for _ in range(2)]
+        cookies = [server.cookie("me", PASSWORD) for server in servers]
+        config = json.loads(servers[0].ask("GET", "/config", cookie=cookies[0]).body)
+        values = hostile_inputs.values(outside, folder / "workspace", outside / "marker", elsewhere[0])
+        random.Random(0).shuffle(values)
+        watcher.thread.start()
+        try:
+            yield Field(
+                servers,
+                cookies,
+                outside,
+                values,
+                [dependency for dependency in config["dependencies"] if dependency["backend_fn"]],
+                {component["id"]: component["props"].get("value") for component in config["components"]},
+                Board(),
+                watcher,
+                elsewhere[1],
+            )
+        finally:
+            watcher.done.set()
+            watcher.thread.join()
+            watcher.end_jobs()
 
 
 class Caller:
-    """One connection that is kept."""
+    """One connection that is kept, of somebody who is signed in."""
 
     def __init__(self, server: Server, cookie: str) -> None:
-        self.server = server
-        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        self.server, self.cookie = server, cookie
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
         self.headers = {"Cookie": cookie, "Content-Type": "application/json"}
 
     def post(self, path: str, body: bytes) -> tuple[int, str]:
@@ -214,46 +218,75 @@ class Caller:
     def results(self, session: str) -> list[tuple[str, str]]:
         """Return the outcome and the text of each call that was queued in this session."""
         self.connection.request("GET", f"/gradio_api/queue/data?session_hash={session}", headers=self.headers)
-        answer = self.connection.getresponse()
-        found = []
-        for line in answer.read().decode(errors="replace").split("\n\n"):
-            event = json.loads(line.removeprefix("data: ") or "{}")
-            if event.get("msg") == "process_completed":
-                found.append(("done" if event["success"] else "refused", line))
-        return found
+        lines = self.connection.getresponse().read().decode(errors="replace").split("\n\n")
+        events = [(json.loads(line.removeprefix("data: ") or "{}"), line) for line in lines]
+        completed = [(event, line) for event, line in events if event.get("msg") == "process_completed"]
+        return [("done" if event["success"] else "error", line) for event, line in completed]
+
+
+def requests_for(attacked: Field, handler: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a handler's own request, and then others: each value in one place, the rest as it was."""
+    inputs = [attacked.defaults[number] for number in handler["inputs"]]
+    request = {"fn_index": handler["id"], "session_hash": f"hostile{handler['id']}"}
+    yield request | {"data": inputs}
+    for n, value in enumerate(attacked.values):
+        if inputs:
+            place = n % len(inputs)
+            yield request | {"data": [*inputs[:place], value, *inputs[place + 1 :]]}
+        else:
+            yield request | {"data": [], "event_data": value}
+    for value in attacked.values[:: len(attacked.values) // 5]:
+        yield request | {"data": [value] * len(inputs)}
 
 
 def attack(attacked: Field, handler: dict[str, Any], caller: Caller) -> None:
-    """Call one handler with every value."""
+    """Send a handler all that there is."""
     name, board = str(handler["id"]), attacked.board
-    session = f"hostile{handler['id']}"
-    queued: list[Any] = []
-    for data in sent_data(attacked, handler):
-        body = json.dumps({"fn_index": handler["id"], "data": data, "session_hash": session}).encode()
+    queued: list[object] = []
+    for request in requests_for(attacked, handler):
         path = "/gradio_api/queue/join" if handler["queue"] else "/gradio_api/run/predict"
-        status, text = caller.post(path, body)
+        status, text = caller.post(path, json.dumps(request).encode())
         if status == 200 and handler["queue"]:
-            queued.append(data)
+            queued.append(request["data"])
         else:
-            board.note(name, str(status), text, data)
+            board.note(name, str(status), text, request["data"])
         if len(queued) == BATCH:
-            take_results(board, name, caller, session, queued)
-    take_results(board, name, caller, session, queued)
+            take_results(board, name, caller, request["session_hash"], queued)
+    take_results(board, name, caller, request["session_hash"], queued)
+
+    inputs = [attacked.defaults[number] for number in handler["inputs"]]
+    for body in hostile_inputs.bodies(handler["id"], inputs):
+        status, text = caller.post("/gradio_api/queue/join", body)
+        board.note(name, f"{status} no request", text, body)
+        if status == 200:
+            board.problems.append(f"{name}: took {body[:200]!r}")
+    body = json.dumps({"fn_index": handler["id"], "data": inputs, "session_hash": "hostile"}).encode()
+    for path in ("/gradio_api/call/x", f"/gradio_api/call/{handler['api_name']}", "/gradio_api/api/predict"):
+        status, text = caller.post(path, body)
+        board.note(name, f"{status} other address", text, path)
+        if status != 404:
+            board.problems.append(f"{name}: {path} is {status}")
+    for headers in hostile_inputs.headers(caller.server.port, caller.cookie):
+        answer = caller.server.ask_raw("POST", "/gradio_api/queue/join", body, **headers)
+        board.note(name, f"{answer.status} other headers", answer.body, headers)
+        if answer.status not in (400, 401, 403):
+            board.problems.append(f"{name}: {headers} is {answer.status}")
 
 
-def take_results(board: Board, name: str, caller: Caller, session: str, queued: list[Any]) -> None:
+def take_results(board: Board, name: str, caller: Caller, session: str, queued: list[object]) -> None:
+    """Wait until what was queued is over."""
     if queued:
         results = caller.results(session)
-        assert len(results) == len(queued)
-        for (outcome, text), _ in zip(results, queued, strict=True):
-            board.note(name, outcome, text, f"one of {len(queued)} in a session")
+        if len(results) != len(queued):
+            board.problems.append(f"{name}: {len(results)} of {len(queued)} came back: {str(queued)[:500]}")
+        for outcome, text in results:
+            board.note(name, outcome, text, f"one of {len(queued)}")
         queued.clear()
 
 
-def test_every_handler_with_every_value(attacked: Field) -> None:
+def test_nothing_that_is_sent_to_a_handler_gets_outside(attacked: Field) -> None:
     before, tree = state_of(attacked.outside), repository_state()
     began = time.monotonic()
-    callers = [Caller(attacked.server, attacked.cookie) for _ in range(2)]
     todo = list(attacked.handlers)
     assert len(todo) > 80
 
@@ -263,31 +296,187 @@ def test_every_handler_with_every_value(attacked: Field) -> None:
                 with suppress(IndexError):
                     attack(attacked, todo.pop(), caller)
 
+    callers = [Caller(*pair) for pair in zip(attacked.servers, attacked.cookies, strict=True)]
     threads = [threading.Thread(target=work, args=[caller]) for caller in callers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    board = attacked.board
-    print(f"\n{sum(map(Counter.total, board.counts.values())):,} calls in {time.monotonic() - began:.0f} s")  # noqa: T201
-    assert not board.problems, "\n".join(board.problems[:20])
+    attacked.watcher.end_jobs()
+    show(attacked.board, time.monotonic() - began)
+    assert not attacked.board.problems, "\n".join(attacked.board.problems[:20])
+    assert set(attacked.board.counts) == {str(handler["id"]) for handler in attacked.handlers}
+    assert min(counts.total() for counts in attacked.board.counts.values()) >= NUM_INPUTS
     assert state_of(attacked.outside) == before
     assert repository_state() == tree
+    require_quiet(attacked)
 
 
-def repository_state() -> str:
-    status = ["git", "status", "--porcelain", "--ignored=no"]
-    return subprocess.run(status, cwd=REPOSITORY, capture_output=True, text=True).stdout
+def require_quiet(attacked: Field) -> None:
+    """Require that nothing was asked of others, started but jobs, or printed but what the page says itself."""
+    assert attacked.asked_elsewhere == []
+    strange = [argv for argv in attacked.watcher.seen if not is_expected(argv, attacked.workspace)]
+    assert strange == []
+    for server in attacked.servers:
+        printed = "".join(server.printed)
+        assert server.process.poll() is None
+        assert not [leak for leak in (*LEAKS, "Traceback") if leak in printed], printed[-3000:]
+    projects = {path.name for path in attacked.workspace.iterdir()}
+    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) for name in projects), projects
 
 
-def test_every_handler_with_requests_that_are_none(attacked: Field) -> None:
-    for handler in attacked.handlers:
-        data = [attacked.defaults[number] for number in handler["inputs"]]
-        for body in hostile_inputs.bodies(handler["id"], data):
-            for path in ("/gradio_api/queue/join",):
-                answer = attacked.server.ask_raw("POST", path, body, cookie=attacked.cookie)
-                attacked.board.note(str(handler["id"]), str(answer.status), answer.body, body)
-    print(attacked.board.counts)  # noqa: T201
-    assert not attacked.board.problems, "\n".join(attacked.board.problems[:20])
-    os.sync()
-    urllib.parse.quote("x")
+PROGRAMS = {command.program for command in COMMANDS} | {"indextts/jobs/runner.py"}
+
+
+def is_expected(argv: tuple[str, ...], workspace: Path) -> bool:
+    """Return whether a process is the page, a job's runner, or a program of ours with flags that it knows."""
+    words = [word for word in argv[1:] if word not in ("-S", "-P", "-u")]
+    if not argv or argv[0] != sys.executable or not words:
+        return argv[:1] in (("git",), ("/usr/bin/git",), ("nvidia-smi",)) or not argv
+    program = words[0].removeprefix(f"{REPOSITORY}/")
+    if program == "-c":  # the workers of a program, by Python itself
+        return words[1].startswith("from multiprocessing.")
+    if program == "indextts/jobs/runner.py":
+        return Path(words[1]).parent.name == "jobs" and Path(words[1]).is_relative_to(workspace)
+    known = {command.program: command for command in COMMANDS}
+    if program not in known:
+        return False
+    flags = {f"--{name.replace('_', '-')}" for name in known[program].model_fields}
+    flags |= {flag.replace("--", "--no-", 1) for flag in flags}
+    return all(word.partition("=")[0] in flags for word in words[1:])
+
+
+def show(board: Board, seconds: float) -> None:
+    """Print what was sent, and what came back."""
+    total: Counter[str] = sum(board.counts.values(), Counter())
+    print(f"\n{total.total():,} hostile requests to {len(board.counts)} handlers in {seconds:.0f} s")
+    for outcome, count in sorted(total.items()):
+        print(f"  {outcome:20} {count:7,}")
+    print("handler: requests, and what came back")
+    for name, counts in sorted(board.counts.items(), key=lambda item: int(item[0])):
+        print(f"  {name:>4} {counts.total():5} {dict(sorted(counts.items()))}")
+    print(f"problems: {len(board.problems)}")
+
+
+FILES = ["{outside}/secret.txt", "{workspace}/../outside/secret.txt", "{workspace}/demo/escape/secret.txt"]
+FILES += ["{workspace}/demo/linked_secret.txt", "{workspace}/linked/secret.txt", "{repository}/README.md"]
+FILES += [
+    "/etc/passwd",
+    "../../../../../../etc/passwd",
+    "/proc/self/environ",
+    "/proc/self/cmdline",
+    "{login}",
+    "/",
+    ".",
+]
+FILES += [
+    "file:///etc/passwd",
+    "http://127.0.0.1:{port}/x",
+    "https://evil.test/x",
+    "//evil.test/x",
+    "\0",
+    "a" * 5000,
+]
+FILES += [
+    "{workspace}",
+    "{workspace}/demo",
+    "{workspace}%2f..%2foutside%2fsecret.txt",
+    "{workspace}/demo/\ud800",
+]
+
+
+def test_no_file_of_elsewhere_is_served(attacked: Field, elsewhere: tuple[int, list[str]]) -> None:
+    places = {
+        "outside": attacked.outside,
+        "workspace": attacked.workspace,
+        "repository": REPOSITORY,
+        "login": attacked.outside.parent / "login",
+        "port": elsewhere[0],
+    }
+    board = Board()
+    for server, cookie in zip(attacked.servers, attacked.cookies, strict=True):
+        for file in FILES:
+            path = file.format(**places)
+            for quoted in (quote(path, errors="surrogatepass"), quote(path, safe="", errors="surrogatepass")):
+                for address in (
+                    "/gradio_api/file=",
+                    "/gradio_api/file/",
+                    "/file=",
+                    "/static/",
+                    "/assets/",
+                    "/page_files/",
+                ):
+                    answer = server.ask("GET", address + quoted, cookie=cookie)
+                    board.note(address, str(answer.status), answer.body, path)
+                    assert answer.status in (400, 401, 403, 404), (address, path, answer)
+    assert not board.problems
+    require_quiet(attacked)
+
+
+NAMES = [
+    "../../outside/planted.wav",
+    "/etc/planted",
+    "..",
+    ".",
+    "",
+    "a/b.wav",
+    "a\\..\\b.wav",
+    "a" * 400,
+    "-x.wav",
+]
+NAMES += [
+    "--help",
+    "$(touch {marker}).wav",
+    "`touch {marker}`",
+    "<img src=x>.wav",
+    "\u202efdp.wav",
+    ".ssh",
+    "CON",
+    "a;b.zip",
+]
+NAMES += [
+    "%2e%2e%2foutside%2fplanted",
+    "..%2f..%2fplanted",
+    "a\tb.wav",
+    "NUL.wav",
+    "ሰላም.wav",
+    "a.wav/../../../b.wav",
+]
+
+
+def test_an_upload_lands_in_the_folder_of_uploads_and_nowhere_else(attacked: Field) -> None:
+    before = state_of(attacked.outside)
+    server, cookie = attacked.servers[0], attacked.cookies[0]
+    received = attacked.outside.parent / "received"
+    board = Board()
+    for name in NAMES:
+        for content in (b"x", b"x" * 1_100_000):
+            part = f'form-data; name="files"; filename="{name.format(marker=attacked.outside / "marker")}"'
+            body = f"--b\r\nContent-Disposition: {part}\r\n\r\n".encode() + content + b"\r\n--b--\r\n"
+            kind = "multipart/form-data; boundary=b"
+            answer = server.ask_raw("POST", "/gradio_api/upload", body, cookie=cookie, content_type=kind)
+            board.note("upload", str(answer.status), answer.body, name)
+            assert answer.status == (200 if content == b"x" else 413) or answer.status == 400, (name, answer)
+            for path in json.loads(answer.body) if answer.status == 200 else []:
+                assert Path(path).resolve().is_relative_to(received), path
+            assert server.ask_raw("POST", "/gradio_api/upload", body, content_type=kind).status == 401
+    for body in (
+        b"",
+        b"--b",
+        b"--b\r\n\r\n",
+        b"x" * 100_000,
+        b"--b\r\nContent-Disposition: x\r\n\r\nx\r\n--b--\r\n",
+    ):
+        for kind in (
+            "multipart/form-data; boundary=b",
+            "multipart/form-data",
+            "text/plain",
+            "application/json",
+            "",
+        ):
+            answer = server.ask_raw("POST", "/gradio_api/upload", body, cookie=cookie, content_type=kind)
+            board.note("upload", str(answer.status), answer.body, (body[:40], kind))
+    print(board.counts)
+    assert not board.problems, "\n".join(board.problems)
+    assert state_of(attacked.outside) == before
+    require_quiet(attacked)
