@@ -152,6 +152,14 @@ def write_project(project: "Project", settings: ProjectSettings) -> None:
     write_json(project.root / "project.json", settings.model_dump(mode="json"))
 
 
+def project_names(workspace: Path) -> list[str]:
+    """Return the projects of the workspace, the demo last; a link that leads out of it is none."""
+    folders = [path.parent for path in workspace.glob("*/project.json")]
+    inside = workspace.resolve()
+    names = [folder.name for folder in folders if folder.resolve().is_relative_to(inside)]
+    return sorted(names, key=lambda name: (name == "demo", name))
+
+
 @dataclass(frozen=True)
 class Project:
     """The paths of one project."""

@@ -7,11 +7,12 @@ import gradio as gr
 
 from indextts.commands import WebUI
 from indextts.pipeline import DEMO, place_base_files
-from indextts.project import Project, read_settings
+from indextts.project import Project, project_names, read_settings
+from indextts.webui import now
 from indextts.webui.checked_blocks import CheckedBlocks
 from indextts.webui.events import on
 from indextts.webui.language import CHOOSE_JS, ENGLISH, LANGUAGES, switching_js, texts_of
-from indextts.webui.page import TICK_S, Page, project_names
+from indextts.webui.page import TICK_S, Page
 from indextts.webui.security import Roots
 from indextts.webui.tabs import data, listen, monitor, pairs, preprocess, project, tokenizer, training
 
@@ -49,6 +50,7 @@ def build_app(command: WebUI) -> gr.Blocks:
         open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
         page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots)
         on([demo.load], lambda name: known_projects(page, name), [chosen], [chosen])
+        now.lay_out(page)
         with gr.Tabs():
             for (label, tab), id in zip(TABS, ids, strict=True):
                 with gr.Tab(label, id=id, elem_id=f"tab-{id}", render_children=True) as opened:

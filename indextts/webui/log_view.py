@@ -19,6 +19,7 @@ MAX_FILTER_CHARS = 200
 EMPTY = "The log is empty so far."
 NOTHING_FOUND = "No line of the last {megabytes} MB contains this text."
 EARLIER_LINES = "The last {lines} lines; the whole log of {megabytes} MB can be downloaded."
+FOUND_LINES = "{lines} lines with this text, looked for in the last {megabytes} MB."
 
 CLASSES = (
     (
@@ -32,24 +33,6 @@ CLASSES = (
     ("val", re.compile(r"\[Val\]")),
     ("command", re.compile(r"\$ python ")),
 )
-
-# Colours of at least 4.5 : 1 on the box, which Gradio makes dark with the class `dark` of the body.
-LOG_CSS = """
-.log-view { max-height: 26rem; overflow: auto; margin: 0; padding: .6rem .8rem; border-radius: 8px;
-  font: .8rem/1.45 ui-monospace, monospace, "Abyssinica SIL"; white-space: pre-wrap; overflow-wrap: anywhere;
-  color: #24292f; background: #f6f8fa; border: 1px solid #d0d7de; }
-.log-view .log-error { color: #b3141d; font-weight: 600 }
-.log-view .log-warning { color: #7d4e00 }
-.log-view .log-train { color: #0a53a8 }
-.log-view .log-val { color: #11632a }
-.log-view .log-command { color: #57606a }
-.dark .log-view { color: #d7dde4; background: #12161c; border-color: #3a424c; }
-.dark .log-view .log-error { color: #ff8a84 }
-.dark .log-view .log-warning { color: #e3b341 }
-.dark .log-view .log-train { color: #79b8ff }
-.dark .log-view .log-val { color: #6fd685 }
-.dark .log-view .log-command { color: #9aa4af }
-"""
 
 
 @dataclass(frozen=True)
@@ -75,22 +58,16 @@ def show_log(path: Path, max_lines: int = 200, wanted: str = "") -> LogView:
     )
     note = None
     if not end.lines:
-        searched = Message(NOTHING_FOUND, {"megabytes": megabytes(end.num_searched)})
-        note = searched if wanted and end.num_searched else Message(EMPTY, {})
+        nothing = Message(NOTHING_FOUND, {"megabytes": megabytes(end.num_searched)})
+        note = nothing if wanted and end.num_searched else Message(EMPTY, {})
+    elif wanted:
+        searched = megabytes(end.num_searched)
+        note = Message(FOUND_LINES, {"lines": len(end.lines), "megabytes": searched})
     elif end.has_more:
         size = megabytes(path.stat().st_size)
         note = Message(EARLIER_LINES, {"lines": len(end.lines), "megabytes": size})
     lines = "\n".join(_as_html(line) for line in end.lines)
     return LogView(f'<pre class="log-view" tabindex="0">{lines}</pre>', note)
-
-
-def version(path: Path) -> str:
-    """Return a word that changes whenever the log does."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return ""
-    return f"{path.parent.name}/{stat.st_ino}/{stat.st_size}/{stat.st_mtime_ns}"
 
 
 def line_class(line: str) -> str:
