@@ -8,8 +8,10 @@ may ask.
 import hashlib
 import http.client
 import json
+import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -78,6 +80,8 @@ class Watcher:
                 if entry.name.isdigit() and self.mark in (entry / "environ").read_bytes():
                     argv = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
                     self.seen.add(tuple(argv))
+                    if "--plan" in argv:  # the trainer, asked what a start would do; it takes seconds
+                        os.kill(int(entry.name), signal.SIGKILL)
 
     def end_jobs(self) -> None:
         for project in [*self.workspace.glob("*/jobs"), self.workspace / "checkpoints/jobs"]:
@@ -236,11 +240,11 @@ def requests_for(attacked: Field, handler: dict[str, Any]) -> Iterator[dict[str,
     yield request | {"data": inputs}
     # each handler gets its own choice, so that together they get all
     for n, value in enumerate(random.Random(handler["id"]).sample(attacked.values, NUM_VALUES)):
-        if inputs:
+        if inputs and n % 8:
             place = n % len(inputs)
             yield request | {"data": [*inputs[:place], value, *inputs[place + 1 :]]}
         else:
-            yield request | {"data": [], "event_data": value}
+            yield request | {"data": inputs, "event_data": value}
     for value in attacked.values[::100]:
         yield request | {"data": [value] * len(inputs)}
 

@@ -174,6 +174,8 @@ def is_call(asked: Any, handlers: Mapping[int, BlockFunction]) -> bool:
     """Return whether a request names a handler that runs here, with a value for each of its inputs."""
     if not isinstance(asked, dict) or type(asked.get("fn_index")) is not int:
         return False
+    if any(asked.get(key) for key in ("batched", "event_id", "simple_format", "oauth_token")):
+        return False  # Gradio's own, for what the page has not
     handler = handlers.get(asked["fn_index"])
     if handler is None or handler.fn is None:
         return False
