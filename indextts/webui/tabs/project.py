@@ -18,7 +18,7 @@ from indextts.webui.language import t
 from indextts.webui.machine import read_machine
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
-from indextts.webui.versions import now_and_then
+from indextts.webui.versions import now_and_then, once
 from indextts.webui.way import stands, way_html
 
 PUBLISHED = "checkpoints"  # in the workspace; no project can have this name
