@@ -9,6 +9,7 @@ from indextts.commands import WebUI
 from indextts.pipeline import DEMO, place_base_files
 from indextts.project import Project, project_names, read_settings
 from indextts.webui import now
+from indextts.webui.checked_blocks import CheckedBlocks
 from indextts.webui.language import CHOOSE_JS, ENGLISH, LANGUAGES, switching_js, texts_of
 from indextts.webui.page import TICK_S, Page
 from indextts.webui.security import Roots
@@ -51,7 +52,7 @@ def build_app(command: WebUI) -> gr.Blocks:
     settings = read_settings(DEMO)
     place_base_files(Project(workspace / settings.name), settings)
     roots = Roots(workspace, tuple(command.root))
-    with gr.Blocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
+    with CheckedBlocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
         with gr.Row(elem_id="top"):
             gr.Markdown("# IndexTTS2 Amharic")
             language = gr.Radio(

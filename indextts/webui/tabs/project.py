@@ -14,13 +14,16 @@ from indextts.published_files import shown_size, table
 from indextts.webui import all_jobs
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import t
 from indextts.webui.machine import read_machine
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
-from indextts.webui.versions import now_and_then
+from indextts.webui.versions import now_and_then, once
 from indextts.webui.way import stands, way_html
 
 PUBLISHED = "checkpoints"  # in the workspace; no project can have this name
+PUBLISHED_IN = "In {folder}, for all projects"
+ABSENT = "absent"
 
 
 def lay_out(page: Page) -> None:
@@ -50,7 +53,7 @@ def lay_out(page: Page) -> None:
         [way],
     )
     watch_rows(page, base_rows, files)
-    watch_rows(page, lambda _project: table(published_folder(page)), published)
+    watch_rows(page, lambda _project: published_rows(page), published)
 
 
 def watch_rows(page: Page, rows: Callable[[Project], list[list[str]]], shown: gr.Dataframe) -> None:
@@ -62,13 +65,14 @@ def lay_out_download(page: Page) -> gr.Dataframe:
     """Lay out what fetches the published files into the workspace; return the table of what is there."""
     published = gr.Dataframe(
         headers=["for", "file", "size", "state"],
-        label=f"In {published_folder(page)}, for all projects",
+        label=t(PUBLISHED_IN, folder=published_folder(page)),
         interactive=False,
         elem_id="published-files",
         max_height=700,
     )
     form = form_for(DownloadCheckpoints, ("what",))
     home = Project(published_folder(page))
+    page.watch(once, lambda _name: gr.Dataframe(label=t(PUBLISHED_IN, folder=home.root)), [published])
     stage_panel(page, "download", "Download", download_commands, list(form.values()), home=home)
     return published
 
@@ -76,6 +80,12 @@ def lay_out_download(page: Page) -> gr.Dataframe:
 def published_folder(page: Page) -> Path:
     """Return where the published files of a workspace are."""
     return page.workspace / PUBLISHED
+
+
+def published_rows(page: Page) -> list[list[str]]:
+    """Return purpose, place, size and state of each published file."""
+    rows = table(published_folder(page))
+    return [[t(purpose), place, size, t(state)] for purpose, place, size, state in rows]
 
 
 def download_commands(home: Project, _settings: ProjectSettings, *values: Any) -> Sequence[Command]:
@@ -103,4 +113,4 @@ def make(page: Page, name: str, manifest: str, base: str) -> gr.Dropdown:
 def base_rows(project: Project) -> list[list[str]]:
     """Return the base files of the project with their sizes."""
     paths = (project.config, project.base_checkpoint, project.base_tokenizer)
-    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else "absent"] for p in paths]
+    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else t(ABSENT)] for p in paths]
