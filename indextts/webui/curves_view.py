@@ -140,11 +140,11 @@ def _frame(lines: list[Line], metric: str, look: Look, others: Sequence[Compared
 def _colour_map(metric: str, look: Look, others: Sequence[ComparedRun]) -> dict[str, str]:
     """Return the colour of each series of a plot, in the order of the legend."""
     words = ("training",) if metric in OF_TRAINING_ALONE else ("training", "validation")
-    colours = {AS_LOGGED: PALE} if look.smoothing and metric not in EXACT else {}
-    colours |= {word: COLOURS[word] for word in words}
+    colours = {t(AS_LOGGED): PALE} if look.smoothing and metric not in EXACT else {}
+    colours |= {series_name(word): COLOURS[word] for word in words}
     for other, pair in zip(others, COMPARED_COLOURS, strict=False):
         colours |= {series_name(word, other.name): c for word, c in zip(words, pair, strict=False)}
-    return colours | {RESUMED: COLOURS[RESUMED]}
+    return colours | {t(RESUMED): COLOURS[RESUMED]}
 
 
 def _notes(lines: list[Line]) -> str:
