@@ -63,7 +63,10 @@ def test_a_person_sees_what_is_wrong_compares_runs_and_keeps_the_right_checkpoin
     expect(page.locator("#monitor-notes")).to_contain_text("Resumed at step 1,000.")
 
     expect(page.locator("#plot-mel-loss svg.marks")).to_be_visible(timeout=MINUTES)
-    expect(page.locator("#plot-mel-loss .role-legend-label text")).to_have_count(4, timeout=MINUTES)
+    expect(page.locator("#plot-mel-loss .role-legend-label text")).to_have_count(3, timeout=MINUTES)
+    page.locator("#monitor-smoothing input[type=number]").fill("0.6")
+    page.locator("#monitor-smoothing input[type=number]").press("Tab")
+    expect(page.locator("#plot-mel-loss")).to_contain_text("as logged", timeout=MINUTES)
     assert legend(page) == ["as logged", "training", "validation", "resumed"]
     choose(page, "monitor-compare", "well")
     expect(page.locator("#plot-mel-loss")).to_contain_text("validation, well", timeout=MINUTES)

@@ -37,9 +37,9 @@ COMPARED_COLOURS = (("#16a34a", "#86d6a4"), ("#9333ea", "#cfa3f5"), ("#0891b2", 
 
 NO_CURVES = "The curves begin with the first log line of a training."
 RESUMED_AT = "Resumed at step {steps}."
-DRAWN_PART = "Part {part} of the run is drawn; compare it with earlier parts above."
+DRAWN_PART = "Part {part} of the run is drawn; compare it with earlier parts below."
 LOGARITHM = "decimal logarithm"
-SMOOTHING = 0.6  # at first
+SMOOTHING = 0.0  # at first: a line of the log is a mean over many steps already
 
 # Gradio 6.31 makes a legend from the series that a plot had before it got new ones: a title that only differs
 # in its blanks makes it look again.
