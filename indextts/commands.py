@@ -277,7 +277,7 @@ class Train(Command):
     sample_interval: int = Field(
         0,
         ge=0,
-        description="Steps between samples, spoken at a validation; 0 for none, and only of builtin codes.",
+        description="Steps between samples, spoken at a validation; 0 for none.",
     )
     num_workers: int = Field(
         0, ge=0, description="Processes that load data; 0: the trainer itself, enough for packed features."
