@@ -508,7 +508,7 @@ def to_argv(command: Command) -> list[str]:
     kept: Set[str] = frozenset()
     if isinstance(command, Train) and command.resume:
         kept = command.model_fields_set
-    elif isinstance(command, Synthesize):
+    elif isinstance(command, Sampling):
         kept = command.model_fields_set & Sampling.model_fields.keys()
     argv = []
     for name, field in type(command).model_fields.items():

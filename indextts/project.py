@@ -11,6 +11,7 @@
       training_output/                    the run directory
       export/                             the model to take away: indextts/export/model_folder.py
       listen/                             what the page let speak, and the votes (indextts/webui/renders.py)
+      scores/                             what the page let score (indextts/webui/scoring.py)
       pipeline/STAGE.json                 what a stage was run with and how it ended
       jobs/TIME_STAGE/                    what the page started (indextts/webui/jobs.py)
 
@@ -209,6 +210,10 @@ class Project:
     @property
     def listen(self) -> Path:
         return self.root / "listen"
+
+    @property
+    def scores(self) -> Path:
+        return self.root / "scores"
 
     @property
     def jobs(self) -> Path:
