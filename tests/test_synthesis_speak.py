@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from indextts.commands import ExportModel, Synthesize
 from indextts.errors import UserError
 from indextts.export import export
+from indextts.features import builtin
 from indextts.project import Project
 from indextts.run_owner import owned
 from indextts.sampling_options import Sampling
@@ -240,6 +242,24 @@ def test_files_that_are_missing_or_of_another_model_are_named(run: Project, publ
     for changes, said in cases:
         with pytest.raises(UserError, match=said):
             list(synthesize(command(run, output=tmp_path / "out.wav", **changes)))
+
+
+def test_codes_that_were_learned_anew_since_the_training_are_not_taken_for_its_own(
+    run: Project, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    features = shutil.copytree(run.preprocessed / "features", tmp_path / "features")
+    learned = builtin.load(features / "builtin.npz")
+    replace(learned, centroids=learned.centroids[::-1].copy()).save(features / "builtin.npz")
+    with pytest.raises(UserError, match=r"was made anew since \S+latest\.pth was trained, and its codes are"):
+        list(synthesize(command(run, output=tmp_path / "a.wav", features=features)))
+    elsewhere = torch.load(run.run_dir / "latest.pth", weights_only=True)
+    [pairs] = [Path(shutil.copy(path, tmp_path)) for path in elsewhere["manifests"]["train"]]
+    elsewhere["meta"]["manifests"][0]["path"] = str(pairs)
+    torch.save(elsewhere, tmp_path / "moved.pth")
+    folder = tmp_path / "export"
+    export(ExportModel(checkpoint=tmp_path / "moved.pth", config=run.config, output_dir=folder))
+    assert "builtin.npz was made anew since the training" in caplog.text
+    assert not (folder / "builtin.npz").exists()
 
 
 def test_while_a_run_is_trained_the_cpu_speaks(
