@@ -244,6 +244,38 @@ def test_files_that_are_missing_or_of_another_model_are_named(run: Project, publ
             list(synthesize(command(run, output=tmp_path / "out.wav", **changes)))
 
 
+def test_what_the_program_is_given_wrongly_is_one_sentence(
+    run: Project, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    voice = clips_of(run)[0].audio
+    checkpoint, mute, foreign = run.run_dir / "latest.pth", tmp_path / "mute", tmp_path / "foreign"
+    hour = tmp_path / "hour.flac"
+    soundfile.write(hour, np.zeros(3600 * 8000, np.int16), 8000)
+    hum = write_sound(tmp_path / "hum.wav", np.sin(np.arange(64_000) / 50))
+    shutil.copytree(published, mute)
+    (mute / "bigvgan/bigvgan_generator.pt").unlink()
+    shutil.copytree(published, foreign)
+    shutil.copy(run.tokenizer, foreign / "bpe.model")
+    cases = {
+        (checkpoint, voice, "  "): "there is nothing to say; give a sentence",
+        (checkpoint, voice, "ሰላም " * 6000): "has 24000 characters, at most 20000 are spoken at once",
+        (checkpoint, hum, "ሰላም።"): "no speech is found in its first 15 s; give a recording of one person",
+        (checkpoint, hour, "ሰላም።"): "lasts 3600.0 s, a reference must last 1 to 600 s",
+        (foreign, voice, "ሰላም።"): "a tokenizer of 400 pieces, .*bpe.model has 720; put the bpe.model back",
+        (mute, voice, "ሰላም።"): "bigvgan_generator.pt is absent: download it from nvidia",
+    }
+    for (model, recording, text), said in cases.items():
+        models = model if model.is_dir() else published
+        flags = {"checkpoint": model, "voice": recording, "text": text, "models": models}
+        output = f"--output={tmp_path / 'out.wav'}"
+        with pytest.raises(UserError, match=said) as caught:
+            main([output, *(f"--{name}={value}" for name, value in flags.items())])
+        assert "\n" not in str(caught.value)
+        assert caught.value.exit_status == 2
+    assert not (tmp_path / "out.wav").exists()
+
+
 def test_codes_that_were_learned_anew_since_the_training_are_not_taken_for_its_own(
     run: Project, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
