@@ -63,7 +63,7 @@ def test_a_person_hears_two_checkpoints_and_judges_them(server: Server, browser:
     page.get_by_role("option").filter(has_text="model_step1.pth").click()
     wait_for(page, "listen-command", r"--max-codes=60.*model_step1\.pth")
     page.locator("#listen-start").click()
-    wait_for(page, "listen-status", r"^finished after \d+ s$")
+    wait_for(page, "listen-status", r"^finished after")
     assert "read as: አምስት ሰዎች መጡ." in value(page, "listen-log")
 
     players = page.locator("#listen-players")
@@ -101,7 +101,7 @@ def test_a_person_hears_two_checkpoints_and_judges_them(server: Server, browser:
     page.locator("#listen-start").click()
     wait_for(page, "listen-status", r"^running for")
     page.locator("#listen-stop").click()
-    wait_for(page, "listen-status", r"^stopped with status 143")
+    wait_for(page, "listen-status", r"^stopped after")
     expect(players.locator("audio")).to_have_count(4)  # what was whole before is still there
     page.close()
 
@@ -118,7 +118,7 @@ def test_a_person_scores_a_checkpoint_and_takes_it_away(server: Server, browser:
     page.locator("#Evaluate-num_clips input").press("Tab")
     wait_for(page, "evaluate-command", r"--num-clips=1")
     page.locator("#evaluate-start").click()
-    wait_for(page, "evaluate-status", r"^finished after \d+ s$", minutes=5)
+    wait_for(page, "evaluate-status", r"^finished after", minutes=5)
     report = page.locator("#scores-report")
     expect(report.locator("table tbody tr")).to_have_count(2, timeout=MINUTES)
     expect(report).to_contain_text("recordings")
@@ -126,7 +126,7 @@ def test_a_person_scores_a_checkpoint_and_takes_it_away(server: Server, browser:
     page.wait_for_function("document.querySelector('#scores-picture img')?.naturalWidth > 100")
 
     page.locator("#export-start").click()
-    wait_for(page, "export-status", r"^finished after \d+ s$", minutes=5)
+    wait_for(page, "export-status", r"^finished after", minutes=5)
     folder = tmp_path / "taken"
     folder.mkdir()
     for name in ("gpt.pth", "bpe.model", "config.yaml", "builtin.npz"):

@@ -82,5 +82,5 @@ def test_the_newest_whole_report_is_shown_with_its_downloads(tmp_path: Path):
     assert next_folder(project) == project.scores / "0011"
     report, picture = show(page_of(project), "voice")
     assert report.strip() == "newer"
-    assert picture.count("download>") == 2
+    assert picture.count("download=") == 2
     assert "/0009/scores.png?" in picture

@@ -20,16 +20,20 @@ import gradio as gr
 from gradio.components import Component
 
 from indextts.errors import UserError
-from indextts.project import Project, ProjectSettings, read_project
+from indextts.project import Project, ProjectSettings, project_names, read_project
 from indextts.webui.events import on
+from indextts.webui.log_box import FOLLOW_LOGS
 from indextts.webui.security import Roots
 
 TICK_S = 2.0
+EVERY_TAB = ""  # the id of no tab: for what is seen in all of them
 
 # (versions, mark, mark, ...) -> marks
 HAND_OUT = """(versions, ...marks) => {
   const known = JSON.parse(versions);
-  return marks.map((mark, place) => known[place] ?? mark);
+  // a mark that is set changes, even to what it was: then its view would be made for nothing
+  return marks.map((mark, place) =>
+    (known[place] ?? mark) === mark ? {__type__: "update"} : known[place]);
 }"""
 
 Version = Callable[[Project], str]
@@ -108,6 +112,7 @@ class Page:
             latest=True,
             queue=False,
         )
+        self.timer.tick(None, None, None, js=FOLLOW_LOGS)
         versions.change(None, [versions, *self.marks], self.marks, js=HAND_OUT)
 
     def _versions(self, name: str | None, open_tab: str, known: str) -> Any:
@@ -143,14 +148,8 @@ def read_versions(views: Sequence[View], project: Project, open_tab: str, known:
         seen = None
     now = dict(seen) if isinstance(seen, dict) else {}
     for place, view in enumerate(views):
-        if view.tab == open_tab:
+        if view.tab in (EVERY_TAB, open_tab):
             # one view's damaged file must not stop the others; its own `show` says what is wrong
             with suppress(UserError, OSError):
                 now[str(place)] = f"{project.root.name} {view.version(project)}"
     return known if now == seen else json.dumps(now)
-
-
-def project_names(workspace: Path) -> list[str]:
-    """Return the projects of the workspace, the demo last."""
-    names = [path.parent.name for path in workspace.glob("*/project.json")]
-    return sorted(names, key=lambda name: (name == "demo", name))

@@ -5,11 +5,9 @@
 The newest folder with a whole report is shown, read from the disk.
 """
 
-import html
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import gradio as gr
 
@@ -17,6 +15,7 @@ from indextts.commands import Command, Evaluate
 from indextts.errors import UserError
 from indextts.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for
+from indextts.webui.links import download_link, file_address
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.saved_models import names
@@ -133,17 +132,8 @@ def show(page: Page, name: str) -> tuple[str, str]:
     if folder is None:
         return NOTHING, ""
     report = (folder / REPORT_NAME).read_text(encoding="utf-8").removeprefix("# Evaluation\n")
-    links = " ".join(
-        f'<a href="{_address(path)}" download>{html.escape(path.name)}</a>'
-        for path in (folder / one for one in DOWNLOADS)
-        if path.is_file() and not path.is_symlink()
-    )
-    return report, f'<img src="{_address(folder / PICTURE_NAME)}" style="max-width:100%"><p>{links}</p>'
-
-
-def _address(path: Path) -> str:
-    """Return where a file is served from; its time in it makes a browser load it anew."""
-    return html.escape(f"/gradio_api/file={quote(str(path))}?{path.stat().st_mtime_ns}", quote=True)
+    links = "<br>".join(filter(None, (download_link(folder / one, one) for one in DOWNLOADS)))
+    return report, f'<img src="{file_address(folder / PICTURE_NAME)}" style="max-width:100%"><p>{links}</p>'
 
 
 def _numbers(project: Project) -> list[str]:
