@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from indextts.checkpoint import read_file, read_weights, table_rows
+from indextts.checkpoint import codes_identity, read_file, read_weights, table_rows
 from indextts.errors import UserError
 from indextts.gpt.config import GPTConfig, config_of, config_with_text_tokens, load_config
 from indextts.gpt.load import load_model
@@ -36,6 +36,7 @@ class TrainedModel:
         source: the file with the weights.
         step, part: of the run, at which it was saved; None for a model folder.
         pairs: the files that the run was trained on, as it named them; none for a model folder.
+        codes: the identity of the speech backend whose codes it speaks; None where nobody wrote it down.
     """
 
     gpt: UnifiedVoice
@@ -44,6 +45,7 @@ class TrainedModel:
     step: int | None = None
     part: int | None = None
     pairs: tuple[Path, ...] = ()
+    codes: str | None = None
 
 
 def load_trained(path: Path, device: torch.device) -> TrainedModel:
@@ -77,7 +79,9 @@ def _of_run(path: Path, device: torch.device) -> TrainedModel:
     gpt = _load(config_of(meta.get("gpt_config"), path), weights, tokenizer, path, device)
     manifests = content.get("manifests") or {}
     pairs = tuple(Path(name) for name in manifests.get("train", ()))
-    return TrainedModel(gpt, tokenizer, path, content.get("step"), meta.get("part"), pairs)
+    return TrainedModel(
+        gpt, tokenizer, path, content.get("step"), meta.get("part"), pairs, codes_identity(content)
+    )
 
 
 def _of_folder(folder: Path, device: torch.device) -> TrainedModel:
