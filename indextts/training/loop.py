@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from indextts.commands import Train
@@ -149,6 +150,8 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
             done = update(this.trained, this.optimizer, learning_rate, command.grad_clip, loss, this.scaler)
             pace.has_given_work()
             skipped.note(state.step, tuple(id for part in group for id in part.ids), done.is_bad)
+            if this.average is not None:
+                this.average.update(done.is_bad)
             sums = sums.unless(done.is_bad)
             state.window = sums if state.window is None else state.window + sums
             pace.add(
@@ -236,7 +239,8 @@ def validation_is_due(command: Train, step: int, this: Run) -> bool:
 def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest) -> bool:
     """Validate and write the numbers; return whether this is the best so far, the untrained model apart."""
     state, inputs = this.state, this.inputs
-    validation = validate(
+    check = partial(
+        validate,
         this.model,
         inputs.val_set,
         collate=inputs.collate,
@@ -248,6 +252,11 @@ def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest
         should_stop=lambda: stop.is_asked,
         trained_speakers={pair.speaker for pair in inputs.train_set.pairs},
     )
+    validation = check()
+    if validation is not None and this.average is not None and this.average.num_updates:
+        with this.average.in_the_model():
+            averaged = check()
+        validation = None if averaged is None else replace(validation, averaged=averaged.means)
     if validation is None:  # stopped in between; it is done again after the resume
         return False
     means = validation.means

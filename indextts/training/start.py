@@ -29,6 +29,7 @@ from indextts.restore.text import plan_text
 from indextts.run_dir import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.schedule import Schedule
 from indextts.text.tokenizer import Tokenizer, first_difference
+from indextts.training.averaging import begin_average
 from indextts.training.checkpoint_facts import Layout, facts_of, moments_of
 from indextts.training.losses import LossSums
 from indextts.training.optim import (
@@ -68,7 +69,7 @@ def start_from_base(inputs: Inputs) -> Run:
         identity = reader.submit(identify, path)  # reads the file once more, while it is copied
         schedule = first_schedule(inputs)
         return _assemble(
-            inputs, weights, str(path), TrainState(), schedule, base_size, identity.result, None, {}
+            inputs, weights, str(path), TrainState(), schedule, base_size, identity.result, None, {}, None
         )
 
 
@@ -130,6 +131,7 @@ def resume(inputs: Inputs, path: Path) -> Run:
             lambda: base,
             encoders,
             saved_in,
+            opened.content.get("averaged") if plan.continues else None,
         )
     if plan.continues:
         logger.info("Restoring optimizer state...")
@@ -154,8 +156,13 @@ def _assemble(
     base: Callable[[], FileIdentity],
     encoders: str | None,
     saved_in: dict[str, Any],
+    averaged: Mapping[str, Any] | None,
 ) -> Run:
-    """Make the run; `base` is asked for last, since it may still be read."""
+    """Make the run; `base` is asked for last, since it may still be read.
+
+    Args:
+        averaged: what the checkpoint kept of the average, None where there is none to go on with.
+    """
     config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
     model = load_model(config, weights, source, lambda name: device_of(name, inputs.device))
     trained = select_trained(model, base_size)
@@ -165,8 +172,20 @@ def _assemble(
     encoders = encoders or encoders_identity(model)
     _require_same_encoders(inputs, encoders)
     scaler = torch.amp.GradScaler(inputs.device.type, enabled=inputs.dtype == torch.float16)
+    average = begin_average(trained, inputs.command.ema_decay, averaged)
     return Run(
-        inputs, model, trained, optimizer, scaler, state, schedule, base_size, base(), encoders, saved_in
+        inputs,
+        model,
+        trained,
+        optimizer,
+        scaler,
+        average,
+        state,
+        schedule,
+        base_size,
+        base(),
+        encoders,
+        saved_in,
     )
 
 
