@@ -1,7 +1,7 @@
 """Which weights of a checkpoint are meant: those it was trained to, or their average beside them.
 
-What `indextts.training.averaging` keeps under the key "averaged" is the average of the trained values alone, of
-a text table the rows behind the base's; all else is in the model itself.
+What `indextts.training.averaging` keeps under the key "averaged" is the average of the trained values alone,
+of a text table the rows behind the base's; all else is in the model itself.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,8 @@ def chosen_weights(content: Mapping[str, Any], chosen: Weights, path: Path) -> d
     kept = content.get("averaged")
     if not isinstance(kept, dict):
         raise UserError(
-            f"{path}: has no averaged weights, its run was not given --ema-decay; leave out --weights averaged"
+            f"{path}: has no averaged weights, its run was not given --ema-decay; leave out "
+            "--weights averaged"
         )
     for name, average in kept["weights"].items():
         if name not in weights or weights[name].shape[1:] != average.shape[1:]:

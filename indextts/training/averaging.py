@@ -1,11 +1,11 @@
 """The averaged weights: an exponential moving average of what is trained, beside it.
 
-    average <- average + (1 - d) * (weights - average)      after every step, d = min(decay, (1 + n) / (10 + n))
+    average <- average + (1 - d) * (weights - average)    after every step, d = min(decay, (1 + n) / (10 + n))
 
-n counts the steps since the average began. With the bound, which is TensorFlow's (`num_updates` of
-`tf.train.ExponentialMovingAverage`), the first steps do not keep the untrained weights in it for 1 / (1 - decay)
-steps. Frozen rows and the encoders never move, so they are not in it: 4 bytes for each trained value, on the
-device.
+n counts the steps since the average began. The bound is TensorFlow's (`num_updates` of
+`tf.train.ExponentialMovingAverage`): without it the untrained weights would stay in the average for some
+1 / (1 - decay) steps. Frozen rows and the encoders never move, so they are not in it: it takes 4 bytes for
+each trained value, on the device.
 """
 
 import logging
