@@ -5,13 +5,13 @@
 Two tables, each of one process, its rows measured in turn, pass after pass, the fastest pass of each row
 counting:
 
-    store      1,000 to 200,000 utterances of the same lengths in a feature store: what the data loader takes
-               for a token (order, reading, packing), and what a whole step of a small model takes
-    clips      2 s to 30 s, as many clips as fill one budget of tokens: the step, the attention in it, the rest
+    store   1,000 to 200,000 utterances of the same lengths in a feature store: what the data loader takes for
+            a token (order, reading, packing), and what a whole step of a small model takes
+    clips   2 s to 30 s, as many clips as fill one budget of tokens: the step, the attention in it, the rest
 
 Processor time and not time, one thread: it is what others on the machine change least. What is done once an
-epoch (its order) is divided by the tokens of the epoch. Attention is timed alone, forward and backward, on the
-same segments: its products grow with the square of a clip by definition, everything else must not.
+epoch (its order) is divided by the tokens of the epoch. Attention is timed alone, forward and backward, on
+the same segments: its products grow with the square of a clip by definition, everything else must not.
 """
 
 import argparse

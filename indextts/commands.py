@@ -288,6 +288,9 @@ class Train(Command):
     num_workers: int = Field(
         0, ge=0, description="Processes that load data; 0: the trainer itself, enough for packed features."
     )
+    optimizer_state: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Type of AdamW's moments; bfloat16 halves their memory, rounding at random."
+    )
     padding: Literal["none", "reference"] = Field(
         "none", description="none: samples end to end; reference: padded, as the published trainer computes."
     )

@@ -20,7 +20,7 @@ from indextts.stop import StopRequest
 from indextts.training.batches import MicroBatch, grouped, load_batches, too_many
 from indextts.training.metrics import MetricsLog, Pace
 from indextts.training.optim import Skipped, update
-from indextts.training.order import BatchPlan
+from indextts.training.order import BatchPlan, mix
 from indextts.training.probe import Probe, compare
 from indextts.training.record import checkpoint_content, checkpoint_meta, write_run_files
 from indextts.training.run import Run, TrainState, load_inputs
@@ -147,7 +147,15 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         learning_rate = this.schedule.learning_rate(state.step + 1)
         state.step += 1
         if sums is not None and loss is not None:
-            done = update(this.trained, this.optimizer, learning_rate, command.grad_clip, loss, this.scaler)
+            done = update(
+                this.trained,
+                this.optimizer,
+                learning_rate,
+                command.grad_clip,
+                loss,
+                this.scaler,
+                mix(command.seed, "moments", state.step),
+            )
             pace.has_given_work()
             skipped.note(state.step, tuple(id for part in group for id in part.ids), done.is_bad)
             if this.average is not None:

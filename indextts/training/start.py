@@ -166,7 +166,9 @@ def _assemble(
     config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
     model = load_model(config, weights, source, lambda name: device_of(name, inputs.device))
     trained = select_trained(model, base_size)
-    optimizer = build_optimizer(trained, inputs.command.weight_decay)
+    optimizer = build_optimizer(
+        trained, inputs.command.weight_decay, getattr(torch, inputs.command.optimizer_state)
+    )
     _say_what_is_frozen(model, trained, base_size)
     _say_how_samples_attend(inputs)
     encoders = encoders or encoders_identity(model)
