@@ -271,9 +271,14 @@ class Train(Command):
     text_loss_weight: float = Field(0.2, ge=0, description="Weight of the text loss.")
     mel_loss_weight: float = Field(0.8, gt=0, description="Weight of the loss of the codes.")
     log_interval: int = Field(100, ge=1, description="Steps between [Train] lines.")
-    val_interval: int = Field(1000, ge=0, description="Steps between validations; 0 for once an epoch.")
+    val_interval: int = Field(
+        1000,
+        ge=0,
+        description="Steps between validations; 0 for once an epoch. Not given, more where validations "
+        "would take over 1/20 of the training.",
+    )
     val_batch_size: int = Field(0, ge=0, description="Pairs in a validation batch; 0 for twice the batch.")
-    max_val_batches: int = Field(200, ge=0, description="Validation batches at most; 0 for all.")
+    max_val_batches: int = Field(0, ge=0, description="Validation batches at most; 0 for all.")
     patience: int = Field(0, ge=0, description="Validations without a better one that end the run; 0: none.")
     ema_decay: float = Field(
         0.0, ge=0, lt=1, description="Decay of a moving average of the weights, such as 0.999; 0 for none."

@@ -40,6 +40,7 @@ from indextts.training.optim import (
     select_trained,
 )
 from indextts.training.run import Inputs, Run, TrainState, load_inputs
+from indextts.training.val_interval import with_val_interval
 from indextts.weight_names import canonical_names
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Opened:
 
 def start_from_base(inputs: Inputs) -> Run:
     """Return a new run: the base weights, text tables grown to the tokenizer."""
+    inputs = _with_chosen_settings(inputs)
     path, seed = inputs.command.base_checkpoint, inputs.command.seed
     weights = read_weights(path)
     check_fit(inputs.config, weights, str(path))
@@ -71,6 +73,12 @@ def start_from_base(inputs: Inputs) -> Run:
         return _assemble(
             inputs, weights, str(path), TrainState(), schedule, base_size, identity.result, None, {}, None
         )
+
+
+def _with_chosen_settings(inputs: Inputs) -> Inputs:
+    """Return the inputs of a run that begins, with what was not typed chosen for its data."""
+    command = with_val_interval(inputs.command, inputs.train_set.size, inputs.val_set.size)
+    return replace(inputs, command=command)
 
 
 def first_schedule(inputs: Inputs) -> Schedule:
@@ -104,6 +112,8 @@ def resume(inputs: Inputs, path: Path) -> Run:
     for line in plan.lines:
         logger.info("%s", line)
     inputs = replace(inputs, command=plan.command)
+    if not plan.continues:
+        inputs = _with_chosen_settings(inputs)
     logger.info("Restoring model state...")
     weights = canonical_names(opened.content["model"])
     if plan.row_of is not None:
