@@ -4,6 +4,8 @@ model                 name -> tensor, every weight of the GPT: IndexTTS2 loads t
 optimizer             AdamW's state, with the parameters' names
 scheduler             the numbers of an indextts.schedule.Schedule
 scaler                of torch.amp.GradScaler; None but in float16
+averaged              {"decay", "num_updates", "weights"}: of the trained values, of a text table the rows
+                      behind the base's; None without --ema-decay, absent in older files
 epoch step batch_idx  where the run stands; batch_idx counts micro-steps of the epoch
 sampler               {"samples_done", "data_order"}: position in the order of the epoch
 rng                   {"seed"}: all randomness is a function of the seed, the epoch and the step

@@ -77,7 +77,7 @@ def export(command: ExportModel) -> Path:
     """
     target = command.output_dir
     _refuse_occupied(command)
-    source = read_source(command.checkpoint, command.average_last)
+    source = read_source(command.checkpoint, command.average_last, command.weights)
     num_tokens = table_rows(source.weights, str(command.checkpoint)) - 1
     config_text = config_with_tokens(command.config, num_tokens)
     config = config_with_text_tokens(load_config(command.config), num_tokens)
@@ -201,6 +201,7 @@ def _record(folder: Path, source: Source, command: ExportModel, checked: list[Ch
         "checkpoints": [path.name for path in source.paths],
         "step": meta and meta.step,
         "part": meta and meta.part,
+        "weights": command.weights,
         "dtype": command.dtype,
         "logits": {file.name: {"difference": file.difference, "allowed": file.allowed} for file in checked},
         "files": {

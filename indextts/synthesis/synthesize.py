@@ -52,7 +52,7 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     if command.output.suffix == ".wav" and len(texts) > 1:
         raise UserError(f"--output {command.output}: {len(texts)} texts need a folder")
     device = device_of(command.checkpoint, command.device)
-    trained = load_trained(command.checkpoint, device)
+    trained = load_trained(command.checkpoint, device, command.weights)
     recording = find_voice(command, trained)
     settings = SolverSettings(steps=command.solver_steps, guidance_rate=command.guidance)
     sound = load_sound(trained, command.features, command.models, device, settings)

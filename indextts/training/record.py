@@ -56,6 +56,7 @@ def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
         "optimizer": this.optimizer.state_dict(),
         "scheduler": asdict(this.schedule),
         "scaler": this.scaler.state_dict() or None,
+        "averaged": None if this.average is None else this.average.content,
         "epoch": state.epoch,
         "step": state.step,
         "batch_idx": state.batch_idx,
