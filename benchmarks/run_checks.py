@@ -169,7 +169,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _bits(tensor: torch.Tensor) -> bytes:
-    return tensor.contiguous().numpy().tobytes()
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _is_meta(path: Path) -> bool:
