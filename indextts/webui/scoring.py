@@ -15,6 +15,7 @@ from indextts.commands import Command, Evaluate
 from indextts.errors import UserError
 from indextts.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import t
 from indextts.webui.links import download_link, file_address
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
@@ -130,7 +131,7 @@ def show(page: Page, name: str) -> tuple[str, str]:
     project = page.find_project(name)
     folder = newest_report(project)
     if folder is None:
-        return NOTHING, ""
+        return t(NOTHING), ""
     report = (folder / REPORT_NAME).read_text(encoding="utf-8").removeprefix("# Evaluation\n")
     links = "<br>".join(filter(None, (download_link(folder / one, one) for one in DOWNLOADS)))
     return report, f'<img src="{file_address(folder / PICTURE_NAME)}" style="max-width:100%"><p>{links}</p>'
