@@ -143,7 +143,7 @@ def test_the_page_on_a_rented_machine(page: Server, outside: str, evil: str, chr
         expect(tab.locator("#tensorboard-page")).to_contain_text("Start it to see")
         tab.locator("#tensorboard-start").click()
         board = tab.frame_locator("#tensorboard-frame")
-        expect(board.get_by_text("mel_loss").first).to_be_visible(timeout=MINUTES)
+        expect(board.get_by_text("mel_loss").first).to_be_visible(timeout=3 * MINUTES)
         expect(board.locator("scalar-card svg, tb-scalar-card svg, scalar-card canvas").first).to_be_visible(
             timeout=MINUTES
         )
