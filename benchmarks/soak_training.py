@@ -35,7 +35,7 @@ def main() -> None:
         loss = 1.5 + 4.0 * math.exp(-3.0 * number / num_lines) + draw.gauss(0.0, 0.05)
         means = LossMeans(loss + 1.0, loss, 1.0 / (1.0 + loss), loss + 2.0)
         speed = Speed(tokens_per_second=20_000.0 + draw.gauss(0.0, 300.0), data_wait=0.001)
-        log.train(STEPS_PER_LINE * number, 0, means, lr=1e-4, grad_norm=1.0, speed=speed)
+        log.train(STEPS_PER_LINE * number, 0, means, lr=1e-4, grad_norm=1.0, num_skipped=0, speed=speed)
         if number % int(VAL_S / LINE_S) == 0:
             log.validation(STEPS_PER_LINE * number, 0, Validation(means, {}))
     log.close()

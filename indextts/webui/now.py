@@ -51,8 +51,9 @@ def lay_out(page: Page) -> None:
         lambda _name: now_html(page.workspace, time.time()),
         [line],
     ).then(None, None, None, js=TELL)
-    told = gr.Textbox("You will be told", visible="hidden", container=False, show_label=False)
-    refused = gr.Textbox("The browser forbids it", visible="hidden", container=False, show_label=False)
+    # nobody sees these two: their texts are what the first one says then, in the language of the page
+    told = gr.Button("You will be told", visible="hidden")
+    refused = gr.Button("The browser forbids it", visible="hidden")
     ask.click(None, [ask, told, refused], [ask], js=ASK)
 
 
@@ -62,7 +63,7 @@ def now_html(workspace: Path, now: float) -> str:
     lately = [(name, job) for name, job in jobs if job.is_active or now - (job.ended or 0.0) < ENDED_S]
     data = json.dumps([_as_data(name, job, now) for name, job in lately], ensure_ascii=False)
     active = [
-        t(RUNS, stage=job.stage, project=name, state=t(STATES[job.state]))
+        t(RUNS, stage=t(job.stage), project=name, state=t(STATES[job.state]))
         for name, job in lately
         if job.is_active
     ]
@@ -72,5 +73,5 @@ def now_html(workspace: Path, now: float) -> str:
 
 def _as_data(name: str, job: Job, now: float) -> dict[str, str | bool]:
     message = outcome(job, now)
-    text = t(RUNS, stage=job.stage, project=name, state=t(message.template, **message.values))
+    text = t(RUNS, stage=t(job.stage), project=name, state=t(message.template, **message.values))
     return {"id": f"{name}/{job.folder.name}", "active": job.is_active, "text": text}

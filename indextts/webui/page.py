@@ -58,6 +58,7 @@ class Page:
         tab: the id of the tab that is given this page.
         views: of all tabs.
         marks: a component for each view that holds the version which a browser has; nobody sees it.
+        told: what one tab tells a later one (indextts/webui/telling.py).
     """
 
     demo: gr.Blocks
@@ -69,6 +70,7 @@ class Page:
     tab: str = ""
     views: list[View] = field(default_factory=list)
     marks: list[Component] = field(default_factory=list)
+    told: dict[str, gr.Textbox] = field(default_factory=dict)
 
     def of_tab(self, tab: str) -> Self:
         """Return the page as the tab of this id is given it."""

@@ -14,11 +14,11 @@ from indextts.errors import UserError
 from indextts.pipeline import REPOSITORY, plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.restore.meta_plan import plan_command
-from indextts.webui.charts import progress
 from indextts.webui.events import on
 from indextts.webui.forms import as_shown, fields_from, form_for
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
+from indextts.webui.progress import progress
 from indextts.webui.versions import once
 
 PATHS = ("train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir")
