@@ -420,6 +420,26 @@ def test_no_file_of_elsewhere_is_served(attacked: Field, elsewhere: tuple[int, l
     require_quiet(attacked)
 
 
+def test_no_project_is_made_through_a_link(attacked: Field) -> None:
+    before = state_of(attacked.outside)
+    server, cookie = attacked.servers[0], attacked.cookies[0]
+    config = json.loads(server.ask("GET", "/config", cookie=cookie).body)
+    [button] = [c["id"] for c in config["components"] if c["props"].get("elem_id") == "project-start"]
+    [make] = [handler for handler in attacked.handlers if [button, "click"] in handler["targets"]]
+    caller = Caller(server, cookie)
+    with closing(caller.connection):
+        for name in ("linked", "linked/new", "demo/escape"):
+            request = {
+                "fn_index": make["id"],
+                "session_hash": "links",
+                "data": [name, "", "demo/checkpoints"],
+            }
+            assert caller.post("/gradio_api/queue/join", json.dumps(request).encode())[0] == 200
+            [(outcome, text)] = caller.results("links")
+            assert outcome == "error", text
+    assert state_of(attacked.outside) == before
+
+
 NAMES = [
     "../../outside/planted.wav",
     "/etc/planted",
