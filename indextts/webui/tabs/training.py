@@ -65,7 +65,7 @@ def lay_out(page: Page) -> None:
         return restore_plan(command)
 
     page.watch(once, lambda name: own_values(page, name), list(form.values()))
-    on([ask.click], show_plan, [page.project, *inputs], [plan])
+    on([ask.click], show_plan, [page.project, *inputs], [plan], waits_for_programs=True)
     pace = gr.Textbox(label="Progress", interactive=False, elem_id="train-progress")
     stage_panel(page, "train", "Start training", commands, inputs, before_start=require_plan)
     page.watch(show_progress, lambda name: show_progress(page.find_project(name)), [pace])
