@@ -12,6 +12,7 @@
       export/                             the model to take away: indextts/export/model_folder.py
       listen/                             what the page let speak, and the votes (indextts/webui/renders.py)
       pipeline/STAGE.json                 what a stage was run with and how it ended
+      drafts/FORM.json                    what stands in the page's forms (indextts/webui/drafts.py)
       jobs/TIME_STAGE/                    what the page started (indextts/webui/jobs.py)
 
 A project is described by a YAML file; relative paths are relative to it:
