@@ -20,6 +20,7 @@ print(json.dumps({
     "heartbeat": config["connect_heartbeat"],
     "visible": sorted({d["api_visibility"] for d in config["dependencies"]}),
     "kinds": sorted({c["type"] for c in config["components"]}),
+    "ticking": [d for d in config["dependencies"] if any("tick" in target for target in d["targets"])],
     "tabs": [c["props"]["label"] for c in config["components"] if c["type"] == "tabitem"],
     "torch": sorted(name for name in sys.modules if name in ("torch", "transformers", "trainers")),
 }))
@@ -50,6 +51,13 @@ def test_the_page_keeps_no_state_in_its_process(built: dict):
     # a state or an unload event would hold a connection open for each browser tab
     assert "state" not in built["kinds"]
     assert built["heartbeat"] is False
+
+
+def test_a_tick_is_one_request_with_one_answer(built: dict):
+    # An open page ticks for days: each answered component costs the server some milliseconds.
+    [ticking] = built["ticking"]
+    assert ticking["queue"] is False
+    assert len(ticking["outputs"]) == 1
 
 
 def test_no_handler_is_a_public_endpoint(built: dict):

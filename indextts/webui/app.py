@@ -1,11 +1,15 @@
 """The page: a project to choose, eight tabs, one clock."""
 
+import json
+from typing import Any
+
 import gradio as gr
 
 from indextts.commands import WebUI
 from indextts.pipeline import DEMO, place_base_files
 from indextts.project import Project, read_settings
 from indextts.webui.events import on
+from indextts.webui.language import CHOOSE_JS, ENGLISH, LANGUAGES, switching_js, texts_of
 from indextts.webui.page import TICK_S, Page, project_names
 from indextts.webui.security import Roots
 from indextts.webui.tabs import data, listen, monitor, pairs, preprocess, project, tokenizer, training
@@ -29,16 +33,41 @@ def build_app(command: WebUI) -> gr.Blocks:
     place_base_files(Project(workspace / settings.name), settings)
     roots = Roots(workspace, tuple(command.root))
     with gr.Blocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
-        gr.Markdown("# IndexTTS2 Amharic")
+        with gr.Row(elem_id="top"):
+            gr.Markdown("# IndexTTS2 Amharic")
+            language = gr.Radio(
+                [(name, code) for code, name in LANGUAGES.items()],
+                value=ENGLISH,
+                show_label=False,
+                container=False,
+                elem_id="language",
+            )
         names = project_names(workspace)
         chosen = gr.Dropdown(names, value=names[0], label="Project", elem_id="project")
-        page = Page(demo, chosen, gr.Timer(TICK_S), workspace, roots)
+        ids = [tab.__name__.rpartition(".")[2] for _, tab in TABS]
+        open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
+        page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots)
         on([demo.load], lambda name: known_projects(page, name), [chosen], [chosen])
         with gr.Tabs():
-            for label, tab in TABS:
-                with gr.Tab(label, render_children=True):
-                    tab.lay_out(page)
+            for (label, tab), id in zip(TABS, ids, strict=True):
+                with gr.Tab(label, id=id, elem_id=f"tab-{id}", render_children=True) as opened:
+                    tab.lay_out(page.of_tab(id))
+                opened.select(None, None, [open_tab], js=f"() => {json.dumps(id)}")
+        page.start_clock()
+        speak_the_language(demo, language)
     return page.demo
+
+
+def speak_the_language(demo: gr.Blocks, language: gr.Radio) -> None:
+    """Let each browser show all that is laid out in the language that it chose."""
+    laid_out = {
+        component["id"]: texts
+        for component in demo.get_config_file()["components"]
+        if (texts := texts_of(component["type"], component["props"]))
+    }
+    blocks: Any = [demo.blocks[number] for number in laid_out]
+    demo.load(None, None, [*blocks, language], js=switching_js(list(laid_out.values())))
+    language.input(None, [language], None, js=CHOOSE_JS)
 
 
 def known_projects(page: Page, name: str) -> gr.Dropdown:

@@ -14,7 +14,7 @@ from indextts.webui.events import on
 from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.renders import Render, Sound, newest_render, tally, vote, vote_on, votes
-from indextts.webui.speaking import STAGE, Speaking, show_players
+from indextts.webui.speaking import STAGE, Speaking, show_players, spoken_version
 
 NOTHING = "nothing to compare: choose a second checkpoint above and let both speak"
 HEADERS = ["one", "the other", "votes for the one", "for the other", "no difference"]
@@ -40,8 +40,7 @@ def lay_out(page: Page, speaking: Speaking) -> None:
     table = gr.Dataframe(headers=HEADERS, label="Votes", interactive=False, elem_id="compare-tally")
 
     shown = [said, first, second, result, table]
-    events = [page.demo.load, page.project.change, speaking.status.change]
-    on(events, lambda *v: show_if_idle(page, *v), [page.project, number], shown)
+    page.watch(spoken_version, lambda *v: show_if_idle(page, *v), shown, [number])
     on([number.change], lambda *v: show(page, *v), [page.project, number], shown, latest=True)
     on([following.click], lambda name, at: following_number(page, name, at), [page.project, number], [number])
     for choice, button in buttons.items():

@@ -1,7 +1,8 @@
 """How the page's handlers are tied to components.
 
 A handler is a plain, short function: it reads the disk, or starts a job and returns. It is no public endpoint
-of an API, shows no spinner for what ticks every second, and turns a UserError into a message on the page.
+of an API, shows no spinner for what ticks every second, answers in the language that its browser chose, and
+turns a UserError into a message on the page.
 """
 
 import functools
@@ -10,8 +11,10 @@ from typing import Any
 
 import gradio as gr
 from gradio.components import Component
+from gradio.context import LocalContext
 
 from indextts.errors import UserError
+from indextts.webui.language import language_of, speaking, t
 
 
 def on(
@@ -21,33 +24,51 @@ def on(
     outputs: Sequence[Component] = (),
     *,
     latest: bool = False,
+    queue: bool = True,
 ) -> Any:
     """Call `handler` whenever one of `triggers` fires; what it returns fills `outputs`.
 
     Args:
         latest: a trigger that fires while the handler is busy is answered after it, so that what was typed
             last counts; else it is dropped, so that ticks and clicks do not pile up.
+        queue: False makes it one request instead of two, for what is quick and often.
     """
     return gr.on(
         list(triggers),
-        said_on_the_page(handler),
+        answering(handler, outputs),
         list(inputs),
         list(outputs),
         api_visibility="private",
         show_progress="hidden",
         concurrency_limit=None,
+        queue=queue,
         trigger_mode="always_last" if latest else "once",
     )
 
 
-def said_on_the_page(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `handler` with its UserErrors as messages on the page."""
+def answering(handler: Callable[..., Any], outputs: Sequence[Component]) -> Callable[..., Any]:
+    """Return `handler` in the language of whoever asks, with its UserErrors as messages on the page."""
+    headers = [output.headers if isinstance(output, gr.Dataframe) else None for output in outputs]
 
     @functools.wraps(handler)
-    def answering(*values: Any) -> Any:
-        try:
-            return handler(*values)
-        except UserError as error:
-            raise gr.Error(str(error), print_exception=False) from None
+    def answer(*values: Any) -> Any:
+        request = LocalContext.request.get(None)
+        with speaking(language_of(request.headers.get("cookie") if request else None)):
+            try:
+                found = handler(*values)
+            except UserError as error:
+                raise gr.Error(str(error), title=t("Not possible"), print_exception=False) from None
+            if not any(headers):
+                return found
+            answers = [found] if len(headers) == 1 else found
+            shown = [_with_headers(one, names) for one, names in zip(answers, headers, strict=True)]
+            return shown[0] if len(headers) == 1 else shown
 
-    return answering
+    return answer
+
+
+def _with_headers(value: Any, headers: Sequence[str] | None) -> Any:
+    """Return the rows of a table under headers in the language spoken; other values as they are."""
+    if not headers or not isinstance(value, list):
+        return value
+    return {"headers": [t(name) for name in headers], "data": value}

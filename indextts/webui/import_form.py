@@ -23,6 +23,7 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.page import Page
 from indextts.webui.uploads import described, remove, take_in
+from indextts.webui.versions import once
 
 NEW_SOURCES = "what is new"
 
@@ -81,7 +82,7 @@ def import_form(page: Page) -> ImportForm:
 
     on([files.upload], received, [page.project, files], [files, table, chosen])
     on([removal.click], removed, [page.project, chosen], [table, chosen])
-    on([page.demo.load, page.project.change], shown, [page.project], [table, chosen])
+    page.watch(once, shown, [table, chosen])
     return ImportForm([chosen, *fields.values()], table)
 
 

@@ -9,11 +9,14 @@ import logging
 import signal
 import socket
 import threading
+from pathlib import Path
 
 import gradio as gr
 import httpx
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 
 from indextts.commands import WebUI
 from indextts.errors import UserError
@@ -27,14 +30,17 @@ from indextts.webui.security import (
     login,
 )
 
+PAGE_FILES = Path(__file__).parent / "page_files"  # fonts and style
 
-def launch(demo: gr.Blocks, command: WebUI, *, css: str | None = None, head: str | None = None) -> None:
+# Gradio looks into its queue every millisecond, which alone takes 3 % of a core.
+QUEUE_PAUSE_S = 0.02
+
+
+def launch(demo: gr.Blocks, command: WebUI) -> None:
     """Serve `demo` until Ctrl-C or SIGTERM.
 
     Args:
         demo: made with `analytics_enabled=False`: Gradio asks its own server for news while a page is built.
-        css: of the page; since Gradio 6 it is given here.
-        head: HTML for the head of the page.
 
     Raises:
         UserError: the address cannot be listened on, or --auth-file or --allowed-host cannot be used.
@@ -47,7 +53,7 @@ def launch(demo: gr.Blocks, command: WebUI, *, css: str | None = None, head: str
     if command.share:
         _say("Asking gradio.live for a public link; this can take half a minute.")
     try:
-        _start(demo, command, credentials, css, head)
+        _start(demo, command, credentials)
         _say_where(demo, command, credentials)
         threading.Event().wait()
     except httpx.TransportError as error:
@@ -80,11 +86,10 @@ def check_address(host: str, port: int) -> None:
         raise UserError(f"--host {host}: {error.strerror}; give an address of this machine") from None
 
 
-def _start(
-    demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None, css: str | None, head: str | None
-) -> None:
+def _start(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -> None:
     """Start the server in a thread of its own; it answers when this returns."""
     demo.queue(api_open=False)
+    demo._queue.sleep_when_free = QUEUE_PAUSE_S
     demo.launch(
         server_name=in_url(command.host),
         server_port=command.port,
@@ -99,6 +104,7 @@ def _start(
                 Middleware(SameOrigin),
                 Middleware(InertFiles),
             ],
+            "routes": [Mount("/page_files", StaticFiles(directory=PAGE_FILES))],
             "docs_url": None,
             "redoc_url": None,
             "openapi_url": None,
@@ -115,8 +121,7 @@ def _start(
         inline=False,
         quiet=True,
         prevent_thread_lock=True,
-        css=css,
-        head=head,
+        css_paths=[PAGE_FILES / "page.css"],
     )
 
 

@@ -1,19 +1,46 @@
-"""What every tab is given: the chosen project, the clock, and the way from a name to a project.
+"""What every tab is given: the chosen project, its views, and the way from a name to a project.
 
 The page keeps nothing in memory: every view is made from the disk, so that a reload, a second browser or a
 restart of the page shows the same.
+
+    timer -> the versions of the open tab's views, one request -> the marks that differ -> these views
+
+A view that is hidden, or of which nothing changed, is neither made nor sent: a page that is left open costs
+one small request a tick.
 """
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Self
 
 import gradio as gr
+from gradio.components import Component
 
 from indextts.errors import UserError
 from indextts.project import Project, ProjectSettings, read_project
+from indextts.webui.events import on
 from indextts.webui.security import Roots
 
 TICK_S = 2.0
+
+# (versions, mark, mark, ...) -> marks
+HAND_OUT = """(versions, ...marks) => {
+  const known = JSON.parse(versions);
+  return marks.map((mark, place) => known[place] ?? mark);
+}"""
+
+Version = Callable[[Project], str]
+
+
+@dataclass(frozen=True)
+class View:
+    """Something shown in a tab."""
+
+    tab: str
+    version: Version
 
 
 @dataclass(frozen=True)
@@ -22,14 +49,73 @@ class Page:
 
     Args:
         project: its value is the name of the chosen project; an input of every handler.
-        timer: ticks every TICK_S, for what is shown of running jobs.
+        open_tab: its value is the id of the tab that is seen.
+        timer: ticks every TICK_S.
+        tab: the id of the tab that is given this page.
+        views: of all tabs.
+        marks: a component for each view that holds the version which a browser has; nobody sees it.
     """
 
     demo: gr.Blocks
     project: gr.Dropdown
+    open_tab: gr.Textbox
     timer: gr.Timer
     workspace: Path
     roots: Roots
+    tab: str = ""
+    views: list[View] = field(default_factory=list)
+    marks: list[Component] = field(default_factory=list)
+
+    def of_tab(self, tab: str) -> Self:
+        """Return the page as the tab of this id is given it."""
+        return replace(self, tab=tab)
+
+    def watch(
+        self,
+        version: Version,
+        show: Callable[..., Any],
+        outputs: Sequence[Component],
+        inputs: Sequence[Component] = (),
+    ) -> Any:
+        """Fill `outputs` by `show`, when the tab is opened first and whenever the version changes after that.
+
+        Args:
+            version: gives a word for a project that changes whenever what is shown may have; it is asked at
+                every tick while the tab is open, so it may cost a few stat calls and no more.
+            show: called with the project's name and the values of `inputs`.
+
+        Returns:
+            The event, for a `then`.
+        """
+        mark = gr.Textbox(visible="hidden", container=False, show_label=False)
+        self.views.append(View(self.tab, version))
+        self.marks.append(mark)
+        return on([mark.change], show, [self.project, *inputs], list(outputs), latest=True)
+
+    def start_clock(self) -> None:
+        """Tie the views to the clock, to the choice of the project and to the opening of tabs.
+
+        Called once, when all tabs are laid out. The versions come as one value and are handed out to the
+        marks by the browser: the server's work for a request grows with the number of components it answers.
+        """
+        versions = gr.Textbox("{}", visible="hidden", container=False, show_label=False)
+        beats = [self.demo.load, self.timer.tick, self.project.change, self.open_tab.change]
+        on(
+            beats,
+            self._versions,
+            [self.project, self.open_tab, versions],
+            [versions],
+            latest=True,
+            queue=False,
+        )
+        versions.change(None, [versions, *self.marks], self.marks, js=HAND_OUT)
+
+    def _versions(self, name: str | None, open_tab: str, known: str) -> Any:
+        try:
+            now = read_versions(self.views, self.find_project(name), open_tab, known)
+        except UserError:
+            return gr.skip()
+        return gr.skip() if now == known else now
 
     def find_project(self, name: str | None) -> Project:
         """Return the project of that name.
@@ -44,6 +130,24 @@ class Page:
     def find_settings(self, name: str | None) -> ProjectSettings:
         """Return what the project was made with."""
         return read_project(self.find_project(name))
+
+
+def read_versions(views: Sequence[View], project: Project, open_tab: str, known: str) -> str:
+    """Return `known`, a JSON object of versions by the place of their view, with the open tab's as they are.
+
+    It is `known` itself if none differs. What is not such an object counts as nothing known.
+    """
+    try:
+        seen = json.loads(known)
+    except ValueError:
+        seen = None
+    now = dict(seen) if isinstance(seen, dict) else {}
+    for place, view in enumerate(views):
+        if view.tab == open_tab:
+            # one view's damaged file must not stop the others; its own `show` says what is wrong
+            with suppress(UserError, OSError):
+                now[str(place)] = f"{project.root.name} {view.version(project)}"
+    return known if now == seen else json.dumps(now)
 
 
 def project_names(workspace: Path) -> list[str]:

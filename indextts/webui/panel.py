@@ -17,6 +17,7 @@ from indextts.project import Project, ProjectSettings
 from indextts.webui.events import on
 from indextts.webui.jobs import Job, newest_job, shell_line, start_job, stop_job, tail
 from indextts.webui.page import Page
+from indextts.webui.versions import running_version
 
 # Follows the end of the log, and stays where it is while somebody has scrolled up.
 FOLLOW_LOGS = """() => document.querySelectorAll('.log textarea').forEach(box => {
@@ -85,7 +86,11 @@ def stage_panel(
 
     on([panel.start.click], start, [page.project, *inputs], [panel.status, panel.log])
     on([panel.stop.click], stop, [page.project], [panel.status])
-    _show_job(page, panel, stage, find_project)
+    page.watch(
+        lambda chosen: running_version(home or chosen, stage),
+        lambda name: show_job(find_project(name), stage),
+        [panel.status, panel.log, panel.stop],
+    ).then(None, None, None, js=FOLLOW_LOGS)
     return panel
 
 
@@ -135,20 +140,8 @@ def _show_command(
     on(changes, preview, [page.project, *inputs], [panel.preview], latest=True)
 
 
-def _show_job(page: Page, panel: Panel, stage: str, find_project: Callable[[str], Project]) -> None:
-    def show(name: str) -> tuple[Any, Any, Any]:
-        try:
-            project = find_project(name)
-        except UserError:
-            return "", "", gr.Button(interactive=False)
-        job = newest_job(project, stage)
-        log = tail(job.log) if job else ""
-        return describe(job), log, gr.Button(interactive=job is not None and job.is_active)
-
-    shown = on(
-        [page.timer.tick, page.demo.load, page.project.change],
-        show,
-        [page.project],
-        [panel.status, panel.log, panel.stop],
-    )
-    shown.then(None, None, None, js=FOLLOW_LOGS)
+def show_job(project: Project, stage: str) -> tuple[Any, Any, Any]:
+    """Return status, log and Stop of the newest job of a stage."""
+    job = newest_job(project, stage)
+    log = tail(job.log) if job else ""
+    return describe(job), log, gr.Button(interactive=job is not None and job.is_active)

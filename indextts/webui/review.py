@@ -33,22 +33,20 @@ from indextts.webui.review_rows import (
     checked_text,
     read_review,
 )
+from indextts.webui.versions import job_version
 
+STAGES = ("data", "check")
 LIMITS = tuple(QualityLimits.model_fields)
 HEADERS = ["clip", "speaker", "seconds", "verdict", "flags", "text"]
 WIDTHS: list[str | int] = ["14%", "12%", "8%", "12%", "18%", "36%"]
 
 
-def lay_out(page: Page, imported: Component) -> None:
-    """Lay out check and review.
-
-    Args:
-        imported: changes when the import's state does.
-    """
+def lay_out(page: Page) -> None:
+    """Lay out check and review."""
     gr.Markdown("## Check")
     with gr.Accordion("Limits", open=False):
         limits = list(form_for(CheckData, LIMITS).values())
-    panel = stage_panel(page, "check", "Check", check_commands, limits)
+    stage_panel(page, "check", "Check", check_commands, limits)
     report = gr.Textbox(label="Report", lines=16, max_lines=16, interactive=False, elem_id="check-report")
     histograms = gr.HTML(elem_id="check-histograms")
     gr.Markdown("## Review")
@@ -67,10 +65,9 @@ def lay_out(page: Page, imported: Component) -> None:
     )
     editor = _Editor()
 
-    events = [page.demo.load, page.project.change, panel.status.change, imported.change]  # type: ignore[attr-defined]
-    on(events, lambda name: show_report(page, name), [page.project], [report, histograms])
+    page.watch(version, lambda name: show_report(page, name), [report, histograms])
     shown, choice = [flag, number, count, table], [page.project, flag, number]
-    on(events, lambda *values: show_page_if_idle(page, *values), choice, shown)
+    page.watch(version, lambda *values: show_page_if_idle(page, *values), shown, [flag, number])
     # A person's choice must never be dropped because a tick is being answered.
     on([number.change], lambda *values: show_page(page, *values), choice, shown, latest=True)
     on(
@@ -108,6 +105,11 @@ def lay_out(page: Page, imported: Component) -> None:
             api_visibility="private",
             show_progress="hidden",
         )
+
+
+def version(project: Project) -> str:
+    """Return a word that changes when an import or a check starts or ends."""
+    return " ".join(job_version(project, stage) for stage in STAGES)
 
 
 class _Editor:
@@ -265,5 +267,5 @@ def _picture(path: Path) -> str:
 
 
 def _is_busy(project: Project) -> bool:
-    jobs = [newest_job(project, stage) for stage in ("data", "check")]
+    jobs = [newest_job(project, stage) for stage in STAGES]
     return any(job is not None and job.is_active for job in jobs)

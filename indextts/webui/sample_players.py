@@ -3,11 +3,10 @@
 import html
 import re
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 
-from indextts.webui.events import on
+from indextts.project import Project
 from indextts.webui.page import Page
 from indextts.webui.renders import SPOKEN_NAME, Sound, read_sounds
 from indextts.webui.speaking import player_html
@@ -19,18 +18,12 @@ FOLDER = re.compile(r"part(\d+)_step(\d+)")
 def lay_out(page: Page) -> None:
     """Lay out the players and tie them to the clock."""
     players = gr.HTML(elem_id="monitor-samples")
-    # What this browser shows, sent back with every tick: a player that is drawn again stops.
-    shown = gr.Textbox(visible=False)
 
-    def draw(name: str, shown_version: str) -> Any:
-        found = sample_folders(page.find_project(name).run_dir)
-        version = f"{name} {' '.join(folder.name for folder in found)}"
-        if version == shown_version:
-            return gr.skip(), gr.skip()
-        return samples_html(found), version
+    def version(project: Project) -> str:
+        # by names alone: a player that is drawn again stops
+        return " ".join(folder.name for folder in sample_folders(project.run_dir))
 
-    triggers = [page.demo.load, page.timer.tick, page.project.change]
-    on(triggers, draw, [page.project, shown], [players, shown])
+    page.watch(version, lambda name: samples_html(sample_folders(page.find_project(name).run_dir)), [players])
 
 
 def sample_folders(run_dir: Path) -> list[Path]:

@@ -27,6 +27,7 @@ from indextts.webui.panel import stage_panel
 from indextts.webui.renders import SIDES, Render, Sound, newest_render, next_folder, vote_on
 from indextts.webui.saved_models import choices, names, normalizer_of
 from indextts.webui.uploads import take_in_voice
+from indextts.webui.versions import files_version, job_version, once
 from indextts.webui.voices import UPLOAD, find_recording, voice_choices
 
 STAGE = "listen"
@@ -38,9 +39,8 @@ NOBODY = ""
 
 @dataclass(frozen=True)
 class Speaking:
-    """The components that the comparison follows: `status` changes as the job does."""
+    """The components that the comparison changes too."""
 
-    status: gr.Textbox
     players: gr.HTML
 
 
@@ -76,21 +76,20 @@ def lay_out(page: Page) -> Speaking:
     def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
         return speak_commands(page, project, settings, *values)
 
-    panel = stage_panel(page, STAGE, "Speak", commands, inputs)
+    stage_panel(page, STAGE, "Speak", commands, inputs)
     players = gr.HTML(elem_id="listen-players")
 
-    loaded = [page.demo.load, page.project.change]
-    on(loaded, lambda name: own_settings(page, name), [page.project], list(form.values()))
-    on(
-        [*loaded, page.timer.tick],
+    page.watch(once, lambda name: own_settings(page, name), list(form.values()))
+    page.watch(
+        lambda project: files_version(project.run_dir),
         lambda name, *now: checkpoint_choices(page, name, *now),
-        [page.project, checkpoint, other],
+        [checkpoint, other],
         [checkpoint, other],
     )
-    on(
-        [*loaded],
+    page.watch(
+        lambda project: files_version(project.manifest, project.listen / "voices"),
         lambda name, *now: known_voices(page, name, *now),
-        [page.project, voice, emotion],
+        [voice, emotion],
         [voice, emotion],
     )
     on(
@@ -100,14 +99,14 @@ def lay_out(page: Page) -> Speaking:
         [upload, voice, emotion],
     )
     on(
-        [*loaded, text.change, checkpoint.change],
+        [page.demo.load, page.project.change, text.change, checkpoint.change],
         lambda name, typed, chosen: read_as(page, name, typed, chosen),
         [page.project, text, checkpoint],
         [spoken],
         latest=True,
     )
-    on([*loaded, panel.status.change], lambda name: show_players(page, name), [page.project], [players])
-    return Speaking(panel.status, players)
+    page.watch(spoken_version, lambda name: show_players(page, name), [players])
+    return Speaking(players)
 
 
 def speak_commands(
@@ -220,6 +219,11 @@ def read_as(page: Page, name: str, typed: str, checkpoint: str | None) -> str:
     options = normalizer_of(page.find_project(name), checkpoint)
     lines = typed[:MAX_CHARS].splitlines()[:MAX_TEXTS]
     return "\n".join(normalize(line, options) for line in lines if line.strip())
+
+
+def spoken_version(project: Project) -> str:
+    """Return a word that changes when something was spoken or judged."""
+    return f"{job_version(project, STAGE)} {files_version(project.listen)}"
 
 
 def show_players(page: Page, name: str) -> Any:

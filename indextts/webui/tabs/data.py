@@ -10,12 +10,14 @@ import pandas as pd
 import soundfile
 
 from indextts.manifest import Utterance, read_utterances
+from indextts.project import Project
 from indextts.webui import review
 from indextts.webui.events import on
 from indextts.webui.import_form import import_commands, import_form
 from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
+from indextts.webui.versions import files_version, job_version, once
 
 NUM_BINS = 20
 NUM_CLIPS = 3
@@ -25,7 +27,7 @@ def lay_out(page: Page) -> None:
     manifest = gr.Textbox(label="Manifest", interactive=False, elem_id="data-manifest")
     form = import_form(page)
 
-    panel = stage_panel(
+    stage_panel(
         page,
         "data",
         "Import and check",
@@ -43,12 +45,16 @@ def lay_out(page: Page) -> None:
     )
     button = gr.Button("Other clips", elem_id="data-clips")
     clips = [gr.Audio(interactive=False, buttons=["download"], elem_id=f"clip-{n}") for n in range(NUM_CLIPS)]
-    events = [page.demo.load, page.project.change]
-    on(events, lambda name: str(page.find_settings(name).manifest or ""), [page.project], [manifest])
-    shown = [*events, panel.status.change]
-    on(shown, lambda name: summarise(page, name), [page.project], [numbers, histogram])
-    on([*shown, button.click], lambda name: play(page, name), [page.project], clips)
-    review.lay_out(page, panel.status)
+    page.watch(once, lambda name: str(page.find_settings(name).manifest or ""), [manifest])
+    page.watch(imported_version, lambda name: summarise(page, name), [numbers, histogram])
+    page.watch(imported_version, lambda name: play(page, name), clips)
+    on([button.click], lambda name: play(page, name), [page.project], clips)
+    review.lay_out(page)
+
+
+def imported_version(project: Project) -> str:
+    """Return a word that changes with the imports and what they made."""
+    return f"{job_version(project, 'data')} {files_version(project.manifest)}"
 
 
 def summarise(page: Page, name: str) -> Any:

@@ -12,12 +12,12 @@ from indextts.commands import Command, ExportModel
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui import comparing, speaking
-from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.saved_models import names
+from indextts.webui.versions import files_version, job_version
 
 EXPORT_FIELDS = ("dtype", "format", "average_last")
 
@@ -28,12 +28,15 @@ def lay_out(page: Page) -> None:
     with gr.Row():
         checkpoint = gr.Dropdown([], label="Checkpoint", elem_id="export-checkpoint")
         fields = form_for(ExportModel, EXPORT_FIELDS)
-    panel = stage_panel(page, "export", "Export", commands, [checkpoint, *fields.values()])
+    stage_panel(page, "export", "Export", commands, [checkpoint, *fields.values()])
     files = gr.HTML(elem_id="export-files")
-    events = [page.demo.load, page.project.change, page.timer.tick]
-    on(events, lambda name, now: checkpoints(page, name, now), [page.project, checkpoint], [checkpoint])
-    shown = [page.demo.load, page.project.change, panel.status.change]
-    on(shown, lambda name: exported(page, name), [page.project], [files])
+    page.watch(
+        lambda project: files_version(project.run_dir),
+        lambda name, now: checkpoints(page, name, now),
+        [checkpoint],
+        [checkpoint],
+    )
+    page.watch(lambda project: job_version(project, "export"), lambda name: exported(page, name), [files])
 
 
 def commands(

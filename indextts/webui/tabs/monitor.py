@@ -5,6 +5,7 @@ from typing import Any
 
 import gradio as gr
 
+from indextts.project import Project
 from indextts.webui import sample_players
 from indextts.webui.charts import (
     RESUMED,
@@ -16,7 +17,6 @@ from indextts.webui.charts import (
     resumes,
     series_name,
 )
-from indextts.webui.events import on
 from indextts.webui.page import Page
 
 PLOTS = {  # metric: title, format of the axis
@@ -37,23 +37,17 @@ def lay_out(page: Page) -> None:
         with gr.Row():
             plots += [_plot(metric) for metric in row]
     notes = gr.Markdown(elem_id="monitor-resumes")
-    # What this browser shows, sent back with every tick: nothing new means nothing to draw.
-    drawn = gr.Textbox(visible=False)
 
-    def draw(name: str, shown_text: str, shown_version: str) -> list[Any]:
-        run_dir = page.find_project(name).run_dir
-        reader = readers.of(run_dir)
-        version = f"{name} {reader.version()}"  # before reading: what comes later is the next tick's
-        lines = reader.read()
-        text = str(progress_of(lines, run_dir, time.time()))
-        new_text = gr.skip() if text == shown_text else text
-        if version == shown_version:
-            return [new_text, *[gr.skip()] * (len(plots) + 2)]
-        frames = [_frame(lines, metric) for metric in PLOTS]
-        return [new_text, *frames, _notes(lines), version]
+    def draw(name: str) -> list[Any]:
+        lines = readers.of(page.find_project(name).run_dir).read()
+        return [*[_frame(lines, metric) for metric in PLOTS], _notes(lines)]
 
-    triggers = [page.demo.load, page.timer.tick, page.project.change]
-    on(triggers, draw, [page.project, summary, drawn], [summary, *plots, notes, drawn])
+    page.watch(lambda project: readers.of(project.run_dir).version(), draw, [*plots, notes])
+
+    def stand(project: Project) -> str:
+        return str(progress_of(readers.of(project.run_dir).read(), project.run_dir, time.time()))
+
+    page.watch(stand, lambda name: stand(page.find_project(name)), [summary])
     sample_players.lay_out(page)
 
 

@@ -15,6 +15,7 @@ from indextts.webui.forms import fields_from, form_for
 from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
+from indextts.webui.versions import job_version
 
 FIELDS = ("pairs_per_target", "max_pairs", "max_pairs_per_speaker", "min_text_len", "min_code_len", "seed")
 HISTOGRAMS = (
@@ -28,7 +29,7 @@ HISTOGRAMS = (
 def lay_out(page: Page) -> None:
     with gr.Row():
         form = form_for(BuildPairs, FIELDS)
-    panel = stage_panel(page, "pairs", "Build pairs", commands, list(form.values()))
+    stage_panel(page, "pairs", "Build pairs", commands, list(form.values()))
     split = gr.Radio([("to train on", "train"), ("to validate on", "val")], value="train", label="Pairs")
     numbers = gr.Textbox(label="In these pairs", interactive=False, elem_id="pairs-numbers")
     with gr.Row():
@@ -45,10 +46,13 @@ def lay_out(page: Page) -> None:
         interactive=False,
         elem_id="pairs-table",
     )
-    # the status changes when the job ends: then the files are there
-    events = [page.demo.load, page.project.change, panel.status.change, split.change]
     outputs = [numbers, *plots, table]
-    on(events, lambda name, part: show(page, name, part), [page.project, split], outputs)
+
+    def shown(name: str, part: str) -> Any:
+        return show(page, name, part)
+
+    page.watch(lambda project: job_version(project, "pairs"), shown, outputs, [split])
+    on([split.change], shown, [page.project, split], outputs)
 
 
 def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:

@@ -9,14 +9,13 @@ import gradio as gr
 
 from indextts.commands import Command
 from indextts.commands import Preprocess as PreprocessCommand
-from indextts.errors import UserError
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
-from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.jobs import newest_job, tail
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
+from indextts.webui.versions import once
 
 FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")
 # lines of indextts/data/progress.py, and the last one of tools/preprocess_data.py
@@ -30,15 +29,10 @@ def lay_out(page: Page) -> None:
     with gr.Row():
         form = form_for(PreprocessCommand, FIELDS)
     inputs = list(form.values())
-    on([page.demo.load, page.project.change], lambda name: own_values(page, name), [page.project], inputs)
+    page.watch(once, lambda name: own_values(page, name), inputs)
     stage_panel(page, "preprocess", "Preprocess", commands, inputs)
     bar = gr.HTML(elem_id="preprocess-bar")
-    on(
-        [page.timer.tick, page.demo.load, page.project.change],
-        lambda n: show_bar(page, n),
-        [page.project],
-        [bar],
-    )
+    page.watch(show_bar, lambda name: show_bar(page.find_project(name)), [bar])
 
 
 def own_values(page: Page, name: str) -> list[Any]:
@@ -52,12 +46,9 @@ def commands(project: Project, settings: ProjectSettings, *values: Any) -> Seque
     return plan_stage(project, settings.with_fields("preprocess", **fields), "preprocess").commands
 
 
-def show_bar(page: Page, name: str) -> str:
+def show_bar(project: Project) -> str:
     """Return the clips done of all clips as a bar, or what came of them, from the last line that counts."""
-    try:
-        job = newest_job(page.find_project(name), "preprocess")
-    except UserError:
-        return ""
+    job = newest_job(project, "preprocess")
     found = list(PROGRESS.finditer(tail(job.log))) if job else []
     return bar(found[-1]) if found else ""
 

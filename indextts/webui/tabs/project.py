@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,20 @@ import gradio as gr
 from indextts.commands import Command, DownloadCheckpoints
 from indextts.errors import UserError
 from indextts.pipeline import PLANNERS, place_base_files, plan_stage
-from indextts.project import Project, ProjectSettings, make_settings
+from indextts.project import Project, ProjectSettings, make_settings, read_project
 from indextts.published_files import shown_size, table
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page, project_names
 from indextts.webui.panel import describe, stage_panel
+from indextts.webui.way import stands, way_html
 
 PUBLISHED = "checkpoints"  # in the workspace; no project can have this name
 
 
 def lay_out(page: Page) -> None:
+    way = gr.HTML(elem_id="way")
     with gr.Accordion("Make a project", open=False):
         name = gr.Textbox(label="Name", elem_id="new-name")
         manifest = gr.Textbox(
@@ -34,9 +36,10 @@ def lay_out(page: Page) -> None:
             PUBLISHED, label="Base model", info="Folder with config.yaml, gpt.pth and bpe.model, see below."
         )
         button = gr.Button("Make", variant="primary", elem_id="project-start")
-    stages = gr.Dataframe(
-        headers=["stage", "files", "last job"], label="What is done", interactive=False, elem_id="stages"
-    )
+    with gr.Accordion("Files and jobs of each stage", open=False):
+        stages = gr.Dataframe(
+            headers=["stage", "files", "last job"], show_label=False, interactive=False, elem_id="stages"
+        )
     files = gr.Dataframe(
         headers=["base file", "size"], label="Base model", interactive=False, elem_id="base-files"
     )
@@ -44,13 +47,23 @@ def lay_out(page: Page) -> None:
         published = lay_out_download(page)
     gr.Textbox(hardware(page.workspace), label="This machine", interactive=False, lines=4, elem_id="hardware")
     on([button.click], lambda *values: make(page, *values), [name, manifest, base], [page.project])
-    shown = [page.demo.load, page.project.change, page.timer.tick]
-    on(
-        shown,
-        lambda chosen: (show_stages(page, chosen), show_files(page, chosen), table(published_folder(page))),
-        [page.project],
-        [stages, files, published],
+    page.watch(
+        lambda project: str([stand.state for stand in stands(project)]),
+        lambda name: way_html(stands(page.find_project(name))),
+        [way],
     )
+    for rows, shown in ((stage_rows, stages), (base_rows, files), (published_rows(page), published)):
+        watch_rows(page, rows, shown)
+
+
+def watch_rows(page: Page, rows: Callable[[Project], list[list[str]]], shown: gr.Dataframe) -> None:
+    """Show rows that cost so little that they are their own version."""
+    page.watch(lambda project: str(rows(project)), lambda name: rows(page.find_project(name)), [shown])
+
+
+def published_rows(page: Page) -> Callable[[Project], list[list[str]]]:
+    """Return what makes the table of the published files, which are the same for all projects."""
+    return lambda _project: table(published_folder(page))
 
 
 def lay_out_download(page: Page) -> gr.Dataframe:
@@ -95,9 +108,9 @@ def make(page: Page, name: str, manifest: str, base: str) -> gr.Dropdown:
     return gr.Dropdown(choices=project_names(page.workspace), value=settings.name)
 
 
-def show_stages(page: Page, name: str) -> list[list[str]]:
+def stage_rows(project: Project) -> list[list[str]]:
     """Return for each stage whether its files are there, and how its last job went."""
-    project, settings = page.find_project(name), page.find_settings(name)
+    settings = read_project(project)
     rows = []
     for stage in PLANNERS:
         writes = plan_stage(project, settings, stage).writes
@@ -108,9 +121,8 @@ def show_stages(page: Page, name: str) -> list[list[str]]:
     return rows
 
 
-def show_files(page: Page, name: str) -> list[list[str]]:
+def base_rows(project: Project) -> list[list[str]]:
     """Return the base files of the project with their sizes."""
-    project = page.find_project(name)
     paths = (project.config, project.base_checkpoint, project.base_tokenizer)
     return [[p.name, shown_size(p.stat().st_size) if p.is_file() else "absent"] for p in paths]
 

@@ -16,6 +16,7 @@ from indextts.webui.forms import component_for, form_for
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.pieces import legend_html, pieces_html
+from indextts.webui.versions import once
 
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
 OPTIONS = tuple(NormalizerOptions.model_fields)
@@ -27,7 +28,7 @@ def lay_out(page: Page) -> None:
     with gr.Accordion(label, open=False, elem_id="normalizer"), gr.Row():
         options = list(form_for(ExtendTokenizer, OPTIONS).values())
     form = [size, *options]
-    on([page.demo.load, page.project.change], lambda name: own_values(page, name), [page.project], form)
+    page.watch(once, lambda name: own_values(page, name), form)
     stage_panel(page, "tokenizer", "Extend and verify", commands, form, before_start=remember)
     sentence = gr.Textbox(EXAMPLE, label="Try a sentence", elem_id="try-sentence")
     button = gr.Button("Cut into pieces", elem_id="try-start")

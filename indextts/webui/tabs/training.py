@@ -19,6 +19,7 @@ from indextts.webui.events import on
 from indextts.webui.forms import as_shown, fields_from, form_for
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
+from indextts.webui.versions import once
 
 PATHS = ("train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir")
 MAIN = ("epochs", "max_steps", "batch_size", "grad_accumulation", "learning_rate", "warmup_steps", "amp")
@@ -63,17 +64,11 @@ def lay_out(page: Page) -> None:
         [command] = commands(page.find_project(name), page.find_settings(name), *values)
         return restore_plan(command)
 
-    on(
-        [page.demo.load, page.project.change],
-        lambda n: own_values(page, n),
-        [page.project],
-        list(form.values()),
-    )
+    page.watch(once, lambda name: own_values(page, name), list(form.values()))
     on([ask.click], show_plan, [page.project, *inputs], [plan])
     pace = gr.Textbox(label="Progress", interactive=False, elem_id="train-progress")
     stage_panel(page, "train", "Start training", commands, inputs, before_start=require_plan)
-    ticks = [page.timer.tick, page.demo.load, page.project.change]
-    on(ticks, lambda name: show_progress(page, name), [page.project], [pace])
+    page.watch(show_progress, lambda name: show_progress(page.find_project(name)), [pace])
 
 
 def own_values(page: Page, name: str) -> list[Any]:
@@ -133,10 +128,6 @@ def require_plan(_project: Project, commands: Sequence[Command]) -> None:
         restore_plan(command)
 
 
-def show_progress(page: Page, name: str) -> str:
+def show_progress(project: Project) -> str:
     """Return step, speed and time left of the newest run."""
-    try:
-        run_dir = page.find_project(name).run_dir
-    except UserError:
-        return ""
-    return str(progress(run_dir, time.time()))
+    return str(progress(project.run_dir, time.time()))

@@ -1,0 +1,43 @@
+"""Words that change when what is on the disk does, for `Page.watch`. No Gradio here; stat calls only."""
+
+import time
+from pathlib import Path
+
+from indextts.project import Project
+from indextts.webui.jobs import newest_job
+
+
+def once(_project: Project) -> str:
+    """Never changes: what is shown depends on the project alone."""
+    return ""
+
+
+def files_version(*paths: Path) -> str:
+    """Return a word that changes whenever a file is made, replaced, written to or removed.
+
+    Of a folder it changes when a name in it does.
+    """
+    return " ".join(_stamp(path) for path in paths)
+
+
+def job_version(project: Project, stage: str) -> str:
+    """Return a word that changes when a job of the stage starts, is asked to stop, or ends."""
+    job = newest_job(project, stage)
+    return "none" if job is None else f"{job.folder.name} {job.state}"
+
+
+def running_version(project: Project, stage: str) -> str:
+    """Return `job_version`, the state of the log and, while the job is active, the second."""
+    job = newest_job(project, stage)
+    if job is None:
+        return "none"
+    second = int(time.time()) if job.is_active else 0
+    return f"{job.folder.name} {job.state} {files_version(job.log)} {second}"
+
+
+def _stamp(path: Path) -> str:
+    try:
+        status = path.stat()
+    except OSError:
+        return "-"
+    return f"{status.st_ino}.{status.st_size}.{status.st_mtime_ns}"

@@ -1,0 +1,56 @@
+"""Tests of indextts/webui/page.py: what a tick of the clock asks, and what it answers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from indextts.errors import UserError
+from indextts.project import Project
+from indextts.webui.page import View, read_versions
+
+DEMO, OTHER = Project(Path("demo")), Project(Path("other"))
+
+
+class Counted:
+    """A version that is set from outside and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.word, self.asked = "a", 0
+
+    def __call__(self, _project: Project) -> str:
+        self.asked += 1
+        return self.word
+
+
+def test_only_the_open_tab_is_asked_and_only_what_differs_is_sent():
+    data, pairs = Counted(), Counted()
+    views = [View("data", data), View("pairs", pairs)]
+    first = read_versions(views, DEMO, "data", "{}")
+    assert json.loads(first) == {"0": "demo a"}
+    assert (data.asked, pairs.asked) == (1, 0)
+    assert read_versions(views, DEMO, "data", first) is first
+    data.word = "b"
+    second = read_versions(views, DEMO, "data", first)
+    assert json.loads(second) == {"0": "demo b"}
+    assert json.loads(read_versions(views, DEMO, "pairs", second)) == {"0": "demo b", "1": "demo a"}
+    assert (data.asked, pairs.asked) == (3, 1)
+
+
+def test_another_project_shows_all_of_the_tab_anew():
+    views = [View("data", Counted())]
+    first = read_versions(views, DEMO, "data", "{}")
+    assert json.loads(read_versions(views, OTHER, "data", first)) == {"0": "other a"}
+
+
+def test_a_view_that_cannot_be_read_leaves_the_others_ticking():
+    def broken(_project: Project) -> str:
+        raise UserError("project.json: damaged")
+
+    views = [View("data", broken), View("data", Counted())]
+    assert json.loads(read_versions(views, DEMO, "data", "{}")) == {"1": "demo a"}
+
+
+@pytest.mark.parametrize("known", ["", "{", "[]", '{"0": 1}', "null", '"a"', '{"0": {"a": []}}'])
+def test_a_browser_that_sends_rubbish_is_told_all(known: str):
+    assert json.loads(read_versions([View("data", Counted())], DEMO, "data", known)) == {"0": "demo a"}

@@ -1,0 +1,73 @@
+"""Tests of indextts/webui/way.py: what a newcomer is told to do next, as the project grows."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from indextts.pipeline import DEMO, place_base_files, plan_stage
+from indextts.project import Project, read_settings
+from indextts.webui.language import speaking
+from indextts.webui.way import STEPS, stands, way_html
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    settings = read_settings(DEMO)
+    project = Project(tmp_path / settings.name)
+    place_base_files(project, settings)
+    return project
+
+
+def make_files(project: Project, stage: str) -> None:
+    for path in plan_stage(project, read_settings(DEMO), stage).writes:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def end_job(project: Project, stage: str, reason: str, status: int) -> None:
+    folder = project.jobs / f"20260101_000000_{stage}"
+    folder.mkdir(parents=True)
+    runner = {"pid": 1, "start_ticks": 0, "boot_id": "another boot"}
+    job = {"stage": stage, "argvs": [["program"]], "started": time.time(), "runner": runner}
+    (folder / "job.json").write_text(json.dumps(job))
+    ending = {"status": status, "reason": reason, "ended": time.time()}
+    (folder / "exit.json").write_text(json.dumps(ending))
+
+
+def states(project: Project) -> list[str]:
+    return [stand.state for stand in stands(project)]
+
+
+def test_the_first_step_without_its_files_is_the_next(project: Project):
+    assert states(project) == ["next"] + ["later"] * 5
+    for number, step in enumerate(STEPS, start=1):
+        make_files(project, step.stage)
+        later = ["next"] + ["later"] * (5 - number) if number < 6 else []
+        assert states(project) == ["done"] * number + later
+
+
+def test_what_went_wrong_or_was_stopped_is_said_before_what_follows(project: Project):
+    make_files(project, "data")
+    end_job(project, "tokenizer", "failed", 2)
+    end_job(project, "data", "finished", 0)
+    assert states(project) == ["done", "failed"] + ["later"] * 4
+    make_files(project, "tokenizer")  # of an earlier, better try: the failure still counts
+    assert states(project)[1] == "failed"
+
+
+def test_a_stopped_training_with_checkpoints_can_be_listened_to(project: Project):
+    for step in STEPS[:5]:
+        make_files(project, step.stage)
+    end_job(project, "train", "stopped", 143)
+    assert states(project)[4:] == ["stopped", "next"]
+
+
+def test_each_step_leads_to_its_tab_in_the_language_chosen(project: Project):
+    html = way_html(stands(project))
+    for step in STEPS:
+        assert f"tab-{step.tab}-button" in html
+    assert "bring recordings in" in html
+    with speaking("am"):
+        assert "bring recordings in" not in way_html(stands(project))
