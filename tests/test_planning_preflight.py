@@ -82,6 +82,18 @@ def test_a_manifest_of_utterances_blocks_for_training_and_validation(run: TinyRu
         assert "a manifest of utterances and no pairs file, make pairs from it with tools/" in sentence
 
 
+def test_what_was_not_made_yet_is_said_with_the_tab_that_makes_it(run: TinyRun):
+    sentences = said(looked(run, train_manifest=run.folder / "x.jsonl", tokenizer=run.folder / "x.model"))
+    assert "make them in tab Pairs" in sentences["pairs"]
+    assert "make it in tab Tokenizer" in sentences["tokenizer"]
+
+
+def test_a_problem_of_one_file_is_said_once(run: TinyRun):
+    (run.folder / "tokenizer.model").write_bytes(b"no model")
+    sentences = [str(problem.sentence) for problem in looked(run).problems]
+    assert len(sentences) == len(set(sentences)) == 1
+
+
 def test_pairs_that_are_all_too_long_block(run: TinyRun):
     [path] = parse(Train, run.flags()).train_manifest
     write_pairs(path, [replace(pair, target_num_codes=31) for pair in read_pairs(path)])
@@ -135,6 +147,13 @@ def test_a_new_run_in_a_folder_with_checkpoints_is_the_trainers_refusal(stopped:
 
 def test_a_checkpoint_that_is_not_there_is_the_trainers_refusal(run: TinyRun):
     assert "Resume checkpoint not found" in said(looked(run, resume=run.folder / "x.pth"))["resume"]
+
+
+def test_a_checkpoint_that_is_cut_blocks_without_being_read(stopped: TinyRun):
+    path = stopped.output / "model_step2.pth"
+    assert said(looked(stopped, resume=path)) == {}
+    os.truncate(path, path.stat().st_size - 1)
+    assert "this checkpoint is not whole: model_step2.pth:" in said(looked(stopped, resume=path))["resume"]
 
 
 def test_a_checkpoint_of_another_model_is_the_trainers_refusal(stopped: TinyRun):

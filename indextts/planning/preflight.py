@@ -14,11 +14,11 @@ from indextts.errors import UserError
 from indextts.manifest import sample_pairs
 from indextts.planning.estimate import Estimate, estimate
 from indextts.planning.hardware import Machine
-from indextts.planning.pairs_size import MOST_PAIRS, measure_pairs
+from indextts.planning.pairs_size import measure_pairs
 from indextts.planning.sentence import Sentence, shown_gb
 from indextts.restore.find_checkpoint import find_checkpoint
 from indextts.restore.meta_plan import MetaPlan, decide
-from indextts.run_dir import checkpoint_files
+from indextts.run_dir import checkpoint_files, read_complete
 from indextts.run_owner import is_training
 from indextts.text.base_fit import base_tokenizer, require_extension
 from indextts.text.tokenizer import Tokenizer
@@ -31,11 +31,14 @@ NOTHING_TO_RESUME = (
     "Resume from checkpoint is ticked, but {folder} has no checkpoint; untick it to begin a new run, or "
     "choose the output dir of the run that shall go on"
 )
+NOT_WHOLE = "this checkpoint is not whole: {problem}; choose another, or leave the path empty for the newest"
 DISK_TOO_SMALL = (
     "the disk of {folder} has {free} GB free, and the checkpoints need {needed} GB more ({count} of {each} "
     "GB at once); make room, or keep fewer with keep checkpoints"
 )
 UNKNOWN_PIECES = "--tokenizer {path} does not fit the texts of the pairs: unknown pieces: {value}; {advice}"
+NO_PAIRS = "there are no pairs at {path}; make them in tab Pairs, or choose other manifests under Advanced"
+NO_TOKENIZER = "there is no tokenizer at {path}; make it in tab Tokenizer, or choose another under Advanced"
 NO_BASE = (
     "there is no base checkpoint at {path}, and a new run starts from one; put the published gpt.pth there "
     "(tab Project fetches it)"
@@ -45,6 +48,7 @@ NO_PAIR_FITS = (
     "the durations in tab Data"
 )
 
+FEW_PAIRS = 100  # enough to see what kind of file it is
 MAX_UNKNOWN_PERCENT: float = VerifyTraining.model_fields["max_unknown_percent"].default
 
 Subject = Literal["folder", "resume", "pairs", "tokenizer", "base", "disk", "settings"]
@@ -80,7 +84,12 @@ def look_ahead(command: Train, machine: Machine, other_runs: Sequence[Path] = ()
     Args:
         other_runs: run directories of the workspace, whose pace may be known.
     """
-    problems = [problem for about, check in CHECKS if (problem := _tried(about, check, command))]
+    problems: list[Problem] = []
+    for about, check in CHECKS:
+        problem = _tried(about, check, command)
+        # what one file lacks may stop two checks
+        if problem and str(problem.sentence) not in [str(known.sentence) for known in problems]:
+            problems.append(problem)
     resumed = None
     try:
         problems += _resume(command)
@@ -114,9 +123,13 @@ def folder_in_use(command: Train) -> Sentence | None:
 
 def unusable_pairs(command: Train) -> Sentence | None:
     """Return that no pair fits; a UserError where a manifest cannot be read, or is none of pairs."""
+    for path in (*command.train_manifest, *command.val_manifest):
+        if not path.exists():
+            return Sentence(NO_PAIRS, {"path": str(path)})
+        sample_pairs(path, FEW_PAIRS)
+    if not command.tokenizer.is_file():
+        return None  # said of the tokenizer
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
-    for path in command.val_manifest:
-        sample_pairs(path, MOST_PAIRS)
     if pairs.size.num_samples:
         return None
     return Sentence(NO_PAIR_FITS, {"paths": ", ".join(map(str, command.train_manifest))})
@@ -124,10 +137,14 @@ def unusable_pairs(command: Train) -> Sentence | None:
 
 def tokenizer_misfit(command: Train) -> Sentence | None:
     """Return that the tokenizer does not know the texts; a UserError if it does not extend the base's."""
+    if not command.tokenizer.exists():
+        return Sentence(NO_TOKENIZER, {"path": str(command.tokenizer)})
     tokenizer = Tokenizer.load(command.tokenizer)
     beside = base_tokenizer(command.base_checkpoint)
     if beside.is_file():
         require_extension(tokenizer, Tokenizer.load(beside))
+    if not all(path.is_file() for path in command.train_manifest):
+        return None  # said of the pairs
     texts = measure_pairs(command.train_manifest, command.tokenizer, command.config).texts
     found = unknown_pieces(texts, MAX_UNKNOWN_PERCENT)
     if found.verdict != "problem":
@@ -165,6 +182,11 @@ def _resume(command: Train) -> list[Problem]:
     is_named = command.resume not in ("", "auto")
     if not command.resume or (is_named and not Path(command.resume).is_file()):
         find_checkpoint(command, may_change=False)  # of a file that is there it would read all bytes
+    elif is_named and Path(command.resume).with_suffix(".json").is_file():
+        try:
+            read_complete(Path(command.resume))
+        except ValueError as error:
+            return [Problem("resume", Sentence(NOT_WHOLE, {"problem": str(error)}))]
     return []
 
 

@@ -56,7 +56,7 @@ _SET_C = {
 PRESETS = (
     Preset(
         "hours_200",
-        "200 h",
+        "Preset: 200 h",
         {
             **_SET_C,
             "learning_rate": 5e-5,
@@ -69,11 +69,16 @@ PRESETS = (
         },
         TWO_HUNDRED_HOURS,
     ),
-    Preset("hours_50", "50 h", {**_SET_C, "warmup_steps": 1000, "epochs": 6}, END_TO_END),
-    Preset("hours_10", "10 h", {**_SET_C, "warmup_steps": 400, "epochs": 10, "val_interval": 0}, END_TO_END),
+    Preset("hours_50", "Preset: 50 h", {**_SET_C, "warmup_steps": 1000, "epochs": 6}, END_TO_END),
+    Preset(
+        "hours_10",
+        "Preset: 10 h",
+        {**_SET_C, "warmup_steps": 400, "epochs": 10, "val_interval": 0},
+        END_TO_END,
+    ),
     Preset(
         "demo",
-        "Demo",
+        "Preset: demo",
         {
             "epochs": 4,
             "batch_size": 8,
