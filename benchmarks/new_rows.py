@@ -48,6 +48,7 @@ from indextts.commands import Command, Preprocess, Train, parse, run, to_argv
 from indextts.data.pairs import build_pairs
 from indextts.data.preprocess import preprocess
 from indextts.errors import UserError
+from indextts.git_commit import git_commit
 from indextts.gpt.config import GPTConfig, load_config
 from indextts.gpt.initialise import random_model
 from indextts.manifest import Utterance, read_pairs, read_utterances, write_pairs, write_utterances
@@ -55,7 +56,6 @@ from indextts.run_dir import CheckpointMeta, read_metrics
 from indextts.text.extend import extend_file
 from indextts.text.tokenizer import WORD_START, Tokenizer
 from indextts.training import start
-from indextts.training.record import git_commit
 from trainers import train_gpt_v2
 
 RESULTS = Path(__file__).parent / "results/new_rows.md"

@@ -1,24 +1,53 @@
 """Processes that are recognised after a restart of the page, and signalled without mistaking one for another.
 
 A process is the one that was started if its number, its start in clock ticks since boot (field 22 of
-/proc/PID/stat) and the boot are the same; the wall clock has no part in it. A zombie is dead. Linux only.
+/proc/PID/stat) and the boot are the same; the wall clock has no part in it. A zombie is dead. Linux only, and
+the standard library only: the runner of a job starts without anything else.
 """
 
+import json
 import os
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, Field
 
-
-class Process(BaseModel, frozen=True):
+@dataclass(frozen=True)
+class Process:
     """A process as job.json, program.json and .lock name it."""
 
-    pid: int = Field(gt=0)
+    pid: int
     start_ticks: int
     boot_id: str
+
+    def __post_init__(self) -> None:
+        if self.pid <= 0:
+            raise ValueError(f"{self.pid} is no process number")
+
+    @classmethod
+    def from_json(cls, text: bytes) -> "Process":
+        """Return the process that a file names.
+
+        Raises:
+            ValueError: the file names none.
+        """
+        return cls.from_fields(json.loads(text))
+
+    @classmethod
+    def from_fields(cls, fields: object) -> "Process":
+        """Return the process that a part of a JSON file names.
+
+        Raises:
+            ValueError: it names none.
+        """
+        match fields:
+            case {"pid": int(pid), "start_ticks": int(start_ticks), "boot_id": str(boot_id)}:
+                return cls(pid, start_ticks, boot_id)
+        raise ValueError("a process needs pid, start_ticks and boot_id")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -26,15 +55,26 @@ class Stat:
     """What /proc/PID/stat says of a process; `code` is one letter, Z for a zombie."""
 
     code: str
+    parent: int
     session: int
     start_ticks: int
 
 
 def this_process() -> Process:
     """Return the calling process."""
-    stat = read_stat(os.getpid())
-    assert stat is not None
-    return Process(pid=os.getpid(), start_ticks=stat.start_ticks, boot_id=_boot_id())
+    return find_process(os.getpid())
+
+
+def find_process(pid: int) -> Process:
+    """Return the process that has this number now.
+
+    Raises:
+        ProcessLookupError: there is none.
+    """
+    stat = read_stat(pid)
+    if stat is None:
+        raise ProcessLookupError(pid)
+    return Process(pid, stat.start_ticks, _boot_id())
 
 
 def is_alive(process: Process) -> bool:
@@ -55,21 +95,26 @@ def read_stat(pid: int) -> Stat | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = content[content.rindex(b")") + 2 :].split()  # from field 3 on; the name may hold blanks and ")"
-    return Stat(fields[0].decode(), session=int(fields[3]), start_ticks=int(fields[19]))
+    return Stat(
+        fields[0].decode(), parent=int(fields[1]), session=int(fields[3]), start_ticks=int(fields[19])
+    )
 
 
 def session_members(session: int) -> list[Process]:
     """Return the living processes of a session, never init (1), which a container puts into everyone's."""
-    boot_id = _boot_id()
-    pids = [
-        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and entry.name != "1"
-    ]
-    stats = {pid: read_stat(pid) for pid in pids}
-    return [
-        Process(pid=pid, start_ticks=stat.start_ticks, boot_id=boot_id)
-        for pid, stat in stats.items()
-        if stat and stat.session == session and stat.code not in "ZX"
-    ]
+    return [_named(pid, stat) for pid, stat in _living().items() if stat.session == session]
+
+
+def session_and_descendants(session: int) -> list[Process]:
+    """Return the living processes of a session and whatever they started, in whatever session that is.
+
+    The workers that torchrun starts have sessions of their own.
+    """
+    living = _living()
+    found = {pid for pid, stat in living.items() if stat.session == session}
+    while more := {pid for pid, stat in living.items() if stat.parent in found} - found:
+        found |= more
+    return [_named(pid, living[pid]) for pid in sorted(found)]
 
 
 def send_signal(process: Process, number: signal.Signals) -> None:
@@ -83,6 +128,18 @@ def send_signal(process: Process, number: signal.Signals) -> None:
                 signal.pidfd_send_signal(descriptor, number)
         finally:
             os.close(descriptor)
+
+
+def _living() -> dict[int, Stat]:
+    pids = [
+        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and entry.name != "1"
+    ]
+    stats = {pid: read_stat(pid) for pid in pids}
+    return {pid: stat for pid, stat in stats.items() if stat and stat.code not in "ZX"}
+
+
+def _named(pid: int, stat: Stat) -> Process:
+    return Process(pid, stat.start_ticks, _boot_id())
 
 
 def _boot_id() -> str:

@@ -13,7 +13,7 @@
       listen/                             what the page let speak, and the votes (indextts/webui/renders.py)
       pipeline/STAGE.json                 what a stage was run with and how it ended
       drafts/FORM.json                    what stands in the page's forms (indextts/webui/drafts.py)
-      jobs/TIME_STAGE/                    what the page started (indextts/webui/jobs.py)
+      jobs/TIME_STAGE/                    what the page started (indextts/jobs)
 
 A project is described by a YAML file; relative paths are relative to it:
 
@@ -150,6 +150,12 @@ def read_project(project: "Project") -> ProjectSettings:
 def write_project(project: "Project", settings: ProjectSettings) -> None:
     """Write the project's project.json; the folder must be there."""
     write_json(project.root / "project.json", settings.model_dump(mode="json"))
+
+
+def project_names(workspace: Path) -> list[str]:
+    """Return the projects of the workspace, the demo last."""
+    names = [path.parent.name for path in workspace.glob("*/project.json")]
+    return sorted(names, key=lambda name: (name == "demo", name))
 
 
 @dataclass(frozen=True)

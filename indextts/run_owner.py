@@ -85,7 +85,7 @@ def owned(run_dir: Path) -> Iterator[None]:
         with _said_of(run_dir):
             os.register_at_fork(after_in_child=lock.close)  # a data worker that hangs must not keep it
             lock.truncate(0)
-            lock.write(this_process().model_dump_json() + "\n")
+            lock.write(this_process().to_json() + "\n")
             lock.flush()
             mend(run_dir)
             probe = run_dir / ".tmp-probe"
@@ -289,13 +289,13 @@ def _serial(link: Path) -> int:
 def _owner(lock: str) -> int | None:
     """Return the process number that the lock file names."""
     try:
-        return Process.model_validate_json(Path(lock).read_bytes()).pid
+        return Process.from_json(Path(lock).read_bytes()).pid
     except ValueError:
         return None
 
 
 def _owner_lives(lock: str) -> bool:
     try:
-        return is_alive(Process.model_validate_json(Path(lock).read_bytes()))
+        return is_alive(Process.from_json(Path(lock).read_bytes()))
     except ValueError:
         return False

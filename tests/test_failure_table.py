@@ -240,22 +240,22 @@ TABLE = {
             "failure_process::row_27_a_lock_file_that_nobody_holds_stops_nobody",
             "run_owner::a_second_trainer_is_refused_and_the_lock_ends_with_its_process",
             "run_owner::without_locks_the_owners_identity_decides",
-            "webui_jobs::a_stranger_with_the_number_of_a_job_is_not_signalled",
+            "jobs_records::a_stranger_with_the_number_of_a_job_is_not_signalled",
         ),
     ),
     28: Row(
         "page killed or loaded again",
         "the training goes on, the page finds it",
         (
-            "webui_jobs::a_job_outlives_the_page_that_started_it",
-            "webui_jobs::of_three_pages_that_start_at_once_exactly_one_is_let_through",
+            "jobs_starting::a_job_outlives_the_page_that_started_it",
+            "jobs_starting::of_three_pages_that_start_at_once_exactly_one_is_let_through",
             "webui_walk::a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it",
         ),
     ),
     29: Row(
         "nobody reads the log",
         "it is a file, never a pipe",
-        ("webui_jobs::ten_megabytes_of_output_block_nothing",),
+        ("jobs_runner::ten_megabytes_of_output_block_nothing",),
     ),
     30: Row(
         "workers orphaned with the lock",
@@ -445,7 +445,7 @@ TABLE = {
         "they work, nothing is run",
         (
             "failure_process::row_52_a_run_works_in_a_folder_of_any_name",
-            "webui_jobs::nasty_values_arrive_unchanged",
+            "jobs_starting::nasty_values_arrive_unchanged",
             "commands::a_command_survives_the_way_to_argv_and_back",
         ),
     ),
@@ -453,9 +453,9 @@ TABLE = {
         "huge log, control characters, no UTF-8",
         "its tail, bounded",
         (
-            "webui_jobs::tail_shows_what_a_terminal_would",
-            "webui_jobs::tail_reads_the_same_little_of_a_terabyte",
-            "webui_jobs::tail_keeps_the_last_lines",
+            "jobs_log_tail::tail_shows_what_a_terminal_would",
+            "jobs_log_tail::tail_reads_the_same_little_of_a_terabyte",
+            "jobs_log_tail::tail_keeps_the_last_lines",
         ),
     ),
     54: Row(
@@ -480,8 +480,8 @@ TABLE = {
         "forged record of a job",
         "no job, and nobody is signalled",
         (
-            "webui_jobs::a_folder_without_a_whole_record_is_no_job",
-            "webui_jobs::init_is_nobodys_to_signal",
+            "jobs_records::a_folder_without_a_whole_record_is_no_job",
+            "processes::init_is_nobodys_to_signal",
         ),
     ),
     58: Row(

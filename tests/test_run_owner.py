@@ -260,6 +260,7 @@ def test_a_second_trainer_is_refused_and_the_lock_ends_with_its_process(tmp_path
 @pytest.mark.parametrize("record", ["alive", "another boot", "another start", "junk", ""])
 def test_without_locks_the_owners_identity_decides(tmp_path: Path, monkeypatch, record: str):
     import fcntl
+    from dataclasses import replace
 
     from indextts.processes import this_process
 
@@ -269,9 +270,9 @@ def test_without_locks_the_owners_identity_decides(tmp_path: Path, monkeypatch, 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     me = this_process()
     text = {
-        "alive": me.model_dump_json(),
-        "another boot": me.model_copy(update={"boot_id": "0"}).model_dump_json(),
-        "another start": me.model_copy(update={"start_ticks": 1}).model_dump_json(),
+        "alive": me.to_json(),
+        "another boot": replace(me, boot_id="0").to_json(),
+        "another start": replace(me, start_ticks=1).to_json(),
     }.get(record, record)
     (tmp_path / ".lock").write_text(text)
     if record == "alive":

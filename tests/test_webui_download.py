@@ -52,12 +52,12 @@ def test_the_published_files_are_fetched_from_the_page_stopped_and_fetched_on(
     page.locator("#download-start").click()
     expect(row(page, "gpt.pth")).to_contain_text(re.compile(r"\b(6[6-9]|7[01]) %"), timeout=MINUTES)
     page.locator("#download-stop").click()
-    wait_for(page, "download-status", r"^stopped with status 143")
+    wait_for(page, "download-status", r"^stopped after")
     assert not (server.workspace / "checkpoints/gpt.pth").exists()
 
     hub.files[GPT].hold_after = 0
     page.locator("#download-start").click()
-    wait_for(page, "download-status", r"^finished after \d+ s$")
+    wait_for(page, "download-status", r"^finished after")
     wait_for(page, "download-log", r"going on at 2\.\d\d MB")
     for file in FILES:
         expected = "checked" if file.purpose != "sound" else "absent"

@@ -56,7 +56,7 @@ def test_a_person_hears_two_checkpoints_judges_them_and_takes_one_away(
     page.get_by_role("option").filter(has_text="model_step1.pth").click()
     wait_for(page, "listen-command", r"--max-codes=60.*model_step1\.pth")
     page.locator("#listen-start").click()
-    wait_for(page, "listen-status", r"^finished after \d+ s$")
+    wait_for(page, "listen-status", r"^finished after")
     assert "read as: አምስት ሰዎች መጡ." in value(page, "listen-log")
 
     players = page.locator("#listen-players")
@@ -94,10 +94,10 @@ def test_a_person_hears_two_checkpoints_judges_them_and_takes_one_away(
     page.locator("#listen-start").click()
     wait_for(page, "listen-status", r"^running for")
     page.locator("#listen-stop").click()
-    wait_for(page, "listen-status", r"^stopped with status 143")
+    wait_for(page, "listen-status", r"^stopped after")
     expect(players.locator("audio")).to_have_count(4)  # what was whole before is still there
 
     page.locator("#export-start").click()
-    wait_for(page, "export-status", r"^finished after \d+ s$")
+    wait_for(page, "export-status", r"^finished after")
     expect(page.locator("#export-files")).to_contain_text("gpt.pth", timeout=MINUTES)
     page.close()

@@ -1,6 +1,7 @@
 """Tests of tab 8's commands: what the page starts, and what it refuses to name."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,7 +83,7 @@ def test_while_any_project_is_trained_the_cpu_speaks_unless_told_otherwise(proje
     job = other.jobs / "20260101_000000_train"
     job.mkdir(parents=True)
     (other.root / "project.json").write_text("{}")
-    runner = this_process().model_dump(mode="json")  # it lives, so the job does
+    runner = asdict(this_process())  # it lives, so the job does
     write_json(job / "job.json", {"stage": "train", "argvs": [], "started": 0, "runner": runner})
     assert [command.device for command in planned(project, other="latest.pth")] == ["cpu", "cpu"]
     assert planned(project, device="cuda")[0].device == "cuda"

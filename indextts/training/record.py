@@ -1,15 +1,14 @@
 """What a run writes down of itself: the content of its checkpoints, config.json, tokenizer.model."""
 
 import platform
-import subprocess
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from indextts.checkpoint import FORMAT_VERSION
 from indextts.commands import to_argv
+from indextts.git_commit import git_commit
 from indextts.run_dir import CheckpointMeta, write_bytes, write_json
 from indextts.training.run import Run
 
@@ -107,13 +106,3 @@ def write_run_files(this: Run) -> None:
     }
     write_json(folder / "config.json", content)
     write_bytes(folder / "tokenizer.model", this.inputs.tokenizer.model_bytes)
-
-
-def git_commit() -> str | None:
-    """Return the commit of the code that trains, None where it is no checkout."""
-    here = Path(__file__).parent
-    try:
-        answer = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True)
-    except FileNotFoundError:  # no git on this machine
-        return None
-    return answer.stdout.strip() if answer.returncode == 0 else None

@@ -7,10 +7,10 @@ import gradio as gr
 
 from indextts.commands import WebUI
 from indextts.pipeline import DEMO, place_base_files
-from indextts.project import Project, read_settings
+from indextts.project import Project, project_names, read_settings
 from indextts.webui.events import on
 from indextts.webui.language import CHOOSE_JS, ENGLISH, LANGUAGES, switching_js, texts_of
-from indextts.webui.page import TICK_S, Page, project_names
+from indextts.webui.page import TICK_S, Page
 from indextts.webui.security import Roots
 from indextts.webui.tabs import data, listen, monitor, pairs, preprocess, project, tokenizer, training
 

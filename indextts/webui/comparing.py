@@ -9,9 +9,9 @@ import gradio as gr
 import soundfile
 
 from indextts.errors import UserError
+from indextts.jobs.records import newest_job
 from indextts.project import Project
 from indextts.webui.events import on
-from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.renders import Render, Sound, newest_render, tally, vote, vote_on, votes
 from indextts.webui.speaking import STAGE, Speaking, show_players, spoken_version

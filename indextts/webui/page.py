@@ -20,8 +20,9 @@ import gradio as gr
 from gradio.components import Component
 
 from indextts.errors import UserError
-from indextts.project import Project, ProjectSettings, read_project
+from indextts.project import Project, ProjectSettings, project_names, read_project
 from indextts.webui.events import on
+from indextts.webui.log_box import FOLLOW_LOGS
 from indextts.webui.security import Roots
 
 TICK_S = 2.0
@@ -29,7 +30,9 @@ TICK_S = 2.0
 # (versions, mark, mark, ...) -> marks
 HAND_OUT = """(versions, ...marks) => {
   const known = JSON.parse(versions);
-  return marks.map((mark, place) => known[place] ?? mark);
+  // a mark that is set changes, even to what it was: then its view would be made for nothing
+  return marks.map((mark, place) =>
+    (known[place] ?? mark) === mark ? {__type__: "update"} : known[place]);
 }"""
 
 Version = Callable[[Project], str]
@@ -108,6 +111,7 @@ class Page:
             latest=True,
             queue=False,
         )
+        self.timer.tick(None, None, None, js=FOLLOW_LOGS)
         versions.change(None, [versions, *self.marks], self.marks, js=HAND_OUT)
 
     def _versions(self, name: str | None, open_tab: str, known: str) -> Any:
@@ -148,9 +152,3 @@ def read_versions(views: Sequence[View], project: Project, open_tab: str, known:
             with suppress(UserError, OSError):
                 now[str(place)] = f"{project.root.name} {view.version(project)}"
     return known if now == seen else json.dumps(now)
-
-
-def project_names(workspace: Path) -> list[str]:
-    """Return the projects of the workspace, the demo last."""
-    names = [path.parent.name for path in workspace.glob("*/project.json")]
-    return sorted(names, key=lambda name: (name == "demo", name))

@@ -13,22 +13,19 @@ from gradio.components import Component
 
 from indextts.commands import Command
 from indextts.errors import UserError
+from indextts.jobs.outcome import outcome
+from indextts.jobs.records import Job, newest_job
+from indextts.jobs.starting import shell_line, start_job
+from indextts.jobs.stopping import kill_job, stop_job, stop_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui.events import on
-from indextts.webui.jobs import Job, newest_job, shell_line, start_job, stop_job, tail
+from indextts.webui.language import t
+from indextts.webui.log_box import FOLLOW_LOGS, LogBox, log_box, log_values
 from indextts.webui.page import Page
+from indextts.webui.queue_choice import AT_ONCE, active_version, find_active, waiting_choice
 from indextts.webui.versions import running_version
 
-# Follows the end of the log, and stays where it is while somebody has scrolled up.
-FOLLOW_LOGS = """() => document.querySelectorAll('.log textarea').forEach(box => {
-  if (!box.dataset.seen) {
-    box.dataset.seen = 1;
-    box.addEventListener('scroll', () => {
-      box.dataset.free = box.scrollHeight - box.scrollTop - box.clientHeight > 40 ? '1' : '';
-    });
-  }
-  if (!box.dataset.free) box.scrollTop = box.scrollHeight;
-})"""
+NOT_STARTED = "not started yet"
 
 CommandBuilder = Callable[..., Sequence[Command]]
 
@@ -40,8 +37,10 @@ class Panel:
     preview: gr.Textbox
     start: gr.Button
     stop: gr.Button
+    stop_now: gr.Button
+    after: gr.Dropdown
     status: gr.Textbox
-    log: gr.Textbox
+    log: LogBox
 
 
 def stage_panel(
@@ -69,40 +68,75 @@ def stage_panel(
 
     _show_command(page, panel, commands, inputs, also_changes, find_project)
 
-    def start(name: str, *values: Any) -> tuple[str, str]:
+    def start(name: str, after: str | None, *values: Any) -> Any:
         project = find_project(name)
         planned = commands(project, page.find_settings(name), *values)
-        if before_start is not None:
+        job_before = find_active(page.workspace, after)
+        if before_start is not None and job_before is None:  # else the program itself will look, at its turn
             before_start(project, planned)
-        job = start_job(project, stage, planned)
-        return describe(job), ""
+        filled = {str(component.elem_id): value for component, value in zip(inputs, values, strict=True)}
+        start_job(project, stage, planned, after=job_before, form=filled)
+        return show_job(project, stage, "")
 
-    def stop(name: str) -> str:
-        job = newest_job(find_project(name), stage)
-        if job is None or not job.is_active:
-            raise UserError("nothing is running")
-        stop_job(job)
-        return "asked to stop: it ends its step and saves"
+    def ask_to_stop(name: str, wanted: str) -> Any:
+        stop_job(_active(find_project(name), stage))
+        return show_job(find_project(name), stage, wanted)
 
-    on([panel.start.click], start, [page.project, *inputs], [panel.status, panel.log])
-    on([panel.stop.click], stop, [page.project], [panel.status])
+    def stop_now(name: str, wanted: str) -> Any:
+        kill_job(_active(find_project(name), stage))
+        return show_job(find_project(name), stage, wanted)
+
+    shown = [panel.status, panel.stop, panel.stop_now, panel.log.source, panel.log.note]
+    on([panel.start.click], start, [page.project, panel.after, *inputs], shown)
+    on([panel.stop.click], ask_to_stop, [page.project, panel.log.wanted], shown)
+    on([panel.stop_now.click], stop_now, [page.project, panel.log.wanted], shown)
+
+    def show(name: str, wanted: str) -> Any:
+        return show_job(find_project(name), stage, wanted)
+
+    page.watch(lambda chosen: running_version(home or chosen, stage), show, shown, [panel.log.wanted]).then(
+        None, None, None, js=FOLLOW_LOGS
+    )
+    on([panel.log.wanted.change], show, [page.project, panel.log.wanted], shown, latest=True).then(
+        None, None, None, js=FOLLOW_LOGS
+    )
     page.watch(
-        lambda chosen: running_version(home or chosen, stage),
-        lambda name: show_job(find_project(name), stage),
-        [panel.status, panel.log, panel.stop],
-    ).then(None, None, None, js=FOLLOW_LOGS)
+        lambda _project: active_version(page.workspace),
+        lambda _name, now: waiting_choice(page.workspace, now),
+        [panel.after],
+        [panel.after],
+    )
     return panel
 
 
 def describe(job: Job | None) -> str:
-    """Return how a job stands, in a few words."""
+    """Return how a job stands, or how it ended."""
     if job is None:
-        return "not started yet"
-    seconds = (job.ended or time.time()) - job.started
-    if job.state in ("running", "stopping"):
-        return f"{job.state} for {seconds:.0f} s"
-    status = "" if job.exit_status in (None, 0) else f" with status {job.exit_status}"
-    return f"{job.state}{status} after {seconds:.0f} s"
+        return t(NOT_STARTED)
+    now = time.time()
+    stopping = stop_stage(job, now)
+    message = stopping.message if stopping else outcome(job, now)
+    return t(message.template, **message.values)
+
+
+def show_job(project: Project, stage: str, wanted: str) -> tuple[Any, ...]:
+    """Return status, both stops and the log of the newest job of a stage."""
+    job = newest_job(project, stage)
+    is_active = job is not None and job.is_active
+    is_stopping = job is not None and job.state == "stopping"
+    return (
+        describe(job),
+        gr.Button(interactive=is_active and not is_stopping),
+        gr.Button(visible=is_stopping),
+        *log_values(job.log if job else None, wanted),
+    )
+
+
+def _active(project: Project, stage: str) -> Job:
+    job = newest_job(project, stage)
+    if job is None or not job.is_active:
+        raise UserError("nothing is running")
+    return job
 
 
 def _components(stage: str, button: str) -> Panel:
@@ -112,11 +146,12 @@ def _components(stage: str, button: str) -> Panel:
     with gr.Row():
         start = gr.Button(button, variant="primary", elem_id=f"{stage}-start")
         stop = gr.Button("Stop", elem_id=f"{stage}-stop")
+        stop_now = gr.Button(
+            "Stop now, without saving", variant="stop", visible=False, elem_id=f"{stage}-stop-now"
+        )
+    after = gr.Dropdown([(AT_ONCE, "")], value="", label="Start it", visible=False, elem_id=f"{stage}-after")
     status = gr.Textbox(label="Status", interactive=False, elem_id=f"{stage}-status")
-    log = gr.Textbox(
-        label="Log", lines=14, max_lines=14, interactive=False, elem_id=f"{stage}-log", elem_classes="log"
-    )
-    return Panel(preview, start, stop, status, log)
+    return Panel(preview, start, stop, stop_now, after, status, log_box(stage))
 
 
 def _show_command(
@@ -138,10 +173,3 @@ def _show_command(
     shown_again = [page.project, *inputs, *also_changes]
     changes = [page.demo.load, *(component.change for component in shown_again)]  # type: ignore[attr-defined]
     on(changes, preview, [page.project, *inputs], [panel.preview], latest=True)
-
-
-def show_job(project: Project, stage: str) -> tuple[Any, Any, Any]:
-    """Return status, log and Stop of the newest job of a stage."""
-    job = newest_job(project, stage)
-    log = tail(job.log) if job else ""
-    return describe(job), log, gr.Button(interactive=job is not None and job.is_active)

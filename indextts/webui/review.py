@@ -4,11 +4,9 @@ What is shown is read from the disk at each event (review_rows.py); what a perso
 project's review.jsonl (indextts/review.py), and nothing else is written.
 """
 
-import html
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
 
 import gradio as gr
 import soundfile
@@ -16,13 +14,14 @@ from gradio.components import Component
 
 from indextts.commands import CheckData, Command
 from indextts.errors import UserError
+from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_check
 from indextts.project import Project, ProjectSettings
 from indextts.quality import QualityLimits
 from indextts.review import Decision, add_decision, check_folder, undo
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
-from indextts.webui.jobs import newest_job
+from indextts.webui.links import file_address
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.review_rows import (
@@ -262,8 +261,7 @@ def _picture(path: Path) -> str:
     """Return the picture, served from where it is; its time in the address makes a browser load a new one."""
     if not path.is_file():
         return ""
-    address = f"/gradio_api/file={quote(str(path))}?{path.stat().st_mtime_ns}"
-    return f'<img alt="Histograms of the measures" style="max-width: 100%" src="{html.escape(address)}">'
+    return f'<img alt="Histograms of the measures" style="max-width: 100%" src="{file_address(path)}">'
 
 
 def _is_busy(project: Project) -> bool:

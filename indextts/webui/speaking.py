@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import gradio as gr
 from gradio.utils import get_upload_folder
 
 from indextts.commands import Command, Preprocess, Synthesize
 from indextts.errors import UserError
-from indextts.project import Project, ProjectSettings
+from indextts.jobs.records import newest_job
+from indextts.project import Project, ProjectSettings, project_names
 from indextts.sampling_options import Sampling
 from indextts.text.normalize import normalize
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
-from indextts.webui.jobs import newest_job
-from indextts.webui.page import Page, project_names
+from indextts.webui.links import file_address
+from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.renders import SIDES, Render, Sound, newest_render, next_folder, vote_on
 from indextts.webui.saved_models import choices, names, normalizer_of
@@ -254,8 +254,7 @@ def player_html(sound: Sound) -> str:
     model = html.escape(sound.spoken.model)
     if sound.path is None:
         return f"<div>{model}: it stopped at once, nothing to hear</div>"
-    place = quote(str(sound.path))
-    address = html.escape(f"/gradio_api/file={place}?{sound.path.stat().st_mtime_ns}", quote=True)
+    address = file_address(sound.path)
     ending = "" if sound.spoken.has_stopped else ", cut off at the limit"
     return (
         f'<div style="display:flex;align-items:center;gap:12px">'

@@ -94,7 +94,7 @@ def problems_html(problems: Sequence[Problem]) -> str:
 
 
 def estimate_html(found: Estimate | None) -> str:
-    """Return what a training takes as a small table; "" where it cannot be said."""
+    """Return what a training takes as a small list; "" where it cannot be said."""
     if found is None:
         return ""
     rows = [
@@ -106,9 +106,9 @@ def estimate_html(found: Estimate | None) -> str:
     if found.pairs.num_left_out:
         rows[0][1].append(t(LEFT_OUT, count=found.pairs.num_left_out))
     cells = "".join(
-        f"<tr><th>{escape(name)}</th><td>{'<br>'.join(map(escape, lines))}</td></tr>" for name, lines in rows
+        f"<dt>{escape(name)}</dt><dd>{'<br>'.join(map(escape, lines))}</dd>" for name, lines in rows
     )
-    return f'<table class="estimate">{cells}</table>'
+    return f'<dl class="estimate">{cells}</dl>'
 
 
 def preset_html(preset: Preset) -> str:

@@ -3,8 +3,8 @@
 import time
 from pathlib import Path
 
+from indextts.jobs.records import newest_job
 from indextts.project import Project
-from indextts.webui.jobs import newest_job
 
 
 def once(_project: Project) -> str:

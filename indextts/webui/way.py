@@ -8,9 +8,9 @@ from html import escape
 from typing import Literal
 
 from indextts.commands import Stage
+from indextts.jobs.records import Job, newest_job
 from indextts.pipeline import plan_stage
 from indextts.project import Project, read_project
-from indextts.webui.jobs import Job, newest_job
 from indextts.webui.language import t
 
 State = Literal["done", "running", "failed", "stopped", "next", "later"]

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import soundfile
 
+from indextts.jobs.records import newest_job
 from indextts.manifest import Utterance, read_utterances
 from indextts.project import Project
 from indextts.webui import review
 from indextts.webui.events import on
 from indextts.webui.import_form import import_commands, import_form
-from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.versions import files_version, job_version, once

@@ -1,19 +1,17 @@
 """Tab 8: hear the checkpoints, compare two of them, take the model away."""
 
-import html
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import gradio as gr
 
 from indextts.commands import Command, ExportModel
+from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui import comparing, speaking
 from indextts.webui.forms import fields_from, form_for, with_choices
-from indextts.webui.jobs import newest_job
+from indextts.webui.links import download_link
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.saved_models import names
@@ -61,11 +59,5 @@ def exported(page: Page, name: str) -> Any:
     if job is not None and job.is_active:
         return gr.skip()
     files = sorted(project.export.iterdir()) if project.export.is_dir() else []
-    return "<br>".join(link(path) for path in files if path.is_file() and not path.is_symlink())
-
-
-def link(path: Path) -> str:
-    """Return a link that downloads the file."""
-    address = html.escape(f"/gradio_api/file={quote(str(path))}", quote=True)
-    size = f"{path.stat().st_size / 1e6:.1f} MB"
-    return f'<a href="{address}" download="{html.escape(path.name)}">{html.escape(path.name)}</a> ({size})'
+    links = [(download_link(path, path.name), path) for path in files]
+    return "<br>".join(f"{link} ({path.stat().st_size / 1e6:.1f} MB)" for link, path in links if link)

@@ -8,11 +8,11 @@ import pandas as pd
 
 from indextts.commands import BuildPairs, Command
 from indextts.data.pair_summary import NUM_BARS, Histogram, PairSummary, read_summary, summary_path
+from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
-from indextts.webui.jobs import newest_job
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.versions import job_version

@@ -9,10 +9,11 @@ import gradio as gr
 
 from indextts.commands import Command
 from indextts.commands import Preprocess as PreprocessCommand
+from indextts.jobs.log_tail import tail
+from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for
-from indextts.webui.jobs import newest_job, tail
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.versions import once

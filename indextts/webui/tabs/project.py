@@ -11,14 +11,14 @@ import gradio as gr
 
 from indextts.commands import Command, DownloadCheckpoints
 from indextts.errors import UserError
-from indextts.pipeline import PLANNERS, place_base_files, plan_stage
-from indextts.project import Project, ProjectSettings, make_settings, read_project
+from indextts.pipeline import place_base_files
+from indextts.project import Project, ProjectSettings, make_settings, project_names
 from indextts.published_files import shown_size, table
+from indextts.webui import all_jobs
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
-from indextts.webui.jobs import newest_job
-from indextts.webui.page import Page, project_names
-from indextts.webui.panel import describe, stage_panel
+from indextts.webui.page import Page
+from indextts.webui.panel import stage_panel
 from indextts.webui.way import stands, way_html
 
 PUBLISHED = "checkpoints"  # in the workspace; no project can have this name
@@ -36,10 +36,7 @@ def lay_out(page: Page) -> None:
             PUBLISHED, label="Base model", info="Folder with config.yaml, gpt.pth and bpe.model, see below."
         )
         button = gr.Button("Make", variant="primary", elem_id="project-start")
-    with gr.Accordion("Files and jobs of each stage", open=False):
-        stages = gr.Dataframe(
-            headers=["stage", "files", "last job"], show_label=False, interactive=False, elem_id="stages"
-        )
+    all_jobs.lay_out(page)
     files = gr.Dataframe(
         headers=["base file", "size"], label="Base model", interactive=False, elem_id="base-files"
     )
@@ -52,18 +49,13 @@ def lay_out(page: Page) -> None:
         lambda name: way_html(stands(page.find_project(name))),
         [way],
     )
-    for rows, shown in ((stage_rows, stages), (base_rows, files), (published_rows(page), published)):
-        watch_rows(page, rows, shown)
+    watch_rows(page, base_rows, files)
+    watch_rows(page, lambda _project: table(published_folder(page)), published)
 
 
 def watch_rows(page: Page, rows: Callable[[Project], list[list[str]]], shown: gr.Dataframe) -> None:
     """Show rows that cost so little that they are their own version."""
     page.watch(lambda project: str(rows(project)), lambda name: rows(page.find_project(name)), [shown])
-
-
-def published_rows(page: Page) -> Callable[[Project], list[list[str]]]:
-    """Return what makes the table of the published files, which are the same for all projects."""
-    return lambda _project: table(published_folder(page))
 
 
 def lay_out_download(page: Page) -> gr.Dataframe:
@@ -106,19 +98,6 @@ def make(page: Page, name: str, manifest: str, base: str) -> gr.Dropdown:
         raise UserError(f"Manifest: {settings.manifest} is no file")
     place_base_files(Project(page.workspace / settings.name), settings)
     return gr.Dropdown(choices=project_names(page.workspace), value=settings.name)
-
-
-def stage_rows(project: Project) -> list[list[str]]:
-    """Return for each stage whether its files are there, and how its last job went."""
-    settings = read_project(project)
-    rows = []
-    for stage in PLANNERS:
-        writes = plan_stage(project, settings, stage).writes
-        present = sum(path.exists() for path in writes)
-        files = "all there" if present == len(writes) else f"{present} of {len(writes)} there"
-        job = newest_job(project, stage)
-        rows.append([stage, files, describe(job) if job else ""])
-    return rows
 
 
 def base_rows(project: Project) -> list[list[str]]:

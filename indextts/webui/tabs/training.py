@@ -11,12 +11,12 @@ from indextts.errors import UserError
 from indextts.planning.hardware import find_machine
 from indextts.planning.preflight import Preflight, Problem, look_ahead
 from indextts.planning.sentence import Sentence
-from indextts.project import Project, ProjectSettings
+from indextts.project import Project, ProjectSettings, project_names
 from indextts.webui.charts import progress
 from indextts.webui.events import on
 from indextts.webui.field_search import field_search
 from indextts.webui.forms import form_for
-from indextts.webui.page import Page, project_names
+from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.trainer_plan import restore_plan
 from indextts.webui.training_fill import fill_buttons, tie_fill
@@ -68,7 +68,7 @@ def lay_out(page: Page) -> None:
     def command(name: str, *values: Any) -> Train:
         return commands(page.find_project(name), page.find_settings(name), *values)[0]
 
-    def look_again(name: str, filled_for: str, *values: Any) -> list[Any]:
+    def look_again(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
         project, settings = page.find_project(name), page.find_settings(name)
         if filled_for != name:  # what stands in the form is not this project's yet
             values = tuple(filled(project, settings).values())
@@ -80,12 +80,13 @@ def lay_out(page: Page) -> None:
         ahead = look(page, wanted)
         said = [plan_of(wanted, ahead), checkpoint_rows(wanted)]
         said += [estimate_html(ahead.estimate), problems_html(ahead.problems)]
-        return [*said, gr.Button(interactive=not ahead.problems)]
+        # what is missing may come from the job before it; at its turn the trainer looks itself
+        return [*said, gr.Button(interactive=bool(after) or not ahead.problems)]
 
-    def changed(name: str, filled_for: str, *values: Any) -> list[Any]:
+    def changed(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
         if filled_for == name:
             keep(page.find_project(name), page.find_settings(name), dict(zip(NAMES, values, strict=True)))
-        return look_again(name, filled_for, *values)
+        return look_again(name, filled_for, after, *values)
 
     def chosen(name: str, *values: Any, event: gr.SelectData) -> list[Any]:
         return [True, str(pick(command(name, *values), str(event.row_value[0])))]
@@ -97,9 +98,10 @@ def lay_out(page: Page) -> None:
     outlook = [plan, table, estimate, problems, panel.start]
     given = [page.project, *inputs]
     filled_for = tie_fill(page, buttons, source, inputs, command)
-    page.watch(look_version, look_again, outlook, [filled_for, *inputs])
-    changes = [component.change for component in inputs]  # type: ignore[attr-defined]
-    on(changes, changed, [page.project, filled_for, *inputs], outlook, latest=True)
+    looked_at = [filled_for, panel.after, *inputs]
+    page.watch(look_version, look_again, outlook, looked_at)
+    changes = [component.change for component in (panel.after, *inputs)]  # type: ignore[attr-defined]
+    on(changes, changed, [page.project, *looked_at], outlook, latest=True)
     on([table.select], chosen, given, [resume, path])
     on([ask.click], lambda *values: restore_plan(command(*values)), given, [plan])
     page.watch(show_progress, lambda name: show_progress(page.find_project(name)), [pace])

@@ -1,0 +1,91 @@
+"""All jobs of a project, newest first: what ran, when, for how long, and how it ended. No Gradio here."""
+
+import os
+import shlex
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from indextts.jobs.outcome import Message, clock, outcome
+from indextts.jobs.records import Job, job_folders, list_jobs, read_job
+from indextts.project import Project
+
+MAX_COMMAND_CHARS = 100
+AND_MORE = "{command} (and {count} more)"
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    """A job as the table shows it.
+
+    Args:
+        when: the local time of the start.
+        command: of the first program; cut.
+        duration: "" while the job is active, for the table would have to change each second.
+    """
+
+    folder: Path
+    when: str
+    stage: str
+    command: Message
+    duration: str
+    state: str
+    outcome: Message
+
+
+def rows(project: Project, now: float, max_rows: int | None = None) -> list[HistoryRow]:
+    """Return a row for each job, newest first."""
+    return [_row(job, now) for job in list_jobs(project)[:max_rows]]
+
+
+def version(project: Project) -> str:
+    """Return a word that changes whenever a job begins, changes its state, ends or is removed."""
+    try:
+        stat = project.jobs.stat()
+    except OSError:
+        return ""
+    made = (stat.st_ino, stat.st_mtime_ns, stat.st_nlink)
+    states = (_state(folder) for folder in _not_over(project, made))
+    return f"{made} {' '.join(states)}"
+
+
+@lru_cache(256)
+def _not_over(project: Project, _made: tuple[int, int, int]) -> tuple[Path, ...]:
+    """Return the jobs that were not over when their folder was last changed; the others never change."""
+    return tuple(folder for folder in job_folders(project) if not (folder / "exit.json").exists())
+
+
+def _state(folder: Path) -> str:
+    """Return how a job stands; of one that ended since, the end of its record."""
+    job = read_job(folder)
+    return f"{folder.name}={job.state}" if job else f"{folder.name}={_changed(folder)}"
+
+
+def _changed(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _row(job: Job, now: float) -> HistoryRow:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.started))
+    duration = "" if job.is_active or job.ended is None else clock(job.seconds(now))
+    return HistoryRow(job.folder, when, job.stage, _short(job), duration, job.state, outcome(job, now))
+
+
+def _short(job: Job) -> Message:
+    """Return the first command without the folders of its paths, which say the same in each row."""
+    words = [_last_part(word) for word in job.argvs[0]] if job.argvs else []
+    command = shlex.join(words)
+    if len(command) > MAX_COMMAND_CHARS:
+        command = command[: MAX_COMMAND_CHARS - 1] + "…"
+    if len(job.argvs) > 1:
+        return Message(AND_MORE, {"command": command, "count": len(job.argvs) - 1})
+    return Message("{command}", {"command": command})
+
+
+def _last_part(word: str) -> str:
+    flag, equals, value = word.partition("=")
+    return f"{flag}={os.path.basename(value)}" if equals and value.startswith("/") else word  # noqa: PTH119

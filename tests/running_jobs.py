@@ -1,0 +1,150 @@
+"""Jobs that run in tests: real programs, real signals, nothing faked."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from pydantic import Field
+
+from indextts.commands import Command
+from indextts.jobs import starting
+from indextts.jobs.log_tail import tail
+from indextts.jobs.records import Job, list_jobs
+from indextts.jobs.stopping import kill_job
+from indextts.processes import Process, is_alive
+from indextts.project import Project
+
+SAVES_ON_SIGTERM = """
+import signal, sys, time
+def end(number, frame):
+    print("saved")
+    sys.exit(143)
+signal.signal(signal.SIGTERM, end)
+print("ready")
+while True:
+    time.sleep(0.01)
+"""
+
+
+DEAF_WITH_A_CHILD = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.fork()
+print("ready")
+while True:
+    time.sleep(0.01)
+"""
+
+
+@contextmanager
+def project_with_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """Give a project beside the programs of a test; nothing of its jobs lives on after the test."""
+    monkeypatch.setattr(starting, "REPOSITORY", folder)
+    project = Project(folder / "voice")
+    yield project
+    for job in list_jobs(project):
+        kill_job(job)
+
+
+def command_for(name: str, words: tuple[str, ...] = ()) -> Command:
+    class Tiny(Command):
+        program: ClassVar[str] = name
+        words: list[str] = Field([])
+
+    return Tiny(words=list(words))
+
+
+def program(project: Project, source: str, name: str = "program.py") -> Command:
+    """Write a program and return the command that runs it."""
+    (project.root.parent / name).write_text(source, encoding="utf-8")
+    return command_for(name)
+
+
+def reread(job: Job) -> Job:
+    (same,) = [other for other in list_jobs(Project(job.folder.parent.parent)) if other.folder == job.folder]
+    return same
+
+
+def wait_until_over(job: Job) -> Job:
+    return wait_for(job, lambda: not reread(job).is_active)
+
+
+def wait_until_ready(job: Job, times: int = 1) -> Job:
+    return wait_for(job, lambda: tail(job.log).count("ready") >= times)
+
+
+def wait_for(job: Job, is_true) -> Job:
+    deadline = time.monotonic() + 30
+    while not is_true():
+        assert time.monotonic() < deadline, f"{reread(job)}\n{tail(job.log)}"
+        time.sleep(0.01)
+    return reread(job)
+
+
+def runner_of(job: Job) -> Process:
+    return Process.from_fields(json.loads((job.folder / "job.json").read_bytes())["runner"])
+
+
+def program_of(job: Job) -> Process:
+    return Process.from_json((job.folder / "program.json").read_bytes())
+
+
+def kill(process: Process) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    while is_alive(process):
+        time.sleep(0.001)
+
+
+WAITS_FOR_GO = """
+import pathlib, sys, time
+print("ready")
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+sys.exit(int(sys.argv[1].partition("=")[2]) if sys.argv[1:] else 0)
+"""
+
+
+def go(project: Project) -> None:
+    """Let the programs that wait for it go on."""
+    (project.root.parent / "go").touch()
+
+
+def processes_in(folder: Path) -> set[int]:
+    """Return the processes whose current folder is this one: every program of a test's jobs."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and (entry / "cwd").readlink() == folder:
+                found.add(int(entry.name))
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the children of a process, zombies included."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def ended_jobs(project: Project, count: int) -> None:
+    """Write `count` jobs that were started one second after another and are over."""
+    for number in range(count):
+        folder = project.jobs / f"20250101_{number:06}_{'pairs' if number % 2 else 'train'}"
+        folder.mkdir(parents=True)
+        runner = {"pid": 4_000_000, "start_ticks": 1, "boot_id": "x"}
+        stage = folder.name.rpartition("_")[2]
+        argvs = [["trainers/train_gpt_v2.py", "--tokenizer=/a/b/t.model"]]
+        record = {"stage": stage, "argvs": argvs, "started": float(number), "runner": runner}
+        (folder / "job.json").write_text(json.dumps(record))
+        (folder / "exit.json").write_text(
+            json.dumps({"status": 0, "reason": "finished", "ended": number + 75})
+        )
+
+
+def bytes_read_so_far() -> int:
+    """Return what this process has read, from a cache or not."""
+    return int(Path("/proc/self/io").read_text().split()[1])

@@ -1,0 +1,129 @@
+"""Tests of the notice that a job has ended: real servers, real jobs."""
+
+import json
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from indextts.jobs import end_notice
+from indextts.jobs.end_notice import send
+from indextts.jobs.files import WEBHOOK
+from indextts.jobs.log_tail import tail
+from indextts.jobs.starting import start_job
+from indextts.project import Project
+from tests.running_jobs import program, project_with_jobs, reread, wait_for, wait_until_over
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    with project_with_jobs(tmp_path, monkeypatch) as project:
+        yield project
+
+
+class Receiver:
+    """A server that keeps what is posted to it and answers with `status`, after `delay_s`."""
+
+    def __init__(self, status: int = 200, delay_s: float = 0, **headers: str) -> None:
+        self.bodies: list[tuple[str, bytes]] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                receiver.bodies.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+                time.sleep(delay_s)
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}/hooks/s3cret-path"
+
+    def __enter__(self) -> "Receiver":
+        Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_the_end_of_a_job_is_told_and_the_address_to_nobody(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+):
+    source = "import os; print(sorted(os.environ)); raise SystemExit(3)"
+    with Receiver() as receiver:
+        monkeypatch.setenv(WEBHOOK, receiver.address)
+        job = start_job(project, "train", [program(project, source)])
+        wait_for(job, lambda: receiver.bodies)
+        over = wait_until_over(job)
+    path, body = receiver.bodies[0]
+    assert path == "/hooks/s3cret-path"
+    notice = json.loads(body)
+    assert over.ended is not None
+    assert over.began is not None
+    assert notice.pop("seconds") == pytest.approx(over.ended - over.began, abs=0.06)
+    sentence = notice.pop("text")
+    assert notice == {"project": "voice", "stage": "train", "state": "failed", "content": sentence}
+    assert sentence.startswith("voice: train failed after ")
+    assert "PATH" in tail(job.log)
+    assert WEBHOOK not in tail(job.log)
+    for path in job.folder.iterdir():
+        assert b"s3cret" not in path.read_bytes(), path
+
+
+def test_a_notice_that_is_not_delivered_is_one_line_without_the_address(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+):
+    with Receiver(status=500) as receiver:
+        monkeypatch.setenv(WEBHOOK, receiver.address)
+        job = start_job(project, "train", [program(project, "")])
+        wait_for(job, lambda: "notice" in tail(job.log))
+    assert tail(job.log, 1) == "[Warn] the notice of the end was not delivered: the answer was 500"
+    assert reread(job).state == "finished"
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("http://example.org/s3cret", "the address must begin with https://"),
+        ("http://127.0.0.1.example.org/s3cret", "the address must begin with https://"),
+        ("file:///etc/passwd", "the address must begin with https://"),
+        ("https://", "the address must begin with https://"),
+        ("http://[s3cret", "the address must begin with https://"),
+        ("http://127.0.0.1:1/s3cret", "Connection refused"),
+        ("http://127.0.0.1:s3cret/", "InvalidURL"),
+        (
+            "http://127.0.0.1:1/s3cret\r\nX: y",
+            "Connection refused",
+        ),  # urlsplit and urllib drop the line's end
+    ],
+)
+def test_an_address_that_cannot_be_used_is_not_repeated(address: str, problem: str):
+    said = send(address, "voice", "train", "finished", 1)
+    assert said is not None
+    assert said.startswith(problem)
+    assert "s3cret" not in said
+
+
+def test_a_notice_follows_no_redirect_and_waits_no_longer_than_its_limit(monkeypatch: pytest.MonkeyPatch):
+    with Receiver() as elsewhere:
+        for status in (302, 307):
+            with Receiver(status, Location=elsewhere.address) as receiver:
+                assert send(receiver.address, "v", "train", "finished", 1) == f"the answer was {status}"
+    assert elsewhere.bodies == []
+    monkeypatch.setattr(end_notice, "LIMIT_S", 0.2)
+    with Receiver(delay_s=1) as slow:
+        said = send(slow.address, "v", "train", "finished", 1)
+    assert said in ("no answer in 0 s", "TimeoutError")

@@ -1,0 +1,119 @@
+"""Tests of what the disk says of a job."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from indextts.jobs.files import how_it_ended, living_processes
+from indextts.jobs.records import list_jobs, newest_job, read_job
+from indextts.jobs.starting import start_job
+from indextts.jobs.stopping import kill_job, stop_job
+from indextts.processes import Process, is_alive, read_stat
+from indextts.project import Project
+from indextts.run_dir import write_json
+from tests.running_jobs import (
+    SAVES_ON_SIGTERM,
+    bytes_read_so_far,
+    ended_jobs,
+    program,
+    project_with_jobs,
+    reread,
+    wait_until_over,
+    wait_until_ready,
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    with project_with_jobs(tmp_path, monkeypatch) as project:
+        yield project
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"start_ticks": 1}, {"boot_id": "an earlier boot"}],
+    ids=["recycled number", "before a reboot"],
+)
+def test_a_stranger_with_the_number_of_a_job_is_not_signalled(project: Project, change: dict[str, int | str]):
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
+        stat = read_stat(stranger.pid)
+        assert stat is not None
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        real = {"pid": stranger.pid, "start_ticks": stat.start_ticks, "boot_id": boot_id}
+        assert is_alive(Process.from_fields(real))
+        folder = project.jobs / "20260101_000000_train"
+        folder.mkdir(parents=True)
+        record = {"stage": "train", "argvs": [], "started": 0, "runner": {**real, **change}}
+        (folder / "job.json").write_text(json.dumps(record))
+        (folder / "program.json").write_text(json.dumps({**real, **change}))
+        (job,) = list_jobs(project)
+        assert (job.state, job.exit_status) == ("lost", None)
+        stop_job(replace(job, state="running"))
+        kill_job(replace(job, state="running"))
+        time.sleep(0.05)
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_a_folder_without_a_whole_record_is_no_job(project: Project):
+    for name, content in {
+        "half": '{"stage": "tr',
+        "not_started": '{"stage": "train"}',
+        "other": "[]",
+    }.items():
+        (project.jobs / name).mkdir(parents=True)
+        (project.jobs / name / "job.json").write_text(content)
+    assert list_jobs(project) == []
+    assert newest_job(project, "train") is None
+
+
+def test_a_job_of_before_the_queue_is_read(project: Project):
+    folder = project.jobs / "20250101_000000_train"
+    folder.mkdir(parents=True)
+    runner = {"pid": 4_000_000, "start_ticks": 1, "boot_id": "x"}
+    record = {"stage": "train", "argvs": [["a.py", "--b=1"]], "started": 10.0, "runner": runner}
+    (folder / "job.json").write_text(json.dumps(record))
+    (folder / "exit.json").write_text('{"status": 1, "reason": "failed", "ended": 70.0}')
+    job = newest_job(project, "train")
+    assert job is not None
+    assert (job.state, job.exit_status, job.form, job.versions, job.after) == ("failed", 1, {}, {}, None)
+    assert (job.began, job.seconds(1e9)) == (10.0, 60.0)
+
+
+def test_a_half_written_end_is_no_end(project: Project):
+    job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
+    (job.folder / "exit.json").write_text('{"status": 0, "reason": "fin')
+    assert reread(job).state == "running"
+    (job.folder / "program.json").write_text('{"pid": ')
+    assert reread(job).state == "running"
+    stop_job(job)
+    over = wait_until_over(job)
+    assert (over.state, over.exit_status) == ("stopped", 143)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[" * 100_000, '{"runner": 7}', '{"pid": true}', '{"pid": -1}'])
+def test_junk_in_the_place_of_a_record_names_nobody(tmp_path: Path, content: str):
+    for name in ("job.json", "program.json", "exit.json"):
+        (tmp_path / name).write_text(content)
+    assert living_processes(tmp_path) == []
+    assert how_it_ended(tmp_path) == "lost"
+    assert read_job(tmp_path) is None
+
+
+def test_jobs_that_are_over_are_read_once(project: Project):
+    ended_jobs(project, 1000)
+    jobs = list_jobs(project)
+    before = bytes_read_so_far()
+    again = list_jobs(project)
+    assert bytes_read_so_far() - before < 1000  # of /proc, to ask just that
+    assert again == jobs
+    assert [job.started for job in jobs] == [float(number) for number in reversed(range(1000))]
+    rewritten = jobs[0].folder / "exit.json"
+    write_json(rewritten, {"status": 1, "reason": "failed", "ended": 5.0})
+    assert list_jobs(project)[0].state == "failed"

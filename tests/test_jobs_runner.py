@@ -1,0 +1,151 @@
+"""Tests of what a job's runner does: real programs, real signals."""
+
+import os
+import re
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from indextts.jobs.log_tail import tail
+from indextts.jobs.records import Job, list_jobs
+from indextts.jobs.starting import start_job
+from indextts.jobs.stopping import stop_job
+from indextts.processes import read_stat
+from indextts.project import Project
+from tests.running_jobs import (
+    SAVES_ON_SIGTERM,
+    WAITS_FOR_GO,
+    children_of,
+    command_for,
+    go,
+    processes_in,
+    program,
+    program_of,
+    project_with_jobs,
+    reread,
+    runner_of,
+    wait_for,
+    wait_until_over,
+    wait_until_ready,
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    with project_with_jobs(tmp_path, monkeypatch) as project:
+        yield project
+
+
+def test_a_job_runs_to_its_end_and_its_output_is_in_the_log(project: Project):
+    before = time.time()
+    job = start_job(project, "data", [program(project, "import os; print('hello from', os.getcwd())")])
+    assert job.state in ("running", "finished")
+    assert job.argvs == (("program.py",),)
+    over = wait_until_over(job)
+    assert (over.state, over.exit_status, over.stage) == ("finished", 0, "data")
+    assert over.ended is not None
+    assert before <= over.started <= over.ended
+    assert tail(over.log) == f"$ python program.py\nhello from {project.root.parent}"
+    assert re.fullmatch(r"\d{8}_\d{6}_data", over.folder.name)
+    assert over.folder.parent == project.jobs
+
+
+def test_a_line_is_in_the_log_when_it_is_printed(project: Project, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    job = start_job(project, "data", [program(project, "import time; print('ready'); time.sleep(60)")])
+    assert wait_until_ready(job).state == "running"
+
+
+def test_a_job_that_fails_keeps_its_status_and_its_last_words(project: Project):
+    source = "import sys; print('[Error] no such voice', file=sys.stderr); sys.exit(2)"
+    over = wait_until_over(start_job(project, "data", [program(project, source)]))
+    assert (over.state, over.exit_status) == ("failed", 2)
+    assert tail(over.log, 1) == "[Error] no such voice"
+
+
+def test_the_commands_of_a_job_run_in_order(project: Project):
+    first, second = program(project, "print(1)", "first.py"), program(project, "print(2)", "second.py")
+    over = wait_until_over(start_job(project, "data", [first, second]))
+    assert over.state == "finished"
+    assert tail(over.log) == "$ python first.py\n1\n$ python second.py\n2"
+
+
+def test_after_a_command_that_fails_no_other_runs(project: Project):
+    first, second = program(project, "raise SystemExit(1)", "first.py"), program(project, "", "second.py")
+    over = wait_until_over(start_job(project, "data", [first, second]))
+    assert (over.state, over.exit_status) == ("failed", 1)
+    assert tail(over.log) == "$ python first.py"
+
+
+def test_a_program_that_cannot_be_started_ends_the_job(project: Project):
+    over = wait_until_over(start_job(project, "data", [command_for("program.py", ("x" * 200_000,))]))
+    assert (over.state, over.exit_status) == ("failed", 127)
+    assert "could not be started" in tail(over.log, 1)
+
+
+def test_ten_megabytes_of_output_block_nothing(project: Project):
+    source = "import sys\nfor _ in range(100_000): sys.stdout.buffer.write(b'x' * 99 + b'\\n')"
+    over = wait_until_over(start_job(project, "data", [program(project, source)]))
+    assert over.state == "finished"
+    assert over.log.stat().st_size > 10_000_000
+
+
+def test_ctrl_c_and_a_closed_terminal_do_not_reach_a_job(project: Project):
+    job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
+    for process in (runner_of(job), program_of(job)):
+        stat = read_stat(process.pid)
+        assert stat is not None
+        assert stat.session != os.getsid(0)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        os.kill(runner_of(job).pid, number)
+    time.sleep(0.1)
+    assert reread(job).state == "running"
+
+
+def test_a_program_killed_by_the_system_is_killed_not_failed(project: Project):
+    source = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    over = wait_until_over(start_job(project, "train", [program(project, source)]))
+    assert (over.state, over.exit_status) == ("killed", 139)
+
+
+def test_a_disk_without_room_keeps_nobody_from_knowing_how_it_ended(project: Project):
+    source = f"print('x' * 9000)\n{WAITS_FOR_GO}"
+    job = start_job(project, "train", [program(project, source)])
+    wait_for(job, lambda: tail(job.log, 1) == "ready")
+    _, hard = resource.prlimit(runner_of(job).pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(runner_of(job).pid, resource.RLIMIT_FSIZE, (files_size(job), hard))
+    go(project)
+    over = wait_until_over(job)
+    assert (over.state, over.exit_status) == ("finished", 0)
+
+
+def files_size(job: Job) -> int:
+    """Return what exit.json takes from the start on; the log is beyond it."""
+    size = (job.folder / ".tmp-exit.json").stat().st_size
+    assert size < job.log.stat().st_size
+    return size
+
+
+@pytest.mark.slow
+def test_a_hundred_starts_and_stops_leave_nothing_behind(project: Project):
+    command = program(project, SAVES_ON_SIGTERM)
+
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    for number in range(100):
+        job = start_job(project, "train", [command])
+        if number % 2:
+            wait_until_ready(job)
+        stop_job(job)
+        assert wait_until_over(job).state == "stopped"
+    folder = project.root.parent
+    wait_for(job, lambda: not processes_in(folder))
+    assert descriptors() == before
+    assert children_of(os.getpid()) == []
+    assert len(list_jobs(project)) == 100

@@ -1,0 +1,215 @@
+"""Tests of starting a job."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from indextts.commands import Train, to_argv
+from indextts.errors import UserError
+from indextts.jobs.log_tail import tail
+from indextts.jobs.records import Job, list_jobs, newest_job
+from indextts.jobs.starting import script, shell_line, start_job, versions
+from indextts.jobs.stopping import stop_job
+from indextts.project import Project
+from tests.conftest import REPOSITORY
+from tests.running_jobs import (
+    SAVES_ON_SIGTERM,
+    children_of,
+    command_for,
+    program,
+    project_with_jobs,
+    wait_until_over,
+    wait_until_ready,
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    with project_with_jobs(tmp_path, monkeypatch) as project:
+        yield project
+
+
+STARTS_A_JOB = """
+import sys, time
+from pathlib import Path
+from indextts.errors import UserError
+from indextts.project import Project
+from indextts.jobs import starting
+from tests.running_jobs import command_for
+folder, name, go = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+starting.REPOSITORY = folder
+print("loaded", flush=True)
+while not go.exists():
+    time.sleep(0.001)
+try:
+    starting.start_job(Project(folder / "voice"), "train", [command_for(name)])
+    print("started", flush=True)
+except UserError:
+    print("refused", flush=True)
+time.sleep(float(sys.argv[4]))
+"""
+
+
+def starter(project: Project, name: str, go: Path, stays_s: float = 0) -> subprocess.Popen[str]:
+    """Return a process that, like a page, starts a job once `go` is there."""
+    argv = [sys.executable, "-c", STARTS_A_JOB, str(project.root.parent), name, str(go), str(stays_s)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+
+
+def test_a_stage_runs_once_at_a_time(project: Project):
+    job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
+    with pytest.raises(UserError, match="train is already running in voice"):
+        start_job(project, "train", [command_for("program.py")])
+    other = start_job(project, "pairs", [program(project, "", "other.py")])
+    assert wait_until_over(other).state == "finished"
+    stop_job(job)
+    wait_until_over(job)
+    assert start_job(project, "train", [command_for("program.py")]).folder != job.folder
+
+
+def test_of_eight_starts_at_once_exactly_one_is_let_through(project: Project):
+    command = program(project, SAVES_ON_SIGTERM)
+
+    def start(_: int) -> Job | None:
+        try:
+            return start_job(project, "train", [command])
+        except UserError:
+            return None
+
+    with ThreadPoolExecutor(8) as threads:
+        started = [job for job in threads.map(start, range(8)) if job]
+    assert len(started) == len(list_jobs(project)) == 1
+
+
+def test_of_three_pages_that_start_at_once_exactly_one_is_let_through(project: Project, tmp_path: Path):
+    program(project, SAVES_ON_SIGTERM)
+    pages = [starter(project, "program.py", tmp_path / "go") for _ in range(3)]
+    for page in pages:
+        assert page.stdout is not None
+        assert page.stdout.readline() == "loaded\n"
+    (tmp_path / "go").touch()
+    answers = sorted(page.communicate()[0].strip() for page in pages)
+    assert answers == ["refused", "refused", "started"]
+    assert len(list_jobs(project)) == 1
+
+
+def test_a_job_outlives_the_page_that_started_it(project: Project, tmp_path: Path):
+    program(project, SAVES_ON_SIGTERM)
+    (tmp_path / "go").touch()
+    with starter(project, "program.py", tmp_path / "go", stays_s=60) as page:
+        assert page.stdout is not None
+        assert [page.stdout.readline() for _ in range(2)] == ["loaded\n", "started\n"]
+        page.kill()
+    job = newest_job(project, "train")
+    assert job is not None
+    assert wait_until_ready(job).state == "running"
+    stop_job(job)
+    over = wait_until_over(job)
+    assert (over.state, over.exit_status) == ("stopped", 143)
+    assert tail(over.log, 1) == "saved"
+
+
+def test_a_job_folder_that_cannot_be_written_is_said_in_one_line(project: Project):
+    project.root.write_text("a file where the project should be")
+    with pytest.raises(UserError, match="train cannot be started"):
+        start_job(project, "train", [command_for("program.py")])
+
+
+def test_ten_jobs_leave_no_zombie_and_the_newest_is_first(project: Project):
+    command = program(project, "")
+    folders = [wait_until_over(start_job(project, "data", [command])).folder for _ in range(10)]
+    assert [job.folder for job in list_jobs(project)] == folders[::-1]
+    newest = newest_job(project, "data")
+    assert newest is not None
+    assert newest.folder == folders[-1]
+    assert children_of(os.getpid()) == []
+
+
+def test_nasty_values_arrive_unchanged(project: Project):
+    values = (
+        'it\'s "so"',
+        "$(touch x) `ls` ; rm -rf *",
+        "two\nlines",
+        "ሰላም ዓለም",
+        "-rf",
+        "--",
+        " ",
+        "a\\b",
+        "",
+    )
+    source = "import json, sys; print(json.dumps(sys.argv[1:]))"
+    program(project, source)
+    command = command_for("program.py", values)
+    over = wait_until_over(start_job(project, "data", [command]))
+    assert json.loads(tail(over.log, 1)) == [f"--words={value}" for value in values]
+    assert over.argvs == (("program.py", *to_argv(command)),)
+    assert not (project.root.parent / "x").exists()
+    assert shell_line(command) in over.log.read_text(encoding="utf-8")
+
+
+def test_a_shell_reads_the_shown_line_as_what_is_run(tmp_path: Path):
+    command = Train(
+        train_manifest=[Path("it's $(x).jsonl"), Path("ሁለት\n.jsonl")],
+        val_manifest=[Path("-v")],
+        tokenizer=Path('"t".model'),
+        epochs=3,
+    )
+    line = shell_line(command)
+    assert line.startswith("python trainers/train_gpt_v2.py ")
+    assert line.endswith(" --epochs=3")
+    read = subprocess.run(
+        ["bash", "-c", f"for word in {line}; do printf '%s\\0' \"$word\"; done"],
+        capture_output=True,
+        text=True,
+    )
+    assert read.stdout.split("\0")[:-1] == ["python", command.program, *to_argv(command)]
+
+
+def test_a_job_keeps_its_form_and_its_versions_and_no_secret(project: Project):
+    form = {
+        "epochs": 3,
+        "tokenizer": "mine.model",
+        "num_text_tokens": 14000,
+        "voices": [Path("a.wav"), "ሰላም"],
+        "hf_token": "s3cret",
+        "Password": "s3cret",
+        "auth-file": "s3cret",
+        "api_key": "s3cret",
+    }
+    job = start_job(project, "train", [program(project, "")], form=form)
+    assert job.form == {
+        "epochs": 3,
+        "tokenizer": "mine.model",
+        "num_text_tokens": 14000,
+        "voices": ["a.wav", "ሰላም"],
+    }
+    assert wait_until_over(job).form == job.form
+    assert "s3cret" not in (job.folder / "job.json").read_text(encoding="utf-8")
+    assert job.versions["python"] == sys.version.split()[0]
+    assert job.versions["torch"] == metadata.version("torch")
+    assert job.versions["gradio"] == metadata.version("gradio")
+
+
+def test_the_versions_name_the_commit_of_the_code():
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
+    assert versions().get("commit") == (asked.stdout.strip() or None)
+
+
+def test_a_job_is_saved_as_a_script_that_does_the_same(project: Project, tmp_path: Path):
+    values = ("it's $(touch x)", "two\nlines", "ሰላም", "-rf", "")
+    program(project, "import json, os, sys; print(os.getcwd(), json.dumps(sys.argv[1:]))")
+    commands = [command_for("program.py", values), program(project, "raise SystemExit(3)", "second.py")]
+    job = wait_until_over(start_job(project, "data", [*commands, command_for("program.py")]))
+    (tmp_path / "elsewhere").mkdir()
+    run = subprocess.run([script(job)], cwd=tmp_path / "elsewhere", capture_output=True, text=True)
+    printed = [line for line in tail(job.log).splitlines() if line.startswith(str(tmp_path))]
+    assert (run.stdout.splitlines(), run.stderr, run.returncode) == (printed, "", 3)
+    assert len(printed) == 1
+    assert not (tmp_path / "x").exists()
