@@ -137,7 +137,7 @@ def test_resume_with_an_empty_folder_says_so_before_the_start(run: TinyRun):
     assert f"Resume from checkpoint is ticked, but {run.output} has no checkpoint; untick it" in sentence
 
 
-def test_a_new_run_in_a_folder_with_checkpoints_is_the_trainers_refusal(stopped: TinyRun):
+def test_a_new_run_in_a_folder_with_checkpoints_blocks(stopped: TinyRun):
     assert "already has checkpoints" in said(looked(stopped))["resume"]
     ahead = looked(stopped, resume="auto")
     assert said(ahead) == {}

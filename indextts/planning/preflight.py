@@ -31,6 +31,10 @@ NOTHING_TO_RESUME = (
     "Resume from checkpoint is ticked, but {folder} has no checkpoint; untick it to begin a new run, or "
     "choose the output dir of the run that shall go on"
 )
+HAS_CHECKPOINTS = (
+    "{folder} already has checkpoints, as {name}; tick Resume from checkpoint to go on with that run, or "
+    "choose another output dir under Advanced to begin a new one"
+)
 NOT_WHOLE = "this checkpoint is not whole: {problem}; choose another, or leave the path empty for the newest"
 DISK_TOO_SMALL = (
     "the disk of {folder} has {free} GB free, and the checkpoints need {needed} GB more ({count} of {each} "
@@ -96,14 +100,21 @@ def look_ahead(command: Train, machine: Machine, other_runs: Sequence[Path] = ()
         resumed = decide(command) if command.resume else None
     except UserError as error:
         problems.append(Problem("resume", Sentence(str(error))))
-    if problems:  # a file of it is missing or wrong, so that nothing can be counted
+    if any(_hides_estimate(problem, command) for problem in problems):
         return Preflight(tuple(problems), None, resumed)
     try:
         expected = estimate(command, machine, resumed, other_runs)
     except UserError as error:
-        return Preflight((Problem("settings", Sentence(str(error))),), None, resumed)
+        return Preflight((*problems, Problem("settings", Sentence(str(error)))), None, resumed)
     too_small = disk_too_small(command, expected)
-    return Preflight((Problem("disk", too_small),) if too_small else (), expected, resumed)
+    if too_small:
+        problems.append(Problem("disk", too_small))
+    return Preflight(tuple(problems), expected, resumed)
+
+
+def _hides_estimate(problem: Problem, command: Train) -> bool:
+    """Return whether nothing can be counted: a file is missing or wrong, or what is resumed is unknown."""
+    return problem.about in ("pairs", "tokenizer") or (problem.about == "resume" and bool(command.resume))
 
 
 def _tried(about: Subject, check: Check, command: Train) -> Problem | None:
@@ -177,10 +188,14 @@ def disk_too_small(command: Train, expected: Estimate) -> Sentence | None:
 
 def _resume(command: Train) -> list[Problem]:
     """Return why nothing can be resumed, or that a new run cannot begin here; errors of the trainer's own."""
-    if command.resume == "auto" and not checkpoint_files(command.output_dir):
-        return [Problem("resume", Sentence(NOTHING_TO_RESUME, {"folder": str(command.output_dir)}))]
+    present, folder = checkpoint_files(command.output_dir), str(command.output_dir)
+    if command.resume == "auto" and not present:
+        return [Problem("resume", Sentence(NOTHING_TO_RESUME, {"folder": folder}))]
+    if not command.resume and present:
+        values = {"folder": folder, "name": present[-1].name}
+        return [Problem("resume", Sentence(HAS_CHECKPOINTS, values))]
     is_named = command.resume not in ("", "auto")
-    if not command.resume or (is_named and not Path(command.resume).is_file()):
+    if is_named and not Path(command.resume).is_file():
         find_checkpoint(command, may_change=False)  # of a file that is there it would read all bytes
     elif is_named and Path(command.resume).with_suffix(".json").is_file():
         try:

@@ -41,7 +41,7 @@ from indextts.webui.training_outlook import (
     spoken,
 )
 
-WIDTHS: list[str | int] = ["24%", "8%", "8%", "14%", "12%", "14%", "20%"]
+WIDTHS: list[str | int] = [230, 70, 70, 150, 110, 160, 240]  # pixels: a phone scrolls sideways
 
 
 def lay_out(page: Page) -> None:
@@ -88,7 +88,7 @@ def lay_out(page: Page) -> None:
             keep(page.find_project(name), page.find_settings(name), dict(zip(NAMES, values, strict=True)))
         return look_again(name, filled_for, after, *values)
 
-    def chosen(name: str, *values: Any, event: gr.SelectData) -> list[Any]:
+    def chosen(event: gr.SelectData, name: str, *values: Any) -> list[Any]:
         return [True, str(pick(command(name, *values), str(event.row_value[0])))]
 
     pace = gr.Textbox(label="Progress", interactive=False, elem_id="train-progress")
