@@ -70,7 +70,7 @@ def test_a_run_that_can_start_is_estimated_and_nothing_is_said(run: TinyRun):
 def test_a_disk_that_is_too_small_blocks(run: TinyRun, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(disk, "free_bytes", lambda folder: 10**9)
     sentence = said(looked(run))["disk"]
-    assert f"the disk of {run.output} has 1.0 GB free" in sentence
+    assert f"the disk of {run.output} has 1.00 GB free" in sentence
     assert "make room, or keep fewer" in sentence
 
 

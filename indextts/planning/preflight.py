@@ -15,7 +15,8 @@ from indextts.manifest import sample_pairs
 from indextts.planning.estimate import Estimate, estimate
 from indextts.planning.hardware import Machine
 from indextts.planning.pairs_size import measure_pairs
-from indextts.planning.sentence import Sentence, shown_gb
+from indextts.planning.sentence import Sentence
+from indextts.published_files import shown_size
 from indextts.restore.find_checkpoint import find_checkpoint
 from indextts.restore.meta_plan import MetaPlan, decide
 from indextts.run_dir import checkpoint_files, read_complete
@@ -37,8 +38,8 @@ HAS_CHECKPOINTS = (
 )
 NOT_WHOLE = "this checkpoint is not whole: {problem}; choose another, or leave the path empty for the newest"
 DISK_TOO_SMALL = (
-    "the disk of {folder} has {free} GB free, and the checkpoints need {needed} GB more ({count} of {each} "
-    "GB at once); make room, or keep fewer with keep checkpoints"
+    "the disk of {folder} has {free} free, and the checkpoints need {needed} more ({count} of {each} at "
+    "once); make room, or keep fewer with keep checkpoints"
 )
 UNKNOWN_PIECES = "--tokenizer {path} does not fit the texts of the pairs: unknown pieces: {value}; {advice}"
 NO_PAIRS = "there are no pairs at {path}; make them in tab Pairs, or choose other manifests under Advanced"
@@ -178,10 +179,10 @@ def disk_too_small(command: Train, expected: Estimate) -> Sentence | None:
         return None
     values = {
         "folder": str(command.output_dir),
-        "free": shown_gb(disk.free_bytes),
-        "needed": shown_gb(disk.needed_bytes),
+        "free": shown_size(disk.free_bytes),
+        "needed": shown_size(disk.needed_bytes),
         "count": str(disk.num_at_most),
-        "each": shown_gb(disk.checkpoint_bytes),
+        "each": shown_size(disk.checkpoint_bytes),
     }
     return Sentence(DISK_TOO_SMALL, values)
 

@@ -20,18 +20,6 @@ class Sentence:
         return self.template.format(**self.values) if self.values else self.template
 
 
-def shown_gb(num_bytes: float) -> str:
-    """Return bytes in gigabytes of 10^9, as disks are sold: "7.8", "0.03"."""
-    gigabytes = num_bytes / 1e9
-    return (
-        f"{gigabytes:,.0f}"
-        if gigabytes >= 100
-        else f"{gigabytes:.1f}"
-        if gigabytes >= 1
-        else f"{gigabytes:.2g}"
-    )
-
-
 def shown_gib(num_bytes: float) -> str:
     """Return bytes in GiB of 2^30, as cards are sold: "22.0"."""
     return f"{num_bytes / 2**30:.1f}"

@@ -13,8 +13,9 @@ from indextts.planning.preflight import Preflight, Problem
 from indextts.planning.presets import Preset
 from indextts.planning.proposal import Proposal
 from indextts.planning.resume_table import ResumeRow, resume_rows
-from indextts.planning.sentence import Sentence, shown_gb, shown_gib
+from indextts.planning.sentence import Sentence, shown_gib
 from indextts.project import Project
+from indextts.published_files import shown_size
 from indextts.run_owner import is_training
 from indextts.webui.charts import duration
 from indextts.webui.language import t
@@ -33,8 +34,8 @@ TIME_UNKNOWN = (
     "not known until the first {steps} steps are done: nothing like it was measured on this machine"
 )
 TIME_NONE = "nothing is left to do"
-DISK = "{count} checkpoints of {each} GB at most: {needed} GB more; {free} GB are free"
-DISK_COUNTED = "{count} checkpoints of about {each} GB at most: {needed} GB more; {free} GB are free"
+DISK = "{count} checkpoints of {each} at most: {needed} more with some room; {free} are free"
+DISK_COUNTED = "{count} checkpoints of about {each} at most: {needed} more with some room; {free} are free"
 CARD_MEMORY = "about {needed} of {there} GiB on the card, {arithmetic}; activations as measured on an H200"
 CARD_MEMORY_SCALED = (
     "about {needed} of {there} GiB on the card, {arithmetic}; not measured in these settings, but scaled"
@@ -195,9 +196,9 @@ def _disk(found: Estimate) -> str:
     return t(
         DISK if disk.is_measured else DISK_COUNTED,
         count=disk.num_at_most,
-        each=shown_gb(disk.checkpoint_bytes),
-        needed=shown_gb(disk.needed_bytes),
-        free=shown_gb(disk.free_bytes),
+        each=shown_size(disk.checkpoint_bytes),
+        needed=shown_size(disk.needed_bytes),
+        free=shown_size(disk.free_bytes),
     )
 
 
