@@ -65,8 +65,8 @@ def server(workspace: Path) -> Iterator[Server]:
     server.kill()
 
 
-def opened(server: Server, browser: Browser, width: int = 1280) -> Page:
-    page = browser.new_page(viewport={"width": width, "height": 900})
+def opened(server: Server, browser: Browser) -> Page:
+    page = browser.new_page()
     page.set_default_timeout(MINUTES)
     page.goto(server.url)
     return page
@@ -111,7 +111,7 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     page.reload()
     open_tab(page, "6 Training")
     set_to(page, "learning_rate", "0.00002")
-    second = opened(server, browser, width=390)
+    second = opened(server, browser)
     open_tab(second, "6 Training")
     set_to(second, "epochs", "6")
     second.close()

@@ -141,13 +141,16 @@ def memory_of(
     if is_padded:  # each sample as wide as the longest of its batch
         num_samples = command.batch_tokens / pairs.mean if command.batch_tokens else command.batch_size
         positions = round(num_samples * pairs.size.longest)
+    is_half, recomputes = arithmetic_of(command, machine) != "float32", command.grad_checkpointing
     need = card_memory(
         config,
         size,
         positions=positions,
-        is_half=arithmetic_of(command, machine) != "float32",
-        recomputes=command.grad_checkpointing,
+        is_half=is_half,
+        recomputes=recomputes,
         is_padded=is_padded,
         accumulates=command.grad_accumulation > 1,
     )
-    return need if machine.card else host_memory(size, need)
+    if machine.card:
+        return need
+    return host_memory(config, size, need, is_half=is_half, recomputes=recomputes)

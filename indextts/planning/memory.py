@@ -5,17 +5,23 @@
                 gradients) or the gradients in the optimizer's step
     on a CPU    the same, and the encoders, and the copy of weights and moments that a save is written from
 
-Activations grow with positions, layers and width: bytes = FACTOR x positions x layers x width. The factors
-come from the peaks in benchmarks/results/gpu_round_h200.md, on which the formula is less than 2 % off; those
-that were not measured are scaled from their neighbours, and say so.
+Activations grow with positions, layers and width:
+
+    bytes = positions x width x (layers x per_layer + constant)
+
+The factors come from measured peaks: on a card from benchmarks/results/gpu_round_h200.md, on which the
+formula is less than 2 % off (all of 24 layers, so that there is no constant), on a CPU from
+benchmarks/results/step_memory_cpu.md, about a third off at most. Those that were not measured are scaled from
+their neighbours, and say so.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from indextts.gpt.config import GPTConfig
 from indextts.planning.model_size import FLOAT32_BYTES, MOMENTS, ModelSize
 
 SOURCE = "benchmarks/results/gpu_round_h200.md"
+CPU_SOURCE = "benchmarks/results/step_memory_cpu.md"
 HALF_BYTES = 2
 PROGRAM_BYTES = 700 << 20  # libraries of the process on a CPU
 CONTEXT_BYTES = 1 << 30  # CUDA's own on a card, and what the allocator cannot join
@@ -23,21 +29,31 @@ CONTEXT_BYTES = 1 << 30  # CUDA's own on a card, and what the allocator cannot j
 
 @dataclass(frozen=True)
 class Factor:
-    """Bytes of activations for each position, layer and column of the model's width."""
+    """Bytes of activations for each position and column of the model's width: for each layer, and once."""
 
-    num_bytes: float
+    per_layer: float
+    constant: float
     is_measured: bool
+
+    def per_position(self, config: GPTConfig) -> float:
+        return config.model_dim * (config.layers * self.per_layer + self.constant)
 
 
 FACTORS = {  # (half precision, recomputed blocks, padded)
-    (True, False, False): Factor(40.8, True),
-    (True, True, False): Factor(6.6, True),
-    (True, False, True): Factor(49.2, True),  # of a position of the padded batch
-    (False, False, False): Factor(68.5, True),
-    (False, True, False): Factor(13.2, False),  # twice the one in half precision
-    (False, False, True): Factor(82.6, False),  # scaled as the packed one
-    (True, True, True): Factor(8.0, False),
-    (False, True, True): Factor(16.0, False),
+    (True, False, False): Factor(40.8, 0, True),
+    (True, True, False): Factor(6.6, 0, True),
+    (True, False, True): Factor(49.2, 0, True),  # of a position of the padded batch
+    (False, False, False): Factor(68.5, 0, True),
+    (False, True, False): Factor(13.2, 0, False),  # twice the one in half precision
+    (False, False, True): Factor(82.6, 0, False),  # scaled as the packed one
+    (True, True, True): Factor(8.0, 0, False),
+    (False, True, True): Factor(16.0, 0, False),
+}
+CPU_FACTORS = {  # (half precision, recomputed blocks)
+    (False, False): Factor(81, 138, True),
+    (False, True): Factor(4, 340, True),
+    (True, False): Factor(62, 53, True),
+    (True, True): Factor(12, 150, True),
 }
 
 
@@ -99,7 +115,7 @@ def card_memory(
     weights = size.gpt * (FLOAT32_BYTES + (HALF_BYTES if is_half else 0))
     return MemoryNeed(
         fixed=weights + MOMENTS * FLOAT32_BYTES * size.trained,
-        per_position=factor.num_bytes * config.layers * config.model_dim,
+        per_position=factor.per_position(config),
         gradients=FLOAT32_BYTES * size.gpt,
         positions=positions,
         accumulates=accumulates,
@@ -107,11 +123,16 @@ def card_memory(
     )
 
 
-def host_memory(size: ModelSize, card: MemoryNeed) -> MemoryNeed:
-    """Return what a training needs in the machine's memory where there is no card."""
+def host_memory(
+    config: GPTConfig, size: ModelSize, card: MemoryNeed, *, is_half: bool, recomputes: bool
+) -> MemoryNeed:
+    """Return what the training of `card` needs in the machine's memory where there is no card."""
+    factor = CPU_FACTORS[is_half, recomputes]
     copy_of_a_save = FLOAT32_BYTES * (size.gpt + MOMENTS * size.trained)
     encoders = FLOAT32_BYTES * (size.encoders + size.tables)
-    fixed = card.fixed + copy_of_a_save + encoders + PROGRAM_BYTES
-    return MemoryNeed(
-        fixed, card.per_position, card.gradients, card.positions, card.accumulates, card.is_measured
+    return replace(
+        card,
+        fixed=card.fixed + copy_of_a_save + encoders + PROGRAM_BYTES,
+        per_position=factor.per_position(config),
+        is_measured=factor.is_measured,
     )

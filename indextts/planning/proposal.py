@@ -140,7 +140,7 @@ def _need(
             accumulates=True,  # what fits beside kept gradients fits without them
         )
         if machine.card is None:
-            need = host_memory(size, need)
+            need = host_memory(config, size, need, is_half=amp, recomputes=recomputes)
         if need.positions_within(budget) >= fewest:
             return recomputes, need
     return True, need
