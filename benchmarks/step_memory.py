@@ -56,7 +56,8 @@ def heading() -> list[str]:
         f"Python {platform.python_version()}; width 512, one thread, dropout 0.1; "
         "`benchmarks/step_memory.py`.",
         "",
-        "| arithmetic | blocks computed twice | layers | positions | peak (GB) | bytes a position and column |",
+        "| arithmetic | blocks computed twice | layers | positions | peak (GB) "
+        "| bytes a position and column |",
         "|---|---|---|---|---|---|",
     ]
 

@@ -1,7 +1,6 @@
 """Tab 6 as a person uses it before a start: a real server, a real browser, a run with real checkpoints."""
 
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +67,7 @@ def server(workspace: Path) -> Iterator[Server]:
 def opened(server: Server, browser: Browser) -> Page:
     page = browser.new_page()
     page.set_default_timeout(MINUTES)
+    expect.set_options(timeout=MINUTES)  # a loaded machine is slow to lay out
     page.goto(server.url)
     return page
 
@@ -78,6 +78,11 @@ def is_shown(page: Page, element: str, text: str) -> None:
 
 def set_to(page: Page, field: str, number: str) -> None:
     expect(page.locator(f"#Train-{field} input")).to_have_value(number, timeout=MINUTES)
+
+
+def choose(page: Page, checkpoint: str) -> None:
+    # a table also holds cells that only measure its columns
+    page.locator("#train-checkpoints").get_by_text(checkpoint).locator("visible=true").first.click()
 
 
 def refusal_of_a_start(server: Server, path: Path) -> str:
@@ -130,7 +135,7 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     set_to(page, "learning_rate", "0.01")
 
     # a row of the table is the path and the tick; the plan and the rest of the run are shown at once
-    page.locator("#train-checkpoints").get_by_text("model_step2.pth").first.click()
+    choose(page, "model_step2.pth")
     wait_for(
         page, "train-plan", r"model_step2\.pth: step 2, epoch 0: model, optimizer and scheduler continue"
     )
@@ -146,7 +151,7 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     shutil.copy2(cut, whole := cut.with_name("aside"))
     os.truncate(cut, cut.stat().st_size - 1)
     is_shown(page, "train-checkpoints", "bytes")
-    page.locator("#train-checkpoints").get_by_text(re.compile(r"^model_step4\.pth")).first.click()
+    choose(page, "model_step4.pth")
     is_shown(page, "train-problems", "this checkpoint is not whole: model_step4.pth:")
     expect(page.locator("#train-start")).to_be_disabled()
     said = refusal_of_a_start(server, cut)

@@ -23,7 +23,8 @@ def field_search(command: type[Command], names: Sequence[str], opened: gr.Accord
         lines=1,
     )
     count = gr.HTML(elem_id=f"{prefix}-search-count", padding=False)
-    box.input(None, [box], [opened, count], js=search_js(command, names))
+    # change, not input: Gradio does not tell of a box that was emptied; and every key counts
+    box.change(None, [box], [opened, count], js=search_js(command, names), trigger_mode="multiple")
     return box
 
 
