@@ -160,7 +160,7 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     whole.replace(cut)
 
     # a tick without a checkpoint says so
-    page.locator("#train-advanced button").first.click()
+    search.fill("output dir")  # opens what is folded away
     output_dir = page.locator("#Train-output_dir textarea, #Train-output_dir input").first
     output_dir.fill("voice/empty")
     page.locator("#train-resume-path input, #train-resume-path textarea").first.fill("")
@@ -168,6 +168,7 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     page.locator("#train-resume input").uncheck()
     is_shown(page, "train-problems", "Nothing stands in the way")
     wait_for(page, "train-plan", r"step 0: a new run from the base checkpoint .*to do: 12 steps")
+    search.fill("")
     page.locator("#Train-learning_rate input").fill("5")
     is_shown(page, "train-problems", "--learning-rate")
     expect(page.locator("#train-start")).to_be_disabled()
