@@ -389,6 +389,16 @@ class RunPipeline(Command):
     max_steps: int = Field(0, ge=0, description="Stop the training at this step; 0 for its end.")
 
 
+class ServeTensorboard(Command):
+    """Serve TensorBoard over a run's event files, to this machine only; the page passes it on."""
+
+    program: ClassVar[str] = "tools/serve_tensorboard.py"
+    logdir: Path = Field(description="Folder with event files: logs/ of a run directory.")
+    address_file: Path = Field(description="File that gets the port and the process.")
+    path_prefix: str = Field("", description="What its addresses begin with, such as /tensorboard/demo.")
+    reload_s: int = Field(10, ge=1, description="Seconds between two looks at the event files.")
+
+
 class WebUI(Command):
     """Open the page: eight tabs over the same commands, trainings in the background."""
 
@@ -429,6 +439,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Synthesize,
     Evaluate,
     RunPipeline,
+    ServeTensorboard,
     WebUI,
     MakeBaseCheckpoint,
 )

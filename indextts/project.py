@@ -13,6 +13,7 @@
       listen/                             what the page let speak, and the votes (indextts/webui/renders.py)
       pipeline/STAGE.json                 what a stage was run with and how it ended
       drafts/FORM.json                    what stands in the page's forms (indextts/webui/drafts.py)
+      tensorboard.json                    where its TensorBoard listens (indextts/tensorboard_address.py)
       jobs/TIME_STAGE/                    what the page started (indextts/jobs)
 
 A project is described by a YAML file; relative paths are relative to it:
@@ -153,8 +154,10 @@ def write_project(project: "Project", settings: ProjectSettings) -> None:
 
 
 def project_names(workspace: Path) -> list[str]:
-    """Return the projects of the workspace, the demo last."""
-    names = [path.parent.name for path in workspace.glob("*/project.json")]
+    """Return the projects of the workspace, the demo last; a link that leads out of it is none."""
+    folders = [path.parent for path in workspace.glob("*/project.json")]
+    inside = workspace.resolve()
+    names = [folder.name for folder in folders if folder.resolve().is_relative_to(inside)]
     return sorted(names, key=lambda name: (name == "demo", name))
 
 
@@ -216,6 +219,10 @@ class Project:
     @property
     def listen(self) -> Path:
         return self.root / "listen"
+
+    @property
+    def tensorboard_address(self) -> Path:
+        return self.root / "tensorboard.json"
 
     @property
     def jobs(self) -> Path:

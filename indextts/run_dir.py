@@ -1,7 +1,7 @@
 """THE RUN DIRECTORY: what a run leaves behind. No torch here.
 
     OUTPUT_DIR/
-      config.json            the whole command with defaults, versions, git commit, run part, normaliser
+      config.json            the whole command with defaults, versions, git commit, part, schedule, normaliser
       model_step{N}.pth      a checkpoint, torch.load(weights_only=True); its keys: indextts/checkpoint.py
       model_step{N}.json     its meta, written last: a checkpoint without it does not count
       model_step{N}.pinned   an empty file that you make: this checkpoint is never removed
@@ -12,6 +12,7 @@
       best.pth   best.json              the one with the lowest validation mel loss
       tokenizer.model        the tokenizer of the run
       metrics.jsonl          one JSON object a line; of a step replayed after a resume the later counts
+      trash/                 checkpoints that somebody threw away (indextts/run_checkpoints.py)
       samples/part{P}_step{N}/  what the model said of the same few sentences (indextts/training/samples.py)
       train.log              what a person reads
       logs/run_{time}/       TensorBoard

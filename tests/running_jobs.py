@@ -116,7 +116,7 @@ def go(project: Project) -> None:
 
 
 def processes_in(folder: Path) -> set[int]:
-    """Return the processes whose current folder is this one: every program of a test's jobs."""
+    """Return the processes whose current folder is this one: the jobs of a test and their workers."""
     found = set()
     for entry in Path("/proc").iterdir():
         with suppress(OSError):

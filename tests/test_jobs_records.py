@@ -117,3 +117,31 @@ def test_jobs_that_are_over_are_read_once(project: Project):
     rewritten = jobs[0].folder / "exit.json"
     write_json(rewritten, {"status": 1, "reason": "failed", "ended": 5.0})
     assert list_jobs(project)[0].state == "failed"
+
+
+def test_of_a_thousand_jobs_the_newest_is_found_without_the_others(project: Project):
+    ended_jobs(project, 1000)
+    before = bytes_read_so_far()
+    newest = newest_job(project, "train")
+    assert bytes_read_so_far() - before < 20_000
+    assert newest is not None
+    assert newest.started == 998
+
+
+def test_the_job_that_runs_is_shown_behind_many_that_were_taken_out_of_the_queue(project: Project):
+    job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
+    for number in range(10):
+        queued = project.jobs / f"21000101_{number:06}_train"
+        queued.mkdir()
+        record = json.loads((job.folder / "job.json").read_bytes())
+        record |= {"started": 4e9 + number, "after": str(job.folder)}
+        (queued / "job.json").write_text(json.dumps(record))
+        (queued / "exit.json").write_text('{"status": 143, "reason": "stopped", "ended": 4e9}')
+    newest = newest_job(project, "train")
+    assert newest is not None
+    assert newest.folder == job.folder
+    stop_job(job)
+    wait_until_over(job)
+    newest = newest_job(project, "train")
+    assert newest is not None
+    assert newest.folder.name == "21000101_000009_train"

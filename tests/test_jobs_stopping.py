@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from indextts.commands import Train, parse
 from indextts.errors import UserError
 from indextts.jobs import files
 from indextts.jobs.log_tail import tail
@@ -41,6 +42,7 @@ from tests.running_jobs import (
     wait_until_over,
     wait_until_ready,
 )
+from tests.tiny_run import make_tiny_run
 
 # A trainer whose save hangs, with the handler that trainers have.
 HANGS_WHILE_SAVING = f"""
@@ -246,3 +248,27 @@ def test_a_worker_in_a_session_of_its_own_that_ignores_sigterm_is_swept(project:
         assert outcome(over, 0).template == (FINISHED if end == "by itself" else KILLED_FOR_MEMORY)
     else:
         assert outcome(over, 0).template == KILLED_BY_HAND
+
+
+@pytest.mark.slow
+def test_a_real_training_saves_when_it_is_stopped_and_leaves_no_worker_when_it_is_killed(tmp_path: Path):
+    tiny = make_tiny_run(tmp_path)
+    command = parse(Train, tiny.flags(epochs=100_000, num_workers=2, val_interval=1000, resume="auto"))
+    project = Project(tmp_path / "voice")
+    for end in (stop_job, lambda job: kill(program_of(job))):
+        job = start_job(project, "train", [command])
+        wait_for(job, lambda job=job: "[Train]" in tail(job.log))
+        stat = read_stat(runner_of(job).pid)
+        assert stat is not None
+        assert len(session_members(stat.session)) == 4  # the runner, the trainer, two workers
+        end(job)
+        over = wait_until_over(job)
+        wait_for(job, lambda session=stat.session: session_and_descendants(session) == [])
+        if end is stop_job:
+            assert (over.state, over.exit_status, over.stop_stage) == ("stopped", 143, "saving")
+            assert "From step 0" in tail(over.log)
+            assert "Stopped at step" in tail(over.log)
+            assert (tiny.output / "latest.pth").is_file()
+        else:
+            assert (over.state, over.exit_status) == ("killed", 137)
+            assert "From step 0" not in tail(over.log)  # it went on from what the stop saved

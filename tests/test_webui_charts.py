@@ -1,194 +1,124 @@
-import asyncio
-import io
-import json
 import math
 import random
 from itertools import pairwise
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import gradio as gr
 import pytest
 
-from indextts.project import Project
-from indextts.run_dir import read_metrics
-from indextts.webui import charts
 from indextts.webui.charts import (
-    MAX_LINES,
+    AS_LOGGED,
     MAX_POINTS,
-    MetricsReader,
-    MetricsReaders,
+    ComparedRun,
+    Look,
     curves,
     decimate,
     for_plot,
-    loss_frame,
-    progress,
+    part_of,
     resumes,
+    smoothed,
 )
-from indextts.webui.tabs import monitor
+from tests.metrics_lines import point, start
 
 
-def start(step: int, *, part: int = 1, time: float = 0.0, total_steps: int = 1_000) -> dict[str, Any]:
-    return {
-        "kind": "start",
-        "part": part,
-        "step": step,
-        "epoch": 0,
-        "total_steps": total_steps,
-        "time": time,
-    }
+def drawn(frame, name: str) -> list[list[float]]:
+    """Return step and value of each point of a series."""
+    return frame[frame["series"] == name][["step", "value"]].values.tolist()
 
 
-def point(step: int, loss: float | None = 1.0, *, kind: str = "train", part: int = 1, time: float = 0.0):
-    line = {"kind": kind, "part": part, "step": step, "epoch": 2, "text_loss": loss, "mel_loss": loss}
-    rates = {"lr": 1e-4, "tokens_per_second": 1480.4} if kind == "train" else {}
-    return {**line, "mel_top1": 0.5, **rates, "time": time}
-
-
-def write(path: Path, lines: list[dict[str, Any]]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "metrics.jsonl"
-
-
-def random_writing(rng: random.Random) -> bytes:
-    """What processes write that are killed in mid-line, and that replay steps or begin a new part."""
-    content, part = b"", 1
-    for _ in range(rng.randint(1, 5)):
-        step = rng.randrange(20)
-        part += rng.random() < 0.3
-        lines = [start(step, part=part)]
-        for later in range(step + 1, step + rng.randint(1, 15)):
-            lines += [point(later, rng.random(), part=part), point(later, None, kind="val", part=part)]
-        text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-        content += text[: rng.randint(1, len(text))]
-        if not content.endswith(b"\n"):
-            content += b"\n"
-    return content[: rng.randint(1, len(content))]
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_the_reader_returns_what_read_metrics_returns_wherever_the_writing_stands(file: Path, seed: int):
-    rng = random.Random(seed)
-    content, reader = random_writing(rng), MetricsReader(file)
-    cuts = sorted({rng.randint(0, len(content)) for _ in range(8)} | {len(content)})
-    for cut in cuts:
-        file.write_bytes(content[:cut])
-        assert reader.read() == read_metrics(file)
-
-
-def test_a_replaced_a_cut_and_a_removed_file_are_read_anew(file: Path):
-    reader = MetricsReader(file)
-    assert reader.read() == []
-    write(file, [point(step) for step in range(1, 9)])
-    assert len(reader.read()) == 8
-    file.write_bytes(b"")
-    assert reader.read() == []
-    write(file, [point(step, 2.0) for step in range(1, 20)])  # same inode, now longer than it was
-    assert reader.read() == read_metrics(file)
-    other = file.with_name("other")
-    write(other, [point(step, 3.0) for step in range(1, 30)])
-    other.replace(file)
-    assert reader.read() == read_metrics(file)
-    file.unlink()
-    assert (reader.read(), reader.version()) == ([], "absent")
-
-
-def test_a_line_without_end_is_passed_over_in_pieces(file: Path, monkeypatch):
-    monkeypatch.setattr(charts, "BLOCK_BYTES", 1_000)
-    file.write_bytes(b"x" * 4_500 + b"\n")
-    write(file, [point(1)])
-    assert MetricsReader(file).read() == [point(1)]
-
-
-class CountingFile(io.FileIO):
-    """A file that counts the bytes taken from the disk."""
-
-    num_bytes = 0
-
-    def readinto(self, buffer: Any) -> int:
-        count = super().readinto(buffer) or 0
-        CountingFile.num_bytes += count
-        return count
-
-
-class CountingPath(type(Path())):  # type: ignore[misc]
-    def open(self, *_: Any, **__: Any) -> Any:
-        return io.BufferedReader(CountingFile(str(self)))
-
-
-def test_of_a_file_of_100_000_lines_only_the_new_bytes_are_read_and_memory_is_bounded(tmp_path: Path):
-    file = CountingPath(tmp_path / "metrics.jsonl")
-    lines = [point(step) for step in range(1, 100_001)]
-    Path(file).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    reader = MetricsReader(file)
-    kept = reader.read()
-    assert MAX_LINES // 2 <= len(kept) <= MAX_LINES
-    assert CountingFile.num_bytes > 10_000_000
-
-    CountingFile.num_bytes = 0
-    with Path(file).open("a") as appended:
-        appended.write(json.dumps(point(100_001)) + "\n")
-    assert reader.read()[-1]["step"] == 100_001
-    assert CountingFile.num_bytes < 2 * io.DEFAULT_BUFFER_SIZE
-
-
-def test_thinning_keeps_starts_and_the_newest_line_of_each_kind(file: Path, monkeypatch):
-    monkeypatch.setattr(charts, "MAX_LINES", 40)
-    write(file, [start(0)])
-    write(file, [point(step, kind=kind) for step in range(1, 41) for kind in ("train", "val")])
-    kept = [(line["kind"], line["step"]) for line in MetricsReader(file).read()]
-    assert len(kept) == 41
-    assert kept[0] == ("start", 0)
-    assert kept[-2:] == [("train", 40), ("val", 40)]
-
-
-def test_only_the_runs_looked_at_last_keep_a_reader(tmp_path: Path):
-    readers = MetricsReaders()
-    first = readers.of(tmp_path / "0")
-    assert readers.of(tmp_path / "0") is first
-    for number in range(1, charts.MAX_RUNS + 1):
-        readers.of(tmp_path / str(number))
-    assert readers.of(tmp_path / "0") is not first
-
-
-def test_an_absent_file_gives_an_empty_frame_of_the_right_types(tmp_path: Path):
-    frame = loss_frame(tmp_path, ("text_loss",))
+def test_without_lines_the_frame_is_empty_and_of_the_right_types():
+    frame = curves([], "text_loss")
     assert frame.empty
     assert [str(dtype) for dtype in frame.dtypes] == ["float64", "float64", "str"]
 
 
-def test_curves_are_named_and_hold_no_gaps(tmp_path: Path, file: Path):
-    write(file, [point(0, 3.0, kind="val"), point(1, 2.0), point(2, None), point(3, math.nan), point(4, 1.0)])
-    with file.open("a") as appended:
-        appended.write('{"kind": "train", "part": 1, "step": 5, "text_lo')
-    frame = loss_frame(tmp_path, ("text_loss", "lr"))
-    assert frame.values.tolist() == [
-        [1.0, 2.0, "training text loss"],
-        [4.0, 1.0, "training text loss"],
-        [0.0, 3.0, "validation text loss"],
-        *([float(step), 1e-4, "training learning rate"] for step in range(1, 5)),
+def test_curves_are_named_and_hold_no_gaps():
+    lines = [point(0, 3.0, kind="val"), point(1, 2.0), point(2, None), point(3, math.nan), point(4, 1.0)]
+    assert curves(lines, "text_loss").values.tolist() == [
+        [1.0, 2.0, "training"],
+        [4.0, 1.0, "training"],
+        [0.0, 3.0, "validation"],
     ]
 
 
-def test_the_newest_part_is_drawn_and_older_ones_where_asked_for():
+def test_the_newest_part_is_drawn_and_another_part_or_run_beside_it():
     lines = [point(1, 5.0), point(2, 4.0), point(1, 3.0, part=2)]
-    assert curves(lines, ("mel_loss",)).values.tolist() == [[1.0, 3.0, "training mel loss"]]
-    assert curves(lines, ("mel_loss",), all_parts=True).values.tolist() == [
-        [1.0, 3.0, "training mel loss"],
-        [1.0, 5.0, "training mel loss (part 1)"],
-        [2.0, 4.0, "training mel loss (part 1)"],
+    assert curves(lines, "mel_loss").values.tolist() == [[1.0, 3.0, "training"]]
+    compared = [ComparedRun("part 1", part_of(lines, 1)), ComparedRun("other", [point(7, 9.0, kind="val")])]
+    assert curves(lines, "mel_loss", compared=compared).values.tolist() == [
+        [1.0, 3.0, "training"],
+        [1.0, 5.0, "training, part 1"],
+        [2.0, 4.0, "training, part 1"],
+        [7.0, 9.0, "validation, other"],
     ]
+
+
+def test_a_constant_curve_is_its_own_running_mean_from_the_first_point_on():
+    points = [(float(step), 4.0) for step in range(1, 50)]
+    for (_, value), (_, mean) in zip(points, smoothed(points, 0.98), strict=True):
+        assert mean == pytest.approx(value)
+
+
+def test_the_running_mean_weighs_each_point_by_its_age():
+    assert smoothed([(1.0, 1.0), (2.0, 2.0), (3.0, 4.0)], 0.5) == [
+        (1.0, 1.0),
+        (2.0, pytest.approx((0.5 * 1 + 2) / 1.5)),
+        (3.0, pytest.approx((0.25 * 1 + 0.5 * 2 + 4) / 1.75)),
+    ]
+
+
+def test_smoothing_keeps_the_curve_as_logged_and_leaves_validations_alone():
+    generator = random.Random(0)
+    lines = [start(0)]
+    for step in range(1, 500):
+        lines.append(point(step, 4.0 + generator.gauss(0, 0.5)))
+        if step % 50 == 0:
+            lines.append(point(step, 4.0 + generator.gauss(0, 0.5), kind="val"))
+    plain, smooth = curves(lines, "mel_loss"), curves(lines, "mel_loss", look=Look(smoothing=0.95))
+    name = "training"
+    assert drawn(smooth, AS_LOGGED) == drawn(plain, name)
+    assert drawn(smooth, "validation") == drawn(plain, "validation")
+    late = [value for _, value in drawn(smooth, name)][100:]
+    assert max(late) - min(late) < 0.6  # of raw values that lie 3 apart
+    assert abs(sum(late) / len(late) - 4.0) < 0.05
+
+
+def test_the_learning_rate_is_drawn_as_it_is():
+    lines = [point(step) | {"lr": float(step)} for step in range(1, 100)]
+    frame = curves(lines, "lr", look=Look(smoothing=0.9))
+    assert drawn(frame, "training") == [[float(step), float(step)] for step in range(1, 100)]
+    assert set(frame["series"]) == {"training"}
+
+
+def test_only_the_steps_of_the_range_are_drawn_smoothed_over_those_before_too():
+    lines = [point(step, 10.0 if step <= 50 else 1.0) for step in range(1, 101)]
+    frame = curves(lines, "mel_loss", look=Look(smoothing=0.9, first=51, last=60))
+    steps = [step for step, _ in drawn(frame, "training")]
+    assert steps == [float(step) for step in range(51, 61)]
+    assert drawn(frame, "training")[0][1] > 5
+
+
+def test_a_narrow_range_of_a_long_run_shows_every_line_again():
+    lines = [point(step, float(step)) for step in range(1, 15_001)]
+    assert len(curves(lines, "mel_loss")) == MAX_POINTS
+    few = curves(lines, "mel_loss", look=Look(first=7_000, last=7_500))
+    assert [value for _, value in drawn(few, "training")] == [float(s) for s in range(7_000, 7_501)]
+
+
+def test_the_logarithm_is_drawn_of_what_has_one():
+    lines = [point(1, 100.0), point(2, 0.0), point(3, 0.01)]
+    frame = curves(lines, "mel_loss", look=Look(is_log=True))
+    assert drawn(frame, "training") == [[1.0, 2.0], [3.0, pytest.approx(-2.0)]]
+
+
+def test_a_day_of_many_runs_is_drawn_with_few_points():
+    lines = [point(step, 1.0) for step in range(1, 20_001)]
+    compared = [ComparedRun(str(number), lines) for number in range(3)]
+    frame = curves(lines, "mel_loss", look=Look(smoothing=0.9), compared=compared)
+    assert frame.groupby("series").size().to_list() == [MAX_POINTS] * 5
 
 
 def test_what_lies_after_the_step_of_a_resume_is_not_drawn_until_it_is_made_again():
     lines = [start(0), point(10), point(20), point(30, 9.0), start(20), point(25)]
-    assert curves(lines, ("text_loss",))["step"].tolist() == [10.0, 20.0, 25.0]
+    assert curves(lines, "text_loss")["step"].tolist() == [10.0, 20.0, 25.0]
     assert resumes(lines) == [20]
     assert resumes([*lines, start(10)]) == [10]
     assert resumes([*lines, start(0, part=2)]) == []
@@ -207,76 +137,9 @@ def test_decimation_keeps_both_ends_and_at_most_1_000_points(count: int):
 
 
 def test_a_plot_names_its_series_and_marks_resumes_with_gaps_between():
-    frame = for_plot(curves([point(1, 1.0), point(2, 4.0)], ("text_loss",)), ["training text loss"], [2])
+    frame = for_plot(curves([point(1, 1.0), point(2, 4.0)], "text_loss"), ["training"], [2])
     assert frame["step"].tolist()[1:] == [1.0, 2.0, 2.0, 2.0, 2.0]
     assert frame["value"].tolist()[1:-1] == [1.0, 4.0, 1.0, 4.0]
     assert math.isnan(frame["value"].iloc[0])
     assert math.isnan(frame["value"].iloc[-1])
-    assert frame["series"].unique().tolist() == ["training text loss", "resumed"]
-
-
-def test_the_time_left_comes_from_the_steps_since_this_start(tmp_path: Path, file: Path):
-    write(file, [start(0, time=0), point(100, time=10), point(110, time=11)])
-    write(file, [start(100, time=5_000, total_steps=236), point(110, time=5_100), point(120, time=5_110)])
-    now = progress(tmp_path, now=5_116)
-    assert (now.step, now.total_steps, now.epoch, now.seconds_left) == (120, 236, 2, 110)
-    assert str(now) == "step 120 of 236, epoch 2, 1,480 tokens/s, about 2 min left"
-
-
-def test_before_there_is_a_pace_no_time_is_promised(tmp_path: Path, file: Path):
-    assert str(progress(tmp_path, now=0)) == "no numbers yet; they come with the first steps of a training"
-    write(file, [start(100, time=10), point(100, kind="val", time=12)])
-    assert str(progress(tmp_path, now=13)) == "step 100 of 1,000, epoch 2"
-    assert progress(tmp_path, now=13).text_loss is None
-
-
-def test_a_silent_run_is_stale_and_an_ended_one_says_how(tmp_path: Path, file: Path):
-    write(file, [start(0, time=0), point(10, time=10), point(20, time=20)])
-    assert not progress(tmp_path, now=70).is_stale
-    assert str(progress(tmp_path, now=320)).endswith("1,480 tokens/s, nothing new for 5 min")
-    exit_file = tmp_path / "exit.json"
-    exit_file.write_text(json.dumps({"status": 143, "reason": "stopped", "time": 21}))
-    assert str(progress(tmp_path, now=320)).endswith("1,480 tokens/s, stopped")
-    write(file, [start(20, time=300)])
-    assert progress(tmp_path, now=320).ended is None
-
-
-@pytest.fixture
-def tab(tmp_path: Path) -> gr.Blocks:
-    """The tab alone, with the project "one" in a folder of that name."""
-
-    async def build() -> gr.Blocks:  # without a running loop Gradio makes its own and never closes it
-        with gr.Blocks(analytics_enabled=False) as demo:
-            project, timer = gr.Dropdown(["one"], value="one"), gr.Timer(1)
-            page = SimpleNamespace(demo=demo, project=project, timer=timer)
-            page.find_project = lambda name: Project(tmp_path / name)
-            monitor.lay_out(page)
-        return demo
-
-    return asyncio.run(build())
-
-
-def test_the_tab_keeps_no_connection_open_and_publishes_no_endpoint(tab: gr.Blocks):
-    config = tab.get_config_file()
-    assert config["connect_heartbeat"] is False
-    assert config["dependencies"]
-    for dependency in config["dependencies"]:
-        assert dependency["api_visibility"] != "public"
-        assert dependency["trigger_mode"] == "once"
-        assert dependency["show_progress"] == "hidden"
-
-
-def test_the_tab_draws_only_what_is_new(tab: gr.Blocks, tmp_path: Path):
-    draw = next(function.fn for function in tab.fns.values())
-    run_dir = tmp_path / "one/training_output"
-    run_dir.mkdir(parents=True)
-    write(run_dir / "metrics.jsonl", [point(1), start(1), point(2)])
-    (run_dir / "exit.json").write_text('{"status": 0, "reason": "finished", "time": 1}')
-
-    text, *frames, notes, version = draw("one", "", "")
-    assert text == "step 2 of 1,000, epoch 2, 1,480 tokens/s, finished"
-    assert notes == "Resumed at step 1."
-    assert len(frames) == 4
-    assert draw("one", text, version) == [gr.skip()] * 7
-    write(run_dir / "metrics.jsonl", [point(3)])
-    assert draw("one", text, version)[0].startswith("step 3")
+    assert frame["series"].unique().tolist() == ["training", "resumed"]

@@ -1,13 +1,20 @@
-"""Tests of indextts/webui/language.py: tables, templates, what a request asks for, what a component says."""
+"""Tests of indextts/webui/language.py: tables, templates, what a request asks for, what a component says.
+
+Whoever adds a text to the page adds it to the tables in indextts/webui/locales too; these tests name what is
+missing, and what no text uses any more.
+"""
 
 import json
 import re
 import string
 import subprocess
+import sys
+from typing import get_args
 
 import pytest
 from playwright._impl._driver import compute_driver_executable
 
+from indextts.published_files import Purpose
 from indextts.webui.language import (
     ENGLISH,
     LANGUAGES,
@@ -18,13 +25,44 @@ from indextts.webui.language import (
     table,
     texts_of,
 )
+from indextts.webui.review_rows import VERDICTS
+from tests.conftest import REPOSITORY
+from tests.page_texts import all_strings, spoken_texts
 
 ETHIOPIC = re.compile(r"[\u1200-\u137f]")
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
 
+SAME = {"# IndexTTS2 Amharic", "TensorBoard"}  # in every language
+FROM_ELSEWHERE = {*get_args(Purpose), *VERDICTS.values(), "checked", "there", "absent"}  # reach `t` as values
 
-def placeholders(template: str) -> set[str]:
-    return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+LAID_OUT = """
+import json, pathlib, sys
+from indextts.commands import WebUI
+from indextts.webui.app import build_app
+from indextts.webui.language import texts_of
+demo = build_app(WebUI(workspace=pathlib.Path(sys.argv[1])))
+components = demo.get_config_file()["components"]
+texts = {text for c in components for text in texts_of(c["type"], c["props"]).values()}
+headers = {name for c in components if c["type"] == "dataframe" for name in c["props"]["headers"] or ()}
+print(json.dumps(sorted(texts | headers)))
+"""
+
+
+@pytest.fixture(scope="module")
+def laid_out(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Return what a person reads on the page that was built, with its one path as the template has it."""
+    workspace = tmp_path_factory.mktemp("language") / "workspace"
+    answer = subprocess.run(
+        [sys.executable, "-c", LAID_OUT, str(workspace)], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert answer.returncode == 0, answer.stderr
+    folder = str((workspace / "checkpoints").resolve())
+    return {text.replace(folder, "{folder}") for text in json.loads(answer.stdout.splitlines()[-1])}
+
+
+def placeholders(template: str) -> set[tuple[str, str | None]]:
+    """Return the values of a template, each with how its number is written."""
+    return {(name, spec) for _, name, spec, _ in string.Formatter().parse(template) if name is not None}
 
 
 def test_without_a_choice_everything_is_english():
@@ -51,6 +89,38 @@ def test_a_translation_has_the_values_of_its_template(language: str):
         assert other.strip(), english
         assert placeholders(english) == placeholders(other), english
         assert ETHIOPIC.search(other) or not re.search("[a-z]{3}", other), english
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_all_that_is_laid_out_is_translated(language: str, laid_out: set[str]):
+    assert len(laid_out) > 300
+    assert sorted(laid_out - table(language).keys() - SAME) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_all_that_is_said_in_code_is_translated(language: str):
+    said = spoken_texts() | FROM_ELSEWHERE
+    # one for each way to `t`: a literal, a dict's key, a condition, an import, a sentence for later
+    assert said >= {
+        "Not possible",
+        "to train on",
+        "{count} pieces, {unknown} unknown",
+        "at once",
+        "the program could not be started",
+    }
+    assert sorted(said - table(language).keys() - SAME) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_no_translation_is_of_a_text_that_is_gone(language: str, laid_out: set[str]):
+    assert sorted(table(language).keys() - laid_out - all_strings()) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_a_table_is_punctuated_as_its_script_is(language: str):
+    for english, other in table(language).items():
+        assert not re.search(r"[\u1200-\u137f] ?[,;:](?= |$)", other), english
+        assert other.endswith("።") or not re.fullmatch(r"[A-Z].*[a-z)]\.", english), english
 
 
 @pytest.mark.parametrize(

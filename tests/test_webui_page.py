@@ -7,7 +7,7 @@ import pytest
 
 from indextts.errors import UserError
 from indextts.project import Project
-from indextts.webui.page import View, read_versions
+from indextts.webui.page import EVERY_TAB, View, read_versions
 
 DEMO, OTHER = Project(Path("demo")), Project(Path("other"))
 
@@ -35,6 +35,11 @@ def test_only_the_open_tab_is_asked_and_only_what_differs_is_sent():
     assert json.loads(second) == {"0": "demo b"}
     assert json.loads(read_versions(views, DEMO, "pairs", second)) == {"0": "demo b", "1": "demo a"}
     assert (data.asked, pairs.asked) == (3, 1)
+
+
+def test_what_is_seen_in_every_tab_is_always_asked():
+    views = [View("data", Counted()), View(EVERY_TAB, Counted())]
+    assert json.loads(read_versions(views, DEMO, "pairs", "{}")) == {"1": "demo a"}
 
 
 def test_another_project_shows_all_of_the_tab_anew():

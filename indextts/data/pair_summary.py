@@ -24,6 +24,8 @@ NUM_BINS = 20
 MAX_SPEAKERS_PRINTED = 20
 NUM_BARS = 50  # speakers in a picture
 
+HEADLINE = "{pairs} pairs of {targets} targets, {speakers} speakers, {hours:.2f} hours of targets"
+
 
 @dataclass(frozen=True)
 class Histogram:
@@ -77,11 +79,19 @@ class PairSummary:
     target_codes: Histogram
     prompt_uses: Histogram
 
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The values of HEADLINE."""
+        return {
+            "pairs": self.num_pairs,
+            "targets": self.num_targets,
+            "speakers": len(self.speakers),
+            "hours": sum(speaker.target_hours for speaker in self.speakers),
+        }
+
     def __str__(self) -> str:
-        hours = sum(speaker.target_hours for speaker in self.speakers)
         lines = [
-            f"{self.num_pairs} pairs of {self.num_targets} targets, {len(self.speakers)} speakers, "
-            f"{hours:.2f} hours of targets",
+            HEADLINE.format(**self.numbers),
             f"  prompts in s: {self.prompt_s}",
             f"  targets in s: {self.target_s}",
             f"  codes of a target: {self.target_codes}",

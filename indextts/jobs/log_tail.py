@@ -90,4 +90,6 @@ def _plain(line: bytes) -> str:
     """Return what a terminal shows of a line in the end."""
     state = line.rstrip(b"\r").rpartition(b"\r")[2]
     text = state[:MAX_LINE_BYTES].decode(errors="replace")
+    if text.isprintable():  # most lines, and soon told
+        return text[:MAX_LINE_CHARS]
     return CONTROL_CHARACTER.sub("", ESCAPE_SEQUENCE.sub("", text))[:MAX_LINE_CHARS]

@@ -1,5 +1,6 @@
 """What the disk and /proc say of the jobs of a project, at this moment."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,7 @@ JobState = Literal[
 StopStage = Literal["saving", "ending", "killing"]
 ExitIdentity = tuple[int, int, int]  # inode, time of the last change in ns, bytes
 
+NUM_LAST_JOBS = 8
 MOST_ENDED_JOBS = 2048  # kept in memory; a few KiB each
 
 
@@ -69,7 +71,8 @@ class Job:
 
 def list_jobs(project: Project, stage: str = "") -> list[Job]:
     """Return the jobs of a project or of a stage, newest first; a folder without a whole job.json is none."""
-    jobs = [job for folder in job_folders(project) if _may_be(folder, stage) and (job := read_job(folder))]
+    names = (name for name in _names(project) if _may_be(name, stage))
+    jobs = [job for name in names if (job := read_job(project.jobs / name))]
     return sorted(
         (job for job in jobs if stage in ("", job.stage)),
         key=lambda job: (job.started, job.folder),
@@ -78,16 +81,25 @@ def list_jobs(project: Project, stage: str = "") -> list[Job]:
 
 
 def newest_job(project: Project, stage: str) -> Job | None:
-    """Return the job of `stage` that runs; if none does, the one that was started last; None if none was."""
-    jobs = list_jobs(project, stage)
+    """Return the job of `stage` that runs; if none does, the one that was started last; None if none was.
+
+    Only the last ones are looked at, however many there are: a job that waited for no other was started when
+    all before it were over.
+    """
+    jobs: list[Job] = []
+    for name in sorted((name for name in _names(project) if _may_be(name, stage)), reverse=True):
+        if (job := read_job(project.jobs / name)) and job.stage == stage:
+            jobs.append(job)
+            if len(jobs) >= NUM_LAST_JOBS and job.after is None:
+                break
+    jobs.sort(key=lambda job: (job.started, job.folder), reverse=True)  # a clock that was set back
     running = (job for job in jobs if job.state in ("running", "stopping"))
     return next(running, jobs[0] if jobs else None)
 
 
 def job_folders(project: Project) -> Iterator[Path]:
     """Yield the folders that may be jobs."""
-    if project.jobs.is_dir():
-        yield from (folder for folder in project.jobs.iterdir() if not folder.name.startswith("."))
+    yield from (project.jobs / name for name in _names(project))
 
 
 def read_job(folder: Path) -> Job | None:
@@ -144,8 +156,17 @@ def _read(model: type[RecordT], path: Path) -> RecordT | None:
         return None
 
 
-def _may_be(folder: Path, stage: str) -> bool:
-    return not stage or folder.name.endswith(f"_{stage}")
+def _names(project: Project) -> list[str]:
+    """Return the names of the folders that may be jobs; names, for paths take most of the time."""
+    try:
+        with os.scandir(project.jobs) as entries:
+            return [entry.name for entry in entries if not entry.name.startswith(".")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _may_be(name: str, stage: str) -> bool:
+    return not stage or name.endswith(f"_{stage}")
 
 
 def _read_now(folder: Path) -> Job | None:

@@ -22,6 +22,7 @@ from indextts.training.optim import Skipped, update
 from indextts.training.order import BatchPlan
 from indextts.training.probe import Probe, compare
 from indextts.training.record import checkpoint_content, checkpoint_meta, write_run_files
+from indextts.training.row_facts import RowFacts
 from indextts.training.run import Run, TrainState, load_inputs
 from indextts.training.saving import LAST_RETRY_AFTER_S, Saver
 from indextts.training.start import resume, start_from_base
@@ -96,6 +97,8 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         from indextts.training.samples import Samples  # what speaks takes seconds to import
 
         samples = Samples(inputs)
+    rows = RowFacts(this)
+    metrics.facts(state.step, state.epoch_of_step, rows.read())
     skipped = Skipped(state.num_skipped)
     unreadable: set[str] = set()
     groups = endless_groups(this)
@@ -122,6 +125,7 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         if state.validated_step != state.step and (is_over or validation_is_due(command, state.step, this)):
             with pace.paused():
                 is_best = validate_now(this, metrics, saver, stop)
+                metrics.facts(state.step, state.epoch_of_step, rows.read())
                 if samples is not None and state.validated_step == state.step:
                     samples.speak_if_due(this, metrics, stop)
             if state.validated_step == state.step:
@@ -159,7 +163,7 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         if state.samples_done == len(inputs.train_set):
             state.epoch, state.samples_done, state.batch_idx = state.epoch + 1, 0, 0
         if state.step % command.log_interval == 0 and sums is not None:
-            log_window(this, metrics, learning_rate, float(done.norm), pace)
+            log_window(this, metrics, learning_rate, float(done.norm), pace, skipped.total)
 
 
 def is_done(command: Train, state: TrainState) -> bool:
@@ -208,7 +212,9 @@ def note_unreadable(group: Sequence[MicroBatch], known: set[str], num_samples: i
         )
 
 
-def log_window(this: Run, metrics: MetricsLog, learning_rate: float, grad_norm: float, pace: Pace) -> None:
+def log_window(
+    this: Run, metrics: MetricsLog, learning_rate: float, grad_norm: float, pace: Pace, num_skipped: int
+) -> None:
     """Write the means since the last [Train] line and begin a new window."""
     state = this.state
     assert state.window is not None
@@ -224,6 +230,7 @@ def log_window(this: Run, metrics: MetricsLog, learning_rate: float, grad_norm: 
         lr=learning_rate,
         grad_norm=grad_norm,
         speed=pace.read(),
+        num_skipped=num_skipped,
     )
 
 

@@ -99,6 +99,7 @@ def write_run_files(this: Run) -> None:
         "command": command.model_dump(mode="json"),
         "argv": [command.program, *to_argv(command)],
         "part": this.state.part,
+        "schedule": asdict(this.schedule),
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "environment": this.inputs.environment,
         "normalizer": this.inputs.tokenizer.options.record,

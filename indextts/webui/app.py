@@ -8,7 +8,8 @@ import gradio as gr
 from indextts.commands import WebUI
 from indextts.pipeline import DEMO, place_base_files
 from indextts.project import Project, project_names, read_settings
-from indextts.webui.events import on
+from indextts.webui import now
+from indextts.webui.checked_blocks import CheckedBlocks
 from indextts.webui.language import CHOOSE_JS, ENGLISH, LANGUAGES, switching_js, texts_of
 from indextts.webui.page import TICK_S, Page
 from indextts.webui.security import Roots
@@ -26,13 +27,32 @@ TABS = (
 )
 
 
+# A reload, also the one by which a page finds its server again, leads back to where one was.
+REMEMBER_TAB = """() => {
+  if (window.isRecalled) sessionStorage.tab = %(tab)s;  // before that, the first tab opens by itself
+  return %(tab)s;
+}"""
+REMEMBER_PROJECT = "name => { sessionStorage.project = name; }"
+RECALL = """name => {
+  const tab = sessionStorage.tab;
+  window.isRecalled = true;
+  const open = tries => {
+    const button = document.getElementById(`tab-${tab}-button`);
+    if (button) button.click();
+    else if (tries) setTimeout(open, 100, tries - 1);  // the tabs may not be drawn yet
+  };
+  if (tab) open(100);
+  return sessionStorage.project ?? name;
+}"""
+
+
 def build_app(command: WebUI) -> gr.Blocks:
     """Return the page over a workspace, the demo project prepared in it."""
     workspace = command.workspace.resolve()
     settings = read_settings(DEMO)
     place_base_files(Project(workspace / settings.name), settings)
     roots = Roots(workspace, tuple(command.root))
-    with gr.Blocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
+    with CheckedBlocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
         with gr.Row(elem_id="top"):
             gr.Markdown("# IndexTTS2 Amharic")
             language = gr.Radio(
@@ -47,12 +67,16 @@ def build_app(command: WebUI) -> gr.Blocks:
         ids = [tab.__name__.rpartition(".")[2] for _, tab in TABS]
         open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
         page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots)
-        on([demo.load], lambda name: known_projects(page, name), [chosen], [chosen])
-        with gr.Tabs():
+        demo.load(None, [chosen], [chosen], js=RECALL).then(
+            lambda name: known_projects(page, name), [chosen], [chosen], api_visibility="private"
+        )
+        chosen.change(None, [chosen], None, js=REMEMBER_PROJECT)
+        now.lay_out(page)
+        with gr.Tabs(overflow_behavior="wrap"):  # a menu would hide most of them on a phone
             for (label, tab), id in zip(TABS, ids, strict=True):
                 with gr.Tab(label, id=id, elem_id=f"tab-{id}", render_children=True) as opened:
                     tab.lay_out(page.of_tab(id))
-                opened.select(None, None, [open_tab], js=f"() => {json.dumps(id)}")
+                opened.select(None, None, [open_tab], js=REMEMBER_TAB % {"tab": json.dumps(id)})
         page.start_clock()
         speak_the_language(demo, language)
     return page.demo

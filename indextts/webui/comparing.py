@@ -12,11 +12,17 @@ from indextts.errors import UserError
 from indextts.jobs.records import newest_job
 from indextts.project import Project
 from indextts.webui.events import on
+from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.renders import Render, Sound, newest_render, tally, vote, vote_on, votes
 from indextts.webui.speaking import STAGE, Speaking, show_players, spoken_version
 
 NOTHING = "nothing to compare: choose a second checkpoint above and let both speak"
+JUDGED = {
+    "first": "first: {first}; second: {second}; the first was better",
+    "second": "first: {first}; second: {second}; the second was better",
+    "same": "first: {first}; second: {second}; no difference",
+}
 HEADERS = ["one", "the other", "votes for the one", "for the other", "no difference"]
 
 
@@ -62,7 +68,7 @@ def show(page: Page, name: str, number: float | None) -> list[Any]:
             raise UserError(NOTHING)
         first, second = render.pair(int(number or 1))
     except UserError:
-        return [NOTHING, None, None, "", rows]
+        return [t(NOTHING), None, None, "", rows]
     result = said_of(project, render, int(number or 1))
     return [first.spoken.text, _samples(first), _samples(second), result, rows]
 
@@ -79,8 +85,7 @@ def said_of(project: Project, render: Render, number: int) -> str:
     given = vote_on(project, render, number)
     if given is None:
         return ""
-    judged = {"first": "the first was better", "second": "the second was better", "same": "no difference"}
-    return f"first: {given.first}; second: {given.second}; {judged[given.choice]}"
+    return t(JUDGED[given.choice], first=given.first, second=given.second)
 
 
 def _voter(page: Page, choice: str) -> Any:

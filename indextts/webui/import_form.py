@@ -21,6 +21,7 @@ from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.uploads import described, remove, take_in
 from indextts.webui.versions import once
@@ -54,7 +55,7 @@ def import_form(page: Page) -> ImportForm:
     )
     with gr.Row():
         chosen = gr.Dropdown(
-            [NEW_SOURCES],
+            [(NEW_SOURCES, NEW_SOURCES)],
             value=NEW_SOURCES,
             label="the answers below are for",
             allow_custom_value=False,
@@ -89,7 +90,9 @@ def import_form(page: Page) -> ImportForm:
 def choices(page: Page, name: str) -> gr.Dropdown:
     """Return what answers can be for: all that is new, or one upload."""
     uploads = [path.name for path in page.find_project(name).uploaded()]
-    return gr.Dropdown([NEW_SOURCES, *uploads], value=NEW_SOURCES)
+    return gr.Dropdown(
+        [(t(NEW_SOURCES), NEW_SOURCES), *((name, name) for name in uploads)], value=NEW_SOURCES
+    )
 
 
 def import_commands(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> list[Command]:

@@ -1,4 +1,4 @@
-"""Serving the page: one server, on one address, behind the checks of security.py.
+"""Serving the page: one server, on one address, behind guards.py and door.py.
 
 When the page answers, it prints the user and the password, if it made them itself, and then, last, the line
 `The page is at URL`. Ctrl-C ends it; jobs are processes of their own and go on.
@@ -13,27 +13,55 @@ from pathlib import Path
 
 import gradio as gr
 import httpx
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
+from gradio.routes import App, ORJSONResponse
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from indextts.commands import WebUI
 from indextts.errors import UserError
+from indextts.webui.door import Door, current_user_check
+from indextts.webui.guards import AcceptedHosts, OwnSite, SecureHeaders
 from indextts.webui.security import (
     WILDCARD_ADDRESSES,
-    InertFiles,
-    SameOrigin,
-    allowed_hosts,
+    PasswordCheck,
+    accepted_hosts,
     in_url,
     is_loopback,
     login,
 )
+from indextts.webui.tensorboard_proxy import TensorboardProxy
 
 PAGE_FILES = Path(__file__).parent / "page_files"  # fonts and style
 
 # Gradio looks into its queue every millisecond, which alone takes 3 % of a core.
 QUEUE_PAUSE_S = 0.02
+
+AUTH_MESSAGE = (
+    "User and password: in the terminal that started the page, or in its --auth-file. "
+    "After ten wrong ones nothing happens for some seconds."
+)
+
+
+class GuardedApp(App):
+    """Gradio's app with our checks before all of it, its own answers to preflights included."""
+
+    def __init__(self, command: WebUI, hosts: AcceptedHosts, *, needs_login: bool) -> None:
+        super().__init__(
+            routes=[Mount("/page_files", StaticFiles(directory=PAGE_FILES))],
+            default_response_class=ORJSONResponse,
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
+        )
+        self.command = command
+        self.hosts = hosts
+        self.needs_login = needs_login
+
+    def build_middleware_stack(self) -> ASGIApp:
+        current_user_check(self)  # fails here, not at the first request, if Gradio's is not where it was
+        served = TensorboardProxy(super().build_middleware_stack(), self.command.workspace)
+        return SecureHeaders(OwnSite(Door(served, needs_login=self.needs_login), self.hosts))
 
 
 def launch(demo: gr.Blocks, command: WebUI) -> None:
@@ -47,14 +75,18 @@ def launch(demo: gr.Blocks, command: WebUI) -> None:
     """
     assert not demo.analytics_enabled
     credentials = login(command)
+    hosts = accepted_hosts(command)
     check_address(command.host, command.port)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # Gradio asks itself whether it is up
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the tunnel's process would stay behind
     if command.share:
         _say("Asking gradio.live for a public link; this can take half a minute.")
     try:
-        _start(demo, command, credentials)
-        _say_where(demo, command, credentials)
+        _start(demo, command, hosts, credentials)
+        if demo.share_url:
+            hosts.add_shared(demo.share_url)
+            demo.share = False  # with it, Gradio's page would load its script from a host of its own
+        _say_where(demo, command, hosts, credentials)
         threading.Event().wait()
     except httpx.TransportError as error:
         raise UserError(
@@ -86,7 +118,9 @@ def check_address(host: str, port: int) -> None:
         raise UserError(f"--host {host}: {error.strerror}; give an address of this machine") from None
 
 
-def _start(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -> None:
+def _start(
+    demo: gr.Blocks, command: WebUI, hosts: AcceptedHosts, credentials: tuple[str, str] | None
+) -> None:
     """Start the server in a thread of its own; it answers when this returns."""
     demo.queue(api_open=False)
     demo._queue.sleep_when_free = QUEUE_PAUSE_S
@@ -94,21 +128,11 @@ def _start(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None)
         server_name=in_url(command.host),
         server_port=command.port,
         share=command.share,  # False is said aloud: None would mean True in a notebook
-        auth=credentials,
-        auth_message="User and password: in the terminal that started the page, or in its --auth-file.",
+        auth=PasswordCheck(*credentials) if credentials else None,
+        auth_message=AUTH_MESSAGE,
         allowed_paths=[str(command.workspace.resolve())],  # players and downloads, wherever the workspace is
         blocked_paths=[str(command.auth_file.resolve())] if command.auth_file else None,
-        app_kwargs={
-            "middleware": [
-                Middleware(TrustedHostMiddleware, allowed_hosts=allowed_hosts(command), www_redirect=False),
-                Middleware(SameOrigin),
-                Middleware(InertFiles),
-            ],
-            "routes": [Mount("/page_files", StaticFiles(directory=PAGE_FILES))],
-            "docs_url": None,
-            "redoc_url": None,
-            "openapi_url": None,
-        },
+        _app=GuardedApp(command, hosts, needs_login=credentials is not None),
         max_file_size=f"{command.max_upload_mb}mb",
         show_error=False,
         footer_links=[],
@@ -125,12 +149,14 @@ def _start(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None)
     )
 
 
-def _say_where(demo: gr.Blocks, command: WebUI, credentials: tuple[str, str] | None) -> None:
+def _say_where(
+    demo: gr.Blocks, command: WebUI, hosts: AcceptedHosts, credentials: tuple[str, str] | None
+) -> None:
     """Print where the page is, and the password if it was made here."""
     loopback = WILDCARD_ADDRESSES.get(command.host.strip("[]"))
     shown_host = loopback or in_url(command.host)
     if loopback:
-        names = " ".join(allowed_hosts(command))
+        names = " ".join(sorted(hosts.direct))
         _say(f"The page answers to the names {names}; add one with --allowed-host.")
     if demo.share_url:
         _say(f"The public link is {demo.share_url}")

@@ -19,6 +19,7 @@ MAX_FILTER_CHARS = 200
 EMPTY = "The log is empty so far."
 NOTHING_FOUND = "No line of the last {megabytes} MB contains this text."
 EARLIER_LINES = "The last {lines} lines; the whole log of {megabytes} MB can be downloaded."
+FOUND_LINES = "{lines} lines with this text, looked for in the last {megabytes} MB."
 
 CLASSES = (
     (
@@ -57,22 +58,16 @@ def show_log(path: Path, max_lines: int = 200, wanted: str = "") -> LogView:
     )
     note = None
     if not end.lines:
-        searched = Message(NOTHING_FOUND, {"megabytes": megabytes(end.num_searched)})
-        note = searched if wanted and end.num_searched else Message(EMPTY, {})
+        nothing = Message(NOTHING_FOUND, {"megabytes": megabytes(end.num_searched)})
+        note = nothing if wanted and end.num_searched else Message(EMPTY, {})
+    elif wanted:
+        searched = megabytes(end.num_searched)
+        note = Message(FOUND_LINES, {"lines": len(end.lines), "megabytes": searched})
     elif end.has_more:
         size = megabytes(path.stat().st_size)
         note = Message(EARLIER_LINES, {"lines": len(end.lines), "megabytes": size})
     lines = "\n".join(_as_html(line) for line in end.lines)
     return LogView(f'<pre class="log-view" tabindex="0">{lines}</pre>', note)
-
-
-def version(path: Path) -> str:
-    """Return a word that changes whenever the log does."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return ""
-    return f"{path.parent.name}/{stat.st_ino}/{stat.st_size}/{stat.st_mtime_ns}"
 
 
 def line_class(line: str) -> str:

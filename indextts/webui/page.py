@@ -26,6 +26,7 @@ from indextts.webui.log_box import FOLLOW_LOGS
 from indextts.webui.security import Roots
 
 TICK_S = 2.0
+EVERY_TAB = ""  # the id of no tab: for what is seen in all of them
 
 # (versions, mark, mark, ...) -> marks
 HAND_OUT = """(versions, ...marks) => {
@@ -57,6 +58,7 @@ class Page:
         tab: the id of the tab that is given this page.
         views: of all tabs.
         marks: a component for each view that holds the version which a browser has; nobody sees it.
+        told: what one tab tells a later one (indextts/webui/telling.py).
     """
 
     demo: gr.Blocks
@@ -68,6 +70,7 @@ class Page:
     tab: str = ""
     views: list[View] = field(default_factory=list)
     marks: list[Component] = field(default_factory=list)
+    told: dict[str, gr.Textbox] = field(default_factory=dict)
 
     def of_tab(self, tab: str) -> Self:
         """Return the page as the tab of this id is given it."""
@@ -147,7 +150,7 @@ def read_versions(views: Sequence[View], project: Project, open_tab: str, known:
         seen = None
     now = dict(seen) if isinstance(seen, dict) else {}
     for place, view in enumerate(views):
-        if view.tab == open_tab:
+        if view.tab in (EVERY_TAB, open_tab):
             # one view's damaged file must not stop the others; its own `show` says what is wrong
             with suppress(UserError, OSError):
                 now[str(place)] = f"{project.root.name} {view.version(project)}"

@@ -13,7 +13,7 @@ from gradio.components import Component
 
 from indextts.commands import Command
 from indextts.errors import UserError
-from indextts.jobs.outcome import outcome
+from indextts.jobs.outcome import last_lines, outcome
 from indextts.jobs.records import Job, newest_job
 from indextts.jobs.starting import shell_line, start_job
 from indextts.jobs.stopping import kill_job, stop_job, stop_stage
@@ -26,6 +26,7 @@ from indextts.webui.queue_choice import AT_ONCE, active_version, find_active, wa
 from indextts.webui.versions import running_version
 
 NOT_STARTED = "not started yet"
+ERROR = "[Error] "  # how every program begins its last sentence
 
 CommandBuilder = Callable[..., Sequence[Command]]
 
@@ -116,7 +117,15 @@ def describe(job: Job | None) -> str:
     now = time.time()
     stopping = stop_stage(job, now)
     message = stopping.message if stopping else outcome(job, now)
-    return t(message.template, **message.values)
+    said = t(message.template, **message.values)
+    problem = error_of(job) if job.state == "failed" else ""
+    return f"{said}. {problem}" if problem else said
+
+
+def error_of(job: Job) -> str:
+    """Return the sentence with which a program ended, "" if it said none; the log has the rest."""
+    lines = last_lines(job).splitlines()
+    return next((line.removeprefix(ERROR) for line in reversed(lines) if line.startswith(ERROR)), "")
 
 
 def show_job(project: Project, stage: str, wanted: str) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ What a user typed is escaped; nothing of it is markup.
 from html import escape
 
 from indextts.text.tokenizer import Tokenizer
+from indextts.webui.language import t
 
 _MOST_SHOWN = 400
 _COLOURS = {
@@ -17,6 +18,10 @@ _COLOURS = {
     "appended": "rgba(46, 160, 67, 0.40)",
     "unknown": "rgba(248, 81, 73, 0.55)",
 }
+WORDS = {"base": "of the base", "appended": "appended", "unknown": "unknown, not heard"}
+COUNT = "{count} pieces"
+COUNT_UNKNOWN = "{count} pieces, {unknown} unknown"
+MORE = "and {count} more"
 _PIECE = (
     "display:inline-flex;flex-direction:column;align-items:center;border-radius:4px;padding:1px 6px;"
     "margin:2px;line-height:1.35"
@@ -37,17 +42,17 @@ def pieces_html(title: str, tokenizer: Tokenizer, sentence: str, base_size: int)
         for token in ids
     ]
     shown = list(zip(kinds, pieces, ids, strict=True))[:_MOST_SHOWN]
-    count = f"{len(ids)} pieces" + (f", {num_unknown} unknown" if num_unknown else "")
-    more = f" and {len(ids) - _MOST_SHOWN} more" if len(ids) > _MOST_SHOWN else ""
+    count = t(COUNT_UNKNOWN, count=len(ids), unknown=num_unknown) if num_unknown else t(COUNT, count=len(ids))
+    more = f" {t(MORE, count=len(ids) - _MOST_SHOWN)}" if len(ids) > _MOST_SHOWN else ""
     spans = "".join(_span(kind, piece, token) for kind, piece, token in shown)
     return f"<p style='margin-top:8px'><b>{escape(title)}</b>: {count}</p><div>{spans}{more}</div>"
 
 
 def legend_html() -> str:
     """Return what the colours mean."""
-    words = {"base": "of the base", "appended": "appended", "unknown": "unknown, not heard"}
     return "".join(
-        f'<span style="{_PIECE};background:{_COLOURS[kind]}">{word}</span>' for kind, word in words.items()
+        f'<span style="{_PIECE};background:{_COLOURS[kind]}">{escape(t(word))}</span>'
+        for kind, word in WORDS.items()
     )
 
 

@@ -23,7 +23,7 @@ def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
     """Return the choice, seen only while there is one; what is chosen stays as long as it is active."""
     found = [(t(AT_ONCE), "")]
     for name, job in _active_jobs(workspace):
-        found.append((t(AFTER, stage=job.stage, project=name), f"{name}/{job.folder.name}"))
+        found.append((t(AFTER, stage=t(job.stage), project=name), f"{name}/{job.folder.name}"))
     value = now if now in [choice for _, choice in found] else ""
     return gr.Dropdown(choices=found, value=value, visible=len(found) > 1)
 

@@ -4,6 +4,7 @@ What is shown is read from the disk at each event (review_rows.py); what a perso
 project's review.jsonl (indextts/review.py), and nothing else is written.
 """
 
+import html
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from indextts.quality import QualityLimits
 from indextts.review import Decision, add_decision, check_folder, undo
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import t
 from indextts.webui.links import file_address
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
@@ -38,6 +40,15 @@ STAGES = ("data", "check")
 LIMITS = tuple(QualityLimits.model_fields)
 HEADERS = ["clip", "speaker", "seconds", "verdict", "flags", "text"]
 WIDTHS: list[str | int] = ["14%", "12%", "8%", "12%", "18%", "36%"]
+
+NOT_CHECKED = "not checked yet"
+NO_FLAG = NO_CLIP = "none"
+MANIFEST_TEXT = "the manifest's text: {text}"
+CLIPS_SHOWN = "{first} to {last} of {count:,}"
+OUTSIDE = "{clip} (the recording lies outside of the project)"
+UNREADABLE = "{clip} (the recording cannot be read)"
+EDITED = "{text} (edited)"
+PICTURE = "Histograms of the measures"
 
 
 def lay_out(page: Page) -> None:
@@ -139,11 +150,11 @@ class _Editor:
         """Return what the editor shows of a clip; the player may be left as it is."""
         project = page.find_project(name)
         row = read_review(project).find(id)
-        said = "\n".join(flag.said for flag in row.flags) or "none"
+        said = "\n".join(flag.said for flag in row.flags) or t(NO_FLAG)
         if row.utterance.text != row.original_text:
-            said += f"\nthe manifest's text: {row.original_text}"
+            said += "\n" + t(MANIFEST_TEXT, text=row.original_text)
         player = _player(project, row) if play else gr.skip()
-        return [row.utterance.id, row.verdict, said, player, row.utterance.text]
+        return [row.utterance.id, t(row.verdict), said, player, row.utterance.text]
 
 
 def check_commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
@@ -163,7 +174,7 @@ def show_report(page: Page, name: str) -> Any:
     try:
         report = (folder / "report.txt").read_text(encoding="utf-8")
     except OSError:
-        return "not checked yet", ""
+        return t(NOT_CHECKED), ""
     return report, _picture(folder / "histograms.png")
 
 
@@ -184,7 +195,8 @@ def show_page(page: Page, name: str, flag: str | None, number: float | None) -> 
     place = min(max(1, int(number or 1)), num_pages)
     first = (place - 1) * ROWS_PER_PAGE
     values = [_cells(row) for row in rows[first : first + ROWS_PER_PAGE]]
-    said = f"{first + 1} to {first + len(values)} of {len(rows):,}" if values else "none"
+    numbers = {"first": first + 1, "last": first + len(values), "count": len(rows)}
+    said = t(CLIPS_SHOWN, **numbers) if values else t(NO_CLIP)
     number_update = gr.skip() if place == number else place
     return [gr.Dropdown(choices=choices, value=flag), number_update, said, values]
 
@@ -236,11 +248,11 @@ def _player(project: Project, row: Row) -> gr.Audio:
     label = f"{row.utterance.speaker}: {row.utterance.id}"
     audio = row.utterance.audio.resolve()
     if not audio.is_relative_to(project.root.resolve()):
-        return gr.Audio(value=None, label=f"{label} (the recording lies outside of the project)")
+        return gr.Audio(value=None, label=t(OUTSIDE, clip=label))
     try:
         samples, sample_rate_hz = soundfile.read(audio, dtype="int16")
     except (OSError, soundfile.LibsndfileError):
-        return gr.Audio(value=None, label=f"{label} (the recording cannot be read)")
+        return gr.Audio(value=None, label=t(UNREADABLE, clip=label))
     return gr.Audio(value=(sample_rate_hz, samples), label=label)
 
 
@@ -251,9 +263,9 @@ def _cells(row: Row) -> list[str]:
         utterance.id,
         utterance.speaker,
         f"{utterance.duration_s:.2f}",
-        row.verdict,
+        t(row.verdict),
         flags,
-        utterance.text + (" (edited)" if utterance.text != row.original_text else ""),
+        utterance.text if utterance.text == row.original_text else t(EDITED, text=utterance.text),
     ]
 
 
@@ -261,7 +273,7 @@ def _picture(path: Path) -> str:
     """Return the picture, served from where it is; its time in the address makes a browser load a new one."""
     if not path.is_file():
         return ""
-    return f'<img alt="Histograms of the measures" style="max-width: 100%" src="{file_address(path)}">'
+    return f'<img alt="{html.escape(t(PICTURE))}" style="max-width: 100%" src="{file_address(path)}">'
 
 
 def _is_busy(project: Project) -> bool:

@@ -17,10 +17,17 @@ from indextts.manifest import Utterance, read_utterances
 from indextts.project import Project
 from indextts.quality import REASON_OF, REASONS, Flag
 from indextts.review import Decision, Decisions, check_folder, edited, is_kept, read_decisions
+from indextts.webui.language import t
 
 ROWS_PER_PAGE = 50
 MAX_TEXT_CHARS = 2000
 ALL, REJECTED, WARNED, DECIDED = "all", "rejected", "warned", "decided by hand"
+VERDICTS = {  # is kept, by hand
+    (True, False): "kept",
+    (False, False): "rejected",
+    (True, True): "kept by hand",
+    (False, True): "rejected by hand",
+}
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -43,9 +50,8 @@ class Row:
     @property
     def verdict(self) -> str:
         """What happens to the clip, and who says so."""
-        word = "kept" if self.is_kept else "rejected"
         by_hand = self.decision is not None and self.decision.verdict is not None
-        return f"{word} by hand" if by_hand else word
+        return VERDICTS[self.is_kept, by_hand]
 
     @property
     def is_decided(self) -> bool:
@@ -78,7 +84,7 @@ class Review:
             counts[name] = len(self.chosen(name))
         names = [ALL, REJECTED, WARNED, DECIDED]
         names += [reason.name for reason in REASONS if counts[reason.name]]
-        return [(f"{name} ({counts[name]:,})", name) for name in names]
+        return [(f"{t(name)} ({counts[name]:,})", name) for name in names]
 
     def chosen(self, name: str) -> Sequence[Row]:
         """Return the clips that a filter lets through; those of a reason with the worst first."""

@@ -7,10 +7,12 @@ from pathlib import Path
 import gradio as gr
 
 from indextts.project import Project
+from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.renders import SPOKEN_NAME, Sound, read_sounds
 from indextts.webui.speaking import player_html
 
+TITLE = "Samples"
 MAX_STEPS = 8  # the newest; the others stay on the disk and in TensorBoard
 FOLDER = re.compile(r"part(\d+)_step(\d+)")
 
@@ -44,7 +46,7 @@ def samples_html(folders: list[Path]) -> str:
         f"<p style='margin-top:8px'>{html.escape(text)}</p>" + "".join(map(player_html, sounds))
         for text, sounds in by_text.items()
     ]
-    return "<h2>Samples</h2>" + "".join(rows) if rows else ""
+    return f"<h2>{html.escape(t(TITLE))}</h2>{''.join(rows)}" if rows else ""
 
 
 def _place(path: Path) -> tuple[int, int] | None:

@@ -1,16 +1,12 @@
 """The checkpoints of a run as choices, and how the texts of each are normalised. No Gradio, no torch here."""
 
-from functools import lru_cache
-from pathlib import Path
-
 from pydantic import ValidationError
 
 from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.project import Project
+from indextts.run_checkpoints import meta_of, validation_losses
 from indextts.run_dir import CheckpointMeta, checkpoint_files
-from indextts.webui.charts import MetricsReaders
-
-_readers = MetricsReaders()
+from indextts.webui.metrics_reader import RUNS
 
 
 def names(project: Project) -> list[str]:
@@ -21,11 +17,7 @@ def names(project: Project) -> list[str]:
 
 def choices(project: Project) -> list[tuple[str, str]]:
     """Return label and name of each checkpoint that can speak: with its step and validation loss."""
-    losses = {
-        (line.get("part"), line.get("step")): line.get("mel_loss")
-        for line in _readers.of(project.run_dir).read()
-        if line.get("kind") == "val"
-    }
+    losses = validation_losses(RUNS.of(project.run_dir).read())
     found = []
     for name in names(project):
         meta = _meta(project, name)
@@ -33,7 +25,7 @@ def choices(project: Project) -> list[tuple[str, str]]:
             continue
         label = f"{name}: step {meta.step}"
         loss = losses.get((meta.part, meta.step))
-        if isinstance(loss, float):
+        if loss is not None:
             label += f", validation mel loss {loss:.3f}"
         found.append((f"{label}, {meta.tokenizer_size:,} pieces", name))
     return found
@@ -53,13 +45,4 @@ def normalizer_of(project: Project, name: str | None) -> NormalizerOptions:
 def _meta(project: Project, name: str) -> CheckpointMeta | None:
     if name not in names(project):
         return None
-    path = (project.run_dir / name).with_suffix(".json")
-    try:
-        return _read(path, path.stat().st_mtime_ns, path.stat().st_ino)
-    except (OSError, ValueError):
-        return None
-
-
-@lru_cache(maxsize=64)  # a meta file holds all pieces of its tokenizer, and is asked for at every tick
-def _read(path: Path, mtime_ns: int, inode: int) -> CheckpointMeta:
-    return CheckpointMeta.read(path)
+    return meta_of(project.run_dir / name)

@@ -1,15 +1,16 @@
 """Who may use the page, and which files it may touch.
 
     Roots.inside     a path typed into the page -> the file meant, or a UserError
-    allowed_hosts    names the page answers to, for starlette's TrustedHostMiddleware (else 400)
-    SameOrigin       403 for what another site's page makes a browser send
-    InertFiles       a file opened from the disk is shown, but runs nothing
+    accepted_hosts   names the page answers to (guards.py)
     login            the user and the password that the page asks for, or None
+    PasswordCheck    whether a user and a password are those
 
 Every handler of the page can be called by hand over HTTP, whatever the page shows. So a path is checked in
 the handler, and what `Roots.inside` returned is what the handler opens.
 """
 
+import hashlib
+import hmac
 import ipaddress
 import logging
 import re
@@ -18,23 +19,17 @@ import socket
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
-
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from indextts.commands import WebUI
 from indextts.errors import UserError
+from indextts.webui.guards import AcceptedHosts
 
 logger = logging.getLogger(__name__)
 
 LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"]
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # and the loopback among them
-SHARE_HOSTS = "*.gradio.live"
 GENERATED_USER = "amharic"
 MIN_PASSWORD_CHARACTERS = 12
-DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
@@ -101,81 +96,23 @@ def own_names() -> list[str]:
     return names
 
 
-def allowed_hosts(command: WebUI) -> list[str]:
-    """Return the names that a request may ask for, ports apart.
+def accepted_hosts(command: WebUI) -> AcceptedHosts:
+    """Return the names that a request may ask for; the public link's is added when there is one.
 
     A page of another site can point its own name at this address; the browser then takes this page for a part
     of that site. The name asked for gives it away.
+
+    Raises:
+        UserError: --allowed-host is no bare name.
     """
+    for name in command.allowed_host:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+|\[?[0-9A-Fa-f:.]+\]?", name):
+            raise UserError(f"--allowed-host {name}: give a bare name, such as studio.example.org")
+    named = {in_url(name).lower() for name in command.allowed_host}
     names = [*LOOPBACK_NAMES, in_url(command.host)]
     if command.host.strip("[]") in WILDCARD_ADDRESSES:
         names += own_names()
-    for name in command.allowed_host:
-        if not re.fullmatch(r"[\w.-]+|\[?[0-9A-Fa-f:.]+\]?", name):
-            raise UserError(f"--allowed-host {name}: give a bare name, such as studio.example.org")
-        names.append(in_url(name))
-    if command.share:
-        names.append(SHARE_HOSTS)
-    return list(dict.fromkeys(name.lower() for name in names))
-
-
-class SameOrigin:
-    """Answer 403 to a request whose Origin is not the host that it asks for.
-
-    Browsers put an Origin on every POST and on whatever a script of another site fetches; programs such as
-    curl put none, and pass. Gradio alone stops this for the names localhost and 127.0.0.1 only.
-
-    With --share the tunnel (frpc, started by Gradio in its "http" mode without a rewritten host) hands the
-    visitor's request on: Host is NAME.gradio.live, Origin is https://NAME.gradio.live, and the scheme seen
-    here is http. So names and ports are compared, never schemes. X-Forwarded-Host is not looked at: Gradio's
-    answer to a preflight lets any site set it.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket"):
-            headers = Headers(scope=scope)
-            host = headers.get("host", "")
-            if not all(is_same_host(origin, host) for origin in headers.getlist("origin")):
-                refusal = PlainTextResponse("This request comes from another site.", status_code=403)
-                await refusal(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
-
-
-def is_same_host(origin: str, host: str) -> bool:
-    """Return whether an Origin header names the host and port of a Host header; "null" names none."""
-    try:
-        site = urlsplit(origin)
-        default_port = DEFAULT_PORTS[site.scheme]
-        asked = urlsplit(f"//{host}")
-        # Only the part before the path counts, and a port that goes without saying is left out by browsers.
-        return bool(site.hostname) and (site.hostname, site.port or default_port) == (
-            asked.hostname,
-            asked.port or default_port,
-        )
-    except (KeyError, ValueError):  # "null", chrome-extension://...; a port that is none
-        return False
-
-
-class InertFiles:
-    """Keep a file of the workspace from running as a page: an .html or .svg in a data set is not ours."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_inert(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["Content-Security-Policy"] = "sandbox"
-                headers["X-Content-Type-Options"] = "nosniff"
-            await send(message)
-
-        is_file = scope["type"] == "http" and "/file=" in scope["path"]
-        await self.app(scope, receive, send_inert if is_file else send)
+    return AcceptedHosts(direct={name.lower() for name in names} | named, forwarded=named)
 
 
 def login(command: WebUI) -> tuple[str, str] | None:
@@ -189,6 +126,25 @@ def login(command: WebUI) -> tuple[str, str] | None:
     if command.share or not is_loopback(command.host):
         return GENERATED_USER, secrets.token_urlsafe(24)
     return None
+
+
+class PasswordCheck:
+    """Whether a user and a password are the right ones, in the same time whatever is wrong.
+
+    The password itself is not kept: `vars()` of the server has nothing to sign in with.
+    """
+
+    def __init__(self, user: str, password: str) -> None:
+        self._key = secrets.token_bytes(32)
+        self._expected = self._digest(user, password)
+
+    def __call__(self, user: str, password: str) -> bool:
+        return hmac.compare_digest(self._digest(user, password), self._expected)
+
+    def _digest(self, user: str, password: str) -> bytes:
+        # The length tells "a" + "bc" from "ab" + "c". Half a character of JSON is no password, and no crash.
+        said = f"{len(user)} {user} {password}".encode(errors="surrogatepass")
+        return hmac.new(self._key, said, hashlib.sha256).digest()
 
 
 def _read_login(path: Path) -> tuple[str, str]:

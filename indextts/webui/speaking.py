@@ -21,11 +21,13 @@ from indextts.sampling_options import Sampling
 from indextts.text.normalize import normalize
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
+from indextts.webui.language import t
 from indextts.webui.links import file_address
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.renders import SIDES, Render, Sound, newest_render, next_folder, vote_on
 from indextts.webui.saved_models import choices, names, normalizer_of
+from indextts.webui.telling import listener
 from indextts.webui.uploads import take_in_voice
 from indextts.webui.versions import files_version, job_version, once
 from indextts.webui.voices import UPLOAD, find_recording, voice_choices
@@ -35,6 +37,13 @@ SETTINGS = (*Sampling.model_fields, "device", "solver_steps", "guidance", "emoti
 MAX_TEXTS = 100
 MAX_CHARS = 20_000
 NOBODY = ""
+
+NOTHING, ITSELF = "nothing", "the voice itself"
+JUDGE_FIRST = "{text}: judge it below first"
+SILENT = "{model}: it stopped at once, nothing to hear"
+SOUND = "{model}, {seconds:.1f} s"
+SOUND_CUT = "{model}, {seconds:.1f} s, cut off at the limit"
+DOWNLOAD = "download"
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ def lay_out(page: Page) -> Speaking:
         )
     with gr.Accordion("Settings", open=False, elem_id="listen-settings"), gr.Row():
         form = form_for(Synthesize, SETTINGS)
+    listener(page, "listen", choices, checkpoint)
     inputs = [text, voice, emotion, checkpoint, other, *form.values()]
 
     def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
@@ -194,13 +204,13 @@ def changed(fields: dict[str, Any], backend: str) -> dict[str, Any]:
 def checkpoint_choices(page: Page, name: str, now: str | None, other: str | None) -> tuple[Any, Any]:
     """Return the checkpoints that are there, for both choices; what is chosen stays."""
     found = choices(page.find_project(name))
-    return with_choices(found, now), with_choices([("nothing", NOBODY), *found], other)
+    return with_choices(found, now), with_choices([(t(NOTHING), NOBODY), *found], other)
 
 
 def known_voices(page: Page, name: str, now: str | None, emotion: str | None) -> tuple[Any, Any]:
     """Return the voices that are there, and the same for an emotion; what is chosen stays."""
     found = voice_choices(page.find_project(name))
-    return with_choices(found, now), with_choices([("the voice itself", NOBODY), *found], emotion)
+    return with_choices(found, now), with_choices([(t(ITSELF), NOBODY), *found], emotion)
 
 
 def received(page: Page, name: str, path: str | None, emotion: str | None) -> tuple[Any, Any, Any]:
@@ -211,7 +221,7 @@ def received(page: Page, name: str, path: str | None, emotion: str | None) -> tu
     taken = take_in_voice(project, path, Path(get_upload_folder()))
     found = voice_choices(project)
     chosen = gr.Dropdown(choices=found, value=UPLOAD + taken.name)
-    return None, chosen, with_choices([("the voice itself", NOBODY), *found], emotion)
+    return None, chosen, with_choices([(t(ITSELF), NOBODY), *found], emotion)
 
 
 def read_as(page: Page, name: str, typed: str, checkpoint: str | None) -> str:
@@ -241,7 +251,7 @@ def players_html(project: Project, render: Render) -> str:
     rows = []
     for number, sounds in enumerate(zip(*render.sides, strict=True), 1):
         if render.is_comparison and vote_on(project, render, number) is None:
-            rows.append(f"<p>{number}. {html.escape(sounds[0].spoken.text)}: judge it below first</p>")
+            rows.append(f"<p>{number}. {html.escape(t(JUDGE_FIRST, text=sounds[0].spoken.text))}</p>")
             continue
         heard = "".join(map(player_html, sounds))
         title = f"{number}. {html.escape(sounds[0].spoken.spoken)}"
@@ -251,14 +261,14 @@ def players_html(project: Project, render: Render) -> str:
 
 def player_html(sound: Sound) -> str:
     """Return a player that is served from where the file is; its time in the address makes it load anew."""
-    model = html.escape(sound.spoken.model)
+    model = sound.spoken.model
     if sound.path is None:
-        return f"<div>{model}: it stopped at once, nothing to hear</div>"
+        return f"<div>{html.escape(t(SILENT, model=model))}</div>"
     address = file_address(sound.path)
-    ending = "" if sound.spoken.has_stopped else ", cut off at the limit"
+    said = t(SOUND if sound.spoken.has_stopped else SOUND_CUT, model=model, seconds=sound.spoken.seconds)
     return (
         f'<div style="display:flex;align-items:center;gap:12px">'
         f'<audio controls preload="metadata" src="{address}"></audio>'
-        f"<span>{model}, {sound.spoken.seconds:.1f} s{ending}</span>"
-        f'<a href="{address}" download>download</a></div>'
+        f"<span>{html.escape(said)}</span>"
+        f'<a href="{address}" download>{html.escape(t(DOWNLOAD))}</a></div>'
     )

@@ -17,8 +17,8 @@ from indextts.planning.sentence import Sentence, shown_gib
 from indextts.project import Project
 from indextts.published_files import shown_size
 from indextts.run_owner import is_training
-from indextts.webui.charts import duration
 from indextts.webui.language import t
+from indextts.webui.progress import duration
 from indextts.webui.versions import files_version
 
 HEADERS = ["checkpoint", "step", "epoch", "saved", "validation mel loss", "complete?", "tokenizer fits?"]

@@ -6,10 +6,17 @@ from pathlib import Path
 from indextts.jobs.records import newest_job
 from indextts.project import Project
 
+NOW_AND_THEN_S = 6
+
 
 def once(_project: Project) -> str:
     """Never changes: what is shown depends on the project alone."""
     return ""
+
+
+def now_and_then(_project: Project) -> str:
+    """Change every NOW_AND_THEN_S seconds, for what no file tells."""
+    return str(int(time.time() // NOW_AND_THEN_S))
 
 
 def files_version(*paths: Path) -> str:

@@ -12,17 +12,19 @@ from indextts.errors import UserError
 from indextts.manifest import Utterance, read_utterances
 from indextts.project import Project
 from indextts.voice_limits import MAX_REFERENCE_S
+from indextts.webui.language import t
 from indextts.webui.security import Roots
 from indextts.webui.uploads import VOICES_NAME
 
 CLIPS_OF_A_SPEAKER = 5
 MAX_CLIPS = 200
 UPLOAD, CLIP = "upload:", "clip:"
+UPLOADED = "{name} (uploaded)"
 
 
 def voice_choices(project: Project) -> list[tuple[str, str]]:
     """Return label and value of each choice: the uploads, then the longest clips of each speaker to 15 s."""
-    uploads = [(f"{path.name} (uploaded)", UPLOAD + path.name) for path in _uploads(project)]
+    uploads = [(t(UPLOADED, name=path.name), UPLOAD + path.name) for path in _uploads(project)]
     clips = [
         (f"{clip.speaker}: {clip.id}, {clip.duration_s:.1f} s", CLIP + clip.id) for clip in _clips(project)
     ]

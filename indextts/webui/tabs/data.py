@@ -15,12 +15,16 @@ from indextts.project import Project
 from indextts.webui import review
 from indextts.webui.events import on
 from indextts.webui.import_form import import_commands, import_form
+from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.versions import files_version, job_version, once
 
 NUM_BINS = 20
 NUM_CLIPS = 3
+
+NOTHING = "nothing imported yet"
+NUMBERS = "{utterances} utterances, {minutes:.1f} minutes, {speakers} speakers"
 
 
 def lay_out(page: Page) -> None:
@@ -40,6 +44,8 @@ def lay_out(page: Page) -> None:
         x="seconds",
         y="utterances",
         title="Durations",
+        x_title="seconds",
+        y_title="utterances",
         height=260,
         elem_id="data-histogram",
     )
@@ -63,10 +69,10 @@ def summarise(page: Page, name: str) -> Any:
     if utterances is None:
         return gr.skip(), gr.skip()
     if not utterances:
-        return "nothing imported yet", pd.DataFrame({"seconds": [], "utterances": []})
+        return t(NOTHING), pd.DataFrame({"seconds": [], "utterances": []})
     durations = [utterance.duration_s for utterance in utterances]
     speakers = len({utterance.speaker for utterance in utterances})
-    text = f"{len(utterances)} utterances, {sum(durations) / 60:.1f} minutes, {speakers} speakers"
+    text = t(NUMBERS, utterances=len(utterances), minutes=sum(durations) / 60, speakers=speakers)
     counts, edges = np.histogram(durations, bins=NUM_BINS)
     return text, pd.DataFrame({"seconds": (edges[:-1] + edges[1:]) / 2, "utterances": counts})
 

@@ -15,6 +15,7 @@ from indextts.webui.links import download_link
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.saved_models import names
+from indextts.webui.telling import listener
 from indextts.webui.versions import files_version, job_version
 
 EXPORT_FIELDS = ("dtype", "format", "average_last")
@@ -28,6 +29,7 @@ def lay_out(page: Page) -> None:
         fields = form_for(ExportModel, EXPORT_FIELDS)
     stage_panel(page, "export", "Export", commands, [checkpoint, *fields.values()])
     files = gr.HTML(elem_id="export-files")
+    listener(page, "export", lambda project: [(each, each) for each in names(project)], checkpoint)
     page.watch(
         lambda project: files_version(project.run_dir),
         lambda name, now: checkpoints(page, name, now),

@@ -7,15 +7,16 @@ import gradio as gr
 import pandas as pd
 
 from indextts.commands import BuildPairs, Command
-from indextts.data.pair_summary import NUM_BARS, Histogram, PairSummary, read_summary, summary_path
+from indextts.data.pair_summary import HEADLINE, NUM_BARS, Histogram, PairSummary, read_summary, summary_path
 from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
-from indextts.webui.versions import job_version
+from indextts.webui.versions import job_version, once
 
 FIELDS = ("pairs_per_target", "max_pairs", "max_pairs_per_speaker", "min_text_len", "min_code_len", "seed")
 HISTOGRAMS = (
@@ -24,22 +25,43 @@ HISTOGRAMS = (
     ("target_codes", "codes", "Codes of targets"),
     ("prompt_uses", "times", "How often a clip is a prompt"),
 )
+SPLITS = {"to train on": "train", "to validate on": "val"}
+NONE_YET = "no pairs yet"
 
 
 def lay_out(page: Page) -> None:
     with gr.Row():
         form = form_for(BuildPairs, FIELDS)
     stage_panel(page, "pairs", "Build pairs", commands, list(form.values()))
-    split = gr.Radio([("to train on", "train"), ("to validate on", "val")], value="train", label="Pairs")
+    split = gr.Radio(list(SPLITS.items()), value="train", label="Pairs")
     numbers = gr.Textbox(label="In these pairs", interactive=False, elem_id="pairs-numbers")
     with gr.Row():
         plots = [
-            gr.BarPlot(x="speaker", y=y, title=title, y_lim=[0, None], height=240, elem_id=f"plot-{y}")
+            gr.BarPlot(
+                x="speaker",
+                y=y,
+                title=title,
+                x_title="speaker",
+                y_title=y,
+                y_lim=[0, None],
+                height=240,
+                elem_id=f"plot-{y}",
+            )
             for y, title in (("pairs", "Pairs of a speaker"), ("hours", "Hours of targets"))
         ]
     with gr.Row():
         for name, unit, title in HISTOGRAMS:
-            plots.append(gr.BarPlot(x=unit, y="number", title=title, height=240, elem_id=f"plot-{name}"))
+            plots.append(
+                gr.BarPlot(
+                    x=unit,
+                    y="number",
+                    title=title,
+                    x_title=unit,
+                    y_title="number",
+                    height=240,
+                    elem_id=f"plot-{name}",
+                )
+            )
     table = gr.Dataframe(
         headers=["speaker", "pairs", "share in %", "hours of targets"],
         label="Pairs of each speaker",
@@ -51,6 +73,9 @@ def lay_out(page: Page) -> None:
     def shown(name: str, part: str) -> Any:
         return show(page, name, part)
 
+    page.watch(
+        once, lambda _name: gr.Radio(choices=[(t(said), part) for said, part in SPLITS.items()]), [split]
+    )
     page.watch(lambda project: job_version(project, "pairs"), shown, outputs, [split])
     on([split.change], shown, [page.project, split], outputs)
 
@@ -70,11 +95,15 @@ def show(page: Page, name: str, split: str) -> Any:
     if not (pairs.is_file() and summary_path(pairs).is_file()):
         empty = [pd.DataFrame({unit: [], "number": []}) for _, unit, _ in HISTOGRAMS]
         speakers = pd.DataFrame({"speaker": [], "pairs": [], "hours": []})
-        return ["no pairs yet", speakers, speakers, *empty, []]
+        return [t(NONE_YET), speakers, speakers, *empty, []]
     summary = read_summary(pairs)
     bars = speaker_bars(summary)
     histograms = [bins(getattr(summary, name), unit) for name, unit, _ in HISTOGRAMS]
-    return [str(summary).partition("\n")[0], bars, bars, *histograms, rows(summary)]
+    return [_numbers(summary), bars, bars, *histograms, rows(summary)]
+
+
+def _numbers(summary: PairSummary) -> str:
+    return t(HEADLINE, **summary.numbers)
 
 
 def speaker_bars(summary: PairSummary) -> pd.DataFrame:

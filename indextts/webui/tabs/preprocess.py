@@ -14,6 +14,7 @@ from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.versions import once
@@ -24,6 +25,11 @@ PROGRESS = re.compile(
     r"((?:Checking|Comparing) recordings|Encoding): (\d+)/(\d+) clips(.*)|"
     r"\d+ for validation; (\d+ encoded, \d+ kept, \d+ rejected.*)"
 )
+DOING = {
+    "Checking recordings": "Checking recordings: {done} of {total} clips{speed}",
+    "Comparing recordings": "Comparing recordings: {done} of {total} clips{speed}",
+    "Encoding": "Encoding: {done} of {total} clips{speed}",
+}
 
 
 def lay_out(page: Page) -> None:
@@ -55,10 +61,8 @@ def show_bar(project: Project) -> str:
 
 
 def bar(line: re.Match[str]) -> str:
-    what, done, total, speed, result = line.groups()
+    doing, done, total, speed, result = line.groups()
     if result:
         return f"<div>{html.escape(result)}</div>"
-    return (
-        f'<progress value="{done}" max="{total}" style="width:100%"></progress>'
-        f"<div>{what}: {done} of {total} clips{html.escape(speed)}</div>"
-    )
+    said = html.escape(t(DOING[doing], done=done, total=total, speed=speed))
+    return f'<progress value="{done}" max="{total}" style="width:100%"></progress><div>{said}</div>'

@@ -1,8 +1,5 @@
 """Tab 1: choose or make a project; what is done, the base files, the published files, the machine."""
 
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +14,16 @@ from indextts.published_files import shown_size, table
 from indextts.webui import all_jobs
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import t
+from indextts.webui.machine import read_machine
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
+from indextts.webui.versions import now_and_then, once
 from indextts.webui.way import stands, way_html
 
 PUBLISHED = "checkpoints"  # in the workspace; no project can have this name
+PUBLISHED_IN = "In {folder}, for all projects"
+ABSENT = "absent"
 
 
 def lay_out(page: Page) -> None:
@@ -42,7 +44,8 @@ def lay_out(page: Page) -> None:
     )
     with gr.Accordion("Published files"):
         published = lay_out_download(page)
-    gr.Textbox(hardware(page.workspace), label="This machine", interactive=False, lines=4, elem_id="hardware")
+    hardware = gr.Textbox(label="This machine", interactive=False, lines=4, elem_id="hardware")
+    page.watch(now_and_then, lambda _: str(read_machine(page.workspace)), [hardware])
     on([button.click], lambda *values: make(page, *values), [name, manifest, base], [page.project])
     page.watch(
         lambda project: str([stand.state for stand in stands(project)]),
@@ -50,7 +53,7 @@ def lay_out(page: Page) -> None:
         [way],
     )
     watch_rows(page, base_rows, files)
-    watch_rows(page, lambda _project: table(published_folder(page)), published)
+    watch_rows(page, lambda _project: published_rows(page), published)
 
 
 def watch_rows(page: Page, rows: Callable[[Project], list[list[str]]], shown: gr.Dataframe) -> None:
@@ -62,13 +65,14 @@ def lay_out_download(page: Page) -> gr.Dataframe:
     """Lay out what fetches the published files into the workspace; return the table of what is there."""
     published = gr.Dataframe(
         headers=["for", "file", "size", "state"],
-        label=f"In {published_folder(page)}, for all projects",
+        label=t(PUBLISHED_IN, folder=published_folder(page)),
         interactive=False,
         elem_id="published-files",
         max_height=700,
     )
     form = form_for(DownloadCheckpoints, ("what",))
     home = Project(published_folder(page))
+    page.watch(once, lambda _name: gr.Dataframe(label=t(PUBLISHED_IN, folder=home.root)), [published])
     stage_panel(page, "download", "Download", download_commands, list(form.values()), home=home)
     return published
 
@@ -76,6 +80,12 @@ def lay_out_download(page: Page) -> gr.Dataframe:
 def published_folder(page: Page) -> Path:
     """Return where the published files of a workspace are."""
     return page.workspace / PUBLISHED
+
+
+def published_rows(page: Page) -> list[list[str]]:
+    """Return purpose, place, size and state of each published file."""
+    rows = table(published_folder(page))
+    return [[t(purpose), place, size, t(state)] for purpose, place, size, state in rows]
 
 
 def download_commands(home: Project, _settings: ProjectSettings, *values: Any) -> Sequence[Command]:
@@ -103,21 +113,4 @@ def make(page: Page, name: str, manifest: str, base: str) -> gr.Dropdown:
 def base_rows(project: Project) -> list[list[str]]:
     """Return the base files of the project with their sizes."""
     paths = (project.config, project.base_checkpoint, project.base_tokenizer)
-    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else "absent"] for p in paths]
-
-
-def hardware(workspace: Path) -> str:
-    """Return processors, memory, disk and cards, as lines."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    free = shutil.disk_usage(workspace).free / 1e9
-    lines = [f"{os.cpu_count()} processors, {memory:.0f} GB memory", f"{free:.0f} GB free in {workspace}"]
-    return "\n".join([*lines, *(cards() or ["no NVIDIA card"])])
-
-
-def cards() -> list[str]:
-    """Return the NVIDIA cards with their memory, as the driver's own tool names them."""
-    query: list[Any] = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
-    try:
-        return subprocess.check_output(query, text=True, timeout=10).splitlines()
-    except (OSError, subprocess.SubprocessError):
-        return []
+    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else t(ABSENT)] for p in paths]

@@ -13,6 +13,7 @@ from indextts.project import Project, ProjectSettings, read_project, write_proje
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, form_for
+from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.pieces import legend_html, pieces_html
@@ -20,6 +21,9 @@ from indextts.webui.versions import once
 
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
 OPTIONS = tuple(NormalizerOptions.model_fields)
+
+READ_AS, BEFORE, AFTER = "Read as", "Before", "After"
+NOT_MADE = "The extended tokenizer is not made yet."
 
 
 def lay_out(page: Page) -> None:
@@ -65,8 +69,8 @@ def cut(page: Page, name: str, sentence: str) -> str:
     base = Tokenizer.load(project.base_tokenizer)
     if not project.tokenizer.is_file():
         parts = [
-            pieces_html("Before", base, sentence, base.size),
-            "<p>The extended tokenizer is not made yet.</p>",
+            pieces_html(t(BEFORE), base, sentence, base.size),
+            f"<p>{escape(t(NOT_MADE))}</p>",
         ]
         return "".join([legend_html(), _read_as(base, sentence), *parts])
     extended = Tokenizer.load(project.tokenizer)
@@ -75,11 +79,11 @@ def cut(page: Page, name: str, sentence: str) -> str:
         [
             legend_html(),
             _read_as(extended, sentence),
-            pieces_html("Before", as_read, sentence, base.size),
-            pieces_html("After", extended, sentence, base.size),
+            pieces_html(t(BEFORE), as_read, sentence, base.size),
+            pieces_html(t(AFTER), extended, sentence, base.size),
         ]
     )
 
 
 def _read_as(tokenizer: Tokenizer, sentence: str) -> str:
-    return f"<p><b>Read as</b>: {escape(tokenizer.normalize(sentence))}</p>"
+    return f"<p><b>{escape(t(READ_AS))}</b>: {escape(tokenizer.normalize(sentence))}</p>"

@@ -12,12 +12,12 @@ from indextts.planning.hardware import find_machine
 from indextts.planning.preflight import Preflight, Problem, look_ahead
 from indextts.planning.sentence import Sentence
 from indextts.project import Project, ProjectSettings, project_names
-from indextts.webui.charts import progress
 from indextts.webui.events import on
 from indextts.webui.field_search import field_search
 from indextts.webui.forms import form_for
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
+from indextts.webui.progress import progress
 from indextts.webui.trainer_plan import restore_plan
 from indextts.webui.training_fill import fill_buttons, tie_fill
 from indextts.webui.training_form import (

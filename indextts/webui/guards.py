@@ -1,0 +1,184 @@
+"""What every request meets before Gradio sees it: the names of this page, other sites, fixed headers.
+
+    SecureHeaders    on every answer: nothing is loaded from elsewhere, shown in a foreign frame, or guessed
+    OwnSite          400 for a name that is not this page's, 403 for what another site makes a browser send
+
+Why a cross-site page cannot get past OwnSite. Browsers put an Origin on every POST and on what a script
+fetches, and no script can set it, Host, or Sec-Fetch-Site. X-Forwarded-Host is an ordinary header, which a
+script may send once a preflight allowed it. So it counts only where a person named it with --allowed-host (or
+it is the launched share host), never because it is a loopback name: a page of another port of localhost could
+claim that one. And a preflight from elsewhere has that Origin too and is refused here, before Gradio's own
+answer, which would allow any header. A program without a browser can send whatever it likes; it holds no
+cookie of somebody else, and what it may do is the login's matter, not this one's.
+"""
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::(?P<port>\d{1,5}))?")
+
+OTHER_SITE = "This request comes from another site."
+UNKNOWN_NAME = (
+    "This page does not answer to the name {name}. If it is yours, start the page with --allowed-host={name}"
+)
+NO_NAME = "This request names no host, or several."
+
+# Gradio makes its plots and templates with Function() and its styles inline.
+PAGE_POLICY = "; ".join(
+    [
+        "default-src 'self'",
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "media-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "connect-src 'self' data: blob:",
+        "worker-src 'self' blob:",
+        "frame-src 'self'",
+        "object-src 'none'",
+        "base-uri 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'self'",
+    ]
+)
+FILE_POLICY = "sandbox; frame-ancestors 'self'"  # an .html or .svg in a data set is not ours: it runs nothing
+# TensorBoard is part of this site: what an event file smuggles into its page must not run.
+TENSORBOARD_POLICY = PAGE_POLICY.replace("script-src 'self' 'unsafe-inline'", "script-src 'self'")
+FIXED_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), payment=(), usb=(), microphone=(self)",
+    "X-Robots-Tag": "noindex, nofollow",
+}
+
+
+@dataclass
+class AcceptedHosts:
+    """The names that the page answers to, in lower case, ports apart, IPv6 addresses in brackets.
+
+    Args:
+        direct: what a Host header may name.
+        forwarded: what X-Forwarded-Host may name too: only what a person named, and the share host.
+    """
+
+    direct: set[str]
+    forwarded: set[str] = field(default_factory=set)
+
+    def add_shared(self, url: str) -> None:
+        """Accept the host of the public link, once the launch has returned it."""
+        name = (urlsplit(url).hostname or "").lower()
+        if name:
+            self.direct.add(name)
+            self.forwarded.add(name)
+
+
+class OwnSite:
+    """Let pass what is asked of this page, by this page or by a program.
+
+    Behind a tunnel or a proxy the visitor's scheme is https and the one seen here is http. So names and ports
+    are compared, never schemes.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: AcceptedHosts) -> None:
+        self.app = app
+        self.hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        headers = MutableHeaders(scope=scope)
+        refusal = refused_name(headers, self.hosts) or refused_site(headers, scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        del headers["x-gradio-server"]  # Gradio would take it for the page's own address
+        await self.app(scope, receive, send)
+
+
+def refused_name(headers: Headers, hosts: AcceptedHosts) -> PlainTextResponse | None:
+    """Return the answer to a request for a name that is not this page's; None if all are."""
+    asked = headers.getlist("host")
+    if len(asked) != 1:
+        return PlainTextResponse(NO_NAME, status_code=400)
+    named = [(asked[0], hosts.direct), *((name, hosts.forwarded) for name in forwarded_hosts(headers))]
+    for netloc, accepted in named:
+        found = HOST.fullmatch(netloc.lower())
+        if not found or found["name"] not in accepted:
+            shown = found["name"] if found else "that it asks for"
+            return PlainTextResponse(UNKNOWN_NAME.format(name=shown), status_code=400)
+    return None
+
+
+def refused_site(headers: Headers, scope: Scope) -> PlainTextResponse | None:
+    """Return the answer to a request that another site made a browser send; None if it is of this page."""
+    own = [headers.get("host", ""), *forwarded_hosts(headers)]
+    is_foreign = any(
+        not any(is_same_host(origin, host) for host in own) for origin in headers.getlist("origin")
+    )
+    # A link on another site may lead to the page itself, to nothing else.
+    is_visit = (
+        scope.get("method") in ("GET", "HEAD")
+        and scope["path"] == "/"
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+    )
+    is_cross_site = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+    if is_foreign or (is_cross_site and not is_visit):
+        return PlainTextResponse(OTHER_SITE, status_code=403)
+    return None
+
+
+def forwarded_hosts(headers: Headers) -> list[str]:
+    """Return the hosts that proxies say the visitor asked for, the first proxy's first."""
+    return [name.strip() for line in headers.getlist("x-forwarded-host") for name in line.split(",")]
+
+
+def is_same_host(origin: str, host: str) -> bool:
+    """Return whether an Origin header names the host and port of a Host header; "null" names none."""
+    try:
+        site = urlsplit(origin)
+        default_port = DEFAULT_PORTS[site.scheme]
+        asked = urlsplit(f"//{host}")
+        # Only the part before the path counts, and a port that goes without saying is left out by browsers.
+        return bool(site.hostname) and (site.hostname, site.port or default_port) == (
+            asked.hostname,
+            asked.port or default_port,
+        )
+    except (KeyError, ValueError):  # "null", chrome-extension://...; a port that is none
+        return False
+
+
+class SecureHeaders:
+    """Set the headers that are the same for every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, text in FIXED_HEADERS.items():
+                    headers[name] = text
+                headers["Content-Security-Policy"] = policy
+            await send(message)
+
+        policy = policy_of(scope.get("path", ""))
+        await self.app(scope, receive, send_secured if scope["type"] == "http" else send)
+
+
+def policy_of(path: str) -> str:
+    """Return the Content-Security-Policy of an address."""
+    if path.startswith("/tensorboard/"):
+        return TENSORBOARD_POLICY
+    return FILE_POLICY if "/file=" in path else PAGE_POLICY

@@ -1,0 +1,143 @@
+"""The computer that trains: processors, memory, disk and graphics cards, as they are now. No Gradio here.
+
+Cards are asked through the driver's own library (NVML), which opens no CUDA context: watching takes none of
+their memory. In a container the memory is that of the container, where the kernel says so.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+
+GB = 1e9
+CGROUP = Path("/sys/fs/cgroup")
+
+PROCESSORS = "{count} processors, {percent:.0f} % busy"
+MEMORY = "{used:.1f} of {total:.1f} GB in use"
+DISK = "{free:.1f} of {total:.1f} GB free"
+CARD = "{name}: {percent} % busy, {used:.1f} of {total:.1f} GB in use, {celsius} °C"
+NO_CARD = "no NVIDIA card, or no driver for it"
+UNKNOWN = "?"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A graphics card; what its driver does not tell is None.
+
+    Args:
+        percent: of the time in which it computed, lately.
+    """
+
+    name: str
+    used_bytes: int
+    total_bytes: int
+    percent: int | None
+    celsius: int | None
+
+    def __str__(self) -> str:
+        return CARD.format(
+            name=self.name,
+            percent=UNKNOWN if self.percent is None else self.percent,
+            used=self.used_bytes / GB,
+            total=self.total_bytes / GB,
+            celsius=UNKNOWN if self.celsius is None else self.celsius,
+        )
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A computer at one moment.
+
+    Args:
+        busy_percent: of all processors, since it was asked before; 0 the first time.
+        free_disk_bytes, disk_bytes: of the disk that a given folder is on.
+    """
+
+    num_processors: int
+    busy_percent: float
+    used_bytes: int
+    memory_bytes: int
+    free_disk_bytes: int
+    disk_bytes: int
+    cards: tuple[Card, ...]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """What is where, as lines of a table."""
+        return [
+            ["processor", PROCESSORS.format(count=self.num_processors, percent=self.busy_percent)],
+            ["memory", MEMORY.format(used=self.used_bytes / GB, total=self.memory_bytes / GB)],
+            ["disk", DISK.format(free=self.free_disk_bytes / GB, total=self.disk_bytes / GB)],
+            *([["card", str(card)] for card in self.cards] or [["card", NO_CARD]]),
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{what}: {state}" for what, state in self.rows)
+
+
+def read_machine(folder: Path) -> Machine:
+    """Return the computer as it is now, with the disk that `folder` is on."""
+    memory, disk = psutil.virtual_memory(), shutil.disk_usage(folder)
+    used, total = _container_memory(memory.total - memory.available, memory.total)
+    return Machine(
+        num_processors=len(os.sched_getaffinity(0)),
+        busy_percent=psutil.cpu_percent(),
+        used_bytes=used,
+        memory_bytes=total,
+        free_disk_bytes=disk.free,
+        disk_bytes=disk.total,
+        cards=read_cards(),
+    )
+
+
+def read_cards() -> tuple[Card, ...]:
+    """Return the NVIDIA cards of this computer; none without a driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(map(_read_card, handles))
+    except pynvml.NVMLError:  # a driver that was replaced meanwhile, a card that fell off the bus
+        return ()
+    finally:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _read_card(handle: Any) -> Card:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    return Card(
+        name=str(pynvml.nvmlDeviceGetName(handle)),
+        used_bytes=int(memory.used),
+        total_bytes=int(memory.total),
+        percent=_known(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+        celsius=_known(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
+    )
+
+
+def _known(read: Callable[[], int]) -> int | None:
+    """Return what `read` gives, None where the card does not tell it, as a slice of a shared one."""
+    try:
+        return int(read())
+    except pynvml.NVMLError:
+        return None
+
+
+def _container_memory(used: int, total: int) -> tuple[int, int]:
+    """Return used and total memory of the container that this runs in, of the computer without a limit."""
+    try:
+        limit = int((CGROUP / "memory.max").read_text())
+        held = int((CGROUP / "memory.current").read_text())
+        statistics = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # no second version of cgroups, or "max"
+        return used, total
+    # what was read from files is given back when somebody needs it
+    return (held - int(statistics.get("inactive_file", 0)), limit) if limit < total else (used, total)

@@ -1,0 +1,117 @@
+"""The lines of a growing metrics.jsonl, each byte read once. No Gradio here.
+
+`indextts/training/metrics.py` draws the lines. A process that began at step S makes the numbers after S once
+more; what an earlier one wrote there is not returned.
+"""
+
+import json
+import os
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from indextts.run_dir import MetricsKey, add_metrics_line
+
+MAX_LINES = 20_000  # of a run in memory, about 12 MB
+MAX_RUNS = 6  # the run that is shown, and those that it is compared with
+BLOCK_BYTES = 1 << 20
+TAIL_BYTES = 64
+
+Line = dict[str, Any]
+
+
+class MetricsReader:
+    """The lines of one metrics.jsonl as `run_dir.read_metrics` returns them; each byte is read once.
+
+    Past MAX_LINES every second line is forgotten, of each part and kind; `start` lines stay.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()  # ticks of several browsers come in threads
+        self._forget(inode=None)
+
+    def version(self) -> str:
+        """Return a word that changes whenever the file does."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return "absent"
+        return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
+
+    def read(self) -> list[Line]:
+        """Return all lines in the order of writing; of one step of a part the last counts."""
+        with self._lock:
+            try:
+                with self.path.open("rb") as file:
+                    rest = self._follow(file)
+            except FileNotFoundError:
+                self._forget(inode=None)
+                return []
+            lines = dict(self._lines)
+        _add(lines, rest)  # without its newline it may yet be half a line, so it is not kept
+        return list(lines.values())
+
+    def _forget(self, inode: int | None) -> None:
+        self._inode, self._offset, self._tail = inode, 0, b""
+        self._lines: dict[MetricsKey, Line] = {}
+
+    def _follow(self, file: BinaryIO) -> bytes:
+        """Take in what was written since the last call; return what follows the last newline."""
+        inode = os.fstat(file.fileno()).st_ino
+        file.seek(self._offset - len(self._tail))
+        if inode != self._inode or file.read(len(self._tail)) != self._tail:
+            self._forget(inode)  # another file, or it was cut: from the beginning
+            file.seek(0)
+        while b"\n" in (block := file.read(BLOCK_BYTES)) or len(block) == BLOCK_BYTES:
+            # a megabyte without a newline holds no line of ours: it is passed over whole
+            whole = block[: block.rfind(b"\n") + 1] or block
+            for text in whole.splitlines():
+                _add(self._lines, text)
+            self._offset, self._tail = self._offset + len(whole), whole[-TAIL_BYTES:]
+            file.seek(self._offset)
+            if len(self._lines) > MAX_LINES:
+                self._thin()
+        return block
+
+    def _thin(self) -> None:
+        seen: Counter[tuple[int, str]] = Counter()
+        kept = []
+        for key in reversed(self._lines):  # from the end, so that the newest of each kind stays
+            part, kind, _ = key
+            seen[part, kind] += 1
+            if kind == "start" or seen[part, kind] % 2:
+                kept.append(key)
+        self._lines = {key: self._lines[key] for key in reversed(kept)}
+
+
+class MetricsReaders:
+    """A reader for each run directory that was looked at last: a cache of the disk, at most MAX_RUNS."""
+
+    def __init__(self) -> None:
+        self._readers: dict[Path, MetricsReader] = {}
+        self._lock = threading.Lock()
+
+    def of(self, run_dir: Path) -> MetricsReader:
+        with self._lock:
+            reader = self._readers.pop(run_dir, None) or MetricsReader(run_dir / "metrics.jsonl")
+            self._readers[run_dir] = reader
+            if len(self._readers) > MAX_RUNS:
+                del self._readers[next(iter(self._readers))]
+        return reader
+
+
+RUNS = MetricsReaders()  # one for the whole page, so that no run is in memory twice
+
+
+def _add(lines: dict[MetricsKey, Line], text: bytes) -> None:
+    """Put one line of the file at the end of `lines`; what a kill cut in half is skipped."""
+    try:
+        parsed = json.loads(text.decode())
+        line = {sys.intern(name): value for name, value in parsed.items()}
+        line["part"], line["step"], line["kind"] = line["part"], line["step"], sys.intern(line["kind"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return
+    add_metrics_line(lines, line)

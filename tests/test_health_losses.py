@@ -1,0 +1,131 @@
+from pathlib import Path
+
+import pytest
+
+from indextts.health.losses import jump_at_resume, plateau, validation_rising
+from indextts.health.observed import read_observed
+from indextts.schedule import Schedule
+from tests.written_run import WrittenRun
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.03, 0.05])
+def test_the_plateau_of_7_000_steps_is_found_whatever_the_noise(tmp_path: Path, noise: float):
+    run = WrittenRun(noise=noise, schedule=Schedule(5e-5, 1_000, 22_500))
+    run.start()
+    run.train_to(4_000)
+    for step in range(4_100, 11_001, 100):
+        run.train(step, 4.4)
+    found = plateau(read_observed(run.write(tmp_path)))
+    assert found is not None
+    assert found.level == "problem"
+    assert 5_500 <= found.values["steps"] <= 7_800
+    assert found.values["last"] == 11_000
+    assert f"not fallen for {found.values['steps']:,} steps" in str(found)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_slow_fall_under_noise_is_no_plateau(tmp_path: Path, seed: int):
+    run = WrittenRun(noise=0.05)
+    run.random.seed(seed)
+    run.start()
+    for step in range(100, 12_001, 100):
+        run.train(step, 5.0 - 0.6 * step / 12_000)
+        if step % 1_000 == 0:
+            assert plateau(read_observed(run.write(tmp_path))) is None
+
+
+def test_losses_may_stand_in_warm_up_and_at_the_end_of_the_schedule(tmp_path: Path):
+    run = WrittenRun(schedule=Schedule(5e-5, 4_000, 20_000))
+    run.start()
+    run.train_to(800, loss=6.0)
+    assert plateau(read_observed(run.write(tmp_path))) is None
+    for step in range(900, 15_000, 100):
+        run.train(step, 6.0 - 2 * step / 15_000)
+    run.train_to(20_000, first=15_000, loss=4.0)
+    assert plateau(read_observed(run.write(tmp_path))) is None
+
+
+def test_a_validation_that_still_gets_better_is_no_plateau(tmp_path: Path):
+    run = WrittenRun(noise=0.01)
+    run.start()
+    run.train_to(8_000, loss=4.4)
+    assert plateau(read_observed(run.write(tmp_path))) is not None
+    for step in range(1_000, 8_001, 1_000):
+        run.val(step, 4.6 - 0.03 * step / 1_000)
+    assert plateau(read_observed(run.write(tmp_path))) is None
+
+
+def test_where_only_the_text_loss_falls_the_speech_loss_is_named(tmp_path: Path):
+    run = WrittenRun(noise=0.01)
+    run.start()
+    for step in range(100, 8_001, 100):
+        run.train(step, 4.4, text_loss=8.0 - step / 2_000)
+    found = plateau(read_observed(run.write(tmp_path)))
+    assert found is not None
+    assert found.level == "warning"
+    assert "mel_loss) has not fallen" in str(found)
+
+
+def test_a_rising_validation_is_named_with_the_best_step(tmp_path: Path):
+    run = WrittenRun()
+    run.start()
+    run.train_to(8_000)
+    for step, loss in ((0, 5.9), (1_000, 4.9), (2_000, 4.6), (3_000, 4.66), (4_000, 4.7)):
+        run.val(step, loss)
+    assert validation_rising(read_observed(run.write(tmp_path))) is None  # two could be chance
+    run.val(5_000, 4.8)
+    found = validation_rising(read_observed(run.write(tmp_path)))
+    assert found is not None
+    assert "4.600 at step 2,000" in str(found)
+    run.val(6_000, 4.59)
+    assert validation_rising(read_observed(run.write(tmp_path))) is None
+
+
+def test_validations_that_scatter_around_the_best_do_not_rise(tmp_path: Path):
+    run = WrittenRun()
+    for number, loss in enumerate((4.9, 4.6, 4.62, 4.61, 4.63, 4.60, 4.62)):
+        run.val(1_000 * number, loss)
+    assert validation_rising(read_observed(run.write(tmp_path))) is None
+
+
+def resumed_run(after: float) -> WrittenRun:
+    run = WrittenRun()
+    run.start()
+    run.train_to(5_000, loss=4.5)
+    run.start(5_000)
+    run.train_to(5_600, first=5_100, loss=after)
+    return run
+
+
+def test_a_jump_at_a_resume_is_named_until_the_losses_are_back(tmp_path: Path):
+    run = resumed_run(after=5.2)
+    found = jump_at_resume(read_observed(run.write(tmp_path)))
+    assert found is not None
+    assert found.values["step"] == 5_000
+    assert found.values["before"] == pytest.approx(4.5, abs=0.03)
+    assert found.values["after"] == pytest.approx(5.2, abs=0.03)
+    run.train_to(7_000, first=5_700, loss=4.3)
+    assert jump_at_resume(read_observed(run.write(tmp_path))) is None
+
+
+def test_a_resume_that_goes_on_where_it_stood_is_no_jump(tmp_path: Path):
+    assert jump_at_resume(read_observed(resumed_run(after=4.5).write(tmp_path))) is None
+
+
+def test_a_step_up_within_the_noise_is_no_jump(tmp_path: Path):
+    run = WrittenRun(noise=0.3)
+    run.start()
+    run.train_to(5_000, loss=4.5)
+    run.start(5_000)
+    run.train_to(5_200, first=5_100, loss=4.8)
+    assert jump_at_resume(read_observed(run.write(tmp_path))) is None
+
+
+def test_a_new_part_begins_anew_and_does_not_jump(tmp_path: Path):
+    run = WrittenRun()
+    run.start()
+    run.train_to(5_000, loss=4.5)
+    run.part = 2
+    run.start()
+    run.train_to(1_000, loss=6.0)
+    assert jump_at_resume(read_observed(run.write(tmp_path))) is None

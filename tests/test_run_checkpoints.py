@@ -1,0 +1,220 @@
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from indextts.errors import UserError
+from indextts.run_checkpoints import (
+    bytes_in_trash,
+    empty_trash,
+    list_checkpoints,
+    pin,
+    throw_away,
+    validation_losses,
+    why_kept,
+)
+from indextts.run_dir import checkpoints, verify_checkpoint
+from indextts.run_owner import owned, prepare, prune
+from tests.checkpoint_files import save
+from tests.metrics_lines import point
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of four saves, of which the second is the best."""
+    for number in range(1, 5):
+        save(tmp_path, 10 * number, serial=number, is_best=number == 2)
+    return tmp_path
+
+
+def whole_names(run_dir: Path) -> list[str]:
+    return [each.name for each in list_checkpoints(run_dir) if each.is_whole]
+
+
+def test_checkpoints_are_listed_with_what_a_person_chooses_by(run: Path):
+    (run / "model_step30.pinned").touch()
+    (run / "model_step7.foreign.pth").write_bytes(b"of another program")
+    found = list_checkpoints(run)
+    assert [each.step for each in found] == [40, 30, 20, 10, None]
+    assert [each.is_latest for each in found] == [True, False, False, False, False]
+    assert [each.is_best for each in found] == [False, False, True, False, False]
+    assert [each.is_pinned for each in found] == [False, True, False, False, False]
+    assert [each.is_whole for each in found] == [True, True, True, True, False]
+    assert found[0].num_bytes == (run / "model_step40.pth").stat().st_size
+    assert found[0].time == (run / "model_step40.pth").stat().st_mtime
+    assert list_checkpoints(run / "absent") == []
+
+
+def test_a_cut_checkpoint_is_listed_as_not_whole(run: Path):
+    os.truncate(run / "model_step30.pth", 100)
+    assert whole_names(run) == ["model_step40.pth", "model_step20.pth", "model_step10.pth"]
+
+
+def test_a_link_whose_checkpoint_is_gone_is_listed_itself_and_kept(run: Path):
+    for suffix in (".pth", ".json"):
+        (run / f"model_step20{suffix}").unlink()
+    found = {each.name: each for each in list_checkpoints(run)}
+    assert found["best.pth"].step == 20
+    assert "latest.pth" not in found
+    with pytest.raises(UserError, match="another name"):
+        throw_away(run, "best.pth")
+
+
+def test_validation_losses_are_known_by_part_and_step():
+    lines = [point(10, 2.5, kind="val"), point(10, 1.5, kind="val", part=2), point(20, 3.0), point(30, None)]
+    assert validation_losses(lines) == {(1, 10): 2.5, (2, 10): 1.5}
+
+
+def test_a_pinned_checkpoint_survives_pruning_until_it_is_unpinned(run: Path):
+    pin(run, "model_step10.pth", is_pinned=True)
+    assert prune(run, keep=1, part=1) == ["model_step30.pth"]
+    pin(run, "model_step10.pth", is_pinned=False)
+    pin(run, "model_step10.pth", is_pinned=False)
+    assert prune(run, keep=1, part=1) == ["model_step10.pth"]
+    assert not list(run.glob("*.pinned"))
+
+
+def test_what_is_thrown_away_no_longer_counts_and_can_be_moved_back(run: Path):
+    folder = throw_away(run, "model_step30.pth")
+    assert whole_names(run) == ["model_step40.pth", "model_step20.pth", "model_step10.pth"]
+    assert sorted(path.name for path in folder.iterdir()) == ["model_step30.json", "model_step30.pth"]
+    assert folder.parent == run / "trash"
+    prepare(run)
+    with owned(run):  # the next trainer's mending leaves it alone
+        pass
+    for path in folder.iterdir():
+        path.replace(run / path.name)
+    assert verify_checkpoint(run / "model_step30.pth").serial == 3
+
+
+def test_emptying_the_trash_frees_what_it_said(run: Path):
+    sizes = [
+        (run / f"model_step{step}{suffix}").stat().st_size
+        for step in (10, 30)
+        for suffix in (".pth", ".json")
+    ]
+    assert empty_trash(run) == 0
+    throw_away(run, "model_step10.pth")
+    throw_away(run, "model_step30.pth")
+    assert bytes_in_trash(run) == sum(sizes)
+    assert empty_trash(run) == sum(sizes)
+    assert not (run / "trash").exists()
+    assert whole_names(run) == ["model_step40.pth", "model_step20.pth"]
+
+
+def test_the_same_checkpoint_thrown_away_twice_has_two_folders(run: Path):
+    first = throw_away(run, "model_step10.pth")
+    save(run, 10, serial=5)
+    save(run, 50, serial=6)
+    assert throw_away(run, "model_step10.pth") != first
+    assert len(list((run / "trash").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("model_step40.pth", "a resume goes on from it"),
+        ("model_step20.pth", "best.pth is the same file"),
+        ("model_step30.pth", "unpin it first"),
+    ],
+)
+def test_what_is_needed_is_not_thrown_away(run: Path, name: str, reason: str):
+    pin(run, "model_step30.pth", is_pinned=True)
+    with pytest.raises(UserError, match=reason):
+        throw_away(run, name)
+    assert not (run / "trash").exists()
+    assert len(whole_names(run)) == 4
+    assert why_kept(run, "model_step10.pth") == ""
+
+
+def test_the_only_whole_checkpoint_is_kept_though_no_link_says_so(run: Path):
+    for path in (*run.glob("latest.*"), *run.glob("best.*")):
+        path.unlink()
+    for step in (20, 30, 40):
+        os.truncate(run / f"model_step{step}.pth", 10)
+    with pytest.raises(UserError, match="the only whole checkpoint"):
+        throw_away(run, "model_step10.pth")
+    throw_away(run, "model_step40.pth")  # a damaged one may go
+    assert find_checkpoint_of(run) == "model_step10.pth"
+
+
+def find_checkpoint_of(run_dir: Path) -> str:
+    return next(path.name for path, meta in checkpoints(run_dir) if path.stat().st_size == meta.num_bytes)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "/etc/passwd",
+        "../one/model_step10.pth",
+        "model_step10.json",
+        "model_step10",
+        "trash",
+        "model_step10.pth/../model_step30.pth",
+        "metrics.jsonl",
+        "model_step11.pth",
+        "model_step*.pth",
+        "\0",
+    ],
+)
+def test_only_listed_names_are_acted_on(run: Path, name: str):
+    (run / "metrics.jsonl").touch()
+    before = sorted(path.name for path in run.iterdir())
+    for act in (
+        lambda: throw_away(run, name),
+        lambda: pin(run, name, is_pinned=True),
+        lambda: pin(run, name, is_pinned=False),
+        lambda: why_kept(run, name),
+    ):
+        with pytest.raises(UserError, match="there is no checkpoint"):
+            act()
+    assert sorted(path.name for path in run.iterdir()) == before
+
+
+def test_a_trash_that_leads_elsewhere_is_not_emptied(run: Path, tmp_path_factory: pytest.TempPathFactory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "kept").write_text("!")
+    (run / "trash").symlink_to(elsewhere)
+    with pytest.raises(UserError, match="trash"):
+        empty_trash(run)
+    assert (elsewhere / "kept").exists()
+
+
+def test_beside_a_trainer_that_saves_and_prunes_every_checkpoint_is_whole_or_gone(tmp_path: Path):
+    """A person throws away whatever is listed while another thread saves and prunes as the trainer does."""
+    save(tmp_path, 1, serial=1)
+    thrown, problems = [], []
+
+    def throw_all() -> None:
+        while not is_over.is_set():
+            for each in list_checkpoints(tmp_path):
+                try:
+                    thrown.append(throw_away(tmp_path, each.name))
+                except UserError:
+                    continue
+                except OSError as error:
+                    problems.append(error)
+
+    is_over = threading.Event()
+    person = threading.Thread(target=throw_all)
+    person.start()
+    for step in range(2, 60):
+        save(tmp_path, step, serial=step)
+        try:
+            prune(tmp_path, keep=3, part=1)
+        except FileNotFoundError:
+            continue  # the saver logs it and goes on
+    is_over.set()
+    person.join()
+    assert problems == []
+    assert thrown
+    for path, _ in checkpoints(tmp_path):
+        verify_checkpoint(path)
+    for folder in thrown:
+        [checkpoint] = folder.glob("*.pth")
+        verify_checkpoint(checkpoint)
+    assert checkpoints(tmp_path)[0][1].step == 59

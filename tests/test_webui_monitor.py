@@ -1,0 +1,137 @@
+"""Tests of what tab 7 is made of: cards, the bar, compared runs, the rows of checkpoints, what tabs tell."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from indextts.project import Project
+from indextts.run_checkpoints import pin
+from indextts.webui import checkpoint_list, health_cards
+from indextts.webui.charts import Look
+from indextts.webui.compared_runs import MAX_COMPARED, comparable, compared, runs_version
+from indextts.webui.curves_view import look_of
+from indextts.webui.standing import bar_html, machine_html
+from indextts.webui.telling import telling
+from tests.watched_workspace import make_project, make_watched_workspace
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return make_watched_workspace(tmp_path_factory.mktemp("watched"))
+
+
+@pytest.fixture
+def well(sick: Project) -> Project:
+    return Project(sick.root.parent / "well")
+
+
+def test_a_card_for_each_finding_problems_first_and_no_markup_of_the_run(sick: Project):
+    cards = health_cards.shown(sick)
+    levels = re.findall(r'class="health (\w+)"', cards)
+    assert levels == ["problem"] * 8 + ["warning"] * 3
+    assert "<b id=planted>" not in cards
+    assert "&lt;b id=planted&gt;another" in cards
+    assert health_cards.findings(sick)[0].check == "disk"
+
+
+def test_a_well_run_and_none_at_all_say_so(well: Project, tmp_path: Path):
+    assert "All is well: 11 checks" in health_cards.shown(well)
+    assert "start one in tab 6" in health_cards.shown(make_project(tmp_path, "new"))
+
+
+def test_the_health_is_looked_at_again_when_the_run_has_new_numbers(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
+    project = make_project(tmp_path, "new")
+    before = health_cards.version(project)
+    assert health_cards.version(project) == before
+    (project.run_dir / "metrics.jsonl").write_text("{}\n")
+    assert health_cards.version(project) != before
+
+
+def test_the_bar_is_as_long_as_the_run_is_far_and_says_when_nobody_trains(sick: Project, tmp_path: Path):
+    bar = bar_html(sick)
+    assert 'max="20000" value="8000" aria-label="40 %"' in bar
+    assert "it was killed" in bar
+    (sick.run_dir / "exit.json").write_text('{"status": 1, "reason": "<b>broken</b>", "time": 9e9}')
+    assert "&lt;b&gt;broken" in bar_html(sick)
+    assert "it was killed" not in bar_html(sick)
+    (sick.run_dir / "exit.json").unlink()
+    assert "no numbers yet" in bar_html(make_project(tmp_path, "new"))
+
+
+def test_the_machine_is_a_table():
+    assert machine_html([["card", "<NVIDIA>"]]) == (
+        '<table class="machine"><tr><th>card</th><td>&lt;NVIDIA&gt;</td></tr></table>'
+    )
+
+
+def test_older_parts_and_other_projects_can_be_compared(sick: Project, well: Project):
+    workspace = sick.root.parent
+    assert comparable(workspace, "well") == [("part 1", "well:1"), ("sick", "sick:0")]
+    assert comparable(workspace, "sick") == [("well", "well:0")]
+    part, other = compared(workspace, "well", ["well:1", "sick:0"])
+    assert (part.name, {line["part"] for line in part.lines}) == ("part 1", {1})
+    assert (other.name, other.lines[-1]["step"]) == ("sick", 8_000)
+    assert compared(workspace, "well", None) == []
+
+
+@pytest.mark.parametrize(
+    "choice", ["", "well", "well:2", "well:0", "absent:0", "../sick:0", "sick:0/..", "sick:x", ":", "/etc:0"]
+)
+def test_what_is_not_in_the_list_is_not_compared(sick: Project, choice: str):
+    [other] = compared(sick.root.parent, "well", [choice, "sick:0"])
+    assert other.name == "sick"
+
+
+def test_only_a_few_runs_are_compared_at_once(sick: Project):
+    assert len(compared(sick.root.parent, "well", ["sick:0"] * (MAX_COMPARED + 1))) == MAX_COMPARED
+
+
+def test_the_list_is_made_anew_when_a_run_begins_anywhere(tmp_path: Path):
+    project = make_project(tmp_path, "one")
+    before = runs_version(tmp_path, project)
+    other = make_project(tmp_path, "other")
+    (other.run_dir / "config.json").write_text("{}")
+    assert runs_version(tmp_path, project) != before
+
+
+def test_the_controls_give_a_look_whatever_was_typed():
+    assert look_of(0.5, None, None, False) == Look(0.5)
+    assert look_of(7, 0, 0, None) == Look(0.99)
+    assert look_of(-1, 100, 200, True) == Look(0.0, 100.0, 200.0, is_log=True)
+
+
+def test_the_rows_say_what_a_checkpoint_is(sick: Project):
+    pin(sick.run_dir, "model_step7000.pth", is_pinned=True)
+    hidden, body, rows, chosen, button, trash = checkpoint_list.shown(sick, "model_step7000.pth")
+    pin(sick.run_dir, "model_step7000.pth", is_pinned=False)
+    assert [(row[0], row[1], row[4], row[6]) for row in rows] == [
+        ("model_step8000.pth", "8,000", "4.800", "newest"),
+        ("model_step7000.pth", "7,000", "4.750", "pinned"),
+        ("model_step6000.pth", "6,000", "4.700", "best"),
+        ("model_step5000.pth", "5,000", "4.650", ""),
+        ("model_step4000.pth", "", "", "not whole"),
+    ]
+    assert (hidden.visible, body.visible, trash.visible) == (False, True, False)
+    assert button.value == "Unpin"
+    assert chosen.choices == [(row[0], row[0]) for row in rows]
+
+
+def test_without_checkpoints_the_page_says_how_there_will_be_some(well: Project):
+    hidden, body, rows, *_ = checkpoint_list.shown(well, None)
+    assert (hidden.visible, body.visible, rows) == (True, False, [])
+
+
+def test_the_list_changes_with_what_is_pinned_or_thrown_away(sick: Project):
+    before = checkpoint_list.version(sick)
+    pin(sick.run_dir, "model_step5000.pth", is_pinned=True)
+    assert checkpoint_list.version(sick) != before
+    pin(sick.run_dir, "model_step5000.pth", is_pinned=False)
+
+
+def test_the_same_checkpoint_can_be_told_twice():
+    first, second = telling("best.pth"), telling("best.pth")
+    assert first != second
+    assert first.partition(" ")[2] == "best.pth"

@@ -1,0 +1,131 @@
+"""Tab 7 in a browser: a run that is sick in every way, its curves, its checkpoints."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from indextts.health.checks import CHECKS
+from indextts.run_checkpoints import list_checkpoints
+from tests.test_webui_walk import MINUTES, Server, browser, open_tab, wait_for
+from tests.watched_workspace import make_watched_workspace
+
+__all__ = ["browser"]  # a fixture
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    make_watched_workspace(tmp_path / "workspace")
+    server = Server(tmp_path / "workspace")
+    yield server
+    server.kill()
+
+
+def legend(page: Page) -> list[str]:
+    """Return the names of the series of a plot."""
+    return page.locator("#plot-mel-loss .role-legend-label text").all_text_contents()
+
+
+def choose(page: Page, element: str, option: str) -> None:
+    page.locator(f"#{element} input").click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def toast(page: Page, text: str) -> None:
+    expect(page.get_by_test_id("toast-body").filter(has_text=text).first).to_be_visible(timeout=MINUTES)
+
+
+def test_a_person_sees_what_is_wrong_compares_runs_and_keeps_the_right_checkpoints(
+    server: Server, browser: Browser, tmp_path: Path
+):
+    run_dir = server.workspace / "sick/training_output"
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    page.goto(server.url)
+    wait_for(page, "project", "^sick$")
+    open_tab(page, "7 Monitor")
+    cards = page.locator("#monitor-health .health")
+    expect(cards).to_have_count(len(CHECKS), timeout=MINUTES)
+    checks = {card.get_attribute("data-check") for card in cards.all()}
+    assert checks == {
+        *("disk", "base_rows", "new_rows", "learning_rate", "skipped", "gradients", "resume_jump"),
+        *("plateau", "validation_rising", "unknown", "data_wait"),
+    }
+    expect(cards.first).to_contain_text("Problem: The disk has no room for the next checkpoint")
+    expect(page.locator("#monitor-health")).to_contain_text("<b id=planted>another</b> since step 1,000")
+    expect(page.locator("#planted")).to_have_count(0)
+    expect(page.locator("#monitor-summary")).to_contain_text("step 8,000 of 20,000, epoch 1, 9,000 tokens/s")
+    expect(page.locator("#monitor-summary")).to_contain_text("The trainer is not running")
+    expect(page.locator("#monitor-machine")).to_contain_text("processors")
+    expect(page.locator("#monitor-notes")).to_contain_text("Resumed at step 1,000.")
+
+    expect(page.locator("#plot-mel-loss svg.marks")).to_be_visible(timeout=MINUTES)
+    expect(page.locator("#plot-mel-loss .role-legend-label text")).to_have_count(4, timeout=MINUTES)
+    assert legend(page) == ["as logged", "training", "validation", "resumed"]
+    choose(page, "monitor-compare", "well")
+    expect(page.locator("#plot-mel-loss")).to_contain_text("validation, well", timeout=MINUTES)
+    page.keyboard.press("Escape")
+    page.locator("#monitor-smoothing input[type=number]").fill("0")
+    page.locator("#monitor-smoothing input[type=number]").press("Tab")
+    expect(page.locator("#plot-mel-loss")).not_to_contain_text("as logged", timeout=MINUTES)
+    assert legend(page) == ["training", "validation", "training, well", "validation, well", "resumed"]
+    page.locator("#monitor-log").get_by_role("checkbox").check()
+    expect(page.locator("#plot-mel-loss")).to_contain_text("decimal logarithm", timeout=MINUTES)
+    page.screenshot(path=tmp_path / "monitor.png", full_page=True)
+
+    table = page.locator("#checkpoint-table")
+    expect(table).to_contain_text("model_step8000.pth", timeout=MINUTES)
+    choose(page, "checkpoint-chosen", "model_step5000.pth")
+    page.locator("#checkpoint-pin").click()
+    expect(page.locator("#checkpoint-pin")).to_have_text("Unpin", timeout=MINUTES)
+    assert (run_dir / "model_step5000.pinned").exists()
+    expect(table).to_contain_text("pinned")
+    page.locator("#checkpoint-delete").click()
+    toast(page, "is pinned; unpin it first")
+    page.locator("#checkpoint-pin").click()
+    expect(page.locator("#checkpoint-pin")).to_have_text("Pin: never remove it", timeout=MINUTES)
+
+    page.locator("#checkpoint-delete").click()
+    question = page.locator("#checkpoint-question")
+    expect(question).to_contain_text(re.compile(r"Move model_step5000\.pth \(.*, step 5000\) to the trash\?"))
+    page.locator("#checkpoint-no").click()
+    expect(question).to_be_hidden(timeout=MINUTES)
+    assert len(list_checkpoints(run_dir)) == 5
+    page.locator("#checkpoint-delete").click()
+    page.locator("#checkpoint-yes").click()
+    expect(table).not_to_contain_text("model_step5000.pth", timeout=MINUTES)
+    assert len(list((run_dir / "trash").glob("*_model_step5000/model_step5000.*"))) == 2
+    page.locator("#checkpoint-empty").click()
+    expect(page.locator("#checkpoint-empty")).to_be_hidden(timeout=MINUTES)
+    assert not (run_dir / "trash").exists()
+
+    choose(page, "checkpoint-chosen", "model_step7000.pth")
+    page.locator("#checkpoint-listen").click()
+    wait_for(page, "listen-checkpoint", r"^model_step7000\.pth: step 7000")
+    expect(page.get_by_role("tab", name="8 Listen and export", exact=True)).to_have_attribute(
+        "aria-selected", "true"
+    )
+    open_tab(page, "7 Monitor")
+    page.locator("#checkpoint-export").click()
+    wait_for(page, "export-checkpoint", r"^model_step7000\.pth$")
+
+    open_tab(page, "7 Monitor")
+    choose(page, "project", "well")
+    health = page.locator("#monitor-health")
+    expect(health).to_contain_text(f"All is well: {len(CHECKS)} checks", timeout=MINUTES)
+    expect(page.locator("#monitor-notes")).to_contain_text("Part 2 of the run is drawn", timeout=MINUTES)
+    choose(page, "monitor-compare", "part 1")
+    expect(page.locator("#plot-mel-loss")).to_contain_text("training, part 1", timeout=MINUTES)
+    expect(page.locator("#checkpoint-none")).to_contain_text("No checkpoint yet.", timeout=MINUTES)
+    page.keyboard.press("Escape")
+    page.screenshot(path=tmp_path / "well.png", full_page=True)
+    choose(page, "project", "demo")
+    expect(health).to_contain_text("No training yet", timeout=MINUTES)
+    page.set_viewport_size({"width": 390, "height": 844})
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= 390
+    page.screenshot(path=tmp_path / "phone.png", full_page=True)
+    page.close()

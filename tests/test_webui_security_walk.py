@@ -1,0 +1,171 @@
+"""The page in a real browser as on a rented machine: https and a foreign name outside, loopback inside.
+
+Somebody signs in, TensorBoard is started and seen inside the page, and another site tries to start a training
+with the cookies of that browser. Nothing may be asked of any other host.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from indextts.project import Project
+from tests.conftest import REPOSITORY
+from tests.test_webui_tensorboard import write_events
+from tests.test_webui_walk import FLAGS, MINUTES, open_tab
+from tests.webui_server import Server, free_port, serving, wait_until_listening
+
+pytestmark = pytest.mark.slow
+
+PASSWORD = "correct horse battery"
+NAMES = "MAP studio.test 127.0.0.1, MAP evil.test 127.0.0.1"
+
+# What a page of another site can try with the cookies of a visitor: the texts of all its answers.
+ATTACK = """async ([target, body]) => {
+  const json = {'Content-Type': 'application/json'};
+  const claims = {...json, 'X-Forwarded-Host': location.host};
+  const tries = [
+    [`${target}/gradio_api/queue/join`, {method: 'POST', credentials: 'include', headers: json, body}],
+    [`${target}/gradio_api/queue/join`, {method: 'POST', credentials: 'include', headers: claims, body}],
+    [`${target}/gradio_api/queue/join`, {method: 'POST', credentials: 'include', mode: 'no-cors', body}],
+    [`${target}/config`, {credentials: 'include'}],
+    [`${target}/tensorboard/demo/data/runs`, {credentials: 'include', mode: 'no-cors'}],
+  ];
+  const said = [];
+  for (const [address, options] of tries) {
+    try { said.push(await (await fetch(address, options)).text()); } catch (error) { said.push('blocked'); }
+  }
+  const form = document.createElement('form');
+  form.action = `${target}/gradio_api/queue/join`; form.method = 'POST'; form.enctype = 'text/plain';
+  form.target = 'frame';
+  const frame = document.createElement('iframe');
+  frame.name = 'frame';
+  document.body.append(frame, form);
+  const loaded = new Promise(resolve => { frame.onload = resolve; setTimeout(resolve, 5000); });
+  form.submit();
+  await loaded;
+  return said;
+}"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("walk")
+    (folder / "login").write_text(f"me:{PASSWORD}")
+    (folder / "login").chmod(0o600)
+    with serving(folder, f"--auth-file={folder / 'login'}", "--allowed-host=studio.test") as server:
+        write_events(Project(server.workspace / "demo").run_dir)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def outside(page: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the page behind a proxy that speaks https."""
+    folder = tmp_path_factory.mktemp("proxy")
+    files = [str(folder / "key"), str(folder / "certificate")]
+    subject = ["-subj", "/CN=studio.test", "-days", "2", "-nodes", "-newkey", "rsa:2048"]
+    made = ["openssl", "req", "-x509", *subject, "-keyout", files[0], "-out", files[1]]
+    subprocess.run(made, check=True, capture_output=True)
+    port = free_port()
+    argv = [sys.executable, "-m", "tests.local_proxy", str(port), str(page.port), "rewrite", *files]
+    proxy = subprocess.Popen(argv, cwd=REPOSITORY)
+    wait_until_listening(proxy, port)
+    yield f"https://studio.test:{port}"
+    proxy.kill()
+    proxy.wait()
+
+
+@pytest.fixture(scope="module")
+def evil() -> Iterator[str]:
+    """The address of another site."""
+
+    class Blank(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Blank)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://evil.test:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def start_of_training(page: Server) -> dict[str, object]:
+    """Return the request that the button Start training sends."""
+    config = json.loads(page.ask("GET", "/config", cookie=page.cookie("me", PASSWORD)).body)
+    [button] = [c["id"] for c in config["components"] if c["props"].get("elem_id") == "train-start"]
+    [handler] = [d for d in config["dependencies"] if [button, "click"] in d["targets"]]
+    values = {c["id"]: c["props"].get("value") for c in config["components"]}
+    data = [values[number] for number in handler["inputs"]]
+    return {"fn_index": handler["id"], "data": data, "session_hash": "evil"}
+
+
+def test_the_page_on_a_rented_machine(page: Server, outside: str, evil: str, chromium: str):
+    asked: list[str] = []
+    with sync_playwright() as playwright:
+        flags = [*FLAGS, f"--host-resolver-rules={NAMES}"]
+        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+        context = browser.new_context(ignore_https_errors=True)
+        context.on("request", lambda request: asked.append(request.url))
+        tab = context.new_page()
+        said: list[str] = []
+        tab.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+
+        tab.goto(outside)
+        fields = tab.locator("input")
+        for password in ("a wrong password", PASSWORD):
+            fields.nth(0).fill("me")
+            fields.nth(1).fill(password)
+            tab.get_by_role("button", name="Login").click()
+            if password != PASSWORD:
+                expect(tab.get_by_text("Incorrect")).to_be_visible(timeout=MINUTES)
+        expect(tab.locator("#hardware textarea, #hardware input").first).to_have_value(
+            re.compile("processors"), timeout=MINUTES
+        )
+
+        open_tab(tab, "7 Monitor")
+        tab.locator("#tensorboard > button").click()
+        expect(tab.locator("#tensorboard-page")).to_contain_text("Start it to see")
+        tab.locator("#tensorboard-start").click()
+        board = tab.frame_locator("#tensorboard-frame")
+        expect(board.get_by_text("mel_loss").first).to_be_visible(timeout=MINUTES)
+        expect(board.locator("scalar-card svg, tb-scalar-card svg, scalar-card canvas").first).to_be_visible(
+            timeout=MINUTES
+        )
+
+        other = context.new_page()
+        other.goto(evil)
+        statuses: list[tuple[str, int]] = []
+        other.on("response", lambda answer: statuses.append((answer.url, answer.status)))
+        answers = other.evaluate(ATTACK, [outside, json.dumps(start_of_training(page))])
+        assert set(answers) <= {"blocked", ""}
+        assert {status for url, status in statuses if url.startswith(outside)} == {403}
+        assert len(statuses) >= 5
+        assert not list((page.workspace / "demo/jobs").glob("*_train"))
+
+        other.goto(outside)  # a link, on the other hand, leads to the page
+        expect(other.get_by_role("tab", name="1 Project")).to_be_visible(timeout=MINUTES)
+        other.close()
+
+        tab.locator("#tensorboard-stop").click()
+        expect(tab.locator("#tensorboard-page")).to_contain_text("Start it to see", timeout=MINUTES)
+        browser.close()
+    hosts = {urlsplit(url).netloc for url in asked if url.startswith("http")}
+    assert hosts == {urlsplit(outside).netloc, urlsplit(evil).netloc}
+    assert not [line for line in said if "Content Security Policy" in line]
+    assert "Traceback" not in "".join(page.printed)

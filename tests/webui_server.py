@@ -1,0 +1,205 @@
+"""A real server of the page, in its own process, and requests to it as anybody could send them: raw."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+from tests.conftest import REPOSITORY
+
+START_S = 60.0
+PAGE = REPOSITORY / "webui_amharic.py"
+
+TWO_HANDLERS = '''
+"""A page with two handlers: one writes a file, one reads a typed path inside the roots."""
+import signal
+import sys
+from pathlib import Path
+
+import gradio as gr
+
+from indextts.commands import WebUI, parse, run
+from indextts.errors import UserError
+from indextts.webui.launch import launch
+from indextts.webui.security import Roots
+
+command = parse(WebUI, sys.argv[1:])
+roots = Roots(command.workspace, tuple(command.root))
+
+
+def start():
+    (command.workspace / "canary").write_text("started")
+    return "started"
+
+
+def read(typed):
+    try:
+        return roots.inside(typed, "Manifest").read_text()
+    except UserError as error:
+        raise gr.Error(str(error), print_exception=False) from None
+
+
+with gr.Blocks(analytics_enabled=False) as demo:
+    field = gr.Textbox()
+    shown = gr.Textbox()
+    gr.Button().click(start, None, shown, api_visibility="private")
+    field.change(read, field, shown, api_visibility="private")
+
+
+def main():
+    launch(demo, command)
+    return 0
+
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background ignore it
+run(main)
+'''
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: str
+    headers: http.client.HTTPMessage
+
+
+@dataclass(frozen=True)
+class Server:
+    """A page that runs in its own process."""
+
+    process: subprocess.Popen[str]
+    port: int
+    workspace: Path
+    printed: list[str]
+    reader: threading.Thread
+
+    def ask(
+        self, method: str, path: str, body: object = None, form: bool = False, **headers: str | None
+    ) -> Answer:
+        """Send one request; a header given as None is left out."""
+        if body is None:
+            return self.ask_raw(method, path, b"", **headers)
+        kind = "application/x-www-form-urlencoded" if form else "application/json"
+        text = urlencode(body) if form else json.dumps(body)
+        return self.ask_raw(method, path, text.encode(), **{"content_type": kind, **headers})
+
+    def ask_raw(self, method: str, path: str, body: bytes, **headers: str | None) -> Answer:
+        """Send one request with exactly this body, as JSON if no header says otherwise."""
+        sent = {"Host": f"127.0.0.1:{self.port}", "Content-type": "application/json"} | {
+            name.replace("_", "-").capitalize(): text for name, text in headers.items()
+        }
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        with contextlib.closing(connection):
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, text in (sent | {"Content-Length": str(len(body))}).items():
+                if text is not None:
+                    connection.putheader(name, text)
+            connection.endheaders()
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused while it is sent
+                connection.send(body)
+            response = connection.getresponse()
+            return Answer(response.status, response.read().decode(errors="replace"), response.headers)
+
+    def join(self, handler: int, values: list[object], **headers: str | None) -> Answer:
+        """Ask the queue to run a handler, as the page's own script does."""
+        body = {"fn_index": handler, "data": values, "session_hash": "raw"}
+        return self.ask("POST", "/gradio_api/queue/join", body, **headers)
+
+    def result(self, **headers: str | None) -> dict[str, object]:
+        """Return the output of the handler that was joined last."""
+        events = self.ask("GET", "/gradio_api/queue/data?session_hash=raw", **headers).body
+        for line in events.splitlines():
+            event = json.loads(line.removeprefix("data: ") or "{}")
+            if event.get("msg") == "process_completed":
+                return {"success": event["success"], **event["output"]}
+        raise AssertionError(events)
+
+    def sign_in(self, user: str, password: str, **headers: str | None) -> Answer:
+        return self.ask("POST", "/login", {"username": user, "password": password}, form=True, **headers)
+
+    def cookie(self, user: str, password: str, **headers: str | None) -> str:
+        answer = self.sign_in(user, password, **headers)
+        assert answer.status == 200, answer
+        return "; ".join(text.split(";")[0] for text in answer.headers.get_all("set-cookie", []))
+
+    def password(self) -> tuple[str, str]:
+        """Return the user and the password that the program printed."""
+        [found] = [
+            match for line in self.printed if (match := re.match(r"User: (\S+)  Password: (\S+)", line))
+        ]
+        return found[1], found[2]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start_program(folder: Path, port: int, *flags: str, program: str | Path) -> subprocess.Popen[str]:
+    """Start a page; nothing leaves this machine: what asks for https meets a closed port.
+
+    Args:
+        program: a file, or the text of one.
+    """
+    (folder / "workspace").mkdir(exist_ok=True)
+    if isinstance(program, str):
+        (folder / "page.py").write_text(program)
+        program = folder / "page.py"
+    return subprocess.Popen(
+        [sys.executable, program, f"--port={port}", f"--workspace={folder / 'workspace'}", *flags],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "HTTPS_PROXY": "http://127.0.0.1:9"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *flags: str, program: str | Path = PAGE) -> Iterator[Server]:
+    port = free_port()
+    process = start_program(folder, port, *flags, program=program)
+    printed: list[str] = []
+    reader = threading.Thread(target=lambda: printed.extend(process.stdout or []), daemon=True)
+    reader.start()
+    try:
+        wait_until_printed(process, printed)
+        yield Server(process, port, folder / "workspace", printed, reader)
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+        assert process.stdout
+        process.stdout.close()
+
+
+def wait_until_printed(process: subprocess.Popen[str], printed: list[str]) -> None:
+    """Wait for the line with the address, the last one of the start."""
+    deadline = time.monotonic() + START_S
+    while not any(line.startswith("The page is at") for line in printed):
+        assert process.poll() is None, "".join(printed)
+        assert time.monotonic() < deadline, "".join(printed)
+        time.sleep(0.02)
+
+
+def wait_until_listening(process: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until a server answers on its port."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        assert process.poll() is None
+        time.sleep(0.05)
+    raise AssertionError(port)
