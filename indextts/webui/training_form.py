@@ -35,7 +35,7 @@ def command_of(
     project: Project,
     settings: ProjectSettings,
     is_resume: bool,
-    typed: str,
+    typed: str | None,
     values: Sequence[Any],
 ) -> Train:
     """Return the command that the form says.
@@ -56,13 +56,13 @@ def command_of(
     return command.model_copy(update={"resume": resume_value(roots, is_resume, typed)})
 
 
-def resume_value(roots: Roots, is_resume: bool, typed: str) -> str:
+def resume_value(roots: Roots, is_resume: bool, typed: str | None) -> str:
     """Return the trainer's --resume for the checkbox and the path as typed."""
     if not is_resume:
         return ""
-    if not typed.strip():
+    if not (typed or "").strip():
         return "auto"
-    return str(roots.inside(typed.strip(), "Resume Checkpoint Path"))
+    return str(roots.inside(typed, "Resume Checkpoint Path"))
 
 
 def own_values(project: Project, settings: ProjectSettings) -> dict[str, Any]:
