@@ -13,6 +13,7 @@
       listen/                             what the page let speak, and the votes (indextts/webui/renders.py)
       scores/                             what the page let score (indextts/webui/scoring.py)
       pipeline/STAGE.json                 what a stage was run with and how it ended
+      drafts/FORM.json                    what stands in the page's forms (indextts/webui/drafts.py)
       tensorboard.json                    where its TensorBoard listens (indextts/tensorboard_address.py)
       jobs/TIME_STAGE/                    what the page started (indextts/jobs)
 
