@@ -9,6 +9,7 @@ import re
 import string
 import subprocess
 import sys
+from collections import Counter
 from typing import get_args
 
 import pytest
@@ -19,6 +20,7 @@ from indextts.webui.charts import KINDS
 from indextts.webui.language import (
     ENGLISH,
     LANGUAGES,
+    LOCALES,
     language_of,
     speaking,
     switching_js,
@@ -27,6 +29,7 @@ from indextts.webui.language import (
     texts_of,
 )
 from indextts.webui.review_rows import VERDICTS
+from indextts.webui.training_outlook import MACHINES
 from tests.conftest import REPOSITORY
 from tests.page_texts import all_strings, spoken_texts
 
@@ -41,6 +44,7 @@ FROM_ELSEWHERE = {  # reach `t` as values of something
     *(word for _, word in KINDS),
     *("processor", "memory", "disk", "card"),
     *("finished", "stopped"),  # in exit.json
+    *MACHINES,
 }
 
 LAID_OUT = """
@@ -122,6 +126,13 @@ def test_all_that_is_said_in_code_is_translated(language: str):
 @pytest.mark.parametrize("language", OTHERS)
 def test_no_translation_is_of_a_text_that_is_gone(language: str, laid_out: set[str]):
     assert sorted(table(language).keys() - laid_out - all_strings()) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_a_text_stands_in_a_table_once(language: str):
+    """A merge may leave two, of which the later one would be said."""
+    texts = json.loads((LOCALES / f"{language}.json").read_bytes(), object_pairs_hook=list)
+    assert [text for text, count in Counter(text for text, _ in texts).items() if count > 1] == []
 
 
 @pytest.mark.parametrize("language", OTHERS)

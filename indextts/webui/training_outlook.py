@@ -52,12 +52,14 @@ FROM_PRESET = "{label}: {source}."
 PROPOSED = "Proposed for {machine}:"
 NO_CARD = "this machine, {cores} cores and no NVIDIA card"
 WITH_CARD = "{card}, {there} GiB, and {cores} cores"
+MACHINES = ("machine", "this processor")  # where a sentence names no card
 GONE = "{name} is not there any more; open the tab again to see the checkpoints as they are"
 
 
 def spoken(sentence: Sentence) -> str:
     """Return a sentence in the language of whoever asked."""
-    return t(sentence.template, **sentence.values)
+    values = {name: t(value) if value in MACHINES else value for name, value in sentence.values.items()}
+    return t(sentence.template, **values)
 
 
 def look_version(project: Project) -> str:
