@@ -15,7 +15,8 @@ recent_checkpoints    names of the run's checkpoints, newest last
 manifests             {"train": [...], "val": [...]}
 learning_rate text_loss_weight mel_loss_weight
 meta                  what the `.json` beside it says, but for the size and the digest of this file
-state                 the rest of a `TrainState`: log window, best loss, what a probe of the model gave
+state                 the rest of a `TrainState`: log window, best loss, what a probe of the model gave; and
+                      {"codes": {"backend", "identity"}}, of the speech backend that made the codes
 format_version
 
 All tensors are on the CPU, whatever the run was trained on.
@@ -70,6 +71,13 @@ LOAD_ERRORS = (
     AttributeError,
     MemoryError,
 )
+
+
+def codes_identity(content: Mapping[str, Any]) -> str | None:
+    """Return the identity of the speech backend whose codes a checkpoint speaks, if it is written down."""
+    state = content.get("state")
+    codes = state.get("codes") if isinstance(state, dict) else None
+    return codes.get("identity") if isinstance(codes, dict) else None
 
 
 def read_file(path: Path) -> dict[str, Any]:

@@ -288,7 +288,7 @@ class Train(Command):
     sample_interval: int = Field(
         0,
         ge=0,
-        description="Steps between samples, spoken at a validation; 0 for none, and only of builtin codes.",
+        description="Steps between samples, spoken at a validation; 0 for none.",
     )
     num_workers: int = Field(
         0, ge=0, description="Processes that load data; 0: the trainer itself, enough for packed features."
@@ -536,7 +536,7 @@ def to_argv(command: Command) -> list[str]:
     kept: Set[str] = frozenset()
     if isinstance(command, Train) and command.resume:
         kept = command.model_fields_set
-    elif isinstance(command, Synthesize):
+    elif isinstance(command, Sampling):
         kept = command.model_fields_set & Sampling.model_fields.keys()
     argv = []
     for name, field in type(command).model_fields.items():

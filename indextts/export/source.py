@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from indextts.averaged_weights import chosen_weights
-from indextts.checkpoint import meta_of, read_file
+from indextts.checkpoint import codes_identity, meta_of, read_file
 from indextts.commands import Weights
 from indextts.errors import UserError
 from indextts.run_dir import CheckpointMeta, checkpoints, verify_checkpoint
@@ -32,6 +32,7 @@ class Source:
         weights: by published name; of one checkpoint memory-mapped, else computed.
         tokenizer: as in the checkpoint, see `indextts.checkpoint`.
         meta: of the newest; None in a file that another program wrote.
+        codes: the identity of the speech backend whose codes it speaks; None where nobody wrote it down.
         ema_decay: of the moving average that `weights` are; None where they are the trained ones.
     """
 
@@ -39,6 +40,7 @@ class Source:
     weights: Mapping[str, Tensor]
     tokenizer: Mapping[str, Any]
     meta: CheckpointMeta | None
+    codes: str | None = None
     ema_decay: float | None = None
 
 
@@ -64,16 +66,17 @@ def read_source(path: Path, num_averaged: int, chosen: Weights = "raw") -> Sourc
     tokenizer = content["tokenizer"]
     if chosen == "averaged":
         weights = canonical_names(chosen_weights(content, chosen, path))
-        return Source((path,), weights, tokenizer, meta, ema_decay=content["averaged"]["decay"])
+        decay = content["averaged"]["decay"]
+        return Source((path,), weights, tokenizer, meta, codes_identity(content), decay)
     if num_averaged == 1:
-        return Source((path,), canonical_names(content["model"]), tokenizer, meta)
+        return Source((path,), canonical_names(content["model"]), tokenizer, meta, codes_identity(content))
     if meta is None:
         raise UserError(f"{path}: does not say which run it is of, so there is nothing to average it with")
     earlier = _saved_before(path, meta, num_averaged - 1)
     logger.info("The mean of %s", ", ".join(file.name for file in (path, *earlier)))
     contents = [content, *(_read_whole(file) for file in earlier)]
     weights = mean([canonical_names(content["model"]) for content in contents])
-    return Source((path, *earlier), weights, tokenizer, meta)
+    return Source((path, *earlier), weights, tokenizer, meta, codes_identity(content))
 
 
 def mean(weights: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

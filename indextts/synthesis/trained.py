@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from indextts.averaged_weights import chosen_weights
-from indextts.checkpoint import read_file, read_weights, table_rows
+from indextts.checkpoint import codes_identity, read_file, read_weights, table_rows
 from indextts.commands import Weights
 from indextts.errors import UserError
 from indextts.gpt.config import GPTConfig, config_of, config_with_text_tokens, load_config
@@ -38,6 +38,7 @@ class TrainedModel:
         source: the file with the weights.
         step, part: of the run, at which it was saved; None for a model folder.
         pairs: the files that the run was trained on, as it named them; none for a model folder.
+        codes: the identity of the speech backend whose codes it speaks; None where nobody wrote it down.
     """
 
     gpt: UnifiedVoice
@@ -46,6 +47,7 @@ class TrainedModel:
     step: int | None = None
     part: int | None = None
     pairs: tuple[Path, ...] = ()
+    codes: str | None = None
 
 
 def load_trained(path: Path, device: torch.device, chosen: Weights = "raw") -> TrainedModel:
@@ -90,7 +92,9 @@ def _of_run(path: Path, device: torch.device, chosen: Weights) -> TrainedModel:
     gpt = _load(config_of(meta.get("gpt_config"), path), weights, tokenizer, path, device)
     manifests = content.get("manifests") or {}
     pairs = tuple(Path(name) for name in manifests.get("train", ()))
-    return TrainedModel(gpt, tokenizer, path, content.get("step"), meta.get("part"), pairs)
+    return TrainedModel(
+        gpt, tokenizer, path, content.get("step"), meta.get("part"), pairs, codes_identity(content)
+    )
 
 
 def _of_folder(folder: Path, device: torch.device) -> TrainedModel:

@@ -143,6 +143,8 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
             is_unsaved_part = False
         if is_last:
             finish_saving(this, probe, saver)
+            if samples is not None:
+                samples.finish(metrics, stop)
             break
 
         group = pace.next_of(groups)

@@ -28,7 +28,8 @@ from indextts.restore.plan import plan_restore, require_keys, wanted_schedule
 from indextts.restore.text import plan_text
 from indextts.run_dir import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.schedule import Schedule
-from indextts.text.tokenizer import Tokenizer, first_difference
+from indextts.text.base_fit import base_tokenizer, require_extension
+from indextts.text.tokenizer import Tokenizer
 from indextts.training.averaging import begin_average
 from indextts.training.checkpoint_facts import Layout, facts_of, moments_of
 from indextts.training.losses import LossSums
@@ -224,7 +225,7 @@ def _base_vocabulary(inputs: Inputs, base_size: int) -> Vocabulary:
         UserError: the tokenizer does not begin with the base's pieces, or the base's own tokenizer does not
             belong to its weights.
     """
-    beside = inputs.command.base_checkpoint.parent / "bpe.model"
+    beside = base_tokenizer(inputs.command.base_checkpoint)
     tokenizer = inputs.tokenizer
     if tokenizer.size < base_size:
         raise UserError(
@@ -240,12 +241,7 @@ def _base_vocabulary(inputs: Inputs, base_size: int) -> Vocabulary:
             f"{beside}: {base.size} pieces, but the base checkpoint's text tables have {base_size + 1} rows, "
             f"one more than {base_size} pieces; put the tokenizer beside it that it was trained with"
         )
-    difference = first_difference(base, tokenizer)
-    if difference is not None:
-        raise UserError(
-            f"--tokenizer {tokenizer.path} does not extend {beside}: {difference}; make it with "
-            "tools/extend_bpe.py from that file"
-        )
+    require_extension(tokenizer, base)
     return base.vocabulary
 
 
