@@ -22,7 +22,8 @@ OF_THE_PROCESS = Train.of_process
 # What may differ in a line of metrics.jsonl.
 OF_THE_CLOCK = frozenset({"time", "tokens_per_second", "data_wait"})
 # Lines that are about a process: that it began, and how far the rows have moved since.
-OF_A_PROCESS = frozenset({"start", "facts"})
+START = "start"
+OF_A_PROCESS = frozenset({START, "facts"})
 TEXT_TABLES = ("text_embedding.weight", "text_head.weight", "text_head.bias")
 
 

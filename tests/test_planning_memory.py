@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from indextts.planning.memory import CPU_FACTORS, CPU_SOURCE, SOURCE, card_memory, host_memory
-from indextts.planning.model_size import model_size
+from indextts.planning.memory import CONTEXT_BYTES, CPU_FACTORS, CPU_SOURCE, SOURCE, card_memory, host_memory
+from indextts.planning.model_size import model_size, state_bytes
 from tests.conftest import REPOSITORY
 from tests.test_gpt_load import PUBLISHED
 
@@ -47,6 +47,31 @@ def test_gradients_that_are_kept_come_on_top():
     once = card_memory(CONFIG, SIZE, positions=8192, **packed())
     kept = card_memory(CONFIG, SIZE, positions=8192, **packed(accumulates=True))
     assert kept.peak - once.peak == 4 * SIZE.gpt
+
+
+FITS = {  # the row of the table in docs/speed.md: type of the moments, decay of the average, recomputed
+    "default (": ("float32", 0.0, False),
+    "`--optimizer-state bfloat16` (": ("bfloat16", 0.0, False),
+    "`--ema-decay` (": ("float32", 0.999, False),
+    "`--grad-checkpointing` |": ("float32", 0.0, True),
+    "`--grad-checkpointing --optimizer-state bfloat16` |": ("bfloat16", 0.0, True),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_what_the_docs_say_fits_on_a_card_is_what_the_formula_says(name: str):
+    lines = (REPOSITORY / "docs/speed.md").read_text().splitlines()
+    [gib] = [line.split(" | ")[1:] for line in lines if line.startswith("| GiB counted with")]
+    [line] = [line for line in lines if line.startswith(f"| {name}")]
+    moments, decay, recomputes = FITS[name]
+    size = replace(SIZE, state_bytes=state_bytes(moments, decay))
+    need = card_memory(CONFIG, size, positions=0, **packed(recomputes=recomputes))
+    for cell, memory in zip(line.split(" | ")[1:], gib, strict=True):
+        most = need.positions_within(float(memory.rstrip(" |")) * 2**30 - CONTEXT_BYTES)
+        shown = cell.rstrip(" |")
+        assert most <= 0 if shown == "no" else int(shown.replace(",", "")) == most // 100 * 100
+    fixed = re.search(r"\(([\d.]+) GiB", line)
+    assert fixed is None or float(fixed[1]) == round(need.fixed / 2**30, 1)
 
 
 def test_a_small_micro_batch_needs_the_room_of_the_gradients():

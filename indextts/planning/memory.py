@@ -1,8 +1,9 @@
 """How much memory a training needs: parameters and their state from the model's size, activations measured.
 
-    on a card   4 bytes a weight, 8 a trained weight for AdamW, 2 a weight for the copy that autocast keeps,
-                and at the peak either the activations of a micro-batch (with accumulation beside the
-                gradients) or the gradients in the optimizer's step
+    on a card   4 bytes a weight, 8 a trained weight for AdamW (4 with moments in bfloat16) and 4 for an
+                average of the weights, 2 a weight for the copy that autocast keeps, and at the peak either
+                the activations of a micro-batch (with accumulation beside the gradients) or the gradients in
+                the optimizer's step
     on a CPU    the same, and the encoders, and the copy of weights and moments that a save is written from
 
 Activations grow with positions, layers and width:
@@ -18,7 +19,7 @@ their neighbours, and say so.
 from dataclasses import dataclass, replace
 
 from indextts.gpt.config import GPTConfig
-from indextts.planning.model_size import FLOAT32_BYTES, MOMENTS, ModelSize
+from indextts.planning.model_size import FLOAT32_BYTES, ModelSize
 
 SOURCE = "benchmarks/results/gpu_round_h200.md"
 CPU_SOURCE = "benchmarks/results/step_memory_cpu.md"
@@ -114,7 +115,7 @@ def card_memory(
     factor = FACTORS[is_half, recomputes, is_padded]
     weights = size.gpt * (FLOAT32_BYTES + (HALF_BYTES if is_half else 0))
     return MemoryNeed(
-        fixed=weights + MOMENTS * FLOAT32_BYTES * size.trained,
+        fixed=weights + size.state_bytes * size.trained,
         per_position=factor.per_position(config),
         gradients=FLOAT32_BYTES * size.gpt,
         positions=positions,
@@ -128,7 +129,7 @@ def host_memory(
 ) -> MemoryNeed:
     """Return what the training of `card` needs in the machine's memory where there is no card."""
     factor = CPU_FACTORS[is_half, recomputes]
-    copy_of_a_save = FLOAT32_BYTES * (size.gpt + MOMENTS * size.trained)
+    copy_of_a_save = FLOAT32_BYTES * size.gpt + size.state_bytes * size.trained
     encoders = FLOAT32_BYTES * (size.encoders + size.tables)
     return replace(
         card,

@@ -20,12 +20,14 @@ class ModelSize:
         encoders: parameters of the speaker and emotion encoders, which stay in the host's memory.
         tables: numbers of the encoders' position tables, in a checkpoint but no parameters.
         frozen: of `gpt`, those of the base tokenizer's rows; 0 where the tokenizer has no other pieces.
+        state_bytes: kept beside each trained number: AdamW's moments, and its average where there is one.
     """
 
     gpt: int
     encoders: int
     tables: int
     frozen: int
+    state_bytes: int = MOMENTS * FLOAT32_BYTES
 
     @property
     def trained(self) -> int:
@@ -33,9 +35,9 @@ class ModelSize:
 
     @property
     def checkpoint_bytes(self) -> int:
-        """All weights, and both moments of what is trained; without headers of the file."""
-        numbers = self.gpt + self.encoders + self.tables + MOMENTS * self.trained
-        return FLOAT32_BYTES * numbers
+        """All weights, and what is kept of what is trained; without headers of the file."""
+        numbers = self.gpt + self.encoders + self.tables
+        return FLOAT32_BYTES * numbers + self.state_bytes * self.trained
 
 
 def model_size(config: GPTConfig, *, base_size: int) -> ModelSize:
@@ -66,6 +68,12 @@ def model_size(config: GPTConfig, *, base_size: int) -> ModelSize:
         tables=sum(config.pe_length * module.output_size for module in conditions),
         frozen=base_size * (2 * dim + 1) if is_extended else 0,
     )
+
+
+def state_bytes(optimizer_state: str, ema_decay: float) -> int:
+    """Return what a training with these settings keeps beside each trained number."""
+    of_a_moment = 2 if optimizer_state == "bfloat16" else FLOAT32_BYTES
+    return MOMENTS * of_a_moment + (FLOAT32_BYTES if ema_decay else 0)
 
 
 def _conformer(module: ConditionModuleConfig, config: GPTConfig) -> int:
