@@ -4,6 +4,7 @@
 
 pass hands Host through; rewrite puts the upstream's own address there and the visitor's name into
 X-Forwarded-Host. With a key and a certificate it speaks https outside and says so in X-Forwarded-Proto.
+It prints a line for each request with the status of its answer.
 """
 
 import sys
@@ -57,7 +58,7 @@ if __name__ == "__main__":
         app(int(upstream), mode),
         host="127.0.0.1",
         port=int(port),
-        log_level="warning",
+        log_level="info",
         ssl_keyfile=key,
         ssl_certfile=certificate,
         proxy_headers=False,

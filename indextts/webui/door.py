@@ -44,6 +44,7 @@ SESSION = re.compile(r"\w{1,64}", re.ASCII)
 UPLOAD = re.compile(r"/gradio_api/upload/?")  # Gradio counts the bytes of each file
 
 MAX_LOGIN_BYTES = 4 * 1024
+MAX_NAME_BYTES = 255
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 REMOTE_FILE = re.compile(r"\s*[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
@@ -87,6 +88,8 @@ class Door:
 
     async def _refusal(self, scope: Scope) -> Response | None:
         path = scope["path"]
+        if any(len(part.encode(errors="replace")) > MAX_NAME_BYTES for part in path.split("/")):
+            return PlainTextResponse("Not Found", status_code=404)  # no file system has it; Gradio would fail
         if PUBLIC.fullmatch(path):
             return None
         if self.needs_login and not await signed_in_user(scope):

@@ -16,6 +16,8 @@ from gradio.context import LocalContext
 from indextts.errors import UserError
 from indextts.webui.language import language_of, speaking, t
 
+PROGRAMS_AT_A_TIME = 2
+
 
 def on(
     triggers: Sequence[Any],
@@ -25,6 +27,7 @@ def on(
     *,
     latest: bool = False,
     queue: bool = True,
+    waits_for_programs: bool = False,
 ) -> Any:
     """Call `handler` whenever one of `triggers` fires; what it returns fills `outputs`.
 
@@ -32,6 +35,8 @@ def on(
         latest: a trigger that fires while the handler is busy is answered after it, so that what was typed
             last counts; else it is dropped, so that ticks and clicks do not pile up.
         queue: False makes it one request instead of two, for what is quick and often.
+        waits_for_programs: it starts a program and waits for it; of all such ones two run at a time, so that
+            nobody fills the memory with a hundred clicks.
     """
     return gr.on(
         list(triggers),
@@ -40,7 +45,8 @@ def on(
         list(outputs),
         api_visibility="private",
         show_progress="hidden",
-        concurrency_limit=None,
+        concurrency_limit=PROGRAMS_AT_A_TIME if waits_for_programs else None,
+        concurrency_id="programs" if waits_for_programs else None,
         queue=queue,
         trigger_mode="always_last" if latest else "once",
     )

@@ -88,7 +88,8 @@ def stage_panel(
         return show_job(find_project(name), stage, wanted)
 
     shown = [panel.status, panel.stop, panel.stop_now, panel.log.source, panel.log.note]
-    on([panel.start.click], start, [page.project, panel.after, *inputs], shown)
+    starting = [page.project, panel.after, *inputs]
+    on([panel.start.click], start, starting, shown, waits_for_programs=True)
     on([panel.stop.click], ask_to_stop, [page.project, panel.log.wanted], shown)
     on([panel.stop_now.click], stop_now, [page.project, panel.log.wanted], shown)
 

@@ -106,7 +106,7 @@ def make(page: Page, name: str, manifest: str, base: str) -> gr.Dropdown:
         raise UserError(f"there is a project {settings.name} already; choose another name")
     if settings.manifest is not None and not settings.manifest.is_file():
         raise UserError(f"Manifest: {settings.manifest} is no file")
-    place_base_files(Project(page.workspace / settings.name), settings)
+    place_base_files(Project(page.roots.inside(settings.name, "Name")), settings)  # no link that leads out
     return gr.Dropdown(choices=project_names(page.workspace), value=settings.name)
 
 

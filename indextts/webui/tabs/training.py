@@ -103,7 +103,7 @@ def lay_out(page: Page) -> None:
     changes = [component.change for component in (panel.after, *inputs)]  # type: ignore[attr-defined]
     on(changes, changed, [page.project, *looked_at], outlook, latest=True)
     on([table.select], chosen, given, [resume, path])
-    on([ask.click], lambda *values: restore_plan(command(*values)), given, [plan])
+    on([ask.click], lambda *values: restore_plan(command(*values)), given, [plan], waits_for_programs=True)
     page.watch(show_progress, lambda name: show_progress(page.find_project(name)), [pace])
 
 
