@@ -12,6 +12,7 @@ from tests.test_gpt_load import PUBLISHED
 
 CONFIG = replace(PUBLISHED, number_text_tokens=24_000)
 SIZE = model_size(CONFIG, base_size=12_000)
+STATE = SIZE.state_bytes("float32", 0.0)
 ROWS = {  # the row's name in the table: positions, half precision, recomputed, padded
     "packed, 8192 tokens": (8192, True, False, False),
     "packed, 16384 tokens": (16384, True, False, False),
@@ -35,6 +36,7 @@ def test_the_formula_is_within_2_percent_of_the_measured_peaks(name: str):
         recomputes=recomputes,
         is_padded=is_padded,
         accumulates=False,
+        state_bytes=STATE,
     )
     assert need.peak / 2**30 == pytest.approx(float(peak), rel=0.02)
 
@@ -44,19 +46,19 @@ def packed(**changes: bool) -> dict[str, bool]:
 
 
 def test_gradients_that_are_kept_come_on_top():
-    once = card_memory(CONFIG, SIZE, positions=8192, **packed())
-    kept = card_memory(CONFIG, SIZE, positions=8192, **packed(accumulates=True))
+    once = card_memory(CONFIG, SIZE, positions=8192, **packed(), state_bytes=STATE)
+    kept = card_memory(CONFIG, SIZE, positions=8192, **packed(accumulates=True), state_bytes=STATE)
     assert kept.peak - once.peak == 4 * SIZE.gpt
 
 
 def test_a_small_micro_batch_needs_the_room_of_the_gradients():
-    few = card_memory(CONFIG, SIZE, positions=10, **packed())
+    few = card_memory(CONFIG, SIZE, positions=10, **packed(), state_bytes=STATE)
     assert few.peak == few.fixed + few.gradients
 
 
 @pytest.mark.parametrize("accumulates", [False, True])
 def test_what_is_said_to_fit_fits_and_a_little_more_does_not(accumulates: bool):
-    need = card_memory(CONFIG, SIZE, positions=0, **packed(accumulates=accumulates))
+    need = card_memory(CONFIG, SIZE, positions=0, **packed(accumulates=accumulates), state_bytes=STATE)
     budget = 20 << 30
     most = need.positions_within(budget)
     assert need.at(most) <= budget < need.at(most + 2)
@@ -64,8 +66,8 @@ def test_what_is_said_to_fit_fits_and_a_little_more_does_not(accumulates: bool):
 
 
 def test_without_a_card_the_encoders_and_the_copy_of_a_save_count_too():
-    card = card_memory(CONFIG, SIZE, positions=2000, **packed(is_half=False))
-    host = host_memory(CONFIG, SIZE, card, is_half=False, recomputes=False)
+    card = card_memory(CONFIG, SIZE, positions=2000, **packed(is_half=False), state_bytes=STATE)
+    host = host_memory(CONFIG, SIZE, card, is_half=False, recomputes=False, state_bytes=STATE)
     text = (REPOSITORY / "benchmarks/results/published_size_2_cores.md").read_text(encoding="utf-8")
     [measured_gb] = re.findall(r"train_gpt_v2.py` \| [\d.]+ \| ([\d.]+) \|", text)
     # 3 steps and one save behind them, when no activations were left
@@ -80,3 +82,11 @@ def test_activations_on_a_cpu_are_within_a_third_of_what_was_measured():
         factor = CPU_FACTORS[dtype == "bfloat16", recomputes == "yes"]
         config = replace(CONFIG, layers=int(layers), model_dim=1)
         assert factor.per_position(config) == pytest.approx(float(measured), rel=0.34)
+
+
+def test_moments_in_bfloat16_save_memory_and_an_average_costs_some():
+    default, half = STATE, SIZE.state_bytes("bfloat16", 0.0)
+    averaged = SIZE.state_bytes("float32", 0.999)
+    # as docs/speed.md counts them: 7.0, 5.1 and 9.0 GiB before the first position
+    assert (default - half) / 2**30 == pytest.approx(1.96, abs=0.01)
+    assert (averaged - default) / 2**30 == pytest.approx(1.96, abs=0.01)

@@ -142,6 +142,7 @@ def memory_of(
         num_samples = command.batch_tokens / pairs.mean if command.batch_tokens else command.batch_size
         positions = round(num_samples * pairs.size.longest)
     is_half, recomputes = arithmetic_of(command, machine) != "float32", command.grad_checkpointing
+    state = size.state_bytes(command.optimizer_state, command.ema_decay)
     need = card_memory(
         config,
         size,
@@ -150,7 +151,8 @@ def memory_of(
         recomputes=recomputes,
         is_padded=is_padded,
         accumulates=command.grad_accumulation > 1,
+        state_bytes=state,
     )
     if machine.card:
         return need
-    return host_memory(config, size, need, is_half=is_half, recomputes=recomputes)
+    return host_memory(config, size, need, is_half=is_half, recomputes=recomputes, state_bytes=state)

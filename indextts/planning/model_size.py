@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from indextts.gpt.config import ConditionModuleConfig, GPTConfig
 
-FLOAT32_BYTES = 4
+FLOAT32_BYTES, HALF_BYTES = 4, 2
 MOMENTS = 2  # AdamW keeps two numbers for each that it trains
 
 
@@ -31,11 +31,19 @@ class ModelSize:
     def trained(self) -> int:
         return self.gpt - self.frozen
 
-    @property
-    def checkpoint_bytes(self) -> int:
-        """All weights, and both moments of what is trained; without headers of the file."""
-        numbers = self.gpt + self.encoders + self.tables + MOMENTS * self.trained
-        return FLOAT32_BYTES * numbers
+    def state_bytes(self, optimizer_state: str, ema_decay: float) -> int:
+        """Return what is kept of each trained parameter besides itself: both moments, and its average.
+
+        Args:
+            optimizer_state, ema_decay: as in the Train command.
+        """
+        moment_bytes = FLOAT32_BYTES if optimizer_state == "float32" else HALF_BYTES
+        return self.trained * (MOMENTS * moment_bytes + (FLOAT32_BYTES if ema_decay else 0))
+
+    def checkpoint_bytes(self, optimizer_state: str, ema_decay: float) -> int:
+        """Return all weights with the state of what is trained; without headers of the file."""
+        weights = FLOAT32_BYTES * (self.gpt + self.encoders + self.tables)
+        return weights + self.state_bytes(optimizer_state, ema_decay)
 
 
 def model_size(config: GPTConfig, *, base_size: int) -> ModelSize:
