@@ -213,7 +213,7 @@ def test_pruning_is_counted_and_checkpoints_that_are_there(run: TinyRun):
     config, size = sizes_of(command)
     new = disk_need(command, config, size, steps=12)
     assert (new.num_at_most, new.is_measured) == (4, False)
-    assert new.needed_bytes == 4 * size.checkpoint_bytes + SPARE_BYTES
+    assert new.needed_bytes == 4 * size.checkpoint_bytes("float32", 0.0) + SPARE_BYTES
     assert run.train(keep_checkpoints=2, max_steps=8) == 0
     again = disk_need(command, config, size, steps=4)
     written = (run.output / "latest.pth").stat().st_size

@@ -46,7 +46,9 @@ def test_a_checkpoint_of_published_size_is_as_large_as_the_measured_one():
     text = (REPOSITORY / "benchmarks/results/resume_time_2_cores.md").read_text(encoding="utf-8")
     assert "checkpoint of 7.83 GB" in text
     config = replace(PUBLISHED, number_text_tokens=24_000)
-    assert model_size(config, base_size=12_000).checkpoint_bytes == pytest.approx(7.83e9, rel=0.002)
+    assert model_size(config, base_size=12_000).checkpoint_bytes("float32", 0.0) == pytest.approx(
+        7.83e9, rel=0.002
+    )
 
 
 def test_a_checkpoint_that_was_written_holds_as_many_bytes_of_tensors(tmp_path: Path):
@@ -56,4 +58,4 @@ def test_a_checkpoint_that_was_written_holds_as_many_bytes_of_tensors(tmp_path: 
     counted = model_size(replace(CONFIG, number_text_tokens=BASE_SIZE + 320), base_size=BASE_SIZE)
     step_counters = 4 * len(content["optimizer"]["state"])
     written = num_bytes({name: content[name] for name in ("model", "optimizer")})
-    assert written - step_counters == counted.checkpoint_bytes
+    assert written - step_counters == counted.checkpoint_bytes("float32", 0.0)

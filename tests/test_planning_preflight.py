@@ -125,10 +125,10 @@ def test_an_absent_base_blocks_a_new_run_and_no_resume(stopped: TinyRun):
 def test_a_folder_that_a_trainer_has_blocks(run: TinyRun):
     run.output.mkdir()
     lock = run.output / ".lock"
-    lock.write_text(this_process().model_dump_json())
+    lock.write_text(this_process().to_json())
     assert f"a training is running in {run.output}; stop it" in said(looked(run))["folder"]
-    gone = this_process().model_copy(update={"start_ticks": 1})
-    lock.write_text(gone.model_dump_json())
+    gone = replace(this_process(), start_ticks=1)
+    lock.write_text(gone.to_json())
     assert said(looked(run)) == {}
 
 

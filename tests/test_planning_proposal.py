@@ -16,6 +16,7 @@ from tests.test_gpt_load import PUBLISHED
 
 CONFIG = replace(PUBLISHED, number_text_tokens=24_000)
 SIZE = model_size(CONFIG, base_size=12_000)
+STATE = SIZE.state_bytes("float32", 0.0)
 NO_TEXTS = TextMeasure(0, 0, 0, 0, (), {}, ())  # type: ignore[arg-type]
 SPEECH = PairsSize(EpochSize(240_000, 240_000 * 362, 900), 150.0, True, 0, NO_TEXTS)  # clips of 6 s
 CARDS = {
@@ -29,7 +30,7 @@ CARDS = {
 
 
 def proposed(card: str, cores: int = 16) -> Proposal:
-    return propose(Machine((CARDS[card],), cores, 64 << 30), CONFIG, SIZE, SPEECH)
+    return propose(Machine((CARDS[card],), cores, 64 << 30), CONFIG, SIZE, SPEECH, STATE)
 
 
 @pytest.mark.parametrize("name", ["H200", "A100", "L4", "T4", "3060"])
@@ -44,6 +45,7 @@ def test_what_is_proposed_fits_the_memory_that_the_card_reports(name: str):
         recomputes=fields["grad_checkpointing"],
         is_padded=False,
         accumulates=fields["grad_accumulation"] > 1,
+        state_bytes=STATE,
     )
     assert proposal.fits
     assert need.peak + CONTEXT_BYTES < CARDS[name].memory_bytes
@@ -77,7 +79,7 @@ def test_a_card_without_native_bfloat16_gets_float16_and_is_told_so():
 
 def test_an_unknown_capability_stays_in_float32():
     card = replace(CARDS["A100"], compute_capability=None)
-    proposal = propose(Machine((card,), 16, 64 << 30), CONFIG, SIZE, SPEECH)
+    proposal = propose(Machine((card,), 16, 64 << 30), CONFIG, SIZE, SPEECH, STATE)
     assert proposal.fields["amp"] is False
     assert "tick amp" in str(proposal.reasons["amp"])
 
@@ -102,7 +104,7 @@ def test_workers_leave_a_core_to_the_trainer():
 
 
 def test_a_machine_without_a_card_trains_with_all_cores():
-    fields = propose(Machine((), 2, 24 << 30, has_native_bfloat16=False), CONFIG, SIZE, SPEECH).fields
+    fields = propose(Machine((), 2, 24 << 30, has_native_bfloat16=False), CONFIG, SIZE, SPEECH, STATE).fields
     assert (fields["amp"], fields["num_workers"]) == (False, 0)
     assert fields["grad_accumulation"] > 1
 

@@ -53,14 +53,15 @@ def disk_need(command: Train, config: GPTConfig, size: ModelSize, *, steps: int)
         for path, meta in checkpoints(command.output_dir)
         if path.name not in LINKS and path.is_file()
     ]
-    same = [meta for _, meta in present if _is_same_model(meta, config)]
+    same = [meta for _, meta in present if _is_same_kind(meta, config, command)]
     part = present[0][1].part if present else 1
     num_present = sum(
         meta.part == part and not path.with_suffix(".pinned").exists() for path, meta in present
     )
     num_saves = -(-steps // command.save_interval) + _num_validations(command, steps)
+    counted = size.checkpoint_bytes(command.optimizer_state, command.ema_decay)
     return DiskNeed(
-        checkpoint_bytes=same[0].num_bytes if same else size.checkpoint_bytes,
+        checkpoint_bytes=same[0].num_bytes if same else counted,
         is_measured=bool(same),
         num_at_most=min(command.keep_checkpoints + 2, num_present + num_saves),
         num_present=min(num_present, command.keep_checkpoints + 1),
@@ -80,6 +81,12 @@ def _num_validations(command: Train, steps: int) -> int:
     return -(-steps // command.val_interval) if command.val_interval else command.epochs
 
 
-def _is_same_model(meta: CheckpointMeta, config: GPTConfig) -> bool:
+def _is_same_kind(meta: CheckpointMeta, config: GPTConfig, command: Train) -> bool:
+    """Return whether a checkpoint is as large as those to come: of the same model and the same state."""
     shape = (meta.gpt_config.get("layers"), meta.gpt_config.get("model_dim"), meta.tokenizer_size)
-    return shape == (config.layers, config.model_dim, config.number_text_tokens)
+    had_average = bool(meta.settings.get("ema_decay", 0.0))
+    state = (meta.settings.get("optimizer_state", "float32"), had_average)
+    return shape == (config.layers, config.model_dim, config.number_text_tokens) and state == (
+        command.optimizer_state,
+        bool(command.ema_decay),
+    )

@@ -1,7 +1,7 @@
 """What a training will take, before it starts: steps, time, disk and memory. No torch, no weights read."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.commands import Train
@@ -9,7 +9,7 @@ from indextts.gpt.config import GPTConfig, config_with_text_tokens, load_config
 from indextts.planning.disk import DiskNeed, disk_need
 from indextts.planning.hardware import Machine
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, card_memory, host_memory
-from indextts.planning.model_size import ModelSize, model_size, state_bytes
+from indextts.planning.model_size import ModelSize, model_size
 from indextts.planning.pace import Pace, arithmetic_of, find_pace
 from indextts.planning.pairs_size import PairsSize, measure_pairs
 from indextts.restore.meta_plan import MetaPlan
@@ -129,9 +129,7 @@ def sizes_of(command: Train) -> tuple[GPTConfig, ModelSize]:
     beside = base_tokenizer(command.base_checkpoint)
     base_size = Tokenizer.load(beside).size if beside.is_file() else config.number_text_tokens
     grown = config_with_text_tokens(config, tokenizer.size)
-    size = model_size(grown, base_size=base_size)
-    kept = state_bytes(command.optimizer_state, command.ema_decay)
-    return grown, replace(size, state_bytes=kept)
+    return grown, model_size(grown, base_size=base_size)
 
 
 def memory_of(
@@ -144,6 +142,7 @@ def memory_of(
         num_samples = command.batch_tokens / pairs.mean if command.batch_tokens else command.batch_size
         positions = round(num_samples * pairs.size.longest)
     is_half, recomputes = arithmetic_of(command, machine) != "float32", command.grad_checkpointing
+    state = size.state_bytes(command.optimizer_state, command.ema_decay)
     need = card_memory(
         config,
         size,
@@ -152,7 +151,8 @@ def memory_of(
         recomputes=recomputes,
         is_padded=is_padded,
         accumulates=command.grad_accumulation > 1,
+        state_bytes=state,
     )
     if machine.card:
         return need
-    return host_memory(config, size, need, is_half=is_half, recomputes=recomputes)
+    return host_memory(config, size, need, is_half=is_half, recomputes=recomputes, state_bytes=state)

@@ -1,8 +1,8 @@
 """How much memory a training needs: parameters and their state from the model's size, activations measured.
 
-    on a card   4 bytes a weight, 8 a trained weight for AdamW (4 with moments in bfloat16) and 4 for an
-                average of the weights, 2 a weight for the copy that autocast keeps, and at the peak either
-                the activations of a micro-batch (with accumulation beside the gradients) or the gradients in
+    on a card   4 bytes a weight; 8 a trained weight for AdamW, 4 with its moments in bfloat16, and 4 for a
+                moving average; 2 a weight for the copy that autocast keeps; and at the peak either the
+                activations of a micro-batch (with accumulation beside the gradients) or the gradients in
                 the optimizer's step
     on a CPU    the same, and the encoders, and the copy of weights and moments that a save is written from
 
@@ -19,11 +19,10 @@ their neighbours, and say so.
 from dataclasses import dataclass, replace
 
 from indextts.gpt.config import GPTConfig
-from indextts.planning.model_size import FLOAT32_BYTES, ModelSize
+from indextts.planning.model_size import FLOAT32_BYTES, HALF_BYTES, ModelSize
 
 SOURCE = "benchmarks/results/gpu_round_h200.md"
 CPU_SOURCE = "benchmarks/results/step_memory_cpu.md"
-HALF_BYTES = 2
 PROGRAM_BYTES = 700 << 20  # libraries of the process on a CPU
 CONTEXT_BYTES = 1 << 30  # CUDA's own on a card, and what the allocator cannot join
 
@@ -104,6 +103,7 @@ def card_memory(
     recomputes: bool,
     is_padded: bool,
     accumulates: bool,
+    state_bytes: int,
 ) -> MemoryNeed:
     """Return what a training needs on its card.
 
@@ -111,11 +111,12 @@ def card_memory(
         positions: of the largest micro-batch, with its padding if it is padded.
         is_half: forward in bfloat16 or float16.
         recomputes: --grad-checkpointing.
+        state_bytes: `ModelSize.state_bytes`.
     """
     factor = FACTORS[is_half, recomputes, is_padded]
     weights = size.gpt * (FLOAT32_BYTES + (HALF_BYTES if is_half else 0))
     return MemoryNeed(
-        fixed=weights + size.state_bytes * size.trained,
+        fixed=weights + state_bytes,
         per_position=factor.per_position(config),
         gradients=FLOAT32_BYTES * size.gpt,
         positions=positions,
@@ -125,11 +126,17 @@ def card_memory(
 
 
 def host_memory(
-    config: GPTConfig, size: ModelSize, card: MemoryNeed, *, is_half: bool, recomputes: bool
+    config: GPTConfig,
+    size: ModelSize,
+    card: MemoryNeed,
+    *,
+    is_half: bool,
+    recomputes: bool,
+    state_bytes: int,
 ) -> MemoryNeed:
     """Return what the training of `card` needs in the machine's memory where there is no card."""
     factor = CPU_FACTORS[is_half, recomputes]
-    copy_of_a_save = FLOAT32_BYTES * size.gpt + size.state_bytes * size.trained
+    copy_of_a_save = FLOAT32_BYTES * size.gpt + state_bytes
     encoders = FLOAT32_BYTES * (size.encoders + size.tables)
     return replace(
         card,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from indextts.gpt.config import ConditionModuleConfig, GPTConfig
 
-FLOAT32_BYTES = 4
+FLOAT32_BYTES, HALF_BYTES = 4, 2
 MOMENTS = 2  # AdamW keeps two numbers for each that it trains
 
 
@@ -20,24 +20,30 @@ class ModelSize:
         encoders: parameters of the speaker and emotion encoders, which stay in the host's memory.
         tables: numbers of the encoders' position tables, in a checkpoint but no parameters.
         frozen: of `gpt`, those of the base tokenizer's rows; 0 where the tokenizer has no other pieces.
-        state_bytes: kept beside each trained number: AdamW's moments, and its average where there is one.
     """
 
     gpt: int
     encoders: int
     tables: int
     frozen: int
-    state_bytes: int = MOMENTS * FLOAT32_BYTES
 
     @property
     def trained(self) -> int:
         return self.gpt - self.frozen
 
-    @property
-    def checkpoint_bytes(self) -> int:
-        """All weights, and what is kept of what is trained; without headers of the file."""
-        numbers = self.gpt + self.encoders + self.tables
-        return FLOAT32_BYTES * numbers + self.state_bytes * self.trained
+    def state_bytes(self, optimizer_state: str, ema_decay: float) -> int:
+        """Return what is kept of each trained parameter besides itself: both moments, and its average.
+
+        Args:
+            optimizer_state, ema_decay: as in the Train command.
+        """
+        moment_bytes = FLOAT32_BYTES if optimizer_state == "float32" else HALF_BYTES
+        return self.trained * (MOMENTS * moment_bytes + (FLOAT32_BYTES if ema_decay else 0))
+
+    def checkpoint_bytes(self, optimizer_state: str, ema_decay: float) -> int:
+        """Return all weights with the state of what is trained; without headers of the file."""
+        weights = FLOAT32_BYTES * (self.gpt + self.encoders + self.tables)
+        return weights + self.state_bytes(optimizer_state, ema_decay)
 
 
 def model_size(config: GPTConfig, *, base_size: int) -> ModelSize:
@@ -68,12 +74,6 @@ def model_size(config: GPTConfig, *, base_size: int) -> ModelSize:
         tables=sum(config.pe_length * module.output_size for module in conditions),
         frozen=base_size * (2 * dim + 1) if is_extended else 0,
     )
-
-
-def state_bytes(optimizer_state: str, ema_decay: float) -> int:
-    """Return what a training with these settings keeps beside each trained number."""
-    of_a_moment = 2 if optimizer_state == "bfloat16" else FLOAT32_BYTES
-    return MOMENTS * of_a_moment + (FLOAT32_BYTES if ema_decay else 0)
 
 
 def _conformer(module: ConditionModuleConfig, config: GPTConfig) -> int:

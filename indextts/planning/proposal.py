@@ -69,11 +69,14 @@ class Proposal:
     fits: bool
 
 
-def propose(machine: Machine, config: GPTConfig, size: ModelSize, pairs: PairsSize) -> Proposal:
+def propose(
+    machine: Machine, config: GPTConfig, size: ModelSize, pairs: PairsSize, state_bytes: int
+) -> Proposal:
     """Return the settings for a machine; everything comes in, so that any card can be asked about.
 
     Args:
         config: with the pieces of the run's tokenizer.
+        state_bytes: `ModelSize.state_bytes` of the optimizer that the form asks for.
     """
     card = machine.card
     amp, why_amp = _precision(machine)
@@ -83,7 +86,7 @@ def propose(machine: Machine, config: GPTConfig, size: ModelSize, pairs: PairsSi
     target = PAIRS_PER_STEP * pairs.mean
     at_once = target if card else min(target, MOST_SAMPLES_ON_CPU * pairs.mean)
     fewest = FEWEST_LONGEST * longest_to_expect(pairs, config)
-    recomputes, need = _need(machine, config, size, amp, budget, fewest)
+    recomputes, need = _need(machine, config, size, amp, budget, fewest, state_bytes)
     most = max(fewest, min(need.positions_within(budget), _rounded_up(at_once)))
     accumulation = max(1, math.ceil(target / most))
     positions = max(fewest, min(most, _rounded_up(target / accumulation)))
@@ -126,7 +129,13 @@ def longest_to_expect(pairs: PairsSize, config: GPTConfig) -> int:
 
 
 def _need(
-    machine: Machine, config: GPTConfig, size: ModelSize, amp: bool, budget: float, fewest: int
+    machine: Machine,
+    config: GPTConfig,
+    size: ModelSize,
+    amp: bool,
+    budget: float,
+    fewest: int,
+    state_bytes: int,
 ) -> tuple[bool, MemoryNeed]:
     """Return whether the blocks are computed twice, which is only where memory asks for it, and the need."""
     for recomputes in (False, True):
@@ -138,9 +147,12 @@ def _need(
             recomputes=recomputes,
             is_padded=False,
             accumulates=True,  # what fits beside kept gradients fits without them
+            state_bytes=state_bytes,
         )
         if machine.card is None:
-            need = host_memory(config, size, need, is_half=amp, recomputes=recomputes)
+            need = host_memory(
+                config, size, need, is_half=amp, recomputes=recomputes, state_bytes=state_bytes
+            )
         if need.positions_within(budget) >= fewest:
             return recomputes, need
     return True, need

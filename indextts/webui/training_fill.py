@@ -11,7 +11,7 @@ from indextts.planning.hardware import find_machine
 from indextts.planning.presets import PRESETS, Preset
 from indextts.webui.events import on
 from indextts.webui.page import Page
-from indextts.webui.training_form import NAMES, filled, own_values, preset_values, proposal_for
+from indextts.webui.training_form import NAMES, RESUME, filled, own_values, preset_values, proposal_for
 from indextts.webui.training_outlook import preset_html, proposal_html
 from indextts.webui.versions import once
 
@@ -40,8 +40,12 @@ def tie_fill(
     """Tie what fills the form; return the component that holds the project it was filled for."""
     filled_for = gr.Textbox(visible="hidden", container=False, show_label=False)
 
-    def fill(name: str) -> list[Any]:
-        return [name, *filled(page.find_project(name), page.find_settings(name)).values()]
+    def fill(name: str, before: str) -> list[Any]:
+        values = filled(page.find_project(name), page.find_settings(name))
+        if not before and not values["resume"]:
+            # the page was just opened: what somebody ticked or typed meanwhile stays
+            values |= dict.fromkeys(RESUME, gr.skip())
+        return [name, *values.values()]
 
     def own(name: str) -> list[Any]:
         return [*own_values(page.find_project(name), page.find_settings(name)).values(), ""]
@@ -53,7 +57,7 @@ def tie_fill(
     def put(preset: Preset) -> Callable[[], list[Any]]:
         return lambda: [*_only(preset_values(preset)), preset_html(preset)]
 
-    page.watch(once, fill, [filled_for, *inputs])
+    page.watch(once, fill, [filled_for, *inputs], [filled_for])
     shown = [*inputs, source]
     for preset in PRESETS:
         on([buttons[preset.id].click], put(preset), [], shown)

@@ -112,7 +112,8 @@ def proposal_for(command: Train, machine: Machine) -> Proposal:
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
     if not pairs.size.num_samples:
         raise UserError("there are no pairs to measure; make them in tab Pairs first")
-    return propose(machine, config, size, pairs)
+    state = size.state_bytes(command.optimizer_state, command.ema_decay)
+    return propose(machine, config, size, pairs, state)
 
 
 def _as_field(command: Mapping[str, Any], field: str, value: Value) -> Any:
