@@ -17,7 +17,6 @@ from typing import Any
 
 from benchmarks.damage import KINDS, damage
 from benchmarks.run_checks import (
-    START,
     Standing,
     last_step,
     metrics_lines,
@@ -242,7 +241,7 @@ class Chain:
 
     def _check_where_it_began(self, lines: Sequence[dict[str, Any]]) -> None:
         for line in lines:  # further on is right: a resume finishes the commit that a kill interrupted
-            if line["kind"] == START and line["step"] < self.before.step:
+            if line["kind"] == "start" and line["step"] < self.before.step:
                 self._wrong(f"went on from step {line['step']}, the newest good one is {self.before.step}")
 
     def _check_after_kill(self, kill: Kill, lines: Sequence[dict[str, Any]], killed_at: float) -> None:

@@ -168,7 +168,8 @@ def attention_dropout(variant: Variant, device: torch.device, config: GPTConfig)
 
 def given_arguments(args: argparse.Namespace) -> list[str]:
     names = ("size", "batch", "batches", "passes", "dtype", "dropout", "device", "threads")
-    return [f"--{name} {getattr(args, name)}" for name in names]
+    given = [f"--{name} {getattr(args, name)}" for name in names]
+    return given + [f"--only '{name}'" for name in args.only]
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ model                 name -> tensor, every weight of the GPT: IndexTTS2 loads t
 optimizer             AdamW's state, with the parameters' names
 scheduler             the numbers of an indextts.schedule.Schedule
 scaler                of torch.amp.GradScaler; None but in float16
+averaged              {"decay", "num_updates", "weights"}: of the trained values, of a text table the rows
+                      behind the base's; None without --ema-decay, absent in older files
 epoch step batch_idx  where the run stands; batch_idx counts micro-steps of the epoch
 sampler               {"samples_done", "data_order"}: position in the order of the epoch
 rng                   {"seed"}: all randomness is a function of the seed, the epoch and the step
@@ -13,7 +15,8 @@ recent_checkpoints    names of the run's checkpoints, newest last
 manifests             {"train": [...], "val": [...]}
 learning_rate text_loss_weight mel_loss_weight
 meta                  what the `.json` beside it says, but for the size and the digest of this file
-state                 the rest of a `TrainState`: log window, best loss, what a probe of the model gave
+state                 the rest of a `TrainState`: log window, best loss, what a probe of the model gave; and
+                      {"codes": {"backend", "identity"}}, of the speech backend that made the codes
 format_version
 
 All tensors are on the CPU, whatever the run was trained on.
@@ -68,6 +71,13 @@ LOAD_ERRORS = (
     AttributeError,
     MemoryError,
 )
+
+
+def codes_identity(content: Mapping[str, Any]) -> str | None:
+    """Return the identity of the speech backend whose codes a checkpoint speaks, if it is written down."""
+    state = content.get("state")
+    codes = state.get("codes") if isinstance(state, dict) else None
+    return codes.get("identity") if isinstance(codes, dict) else None
 
 
 def read_file(path: Path) -> dict[str, Any]:

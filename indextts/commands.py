@@ -59,6 +59,9 @@ Device = Literal["auto", "cpu", "cuda"]
 PublishedSet = Literal["training", "speech", "all"]
 ImportLayout = Literal["auto", "table", "common-voice", "fleurs", "jsonl", "files"]
 Stage = Literal["data", "tokenizer", "preprocess", "pairs", "train", "export"]
+Weights = Literal["raw", "averaged"]
+
+CHOSEN_WEIGHTS = "Of a checkpoint: its weights, or their moving average (--ema-decay of the training)."
 
 
 class DownloadCheckpoints(Command):
@@ -268,19 +271,30 @@ class Train(Command):
     text_loss_weight: float = Field(0.2, ge=0, description="Weight of the text loss.")
     mel_loss_weight: float = Field(0.8, gt=0, description="Weight of the loss of the codes.")
     log_interval: int = Field(100, ge=1, description="Steps between [Train] lines.")
-    val_interval: int = Field(1000, ge=0, description="Steps between validations; 0 for once an epoch.")
+    val_interval: int = Field(
+        1000,
+        ge=0,
+        description="Steps between validations; 0 for once an epoch. Not given, more where validations "
+        "would take over 1/20 of the training.",
+    )
     val_batch_size: int = Field(0, ge=0, description="Pairs in a validation batch; 0 for twice the batch.")
-    max_val_batches: int = Field(200, ge=0, description="Validation batches at most; 0 for all.")
+    max_val_batches: int = Field(0, ge=0, description="Validation batches at most; 0 for all.")
     patience: int = Field(0, ge=0, description="Validations without a better one that end the run; 0: none.")
+    ema_decay: float = Field(
+        0.0, ge=0, lt=1, description="Decay of a moving average of the weights, such as 0.999; 0 for none."
+    )
     save_interval: int = Field(1000, ge=1, description="Steps between checkpoints.")
     keep_checkpoints: int = Field(3, ge=1, description="Newest checkpoints kept, besides the best.")
     sample_interval: int = Field(
         0,
         ge=0,
-        description="Steps between samples, spoken at a validation; 0 for none, and only of builtin codes.",
+        description="Steps between samples, spoken at a validation; 0 for none.",
     )
     num_workers: int = Field(
         0, ge=0, description="Processes that load data; 0: the trainer itself, enough for packed features."
+    )
+    optimizer_state: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Type of AdamW's moments; bfloat16 halves their memory, rounding at random."
     )
     padding: Literal["none", "reference"] = Field(
         "none", description="none: samples end to end; reference: padded, as the published trainer computes."
@@ -308,6 +322,7 @@ class ExportModel(Command):
     average_last: int = Field(
         1, ge=1, description="Take the mean of the checkpoint and those saved before it, so many together."
     )
+    weights: Weights = Field("raw", description=CHOSEN_WEIGHTS)
 
 
 class Synthesize(Command, Sampling):
@@ -319,6 +334,7 @@ class Synthesize(Command, Sampling):
 
     program: ClassVar[str] = "tools/synthesize.py"
     checkpoint: Path = Field(description="A checkpoint of a run, the run, or an exported model folder.")
+    weights: Weights = Field("raw", description=CHOSEN_WEIGHTS)
     text: list[str] = Field([], description="What to say.")
     text_file: Path | None = Field(None, description="UTF-8 file with a text in each line.")
     voice: str = Field(description="Recording to speak like, or the id of an utterance in a --manifest.")
@@ -360,6 +376,7 @@ class Evaluate(Command, Sampling):
     checkpoint: list[Path] = Field(
         min_length=1, description="A checkpoint of a run, the run, or an exported model folder."
     )
+    weights: Weights = Field("raw", description=CHOSEN_WEIGHTS)
     manifest: Path = Field(description="Utterances held out, such as val_manifest.jsonl.")
     output_dir: Path = Field(description="Folder that gets report.md, scores.png and the sounds.")
     asr: list[Path] = Field(
@@ -519,7 +536,7 @@ def to_argv(command: Command) -> list[str]:
     kept: Set[str] = frozenset()
     if isinstance(command, Train) and command.resume:
         kept = command.model_fields_set
-    elif isinstance(command, Synthesize):
+    elif isinstance(command, Sampling):
         kept = command.model_fields_set & Sampling.model_fields.keys()
     argv = []
     for name, field in type(command).model_fields.items():

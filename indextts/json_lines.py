@@ -41,6 +41,22 @@ def read_broken_json_lines(path: Path) -> Iterator[tuple[int, dict[str, object] 
             yield number, error
 
 
+def sample_json_lines(path: Path, most: int) -> tuple[int, list[tuple[int, dict[str, object]]]]:
+    """Return how many lines are not blank, and at most `most` of them, evenly spaced, as `read_json_lines`.
+
+    Only the chosen lines are parsed: a manifest of 300,000 lines takes a fraction of a second.
+
+    Raises:
+        UserError: as for `read_json_lines`, of the chosen lines.
+    """
+    total = sum(1 for _ in _raw_lines(path))
+    if not total:
+        raise UserError(f"{path}: the file is empty, a manifest needs at least one line")
+    chosen = {index * total // most for index in range(most)} if total > most else range(total)
+    lines = enumerate(_raw_lines(path))
+    return total, [(n, _json_object(raw, path, n)) for index, (n, raw) in lines if index in chosen]
+
+
 def write_json_lines(path: Path, records: Iterable[dict[str, object]]) -> None:
     """Write records aside, sync and rename: `path` is complete or as it was.
 

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from indextts.errors import UserError
-from indextts.json_lines import read_json_lines, shown_value, write_json_lines
+from indextts.json_lines import read_json_lines, sample_json_lines, shown_value, write_json_lines
 
 UTTERANCE_FIELDS = ("id", "audio", "text", "speaker", "duration")
 PAIR_FIELDS = (
@@ -115,6 +115,16 @@ def read_pairs(path: Path) -> list[Pair]:
         UserError: the first thing wrong with the file, with its line.
     """
     return [pair for _, pair in _read_unique(path, PAIR_FIELDS, _pair)]
+
+
+def sample_pairs(path: Path, most: int) -> tuple[int, list[Pair]]:
+    """Return how many pairs a file has, and at most `most` of them, evenly spaced; quick for any file.
+
+    Raises:
+        UserError: the first thing wrong with the chosen lines.
+    """
+    total, records = sample_json_lines(path, most)
+    return total, [_pair(line) for line in _lines(path, PAIR_FIELDS, records)]
 
 
 def read_texts(path: Path) -> list[str]:
@@ -321,12 +331,16 @@ def _read_unique(
     return items
 
 
-def _lines(path: Path, needed: tuple[str, ...]) -> Iterator[_Line]:
-    """Yield the lines of a manifest."""
+def _lines(
+    path: Path,
+    needed: tuple[str, ...],
+    records: Iterable[tuple[int, dict[str, object]]] | None = None,
+) -> Iterator[_Line]:
+    """Yield the lines of a manifest; `records` are those that were read already."""
     folder = _folder(path)
     shared: dict[str, str] = {}
     shared_paths: dict[str, Path] = {}
-    for number, record in read_json_lines(path):
+    for number, record in read_json_lines(path) if records is None else records:
         yield _Line(path, number, folder, record, needed, shared, shared_paths)
 
 

@@ -11,7 +11,9 @@
       training_output/                    the run directory
       export/                             the model to take away: indextts/export/model_folder.py
       listen/                             what the page let speak, and the votes (indextts/webui/renders.py)
+      scores/                             what the page let score (indextts/webui/scoring.py)
       pipeline/STAGE.json                 what a stage was run with and how it ended
+      drafts/FORM.json                    what stands in the page's forms (indextts/webui/drafts.py)
       tensorboard.json                    where its TensorBoard listens (indextts/tensorboard_address.py)
       jobs/TIME_STAGE/                    what the page started (indextts/jobs)
 
@@ -222,6 +224,10 @@ class Project:
     @property
     def tensorboard_address(self) -> Path:
         return self.root / "tensorboard.json"
+
+    @property
+    def scores(self) -> Path:
+        return self.root / "scores"
 
     @property
     def jobs(self) -> Path:

@@ -167,17 +167,27 @@ def verify_checkpoint(path: Path) -> CheckpointMeta:
     Raises:
         ValueError: the checkpoint or its meta file is missing or damaged; the message says what.
     """
-    meta = CheckpointMeta.read(path.with_suffix(".json"))
-    if path.is_symlink() or not path.is_file():
-        raise ValueError(f"{path.name} is missing, or no plain file")
-    if path.stat().st_size != meta.num_bytes:
-        raise ValueError(f"{path.name}: {path.stat().st_size} bytes, its meta file says {meta.num_bytes}")
+    meta = read_complete(path)
     try:
         digest = file_digest(path)
     except OSError as error:
         raise ValueError(f"{path.name}: {error.strerror}") from None
     if digest != meta.digest:
         raise ValueError(f"{path.name}: its digest differs from its meta file's, the file is damaged")
+    return meta
+
+
+def read_complete(path: Path) -> CheckpointMeta:
+    """Return the meta of the checkpoint at `path`, whose size is right; its bytes are not read.
+
+    Raises:
+        ValueError: the checkpoint or its meta file is missing or damaged; the message says what.
+    """
+    meta = CheckpointMeta.read(path.with_suffix(".json"))
+    if path.is_symlink() or not path.is_file():
+        raise ValueError(f"{path.name} is missing, or no plain file")
+    if path.stat().st_size != meta.num_bytes:
+        raise ValueError(f"{path.name}: {path.stat().st_size} bytes, its meta file says {meta.num_bytes}")
     return meta
 
 

@@ -15,6 +15,7 @@ from indextts.gpt.initialise import random_model
 from indextts.manifest import Utterance, read_utterances, write_pairs, write_utterances
 from indextts.project import Project, make_settings
 from indextts.run_dir import write_json
+from tests.acoustic_files import write_acoustic_files
 from tests.tiny_gpt import TINY
 from tests.tiny_run import BASE_SIZE, BASE_TOKENIZER, REPOSITORY, write_tokenizer
 from trainers.train_gpt_v2 import main
@@ -34,16 +35,25 @@ CONFIG = replace(
 CLIPS_OF_A_SPEAKER = 6
 
 
-def make_speaking_project(workspace: Path) -> Project:
-    """Make the project `tiny`: twelve clips of two speakers preprocessed and paired, trained two steps."""
+def make_speaking_project(workspace: Path, *, published: bool = False) -> Project:
+    """Make the project `tiny`: twelve clips of two speakers preprocessed and paired, trained two steps.
+
+    Args:
+        workspace: where the project is made.
+        published: with the files of the published model in small, both halves, in place of built-in codes.
+    """
     project = Project(workspace / "tiny")
     for folder in (project.config.parent, project.tokenizer.parent, project.dataset / "audio"):
         folder.mkdir(parents=True)
     settings = make_settings(name="tiny", manifest=project.manifest, base=project.config.parent)
     write_json(project.root / "project.json", settings.model_dump(mode="json"))
-    project.config.write_text(yaml.safe_dump({"gpt": asdict(CONFIG)}))
+    base = project.config.parent
+    if published:
+        write_acoustic_files(base)
+    else:
+        project.config.write_text(yaml.safe_dump({"gpt": asdict(CONFIG)}))
+        torch.save(random_model(CONFIG, seed=0).state_dict(), project.base_checkpoint)
     project.base_tokenizer.write_bytes(BASE_TOKENIZER.read_bytes())
-    torch.save(random_model(CONFIG, seed=0).state_dict(), project.base_checkpoint)
     write_tokenizer(project.tokenizer, num_appended=320)
     write_utterances(project.manifest, [_copied(clip, project) for clip in demo_clips()])
     preprocess(
@@ -52,6 +62,10 @@ def make_speaking_project(workspace: Path) -> Project:
             output_dir=project.preprocessed,
             config=project.config,
             gpt_checkpoint=project.base_checkpoint,
+            backend="indextts2" if published else "builtin",
+            speech_encoder=base / "w2v-bert-2.0",
+            semantic_codec=base / "semantic_codec/model.safetensors",
+            stats=base / "wav2vec2bert_stats.pt",
             val_ratio=0.34,
             device="cpu",
             num_workers=1,

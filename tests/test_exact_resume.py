@@ -59,7 +59,7 @@ def reference(project: TinyRun) -> Path:
     return project.output
 
 
-def start(project: TinyRun, run_dir: Path, workers: int) -> TrainerProcess:
+def start(project: TinyRun, run_dir: Path, workers: int, **more: object) -> TrainerProcess:
     argv = project.flags(
         output_dir=run_dir,
         num_workers=workers,
@@ -72,13 +72,14 @@ def start(project: TinyRun, run_dir: Path, workers: int) -> TrainerProcess:
         save_interval=2,
         resume="auto",
         allow_cpu="",
+        **more,
     )
     return TrainerProcess(argv, project.folder / f"{run_dir.name}.log")
 
 
-def go_on(project: TinyRun, run_dir: Path, workers: int) -> int | None:
+def go_on(project: TinyRun, run_dir: Path, workers: int, **more: object) -> int | None:
     """Train to the end; return the exit status."""
-    process = start(project, run_dir, workers)
+    process = start(project, run_dir, workers, **more)
     try:
         return process.wait(120)
     finally:
@@ -91,11 +92,12 @@ def interrupt(
     workers: int,
     matches: Callable[[int, str], bool],
     number: signal.Signals = signal.SIGKILL,
+    **more: object,
 ) -> int | None:
     """Train until an event of the folder matches, then send the signal; return the exit status."""
     run_dir.mkdir(exist_ok=True)
     events = FolderEvents(run_dir)
-    process = start(project, run_dir, workers)
+    process = start(project, run_dir, workers, **more)
     try:
         process.wait_for(events, matches, count=1)
         process.send(number)
@@ -189,6 +191,28 @@ def test_a_run_killed_at_this_place_ends_bit_identical(
         pytest.fail(f"{TRIES} kills, none came {place}")
     assert go_on(project, run_dir, workers[1]) == 0
     assert wrong_at_the_end(reference, run_dir, project.folder / "base/gpt.pth") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["in a validation", "in a save"])
+def test_averaged_weights_and_short_moments_come_through_a_kill_bit_identical(
+    project: TinyRun, tmp_path: Path, place: str
+):
+    more = {"ema_decay": 0.9, "optimizer_state": "bfloat16"}
+    reference = tmp_path / "reference"
+    assert go_on(project, reference, workers=0, **more) == 0
+    for attempt in range(TRIES):
+        run_dir = tmp_path / f"run{attempt}"
+        interrupt(project, run_dir, 0, lambda *event, d=run_dir: PLACES[place].matches(d, *event), **more)
+        if PLACES[place].is_hit(run_dir):
+            break
+    else:
+        pytest.fail(f"{TRIES} kills, none came {place}")
+    assert go_on(project, run_dir, workers=2) == 0  # the checkpoint knows both
+    assert wrong_at_the_end(reference, run_dir, project.folder / "base/gpt.pth") == []
+    content = torch.load(run_dir / "latest.pth", weights_only=True)
+    assert content["averaged"]["num_updates"] == 12
+    assert {line["step"] for line in metrics_lines(run_dir) if "averaged_mel_loss" in line} == {3, 6, 9, 12}
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from indextts.restore.meta_plan import plan_command
 from indextts.run_dir import CheckpointMeta, identify
 from indextts.schedule import Schedule
 from indextts.text.tokenizer import Tokenizer
+from indextts.webui.trainer_plan import restore_plan
 from tests.conftest import REPOSITORY
 
 DEMO = REPOSITORY / "demo/checkpoints"
@@ -213,8 +214,6 @@ def test_torch_is_never_loaded_for_it(folder: RunFolder):
 
 
 def test_the_page_shows_the_same_text(folder: RunFolder):
-    from indextts.webui.tabs.training import restore_plan  # here, since it loads Gradio
-
     command = folder.resumed("--epochs=20")
     assert restore_plan(command) == plan_command(command)
 

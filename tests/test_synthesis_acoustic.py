@@ -4,7 +4,6 @@ import soundfile
 import torch
 from torch.nn.functional import normalize
 
-from benchmarks import acoustic as benchmark
 from indextts.errors import UserError
 from indextts.features import indextts2
 from indextts.synthesis.acoustic import AcousticModel
@@ -138,18 +137,3 @@ def test_a_config_of_other_features_is_refused(folder, tmp_path):
     (other / "config.yaml").write_text(text.replace("in_channels: 32", "in_channels: 31"))
     with pytest.raises(UserError, match=r"s2mel\.pth: .*length_regulator\.content_in_proj\.weight is"):
         AcousticModel.load(other, CPU)
-
-
-@pytest.mark.slow
-def test_the_published_sizes_render_3_s_of_sound(capsys, tmp_path):
-    threads = torch.get_num_threads()
-    try:
-        arguments = ["--seconds", "3", "--reference-seconds", "1", "--steps", "2", "--device", "cpu"]
-        benchmark.main([*arguments, "--output", str(tmp_path / "a.wav")])
-    finally:
-        torch.set_num_threads(threads)
-    samples, rate_hz = soundfile.read(tmp_path / "a.wav")
-    assert rate_hz == 22_050
-    assert samples.shape == (258 * 256,)
-    assert 0.001 < samples.std() < 0.5
-    assert "3.00 s of sound from 150 codes in 2 steps" in capsys.readouterr().out

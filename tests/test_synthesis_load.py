@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from benchmarks import acoustic as published
+from benchmarks import speech as published
 from indextts.errors import UserError
 from indextts.synthesis import load
 from indextts.synthesis.bigvgan import BigVGAN
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "build"),
     [
-        ("s2mel_net", lambda: S2Mel(published.S2MEL, published.LATENT_DIM)),
+        ("s2mel_net", lambda: S2Mel(published.S2MEL, published.PUBLISHED.model_dim)),
         ("campplus", lambda: CAMPPlus(CAMPPlusConfig())),
         ("bigvgan_generator", lambda: BigVGAN(published.BIGVGAN)),
     ],

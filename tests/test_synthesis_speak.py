@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from indextts.commands import ExportModel, Synthesize
 from indextts.errors import UserError
 from indextts.export import export
+from indextts.features import builtin
 from indextts.project import Project
 from indextts.run_owner import owned
 from indextts.sampling_options import Sampling
@@ -240,6 +242,56 @@ def test_files_that_are_missing_or_of_another_model_are_named(run: Project, publ
     for changes, said in cases:
         with pytest.raises(UserError, match=said):
             list(synthesize(command(run, output=tmp_path / "out.wav", **changes)))
+
+
+def test_what_the_program_is_given_wrongly_is_one_sentence(
+    run: Project, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    voice = clips_of(run)[0].audio
+    checkpoint, mute, foreign = run.run_dir / "latest.pth", tmp_path / "mute", tmp_path / "foreign"
+    hour = tmp_path / "hour.flac"
+    soundfile.write(hour, np.zeros(3600 * 8000, np.int16), 8000)
+    hum = write_sound(tmp_path / "hum.wav", np.sin(np.arange(64_000) / 50))
+    shutil.copytree(published, mute)
+    (mute / "bigvgan/bigvgan_generator.pt").unlink()
+    shutil.copytree(published, foreign)
+    shutil.copy(run.tokenizer, foreign / "bpe.model")
+    cases = {
+        (checkpoint, voice, "  "): "there is nothing to say; give a sentence",
+        (checkpoint, voice, "ሰላም " * 6000): "has 24000 characters, at most 20000 are spoken at once",
+        (checkpoint, hum, "ሰላም።"): "no speech is found in its first 15 s; give a recording of one person",
+        (checkpoint, hour, "ሰላም።"): "lasts 3600.0 s, a reference must last 1 to 600 s",
+        (foreign, voice, "ሰላም።"): "a tokenizer of 400 pieces, .*bpe.model has 720; put the bpe.model back",
+        (mute, voice, "ሰላም።"): "bigvgan_generator.pt is absent: download it from nvidia",
+    }
+    for (model, recording, text), said in cases.items():
+        models = model if model.is_dir() else published
+        flags = {"checkpoint": model, "voice": recording, "text": text, "models": models}
+        output = f"--output={tmp_path / 'out.wav'}"
+        with pytest.raises(UserError, match=said) as caught:
+            main([output, *(f"--{name}={value}" for name, value in flags.items())])
+        assert "\n" not in str(caught.value)
+        assert caught.value.exit_status == 2
+    assert not (tmp_path / "out.wav").exists()
+
+
+def test_codes_that_were_learned_anew_since_the_training_are_not_taken_for_its_own(
+    run: Project, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    features = shutil.copytree(run.preprocessed / "features", tmp_path / "features")
+    learned = builtin.load(features / "builtin.npz")
+    replace(learned, centroids=learned.centroids[::-1].copy()).save(features / "builtin.npz")
+    with pytest.raises(UserError, match=r"was made anew since \S+latest\.pth was trained, and its codes are"):
+        list(synthesize(command(run, output=tmp_path / "a.wav", features=features)))
+    elsewhere = torch.load(run.run_dir / "latest.pth", weights_only=True)
+    [pairs] = [Path(shutil.copy(path, tmp_path)) for path in elsewhere["manifests"]["train"]]
+    elsewhere["meta"]["manifests"][0]["path"] = str(pairs)
+    torch.save(elsewhere, tmp_path / "moved.pth")
+    folder = tmp_path / "export"
+    export(ExportModel(checkpoint=tmp_path / "moved.pth", config=run.config, output_dir=folder))
+    assert "builtin.npz was made anew since the training" in caplog.text
+    assert not (folder / "builtin.npz").exists()
 
 
 def test_while_a_run_is_trained_the_cpu_speaks(

@@ -11,7 +11,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from indextts.project import Project
-from indextts.synthesis.speak import Speaker, Spoken
+from indextts.synthesis.speak import Segment, say_codes
+from indextts.training import samples
 from indextts.webui.sample_players import sample_folders, samples_html
 from tests.speaking_run import make_speaking_project, trainer_flags
 from tests.tiny_run import make_tiny_run
@@ -43,16 +44,16 @@ def test_a_training_that_speaks_learns_what_one_without_learns(project: Project,
     assert not (silent / "samples").exists()
     models = [torch.load(run / "latest.pth", weights_only=True) for run in (spoken, silent)]
     for part in ("model", "optimizer"):
-        first, second = (str(_digests(model[part])) for model in models)
+        first, second = (str(digests(model[part])) for model in models)
         assert first == second
 
 
-def _digests(value: object) -> object:
+def digests(value: object) -> object:
     if isinstance(value, torch.Tensor):
         return value.double().sum().item(), value.double().square().sum().item()
     if isinstance(value, dict):
-        return {key: _digests(item) for key, item in value.items()}
-    return [_digests(item) for item in value] if isinstance(value, list) else value
+        return {key: digests(item) for key, item in value.items()}
+    return [digests(item) for item in value] if isinstance(value, list) else value
 
 
 def test_the_same_sentences_are_spoken_at_each_interval(project: Project, spoken: Path):
@@ -85,13 +86,12 @@ def test_a_stop_does_not_wait_for_the_samples(
     project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("INFO")
-    say = Speaker.say
 
-    def say_after_a_signal(self: Speaker, *given: Any) -> Spoken:
+    def say_after_a_signal(*given: Any) -> tuple[Segment, ...]:
         signal.raise_signal(signal.SIGTERM)
-        return say(self, *given)
+        return say_codes(*given)
 
-    monkeypatch.setattr(Speaker, "say", say_after_a_signal)
+    monkeypatch.setattr(samples, "say_codes", say_after_a_signal)
     output = project.root / "stopped"
     assert main(trainer_flags(project, output_dir=output, sample_interval=4, **FLAGS)) == 143
     assert "The samples of step 0 were not finished" in caplog.text
@@ -101,5 +101,5 @@ def test_a_stop_does_not_wait_for_the_samples(
 def test_codes_that_cannot_be_spoken_here_are_said_and_the_training_goes_on(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     assert run.train(max_steps=2, sample_interval=1) == 0
-    assert "--sample-interval: codes of test are not spoken while training" in run.log
+    assert "--sample-interval: nothing here makes sound of codes of test" in run.log
     assert not (run.output / "samples").exists()

@@ -1,4 +1,4 @@
-"""Tab 8 in a browser: type, upload a voice, let two checkpoints speak, play, judge, download, export."""
+"""Tab 8 in a browser: let checkpoints speak, play, judge blindly; score, export, download."""
 
 import io
 from pathlib import Path
@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from playwright.sync_api import Browser, expect
+import torch
+from playwright.sync_api import Browser, Page, expect
 
+from indextts.project import Project
+from indextts.synthesis.trained import load_trained
 from indextts.webui.renders import votes
 from tests.speaking_run import clips_of, make_speaking_project
 from tests.test_webui_walk import MINUTES, Server, browser, open_tab, server, value, wait_for
@@ -26,9 +29,8 @@ PLAY = """async () => {
 }"""
 
 
-def test_a_person_hears_two_checkpoints_judges_them_and_takes_one_away(
-    server: Server, browser: Browser, tmp_path: Path
-):
+def open_listen(server: Server, browser: Browser) -> tuple[Project, Page]:
+    """Make a project and return it, with the page at tab 8."""
     project = make_speaking_project(server.workspace)
     server.kill()
     server.start()  # it shows the first project that it finds
@@ -36,6 +38,11 @@ def test_a_person_hears_two_checkpoints_judges_them_and_takes_one_away(
     page.goto(server.url)
     wait_for(page, "project", "^tiny$")
     open_tab(page, "8 Listen and export")
+    return project, page
+
+
+def test_a_person_hears_two_checkpoints_and_judges_them(server: Server, browser: Browser, tmp_path: Path):
+    project, page = open_listen(server, browser)
     page.locator("#listen-text textarea").fill("5 ሰዎች መጡ።\nሰላም <img src=x id=planted>")
     wait_for(page, "listen-spoken", r"^አምስት ሰዎች መጡ\.\n")
     wait_for(page, "listen-checkpoint", r"^best\.pth: step \d, validation mel loss \d\.\d+, 720 pieces$")
@@ -96,8 +103,40 @@ def test_a_person_hears_two_checkpoints_judges_them_and_takes_one_away(
     page.locator("#listen-stop").click()
     wait_for(page, "listen-status", r"^stopped after")
     expect(players.locator("audio")).to_have_count(4)  # what was whole before is still there
+    page.close()
+
+
+def test_a_person_scores_a_checkpoint_and_takes_it_away(server: Server, browser: Browser, tmp_path: Path):
+    project, page = open_listen(server, browser)
+    wait_for(page, "evaluate-command", r"tools/evaluate\.py.*--checkpoint=\S+best\.pth")
+    page.locator("#scores-asr textarea").fill("/etc")
+    wait_for(
+        page, "evaluate-command", r"^\[Error\] a recognizer '/etc' lies outside of what the page may use"
+    )
+    page.locator("#scores-asr textarea").fill("")
+    page.locator("#Evaluate-num_clips input").fill("1")
+    page.locator("#Evaluate-num_clips input").press("Tab")
+    wait_for(page, "evaluate-command", r"--num-clips=1")
+    page.locator("#evaluate-start").click()
+    wait_for(page, "evaluate-status", r"^finished after", minutes=5)
+    report = page.locator("#scores-report")
+    expect(report.locator("table tbody tr")).to_have_count(2, timeout=MINUTES)
+    expect(report).to_contain_text("recordings")
+    expect(report).to_contain_text("no character error rate")
+    page.wait_for_function("document.querySelector('#scores-picture img')?.naturalWidth > 100")
 
     page.locator("#export-start").click()
-    wait_for(page, "export-status", r"^finished after")
-    expect(page.locator("#export-files")).to_contain_text("gpt.pth", timeout=MINUTES)
+    wait_for(page, "export-status", r"^finished after", minutes=5)
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    for name in ("gpt.pth", "bpe.model", "config.yaml", "builtin.npz"):
+        link = page.locator("#export-files").get_by_role("link", name=name, exact=True)
+        with page.expect_download() as download:
+            link.click(timeout=MINUTES)
+        assert download.value.suggested_filename == name
+        download.value.save_as(folder / name)
+    taken = load_trained(folder, torch.device("cpu"))
+    trained = load_trained(project.run_dir / "best.pth", torch.device("cpu"))
+    torch.testing.assert_close(taken.gpt.mel_head.weight, trained.gpt.mel_head.weight, rtol=0, atol=0)
+    assert taken.tokenizer.vocabulary.fingerprint == trained.tokenizer.vocabulary.fingerprint
     page.close()

@@ -63,7 +63,10 @@ def test_a_person_sees_what_is_wrong_compares_runs_and_keeps_the_right_checkpoin
     expect(page.locator("#monitor-notes")).to_contain_text("Resumed at step 1,000.")
 
     expect(page.locator("#plot-mel-loss svg.marks")).to_be_visible(timeout=MINUTES)
-    expect(page.locator("#plot-mel-loss .role-legend-label text")).to_have_count(4, timeout=MINUTES)
+    expect(page.locator("#plot-mel-loss .role-legend-label text")).to_have_count(3, timeout=MINUTES)
+    page.locator("#monitor-smoothing input[type=number]").fill("0.6")
+    page.locator("#monitor-smoothing input[type=number]").press("Tab")
+    expect(page.locator("#plot-mel-loss")).to_contain_text("as logged", timeout=MINUTES)
     assert legend(page) == ["as logged", "training", "validation", "resumed"]
     choose(page, "monitor-compare", "well")
     expect(page.locator("#plot-mel-loss")).to_contain_text("validation, well", timeout=MINUTES)
@@ -117,13 +120,16 @@ def test_a_person_sees_what_is_wrong_compares_runs_and_keeps_the_right_checkpoin
     health = page.locator("#monitor-health")
     expect(health).to_contain_text(f"All is well: {len(CHECKS)} checks", timeout=MINUTES)
     expect(page.locator("#monitor-notes")).to_contain_text("Part 2 of the run is drawn", timeout=MINUTES)
+    expect(page.locator("#monitor-compare")).not_to_contain_text("well", timeout=MINUTES)  # not with itself
     choose(page, "monitor-compare", "part 1")
     expect(page.locator("#plot-mel-loss")).to_contain_text("training, part 1", timeout=MINUTES)
     expect(page.locator("#checkpoint-none")).to_contain_text("No checkpoint yet.", timeout=MINUTES)
     page.keyboard.press("Escape")
+    expect(page.locator("#plot-mel-loss .role-legend-label text")).to_have_count(5, timeout=MINUTES)
     page.screenshot(path=tmp_path / "well.png", full_page=True)
     choose(page, "project", "demo")
     expect(health).to_contain_text("No training yet", timeout=MINUTES)
+    expect(page.locator("#plot-mel-loss")).to_be_hidden(timeout=MINUTES)
     page.set_viewport_size({"width": 390, "height": 844})
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= 390

@@ -248,7 +248,9 @@ def test_a_start_that_the_trainer_would_refuse_is_refused_with_its_sentence(serv
     missing = server.workspace / "demo/absent.pth"
     page.locator("#train-resume-path textarea, #train-resume-path input").first.fill(str(missing))
     wait_for(page, "train-command", "--resume=")
-    page.locator("#train-start").click()
+    expect(page.locator("#train-problems")).to_contain_text("Resume checkpoint not found", timeout=MINUTES)
+    expect(page.locator("#train-start")).to_be_disabled()
+    page.locator("#train-plan-start").click()
     expect(page.get_by_test_id("toast-body").first).to_contain_text(
         "Resume checkpoint not found", timeout=MINUTES
     )

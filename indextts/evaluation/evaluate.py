@@ -108,7 +108,7 @@ def _judge(command: Evaluate, device: torch.device, notes: list[str]) -> Judge:
 
 
 def _speaker(command: Evaluate, checkpoint: Path, device: torch.device) -> Speaker:
-    trained = load_trained(checkpoint, device)
+    trained = load_trained(checkpoint, device, command.weights)
     settings = SolverSettings(steps=command.solver_steps)
     return Speaker(trained, load_sound(trained, command.features, command.models, device, settings))
 

@@ -45,6 +45,8 @@ def model_card(source: Source, checked: list[Checked]) -> str:
 def _head(source: Source, checked: list[Checked]) -> str:
     names = ", ".join(path.name for path in source.paths)
     what = names if len(source.paths) == 1 else f"the mean of {names}"
+    if source.ema_decay is not None:
+        what = f"the moving average of the weights (decay {source.ema_decay:g}) in {names}"
     lines = [
         "---",
         "language: am",

@@ -38,9 +38,10 @@ from indextts.export.comparison import TOLERANCES, compare, logits_on_fixed_inpu
 from indextts.export.licence import LICENCE_NOTE
 from indextts.export.source import Source, read_source
 from indextts.export.staging import foreign_files, written_aside
+from indextts.features import builtin
 from indextts.gpt.config import GPTConfig, config_with_text_tokens, load_config
 from indextts.json_lines import read_json_lines
-from indextts.run_dir import CheckpointMeta, sync_file, write_bytes, write_json
+from indextts.run_dir import sync_file, write_bytes, write_json
 from indextts.text.normalizer_record import stored_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ def export(command: ExportModel) -> Path:
     """
     target = command.output_dir
     _refuse_occupied(command)
-    source = read_source(command.checkpoint, command.average_last)
+    source = read_source(command.checkpoint, command.average_last, command.weights)
     num_tokens = table_rows(source.weights, str(command.checkpoint)) - 1
     config_text = config_with_tokens(command.config, num_tokens)
     config = config_with_text_tokens(load_config(command.config), num_tokens)
@@ -89,9 +90,9 @@ def export(command: ExportModel) -> Path:
             checked = _write_weights(aside, names, source, config, dtype, logits)
             write_bytes(aside / "bpe.model", stored_tokenizer(dict(source.tokenizer)))
             write_bytes(aside / "config.yaml", config_text.encode())
-            builtin = builtin_file(source.meta)
-            if builtin is not None:
-                shutil.copyfile(builtin, aside / BACKEND_NAME)
+            fitted = builtin_file(source)
+            if fitted is not None:
+                shutil.copyfile(fitted, aside / BACKEND_NAME)
                 sync_file(aside / BACKEND_NAME)
             write_bytes(aside / "README.md", model_card(source, checked).encode())
             write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.encode())
@@ -171,8 +172,9 @@ def _write_safetensors(path: Path, weights: dict[str, Tensor]) -> None:
     sync_file(path)
 
 
-def builtin_file(meta: CheckpointMeta | None) -> Path | None:
+def builtin_file(source: Source) -> Path | None:
     """Return the file of the builtin backend that made a run's features; None if another one did."""
+    meta = source.meta
     if meta is None or not meta.manifests:
         return None
     pairs = Path(meta.manifests[0].path)
@@ -183,7 +185,13 @@ def builtin_file(meta: CheckpointMeta | None) -> Path | None:
     except UserError as error:
         logger.warning("Which codes the model speaks is not known any more: %s", error)
         return None
-    return store.parent / BACKEND_NAME if is_builtin else None
+    if not is_builtin:
+        return None
+    path = store.parent / BACKEND_NAME
+    if source.codes not in (None, builtin.load(path).identity):
+        logger.warning("%s was made anew since the training, so nothing here makes sound of its codes", path)
+        return None
+    return path
 
 
 def _record(folder: Path, source: Source, command: ExportModel, checked: list[Checked]) -> dict[str, Any]:
@@ -193,6 +201,7 @@ def _record(folder: Path, source: Source, command: ExportModel, checked: list[Ch
         "checkpoints": [path.name for path in source.paths],
         "step": meta and meta.step,
         "part": meta and meta.part,
+        "weights": command.weights,
         "dtype": command.dtype,
         "logits": {file.name: {"difference": file.difference, "allowed": file.allowed} for file in checked},
         "files": {

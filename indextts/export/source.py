@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from indextts.checkpoint import meta_of, read_file
+from indextts.averaged_weights import chosen_weights
+from indextts.checkpoint import codes_identity, meta_of, read_file
+from indextts.commands import Weights
 from indextts.errors import UserError
 from indextts.run_dir import CheckpointMeta, checkpoints, verify_checkpoint
 from indextts.weight_names import canonical_names
@@ -30,37 +32,51 @@ class Source:
         weights: by published name; of one checkpoint memory-mapped, else computed.
         tokenizer: as in the checkpoint, see `indextts.checkpoint`.
         meta: of the newest; None in a file that another program wrote.
+        codes: the identity of the speech backend whose codes it speaks; None where nobody wrote it down.
+        ema_decay: of the moving average that `weights` are; None where they are the trained ones.
     """
 
     paths: tuple[Path, ...]
     weights: Mapping[str, Tensor]
     tokenizer: Mapping[str, Any]
     meta: CheckpointMeta | None
+    codes: str | None = None
+    ema_decay: float | None = None
 
 
-def read_source(path: Path, num_averaged: int) -> Source:
+def read_source(path: Path, num_averaged: int, chosen: Weights = "raw") -> Source:
     """Return what to export.
 
     Args:
         path: a checkpoint.
         num_averaged: how many checkpoints to average: this one and those saved before it.
+        chosen: the weights, or their moving average, which is not averaged once more.
 
     Raises:
         UserError: a file is damaged, or has no model with its tokenizer; or there are too few checkpoints of
-            one part and vocabulary to average.
+            one part and vocabulary to average, or no averaged weights.
     """
+    if chosen == "averaged" and num_averaged > 1:
+        raise UserError(
+            f"--average-last {num_averaged}: the averaged weights are an average already; leave out one of "
+            "--average-last and --weights"
+        )
     content = _read_whole(path)
     meta = meta_of(content, path)
     tokenizer = content["tokenizer"]
+    if chosen == "averaged":
+        weights = canonical_names(chosen_weights(content, chosen, path))
+        decay = content["averaged"]["decay"]
+        return Source((path,), weights, tokenizer, meta, codes_identity(content), decay)
     if num_averaged == 1:
-        return Source((path,), canonical_names(content["model"]), tokenizer, meta)
+        return Source((path,), canonical_names(content["model"]), tokenizer, meta, codes_identity(content))
     if meta is None:
         raise UserError(f"{path}: does not say which run it is of, so there is nothing to average it with")
     earlier = _saved_before(path, meta, num_averaged - 1)
     logger.info("The mean of %s", ", ".join(file.name for file in (path, *earlier)))
     contents = [content, *(_read_whole(file) for file in earlier)]
     weights = mean([canonical_names(content["model"]) for content in contents])
-    return Source((path, *earlier), weights, tokenizer, meta)
+    return Source((path, *earlier), weights, tokenizer, meta, codes_identity(content))
 
 
 def mean(weights: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

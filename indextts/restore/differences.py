@@ -23,6 +23,8 @@ EFFECTS = {
     "text_loss_weight": "the gradient; the logged losses stay comparable",
     "mel_loss_weight": "the gradient; the logged losses stay comparable",
     "amp": "the rounding, from the next step on",
+    "optimizer_state": "the rounding of the moments, from the next step on",
+    "ema_decay": "the averaged weights; what is trained does not depend on them",
     "padding": "whether a sample's loss depends on its batch; losses before and after are not comparable",
     "seed": "order and dropout are drawn anew; the epoch starts at its beginning",
     "val_batch_size": "which samples are validated on, where --max-val-batches cuts them",

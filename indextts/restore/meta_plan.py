@@ -5,7 +5,7 @@ is seen when it is loaded. Where the meta file is not enough (a new run, a file 
 checkpoints are in doubt) the answer is None, and the trainer has to look at weights.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,24 @@ from indextts.commands import Train
 from indextts.digest import PIECE_BYTES
 from indextts.errors import UserError
 from indextts.gpt.config import load_config
-from indextts.restore.facts import CheckpointFacts, RunFacts, has_same_pairs
+from indextts.restore.facts import CheckpointFacts, RestorePlan, RunFacts, has_same_pairs
 from indextts.restore.plan import plan_restore
 from indextts.restore.text import plan_text
 from indextts.run_dir import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.schedule import EpochSize
 from indextts.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class MetaPlan:
+    """What a resume would do, and the facts that it was decided by."""
+
+    plan: RestorePlan
+    facts: CheckpointFacts
+    run: RunFacts
+
+    def __str__(self) -> str:
+        return plan_text(self.plan, self.facts, self.run)
 
 
 def plan_command(command: Train) -> str | None:
@@ -31,13 +43,19 @@ def plan_command(command: Train) -> str | None:
     Raises:
         UserError: the start would be refused; with the sentence and status of the trainer.
     """
+    found = decide(command)
+    return None if found is None else str(found)
+
+
+def decide(command: Train) -> MetaPlan | None:
+    """Return what starting `command` would do, and why; None and errors as for `plan_command`."""
     found = _find(command)
     if found is None:
         return None
     path, meta = found
     facts = CheckpointFacts.of_meta(path.name, meta)
     run = _run_facts(command, meta)
-    return plan_text(plan_restore(facts, run), facts, run)
+    return MetaPlan(plan_restore(facts, run), facts, run)
 
 
 def _find(command: Train) -> tuple[Path, CheckpointMeta] | None:

@@ -135,9 +135,16 @@ def load_backend(folder: Path, device: torch.device) -> "IndexTTS2Backend":
     """Return the speech encoder and the codec; errors as for `indextts2.find_files` and `indextts2.load`."""
     from indextts.features import indextts2
 
-    codec, stats = folder / "semantic_codec/model.safetensors", folder / "wav2vec2bert_stats.pt"
-    encoder = indextts2.find_files(folder / "w2v-bert-2.0", codec, stats, look_in_cache=True)
+    encoder, codec, stats = find_backend(folder)
     return indextts2.load(folder / "config.yaml", encoder, codec, stats, device)
+
+
+def find_backend(folder: Path) -> tuple[Path, Path, Path]:
+    """Return where speech encoder, codec and statistics are; errors as for `indextts2.find_files`."""
+    from indextts.features import indextts2
+
+    codec, stats = folder / "semantic_codec/model.safetensors", folder / "wav2vec2bert_stats.pt"
+    return indextts2.find_files(folder / "w2v-bert-2.0", codec, stats, look_in_cache=True), codec, stats
 
 
 def _tensors(values: Mapping[str, Any]) -> dict[str, Tensor]:

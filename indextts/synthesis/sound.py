@@ -137,7 +137,13 @@ def load_sound(
     fitted = find_builtin(trained, features)
     sound: Sound
     if fitted is not None:
-        sound, source = BuiltinSound(builtin.load(fitted), device), fitted
+        backend = builtin.load(fitted)
+        if trained.codes not in (None, backend.identity):
+            raise UserError(
+                f"{fitted}: was made anew since {trained.source} was trained, and its codes are others; give "
+                "the features that it was trained on with --features, or train on those of today"
+            )
+        sound, source = BuiltinSound(backend, device), fitted
     else:
         acoustic = AcousticModel.load(models, device)
         sound, source = PublishedSound(acoustic, settings), models

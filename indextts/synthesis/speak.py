@@ -10,6 +10,7 @@ untrained model may say in the middle, is left out.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,13 +65,17 @@ class Segment:
 
     Args:
         text: normalised.
-        codes: (M,), all below the codec's number.
+        codes: (M,), all below the codec's number; none where the model stopped at once.
+        latents: (M, D), the GPT's states that predict them.
         has_stopped: whether the model itself ended; otherwise the limit did.
+        seed: of its draws, and of its sound.
     """
 
     text: str
     codes: Tensor
+    latents: Tensor
     has_stopped: bool
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -144,40 +149,72 @@ class Speaker:
             UserError: nothing of the text can be spoken, or it is endless.
         """
         parts = self.split(text)
-        segments, sounds = [], []
-        for number, part in enumerate(parts):
-            drawn = sampling.model_copy(update={"seed": (sampling.seed + number) % 2**63})
-            segment, samples = self._say_part(part, voice, drawn, on_step)
-            segments.append(segment)
-            sounds.append(samples)
-        joined = join_segments(sounds, self.sound.sample_rate_hz)
-        return Spoken(joined, self.sound.sample_rate_hz, tuple(segments))
+        segments = say_codes(self.trained, parts, voice, sampling, self.sound.num_codes, on_step)
+        return sound_of(segments, self.sound, voice.heard)
 
     def split(self, text: str) -> list[str]:
         """Return `text`, normalised, in the segments that are spoken one after the other; errors as `say`."""
-        most_tokens = min(MAX_SEGMENT_TOKENS, self.trained.gpt.config.max_text_tokens)
-        return split_text(text, self.trained.tokenizer, most_tokens)
+        return split_for(self.trained, text)
 
-    def _say_part(
-        self, text: str, voice: SpeakingVoice, sampling: Sampling, on_step: OnStep
-    ) -> tuple[Segment, NDArray[np.float32]]:
-        gpt, tokenizer = self.trained.gpt, self.trained.tokenizer
-        ids = tokenizer.encode_spoken(text)
-        num_unknown = ids.count(tokenizer.unknown_id)
-        if num_unknown:
-            logger.warning("%d of %d pieces of %r are unknown, and not heard", num_unknown, len(ids), text)
-        device = voice.emo_vec.device
-        prompt = Prompt(voice.condition, voice.emo_vec, torch.tensor(ids, device=device))
-        generated = generate(gpt, [prompt], sampling, on_step)[0]
-        codes = speakable(generated.codes, self.sound.num_codes)
-        if not generated.has_stopped:
-            logger.warning("%r was cut off after %d codes, the limit", text, limit_of(gpt, sampling))
-        if not len(codes):
-            logger.warning("%r: the model stopped before it said anything", text)
-            return Segment(text, codes, generated.has_stopped), np.zeros(0, np.float32)
+
+def split_for(trained: TrainedModel, text: str) -> list[str]:
+    """Return `text`, normalised, in segments that a model has positions for; errors as `Speaker.say`."""
+    return split_text(text, trained.tokenizer, min(MAX_SEGMENT_TOKENS, trained.gpt.config.max_text_tokens))
+
+
+def say_codes(
+    trained: TrainedModel,
+    parts: Sequence[str],
+    voice: SpeakingVoice,
+    sampling: Sampling,
+    num_codes: int,
+    on_step: OnStep = lambda _: None,
+) -> tuple[Segment, ...]:
+    """Return what the model says of each part, not yet as sound; only `num_codes` codes can become sound."""
+    return tuple(
+        _say_part(
+            trained,
+            part,
+            voice,
+            sampling.model_copy(update={"seed": (sampling.seed + number) % 2**63}),
+            num_codes,
+            on_step,
+        )
+        for number, part in enumerate(parts)
+    )
+
+
+def sound_of(segments: Sequence[Segment], sound: Sound, heard: Heard) -> Spoken:
+    """Return segments as one sound."""
+    sounds = [sound.render(one.codes, one.latents, heard, one.seed) for one in segments if len(one.codes)]
+    return Spoken(join_segments(sounds, sound.sample_rate_hz), sound.sample_rate_hz, tuple(segments))
+
+
+def _say_part(
+    trained: TrainedModel,
+    text: str,
+    voice: SpeakingVoice,
+    sampling: Sampling,
+    num_codes: int,
+    on_step: OnStep,
+) -> Segment:
+    gpt, tokenizer = trained.gpt, trained.tokenizer
+    ids = tokenizer.encode_spoken(text)
+    num_unknown = ids.count(tokenizer.unknown_id)
+    if num_unknown:
+        logger.warning("%d of %d pieces of %r are unknown, and not heard", num_unknown, len(ids), text)
+    device = voice.emo_vec.device
+    prompt = Prompt(voice.condition, voice.emo_vec, torch.tensor(ids, device=device))
+    generated = generate(gpt, [prompt], sampling, on_step)[0]
+    codes = speakable(generated.codes, num_codes)
+    if not generated.has_stopped:
+        logger.warning("%r was cut off after %d codes, the limit", text, limit_of(gpt, sampling))
+    if len(codes):
         latents = code_states(gpt, prompt, codes)
-        samples = self.sound.render(codes, latents, voice.heard, sampling.seed)
-        return Segment(text, codes, generated.has_stopped), samples
+    else:
+        logger.warning("%r: the model stopped before it said anything", text)
+        latents = torch.zeros(0, gpt.config.model_dim, device=device)
+    return Segment(text, codes, latents, generated.has_stopped, sampling.seed)
 
 
 def speakable(codes: Tensor, num_codes: int) -> Tensor:

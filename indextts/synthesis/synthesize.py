@@ -11,7 +11,7 @@ A WAV file is written aside and renamed, so that stopping leaves whole ones only
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     if command.output.suffix == ".wav" and len(texts) > 1:
         raise UserError(f"--output {command.output}: {len(texts)} texts need a folder")
     device = device_of(command.checkpoint, command.device)
-    trained = load_trained(command.checkpoint, device)
+    trained = load_trained(command.checkpoint, device, command.weights)
     recording = find_voice(command, trained)
     settings = SolverSettings(steps=command.solver_steps, guidance_rate=command.guidance)
     sound = load_sound(trained, command.features, command.models, device, settings)
@@ -64,13 +64,14 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     sampling = sampling_of(command, sound.name)
     step = "" if trained.step is None else f", step {trained.step}"
     yield f"{trained.source}{step}, {trained.tokenizer.size:,} pieces; {sound.name} codes, on {device.type}"
+    made_by = maker_of(trained, sound.name, sampling)
     records = []
     for number, text in enumerate(texts, 1):
         spoken = speaker.say(text, voice, sampling, _log_progress)
         path = command.output
         if path.suffix != ".wav":
             path = path / f"{number:03}.wav"
-        record = record_of(text, spoken, path, trained, sound.name, sampling)
+        record = record_of(text, spoken, path, made_by)
         records.append(record)
         yield f"{text}\n  read as: {spoken.text}"
         if spoken.num_codes:
@@ -148,10 +149,19 @@ def _log_progress(num_codes: int) -> None:
         logger.info("%d codes", num_codes)
 
 
-def record_of(
-    text: str, spoken: Spoken, path: Path, trained: TrainedModel, backend: str, sampling: Sampling
-) -> dict[str, Any]:
-    """Return the line of spoken.jsonl for a text that was spoken into `path`."""
+def maker_of(trained: TrainedModel, backend: str, sampling: Sampling) -> dict[str, Any]:
+    """Return what the lines of spoken.jsonl say of who spoke."""
+    return {
+        "checkpoint": trained.source.name,
+        "step": trained.step,
+        "part": trained.part,
+        "backend": backend,
+        "sampling": sampling.model_dump(),
+    }
+
+
+def record_of(text: str, spoken: Spoken, path: Path, made_by: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the line of spoken.jsonl for a text that was spoken into `path` by what `maker_of` describes."""
     return {
         "file": path.name if spoken.num_codes else None,
         "text": text,
@@ -159,11 +169,7 @@ def record_of(
         "seconds": round(spoken.duration_s, 3),
         "num_codes": spoken.num_codes,
         "has_stopped": spoken.has_stopped,
-        "checkpoint": trained.source.name,
-        "step": trained.step,
-        "part": trained.part,
-        "backend": backend,
-        "sampling": sampling.model_dump(),
+        **made_by,
     }
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from indextts.checkpoint import read_file, read_weights, table_rows
+from indextts.averaged_weights import chosen_weights
+from indextts.checkpoint import codes_identity, read_file, read_weights, table_rows
+from indextts.commands import Weights
 from indextts.errors import UserError
 from indextts.gpt.config import GPTConfig, config_of, config_with_text_tokens, load_config
 from indextts.gpt.load import load_model
@@ -36,6 +38,7 @@ class TrainedModel:
         source: the file with the weights.
         step, part: of the run, at which it was saved; None for a model folder.
         pairs: the files that the run was trained on, as it named them; none for a model folder.
+        codes: the identity of the speech backend whose codes it speaks; None where nobody wrote it down.
     """
 
     gpt: UnifiedVoice
@@ -44,17 +47,28 @@ class TrainedModel:
     step: int | None = None
     part: int | None = None
     pairs: tuple[Path, ...] = ()
+    codes: str | None = None
 
 
-def load_trained(path: Path, device: torch.device) -> TrainedModel:
+def load_trained(path: Path, device: torch.device, chosen: Weights = "raw") -> TrainedModel:
     """Return the model in a checkpoint of a run, or in a model folder.
 
+    Args:
+        chosen: which weights of a checkpoint.
+
     Raises:
-        UserError: the files are missing, cannot be read, or do not belong to each other.
+        UserError: the files are missing, cannot be read, do not belong to each other, or hold no average.
     """
     if path.is_dir() and not any((path / name).is_file() for name in WEIGHTS_NAMES):
         path = _newest_of_run(path)
-    return _of_folder(path, device) if path.is_dir() else _of_run(path, device)
+    if not path.is_dir():
+        return _of_run(path, device, chosen)
+    if chosen != "raw":
+        raise UserError(
+            f"{path}: a model folder has one set of weights; leave out --weights {chosen}, and give it to "
+            "tools/export_gpt.py"
+        )
+    return _of_folder(path, device)
 
 
 def _newest_of_run(folder: Path) -> Path:
@@ -64,7 +78,7 @@ def _newest_of_run(folder: Path) -> Path:
     return found[0]
 
 
-def _of_run(path: Path, device: torch.device) -> TrainedModel:
+def _of_run(path: Path, device: torch.device, chosen: Weights) -> TrainedModel:
     content = read_file(path)
     entry, meta, weights = content.get("tokenizer"), content.get("meta"), content.get("model")
     has_tokenizer = isinstance(entry, dict) and isinstance(entry.get("model"), bytes)
@@ -74,10 +88,13 @@ def _of_run(path: Path, device: torch.device) -> TrainedModel:
     tokenizer = Tokenizer(stored_tokenizer(entry), path)
     if tokenizer.vocabulary.fingerprint != entry.get("fingerprint"):
         raise UserError(f"{path}: the tokenizer in it is not the one it was trained with; take another one")
+    weights = chosen_weights(content, chosen, path)
     gpt = _load(config_of(meta.get("gpt_config"), path), weights, tokenizer, path, device)
     manifests = content.get("manifests") or {}
     pairs = tuple(Path(name) for name in manifests.get("train", ()))
-    return TrainedModel(gpt, tokenizer, path, content.get("step"), meta.get("part"), pairs)
+    return TrainedModel(
+        gpt, tokenizer, path, content.get("step"), meta.get("part"), pairs, codes_identity(content)
+    )
 
 
 def _of_folder(folder: Path, device: torch.device) -> TrainedModel:

@@ -169,7 +169,7 @@ def _texts(
         ]
     found = measure(tokenizer, texts)
     return [
-        _unknown(found, max_unknown_percent),
+        unknown_pieces(found, max_unknown_percent),
         _uses_appended(found, base_size),
         Finding("fertility", f"{found.tokens_per_word:.2f} tokens per word over {found.num_words} words"),
         _rare(found, base_size, tokenizer.size),
@@ -177,7 +177,8 @@ def _texts(
     ]
 
 
-def _unknown(found: TextMeasure, max_percent: float) -> Finding:
+def unknown_pieces(found: TextMeasure, max_percent: float) -> Finding:
+    """Return how many tokens of the texts are unknown; a problem past `max_percent`, or if Ethiopic is."""
     what, value = "unknown pieces", f"{found.unknown_percent:.3f} % of {found.num_tokens} tokens"
     if found.unknown_characters:
         counted = [f"{char!r} ({count})" for char, count in found.unknown_characters]

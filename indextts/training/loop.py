@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from indextts.commands import Train
@@ -19,7 +20,7 @@ from indextts.stop import StopRequest
 from indextts.training.batches import MicroBatch, grouped, load_batches, too_many
 from indextts.training.metrics import MetricsLog, Pace
 from indextts.training.optim import Skipped, update
-from indextts.training.order import BatchPlan
+from indextts.training.order import BatchPlan, mix
 from indextts.training.probe import Probe, compare
 from indextts.training.record import checkpoint_content, checkpoint_meta, write_run_files
 from indextts.training.row_facts import RowFacts
@@ -142,6 +143,8 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
             is_unsaved_part = False
         if is_last:
             finish_saving(this, probe, saver)
+            if samples is not None:
+                samples.finish(metrics, stop)
             break
 
         group = pace.next_of(groups)
@@ -150,9 +153,19 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         learning_rate = this.schedule.learning_rate(state.step + 1)
         state.step += 1
         if sums is not None and loss is not None:
-            done = update(this.trained, this.optimizer, learning_rate, command.grad_clip, loss, this.scaler)
+            done = update(
+                this.trained,
+                this.optimizer,
+                learning_rate,
+                command.grad_clip,
+                loss,
+                this.scaler,
+                mix(command.seed, "moments", state.step),
+            )
             pace.has_given_work()
             skipped.note(state.step, tuple(id for part in group for id in part.ids), done.is_bad)
+            if this.average is not None:
+                this.average.update(done.is_bad)
             sums = sums.unless(done.is_bad)
             state.window = sums if state.window is None else state.window + sums
             pace.add(
@@ -243,7 +256,8 @@ def validation_is_due(command: Train, step: int, this: Run) -> bool:
 def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest) -> bool:
     """Validate and write the numbers; return whether this is the best so far, the untrained model apart."""
     state, inputs = this.state, this.inputs
-    validation = validate(
+    check = partial(
+        validate,
         this.model,
         inputs.val_set,
         collate=inputs.collate,
@@ -255,6 +269,11 @@ def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest
         should_stop=lambda: stop.is_asked,
         trained_speakers={pair.speaker for pair in inputs.train_set.pairs},
     )
+    validation = check()
+    if validation is not None and this.average is not None and this.average.num_updates:
+        with this.average.in_the_model():
+            averaged = check()
+        validation = None if averaged is None else replace(validation, averaged=averaged.means)
     if validation is None:  # stopped in between; it is done again after the resume
         return False
     means = validation.means

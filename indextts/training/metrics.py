@@ -5,7 +5,8 @@ One line of metrics.jsonl:
     {"kind": "train", "part": 1, "step": 100, "epoch": 0, "text_loss": 5.1, "mel_loss": 4.2, "mel_top1": 0.2,
      "new_text_loss": 5.3, "lr": 5e-05, "grad_norm": 0.9, "tokens_per_second": 1200.0, "data_wait": 0.004,
      "num_skipped": 0, "time": 1760000000.0}
-    {"kind": "val", ...}     without lr, grad_norm, tokens_per_second, data_wait, num_skipped
+    {"kind": "val", ...}     without lr, grad_norm, tokens_per_second, data_wait, num_skipped; with
+                             --ema-decay also averaged_mel_loss and so on: those of the averaged weights
     {"kind": "start", "part": 1, "step": 0, "epoch": 0, "total_steps": 236, "time": ...}   a process began
     {"kind": "facts", "part": 1, "step": 100, "epoch": 0, "unknown_share": 0.001,
      "base_rows": "9f86d081884c7d65", "new_rows_moved": 0.0004, "new_rows_seen": 0.9, "time": ...}
@@ -83,16 +84,23 @@ class MetricsLog:
         logger.info("[Train] %s lr=%.2e", _line(step, epoch, means), lr)
 
     def validation(self, step: int, epoch: int, validation: Validation) -> None:
-        """Write a [Val] line's numbers everywhere; with unseen speakers, theirs apart: unseen_mel_loss."""
+        """Write a [Val] line's numbers everywhere.
+
+        With unseen speakers theirs apart, as unseen_mel_loss; with averaged weights theirs, as
+        averaged_mel_loss.
+        """
+        parts = dict(validation.by_speakers)
+        if validation.averaged is not None:
+            parts["averaged"] = validation.averaged
         apart = {
-            f"{part}_{name}": value
-            for part, means in validation.by_speakers.items()
-            for name, value in asdict(means).items()
+            f"{part}_{name}": value for part, means in parts.items() for name, value in asdict(means).items()
         }
         self._write("val", step, epoch, validation.means, apart)
         logger.info("[Val] %s", _line(step, epoch, validation.means))
         for part, means in validation.by_speakers.items():
             logger.info("      %s speakers: %s", part, _losses(means))
+        if validation.averaged is not None:
+            logger.info("      averaged weights: %s", _losses(validation.averaged))
 
     def facts(self, step: int, epoch: int, facts: dict[str, Any]) -> None:
         """Write what `RowFacts.read` gave; for the screens alone."""

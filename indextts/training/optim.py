@@ -20,6 +20,7 @@ from indextts.checkpoint import TEXT_TABLES
 from indextts.errors import LOSS_NOT_FINITE, UserError
 from indextts.gpt.load import ENCODERS, in_threads
 from indextts.gpt.model import UnifiedVoice
+from indextts.training.bfloat16_state import Bfloat16StateAdamW
 
 logger = logging.getLogger(__name__)
 
@@ -106,11 +107,16 @@ def select_trained(model: UnifiedVoice, base_size: int) -> Trained:
     return Trained(parameters, tuple(new_rows))
 
 
-def build_optimizer(trained: Trained, weight_decay: float) -> torch.optim.AdamW:
+def build_optimizer(
+    trained: Trained, weight_decay: float, state: torch.dtype = torch.float32
+) -> torch.optim.AdamW:
     """Return an AdamW whose state knows the parameters' names; only matrices decay.
 
     Embeddings, norms and biases are left out of the decay, as in Loshchilov and Hutter's follow-ups (GPT-2
     and its successors): a row that a batch does not use has no gradient to balance its decay.
+
+    Args:
+        state: type of the moments, float32 or bfloat16.
     """
     decayed = {name: p for name, p in trained.parameters.items() if p.dim() >= 2 and name not in EMBEDDINGS}
     others = {name: p for name, p in trained.parameters.items() if name not in decayed}
@@ -118,12 +124,13 @@ def build_optimizer(trained: Trained, weight_decay: float) -> torch.optim.AdamW:
         {"params": list(decayed.items()), "weight_decay": weight_decay},
         {"params": list(others.items()), "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=0.0, fused=True)
+    kind = torch.optim.AdamW if state == torch.float32 else Bfloat16StateAdamW
+    optimizer = kind(groups, lr=0.0, fused=True)
     for parameter in trained.parameters.values():  # now, so that memory that is short shows at the start
         optimizer.state[parameter] = {
             "step": torch.zeros((), device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter, requires_grad=False),
-            "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
+            "exp_avg": torch.zeros_like(parameter, dtype=state, requires_grad=False),
+            "exp_avg_sq": torch.zeros_like(parameter, dtype=state, requires_grad=False),
         }
     return optimizer
 
@@ -135,7 +142,7 @@ def load_optimizer(
 
     Args:
         moments: per parameter name `step` (), `exp_avg` and `exp_avg_sq` of the parameter's shape. A
-            parameter without an entry starts fresh.
+            parameter without an entry starts fresh. They may be of another type than the optimizer's.
     """
 
     def copy(name: str) -> None:
@@ -165,6 +172,7 @@ def update(
     max_norm: float,
     loss: Tensor,
     scaler: torch.amp.GradScaler | None = None,
+    rounding_seed: int = 0,
 ) -> Update:
     """Do one optimizer step with the collected gradients; one that is not finite changes nothing.
 
@@ -173,6 +181,7 @@ def update(
 
     Args:
         scaler: by which the gradients were scaled; its scale shrinks where they are not finite.
+        rounding_seed: of this step, where moments are rounded at random.
     """
     trained.collect_gradients()
     if scaler is not None:
@@ -180,6 +189,8 @@ def update(
     norm = torch.nn.utils.clip_grad_norm_(trained.parameters.values(), max_norm)
     is_bad = 1.0 - (norm.isfinite() & loss.isfinite()).float()
     optimizer.grad_scale, optimizer.found_inf = None, is_bad  # type: ignore[attr-defined]
+    if isinstance(optimizer, Bfloat16StateAdamW):
+        optimizer.rounding_seed = rounding_seed
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
     optimizer.step()

@@ -49,11 +49,14 @@ def checkpoint_meta(this: Run, *, is_best: bool) -> CheckpointMeta:
 def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
     """Return the keys that `indextts/checkpoint.py` draws."""
     state, command, tokenizer = this.state, this.inputs.command, this.inputs.tokenizer
+    train_set = this.inputs.train_set
+    made_with = train_set.stores[train_set.pairs[0].features].info
     return {
         "model": this.model.state_dict(),
         "optimizer": this.optimizer.state_dict(),
         "scheduler": asdict(this.schedule),
         "scaler": this.scaler.state_dict() or None,
+        "averaged": None if this.average is None else this.average.content,
         "epoch": state.epoch,
         "step": state.step,
         "batch_idx": state.batch_idx,
@@ -85,6 +88,7 @@ def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
             "micro_batch_limit": state.micro_batch_limit,
             "probe": state.probe,
             "encoders": this.encoders,
+            "codes": {"backend": made_with.backend, "identity": made_with.backend_identity},
         },
         "meta": meta.model_dump(mode="json", exclude={"num_bytes", "digest"}),
         "format_version": FORMAT_VERSION,

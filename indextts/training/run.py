@@ -18,6 +18,7 @@ from indextts.gpt.model import UnifiedVoice
 from indextts.run_dir import FileIdentity, identify
 from indextts.schedule import Schedule
 from indextts.text.tokenizer import Tokenizer
+from indextts.training.averaging import WeightAverage
 from indextts.training.batches import (
     Collate,
     PairDataset,
@@ -135,6 +136,7 @@ class Run:
     Args:
         base: the base checkpoint whose frozen weights are part of the run.
         scaler: of the gradients of float16; does nothing in other arithmetic.
+        average: of the weights; None without --ema-decay.
         encoders: `encoders_identity` of the model; they are never trained.
         saved_in: environment of the checkpoint that it goes on from; empty for a new run.
     """
@@ -144,6 +146,7 @@ class Run:
     trained: Trained
     optimizer: torch.optim.AdamW
     scaler: torch.amp.GradScaler
+    average: WeightAverage | None
     state: TrainState
     schedule: Schedule
     base_size: int

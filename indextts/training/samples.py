@@ -6,29 +6,33 @@ The sentences are those of pairs to validate on, of different speakers as far as
 their prompts, whose conditioning is in the feature store. They are drawn with a seed of their own: a run with
 samples trains exactly as one without.
 
-Only built-in codes are spoken: what makes sound of the published ones would need the memory that the training
-has. With these, tab 8 speaks with the checkpoints.
+Built-in codes become sound at once. The published ones take minutes of a CPU and 3.4 GB of memory, so the
+training writes down the codes and a process of its own makes the sound (`published_samples.py`).
 """
 
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 
-from indextts.data.feature_store import read_info
+from indextts.data.feature_store import IMPORTED, read_info
 from indextts.data.preprocess import BACKEND_NAME
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.json_lines import write_json_lines
+from indextts.manifest import Pair
 from indextts.sampling_options import Sampling
 from indextts.stop import StopRequest
-from indextts.synthesis.sound import BuiltinSound, Heard
-from indextts.synthesis.speak import Speaker, SpeakingVoice
-from indextts.synthesis.synthesize import record_of, write_wav
+from indextts.synthesis.sound import BuiltinSound, Heard, PublishedSound
+from indextts.synthesis.speak import Segment, SpeakingVoice, say_codes, sound_of, split_for
+from indextts.synthesis.synthesize import maker_of, record_of, write_wav
 from indextts.synthesis.trained import TrainedModel
 from indextts.training.batches import PairDataset, Unreadable
 from indextts.training.metrics import MetricsLog
 from indextts.training.order import epoch_order
+from indextts.training.published_samples import PublishedSamples
 from indextts.training.run import Inputs, Run
 from indextts.training.validate import VALIDATION_SEED
 
@@ -37,6 +41,29 @@ logger = logging.getLogger(__name__)
 NUM_SAMPLES = 3
 SAMPLES_NAME = "samples"
 
+Line = tuple[Pair, tuple[Segment, ...]]  # a sentence, and what the model said of it
+
+
+class Way(Protocol):
+    """How codes become sound."""
+
+    name: str
+    num_codes: int
+
+    def settings(self, pairs: Sequence[Pair]) -> Sampling:
+        """Return how codes are drawn."""
+
+    def take(
+        self, folder: Path, lines: Sequence[Line], made_by: Mapping[str, Any], metrics: MetricsLog
+    ) -> None:
+        """Write the sounds into `folder`, now or later; a UserError where that is not possible."""
+
+    def collect(self, metrics: MetricsLog) -> None:
+        """Show what became sound since."""
+
+    def finish(self, stop: StopRequest) -> None:
+        """Wait for what is not sound yet, unless the training shall stop."""
+
 
 class Samples:
     """Speaks at the first validation at or behind every multiple of `--sample-interval`."""
@@ -44,21 +71,22 @@ class Samples:
     def __init__(self, inputs: Inputs) -> None:
         self.interval = inputs.command.sample_interval
         self.chosen = choose(inputs.val_set) if self.interval else []
-        self.sound = _sound_of(inputs) if self.interval else None
+        self.way = self._way(inputs) if self.interval else None
         self.last_interval = -1
 
     def speak_if_due(self, this: Run, metrics: MetricsLog, stop: StopRequest) -> None:
-        """Write the samples of this moment, if it is their time; a disk that takes none is only said."""
-        if self.sound is None or this.state.step // self.interval == self.last_interval:
+        """Let the model speak, if it is time; a disk that takes none is only said."""
+        if self.way is None:
+            return
+        self.way.collect(metrics)
+        if this.state.step // self.interval == self.last_interval:
             return
         self.last_interval = this.state.step // self.interval
-        folder = (
-            this.inputs.command.output_dir / SAMPLES_NAME / f"part{this.state.part}_step{this.state.step}"
-        )
+        name = f"part{this.state.part}_step{this.state.step}"
         was_training = this.model.training
         this.model.eval()
         try:
-            self._speak(this, self.sound, folder, metrics, stop)
+            self._speak(this, self.way, this.inputs.command.output_dir / SAMPLES_NAME / name, metrics, stop)
         except _StoppedError:
             logger.info("The samples of step %d were not finished", this.state.step)
         except UserError as error:
@@ -66,31 +94,82 @@ class Samples:
         finally:
             this.model.train(was_training)
 
-    def _speak(
-        self, this: Run, sound: BuiltinSound, folder: Path, metrics: MetricsLog, stop: StopRequest
-    ) -> None:
+    def finish(self, metrics: MetricsLog, stop: StopRequest) -> None:
+        """Wait for sounds that are still made, unless the training was asked to stop."""
+        if self.way is not None:
+            self.way.finish(stop)
+            self.way.collect(metrics)
+
+    def _speak(self, this: Run, way: Way, folder: Path, metrics: MetricsLog, stop: StopRequest) -> None:
         def look_for_stop(_: int) -> None:
             if stop.is_asked:
                 raise _StoppedError
 
         state, inputs = this.state, this.inputs
         trained = TrainedModel(this.model, inputs.tokenizer, folder, state.step, state.part)
-        speaker, sampling = Speaker(trained, sound), Sampling.of_backend(sound.name, {})
-        records = []
-        for number, index in enumerate(self.chosen, 1):
+        sampling = way.settings([inputs.val_set.pairs[index] for index in self.chosen])
+        lines: list[Line] = []
+        for index in self.chosen:
             voice = _voice_of(inputs.val_set, index, this.model.mel_head.weight.device)
             if voice is None:
                 continue
-            text = inputs.val_set.pairs[index].target_text
-            spoken = speaker.say(text, voice, sampling, look_for_stop)
+            pair = inputs.val_set.pairs[index]
+            parts = split_for(trained, pair.target_text)
+            lines.append((pair, say_codes(trained, parts, voice, sampling, way.num_codes, look_for_stop)))
+        way.take(folder, lines, maker_of(trained, way.name, sampling), metrics)
+
+    def _way(self, inputs: Inputs) -> Way | None:
+        """Return what makes sound; None, and a word in the log, where nothing here can."""
+        path = inputs.val_set.pairs[0].features
+        backend = read_info(path).backend
+        if inputs.command.compile:
+            logger.warning("--sample-interval: with --compile nothing is spoken while training")
+            return None
+        if backend == BuiltinSound.name:
+            return BuiltinSamples(BuiltinSound(builtin.load(path.parent / BACKEND_NAME), inputs.device))
+        if backend not in (PublishedSound.name, IMPORTED):
+            logger.warning("--sample-interval: nothing here makes sound of codes of %s", backend)
+            return None
+        try:
+            pairs = [inputs.val_set.pairs[index] for index in self.chosen]
+            return PublishedSamples(inputs, inputs.command.output_dir / SAMPLES_NAME, pairs)
+        except UserError as error:
+            logger.warning("--sample-interval: nothing is spoken while training: %s", error)
+            return None
+
+
+class BuiltinSamples:
+    """Built-in codes, which become sound at once."""
+
+    name = BuiltinSound.name
+
+    def __init__(self, sound: BuiltinSound) -> None:
+        self.sound, self.num_codes = sound, sound.num_codes
+
+    def settings(self, pairs: Sequence[Pair]) -> Sampling:
+        return Sampling.of_backend(self.name, {})
+
+    def take(
+        self, folder: Path, lines: Sequence[Line], made_by: Mapping[str, Any], metrics: MetricsLog
+    ) -> None:
+        nothing_heard = Heard(torch.zeros(0))
+        records = []
+        for number, (pair, segments) in enumerate(lines, 1):
+            spoken = sound_of(segments, self.sound, nothing_heard)
             path = folder / f"{number:03}.wav"
             if spoken.num_codes:
                 write_wav(path, spoken)
-                metrics.audio(f"samples/{number}", state.step, spoken.samples, spoken.sample_rate_hz)
-            records.append(record_of(text, spoken, path, trained, sound.name, sampling))
+                metrics.audio(f"samples/{number}", made_by["step"], spoken.samples, spoken.sample_rate_hz)
+            records.append(record_of(pair.target_text, spoken, path, made_by))
         folder.mkdir(parents=True, exist_ok=True)
         write_json_lines(folder / "spoken.jsonl", records)
         logger.info("Spoke %d samples into %s", len(records), folder)
+
+    def collect(self, metrics: MetricsLog) -> None:
+        pass
+
+    def finish(self, stop: StopRequest) -> None:
+        pass
 
 
 class _StoppedError(Exception):
@@ -116,20 +195,3 @@ def _voice_of(dataset: PairDataset, index: int, device: torch.device) -> Speakin
         return None
     nothing_heard = Heard(torch.zeros(0, device=device))
     return SpeakingVoice(nothing_heard, sample.condition.to(device), sample.emo_vec.to(device))
-
-
-def _sound_of(inputs: Inputs) -> BuiltinSound | None:
-    """Return what speaks; None, and a word in the log, where the training's codes cannot be spoken here."""
-    path = inputs.val_set.pairs[0].features
-    backend = read_info(path).backend
-    if backend != BuiltinSound.name:
-        logger.warning(
-            "--sample-interval: codes of %s are not spoken while training; tab 8 and tools/synthesize.py "
-            "speak with the checkpoints",
-            backend,
-        )
-        return None
-    if inputs.command.compile:
-        logger.warning("--sample-interval: with --compile nothing is spoken while training")
-        return None
-    return BuiltinSound(builtin.load(path.parent / BACKEND_NAME), inputs.device)

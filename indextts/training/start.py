@@ -28,7 +28,9 @@ from indextts.restore.plan import plan_restore, require_keys, wanted_schedule
 from indextts.restore.text import plan_text
 from indextts.run_dir import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.schedule import Schedule
-from indextts.text.tokenizer import Tokenizer, first_difference
+from indextts.text.base_fit import base_tokenizer, require_extension
+from indextts.text.tokenizer import Tokenizer
+from indextts.training.averaging import begin_average
 from indextts.training.checkpoint_facts import Layout, facts_of, moments_of
 from indextts.training.losses import LossSums
 from indextts.training.optim import (
@@ -39,6 +41,7 @@ from indextts.training.optim import (
     select_trained,
 )
 from indextts.training.run import Inputs, Run, TrainState, load_inputs
+from indextts.training.val_interval import with_val_interval
 from indextts.weight_names import canonical_names
 
 logger = logging.getLogger(__name__)
@@ -56,6 +59,7 @@ class Opened:
 
 def start_from_base(inputs: Inputs) -> Run:
     """Return a new run: the base weights, text tables grown to the tokenizer."""
+    inputs = _with_chosen_settings(inputs)
     path, seed = inputs.command.base_checkpoint, inputs.command.seed
     weights = read_weights(path)
     check_fit(inputs.config, weights, str(path))
@@ -68,8 +72,14 @@ def start_from_base(inputs: Inputs) -> Run:
         identity = reader.submit(identify, path)  # reads the file once more, while it is copied
         schedule = first_schedule(inputs)
         return _assemble(
-            inputs, weights, str(path), TrainState(), schedule, base_size, identity.result, None, {}
+            inputs, weights, str(path), TrainState(), schedule, base_size, identity.result, None, {}, None
         )
+
+
+def _with_chosen_settings(inputs: Inputs) -> Inputs:
+    """Return the inputs of a run that begins, with what was not typed chosen for its data."""
+    command = with_val_interval(inputs.command, inputs.train_set.size, inputs.val_set.size)
+    return replace(inputs, command=command)
 
 
 def first_schedule(inputs: Inputs) -> Schedule:
@@ -103,6 +113,8 @@ def resume(inputs: Inputs, path: Path) -> Run:
     for line in plan.lines:
         logger.info("%s", line)
     inputs = replace(inputs, command=plan.command)
+    if not plan.continues:
+        inputs = _with_chosen_settings(inputs)
     logger.info("Restoring model state...")
     weights = canonical_names(opened.content["model"])
     if plan.row_of is not None:
@@ -130,6 +142,7 @@ def resume(inputs: Inputs, path: Path) -> Run:
             lambda: base,
             encoders,
             saved_in,
+            opened.content.get("averaged") if plan.continues else None,
         )
     if plan.continues:
         logger.info("Restoring optimizer state...")
@@ -154,19 +167,38 @@ def _assemble(
     base: Callable[[], FileIdentity],
     encoders: str | None,
     saved_in: dict[str, Any],
+    averaged: Mapping[str, Any] | None,
 ) -> Run:
-    """Make the run; `base` is asked for last, since it may still be read."""
+    """Make the run; `base` is asked for last, since it may still be read.
+
+    Args:
+        averaged: what the checkpoint kept of the average, None where there is none to go on with.
+    """
     config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
     model = load_model(config, weights, source, lambda name: device_of(name, inputs.device))
     trained = select_trained(model, base_size)
-    optimizer = build_optimizer(trained, inputs.command.weight_decay)
+    optimizer = build_optimizer(
+        trained, inputs.command.weight_decay, getattr(torch, inputs.command.optimizer_state)
+    )
     _say_what_is_frozen(model, trained, base_size)
     _say_how_samples_attend(inputs)
     encoders = encoders or encoders_identity(model)
     _require_same_encoders(inputs, encoders)
     scaler = torch.amp.GradScaler(inputs.device.type, enabled=inputs.dtype == torch.float16)
+    average = begin_average(trained, inputs.command.ema_decay, averaged)
     return Run(
-        inputs, model, trained, optimizer, scaler, state, schedule, base_size, base(), encoders, saved_in
+        inputs,
+        model,
+        trained,
+        optimizer,
+        scaler,
+        average,
+        state,
+        schedule,
+        base_size,
+        base(),
+        encoders,
+        saved_in,
     )
 
 
@@ -193,7 +225,7 @@ def _base_vocabulary(inputs: Inputs, base_size: int) -> Vocabulary:
         UserError: the tokenizer does not begin with the base's pieces, or the base's own tokenizer does not
             belong to its weights.
     """
-    beside = inputs.command.base_checkpoint.parent / "bpe.model"
+    beside = base_tokenizer(inputs.command.base_checkpoint)
     tokenizer = inputs.tokenizer
     if tokenizer.size < base_size:
         raise UserError(
@@ -209,12 +241,7 @@ def _base_vocabulary(inputs: Inputs, base_size: int) -> Vocabulary:
             f"{beside}: {base.size} pieces, but the base checkpoint's text tables have {base_size + 1} rows, "
             f"one more than {base_size} pieces; put the tokenizer beside it that it was trained with"
         )
-    difference = first_difference(base, tokenizer)
-    if difference is not None:
-        raise UserError(
-            f"--tokenizer {tokenizer.path} does not extend {beside}: {difference}; make it with "
-            "tools/extend_bpe.py from that file"
-        )
+    require_extension(tokenizer, base)
     return base.vocabulary
 
 

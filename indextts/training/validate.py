@@ -27,10 +27,12 @@ class Validation:
 
     Args:
         by_speakers: under SEEN and UNSEEN, what there is of them; empty if all are seen.
+        averaged: the means of all pairs with the averaged weights; None where there are none.
     """
 
     means: LossMeans
     by_speakers: dict[str, LossMeans]
+    averaged: LossMeans | None = None
 
 
 def validate(

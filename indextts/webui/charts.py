@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from indextts.webui.language import t
 from indextts.webui.metrics_reader import Line
 
 MAX_POINTS = 1_000  # of a series: the browser draws that in under a second
@@ -76,14 +77,14 @@ def curves(
             if weight and kind == "train":
                 drawn = [(series_name(word, name), smoothed(points, weight))]
                 if not name:
-                    drawn.insert(0, (AS_LOGGED, points))
+                    drawn.insert(0, (t(AS_LOGGED), points))
             series += [(label, _shown_as(each, look)) for label, each in drawn]
     return _frame([(step, value, name) for name, points in series for step, value in points])
 
 
 def series_name(word: str, run: str = "") -> str:
     """Return the name of a curve; `word` is "training" or "validation", `run` another run's name."""
-    return f"{word}, {run}" if run else word
+    return f"{t(word)}, {run}" if run else t(word)
 
 
 def part_of(lines: Iterable[Line], part: int) -> list[Line]:
@@ -145,7 +146,7 @@ def for_plot(frame: pd.DataFrame, series: Iterable[str], steps: Iterable[int]) -
     """
     low, high = float(frame["value"].min()), float(frame["value"].max())
     names = [(math.nan, math.nan, name) for name in series]
-    marks = [(step, value, RESUMED) for step in steps for value in (low, high, math.nan)]
+    marks = [(step, value, t(RESUMED)) for step in steps for value in (low, high, math.nan)]
     return pd.concat([_frame(names), frame, _frame(marks)], ignore_index=True)
 
 

@@ -70,7 +70,7 @@ class _List:
             with gr.Row():
                 self.yes = gr.Button("Yes, to the trash", variant="stop", elem_id="checkpoint-yes")
                 self.no = gr.Button("No, keep it", elem_id="checkpoint-no")
-        self.empty = gr.Button(visible=False, size="sm", elem_id="checkpoint-empty")
+        self.empty = gr.Button("", visible=False, size="sm", elem_id="checkpoint-empty")
         self.asked = gr.Textbox(visible="hidden", container=False, show_label=False)
 
     @property

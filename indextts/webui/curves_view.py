@@ -25,7 +25,7 @@ from indextts.webui.page import Page
 PLOTS = {  # metric: title, format of the axis
     "text_loss": ("Text loss (nats per token)", ".3~g"),
     "mel_loss": ("Mel loss (nats per code)", ".3~g"),
-    "mel_top1": ("mel_top1 (share of codes guessed first)", ".3~g"),
+    "mel_top1": ("mel_top1 (share guessed first)", ".3~g"),
     "lr": ("Learning rate", ".1e"),
     "grad_norm": ("Gradient norm, before clipping", ".3~g"),
     "tokens_per_second": ("Tokens per second", ",.4~g"),
@@ -37,9 +37,9 @@ COMPARED_COLOURS = (("#16a34a", "#86d6a4"), ("#9333ea", "#cfa3f5"), ("#0891b2", 
 
 NO_CURVES = "The curves begin with the first log line of a training."
 RESUMED_AT = "Resumed at step {steps}."
-DRAWN_PART = "Part {part} of the run is drawn; compare it with earlier parts above."
+DRAWN_PART = "Part {part} of the run is drawn; compare it with earlier parts below."
 LOGARITHM = "decimal logarithm"
-SMOOTHING = 0.6  # at first
+SMOOTHING = 0.0  # at first: a line of the log is a mean over many steps already
 
 # Gradio 6.31 makes a legend from the series that a plot had before it got new ones: a title that only differs
 # in its blanks makes it look again.
@@ -50,50 +50,50 @@ NEW_LEGENDS = f"""() => {{
 
 
 def lay_out(page: Page) -> None:
-    """Lay out the controls and the plots."""
-    with gr.Row(elem_id="monitor-look"):
-        smoothing = gr.Slider(0, 0.99, SMOOTHING, step=0.01, label="Smoothing", elem_id="monitor-smoothing")
-        first = gr.Number(label="From step", minimum=0, precision=0, elem_id="monitor-first")
-        last = gr.Number(label="To step (0: the last)", minimum=0, precision=0, elem_id="monitor-last")
-        is_log = gr.Checkbox(label="Logarithmic scale", elem_id="monitor-log")
-        beside = gr.Dropdown(
-            [],
-            label="Compare with",
-            multiselect=True,
-            max_choices=MAX_COMPARED,
-            allow_custom_value=True,  # else what was chosen beside another project is an error, not left out
-            elem_id="monitor-compare",
-        )
+    """Lay out the controls and the plots; before the first line there is a sentence in their place."""
     notes = gr.Markdown(elem_id="monitor-notes")
-    plots = []
-    for row in (("text_loss", "mel_loss"), ("mel_top1", "lr"), ("grad_norm", "tokens_per_second")):
-        with gr.Row():
-            plots += [_plot(metric) for metric in row]
+    with gr.Column(visible=False) as body:
+        with gr.Row(elem_id="monitor-look"):
+            smoothing = gr.Slider(
+                0, 0.99, SMOOTHING, step=0.01, label="Smoothing", elem_id="monitor-smoothing"
+            )
+            first = gr.Number(label="From step", minimum=0, precision=0, elem_id="monitor-first")
+            last = gr.Number(label="To step (0: the last)", minimum=0, precision=0, elem_id="monitor-last")
+            is_log = gr.Checkbox(label="Logarithmic scale", elem_id="monitor-log")
+            beside = gr.Dropdown(
+                [],
+                label="Compare with",
+                multiselect=True,
+                max_choices=MAX_COMPARED,
+                allow_custom_value=True,  # else what was chosen beside another project is an error
+                elem_id="monitor-compare",
+            )
+        plots = []
+        for row in (("text_loss", "mel_loss"), ("mel_top1", "lr"), ("grad_norm", "tokens_per_second")):
+            with gr.Row():
+                plots += [_plot(metric) for metric in row]
 
     def draw(name: str, *look: Any) -> list[Any]:
-        run_dir = page.find_project(name).run_dir
-        lines = RUNS.of(run_dir).read()
-        chosen = look_of(*look[:4])
-        others = compared(page.workspace, name, look[4])
-        return [_notes(lines), *(_drawn(lines, metric, chosen, others) for metric in PLOTS)]
+        lines = RUNS.of(page.find_project(name).run_dir).read()
+        if not lines:
+            return [t(NO_CURVES), gr.Column(visible=False), *[gr.skip()] * len(PLOTS)]
+        chosen, others = look_of(*look[:4]), compared(page.workspace, name, look[4])
+        frames = [_drawn(lines, metric, chosen, others) for metric in PLOTS]
+        return [_notes(lines), gr.Column(visible=True), *frames]
 
-    def known_runs(name: str) -> Any:
+    def known_runs(name: str, now: list[str]) -> Any:
         page.find_project(name)
-        return gr.Dropdown(choices=comparable(page.workspace, name))
+        choices = comparable(page.workspace, name)
+        kept = [choice for choice in now if choice in [value for _, value in choices]]
+        # a value that need not change is not touched: another may have been chosen meanwhile
+        return gr.Dropdown(choices=choices) if kept == now else gr.Dropdown(choices=choices, value=kept)
 
-    controls = [smoothing, first, last, is_log, beside]
-    page.watch(lambda project: RUNS.of(project.run_dir).version(), draw, [notes, *plots], controls)
-    page.watch(lambda project: runs_version(page.workspace, project), known_runs, [beside])
-    changed = on(
-        [smoothing.release, first.change, last.change, is_log.change, beside.change],
-        draw,
-        [page.project, *controls],
-        [notes, *plots],
-        latest=True,
-    )
+    controls, drawn = [smoothing, first, last, is_log, beside], [notes, body, *plots]
+    page.watch(lambda project: RUNS.of(project.run_dir).version(), draw, drawn, controls)
+    page.watch(lambda project: runs_version(page.workspace, project), known_runs, [beside], [beside])
+    changes = [smoothing.release, first.change, last.change, is_log.change, beside.change]
+    changed = on(changes, draw, [page.project, *controls], drawn, latest=True)
     changed.then(None, None, plots, js=NEW_LEGENDS)
-    # what was compared with one project's run means nothing beside another's
-    on([page.project.change], lambda: [], [], [beside])
 
 
 def look_of(smoothing: Any, first: Any, last: Any, is_log: Any) -> Look:
@@ -140,17 +140,15 @@ def _frame(lines: list[Line], metric: str, look: Look, others: Sequence[Compared
 def _colour_map(metric: str, look: Look, others: Sequence[ComparedRun]) -> dict[str, str]:
     """Return the colour of each series of a plot, in the order of the legend."""
     words = ("training",) if metric in OF_TRAINING_ALONE else ("training", "validation")
-    colours = {AS_LOGGED: PALE} if look.smoothing and metric not in EXACT else {}
-    colours |= {word: COLOURS[word] for word in words}
+    colours = {t(AS_LOGGED): PALE} if look.smoothing and metric not in EXACT else {}
+    colours |= {series_name(word): COLOURS[word] for word in words}
     for other, pair in zip(others, COMPARED_COLOURS, strict=False):
         colours |= {series_name(word, other.name): c for word, c in zip(words, pair, strict=False)}
-    return colours | {RESUMED: COLOURS[RESUMED]}
+    return colours | {t(RESUMED): COLOURS[RESUMED]}
 
 
 def _notes(lines: list[Line]) -> str:
     """Return the line above the plots: resumes, and which part of the run is drawn."""
-    if not lines:
-        return t(NO_CURVES)
     steps = resumes(lines)
     notes = [t(RESUMED_AT, steps=", ".join(f"{step:,}" for step in steps))] if steps else []
     parts = {line["part"] for line in lines}

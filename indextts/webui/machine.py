@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import pynvml
 
+from indextts.webui.language import t
+
 GB = 1e9
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -41,7 +43,8 @@ class Card:
     celsius: int | None
 
     def __str__(self) -> str:
-        return CARD.format(
+        return t(
+            CARD,
             name=self.name,
             percent=UNKNOWN if self.percent is None else self.percent,
             used=self.used_bytes / GB,
@@ -71,14 +74,14 @@ class Machine:
     def rows(self) -> list[list[str]]:
         """What is where, as lines of a table."""
         return [
-            ["processor", PROCESSORS.format(count=self.num_processors, percent=self.busy_percent)],
-            ["memory", MEMORY.format(used=self.used_bytes / GB, total=self.memory_bytes / GB)],
-            ["disk", DISK.format(free=self.free_disk_bytes / GB, total=self.disk_bytes / GB)],
-            *([["card", str(card)] for card in self.cards] or [["card", NO_CARD]]),
+            ["processor", t(PROCESSORS, count=self.num_processors, percent=self.busy_percent)],
+            ["memory", t(MEMORY, used=self.used_bytes / GB, total=self.memory_bytes / GB)],
+            ["disk", t(DISK, free=self.free_disk_bytes / GB, total=self.disk_bytes / GB)],
+            *([["card", str(card)] for card in self.cards] or [["card", t(NO_CARD)]]),
         ]
 
     def __str__(self) -> str:
-        return "\n".join(f"{what}: {state}" for what, state in self.rows)
+        return "\n".join(f"{t(what)}: {state}" for what, state in self.rows)
 
 
 def read_machine(folder: Path) -> Machine:

@@ -17,6 +17,8 @@ EPOCH = "epoch {epoch}"
 PACE = "{tokens:,.0f} tokens/s"
 SILENT = "nothing new for {time}"
 LEFT = "about {time} left"
+DAYS = "{days} days"
+SEPARATOR = ", "
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Progress:
             words.append(t(SILENT, time=duration(self.silent_s)))
         elif self.seconds_left is not None:
             words.append(t(LEFT, time=duration(self.seconds_left)))
-        return ", ".join(words)
+        return t(SEPARATOR).join(words)
 
 
 def progress(run_dir: Path, now: float) -> Progress:
@@ -98,7 +100,9 @@ def duration(seconds: float) -> str:
     minutes = round(seconds / 60)
     if minutes < 90:
         return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min" if minutes < 48 * 60 else f"{minutes // (24 * 60)} days"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return t(DAYS, days=minutes // (24 * 60))
 
 
 def _newest_process(lines: Sequence[Line]) -> Sequence[Line]:

@@ -6,7 +6,11 @@ from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.project import Project
 from indextts.run_checkpoints import meta_of, validation_losses
 from indextts.run_dir import CheckpointMeta, checkpoint_files
+from indextts.webui.language import t
 from indextts.webui.metrics_reader import RUNS
+
+LABEL = "{name}: step {step}, {pieces:,} pieces"
+LABEL_WITH_LOSS = "{name}: step {step}, validation mel loss {loss:.3f}, {pieces:,} pieces"
 
 
 def names(project: Project) -> list[str]:
@@ -23,11 +27,9 @@ def choices(project: Project) -> list[tuple[str, str]]:
         meta = _meta(project, name)
         if meta is None:
             continue
-        label = f"{name}: step {meta.step}"
         loss = losses.get((meta.part, meta.step))
-        if loss is not None:
-            label += f", validation mel loss {loss:.3f}"
-        found.append((f"{label}, {meta.tokenizer_size:,} pieces", name))
+        values = {"name": name, "step": meta.step, "loss": loss, "pieces": meta.tokenizer_size}
+        found.append((t(LABEL if loss is None else LABEL_WITH_LOSS, **values), name))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Tab 8: hear the checkpoints, compare two of them, take the model away."""
+"""Tab 8: hear the checkpoints, compare two of them, score them, take the model away."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from indextts.commands import Command, ExportModel
 from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
-from indextts.webui import comparing, speaking
+from indextts.webui import comparing, scoring, speaking
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.links import download_link
 from indextts.webui.page import Page
@@ -23,6 +23,7 @@ EXPORT_FIELDS = ("dtype", "format", "average_last")
 
 def lay_out(page: Page) -> None:
     comparing.lay_out(page, speaking.lay_out(page))
+    scoring.lay_out(page)
     gr.Markdown("## Export")
     with gr.Row():
         checkpoint = gr.Dropdown([], label="Checkpoint", elem_id="export-checkpoint")

@@ -1,41 +1,114 @@
-"""Tab 6: the trainer's flags as a form, the restore plan, Start, Stop, and how it goes."""
+"""Tab 6: the trainer's flags as a form, what a start would take and meet, Start, Stop, and how it goes."""
 
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
 
-from indextts.commands import Command, Train, to_argv
+from indextts.commands import Command, Train
 from indextts.errors import UserError
-from indextts.pipeline import REPOSITORY, plan_stage
-from indextts.project import Project, ProjectSettings
-from indextts.restore.meta_plan import plan_command
+from indextts.planning.hardware import find_machine
+from indextts.planning.preflight import Preflight, Problem, look_ahead
+from indextts.planning.sentence import Sentence
+from indextts.project import Project, ProjectSettings, project_names
 from indextts.webui.events import on
-from indextts.webui.forms import as_shown, fields_from, form_for
+from indextts.webui.field_search import field_search
+from indextts.webui.forms import form_for
 from indextts.webui.page import Page
 from indextts.webui.panel import stage_panel
 from indextts.webui.progress import progress
-from indextts.webui.versions import once
+from indextts.webui.trainer_plan import restore_plan
+from indextts.webui.training_fill import fill_buttons, tie_fill
+from indextts.webui.training_form import (
+    ADVANCED,
+    FIELDS,
+    MAIN,
+    NAMES,
+    PATHS,
+    command_of,
+    filled,
+    keep,
+)
+from indextts.webui.training_outlook import (
+    HEADERS,
+    checkpoint_rows,
+    estimate_html,
+    look_version,
+    pick,
+    plan_of,
+    problems_html,
+    spoken,
+)
 
-PATHS = ("train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir")
-MAIN = ("epochs", "max_steps", "batch_size", "grad_accumulation", "learning_rate", "warmup_steps", "amp")
-NO_FORM = ("resume", "plan")  # they have a place of their own
-ADVANCED = tuple(name for name in Train.model_fields if name not in (*PATHS, *MAIN, *NO_FORM))
-FIELDS = (*MAIN, *ADVANCED, *PATHS)
-PLAN_TIMEOUT_S = 300
+WIDTHS: list[str | int] = [230, 70, 70, 150, 110, 160, 240]  # pixels: a phone scrolls sideways
 
 
 def lay_out(page: Page) -> None:
+    buttons, source = fill_buttons()
+    search_place = gr.Row()
     with gr.Row():
         form = form_for(Train, MAIN)
-    with gr.Accordion("Advanced", open=False, elem_id="train-advanced"):
+    with gr.Accordion("Advanced", open=False, elem_id="train-advanced") as advanced:
         with gr.Row():
             form |= form_for(Train, ADVANCED)
         form |= form_for(Train, PATHS)
+    with search_place:
+        field_search(Train, FIELDS, advanced)
+    resume, path, table, plan, ask = _resume_part()
+    estimate = gr.HTML(elem_id="train-estimate", padding=False)
+    problems = gr.HTML(elem_id="train-problems", padding=False)
+    inputs = [resume, path, *form.values()]
+
+    def commands(
+        project: Project, settings: ProjectSettings, is_resume: bool, typed: str, *values: Any
+    ) -> Sequence[Train]:
+        return [command_of(page.roots, project, settings, is_resume, typed, values)]
+
+    def command(name: str, *values: Any) -> Train:
+        return commands(page.find_project(name), page.find_settings(name), *values)[0]
+
+    def look_again(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
+        project, settings = page.find_project(name), page.find_settings(name)
+        if filled_for != name:  # what stands in the form is not this project's yet
+            values = tuple(filled(project, settings).values())
+        try:
+            [wanted] = commands(project, settings, *values)
+        except UserError as error:
+            unusable = problems_html([Problem("settings", Sentence(str(error)))])
+            return ["", [], "", unusable, gr.Button(interactive=False)]
+        ahead = look(page, wanted)
+        said = [plan_of(wanted, ahead), checkpoint_rows(wanted)]
+        said += [estimate_html(ahead.estimate), problems_html(ahead.problems)]
+        # what is missing may come from the job before it; at its turn the trainer looks itself
+        return [*said, gr.Button(interactive=bool(after) or not ahead.problems)]
+
+    def changed(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
+        if filled_for == name:
+            keep(page.find_project(name), page.find_settings(name), dict(zip(NAMES, values, strict=True)))
+        return look_again(name, filled_for, after, *values)
+
+    def chosen(event: gr.SelectData, name: str, *values: Any) -> list[Any]:
+        return [True, str(pick(command(name, *values), str(event.row_value[0])))]
+
+    pace = gr.Textbox(label="Progress", interactive=False, elem_id="train-progress")
+    panel = stage_panel(
+        page, "train", "Start training", commands, inputs, before_start=lambda _, c: require_ready(page, c)
+    )
+    outlook = [plan, table, estimate, problems, panel.start]
+    given = [page.project, *inputs]
+    filled_for = tie_fill(page, buttons, source, inputs, command)
+    looked_at = [filled_for, panel.after, *inputs]
+    page.watch(look_version, look_again, outlook, looked_at)
+    changes = [component.change for component in (panel.after, *inputs)]  # type: ignore[attr-defined]
+    on(changes, changed, [page.project, *looked_at], outlook, latest=True)
+    on([table.select], chosen, given, [resume, path])
+    on([ask.click], lambda *values: restore_plan(command(*values)), given, [plan], waits_for_programs=True)
+    page.watch(show_progress, lambda name: show_progress(page.find_project(name)), [pace])
+
+
+def _resume_part() -> tuple[gr.Checkbox, gr.Textbox, gr.Dataframe, gr.Textbox, gr.Button]:
+    """Lay out how to go on from a checkpoint."""
     with gr.Row():
         resume = gr.Checkbox(label="Resume from checkpoint", elem_id="train-resume")
         path = gr.Textbox(
@@ -43,88 +116,35 @@ def lay_out(page: Page) -> None:
             placeholder="Leave empty for auto-resume from output_dir/latest.pth",
             elem_id="train-resume-path",
         )
+    table = gr.Dataframe(
+        headers=HEADERS,
+        datatype="str",
+        interactive=False,
+        wrap=True,
+        max_height=320,
+        column_widths=WIDTHS,
+        label="Checkpoints of the output dir: a click on one chooses it",
+        elem_id="train-checkpoints",
+    )
     plan = gr.Textbox(
         label="What a start would do", lines=2, max_lines=30, interactive=False, elem_id="train-plan"
     )
-    ask = gr.Button("Show the restore plan", elem_id="train-plan-start")
-    inputs = [resume, path, *form.values()]
-
-    def commands(
-        project: Project, settings: ProjectSettings, is_resume: bool, typed: str, *values: Any
-    ) -> Sequence[Command]:
-        fields = fields_from(Train, FIELDS, values)
-        for field in PATHS:
-            if field in fields:
-                fields[field] = checked(page, field, fields[field])
-        planned = plan_stage(project, settings.with_fields("train", **fields), "train").commands
-        resumed = resume_value(page, is_resume, typed)
-        return [command.model_copy(update={"resume": resumed}) for command in planned]
-
-    def show_plan(name: str, *values: Any) -> str:
-        [command] = commands(page.find_project(name), page.find_settings(name), *values)
-        return restore_plan(command)
-
-    page.watch(once, lambda name: own_values(page, name), list(form.values()))
-    on([ask.click], show_plan, [page.project, *inputs], [plan], waits_for_programs=True)
-    pace = gr.Textbox(label="Progress", interactive=False, elem_id="train-progress")
-    stage_panel(page, "train", "Start training", commands, inputs, before_start=require_plan)
-    page.watch(show_progress, lambda name: show_progress(page.find_project(name)), [pace])
+    return resume, path, table, plan, gr.Button("Show the restore plan", elem_id="train-plan-start")
 
 
-def own_values(page: Page, name: str) -> list[Any]:
-    """Return what the project asks for, the trainer's defaults for the rest."""
-    [command] = plan_stage(page.find_project(name), page.find_settings(name), "train").commands
-    return [as_shown(getattr(command, field)) for field in FIELDS]
+def look(page: Page, command: Train) -> Preflight:
+    """Return what a start would meet on this machine; the paces of all projects are known."""
+    runs = [Project(page.workspace / name).run_dir for name in project_names(page.workspace)]
+    return look_ahead(command, find_machine(), runs)
 
 
-def checked(page: Page, field: str, value: Any) -> Any:
-    """Return typed paths resolved, inside the folders that the page may use."""
-    what = field.replace("_", " ")
-    if isinstance(value, list):
-        return [page.roots.inside(path, what) for path in value]
-    return page.roots.inside(value, what)
-
-
-def resume_value(page: Page, is_resume: bool, typed: str) -> str:
-    """Return the trainer's --resume for the checkbox and the path as typed."""
-    if not is_resume:
-        return ""
-    if not typed.strip():
-        return "auto"
-    return str(page.roots.inside(typed.strip(), "Resume Checkpoint Path"))
-
-
-def restore_plan(command: Command) -> str:
-    """Return what this start would do, by the function that the trainer's --plan prints from.
-
-    Where that needs a look at weights, the trainer is asked in a process of its own: the page never loads
-    what opens them.
-
-    Raises:
-        UserError: the start is refused; with the trainer's own sentence.
-    """
-    at_once = plan_command(command) if isinstance(command, Train) else None
-    return ask_trainer(command) if at_once is None else at_once
-
-
-def ask_trainer(command: Command) -> str:
-    """Return what the trainer's --plan prints."""
-    argv = [sys.executable, str(REPOSITORY / command.program), *to_argv(command), "--plan"]
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as answer, tempfile.TemporaryFile("w+") as problem:
-        status = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=answer, stderr=problem, timeout=PLAN_TIMEOUT_S, check=False
-        ).returncode
-        answer.seek(0)
-        problem.seek(0)
-        said, wrong = answer.read().strip().splitlines(), problem.read().strip().splitlines()
-    if status:
-        raise UserError(wrong[-1].removeprefix("[Error] ") if wrong else f"the trainer ended with {status}")
-    return "\n".join(line for line in said if not line.startswith("["))  # without the log
-
-
-def require_plan(_project: Project, commands: Sequence[Command]) -> None:
-    """Refuse to start what the trainer would refuse."""
+def require_ready(page: Page, commands: Sequence[Command]) -> None:
+    """Refuse to start what a check blocks, or the trainer would refuse."""
     for command in commands:
+        assert isinstance(command, Train)
+        problems = look(page, command).problems
+        if problems:
+            raise UserError(" ".join(f"{spoken(problem.sentence)}." for problem in problems))
         restore_plan(command)
 
 

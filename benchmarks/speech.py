@@ -1,11 +1,9 @@
-"""Time and memory from codes to sound, with networks of the published sizes and seeded random weights.
+"""Time and memory from a text to sound: GPT and acoustic half in their published sizes, random weights.
 
-    python -m benchmarks.acoustic --seconds 3 --reference-seconds 3 --steps 25
+    python -m benchmarks.speech --seconds 3 --steps 25 --beams 3
 
-The reference recording, the codes and the latents are random, too: what is computed does not depend on them.
-The GPT that makes codes and latents is not part of it.
-
-Axes: M codes, D width of the GPT.
+A clip of the demo, of 3.0 s, is the voice. The GPT cannot stop by itself here, so that the sound has the
+asked length; what is computed does not depend on what the weights are.
 """
 
 import argparse
@@ -23,20 +21,27 @@ from numpy.typing import NDArray
 from transformers import Wav2Vec2BertConfig, Wav2Vec2BertModel
 
 from benchmarks.speech_models import PUBLISHED_CODEC
-from benchmarks.workload import git_commit, machine
+from benchmarks.workload import PUBLISHED, git_commit, machine
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.features.indextts2 import IndexTTS2Backend
 from indextts.features.semantic_codec import SemanticCodec
 from indextts.features.speech_encoder import NUM_LAYERS, SpeechEncoder
+from indextts.gpt.initialise import random_model
+from indextts.gpt.model import UnifiedVoice
+from indextts.sampling_options import Sampling
 from indextts.synthesis.acoustic import AcousticModel
 from indextts.synthesis.bigvgan import BigVGAN
 from indextts.synthesis.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.synthesis.config import BigVGANConfig, S2MelConfig
 from indextts.synthesis.flow_matching import SolverSettings
-from indextts.synthesis.front_end import SAMPLE_RATE_HZ
 from indextts.synthesis.s2mel import S2Mel
+from indextts.synthesis.sound import PublishedSound
+from indextts.synthesis.speak import Speaker
+from indextts.synthesis.trained import TrainedModel
+from indextts.text.tokenizer import Tokenizer
 
-LATENT_DIM = 1280
+DEMO = Path(__file__).resolve().parent.parent / "demo"
+TEXT = "the weather is good today."
 QUIET = 0.003  # of random weights, so that the sound is not clipped
 S2MEL = S2MelConfig.model_validate(
     {
@@ -71,39 +76,52 @@ BIGVGAN = BigVGANConfig(
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse_arguments(argv)
     torch.set_num_threads(args.threads)
-    print(f"{datetime.now(UTC):%Y-%m-%d}, {machine(torch.device(args.device))}, commit {git_commit()}")
+    device = torch.device(args.device)
+    print(f"{datetime.now(UTC):%Y-%m-%d}, {machine(device)}, commit {git_commit()}")
     clock = Clock(args.device)
-    model = random_model(args.seed, torch.device(args.device))
-    clock.tell("networks made")
-    generator = torch.Generator().manual_seed(args.seed)
-    num_samples = int(args.reference_seconds * SAMPLE_RATE_HZ)
-    noise: NDArray[np.float32] = torch.randn(num_samples, generator=generator).mul(0.1).numpy()
-    voice = model.voice_of(noise)
-    clock.tell(f"voice of a reference of {args.reference_seconds:g} s")
+    gpt = random_gpt(args.seed, device)
+    num_parameters = sum(parameter.numel() for parameter in gpt.parameters())
+    clock.tell(f"GPT of {num_parameters / 1e6:.0f} M parameters made")
+    sound = PublishedSound(random_acoustic(args.seed, device), SolverSettings(steps=args.steps))
+    clock.tell("acoustic half made")
+    tokenizer = Tokenizer.load(DEMO / "checkpoints/bpe.model")
+    speaker = Speaker(TrainedModel(gpt, tokenizer, Path("random")), sound)
+    voice = speaker.voice(args.voice)
+    clock.tell(f"voice and emotion of {args.voice.name}")
     num_codes = round(args.seconds * CODES_PER_SECOND)
-    codes = torch.randint(PUBLISHED_CODEC.codebook_size, (num_codes,), generator=generator)
-    latents = torch.randn(num_codes, LATENT_DIM, generator=generator)
-    samples = model.render(codes, latents, voice, seed=args.seed, settings=SolverSettings(steps=args.steps))
-    seconds = len(samples) / SAMPLE_RATE_HZ
-    clock.tell(f"{seconds:.2f} s of sound from {num_codes} codes in {args.steps} steps")
+    sampling = Sampling(max_codes=num_codes, num_beams=args.beams, seed=args.seed)
+
+    def tell_codes(done: int) -> None:
+        if done == num_codes:
+            clock.tell(f"{done} codes, {args.beams} beams")
+
+    spoken = speaker.say(TEXT, voice, sampling, tell_codes)
+    clock.tell(f"{spoken.duration_s:.2f} s of sound from {spoken.num_codes} codes in {args.steps} steps")
+    samples = spoken.samples
     print(f"samples: {len(samples)}, from {samples.min():.3f} to {samples.max():.3f}, rms {rms(samples):.3f}")
     if args.output:
-        soundfile.write(args.output, samples, SAMPLE_RATE_HZ, subtype="PCM_16")
+        soundfile.write(args.output, samples, spoken.sample_rate_hz, subtype="PCM_16")
     return 0
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.acoustic", description=__doc__.splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.speech", description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=3.0, help="of sound, about")
-    parser.add_argument("--reference-seconds", type=float, default=3.0)
     parser.add_argument("--steps", type=int, default=SolverSettings().steps, help="of the flow matching")
+    parser.add_argument("--beams", type=int, default=Sampling().num_beams)
+    parser.add_argument("--voice", type=Path, default=DEMO / "audio/demo_0096.opus", help="a recording")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--output", type=Path, help="write the sound there, too")
     return parser.parse_args(argv)
+
+
+def random_gpt(seed: int, device: torch.device) -> UnifiedVoice:
+    """The GPT of the published config with seeded random weights, which never stops by itself."""
+    gpt = random_model(PUBLISHED, seed)
+    gpt.mel_head.bias.data[PUBLISHED.stop_mel_token] = -1e4
+    return gpt.eval().requires_grad_(False).to(device)
 
 
 class Clock:
@@ -125,13 +143,13 @@ class Clock:
         self.wall, self.cpu = wall, cpu
 
 
-def random_model(seed: int, device: torch.device) -> AcousticModel:
-    """The networks in their published sizes, with the weights that torch begins with."""
+def random_acoustic(seed: int, device: torch.device) -> AcousticModel:
+    """Return the acoustic half in its published sizes, with the weights that torch begins with."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         w2v_bert = Wav2Vec2BertModel(Wav2Vec2BertConfig(num_hidden_layers=NUM_LAYERS))
         encoder = SpeechEncoder(w2v_bert, torch.zeros(1024), torch.ones(1024))
-        codec, s2mel = SemanticCodec(PUBLISHED_CODEC), S2Mel(S2MEL, LATENT_DIM)
+        codec, s2mel = SemanticCodec(PUBLISHED_CODEC), S2Mel(S2MEL, PUBLISHED.model_dim)
         campplus, vocoder = CAMPPlus(CAMPPlusConfig()), BigVGAN(BIGVGAN)
         vocoder.conv_post.weight_g.data *= QUIET
     for network in (encoder, codec, s2mel, campplus, vocoder):

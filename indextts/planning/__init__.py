@@ -1,0 +1,1 @@
+"""What a training will need and take, said before it starts: pure functions of facts. No torch, no Gradio."""

@@ -1,0 +1,156 @@
+"""What a training will take, before it starts: steps, time, disk and memory. No torch, no weights read."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from indextts.commands import Train
+from indextts.gpt.config import GPTConfig, config_with_text_tokens, load_config
+from indextts.planning.disk import DiskNeed, disk_need
+from indextts.planning.hardware import Machine
+from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, card_memory, host_memory
+from indextts.planning.model_size import ModelSize, model_size
+from indextts.planning.pace import Pace, arithmetic_of, find_pace
+from indextts.planning.pairs_size import PairsSize, measure_pairs
+from indextts.restore.meta_plan import MetaPlan
+from indextts.restore.plan import wanted_schedule
+from indextts.text.base_fit import base_tokenizer
+from indextts.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a training will take.
+
+    Args:
+        command: with the settings that hold: on a resume, the run's own where none were typed.
+        pairs: to train on.
+        samples_per_step, positions_per_step: of a step, in the mean.
+        first_step: the step it begins behind, 0 for a new run.
+        total_steps: the last step.
+        pace: None where nobody measured it.
+        memory: of the card, or of the machine where there is none.
+        memory_there: what the card or the machine has.
+        is_on_card: the training runs on a card.
+        arithmetic: of the forward pass.
+    """
+
+    command: Train
+    config: GPTConfig
+    pairs: PairsSize
+    steps_per_epoch: int
+    first_step: int
+    total_steps: int
+    pace: Pace | None
+    disk: DiskNeed
+    memory: MemoryNeed
+    memory_there: int
+    is_on_card: bool
+    arithmetic: str
+
+    @property
+    def steps_left(self) -> int:
+        return max(0, self.total_steps - self.first_step)
+
+    @property
+    def samples_per_step(self) -> float:
+        return self.pairs.size.num_samples / max(1, self.steps_per_epoch)
+
+    @property
+    def positions_per_step(self) -> float:
+        return self.pairs.size.num_positions / max(1, self.steps_per_epoch)
+
+    @property
+    def seconds(self) -> float | None:
+        """The time of the steps that are left, without validations and saves."""
+        if self.pace is None:
+            return None
+        return self.steps_left * self.positions_per_step / self.pace.positions_per_second
+
+    @property
+    def fits_memory(self) -> bool:
+        return self.memory.peak + (CONTEXT_BYTES if self.is_on_card else 0) <= self.memory_there
+
+
+def estimate(
+    command: Train, machine: Machine, resumed: MetaPlan | None = None, other_runs: Iterable[Path] = ()
+) -> Estimate:
+    """Return what a start of `command` will take.
+
+    Args:
+        resumed: what the restore decided, None for a new run.
+        other_runs: run directories of the workspace, whose pace may be known.
+
+    Raises:
+        UserError: a file cannot be read, or the budget of a micro-batch is too small for the longest pair.
+    """
+    command = resumed.plan.command if resumed else command
+    config, size = sizes_of(command)
+    pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
+    whole = -(-pairs.size.num_batches(command.batch_size, command.batch_tokens) // command.grad_accumulation)
+    if resumed is None:
+        first, total = 0, wanted_schedule(command, pairs.size, step=0, epoch=0, samples_done=0).total_steps
+    else:
+        first = resumed.facts.step if resumed.plan.continues else 0
+        total = resumed.plan.schedule.total_steps
+    memory = memory_of(command, machine, config, size, pairs)
+    arithmetic = arithmetic_of(command, machine)
+    return Estimate(
+        command=command,
+        config=config,
+        pairs=pairs,
+        steps_per_epoch=whole,
+        first_step=first,
+        total_steps=total,
+        pace=find_pace(
+            command,
+            config,
+            machine,
+            micro_positions=round(pairs.size.num_positions / max(1, whole * command.grad_accumulation)),
+            mean_positions=pairs.mean,
+            other_runs=other_runs,
+        ),
+        disk=disk_need(command, config, size, steps=max(0, total - first)),
+        memory=memory,
+        memory_there=machine.card.memory_bytes if machine.card else machine.memory_bytes,
+        is_on_card=machine.card is not None,
+        arithmetic=arithmetic,
+    )
+
+
+def sizes_of(command: Train) -> tuple[GPTConfig, ModelSize]:
+    """Return the config of the run's model, with the tokenizer's pieces, and its size.
+
+    Raises:
+        UserError: the config or the tokenizer cannot be read.
+    """
+    config = load_config(command.config)
+    tokenizer = Tokenizer.load(command.tokenizer)
+    beside = base_tokenizer(command.base_checkpoint)
+    base_size = Tokenizer.load(beside).size if beside.is_file() else config.number_text_tokens
+    grown = config_with_text_tokens(config, tokenizer.size)
+    return grown, model_size(grown, base_size=base_size)
+
+
+def memory_of(
+    command: Train, machine: Machine, config: GPTConfig, size: ModelSize, pairs: PairsSize
+) -> MemoryNeed:
+    """Return the memory that a training needs: of its card, or of the machine where there is none."""
+    is_padded = command.padding == "reference"
+    positions = pairs.most_positions(command.batch_size, command.batch_tokens)
+    if is_padded:  # each sample as wide as the longest of its batch
+        num_samples = command.batch_tokens / pairs.mean if command.batch_tokens else command.batch_size
+        positions = round(num_samples * pairs.size.longest)
+    is_half, recomputes = arithmetic_of(command, machine) != "float32", command.grad_checkpointing
+    need = card_memory(
+        config,
+        size,
+        positions=positions,
+        is_half=is_half,
+        recomputes=recomputes,
+        is_padded=is_padded,
+        accumulates=command.grad_accumulation > 1,
+    )
+    if machine.card:
+        return need
+    return host_memory(config, size, need, is_half=is_half, recomputes=recomputes)

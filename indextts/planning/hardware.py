@@ -1,0 +1,127 @@
+"""The machine as the page sees it, without torch: cores, memory, and the cards that the driver names.
+
+The page must not open a CUDA context beside the trainer, so the driver's own tool is asked. A card reports
+less memory than its nominal size: an L4 of 24 GB has 22 GiB.
+"""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+NATIVE_BFLOAT16 = (8, 0)  # compute capability; before it (T4: 7.5, V100: 7.0) bfloat16 is emulated
+DRIVER_TIMEOUT_S = 10
+QUERIES = ("name,memory.total,compute_cap", "name,memory.total")  # an old driver does not know the third
+
+
+@dataclass(frozen=True)
+class Card:
+    """One NVIDIA card; `compute_capability` is None where the driver does not say it."""
+
+    name: str
+    memory_bytes: int
+    compute_capability: tuple[int, int] | None
+
+    @property
+    def has_native_bfloat16(self) -> bool:
+        return self.compute_capability is not None and self.compute_capability >= NATIVE_BFLOAT16
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a training can use.
+
+    Args:
+        cards: the first is the one that a trainer takes.
+        num_cores: that this process may use.
+        memory_bytes: of the machine or of its container, whichever is less.
+        has_native_bfloat16: of the processor.
+    """
+
+    cards: tuple[Card, ...]
+    num_cores: int
+    memory_bytes: int
+    has_native_bfloat16: bool = False
+
+    @property
+    def card(self) -> Card | None:
+        return self.cards[0] if self.cards else None
+
+
+@lru_cache(maxsize=1)  # asking the driver takes up to a second, and none of it changes while the page runs
+def find_machine() -> Machine:
+    """Return this machine."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(
+        cards=visible(parse_cards(_ask_driver()), os.environ.get("CUDA_VISIBLE_DEVICES")),
+        num_cores=len(os.sched_getaffinity(0)),
+        memory_bytes=min(physical, container_limit(Path("/sys/fs/cgroup")) or physical),
+        has_native_bfloat16="avx512_bf16" in _processor_flags(Path("/proc/cpuinfo")),
+    )
+
+
+def parse_cards(lines: list[str]) -> tuple[Card, ...]:
+    """Return the cards that lines of `name, MiB, compute capability` name; the last column may be absent."""
+    cards = []
+    for line in lines:
+        name, memory, *more = [column.strip() for column in line.split(",")]
+        if memory.isdecimal():  # "[N/A]" of a card that is lost
+            cards.append(Card(name, int(memory) << 20, _capability(more[0] if more else "")))
+    return tuple(cards)
+
+
+def visible(cards: tuple[Card, ...], chosen: str | None) -> tuple[Card, ...]:
+    """Return the cards that CUDA shows to a trainer, in its order.
+
+    Args:
+        chosen: CUDA_VISIBLE_DEVICES, None where it is not set; names of cards (UUIDs) are left to CUDA.
+    """
+    if chosen is None:
+        return cards
+    numbers = [part.strip() for part in chosen.split(",") if part.strip()]
+    if any(not number.lstrip("-").isdecimal() for number in numbers):
+        return cards
+    found = []
+    for number in map(int, numbers):
+        if not 0 <= number < len(cards):
+            break  # CUDA stops at the first that does not exist
+        found.append(cards[number])
+    return tuple(found)
+
+
+def container_limit(cgroup: Path) -> int | None:
+    """Return the memory limit of a container in bytes, None where there is none."""
+    for path in (cgroup / "memory.max", cgroup / "memory/memory.limit_in_bytes"):
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        return int(text) if text.isdecimal() else None  # "max"
+    return None
+
+
+def _capability(text: str) -> tuple[int, int] | None:
+    major, _, minor = text.partition(".")
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
+
+
+def _ask_driver() -> list[str]:
+    for query in QUERIES:
+        argv = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+        try:
+            answer = subprocess.check_output(
+                argv, text=True, stderr=subprocess.DEVNULL, timeout=DRIVER_TIMEOUT_S
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        return answer.splitlines()
+    return []
+
+
+def _processor_flags(cpuinfo: Path) -> list[str]:
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return []
+    return next((line.split() for line in lines if line.startswith("flags")), [])

@@ -1,0 +1,176 @@
+"""How fast a training will go: measured by this run, by another of the workspace, or by a benchmark.
+
+Nothing is guessed from data sheets: where no number fits, there is none until the first steps are done.
+"""
+
+import json
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from indextts.commands import Train
+from indextts.errors import UserError
+from indextts.gpt.config import GPTConfig, load_config
+from indextts.planning.hardware import Machine
+from indextts.planning.sentence import Sentence
+
+THIS_RUN = "measured by this run so far, on {device}"
+OTHER_RUN = "measured by the training of {project}, on {device}"
+BENCHMARK = "measured on a {card} with the published model, {source}"
+
+TAIL_BYTES = 64 << 10
+MOST_LINES = 20  # the last [Train] lines; the first steps of a process are slower
+SAME_SETTINGS = ("padding", "grad_checkpointing", "compile")
+
+PUBLISHED_SHAPE = (24, 1280)  # layers, width
+SOURCE = "benchmarks/results/gpu_round_h200.md"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A row of a benchmark's table: positions per second at the published size."""
+
+    card: str
+    arithmetic: str
+    positions: int  # of a micro-batch
+    positions_per_second: int
+    padding: str = "none"
+    grad_checkpointing: bool = False
+    compile: bool = False
+
+
+BENCHMARKS = (
+    Measured("H200", "bfloat16", 8192, 104_909),
+    Measured("H200", "bfloat16", 16384, 116_162),
+    Measured("H200", "bfloat16", 32768, 123_562),
+    Measured("H200", "bfloat16", 16384, 90_237, grad_checkpointing=True),
+    Measured("H200", "bfloat16", 16384, 123_558, compile=True),
+    Measured("H200", "float32", 16384, 54_127),
+    Measured("H200", "bfloat16", 16384, 58_849, padding="reference"),
+)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Positions of the model's sequence per second, without validations and saves; and who measured it."""
+
+    positions_per_second: float
+    source: Sentence
+
+
+def arithmetic_of(command: Train, machine: Machine) -> str:
+    """Return the type of the forward pass, as the trainer chooses it."""
+    if not command.amp:
+        return "float32"
+    if machine.card is None:
+        return "bfloat16" if machine.has_native_bfloat16 else "float32"
+    return "bfloat16" if machine.card.has_native_bfloat16 else "float16"
+
+
+def find_pace(
+    command: Train,
+    config: GPTConfig,
+    machine: Machine,
+    *,
+    micro_positions: int,
+    mean_positions: float,
+    other_runs: Iterable[Path],
+) -> Pace | None:
+    """Return the best known pace of a training; None where no measured number fits it.
+
+    Args:
+        micro_positions: of a micro-batch.
+        mean_positions: of a sample.
+        other_runs: run directories of the workspace.
+    """
+    wanted = (arithmetic_of(command, machine), *_device(machine))
+    for run_dir, template in (
+        (command.output_dir, THIS_RUN),
+        *((run_dir, OTHER_RUN) for run_dir in other_runs if run_dir != command.output_dir),
+    ):
+        rate = _rate_of_run(run_dir, command, config, wanted)
+        if rate is not None:
+            # a run counts the tokens of its losses: all but the latents, two speed rows and one start
+            positions = rate * mean_positions / max(1.0, mean_positions - config.num_latents - 3)
+            values = {"device": wanted[1] if machine.card else "this processor"}
+            if template is OTHER_RUN:
+                values["project"] = run_dir.parent.name
+            return Pace(positions, Sentence(template, values))
+    return _benchmark(command, config, machine, micro_positions)
+
+
+def _device(machine: Machine) -> tuple[str]:
+    return (machine.card.name if machine.card else "cpu",)
+
+
+def _rate_of_run(run_dir: Path, command: Train, config: GPTConfig, wanted: tuple[str, str]) -> float | None:
+    """Return the tokens per second of a run of the same kind on the same device."""
+    record = _read_json(run_dir / "config.json")
+    environment, settings = record.get("environment"), record.get("command")
+    if not isinstance(environment, dict) or not isinstance(settings, dict):
+        return None
+    if (environment.get("arithmetic"), environment.get("device")) != wanted:
+        return None
+    if any(settings.get(name) != getattr(command, name) for name in SAME_SETTINGS):
+        return None
+    try:
+        other = load_config(Path(str(settings.get("config"))))
+    except UserError:
+        return None
+    if (other.layers, other.model_dim) != (config.layers, config.model_dim):
+        return None
+    rates = _last_rates(run_dir / "metrics.jsonl")
+    return statistics.median(rates) if rates else None
+
+
+def _last_rates(metrics: Path) -> list[float]:
+    """Return tokens per second of the last [Train] lines; at most the last 64 KiB are read."""
+    try:
+        with metrics.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - TAIL_BYTES))
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    rates: list[float] = []
+    for text in reversed(lines):
+        try:
+            line = json.loads(text)
+        except ValueError:  # cut at the beginning of the block, or by a kill
+            continue
+        if not isinstance(line, dict) or line.get("kind") == "start":
+            if rates:
+                break  # an older process, perhaps of other settings
+            continue
+        rate = line.get("tokens_per_second")
+        if line.get("kind") == "train" and isinstance(rate, int | float) and rate > 0:
+            rates.append(float(rate))
+    return rates[:MOST_LINES]
+
+
+def _benchmark(command: Train, config: GPTConfig, machine: Machine, positions: int) -> Pace | None:
+    if machine.card is None or (config.layers, config.model_dim) != PUBLISHED_SHAPE:
+        return None
+    arithmetic = arithmetic_of(command, machine)
+    rows = [
+        row
+        for row in BENCHMARKS
+        if row.card in machine.card.name
+        and row.arithmetic == arithmetic
+        and all(getattr(row, name) == getattr(command, name) for name in SAME_SETTINGS)
+    ]
+    if not rows:
+        return None
+    nearest = min(rows, key=lambda row: abs(row.positions - positions))
+    said = Sentence(BENCHMARK, {"card": nearest.card, "source": SOURCE})
+    return Pace(nearest.positions_per_second, said)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,214 @@
+"""What would stop a training, said before it starts, with the way out. A check that trips blocks the start.
+
+The rules are the trainer's own functions where it has one: the plan of a restore, the readers of manifests,
+the owner of the folder. What only weights can tell is left to the trainer.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from indextts.commands import Train, VerifyTraining
+from indextts.errors import UserError
+from indextts.manifest import sample_pairs
+from indextts.planning.estimate import Estimate, estimate
+from indextts.planning.hardware import Machine
+from indextts.planning.pairs_size import measure_pairs
+from indextts.planning.sentence import Sentence
+from indextts.published_files import shown_size
+from indextts.restore.find_checkpoint import find_checkpoint
+from indextts.restore.meta_plan import MetaPlan, decide
+from indextts.run_dir import checkpoint_files, read_complete
+from indextts.run_owner import is_training
+from indextts.text.base_fit import base_tokenizer, require_extension
+from indextts.text.tokenizer import Tokenizer
+from indextts.text.verify import unknown_pieces
+
+IN_USE = (
+    "a training is running in {folder}; stop it in this tab or wait for its end, or choose another output dir"
+)
+NOTHING_TO_RESUME = (
+    "Resume from checkpoint is ticked, but {folder} has no checkpoint; untick it to begin a new run, or "
+    "choose the output dir of the run that shall go on"
+)
+HAS_CHECKPOINTS = (
+    "{folder} already has checkpoints, as {name}; tick Resume from checkpoint to go on with that run, or "
+    "choose another output dir under Advanced to begin a new one"
+)
+NOT_WHOLE = "this checkpoint is not whole: {problem}; choose another, or leave the path empty for the newest"
+DISK_TOO_SMALL = (
+    "the disk of {folder} has {free} free, and the checkpoints need {needed} more ({count} of {each} at "
+    "once); make room, or keep fewer with keep checkpoints"
+)
+UNKNOWN_PIECES = "--tokenizer {path} does not fit the texts of the pairs: unknown pieces: {value}; {advice}"
+NO_PAIRS = "there are no pairs at {path}; make them in tab Pairs, or choose other manifests under Advanced"
+NO_TOKENIZER = "there is no tokenizer at {path}; make it in tab Tokenizer, or choose another under Advanced"
+NO_BASE = (
+    "there is no base checkpoint at {path}, and a new run starts from one; put the published gpt.pth there "
+    "(tab Project fetches it)"
+)
+NO_PAIR_FITS = (
+    "{paths}: none of the pairs fits the model, all are empty or longer than its position tables; look at "
+    "the durations in tab Data"
+)
+
+FEW_PAIRS = 100  # enough to see what kind of file it is
+MAX_UNKNOWN_PERCENT: float = VerifyTraining.model_fields["max_unknown_percent"].default
+
+Subject = Literal["folder", "resume", "pairs", "tokenizer", "base", "disk", "settings"]
+Check = Callable[[Train], Sentence | None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What stops a training: about what, and a sentence with the way out."""
+
+    about: Subject
+    sentence: Sentence
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What is known before a start.
+
+    Args:
+        problems: any of them blocks it.
+        estimate: None where a problem makes it impossible.
+        resumed: what the restore would do; None for a new run, or where only weights can tell.
+    """
+
+    problems: tuple[Problem, ...]
+    estimate: Estimate | None
+    resumed: MetaPlan | None
+
+
+def look_ahead(command: Train, machine: Machine, other_runs: Sequence[Path] = ()) -> Preflight:
+    """Return what a start of `command` would meet; reads no weights, a second for the largest manifests.
+
+    Args:
+        other_runs: run directories of the workspace, whose pace may be known.
+    """
+    problems: list[Problem] = []
+    for about, check in CHECKS:
+        problem = _tried(about, check, command)
+        # what one file lacks may stop two checks
+        if problem and str(problem.sentence) not in [str(known.sentence) for known in problems]:
+            problems.append(problem)
+    resumed = None
+    try:
+        problems += _resume(command)
+        resumed = decide(command) if command.resume else None
+    except UserError as error:
+        problems.append(Problem("resume", Sentence(str(error))))
+    if any(_hides_estimate(problem, command) for problem in problems):
+        return Preflight(tuple(problems), None, resumed)
+    try:
+        expected = estimate(command, machine, resumed, other_runs)
+    except UserError as error:
+        return Preflight((*problems, Problem("settings", Sentence(str(error)))), None, resumed)
+    too_small = disk_too_small(command, expected)
+    if too_small:
+        problems.append(Problem("disk", too_small))
+    return Preflight(tuple(problems), expected, resumed)
+
+
+def _hides_estimate(problem: Problem, command: Train) -> bool:
+    """Return whether nothing can be counted: a file is missing or wrong, or what is resumed is unknown."""
+    return problem.about in ("pairs", "tokenizer") or (problem.about == "resume" and bool(command.resume))
+
+
+def _tried(about: Subject, check: Check, command: Train) -> Problem | None:
+    try:
+        sentence = check(command)
+    except UserError as error:
+        sentence = Sentence(str(error))
+    return None if sentence is None else Problem(about, sentence)
+
+
+def folder_in_use(command: Train) -> Sentence | None:
+    """Return that another trainer has the output dir."""
+    if not is_training(command.output_dir):
+        return None
+    return Sentence(IN_USE, {"folder": str(command.output_dir)})
+
+
+def unusable_pairs(command: Train) -> Sentence | None:
+    """Return that no pair fits; a UserError where a manifest cannot be read, or is none of pairs."""
+    for path in (*command.train_manifest, *command.val_manifest):
+        if not path.exists():
+            return Sentence(NO_PAIRS, {"path": str(path)})
+        sample_pairs(path, FEW_PAIRS)
+    if not command.tokenizer.is_file():
+        return None  # said of the tokenizer
+    pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
+    if pairs.size.num_samples:
+        return None
+    return Sentence(NO_PAIR_FITS, {"paths": ", ".join(map(str, command.train_manifest))})
+
+
+def tokenizer_misfit(command: Train) -> Sentence | None:
+    """Return that the tokenizer does not know the texts; a UserError if it does not extend the base's."""
+    if not command.tokenizer.exists():
+        return Sentence(NO_TOKENIZER, {"path": str(command.tokenizer)})
+    tokenizer = Tokenizer.load(command.tokenizer)
+    beside = base_tokenizer(command.base_checkpoint)
+    if beside.is_file():
+        require_extension(tokenizer, Tokenizer.load(beside))
+    if not all(path.is_file() for path in command.train_manifest):
+        return None  # said of the pairs
+    texts = measure_pairs(command.train_manifest, command.tokenizer, command.config).texts
+    found = unknown_pieces(texts, MAX_UNKNOWN_PERCENT)
+    if found.verdict != "problem":
+        return None
+    values = {"path": str(command.tokenizer), "value": found.value, "advice": found.advice}
+    return Sentence(UNKNOWN_PIECES, values)
+
+
+def no_base(command: Train) -> Sentence | None:
+    """Return that the base checkpoint is absent; a run that goes on can do without."""
+    if command.resume or command.base_checkpoint.is_file():
+        return None
+    return Sentence(NO_BASE, {"path": str(command.base_checkpoint)})
+
+
+def disk_too_small(command: Train, expected: Estimate) -> Sentence | None:
+    """Return that the checkpoints will not fit."""
+    disk = expected.disk
+    if disk.fits:
+        return None
+    values = {
+        "folder": str(command.output_dir),
+        "free": shown_size(disk.free_bytes),
+        "needed": shown_size(disk.needed_bytes),
+        "count": str(disk.num_at_most),
+        "each": shown_size(disk.checkpoint_bytes),
+    }
+    return Sentence(DISK_TOO_SMALL, values)
+
+
+def _resume(command: Train) -> list[Problem]:
+    """Return why nothing can be resumed, or that a new run cannot begin here; errors of the trainer's own."""
+    present, folder = checkpoint_files(command.output_dir), str(command.output_dir)
+    if command.resume == "auto" and not present:
+        return [Problem("resume", Sentence(NOTHING_TO_RESUME, {"folder": folder}))]
+    if not command.resume and present:
+        values = {"folder": folder, "name": present[-1].name}
+        return [Problem("resume", Sentence(HAS_CHECKPOINTS, values))]
+    is_named = command.resume not in ("", "auto")
+    if is_named and not Path(command.resume).is_file():
+        find_checkpoint(command, may_change=False)  # of a file that is there it would read all bytes
+    elif is_named and Path(command.resume).with_suffix(".json").is_file():
+        try:
+            read_complete(Path(command.resume))
+        except ValueError as error:
+            return [Problem("resume", Sentence(NOT_WHOLE, {"problem": str(error)}))]
+    return []
+
+
+CHECKS: tuple[tuple[Subject, Check], ...] = (
+    ("folder", folder_in_use),
+    ("pairs", unusable_pairs),
+    ("tokenizer", tokenizer_misfit),
+    ("base", no_base),
+)

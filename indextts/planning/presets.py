@@ -1,0 +1,106 @@
+"""PRESETS: sets of values for the training form, each with where it comes from. Data, and nothing else.
+
+The three for 10, 50 and 200 hours are the table of docs/training.md; which pages of the system that this one
+replaces recommend what, the same document lists. No comparison of them has been published.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from indextts.planning.sentence import Sentence
+
+PAGES = "docs/training.md"
+
+END_TO_END = Sentence(
+    "the values of the former end-to-end script (its set c: 2e-5, 0.2 / 0.8, batch 4 x 4, 10 epochs); "
+    "warm-up, epochs and a step of 32 pairs as docs/training.md derives them from the number of steps; "
+    "10 hours are validated once an epoch"
+)
+TWO_HUNDRED_HOURS = Sentence(
+    "the values of the former 200-hour pages and page (set b: 5e-5, 0.3 / 0.7, warm-up 4000, 3 epochs, "
+    "validation every 500 steps, 5 checkpoints), with the published trainer's weight decay"
+)
+DEMO = Sentence("demo/project.yaml: for trying the software on any computer, not for a voice")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Values for fields of the Train command.
+
+    Args:
+        id: stays as it is, for drafts and tests.
+        fields: a field that is not named keeps what the form has.
+        source: where the values come from, for people.
+    """
+
+    id: str
+    label: str
+    fields: dict[str, Any]
+    source: Sentence
+
+
+_BATCH = {"batch_size": 8, "batch_tokens": 0, "grad_accumulation": 4}
+_SET_C = {
+    "learning_rate": 2e-5,
+    "text_loss_weight": 0.2,
+    "mel_loss_weight": 0.8,
+    "weight_decay": 0.01,
+    "val_interval": 1000,
+    "save_interval": 1000,
+    "keep_checkpoints": 3,
+    "log_interval": 100,
+    "max_steps": 0,
+    **_BATCH,
+}
+
+PRESETS = (
+    Preset(
+        "hours_200",
+        "Preset: 200 h",
+        {
+            **_SET_C,
+            "learning_rate": 5e-5,
+            "text_loss_weight": 0.3,
+            "mel_loss_weight": 0.7,
+            "warmup_steps": 4000,
+            "epochs": 3,
+            "val_interval": 500,
+            "keep_checkpoints": 5,
+        },
+        TWO_HUNDRED_HOURS,
+    ),
+    Preset("hours_50", "Preset: 50 h", {**_SET_C, "warmup_steps": 1000, "epochs": 6}, END_TO_END),
+    Preset(
+        "hours_10",
+        "Preset: 10 h",
+        {**_SET_C, "warmup_steps": 400, "epochs": 10, "val_interval": 0},
+        END_TO_END,
+    ),
+    Preset(
+        "demo",
+        "Preset: demo",
+        {
+            "epochs": 4,
+            "batch_size": 8,
+            "batch_tokens": 0,
+            "grad_accumulation": 1,
+            "learning_rate": 1e-3,
+            "warmup_steps": 30,
+            "log_interval": 10,
+            "val_interval": 20,
+            "save_interval": 40,
+            "keep_checkpoints": 3,
+            "text_loss_weight": 0.2,
+            "mel_loss_weight": 0.8,
+            "weight_decay": 0.01,
+            "max_steps": 0,
+            "amp": False,
+        },
+        DEMO,
+    ),
+)
+
+
+def find_preset(id: str) -> Preset:
+    """Return the preset of that id; there is one."""
+    return next(preset for preset in PRESETS if preset.id == id)

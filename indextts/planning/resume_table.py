@@ -1,0 +1,155 @@
+"""The checkpoints that a training can go on from, a row each: what a person picks by. No weights, no torch.
+
+Whether a tokenizer fits, and what a resume would do, is decided by the function that the trainer uses, from
+the meta file. Whole means: the meta file is there and the size is its size; the digest is compared when the
+checkpoint is loaded.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from indextts.commands import Train
+from indextts.errors import UserError
+from indextts.planning.sentence import Sentence
+from indextts.restore.meta_plan import MetaPlan, decide
+from indextts.run_dir import CheckpointMeta, checkpoint_files, checkpoints, read_metrics
+
+WHOLE = "yes"
+NO_META = "not known: no meta file"
+DAMAGED = "no: set apart as damaged"
+OTHER_SIZE = "no: {now} of {expected} bytes"
+MISSING = "no: the file is missing"
+
+FITS = "yes"
+CUT_OTHERWISE = "yes: same pieces, texts are cut differently"
+MOVED = "no: {old} -> {new} pieces, rows move by piece and the run starts over"
+NOT_KNOWN = "not known: the trainer looks when it starts"
+
+Fit = Literal["continues", "starts over", "refused", "unknown"]
+
+
+@dataclass(frozen=True)
+class ResumeRow:
+    """One checkpoint.
+
+    Args:
+        path: the file; of several names of one checkpoint the numbered one.
+        names: all its names in the folder.
+        saved: unix time.
+        mel_loss: of the validation at its step, None if there was none.
+        is_whole: None where there is no meta file to compare with.
+        fit: what a resume under the form's settings would do.
+        why: of `fit`; of a refusal the trainer's own sentence.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    step: int | None
+    epoch: int | None
+    part: int | None
+    saved: float
+    mel_loss: float | None
+    is_whole: bool | None
+    completeness: Sentence
+    fit: Fit
+    why: Sentence
+
+    @property
+    def can_start(self) -> bool:
+        return self.is_whole is not False and self.fit != "refused"
+
+
+def resume_rows(command: Train) -> list[ResumeRow]:
+    """Return the checkpoints of the command's output dir, newest first, those without a meta file last."""
+    folder = command.output_dir
+    losses = _validation_losses(folder / "metrics.jsonl")
+    by_serial: dict[int, list[tuple[Path, CheckpointMeta]]] = {}
+    for path, meta in checkpoints(folder):
+        by_serial.setdefault(meta.serial, []).append((path, meta))
+    rows = [_row(command, same, losses) for same in by_serial.values()]
+    known = {path for same in by_serial.values() for path, _ in same}
+    foreign = [path for path in checkpoint_files(folder) if path not in known and not path.is_symlink()]
+    return rows + [_foreign_row(path) for path in foreign]
+
+
+def _row(
+    command: Train,
+    same: Sequence[tuple[Path, CheckpointMeta]],
+    losses: Mapping[tuple[int, int], float],
+) -> ResumeRow:
+    there = [(path, meta) for path, meta in same if path.is_file() and not path.is_symlink()]
+    path, meta = (there or same)[0]
+    is_whole, completeness = _completeness(path, meta)
+    fit, why = _fit(command, path) if is_whole else ("unknown", Sentence(NOT_KNOWN))
+    return ResumeRow(
+        path=path,
+        names=tuple(each.name for each, _ in same),
+        step=meta.step,
+        epoch=meta.epoch,
+        part=meta.part,
+        saved=path.stat().st_mtime if there else path.with_suffix(".json").stat().st_mtime,
+        mel_loss=losses.get((meta.part, meta.step)),
+        is_whole=is_whole,
+        completeness=completeness,
+        fit=fit,
+        why=why,
+    )
+
+
+def _foreign_row(path: Path) -> ResumeRow:
+    is_damaged = path.name.startswith("damaged-")
+    return ResumeRow(
+        path=path,
+        names=(path.name,),
+        step=None,
+        epoch=None,
+        part=None,
+        saved=path.stat().st_mtime,
+        mel_loss=None,
+        is_whole=False if is_damaged else None,
+        completeness=Sentence(DAMAGED if is_damaged else NO_META),
+        fit="unknown",
+        why=Sentence(NOT_KNOWN),
+    )
+
+
+def _completeness(path: Path, meta: CheckpointMeta) -> tuple[bool, Sentence]:
+    if path.is_symlink() or not path.is_file():
+        return False, Sentence(MISSING)
+    num_bytes = path.stat().st_size
+    if num_bytes != meta.num_bytes:
+        values = {"now": f"{num_bytes:,}", "expected": f"{meta.num_bytes:,}"}
+        return False, Sentence(OTHER_SIZE, values)
+    return True, Sentence(WHOLE)
+
+
+def _fit(command: Train, path: Path) -> tuple[Fit, Sentence]:
+    try:
+        found = decide(command.model_copy(update={"resume": str(path)}))
+    except UserError as error:
+        return "refused", Sentence(str(error))
+    if found is None:
+        return "unknown", Sentence(NOT_KNOWN)
+    return ("continues" if found.plan.continues else "starts over"), _why(found)
+
+
+def _why(found: MetaPlan) -> Sentence:
+    before, now = found.facts.vocabulary, found.run.vocabulary
+    if not found.plan.continues and before is not None:
+        return Sentence(MOVED, {"old": f"{before.size:,}", "new": f"{now.size:,}"})
+    return Sentence(FITS if before and before.fingerprint == now.fingerprint else CUT_OTHERWISE)
+
+
+def _validation_losses(metrics: Path) -> dict[tuple[int, int], float]:
+    """Return the validation mel losses by part and step."""
+    try:
+        lines = read_metrics(metrics)
+    except OSError:
+        return {}
+    return {
+        (line["part"], line["step"]): line["mel_loss"]
+        for line in lines
+        if line.get("kind") == "val" and isinstance(line.get("mel_loss"), float)
+    }

@@ -1,0 +1,86 @@
+"""DRAFTS: what stands in a form and was not started yet, so that a reload or another browser shows it again.
+
+    NAME/drafts/{form}.json    {"version": 1, "values": {"learning_rate": 2e-05, "resume": true, ...}}
+
+A draft is a convenience: a file that is damaged, too large or of another version counts as absent, and fields
+that the form does not have are dropped. What a draft says goes through the same checks as what is typed. No
+Gradio here.
+"""
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from indextts.project import Project
+
+VERSION = 1
+LARGEST_DRAFT = 256 << 10
+
+Value = str | int | float | bool | None
+
+_FORM = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+
+
+def read_draft(project: Project, form: str, fields: Collection[str]) -> dict[str, Value]:
+    """Return the drafted values of `fields`; those that the draft does not have are absent."""
+    try:
+        with _path(project, form).open("rb") as file:
+            content = json.loads(file.read(LARGEST_DRAFT + 1))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        return {}
+    values = content.get("values")
+    if not isinstance(values, dict):
+        return {}
+    return {name: value for name, value in values.items() if name in fields and _is_plain(value)}
+
+
+def write_draft(project: Project, form: str, values: Mapping[str, object]) -> None:
+    """Keep the values of a form; one that is no plain value, or a draft that is too large, is not kept.
+
+    A disk that is full loses the draft and nothing else.
+    """
+    plain = {name: value for name, value in values.items() if _is_plain(value)}
+    content = json.dumps({"version": VERSION, "values": plain}, ensure_ascii=False)
+    try:
+        encoded = content.encode()
+    except UnicodeEncodeError:  # half a character, which no field takes
+        return
+    if len(encoded) > LARGEST_DRAFT:
+        return
+    path = _path(project, form)
+    with suppress(OSError):
+        path.parent.mkdir(exist_ok=True)
+        _replace(path, encoded)
+
+
+def forget_draft(project: Project, form: str) -> None:
+    """Drop a draft; the form has the project's own values again."""
+    with suppress(OSError):
+        _path(project, form).unlink(missing_ok=True)
+
+
+def _path(project: Project, form: str) -> Path:
+    assert _FORM.fullmatch(form), form  # named by our code, never by a request
+    return project.root / "drafts" / f"{form}.json"
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write aside and rename; two pages that write at once each have a file of their own."""
+    descriptor, aside = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(aside).replace(path)
+    except OSError:
+        Path(aside).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,61 @@
+"""A search box over a form: it hides the fields whose name and help do not have the words typed.
+
+All of it happens in the browser: a style sheet names the hidden fields by their ids, so that it also holds
+for fields that are laid out later, as those of a closed accordion are.
+"""
+
+import json
+from collections.abc import Sequence
+
+import gradio as gr
+
+from indextts.commands import Command
+from indextts.webui.language import ENGLISH, LANGUAGES, table
+
+
+def field_search(command: type[Command], names: Sequence[str], opened: gr.Accordion) -> gr.Textbox:
+    """Lay out the box for the fields `names` of `command`; `opened` is opened while something is typed."""
+    prefix = command.__name__.lower()
+    box = gr.Textbox(
+        label="Find a setting",
+        placeholder="a word of its name or of what it does",
+        elem_id=f"{prefix}-search",
+        lines=1,
+    )
+    count = gr.HTML(elem_id=f"{prefix}-search-count", padding=False)
+    # change, not input: Gradio does not tell of a box that was emptied; and every key counts
+    box.change(None, [box], [opened, count], js=search_js(command, names), trigger_mode="multiple")
+    return box
+
+
+def search_js(command: type[Command], names: Sequence[str]) -> str:
+    """Return the JavaScript that hides what does not fit; its values are for the accordion and the count."""
+    texts = {f"{command.__name__}-{name}": _words(command, name) for name in names}
+    return f"""(typed) => {{
+  const texts = {json.dumps(texts, ensure_ascii=False)};
+  const words = typed.toLowerCase().split(/[\\s_-]+/).filter(Boolean);
+  const ids = Object.keys(texts);
+  const hidden = ids.filter(id => !words.every(word => texts[id].includes(word)));
+  const id = "{command.__name__}-search-style";
+  let sheet = document.getElementById(id);
+  if (!sheet) {{
+    sheet = document.createElement("style");
+    sheet.id = id;
+    document.head.append(sheet);
+  }}
+  const selector = hidden.map(id => "#" + id).join(",");
+  sheet.textContent = selector && selector + "{{display:none!important}}";
+  const number = `${{ids.length - hidden.length}} / ${{ids.length}}`;
+  const count = words.length ? `<p aria-live="polite">${{number}}</p>` : "";
+  return [{{__type__: "update", ...(words.length ? {{open: true}} : {{}})}}, count];
+}}"""
+
+
+def _words(command: type[Command], name: str) -> str:
+    """Return what is searched: the name and the help, in every language."""
+    field = command.model_fields[name]
+    texts = [name.replace("_", " "), field.description or ""]
+    for language in LANGUAGES:
+        if language != ENGLISH:
+            texts += [table(language).get(text, "") for text in tuple(texts)]
+    return " ".join(texts).lower().replace("-", " ")

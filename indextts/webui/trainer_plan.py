@@ -1,0 +1,40 @@
+"""What a start of the trainer would do: from the meta file at once, or from the trainer itself. No Gradio."""
+
+import subprocess
+import sys
+import tempfile
+
+from indextts.commands import Command, Train, to_argv
+from indextts.errors import UserError
+from indextts.pipeline import REPOSITORY
+from indextts.restore.meta_plan import plan_command
+
+PLAN_TIMEOUT_S = 300
+
+
+def restore_plan(command: Command) -> str:
+    """Return what this start would do, by the function that the trainer's --plan prints from.
+
+    Where that needs a look at weights, the trainer is asked in a process of its own: the page never loads
+    what opens them.
+
+    Raises:
+        UserError: the start is refused; with the trainer's own sentence.
+    """
+    at_once = plan_command(command) if isinstance(command, Train) else None
+    return ask_trainer(command) if at_once is None else at_once
+
+
+def ask_trainer(command: Command) -> str:
+    """Return what the trainer's --plan prints."""
+    argv = [sys.executable, str(REPOSITORY / command.program), *to_argv(command), "--plan"]
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as answer, tempfile.TemporaryFile("w+") as problem:
+        status = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, stdout=answer, stderr=problem, timeout=PLAN_TIMEOUT_S, check=False
+        ).returncode
+        answer.seek(0)
+        problem.seek(0)
+        said, wrong = answer.read().strip().splitlines(), problem.read().strip().splitlines()
+    if status:
+        raise UserError(wrong[-1].removeprefix("[Error] ") if wrong else f"the trainer ended with {status}")
+    return "\n".join(line for line in said if not line.startswith("["))  # without the log

@@ -1,0 +1,237 @@
+"""Tests of indextts/planning/{pairs_size,pace,disk,estimate}.py: what is said before is what then happens."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from indextts.commands import Train, parse
+from indextts.errors import UserError
+from indextts.gpt.config import load_config
+from indextts.manifest import read_pairs, sample_pairs, write_pairs
+from indextts.planning import pairs_size
+from indextts.planning.disk import SPARE_BYTES, disk_need
+from indextts.planning.estimate import Estimate, estimate, sizes_of
+from indextts.planning.hardware import Card, Machine
+from indextts.planning.pace import BENCHMARKS, SOURCE, find_pace
+from indextts.planning.pairs_size import measure_pairs
+from indextts.restore.meta_plan import decide
+from indextts.run_dir import read_metrics
+from indextts.text.tokenizer import Tokenizer
+from indextts.training.batches import load_pairs
+from tests.conftest import REPOSITORY
+from tests.test_gpt_load import PUBLISHED
+from tests.tiny_run import TinyRun, make_tiny_run
+
+CPU = Machine((), 2, 8 << 30)
+H200 = Machine((Card("NVIDIA H200", 143_771 << 20, (9, 0)),), 16, 128 << 30)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    return make_tiny_run(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def run(made: TinyRun, tmp_path: Path) -> TinyRun:
+    """The files of a run, for this test alone."""
+    shutil.copytree(made.folder, tmp_path / "run")
+    return TinyRun(tmp_path / "run")
+
+
+def command_of(run: TinyRun, **changes: object) -> Train:
+    return parse(Train, run.flags(**changes))
+
+
+def total_steps(run: TinyRun) -> int:
+    """Return what the trainer says its last step will be."""
+    starts = [line for line in read_metrics(run.output / "metrics.jsonl") if line["kind"] == "start"]
+    return int(starts[-1]["total_steps"])
+
+
+# ---- pairs
+
+
+def test_an_epoch_is_counted_as_the_trainer_counts_it(run: TinyRun):
+    command = command_of(run)
+    for pair in (pairs := read_pairs(command.train_manifest[0])):
+        assert pair.target_num_codes  # 20 in the manifest, other numbers in this test's store
+    measured = measure_pairs(command.train_manifest, command.tokenizer, command.config)
+    config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
+    trainers = load_pairs(command.train_manifest, tokenizer, config)
+    codes_said = sum(pair.target_num_codes for pair in pairs)
+    codes_stored = sum(store.num_codes(p.target_key) for p in pairs for store in trainers.stores.values())
+    assert measured.size.num_samples == trainers.size.num_samples == 22
+    assert measured.size.num_positions - codes_said == trainers.size.num_positions - codes_stored
+    assert not measured.is_sampled
+
+
+def test_a_large_file_is_sampled_and_says_so(run: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    command = command_of(run)
+    [path] = command.train_manifest
+    pairs = read_pairs(path)
+    write_pairs(path, [replace(pair, id=f"{pair.id}_{n}") for n in range(50) for pair in pairs])
+    whole = measure_pairs([path], command.tokenizer, command.config)
+    monkeypatch.setattr(pairs_size, "MOST_PAIRS", 100)
+    pairs_size._measure.cache_clear()
+    sampled = measure_pairs([path], command.tokenizer, command.config)
+    pairs_size._measure.cache_clear()
+    assert (whole.is_sampled, sampled.is_sampled) == (False, True)
+    assert sampled.size.num_samples == whole.size.num_samples == 1100
+    assert sampled.size.num_positions == pytest.approx(whole.size.num_positions, rel=0.05)
+
+
+def test_sampled_lines_are_spread_over_the_file(run: TinyRun):
+    [path] = command_of(run).train_manifest
+    total, pairs = sample_pairs(path, 4)
+    assert (total, len(pairs)) == (22, 4)
+    assert [pair.target_id for pair in pairs] == ["u0", "u5", "u11", "u16"]
+
+
+def test_a_manifest_that_is_none_of_pairs_is_told_so(tmp_path: Path):
+    path = tmp_path / "train_manifest.jsonl"
+    path.write_text(json.dumps({"id": "a", "audio": "a.wav", "text": "x", "speaker": "s", "duration": 1}))
+    with pytest.raises(UserError, match=r":1: this is a manifest of utterances and no pairs file"):
+        sample_pairs(path, 10)
+
+
+def test_a_manifest_that_changed_is_measured_again(run: TinyRun):
+    command = command_of(run)
+    [path] = command.train_manifest
+    assert measure_pairs([path], command.tokenizer, command.config).size.num_samples == 22
+    write_pairs(path, read_pairs(path)[:5])
+    assert measure_pairs([path], command.tokenizer, command.config).size.num_samples == 5
+
+
+# ---- steps
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"batch_size": 4, "epochs": 2}, {"batch_tokens": 200, "grad_accumulation": 1}]
+)
+def test_the_steps_are_those_that_the_trainer_plans(run: TinyRun, changes: dict[str, object]):
+    for path in (run.folder / "train_pairs.jsonl", run.folder / "val_pairs.jsonl"):
+        with_the_codes_of_the_store(run, path)
+    command = command_of(run, **changes)
+    expected = estimate(command, CPU)
+    assert run.train(**changes, val_interval=100, save_interval=100) == 0
+    assert expected.total_steps == expected.steps_left == total_steps(run)
+    assert expected.total_steps == expected.steps_per_epoch * command.epochs
+
+
+def with_the_codes_of_the_store(run: TinyRun, path: Path) -> None:
+    command = command_of(run)
+    config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
+    [store] = load_pairs([path], tokenizer, config).stores.values()
+    write_pairs(path, [replace(p, target_num_codes=store.num_codes(p.target_key)) for p in read_pairs(path)])
+
+
+def test_a_resume_has_the_rest_to_do(run: TinyRun):
+    assert run.train(max_steps=4) == 0
+    command = command_of(run, resume="auto", max_steps=0)
+    rest = estimate(command, CPU, decide(command))
+    assert (rest.first_step, rest.total_steps, rest.steps_left) == (4, 12, 8)
+
+
+def test_a_budget_below_the_longest_pair_is_refused_in_the_trainers_words(run: TinyRun):
+    with pytest.raises(UserError, match="the budget must be at least 3 times that"):
+        estimate(command_of(run, batch_tokens=10), CPU)
+
+
+# ---- pace
+
+
+def paced(run: TinyRun, machine: Machine = CPU, **changes: object) -> Estimate:
+    command = command_of(run, **changes)
+    others = [run.folder / "other/training_output"]
+    return estimate(command, machine, decide(command) if command.resume else None, others)
+
+
+def test_nobody_knows_the_pace_of_a_first_run(run: TinyRun):
+    first = paced(run)
+    assert first.pace is None
+    assert first.seconds is None
+
+
+def test_the_pace_of_this_run_counts_and_then_that_of_another(run: TinyRun):
+    assert run.train(max_steps=4, allow_cpu="") == 0
+    own = paced(run, resume="auto", max_steps=0)
+    assert own.pace is not None
+    assert str(own.pace.source) == "measured by this run so far, on this processor"
+    rates = [line["tokens_per_second"] for line in read_metrics(run.output / "metrics.jsonl") if "lr" in line]
+    seconds = own.steps_left * own.positions_per_step / own.pace.positions_per_second
+    assert own.seconds == pytest.approx(seconds)
+    # positions are more than the tokens of the losses
+    assert min(rates) < own.pace.positions_per_second < 2 * max(rates)
+    shutil.move(run.output, run.folder / "other/training_output")
+    other = paced(run)
+    assert other.pace is not None
+    assert "the training of other" in str(other.pace.source)
+
+
+@pytest.mark.parametrize("changes", [{"grad_checkpointing": ""}, {"padding": "reference"}, {"compile": ""}])
+def test_the_pace_of_other_settings_does_not_count(run: TinyRun, changes: dict[str, object]):
+    assert run.train(max_steps=2) == 0
+    assert paced(run, output_dir=run.folder / "new", **changes).pace is None
+
+
+def test_the_pace_of_another_device_does_not_count(run: TinyRun):
+    assert run.train(max_steps=2) == 0
+    assert paced(run, H200, resume="auto", max_steps=0).pace is None
+
+
+def test_benchmarks_count_on_the_same_card_at_the_published_size_alone(run: TinyRun):
+    command = command_of(run, amp="")
+    values = {"micro_positions": 15_000, "mean_positions": 362.0, "other_runs": ()}
+    pace = find_pace(command, PUBLISHED, H200, **values)
+    assert pace is not None
+    assert pace.positions_per_second == 116_162
+    assert SOURCE in str(pace.source)
+    l4 = Machine((Card("NVIDIA L4", 22_478 << 20, (8, 9)),), 8, 32 << 30)
+    assert find_pace(command, PUBLISHED, l4, **values) is None
+    assert find_pace(command, replace(PUBLISHED, layers=12), H200, **values) is None
+    assert find_pace(command, PUBLISHED, CPU, **values) is None
+
+
+def test_the_benchmarks_are_those_of_the_table():
+    lines = (REPOSITORY / SOURCE).read_text(encoding="utf-8").splitlines()
+    for row in BENCHMARKS:
+        [line] = [line for line in lines if f"| {row.positions_per_second:,} |" in line]
+        assert f"{row.positions} tokens" in line
+        assert row.arithmetic in line
+        assert ("checkpointing" in line, "compiled" in line) == (row.grad_checkpointing, row.compile)
+        assert ("| padded," in line) == (row.padding == "reference")
+
+
+# ---- disk
+
+
+def test_pruning_is_counted_and_checkpoints_that_are_there(run: TinyRun):
+    command = command_of(run, keep_checkpoints=2)
+    config, size = sizes_of(command)
+    new = disk_need(command, config, size, steps=12)
+    assert (new.num_at_most, new.is_measured) == (4, False)
+    assert new.needed_bytes == 4 * size.checkpoint_bytes + SPARE_BYTES
+    assert run.train(keep_checkpoints=2, max_steps=8) == 0
+    again = disk_need(command, config, size, steps=4)
+    written = (run.output / "latest.pth").stat().st_size
+    assert again.is_measured
+    assert again.checkpoint_bytes == written
+    num_files = len(list(run.output.glob("model_step*.pth")))
+    assert again.needed_bytes == (4 - num_files) * written + SPARE_BYTES
+
+
+def test_a_short_run_saves_no_more_often_than_it_does(run: TinyRun):
+    command = command_of(run, keep_checkpoints=50, save_interval=1000, val_interval=1000)
+    config, size = sizes_of(command)
+    assert disk_need(command, config, size, steps=12).num_at_most == 2
+    assert disk_need(command, config, size, steps=0).needed_bytes == 0
+
+
+def test_memory_without_a_card_is_the_machines(run: TinyRun):
+    here = estimate(command_of(run), CPU)
+    assert (here.is_on_card, here.memory_there, here.fits_memory) == (False, 8 << 30, True)
+    there = estimate(command_of(run, amp=""), H200)
+    assert (there.is_on_card, there.arithmetic) == (True, "bfloat16")

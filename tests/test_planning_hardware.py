@@ -1,0 +1,64 @@
+"""Tests of indextts/planning/hardware.py: what the driver's answer means, from answers as they look."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from indextts.planning.hardware import Card, container_limit, find_machine, parse_cards, visible
+
+L4 = Card("NVIDIA L4", 22_478 << 20, (8, 9))
+T4 = Card("Tesla T4", 15_360 << 20, (7, 5))
+
+
+def test_cards_are_read_with_the_memory_that_they_report():
+    assert parse_cards(["NVIDIA L4, 22478, 8.9", "Tesla T4, 15360, 7.5"]) == (L4, T4)
+    assert L4.memory_bytes / 2**30 < 22  # of nominal 24 GB
+
+
+def test_an_old_driver_does_not_say_the_compute_capability():
+    [card] = parse_cards(["Tesla K80, 11441"])
+    assert card.compute_capability is None
+    assert not card.has_native_bfloat16
+
+
+def test_a_card_that_is_lost_is_none():
+    assert parse_cards(["NVIDIA A100, [N/A], [N/A]"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("card", "is_native"),
+    [(L4, True), (T4, False), (Card("A100", 1, (8, 0)), True), (Card("V100", 1, (7, 0)), False)],
+)
+def test_bfloat16_is_native_from_compute_capability_8(card: Card, is_native: bool):
+    assert card.has_native_bfloat16 is is_native
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (None, (L4, T4)),
+        ("1", (T4,)),
+        ("1,0", (T4, L4)),
+        ("", ()),
+        ("-1", ()),
+        ("0,7,1", (L4,)),  # CUDA stops at the first that does not exist
+        ("GPU-8f3a", (L4, T4)),
+    ],
+)
+def test_cards_hidden_from_cuda_are_not_counted(chosen: str | None, expected: tuple[Card, ...]):
+    assert visible((L4, T4), chosen) == expected
+
+
+def test_a_containers_limit_counts(tmp_path: Path):
+    assert container_limit(tmp_path) is None
+    (tmp_path / "memory.max").write_text("max\n")
+    assert container_limit(tmp_path) is None
+    (tmp_path / "memory.max").write_text("8589934592\n")
+    assert container_limit(tmp_path) == 8 << 30
+
+
+def test_this_machine_is_found():
+    machine = find_machine()
+    assert machine.num_cores == len(os.sched_getaffinity(0))
+    assert 0 < machine.memory_bytes <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

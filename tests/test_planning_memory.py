@@ -1,0 +1,82 @@
+"""Tests of indextts/planning/memory.py: the formula against the peaks that were measured."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from indextts.planning.memory import CPU_FACTORS, CPU_SOURCE, SOURCE, card_memory, host_memory
+from indextts.planning.model_size import model_size
+from tests.conftest import REPOSITORY
+from tests.test_gpt_load import PUBLISHED
+
+CONFIG = replace(PUBLISHED, number_text_tokens=24_000)
+SIZE = model_size(CONFIG, base_size=12_000)
+ROWS = {  # the row's name in the table: positions, half precision, recomputed, padded
+    "packed, 8192 tokens": (8192, True, False, False),
+    "packed, 16384 tokens": (16384, True, False, False),
+    "packed, 32768 tokens": (32768, True, False, False),
+    "checkpointing, 16384 tokens": (16384, True, True, False),
+    "float32, TF32, 16384 tokens": (16384, False, False, False),
+    "padded, 16384 tokens": (round(16384 * 2.03), True, False, True),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_formula_is_within_2_percent_of_the_measured_peaks(name: str):
+    positions, is_half, recomputes, is_padded = ROWS[name]
+    [line] = [line for line in (REPOSITORY / SOURCE).read_text().splitlines() if f"| {name} |" in line]
+    [peak] = re.findall(r"([\d.]+) GiB", line)
+    need = card_memory(
+        CONFIG,
+        SIZE,
+        positions=positions,
+        is_half=is_half,
+        recomputes=recomputes,
+        is_padded=is_padded,
+        accumulates=False,
+    )
+    assert need.peak / 2**30 == pytest.approx(float(peak), rel=0.02)
+
+
+def packed(**changes: bool) -> dict[str, bool]:
+    return {"is_half": True, "recomputes": False, "is_padded": False, "accumulates": False, **changes}
+
+
+def test_gradients_that_are_kept_come_on_top():
+    once = card_memory(CONFIG, SIZE, positions=8192, **packed())
+    kept = card_memory(CONFIG, SIZE, positions=8192, **packed(accumulates=True))
+    assert kept.peak - once.peak == 4 * SIZE.gpt
+
+
+def test_a_small_micro_batch_needs_the_room_of_the_gradients():
+    few = card_memory(CONFIG, SIZE, positions=10, **packed())
+    assert few.peak == few.fixed + few.gradients
+
+
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_what_is_said_to_fit_fits_and_a_little_more_does_not(accumulates: bool):
+    need = card_memory(CONFIG, SIZE, positions=0, **packed(accumulates=accumulates))
+    budget = 20 << 30
+    most = need.positions_within(budget)
+    assert need.at(most) <= budget < need.at(most + 2)
+    assert need.positions_within(4 << 30) == 0
+
+
+def test_without_a_card_the_encoders_and_the_copy_of_a_save_count_too():
+    card = card_memory(CONFIG, SIZE, positions=2000, **packed(is_half=False))
+    host = host_memory(CONFIG, SIZE, card, is_half=False, recomputes=False)
+    text = (REPOSITORY / "benchmarks/results/published_size_2_cores.md").read_text(encoding="utf-8")
+    [measured_gb] = re.findall(r"train_gpt_v2.py` \| [\d.]+ \| ([\d.]+) \|", text)
+    # 3 steps and one save behind them, when no activations were left
+    assert host.fixed / 1e9 == pytest.approx(float(measured_gb), rel=0.02)
+
+
+def test_activations_on_a_cpu_are_within_a_third_of_what_was_measured():
+    text = (REPOSITORY / CPU_SOURCE).read_text(encoding="utf-8")
+    rows = re.findall(r"\| (float32|bfloat16) \| (yes|no) \| (\d+) \| .* \| (\d+) \|$", text, re.MULTILINE)
+    assert len(rows) == 8
+    for dtype, recomputes, layers, measured in rows:
+        factor = CPU_FACTORS[dtype == "bfloat16", recomputes == "yes"]
+        config = replace(CONFIG, layers=int(layers), model_dim=1)
+        assert factor.per_position(config) == pytest.approx(float(measured), rel=0.34)

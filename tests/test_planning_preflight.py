@@ -1,0 +1,186 @@
+"""Tests of indextts/planning/preflight.py: each check trips, names the way out, and is silent otherwise."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from indextts.commands import Train, parse
+from indextts.manifest import read_pairs, write_pairs
+from indextts.planning import disk
+from indextts.planning.hardware import Machine
+from indextts.planning.preflight import Preflight, look_ahead
+from indextts.processes import this_process
+from tests.conftest import REPOSITORY
+from tests.tiny_run import BASE_TOKENIZER, TinyRun, make_tiny_run, write_tokenizer
+
+CPU = Machine((), 2, 8 << 30)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    return make_tiny_run(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    run = make_tiny_run(tmp_path_factory.mktemp("trained"))
+    assert run.train(max_steps=2) == 0
+    (run.output / ".lock").write_text("")  # it names this process, which lives on
+    return run
+
+
+@pytest.fixture
+def run(made: TinyRun, tmp_path: Path) -> TinyRun:
+    """The files of a run, for this test alone."""
+    return copied(made, tmp_path)
+
+
+@pytest.fixture
+def stopped(trained: TinyRun, tmp_path: Path) -> TinyRun:
+    """A run that stands at step 2, for this test alone."""
+    return copied(trained, tmp_path)
+
+
+def copied(run: TinyRun, folder: Path) -> TinyRun:
+    shutil.copytree(run.folder, folder / "run")
+    return TinyRun(folder / "run")
+
+
+def looked(run: TinyRun, **changes: object) -> Preflight:
+    return look_ahead(parse(Train, run.flags(**changes)), CPU)
+
+
+def said(ahead: Preflight) -> dict[str, str]:
+    return {problem.about: str(problem.sentence) for problem in ahead.problems}
+
+
+def test_a_run_that_can_start_is_estimated_and_nothing_is_said(run: TinyRun):
+    ahead = looked(run)
+    assert said(ahead) == {}
+    assert ahead.estimate is not None
+    assert ahead.estimate.total_steps == 12
+    assert ahead.resumed is None
+
+
+def test_a_disk_that_is_too_small_blocks(run: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(disk, "free_bytes", lambda folder: 10**9)
+    sentence = said(looked(run))["disk"]
+    assert f"the disk of {run.output} has 1.00 GB free" in sentence
+    assert "make room, or keep fewer" in sentence
+
+
+def test_a_manifest_of_utterances_blocks_for_training_and_validation(run: TinyRun):
+    path = run.folder / "train_manifest.jsonl"
+    path.write_text('{"id": "a", "audio": "a.wav", "text": "x", "speaker": "s", "duration": 1}\n')
+    for name in ("train_manifest", "val_manifest"):
+        sentence = said(looked(run, **{name: path}))["pairs"]
+        assert "a manifest of utterances and no pairs file, make pairs from it with tools/" in sentence
+
+
+def test_what_was_not_made_yet_is_said_with_the_tab_that_makes_it(run: TinyRun):
+    sentences = said(looked(run, train_manifest=run.folder / "x.jsonl", tokenizer=run.folder / "x.model"))
+    assert "make them in tab Pairs" in sentences["pairs"]
+    assert "make it in tab Tokenizer" in sentences["tokenizer"]
+
+
+def test_a_problem_of_one_file_is_said_once(run: TinyRun):
+    (run.folder / "tokenizer.model").write_bytes(b"no model")
+    sentences = [str(problem.sentence) for problem in looked(run).problems]
+    assert len(sentences) == len(set(sentences)) == 1
+
+
+def test_pairs_that_are_all_too_long_block(run: TinyRun):
+    [path] = parse(Train, run.flags()).train_manifest
+    write_pairs(path, [replace(pair, target_num_codes=31) for pair in read_pairs(path)])
+    assert "none of the pairs fits the model" in said(looked(run))["pairs"]
+    write_pairs(path, [replace(pair, target_num_codes=30) for pair in read_pairs(path)])
+    assert said(looked(run)) == {}
+
+
+def test_a_tokenizer_that_does_not_know_the_texts_blocks(run: TinyRun):
+    sentence = said(looked(run, tokenizer=BASE_TOKENIZER))["tokenizer"]
+    assert "does not fit the texts of the pairs: unknown pieces" in sentence
+    assert "extend the base" in sentence
+
+
+def test_a_tokenizer_of_another_base_blocks(run: TinyRun):
+    other = run.folder / "base/bpe.model"
+    write_tokenizer(other, num_appended=330)  # more pieces than the run's own
+    sentence = said(looked(run))["tokenizer"]
+    assert f"does not extend {other}" in sentence
+    assert "tools/extend_bpe.py" in sentence
+
+
+def test_an_absent_base_blocks_a_new_run_and_no_resume(stopped: TinyRun):
+    (stopped.folder / "base/gpt.pth").unlink()
+    assert "there is no base checkpoint" in said(looked(stopped, output_dir=stopped.folder / "new"))["base"]
+    assert said(looked(stopped, resume="auto")) == {}
+
+
+def test_a_folder_that_a_trainer_has_blocks(run: TinyRun):
+    run.output.mkdir()
+    lock = run.output / ".lock"
+    lock.write_text(this_process().model_dump_json())
+    assert f"a training is running in {run.output}; stop it" in said(looked(run))["folder"]
+    gone = this_process().model_copy(update={"start_ticks": 1})
+    lock.write_text(gone.model_dump_json())
+    assert said(looked(run)) == {}
+
+
+def test_resume_with_an_empty_folder_says_so_before_the_start(run: TinyRun):
+    sentence = said(looked(run, resume="auto"))["resume"]
+    assert f"Resume from checkpoint is ticked, but {run.output} has no checkpoint; untick it" in sentence
+
+
+def test_a_new_run_in_a_folder_with_checkpoints_blocks(stopped: TinyRun):
+    assert "already has checkpoints" in said(looked(stopped))["resume"]
+    ahead = looked(stopped, resume="auto")
+    assert said(ahead) == {}
+    assert ahead.resumed is not None
+    assert ahead.resumed.facts.step == 2
+
+
+def test_a_checkpoint_that_is_not_there_is_the_trainers_refusal(run: TinyRun):
+    assert "Resume checkpoint not found" in said(looked(run, resume=run.folder / "x.pth"))["resume"]
+
+
+def test_a_checkpoint_that_is_cut_blocks_without_being_read(stopped: TinyRun):
+    path = stopped.output / "model_step2.pth"
+    assert said(looked(stopped, resume=path)) == {}
+    os.truncate(path, path.stat().st_size - 1)
+    assert "this checkpoint is not whole: model_step2.pth:" in said(looked(stopped, resume=path))["resume"]
+
+
+def test_a_checkpoint_of_another_model_is_the_trainers_refusal(stopped: TinyRun):
+    config = stopped.folder / "base/config.yaml"
+    config.write_text(config.read_text().replace("heads: 2", "heads: 4", 1))
+    assert "is another model's" in said(looked(stopped, resume="auto"))["resume"]
+
+
+def test_a_budget_that_is_too_small_blocks(run: TinyRun):
+    assert "the budget must be at least" in said(looked(run, batch_tokens=10))["settings"]
+
+
+def test_neither_torch_nor_gradio_is_loaded_for_it(run: TinyRun):
+    program = (
+        "import sys\n"
+        "from indextts.commands import Train, parse\n"
+        "from indextts.planning.preflight import look_ahead\n"
+        "from indextts.planning.hardware import find_machine\n"
+        "from indextts.planning.proposal import propose\n"
+        "from indextts.planning.resume_table import resume_rows\n"
+        "command = parse(Train)\n"
+        "assert look_ahead(command, find_machine()).estimate\n"
+        "assert resume_rows(command) == []\n"
+        "assert not {'torch', 'gradio', 'transformers'} & set(sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    answer = subprocess.run(
+        [sys.executable, "-c", program, *run.flags()], cwd=REPOSITORY, env=environment, check=False
+    )
+    assert answer.returncode == 0

@@ -1,0 +1,46 @@
+"""Tests of indextts/planning/presets.py: values that the trainer takes, from the documents that are named."""
+
+import re
+
+import pytest
+import yaml
+
+from indextts.commands import Train, parse
+from indextts.planning.presets import PAGES, PRESETS, Preset, find_preset
+from tests.conftest import REPOSITORY
+
+PATHS = [
+    f"--{name}=x"
+    for name in ("train-manifest", "val-manifest", "tokenizer", "config", "base-checkpoint", "output-dir")
+]
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=[preset.id for preset in PRESETS])
+def test_the_trainer_takes_every_value(preset: Preset):
+    command = parse(Train, PATHS)
+    made = Train.model_validate({**command.model_dump(), **preset.fields})
+    assert {name: getattr(made, name) for name in preset.fields} == preset.fields
+    assert str(preset.source)
+
+
+@pytest.mark.parametrize(("id", "hours"), [("hours_10", "10"), ("hours_50", "50"), ("hours_200", "200")])
+def test_the_hours_are_those_of_the_table_in_the_documents(id: str, hours: str):
+    text = (REPOSITORY / PAGES).read_text(encoding="utf-8")
+    [row] = re.findall(rf"^\| {hours} \| (\w).*? \| (\d+) \| (\d+) \| [\d,]+ \|", text, re.MULTILINE)
+    set_name, warmup, epochs = row
+    [values] = re.findall(rf"^\| {set_name} \| ([\de-]+) \| ([\d.]+) / ([\d.]+) \|", text, re.MULTILINE)
+    fields = find_preset(id).fields
+    assert (fields["warmup_steps"], fields["epochs"]) == (int(warmup), int(epochs))
+    rate, text_weight, mel_weight = map(float, values)
+    assert (fields["learning_rate"], fields["text_loss_weight"], fields["mel_loss_weight"]) == (
+        rate,
+        text_weight,
+        mel_weight,
+    )
+    assert fields["batch_size"] * fields["grad_accumulation"] == 32  # what the table's steps count on
+    assert fields["weight_decay"] == 0.01
+
+
+def test_the_demo_is_what_the_demo_project_asks_for():
+    asked = yaml.safe_load((REPOSITORY / "demo/project.yaml").read_text(encoding="utf-8"))["train"]
+    assert asked.items() <= find_preset("demo").fields.items()

@@ -1,0 +1,115 @@
+"""Tests of indextts/planning/proposal.py: any card can be asked about, since its facts come in."""
+
+from dataclasses import replace
+
+import pytest
+
+from indextts.commands import Train
+from indextts.planning.hardware import Card, Machine
+from indextts.planning.memory import CONTEXT_BYTES, card_memory
+from indextts.planning.model_size import model_size
+from indextts.planning.pairs_size import PairsSize
+from indextts.planning.proposal import Proposal, propose
+from indextts.schedule import EpochSize
+from indextts.text.tokenizer import TextMeasure
+from tests.test_gpt_load import PUBLISHED
+
+CONFIG = replace(PUBLISHED, number_text_tokens=24_000)
+SIZE = model_size(CONFIG, base_size=12_000)
+NO_TEXTS = TextMeasure(0, 0, 0, 0, (), {}, ())  # type: ignore[arg-type]
+SPEECH = PairsSize(EpochSize(240_000, 240_000 * 362, 900), 150.0, True, 0, NO_TEXTS)  # clips of 6 s
+CARDS = {
+    "H200": Card("NVIDIA H200", 143_771 << 20, (9, 0)),
+    "A100": Card("NVIDIA A100-SXM4-40GB", 40_960 << 20, (8, 0)),
+    "L4": Card("NVIDIA L4", 22_478 << 20, (8, 9)),
+    "T4": Card("Tesla T4", 15_360 << 20, (7, 5)),
+    "3060": Card("NVIDIA GeForce RTX 3060", 12_288 << 20, (8, 6)),
+    "4060": Card("NVIDIA GeForce RTX 4060", 8_188 << 20, (8, 9)),
+}
+
+
+def proposed(card: str, cores: int = 16) -> Proposal:
+    return propose(Machine((CARDS[card],), cores, 64 << 30), CONFIG, SIZE, SPEECH)
+
+
+@pytest.mark.parametrize("name", ["H200", "A100", "L4", "T4", "3060"])
+def test_what_is_proposed_fits_the_memory_that_the_card_reports(name: str):
+    proposal = proposed(name)
+    fields = proposal.fields
+    need = card_memory(
+        CONFIG,
+        SIZE,
+        positions=fields["batch_tokens"],
+        is_half=fields["amp"],
+        recomputes=fields["grad_checkpointing"],
+        is_padded=False,
+        accumulates=fields["grad_accumulation"] > 1,
+    )
+    assert proposal.fits
+    assert need.peak + CONTEXT_BYTES < CARDS[name].memory_bytes
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_step_is_about_32_pairs_on_any_card_so_that_learning_is_the_same(name: str):
+    fields = proposed(name).fields
+    pairs = fields["batch_tokens"] * fields["grad_accumulation"] / SPEECH.mean
+    assert 30 <= pairs <= 37
+
+
+def test_a_card_of_22_gib_splits_the_step_and_says_what_it_reports():
+    proposal = proposed("L4")
+    assert proposal.fields["grad_accumulation"] > 1
+    assert not proposal.fields["grad_checkpointing"]
+    assert "of the 22.0 GiB that the NVIDIA L4 reports" in str(proposal.reasons["batch_tokens"])
+
+
+def test_a_large_card_does_the_step_at_once():
+    assert proposed("A100").fields["grad_accumulation"] == 1
+    assert "a whole step of about 33 pairs" in str(proposed("H200").reasons["batch_tokens"])
+
+
+def test_a_card_without_native_bfloat16_gets_float16_and_is_told_so():
+    proposal = proposed("T4")
+    assert proposal.fields["amp"] is True
+    assert "float16" in str(proposal.reasons["amp"])
+    assert "bfloat16 itself" in str(proposed("L4").reasons["amp"])
+
+
+def test_an_unknown_capability_stays_in_float32():
+    card = replace(CARDS["A100"], compute_capability=None)
+    proposal = propose(Machine((card,), 16, 64 << 30), CONFIG, SIZE, SPEECH)
+    assert proposal.fields["amp"] is False
+    assert "tick amp" in str(proposal.reasons["amp"])
+
+
+def test_blocks_are_computed_twice_only_where_memory_asks_for_it():
+    assert [proposed(name).fields["grad_checkpointing"] for name in ("A100", "L4", "T4", "3060")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_a_card_that_is_too_small_is_said_to_be():
+    proposal = proposed("4060")
+    assert not proposal.fits
+    assert "will not fit" in str(proposal.reasons["batch_tokens"])
+
+
+def test_workers_leave_a_core_to_the_trainer():
+    assert [proposed("A100", cores).fields["num_workers"] for cores in (1, 2, 16)] == [0, 1, 2]
+
+
+def test_a_machine_without_a_card_trains_with_all_cores():
+    fields = propose(Machine((), 2, 24 << 30, has_native_bfloat16=False), CONFIG, SIZE, SPEECH).fields
+    assert (fields["amp"], fields["num_workers"]) == (False, 0)
+    assert fields["grad_accumulation"] > 1
+
+
+def test_every_proposed_field_is_one_of_the_trainer_and_allowed_by_its_rules():
+    for name in CARDS:
+        fields = proposed(name).fields
+        assert fields.keys() <= Train.model_fields.keys()
+        # the trainer refuses a budget of fewer than three of the longest pair; not all pairs were read
+        assert fields["batch_tokens"] >= 3 * SPEECH.size.longest

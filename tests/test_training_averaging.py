@@ -1,0 +1,192 @@
+"""Tests of indextts/training/averaging.py: what the average is, and that a resume goes on with it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.run_checks import differences
+from indextts.averaged_weights import chosen_weights
+from indextts.checkpoint import TEXT_TABLES, read_weights
+from indextts.commands import ExportModel
+from indextts.errors import UserError
+from indextts.export import export
+from indextts.gpt.initialise import random_model
+from indextts.run_dir import read_metrics
+from indextts.synthesis.trained import load_trained
+from indextts.training.averaging import WeightAverage
+from indextts.training.optim import select_trained
+from tests.tiny_gpt import TINY
+from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run
+
+CPU = torch.device("cpu")
+SETTINGS = {"save_interval": 1, "keep_checkpoints": 9, "max_steps": 6, "val_interval": 3}
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    run = make_tiny_run(tmp_path_factory.mktemp("averaged") / "tiny")
+    assert run.train(ema_decay=0.25, **SETTINGS) == 0
+    return run
+
+
+def saved(run: TinyRun, step: int) -> dict:
+    return torch.load(run.output / f"model_step{step}.pth", weights_only=True)
+
+
+def standing_at(run: TinyRun, folder: Path, step: int) -> TinyRun:
+    """Return a copy of the run as a kill right after the save of `step` would have left it."""
+    shutil.copytree(run.folder, folder)
+    for path in [*folder.glob("run/model_step*"), *folder.glob("run/latest*"), *folder.glob("run/best*")]:
+        if path.stem != f"model_step{step}":
+            path.unlink()
+    return TinyRun(folder)
+
+
+def test_each_step_moves_the_average_towards_the_weights_by_the_share_that_the_decay_leaves(
+    averaged: TinyRun,
+):
+    before = saved(averaged, 1)["averaged"]
+    assert before["num_updates"] == 1
+    for step, decay in [(2, 2 / 11), (3, 0.25), (4, 0.25)]:  # 3 / 12 is the decay itself
+        content = saved(averaged, step)
+        after = content["averaged"]
+        assert after["num_updates"] == step
+        for name, average in after["weights"].items():
+            weights = content["model"][name][-len(average) :]
+            expected = decay * before["weights"][name] + (1 - decay) * weights
+            torch.testing.assert_close(average, expected, rtol=1e-5, atol=1e-7)
+        assert not torch.equal(after["weights"]["mel_head.weight"], content["model"]["mel_head.weight"])
+        before = after
+
+
+def test_a_skipped_step_moves_nothing():
+    model = random_model(TINY, seed=0)
+    trained = select_trained(model, base_size=8)
+    average = WeightAverage.beginning(trained, decay=0.5)
+    before = {name: tensor.clone() for name, tensor in average.weights.items()}
+    with torch.no_grad():
+        for parameter in trained.parameters.values():
+            parameter += 1.0
+    average.update(torch.tensor(1.0))
+    assert list(differences(average.weights, before)) == []
+    average.update(torch.tensor(0.0))
+    assert not torch.equal(average.weights["mel_head.weight"], before["mel_head.weight"])
+
+
+def test_an_error_in_between_leaves_the_weights_as_they_were():
+    model = random_model(TINY, seed=0)
+    average = WeightAverage.beginning(select_trained(model, base_size=8), decay=0.5)
+    average.weights["mel_head.weight"] += 1.0
+    raw, other = model.mel_head.weight.detach().clone(), average.weights["mel_head.weight"].clone()
+
+    def fail() -> None:
+        with average.in_the_model():
+            assert torch.equal(model.mel_head.weight, other)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert torch.equal(model.mel_head.weight, raw)
+    assert torch.equal(average.weights["mel_head.weight"], other)
+
+
+def test_only_what_is_trained_is_averaged(averaged: TinyRun):
+    content = saved(averaged, 6)
+    kept = content["averaged"]["weights"]
+    group_names = [name for group in content["optimizer"]["param_groups"] for name in group["param_names"]]
+    assert set(kept) == set(group_names)
+    for name in TEXT_TABLES:
+        assert len(kept[name]) == len(content["model"][name]) - BASE_SIZE
+
+
+def test_both_are_validated_and_training_is_the_same_with_and_without_an_average(
+    averaged: TinyRun, tmp_path: Path
+):
+    lines = [line for line in read_metrics(averaged.output / "metrics.jsonl") if line["kind"] == "val"]
+    assert [line["step"] for line in lines] == [0, 3, 6]
+    assert "averaged_mel_loss" not in lines[0]  # nothing was averaged yet
+    for line in lines[1:]:
+        assert line["averaged_mel_loss"] != line["mel_loss"]
+        assert f"averaged weights: text_loss={line['averaged_text_loss']:.4f}" in averaged.log
+    plain = TinyRun(tmp_path / "plain")
+    shutil.copytree(averaged.folder, plain.folder, ignore=shutil.ignore_patterns("run"))
+    assert plain.train(**SETTINGS) == 0
+    assert saved(plain, 6)["averaged"] is None
+    for key in ("model", "optimizer", "best_mel_loss", "state"):
+        assert list(differences(saved(averaged, 6)[key], saved(plain, 6)[key])) == []
+
+
+def test_the_validated_average_is_the_one_that_is_saved(averaged: TinyRun, tmp_path: Path):
+    content = saved(averaged, 6)
+    weights = chosen_weights(content, "averaged", Path("model_step6.pth"))
+    run = TinyRun(tmp_path / "tiny")
+    shutil.copytree(averaged.folder, run.folder, ignore=shutil.ignore_patterns("run"))
+    run.output.mkdir()
+    found = [line for line in read_metrics(averaged.output / "metrics.jsonl") if line["kind"] == "val"][-1]
+    content["state"]["validated_step"] = -1  # so that it validates again
+    torch.save({**content, "model": weights, "averaged": None}, run.output / "other.pth")
+    assert run.train(ema_decay=0, resume=run.output / "other.pth", max_steps=6, val_interval=6) == 0
+    again = [line for line in read_metrics(run.output / "metrics.jsonl") if line["kind"] == "val"][-1]
+    assert again["mel_loss"] == found["averaged_mel_loss"]
+
+
+def test_a_resumed_average_ends_bit_identical(averaged: TinyRun, tmp_path: Path):
+    run = standing_at(averaged, tmp_path / "tiny", step=4)
+    assert run.train(resume="auto", **SETTINGS) == 0
+    assert "Restoring averaged weights" in run.log
+    for key in ("model", "optimizer", "averaged", "state"):
+        assert list(differences(saved(run, 6)[key], saved(averaged, 6)[key], key)) == []
+
+
+def test_a_checkpoint_without_an_average_resumes_and_the_average_begins_there(tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    assert run.train(**SETTINGS | {"max_steps": 2}) == 0
+    path = run.output / "model_step2.pth"
+    content = torch.load(path, weights_only=True)
+    del content["averaged"], content["meta"]["settings"]["ema_decay"]  # as older versions wrote it
+    older = tmp_path / "older.pth"
+    torch.save(content, older)
+    assert run.train(**SETTINGS | {"resume": older, "ema_decay": 0.5, "max_steps": 4}) == 0
+    assert "Averaging the weights from this step on, with decay 0.5" in run.log
+    assert saved(run, 4)["averaged"]["num_updates"] == 2
+
+
+def test_an_average_that_is_switched_off_is_dropped_with_a_word(averaged: TinyRun, tmp_path: Path):
+    run = standing_at(averaged, tmp_path / "tiny", step=4)
+    assert run.train(resume="auto", ema_decay=0.0, **SETTINGS) == 0
+    assert "The averaged weights of the checkpoint are dropped" in run.log
+    assert saved(run, 6)["averaged"] is None
+
+
+def test_the_average_is_exported_and_speaks(averaged: TinyRun, tmp_path: Path):
+    checkpoint = averaged.output / "latest.pth"
+    command = ExportModel(
+        checkpoint=checkpoint,
+        config=averaged.folder / "base/config.yaml",
+        output_dir=tmp_path / "model",
+        weights="averaged",
+    )
+    exported = read_weights(export(command))
+    content = saved(averaged, 6)
+    kept = content["averaged"]["weights"]
+    for name in TEXT_TABLES:
+        assert torch.equal(exported[name][:BASE_SIZE], content["model"][name][:BASE_SIZE])
+        assert torch.equal(exported[name][BASE_SIZE:], kept[name])
+    assert torch.equal(exported["mel_head.weight"], kept["mel_head.weight"])
+    card = (tmp_path / "model/README.md").read_text()
+    assert "the moving average of the weights (decay 0.25) in latest.pth" in card
+    assert json.loads((tmp_path / "model/export.json").read_text())["weights"] == "averaged"
+    spoken = load_trained(checkpoint, CPU, "averaged").gpt
+    assert torch.equal(spoken.mel_head.weight, kept["mel_head.weight"])
+    with pytest.raises(UserError, match="a model folder has one set of weights"):
+        load_trained(tmp_path / "model", CPU, "averaged")
+    with pytest.raises(UserError, match="leave out one of --average-last and --weights"):
+        export(command.model_copy(update={"average_last": 2, "output_dir": tmp_path / "other"}))
+
+
+def test_a_checkpoint_without_an_average_says_so(tmp_path: Path):
+    with pytest.raises(UserError, match=r"old\.pth: has no averaged weights, .* not given --ema-decay"):
+        chosen_weights({"model": {}}, "averaged", tmp_path / "old.pth")

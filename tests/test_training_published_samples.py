@@ -1,0 +1,121 @@
+"""Tests of indextts/training/published_samples.py and synthesis/said.py: published codes, heard meanwhile."""
+
+import json
+from pathlib import Path
+
+import pytest
+import soundfile
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from indextts.project import Project
+from indextts.synthesis.said import waiting
+from indextts.training import published_samples
+from indextts.training.published_samples import PublishedSamples, speak_waiting
+from indextts.webui.sample_players import sample_folders, samples_html
+from tests.speaking_run import make_speaking_project, trainer_flags
+from tests.test_training_samples import digests, lines
+from trainers.train_gpt_v2 import main
+
+FLAGS = {"max_steps": 4, "val_interval": 2, "save_interval": 4}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return make_speaking_project(tmp_path_factory.mktemp("samples"), published=True)
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published_samples, "LONGEST_RATIO", 0)  # one second, so that a CPU is soon done
+
+
+def heard_in(run: Path) -> list[Path]:
+    return [path for folder in sample_folders(run) for path in sorted(folder.glob("*.wav"))]
+
+
+@pytest.mark.slow
+def test_the_sound_is_made_beside_the_training_which_learns_as_without(project: Project):
+    silent, spoken = project.root / "silent", project.root / "spoken"
+    assert main(trainer_flags(project, output_dir=silent, **FLAGS)) == 0
+    assert main(trainer_flags(project, output_dir=spoken, sample_interval=4, **FLAGS)) == 0
+    models = [torch.load(run / "latest.pth", weights_only=True) for run in (silent, spoken)]
+    for part in ("model", "optimizer"):
+        first, second = (str(digests(model[part])) for model in models)
+        assert first == second
+
+    folders = sample_folders(spoken)
+    assert [folder.name for folder in folders] == ["part1_step0", "part1_step4"]
+    assert waiting(spoken / "samples") == []
+    for folder in folders:
+        assert [record["backend"] for record in lines(folder)] == ["indextts2"] * 3
+    assert {soundfile.info(path).samplerate for path in heard_in(spoken)} == {22_050}
+    [events] = (spoken / "logs").iterdir()
+    board = EventAccumulator(str(events))
+    board.Reload()
+    sounds = [event for tag in board.Tags()["audio"] for event in board.Audio(tag)]
+    assert len(sounds) == len(heard_in(spoken)) > 0
+    assert {event.step for event in sounds} == {0, 4}
+    assert samples_html(folders).count("<audio") == len(sounds)
+
+
+@pytest.mark.slow
+def test_a_stop_leaves_the_codes_and_the_resume_makes_their_sound(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+):
+    run = project.root / "stopped"
+    flags = {"output_dir": run, "sample_interval": 4, "max_steps": 3, "val_interval": 2, "save_interval": 2}
+    with monkeypatch.context() as context:  # a process that is too slow for this training
+        context.setattr(PublishedSamples, "_go_on", lambda self: False)
+        assert main(trainer_flags(project, **flags)) == 0
+    [folder] = waiting(run / "samples")
+    assert sample_folders(run) == []
+    assert main(trainer_flags(project, **flags, resume="auto")) == 0
+    assert sample_folders(run) == [folder]
+    assert waiting(run / "samples") == []
+
+
+def test_a_missing_vocoder_is_said_at_the_start_and_the_training_goes_on(
+    project: Project, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    run, vocoder = project.root / "mute", project.config.parent / "bigvgan/bigvgan_generator.pt"
+    aside = vocoder.rename(tmp_path / "vocoder.pt")
+    try:
+        assert main(trainer_flags(project, output_dir=run, sample_interval=2, **FLAGS)) == 0
+    finally:
+        aside.rename(vocoder)
+    assert "nothing is spoken while training" in caplog.text
+    assert "bigvgan_generator.pt is absent: download it from nvidia" in caplog.text
+    assert not (run / "samples").exists()
+
+
+def test_a_voice_that_cannot_be_heard_is_left_out_and_named(
+    project: Project, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    root = tmp_path / "samples"
+    with monkeypatch.context() as context:
+        context.setattr(PublishedSamples, "_go_on", lambda self: False)
+        run = project.root / "quiet"
+        assert (
+            main(trainer_flags(project, output_dir=run, sample_interval=4, **FLAGS | {"max_steps": 2})) == 0
+        )
+        (run / "samples").rename(root)
+    [folder] = waiting(root)
+    content = torch.load(folder / "said.pth", weights_only=True)
+    content["texts"][1]["recording"] = str(tmp_path / "gone.wav")
+    torch.save(content, folder / "said.pth")
+    monkeypatch.setattr(published_samples, "leave_signals_to_the_trainer", lambda _: None)
+    monkeypatch.setattr(published_samples.os, "nice", lambda _: 0)
+    monkeypatch.setattr(published_samples, "show_on_screen", lambda: None)
+    threads = torch.get_num_threads()
+    try:
+        speak_waiting(root, project.config.parent)
+    finally:
+        torch.set_num_threads(threads)
+    assert "No sound of text 2" in caplog.text
+    texts = [text["text"] for text in content["texts"]]
+    assert [json.loads(line)["text"] for line in (folder / "spoken.jsonl").read_text().splitlines()] == [
+        texts[0],
+        texts[2],
+    ]

@@ -1,0 +1,174 @@
+"""Tab 6 as a person uses it before a start: a real server, a real browser, a run with real checkpoints."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from indextts.project import Project, ProjectSettings, write_project
+from indextts.webui.training_form import PATHS
+from tests.test_webui_walk import MINUTES, Server, ask, browser, open_tab, start_request, value, wait_for
+from tests.tiny_run import make_tiny_run
+
+__all__ = ["browser"]  # the fixture
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = {
+    "epochs": 3,
+    "batch_size": 3,
+    "grad_accumulation": 2,
+    "warmup_steps": 0,
+    "learning_rate": 0.01,
+    "log_interval": 2,
+    "val_interval": 2,
+    "save_interval": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with the project `voice`, whose training stands at step 4 of 12."""
+    folder = tmp_path_factory.mktemp("walk")
+    run, project = make_tiny_run(folder / "tiny"), Project(folder / "workspace/voice")
+    for path in (project.config.parent, project.tokenizer.parent, project.preprocessed):
+        path.mkdir(parents=True)
+    for name in ("config.yaml", "gpt.pth", "bpe.model"):
+        shutil.copy2(run.folder / "base" / name, project.config.parent / name)
+    shutil.copy2(run.folder / "tokenizer.model", project.tokenizer)
+    shutil.copytree(run.folder / "features", project.preprocessed / "features")
+    for split in ("train", "val"):
+        shutil.copy2(run.folder / f"{split}_pairs.jsonl", project.pairs(split))
+    settings = ProjectSettings(name="voice", base=run.folder / "base", train=SETTINGS)
+    write_project(project, settings)
+    paths = {
+        "train_manifest": project.pairs("train"),
+        "val_manifest": project.pairs("val"),
+        "tokenizer": project.tokenizer,
+        "config": project.config,
+        "base_checkpoint": project.base_checkpoint,
+        "output_dir": project.run_dir,
+    }
+    assert run.train(**paths, **SETTINGS, max_steps=4) == 0
+    (project.run_dir / ".lock").write_text("")  # it names this process, which lives on
+    return folder / "workspace"
+
+
+@pytest.fixture
+def server(workspace: Path) -> Iterator[Server]:
+    server = Server(workspace)
+    yield server
+    server.kill()
+
+
+def opened(server: Server, browser: Browser) -> Page:
+    page = browser.new_page()
+    page.set_default_timeout(MINUTES)
+    expect.set_options(timeout=MINUTES)  # a loaded machine is slow to lay out
+    page.goto(server.url)
+    return page
+
+
+def is_shown(page: Page, element: str, text: str) -> None:
+    expect(page.locator(f"#{element}")).to_contain_text(text, timeout=MINUTES)
+
+
+def set_to(page: Page, field: str, number: str) -> None:
+    expect(page.locator(f"#Train-{field} input")).to_have_value(number, timeout=MINUTES)
+
+
+def choose(page: Page, checkpoint: str) -> None:
+    # a table also holds cells that only measure its columns
+    page.locator("#train-checkpoints").get_by_text(checkpoint).locator("visible=true").first.click()
+
+
+def refusal_of_a_start(server: Server, path: Path) -> str:
+    """Return what the server says to a start that goes past the page, from the checkpoint at `path`."""
+    own = {f"Train-{name}": "" for name in PATHS}  # empty: the project's
+    typed = {**own, "project": "voice", "train-resume": True, "train-resume-path": str(path)}
+    assert ask(server, "/gradio_api/queue/join", start_request(server, **typed))[0] == 200
+    return ask(server, "/gradio_api/queue/data?session_hash=raw")[1]
+
+
+def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
+    server: Server, browser: Browser, workspace: Path
+):
+    run_dir = Project(workspace / "voice").run_dir
+    page = opened(server, browser)
+    open_tab(page, "6 Training")
+
+    # a folder with checkpoints and no tick: said, estimated, and not to be started
+    is_shown(page, "train-problems", "tick Resume from checkpoint to go on")
+    is_shown(page, "train-estimate", "12 steps: 4 an epoch of 22 pairs")
+    is_shown(page, "train-estimate", "measured by this run so far, on this processor")
+    expect(page.locator("#train-start")).to_be_disabled()
+    is_shown(page, "train-checkpoints", "model_step4.pth")
+
+    # a preset fills the form and names its source; the estimate follows; all of it survives a reload
+    page.locator("#train-preset-hours_50").click()
+    set_to(page, "learning_rate", "0.00002")
+    set_to(page, "epochs", "6")
+    is_shown(page, "train-source", "the former end-to-end script")
+    is_shown(page, "train-estimate", "6 steps: 1 an epoch of 22 pairs")
+    page.reload()
+    open_tab(page, "6 Training")
+    set_to(page, "learning_rate", "0.00002")
+    second = opened(server, browser)
+    open_tab(second, "6 Training")
+    set_to(second, "epochs", "6")
+    second.close()
+
+    # the search leaves the fields whose name or help has the words, also those under Advanced
+    search = page.locator("#train-search input, #train-search textarea").first
+    search.press_sequentially("keep check")
+    expect(page.locator("#Train-keep_checkpoints")).to_be_visible()
+    expect(page.locator("#Train-learning_rate")).to_be_hidden()
+    expect(page.locator("#train-search-count")).to_contain_text("1 / ")
+    search.fill("")
+    expect(page.locator("#Train-learning_rate")).to_be_visible()
+    page.locator("#train-propose").click()
+    is_shown(page, "train-source", "make a step of about")
+    page.locator("#train-own").click()
+    set_to(page, "learning_rate", "0.01")
+
+    # a row of the table is the path and the tick; the plan and the rest of the run are shown at once
+    choose(page, "model_step2.pth")
+    wait_for(
+        page, "train-plan", r"model_step2\.pth: step 2, epoch 0: model, optimizer and scheduler continue"
+    )
+    assert page.locator("#train-resume input").is_checked()
+    assert value(page, "train-resume-path") == str(run_dir / "model_step2.pth")
+    is_shown(page, "train-estimate", "10 steps to do, 3 to 12")
+    is_shown(page, "train-problems", "Nothing stands in the way")
+    expect(page.locator("#train-start")).to_be_enabled()
+    wait_for(page, "train-command", r"--resume=\S+model_step2\.pth")
+
+    # one that is cut is said to be, and cannot be started: not by the button, and not past the page
+    cut = run_dir / "model_step4.pth"
+    shutil.copy2(cut, whole := cut.with_name("aside"))
+    os.truncate(cut, cut.stat().st_size - 1)
+    is_shown(page, "train-checkpoints", "bytes")
+    choose(page, "model_step4.pth")
+    is_shown(page, "train-problems", "this checkpoint is not whole: model_step4.pth:")
+    expect(page.locator("#train-start")).to_be_disabled()
+    said = refusal_of_a_start(server, cut)
+    assert "this checkpoint is not whole" in said
+    assert not list(workspace.glob("voice/jobs/*/job.json"))
+    whole.replace(cut)
+
+    # a tick without a checkpoint says so
+    search.fill("output dir")  # opens what is folded away
+    output_dir = page.locator("#Train-output_dir textarea, #Train-output_dir input").first
+    output_dir.fill("voice/empty")
+    page.locator("#train-resume-path input, #train-resume-path textarea").first.fill("")
+    is_shown(page, "train-problems", "has no checkpoint; untick it to begin a new run")
+    page.locator("#train-resume input").uncheck()
+    is_shown(page, "train-problems", "Nothing stands in the way")
+    wait_for(page, "train-plan", r"step 0: a new run from the base checkpoint .*to do: 12 steps")
+    search.fill("batch tokens")
+    page.locator("#Train-batch_tokens input").fill("10")
+    is_shown(page, "train-problems", "the budget must be at least 3 times that")
+    expect(page.locator("#train-start")).to_be_disabled()
