@@ -177,8 +177,9 @@ def test_cookies_of_the_sign_in_stay_on_this_site():
 
 
 def test_a_selection_is_a_place_and_the_values_of_its_row():
-    chosen = {"index": [1, 0], "value": "a", "row_value": ["a", "b"]}
+    chosen = {"index": [1, 0], "value": "a", "row_value": ["a", "b"], "col_value": ["x", "a"]}
     assert is_selection(chosen)
     changes = [{"index": "x"}, {"index": [-1]}, {"index": [True]}, {"row_value": []}, {"row_value": None}]
+    changes += [{"value": {"path": "x"}}, {"row_value": [{"path": "x"}]}, {"other": [["x"]]}]
     assert not [change for change in changes if is_selection(chosen | change)]
     assert not [data for data in (None, "a", 7, 1.5, [], {}, {"index": [0]}) if is_selection(data)]

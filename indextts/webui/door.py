@@ -200,11 +200,13 @@ def is_selection(data: Any) -> bool:
     if not isinstance(data, dict) or "value" not in data:
         return False
     place, row = data.get("index"), data.get("row_value")
+    cells = [cell for value in data.values() for cell in (value if isinstance(value, list) else [value])]
     return (
         isinstance(place, list)
         and all(type(number) is int and 0 <= number < MAX_ROWS for number in place)
         and isinstance(row, list)
         and len(row) > 0
+        and not any(isinstance(cell, dict | list) for cell in cells)  # a file, for one
     )
 
 
