@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from indextts.webui.door import MAX_REQUEST_BYTES, PUBLIC, SIGNED_IN, lax, names_remote_file
+from indextts.webui.door import MAX_REQUEST_BYTES, PUBLIC, SIGNED_IN, is_selection, lax, names_remote_file
 from indextts.webui.throttle import CLIENT_TRIES
 from tests.webui_server import TWO_HANDLERS, Server, serving
 
@@ -174,3 +174,12 @@ def test_a_request_that_is_too_large_is_refused(loopback: Server):
 def test_cookies_of_the_sign_in_stay_on_this_site():
     assert lax(b"Set-Cookie", b"a=b; SameSite=none; Secure") == b"a=b; SameSite=lax; Secure"
     assert lax(b"Location", b"/?samesite=none") == b"/?samesite=none"
+
+
+def test_a_selection_is_a_place_and_the_values_of_its_row():
+    chosen = {"index": [1, 0], "value": "a", "row_value": ["a", "b"], "col_value": ["x", "a"]}
+    assert is_selection(chosen)
+    changes = [{"index": "x"}, {"index": [-1]}, {"index": [True]}, {"row_value": []}, {"row_value": None}]
+    changes += [{"value": {"path": "x"}}, {"row_value": [{"path": "x"}]}, {"other": [["x"]]}]
+    assert not [change for change in changes if is_selection(chosen | change)]
+    assert not [data for data in (None, "a", 7, 1.5, [], {}, {"index": [0]}) if is_selection(data)]

@@ -246,6 +246,9 @@ def requests_for(attacked: Field, handler: dict[str, Any]) -> Iterator[dict[str,
             yield request | {"data": [*inputs[:place], value, *inputs[place + 1 :]]}
         else:
             yield request | {"data": inputs, "event_data": value}
+            if handler["collects_event_data"]:  # as if a row of a table had been clicked
+                row = {"index": [0, 0], "value": value, "row_value": [value]}
+                yield request | {"data": inputs, "event_data": row}
     for value in attacked.values[::100]:
         yield request | {"data": [value] * len(inputs)}
 

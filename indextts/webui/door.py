@@ -45,6 +45,7 @@ UPLOAD = re.compile(r"/gradio_api/upload/?")  # Gradio counts the bytes of each 
 
 MAX_LOGIN_BYTES = 4 * 1024
 MAX_NAME_BYTES = 255
+MAX_ROWS = 2**31
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 REMOTE_FILE = re.compile(r"\s*[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
@@ -182,6 +183,8 @@ def is_call(asked: Any, handlers: Mapping[int, BlockFunction]) -> bool:
     handler = handlers.get(asked["fn_index"])
     if handler is None or handler.fn is None:
         return False
+    if handler.collects_event_data and not is_selection(asked.get("event_data")):
+        return False  # tables alone tell what was chosen in them
     session = asked.get("session_hash")
     data = asked.get("data")
     return (
@@ -189,6 +192,21 @@ def is_call(asked: Any, handlers: Mapping[int, BlockFunction]) -> bool:
         and len(data) == len(handler.inputs)
         and isinstance(session, str)
         and SESSION.fullmatch(session) is not None
+    )
+
+
+def is_selection(data: Any) -> bool:
+    """Return whether event data is what a click into a table sends: place, value and the row's values."""
+    if not isinstance(data, dict) or "value" not in data:
+        return False
+    place, row = data.get("index"), data.get("row_value")
+    cells = [cell for value in data.values() for cell in (value if isinstance(value, list) else [value])]
+    return (
+        isinstance(place, list)
+        and all(type(number) is int and 0 <= number < MAX_ROWS for number in place)
+        and isinstance(row, list)
+        and len(row) > 0
+        and not any(isinstance(cell, dict | list) for cell in cells)  # a file, for one
     )
 
 
