@@ -89,7 +89,9 @@ def lay_out(page: Page) -> None:
         return look_again(name, filled_for, after, *values)
 
     def chosen(event: gr.SelectData, name: str, *values: Any) -> list[Any]:
-        return [True, str(pick(command(name, *values), str(event.row_value[0])))]
+        row = event.row_value  # as the browser sent it
+        first = str(row[0]) if isinstance(row, list) and row else ""
+        return [True, str(pick(command(name, *values), first))]
 
     pace = gr.Textbox(label="Progress", interactive=False, elem_id="train-progress")
     panel = stage_panel(
