@@ -20,7 +20,8 @@ print(json.dumps({
     "heartbeat": config["connect_heartbeat"],
     "visible": sorted({d["api_visibility"] for d in config["dependencies"]}),
     "kinds": sorted({c["type"] for c in config["components"]}),
-    "ticking": [d for d in config["dependencies"] if any("tick" in target for target in d["targets"])],
+    "ticking": [d for d in config["dependencies"] if d["backend_fn"]
+                and any("tick" in target for target in d["targets"])],
     "tabs": [c["props"]["label"] for c in config["components"] if c["type"] == "tabitem"],
     "torch": sorted(name for name in sys.modules if name in ("torch", "transformers", "trainers")),
 }))
