@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from indextts.commands import WebUI, parse, run
 from indextts.webui.app import build_app
-from indextts.webui.launch import launch
+from indextts.webui.serving.launch import launch
 
 
 def main(argv: Sequence[str] | None = None) -> int:

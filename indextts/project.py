@@ -10,8 +10,8 @@
                                           train_pairs.jsonl val_pairs.jsonl
       training_output/                    the run directory
       export/                             the model to take away: indextts/export/model_folder.py
-      listen/                             what the page let speak, and the votes (indextts/webui/renders.py)
-      scores/                             what the page let score (indextts/webui/scoring.py)
+      listen/                             what the page let speak, and the votes (webui/listening/renders.py)
+      scores/                             what the page let score (webui/listening/scoring.py)
       pipeline/STAGE.json                 what a stage was run with and how it ended
       drafts/FORM.json                    what stands in the page's forms (indextts/webui/drafts.py)
       tensorboard.json                    where its TensorBoard listens (indextts/tensorboard_address.py)

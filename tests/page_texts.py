@@ -20,7 +20,7 @@ SPEAKERS = {
     "Sentence": ("indextts.planning.sentence", (0,)),
     "Finding": ("indextts.health.finding", (2, 3, 4)),
     "Step": ("indextts.webui.way", (2, 3)),
-    "stage_panel": ("indextts.webui.panel", (1,)),  # the stage's name is said of its jobs
+    "stage_panel": ("indextts.webui.running.panel", (1,)),  # the stage's name is said of its jobs
 }
 SENTENCES = {"Message", "Sentence", "Finding"}
 WORD = re.compile(r"(?<![\w/.])[A-Za-z]{2,}(?![\w/])")

@@ -474,7 +474,7 @@ TABLE = {
     56: Row(
         "port in use",
         "one sentence, status 2",
-        ("webui_security::a_port_in_use_is_one_sentence_and_status_2",),
+        ("webui_serving_security::a_port_in_use_is_one_sentence_and_status_2",),
     ),
     57: Row(
         "forged record of a job",

@@ -17,7 +17,7 @@ from indextts.restore.meta_plan import plan_command
 from indextts.run_dir import CheckpointMeta, identify
 from indextts.schedule import Schedule
 from indextts.text.tokenizer import Tokenizer
-from indextts.webui.trainer_plan import restore_plan
+from indextts.webui.training.trainer_plan import restore_plan
 from tests.conftest import REPOSITORY
 
 DEMO = REPOSITORY / "demo/checkpoints"

@@ -12,7 +12,7 @@ from indextts.project import Project
 from indextts.synthesis.said import waiting
 from indextts.training import published_samples
 from indextts.training.published_samples import PublishedSamples, speak_waiting
-from indextts.webui.sample_players import sample_folders, samples_html
+from indextts.webui.monitor.sample_players import sample_folders, samples_html
 from tests.speaking_run import make_speaking_project, trainer_flags
 from tests.test_training_samples import digests, lines
 from trainers.train_gpt_v2 import main

@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from indextts.project import Project
 from indextts.synthesis.speak import Segment, say_codes
 from indextts.training import samples
-from indextts.webui.sample_players import sample_folders, samples_html
+from indextts.webui.monitor.sample_players import sample_folders, samples_html
 from tests.speaking_run import make_speaking_project, trainer_flags
 from tests.tiny_run import make_tiny_run
 from trainers.train_gpt_v2 import main

@@ -7,7 +7,7 @@ import pytest
 
 from indextts.commands import ExportModel, Preprocess, Train
 from indextts.webui.forms import as_shown, component_for, fields_from
-from indextts.webui.training_form import ADVANCED, FIELDS, MAIN, NO_FORM, PATHS
+from indextts.webui.training.training_form import ADVANCED, FIELDS, MAIN, NO_FORM, PATHS
 
 
 def test_every_flag_of_the_trainer_has_a_place_on_the_page():

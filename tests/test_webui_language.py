@@ -16,7 +16,6 @@ import pytest
 from playwright._impl._driver import compute_driver_executable
 
 from indextts.published_files import Purpose
-from indextts.webui.charts import KINDS
 from indextts.webui.language import (
     ENGLISH,
     LANGUAGES,
@@ -28,8 +27,9 @@ from indextts.webui.language import (
     table,
     texts_of,
 )
-from indextts.webui.review_rows import VERDICTS
-from indextts.webui.training_outlook import MACHINES
+from indextts.webui.monitor.charts import KINDS
+from indextts.webui.recordings.review_rows import VERDICTS
+from indextts.webui.training.training_outlook import MACHINES
 from tests.conftest import REPOSITORY
 from tests.page_texts import all_strings, spoken_texts
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from indextts.project import Project
 from indextts.synthesis.trained import load_trained
-from indextts.webui.renders import votes
+from indextts.webui.listening.renders import votes
 from tests.speaking_run import clips_of, make_speaking_project
 from tests.test_webui_walk import MINUTES, Server, browser, open_tab, server, value, wait_for
 

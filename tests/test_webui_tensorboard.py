@@ -19,8 +19,8 @@ from indextts.jobs.records import newest_job
 from indextts.jobs.stopping import kill_job
 from indextts.project import Project
 from indextts.tensorboard_address import living_port, write_address
-from indextts.webui import tensorboard_view
-from indextts.webui.tensorboard_proxy import tensorboard_port
+from indextts.webui.monitor import tensorboard_view
+from indextts.webui.serving.tensorboard_proxy import tensorboard_port
 from tests.webui_server import TWO_HANDLERS, Server, serving
 
 PASSWORD = "correct horse battery"

@@ -30,8 +30,8 @@ import gradio as gr
 
 from indextts.commands import WebUI, parse, run
 from indextts.errors import UserError
-from indextts.webui.launch import launch
-from indextts.webui.security import Roots
+from indextts.webui.serving.launch import launch
+from indextts.webui.serving.security import Roots
 
 command = parse(WebUI, sys.argv[1:])
 roots = Roots(command.workspace, tuple(command.root))

@@ -8,11 +8,11 @@ import gradio as gr
 from indextts.commands import WebUI
 from indextts.pipeline import DEMO, place_base_files
 from indextts.project import Project, project_names, read_settings
-from indextts.webui import now
-from indextts.webui.checked_blocks import CheckedBlocks
 from indextts.webui.language import CHOOSE_JS, ENGLISH, LANGUAGES, switching_js, texts_of
 from indextts.webui.page import TICK_S, Page
-from indextts.webui.security import Roots
+from indextts.webui.running import now
+from indextts.webui.serving.checked_blocks import CheckedBlocks
+from indextts.webui.serving.security import Roots
 from indextts.webui.tabs import data, listen, monitor, pairs, preprocess, project, tokenizer, training
 
 TABS = (

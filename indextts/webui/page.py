@@ -22,8 +22,8 @@ from gradio.components import Component
 from indextts.errors import UserError
 from indextts.project import Project, ProjectSettings, project_names, read_project
 from indextts.webui.events import on
-from indextts.webui.log_box import FOLLOW_LOGS
-from indextts.webui.security import Roots
+from indextts.webui.running.log_box import FOLLOW_LOGS
+from indextts.webui.serving.security import Roots
 
 TICK_S = 2.0
 EVERY_TAB = ""  # the id of no tab: for what is seen in all of them

@@ -12,12 +12,12 @@ import soundfile
 from indextts.jobs.records import newest_job
 from indextts.manifest import Utterance, read_utterances
 from indextts.project import Project
-from indextts.webui import review
 from indextts.webui.events import on
-from indextts.webui.import_form import import_commands, import_form
 from indextts.webui.language import t
 from indextts.webui.page import Page
-from indextts.webui.panel import stage_panel
+from indextts.webui.recordings import review
+from indextts.webui.recordings.import_form import import_commands, import_form
+from indextts.webui.running.panel import stage_panel
 from indextts.webui.versions import files_version, job_version, once
 
 NUM_BINS = 20

@@ -9,12 +9,12 @@ from indextts.commands import Command, ExportModel
 from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
-from indextts.webui import comparing, scoring, speaking
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.links import download_link
+from indextts.webui.listening import comparing, scoring, speaking
+from indextts.webui.listening.saved_models import names
 from indextts.webui.page import Page
-from indextts.webui.panel import stage_panel
-from indextts.webui.saved_models import names
+from indextts.webui.running.panel import stage_panel
 from indextts.webui.telling import listener
 from indextts.webui.versions import files_version, job_version
 

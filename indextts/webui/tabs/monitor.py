@@ -1,6 +1,6 @@
 """Tab 7: a run while it goes, or the last one: its health, how far it is, its curves, its checkpoints."""
 
-from indextts.webui import (
+from indextts.webui.monitor import (
     checkpoint_list,
     curves_view,
     health_cards,

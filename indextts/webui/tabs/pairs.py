@@ -15,7 +15,7 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.page import Page
-from indextts.webui.panel import stage_panel
+from indextts.webui.running.panel import stage_panel
 from indextts.webui.versions import job_version, once
 
 FIELDS = ("pairs_per_target", "max_pairs", "max_pairs_per_speaker", "min_text_len", "min_code_len", "seed")

@@ -16,7 +16,7 @@ from indextts.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.page import Page
-from indextts.webui.panel import stage_panel
+from indextts.webui.running.panel import stage_panel
 from indextts.webui.versions import once
 
 FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")

@@ -11,13 +11,13 @@ from indextts.errors import UserError
 from indextts.pipeline import place_base_files
 from indextts.project import Project, ProjectSettings, make_settings, project_names
 from indextts.published_files import shown_size, table
-from indextts.webui import all_jobs
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
-from indextts.webui.machine import read_machine
+from indextts.webui.monitor.machine import read_machine
 from indextts.webui.page import Page
-from indextts.webui.panel import stage_panel
+from indextts.webui.running import all_jobs
+from indextts.webui.running.panel import stage_panel
 from indextts.webui.versions import now_and_then, once
 from indextts.webui.way import stands, way_html
 

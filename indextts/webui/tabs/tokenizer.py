@@ -15,8 +15,8 @@ from indextts.webui.events import on
 from indextts.webui.forms import component_for, form_for
 from indextts.webui.language import t
 from indextts.webui.page import Page
-from indextts.webui.panel import stage_panel
 from indextts.webui.pieces import legend_html, pieces_html
+from indextts.webui.running.panel import stage_panel
 from indextts.webui.versions import once
 
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"

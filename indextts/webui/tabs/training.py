@@ -13,14 +13,14 @@ from indextts.planning.preflight import Preflight, Problem, look_ahead
 from indextts.planning.sentence import Sentence
 from indextts.project import Project, ProjectSettings, project_names
 from indextts.webui.events import on
-from indextts.webui.field_search import field_search
 from indextts.webui.forms import form_for
+from indextts.webui.monitor.progress import progress
 from indextts.webui.page import Page
-from indextts.webui.panel import stage_panel
-from indextts.webui.progress import progress
-from indextts.webui.trainer_plan import restore_plan
-from indextts.webui.training_fill import fill_buttons, tie_fill
-from indextts.webui.training_form import (
+from indextts.webui.running.panel import stage_panel
+from indextts.webui.training.field_search import field_search
+from indextts.webui.training.trainer_plan import restore_plan
+from indextts.webui.training.training_fill import fill_buttons, tie_fill
+from indextts.webui.training.training_form import (
     ADVANCED,
     FIELDS,
     MAIN,
@@ -30,7 +30,7 @@ from indextts.webui.training_form import (
     filled,
     keep,
 )
-from indextts.webui.training_outlook import (
+from indextts.webui.training.training_outlook import (
     HEADERS,
     checkpoint_rows,
     estimate_html,

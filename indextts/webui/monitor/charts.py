@@ -1,0 +1,189 @@
+"""Curves of a run for a plot: smoothed, cut to a range, on a logarithmic scale, beside those of other runs.
+
+    lines --points--> step, value --smoothed, in_range, log10--> --decimate--> at most MAX_POINTS a series
+
+No Gradio here. What is drawn is a table of the columns step, value and series; a plot has a legend entry and
+a colour for each series.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from indextts.webui.language import t
+from indextts.webui.monitor.metrics_reader import Line
+
+MAX_POINTS = 1_000  # of a series: the browser draws that in under a second
+
+KINDS = (("train", "training"), ("val", "validation"))
+EXACT = ("lr",)  # what has no noise to smooth away
+RESUMED = "resumed"
+AS_LOGGED = "as logged"
+
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How curves are drawn.
+
+    Args:
+        smoothing: weight of what was before in a running mean of the training curves, 0 to under 1. The
+            curves as logged are drawn beside.
+        first, last: the steps to draw; None for no limit.
+        is_log: the decimal logarithm of each value is drawn; what is not above 0 is left out.
+    """
+
+    smoothing: float = 0.0
+    first: float | None = None
+    last: float | None = None
+    is_log: bool = False
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """Another run, or another part of this one; the newest part that `lines` has is drawn."""
+
+    name: str
+    lines: Sequence[Line]
+
+
+AS_THEY_ARE = Look()
+
+
+def curves(
+    lines: Iterable[Line],
+    metric: str,
+    *,
+    look: Look = AS_THEY_ARE,
+    compared: Sequence[ComparedRun] = (),
+) -> pd.DataFrame:
+    """Return the columns step, value and series, a row for each point; a series has at most MAX_POINTS.
+
+    The series of the newest part are "training" and "validation"; where the training's is smoothed, that
+    beneath is AS_LOGGED. A compared run's series end in its name.
+    """
+    weight = 0.0 if metric in EXACT else look.smoothing
+    series: list[tuple[str, Points]] = []
+    for name, run_lines in (("", lines), *((run.name, run.lines) for run in compared)):
+        groups = _newest_part(run_lines)
+        for kind, word in KINDS:
+            points = _points(groups[kind], metric)
+            drawn = [(series_name(word, name), points)]
+            if weight and kind == "train":
+                drawn = [(series_name(word, name), smoothed(points, weight))]
+                if not name:
+                    drawn.insert(0, (t(AS_LOGGED), points))
+            series += [(label, _shown_as(each, look)) for label, each in drawn]
+    return _frame([(step, value, name) for name, points in series for step, value in points])
+
+
+def series_name(word: str, run: str = "") -> str:
+    """Return the name of a curve; `word` is "training" or "validation", `run` another run's name."""
+    return f"{t(word)}, {run}" if run else t(word)
+
+
+def part_of(lines: Iterable[Line], part: int) -> list[Line]:
+    """Return the lines of one part of a run."""
+    return [line for line in lines if line["part"] == part]
+
+
+def smoothed(points: Points, weight: float) -> Points:
+    """Return the running mean that forgets by `weight` from point to point, corrected for its beginning.
+
+    Without the correction a mean that starts at 0 lies below the first points; dividing by the sum of the
+    weights so far gives them their due, as in Adam (Kingma and Ba, 2015, section 3).
+    """
+    mean, sum_of_weights, result = 0.0, 0.0, []
+    for step, value in points:
+        mean = weight * mean + (1 - weight) * value
+        sum_of_weights = weight * sum_of_weights + (1 - weight)
+        result.append((step, mean / sum_of_weights))
+    return result
+
+
+def in_range(points: Points, first: float | None, last: float | None) -> Points:
+    """Return the points from step `first` to `last`; None for no limit."""
+    low, high = -math.inf if first is None else first, math.inf if last is None else last
+    return [point for point in points if low <= point[0] <= high]
+
+
+def log10(points: Points) -> Points:
+    """Return the logarithms of the values that have one."""
+    return [(step, math.log10(value)) for step, value in points if value > 0]
+
+
+def decimate(points: Sequence[tuple[float, float]]) -> Points:
+    """Return at most MAX_POINTS points: the first, the last, and means of neighbours between them."""
+    if len(points) <= MAX_POINTS:
+        return list(points)
+    inner = np.array(points[1:-1])  # (N, 2)
+    edges = np.linspace(0, len(inner), MAX_POINTS - 1).astype(int)  # of the MAX_POINTS - 2 groups
+    means = np.add.reduceat(inner, edges[:-1]) / np.diff(edges)[:, None]
+    return [points[0], *((float(step), float(value)) for step, value in means), points[-1]]
+
+
+def resumes(lines: Iterable[Line]) -> list[int]:
+    """Return the steps after 0 at which a process of the newest part began."""
+    shown = _shown(lines)
+    newest = max((line["part"] for line in shown), default=0)
+    return [
+        line["step"]
+        for line in shown
+        if line["kind"] == "start" and line["part"] == newest and line["step"] > 0
+    ]
+
+
+def for_plot(frame: pd.DataFrame, series: Iterable[str], steps: Iterable[int]) -> pd.DataFrame:
+    """Return `frame` between a row of nothing for each of `series` and an upright line at each of `steps`.
+
+    A plot learns its colours from the first frame it gets, so that one names all series that may come. The
+    upright lines are the series RESUMED, with gaps between them.
+    """
+    low, high = float(frame["value"].min()), float(frame["value"].max())
+    names = [(math.nan, math.nan, name) for name in series]
+    marks = [(step, value, t(RESUMED)) for step in steps for value in (low, high, math.nan)]
+    return pd.concat([_frame(names), frame, _frame(marks)], ignore_index=True)
+
+
+def _shown_as(points: Points, look: Look) -> Points:
+    limited = in_range(points, look.first, look.last)
+    return decimate(log10(limited) if look.is_log else limited)
+
+
+def _newest_part(lines: Iterable[Line]) -> defaultdict[str, list[Line]]:
+    """Return the lines of the newest part by their kind."""
+    shown = _shown(lines)
+    newest = max((line["part"] for line in shown), default=0)
+    groups: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in shown:
+        if line["part"] == newest:
+            groups[line["kind"]].append(line)
+    return groups
+
+
+def _frame(points: Sequence[tuple[float, float, str]]) -> pd.DataFrame:
+    frame = pd.DataFrame(points, columns=["step", "value", "series"])
+    return frame.astype({"step": float, "value": float, "series": str})
+
+
+def _points(lines: Iterable[Line], metric: str) -> Points:
+    pairs = ((line["step"], line.get(metric)) for line in lines)
+    return sorted((float(step), value) for step, value in pairs if value is not None and math.isfinite(value))
+
+
+def _shown(lines: Iterable[Line]) -> list[Line]:
+    """Return the lines that no later process of their part replaced by beginning before them."""
+    begins: dict[int, int] = {}  # part: the earliest step at which a process began after this line
+    kept = []
+    for line in reversed(list(lines)):
+        part, step = line["part"], line["step"]
+        if step <= begins.get(part, step):
+            kept.append(line)
+            if line["kind"] == "start":
+                begins[part] = step
+    return kept[::-1]

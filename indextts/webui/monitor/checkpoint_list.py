@@ -1,0 +1,209 @@
+"""The checkpoints of tab 7: listen to one, export, pin or delete it.
+
+A checkpoint is named by what the list shows; what may be done with it is decided where it is done
+(indextts/run_checkpoints.py), whatever the page showed when the button was pressed.
+"""
+
+import time
+from typing import Any
+
+import gradio as gr
+
+from indextts.errors import UserError
+from indextts.project import Project
+from indextts.published_files import shown_size
+from indextts.run_checkpoints import (
+    TRASH,
+    Checkpoint,
+    bytes_in_trash,
+    empty_trash,
+    list_checkpoints,
+    pin,
+    throw_away,
+    validation_losses,
+    why_kept,
+)
+from indextts.webui.events import on
+from indextts.webui.language import t
+from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.page import Page
+from indextts.webui.telling import teller, telling
+from indextts.webui.versions import files_version
+
+HEADERS = ["checkpoint", "step", "epoch", "saved", "validation mel_loss", "size", "notes"]
+NONE_YET = (
+    "No checkpoint yet. The training saves one every so many steps (save interval) and when it is stopped; "
+    "then it can be heard, exported, pinned and deleted here."
+)
+CHOOSE = "choose a checkpoint in the list first"
+PIN, UNPIN = "Pin: never remove it", "Unpin"
+SURE = "Move {name} ({size}, step {step}) to the trash?"
+THROWN = "{name} is in the trash. Its room is free when the trash is emptied."
+EMPTY = "Empty the trash ({size})"
+FREED = "The trash is empty: {size} are free again."
+NOTES = {"is_best": "best", "is_latest": "newest", "is_pinned": "pinned"}
+NOT_WHOLE = "not whole"
+
+
+class _List:
+    """The components."""
+
+    def __init__(self) -> None:
+        gr.Markdown("## Checkpoints")
+        self.none = gr.Markdown(NONE_YET, elem_id="checkpoint-none")
+        with gr.Column(visible=False) as self.body:
+            self.table = gr.Dataframe(
+                headers=HEADERS,
+                show_label=False,
+                interactive=False,
+                max_height=320,
+                elem_id="checkpoint-table",
+            )
+            self.chosen = gr.Dropdown([], label="Checkpoint", elem_id="checkpoint-chosen")
+            with gr.Row():
+                self.listen = gr.Button("Use for listening", variant="primary", elem_id="checkpoint-listen")
+                self.export = gr.Button("Export", elem_id="checkpoint-export")
+                self.pin = gr.Button(PIN, elem_id="checkpoint-pin")
+                self.delete = gr.Button("Delete", variant="stop", elem_id="checkpoint-delete")
+        with gr.Group(visible=False, elem_id="checkpoint-sure") as self.sure:
+            self.question = gr.Markdown(elem_id="checkpoint-question", container=True)
+            with gr.Row():
+                self.yes = gr.Button("Yes, to the trash", variant="stop", elem_id="checkpoint-yes")
+                self.no = gr.Button("No, keep it", elem_id="checkpoint-no")
+        self.empty = gr.Button("", visible=False, size="sm", elem_id="checkpoint-empty")
+        self.asked = gr.Textbox(visible="hidden", container=False, show_label=False)
+
+    @property
+    def shown(self) -> list[Any]:
+        return [self.none, self.body, self.table, self.chosen, self.pin, self.empty]
+
+
+def lay_out(page: Page) -> None:
+    """Lay out the list and tie its buttons."""
+    all_of_it = _List()
+    name, chosen = page.project, all_of_it.chosen
+
+    def show(project_name: str, now: str | None) -> list[Any]:
+        return shown(page.find_project(project_name), now)
+
+    def select(event: gr.SelectData) -> str:
+        return str(event.row_value[0])
+
+    page.watch(version, show, all_of_it.shown, [chosen])
+    on([all_of_it.table.select], select, [], [chosen])
+    on([chosen.change], show, [name, chosen], all_of_it.shown, latest=True)
+    on([chosen.change, page.project.change, all_of_it.no.click], hide, [], [all_of_it.sure, all_of_it.asked])
+    for button, what in ((all_of_it.listen, "listen"), (all_of_it.export, "export")):
+        on([button.click], lambda *v: tell(page, *v), [name, chosen], [teller(page, what)])
+
+    on([all_of_it.pin.click], lambda *v: turn_pin(page, *v), [name, chosen], all_of_it.shown)
+    sure = [all_of_it.sure, all_of_it.question, all_of_it.asked]
+    on([all_of_it.delete.click], lambda *v: ask(page, *v), [name, chosen], sure)
+    gone = [all_of_it.sure, all_of_it.asked, *all_of_it.shown]
+    on([all_of_it.yes.click], lambda *v: delete(page, *v), [name, all_of_it.asked], gone)
+    on([all_of_it.empty.click], lambda *v: clear(page, *v), [name, chosen], all_of_it.shown)
+
+
+def version(project: Project) -> str:
+    """Return a word that changes when a checkpoint is saved, pinned or removed."""
+    return files_version(project.run_dir, project.run_dir / TRASH)
+
+
+def shown(project: Project, now: str | None) -> list[Any]:
+    """Return what the components show; what was chosen stays so as long as it is there."""
+    found = list_checkpoints(project.run_dir)
+    names = [each.name for each in found]
+    chosen = next((each for each in found if each.name == now), None)
+    is_pinned = chosen is not None and chosen.is_pinned
+    in_trash = bytes_in_trash(project.run_dir)
+    return [
+        gr.Markdown(visible=not found),
+        gr.Column(visible=bool(found)),
+        rows(project, found),
+        gr.Dropdown(choices=names, value=names[0] if names else None)
+        if chosen is None
+        else gr.Dropdown(names),
+        gr.Button(t(UNPIN if is_pinned else PIN)),
+        gr.Button(t(EMPTY, size=shown_size(in_trash)), visible=in_trash > 0),
+    ]
+
+
+def rows(project: Project, found: list[Checkpoint]) -> list[list[str]]:
+    """Return a row for each checkpoint."""
+    losses = validation_losses(RUNS.of(project.run_dir).read())
+    return [_row(each, losses.get((each.part or 0, each.step or 0))) for each in found]
+
+
+def _row(each: Checkpoint, loss: float | None) -> list[str]:
+    notes = [t(word) for field, word in NOTES.items() if getattr(each, field)]
+    return [
+        each.name,
+        "" if each.step is None else f"{each.step:,}",
+        "" if each.epoch is None else str(each.epoch),
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(each.time)),
+        "" if loss is None else f"{loss:.3f}",
+        shown_size(each.num_bytes),
+        ", ".join(notes if each.is_whole else [*notes, t(NOT_WHOLE)]),
+    ]
+
+
+def tell(page: Page, name: str, chosen: str | None) -> str:
+    """Return what tells tab 8 to take this checkpoint."""
+    found = _found(page.find_project(name), chosen)
+    return telling(found.name)
+
+
+def turn_pin(page: Page, name: str, chosen: str | None) -> list[Any]:
+    """Pin the checkpoint, or unpin it if it is pinned."""
+    project = page.find_project(name)
+    found = _found(project, chosen)
+    pin(project.run_dir, found.name, is_pinned=not found.is_pinned)
+    return shown(project, found.name)
+
+
+def ask(page: Page, name: str, chosen: str | None) -> list[Any]:
+    """Return the question whether to delete; a UserError says at once if that is refused."""
+    project = page.find_project(name)
+    found = _found(project, chosen)
+    reason = why_kept(project.run_dir, found.name)
+    if reason:
+        raise UserError(reason)
+    question = t(
+        SURE,
+        name=found.name,
+        size=shown_size(found.num_bytes),
+        step="?" if found.step is None else found.step,
+    )
+    return [gr.Group(visible=True), question, found.name]
+
+
+def delete(page: Page, name: str, asked: str) -> list[Any]:
+    """Move to the trash what the question was about."""
+    project = page.find_project(name)
+    throw_away(project.run_dir, asked)
+    gr.Info(t(THROWN, name=asked))
+    return [*hide(), *shown(project, None)]
+
+
+def clear(page: Page, name: str, chosen: str | None) -> list[Any]:
+    """Empty the trash."""
+    project = page.find_project(name)
+    gr.Info(t(FREED, size=shown_size(empty_trash(project.run_dir))))
+    return shown(project, chosen)
+
+
+def hide() -> list[Any]:
+    """Return the question hidden, and nothing asked."""
+    return [gr.Group(visible=False), ""]
+
+
+def _found(project: Project, chosen: str | None) -> Checkpoint:
+    """Return the chosen checkpoint.
+
+    Raises:
+        UserError: none is chosen, or it is not there any more.
+    """
+    for each in list_checkpoints(project.run_dir):
+        if each.name == chosen:
+            return each
+    raise UserError(t(CHOOSE))

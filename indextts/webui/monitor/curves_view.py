@@ -1,0 +1,157 @@
+"""The curves of tab 7: six plots, smoothed, from step to step, on a logarithmic scale, beside other runs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from indextts.webui.events import on
+from indextts.webui.language import t
+from indextts.webui.monitor.charts import (
+    AS_LOGGED,
+    EXACT,
+    RESUMED,
+    ComparedRun,
+    Look,
+    curves,
+    for_plot,
+    resumes,
+    series_name,
+)
+from indextts.webui.monitor.compared_runs import MAX_COMPARED, comparable, compared, runs_version
+from indextts.webui.monitor.metrics_reader import RUNS, Line
+from indextts.webui.page import Page
+
+PLOTS = {  # metric: title, format of the axis
+    "text_loss": ("Text loss (nats per token)", ".3~g"),
+    "mel_loss": ("Mel loss (nats per code)", ".3~g"),
+    "mel_top1": ("mel_top1 (share guessed first)", ".3~g"),
+    "lr": ("Learning rate", ".1e"),
+    "grad_norm": ("Gradient norm, before clipping", ".3~g"),
+    "tokens_per_second": ("Tokens per second", ",.4~g"),
+}
+OF_TRAINING_ALONE = ("lr", "grad_norm", "tokens_per_second")  # a validation has none
+COLOURS = {"training": "#2563eb", "validation": "#ea580c", RESUMED: "#9ca3af"}
+PALE = "#bfd3f8"
+COMPARED_COLOURS = (("#16a34a", "#86d6a4"), ("#9333ea", "#cfa3f5"), ("#0891b2", "#84cfdf"))
+
+NO_CURVES = "The curves begin with the first log line of a training."
+RESUMED_AT = "Resumed at step {steps}."
+DRAWN_PART = "Part {part} of the run is drawn; compare it with earlier parts below."
+LOGARITHM = "decimal logarithm"
+SMOOTHING = 0.0  # at first: a line of the log is a mean over many steps already
+
+# Gradio 6.31 makes a legend from the series that a plot had before it got new ones: a title that only differs
+# in its blanks makes it look again.
+NEW_LEGENDS = f"""() => {{
+  window.legends = (window.legends ?? 0) + 1;
+  return Array({len(PLOTS)}).fill({{__type__: "update", color_title: " ".repeat(1 + window.legends % 2)}});
+}}"""
+
+
+def lay_out(page: Page) -> None:
+    """Lay out the controls and the plots; before the first line there is a sentence in their place."""
+    notes = gr.Markdown(elem_id="monitor-notes")
+    with gr.Column(visible=False) as body:
+        with gr.Row(elem_id="monitor-look"):
+            smoothing = gr.Slider(
+                0, 0.99, SMOOTHING, step=0.01, label="Smoothing", elem_id="monitor-smoothing"
+            )
+            first = gr.Number(label="From step", minimum=0, precision=0, elem_id="monitor-first")
+            last = gr.Number(label="To step (0: the last)", minimum=0, precision=0, elem_id="monitor-last")
+            is_log = gr.Checkbox(label="Logarithmic scale", elem_id="monitor-log")
+            beside = gr.Dropdown(
+                [],
+                label="Compare with",
+                multiselect=True,
+                max_choices=MAX_COMPARED,
+                allow_custom_value=True,  # else what was chosen beside another project is an error
+                elem_id="monitor-compare",
+            )
+        plots = []
+        for row in (("text_loss", "mel_loss"), ("mel_top1", "lr"), ("grad_norm", "tokens_per_second")):
+            with gr.Row():
+                plots += [_plot(metric) for metric in row]
+
+    def draw(name: str, *look: Any) -> list[Any]:
+        lines = RUNS.of(page.find_project(name).run_dir).read()
+        if not lines:
+            return [t(NO_CURVES), gr.Column(visible=False), *[gr.skip()] * len(PLOTS)]
+        chosen, others = look_of(*look[:4]), compared(page.workspace, name, look[4])
+        frames = [_drawn(lines, metric, chosen, others) for metric in PLOTS]
+        return [_notes(lines), gr.Column(visible=True), *frames]
+
+    def known_runs(name: str, now: list[str]) -> Any:
+        page.find_project(name)
+        choices = comparable(page.workspace, name)
+        kept = [choice for choice in now if choice in [value for _, value in choices]]
+        # a value that need not change is not touched: another may have been chosen meanwhile
+        return gr.Dropdown(choices=choices) if kept == now else gr.Dropdown(choices=choices, value=kept)
+
+    controls, drawn = [smoothing, first, last, is_log, beside], [notes, body, *plots]
+    page.watch(lambda project: RUNS.of(project.run_dir).version(), draw, drawn, controls)
+    page.watch(lambda project: runs_version(page.workspace, project), known_runs, [beside], [beside])
+    changes = [smoothing.release, first.change, last.change, is_log.change, beside.change]
+    changed = on(changes, draw, [page.project, *controls], drawn, latest=True)
+    changed.then(None, None, plots, js=NEW_LEGENDS)
+
+
+def look_of(smoothing: Any, first: Any, last: Any, is_log: Any) -> Look:
+    """Return what the controls say; an empty step is no limit, and neither is a last step of 0."""
+    weight = min(0.99, max(0.0, float(smoothing or 0)))
+    return Look(weight, float(first) if first else None, float(last) if last else None, bool(is_log))
+
+
+def _plot(metric: str) -> gr.LinePlot:
+    title, y_format = PLOTS[metric]
+    return gr.LinePlot(
+        _frame([], metric, Look(SMOOTHING), []),
+        x="step",
+        y="value",
+        color="series",
+        color_map=_colour_map(metric, Look(SMOOTHING), []),
+        title=title,  # a label would take the place of the legend below
+        x_title="step",
+        x_axis_format=",~f",
+        y_title=" ",
+        color_title=" ",
+        y_axis_format=y_format,
+        height=340,
+        buttons=["fullscreen", "export"],
+        elem_id=f"plot-{metric.replace('_', '-')}",
+    )
+
+
+def _drawn(lines: list[Line], metric: str, look: Look, others: Sequence[ComparedRun]) -> Any:
+    return gr.LinePlot(
+        _frame(lines, metric, look, others),
+        color_map=_colour_map(metric, look, others),
+        y_title=t(LOGARITHM) if look.is_log else " ",
+        y_axis_format=".3~g" if look.is_log else PLOTS[metric][1],
+    )
+
+
+def _frame(lines: list[Line], metric: str, look: Look, others: Sequence[ComparedRun]) -> Any:
+    found = curves(lines, metric, look=look, compared=others)
+    steps = [step for step in resumes(lines) if (look.first or 0) <= step <= (look.last or step)]
+    return for_plot(found, _colour_map(metric, look, others), steps)
+
+
+def _colour_map(metric: str, look: Look, others: Sequence[ComparedRun]) -> dict[str, str]:
+    """Return the colour of each series of a plot, in the order of the legend."""
+    words = ("training",) if metric in OF_TRAINING_ALONE else ("training", "validation")
+    colours = {t(AS_LOGGED): PALE} if look.smoothing and metric not in EXACT else {}
+    colours |= {series_name(word): COLOURS[word] for word in words}
+    for other, pair in zip(others, COMPARED_COLOURS, strict=False):
+        colours |= {series_name(word, other.name): c for word, c in zip(words, pair, strict=False)}
+    return colours | {t(RESUMED): COLOURS[RESUMED]}
+
+
+def _notes(lines: list[Line]) -> str:
+    """Return the line above the plots: resumes, and which part of the run is drawn."""
+    steps = resumes(lines)
+    notes = [t(RESUMED_AT, steps=", ".join(f"{step:,}" for step in steps))] if steps else []
+    parts = {line["part"] for line in lines}
+    if len(parts) > 1:
+        notes.append(t(DRAWN_PART, part=max(parts)))
+    return " ".join(notes)

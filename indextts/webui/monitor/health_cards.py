@@ -1,0 +1,58 @@
+"""The first part of tab 7: what is wrong with the run, as cards; or that nothing is."""
+
+import time
+from html import escape
+
+import gradio as gr
+
+from indextts.health.checks import CHECKS, find
+from indextts.health.finding import Finding, Level
+from indextts.project import Project
+from indextts.webui.language import t
+from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.page import Page
+from indextts.webui.versions import files_version
+
+WORDS: dict[Level, str] = {"problem": "Problem", "warning": "Look at this"}
+HEALTHY = "All is well: {number} checks of this training found nothing."
+NO_RUN = "No training yet. Its health is watched here from the first step on: start one in tab 6."
+TO_DO = "What to do:"
+DISK_LOOKED_AT_S = 60
+
+
+def lay_out(page: Page) -> None:
+    cards = gr.HTML(elem_id="monitor-health")
+    page.watch(version, lambda name: shown(page.find_project(name)), [cards])
+
+
+def version(project: Project) -> str:
+    """Return a word that changes with the run's numbers and settings, and for the disk every minute."""
+    files = [project.run_dir / name for name in ("metrics.jsonl", "config.json", "exit.json")]
+    return f"{files_version(*files)} {time.time() // DISK_LOOKED_AT_S}"
+
+
+def findings(project: Project) -> list[Finding]:
+    """Return what is wrong with a project's run, problems first; only what is new in it is read."""
+    return find(project.run_dir, RUNS.of(project.run_dir).read())
+
+
+def shown(project: Project) -> str:
+    """Return the cards of a project's run."""
+    if not RUNS.of(project.run_dir).read():
+        return f'<div class="health none">{escape(t(NO_RUN))}</div>'
+    found = findings(project)
+    if not found:
+        return f'<div class="health well">✓ {escape(t(HEALTHY, number=len(CHECKS)))}</div>'
+    return "".join(map(card_html, found))
+
+
+def card_html(finding: Finding) -> str:
+    """Return one finding as HTML; what is in it comes from files of the run, so all of it is escaped."""
+    what, evidence, advice = (
+        escape(t(template, **finding.values)) for template in (finding.what, finding.evidence, finding.advice)
+    )
+    return (
+        f'<div class="health {finding.level}" data-check="{escape(finding.check)}">'
+        f"<p><strong>{escape(t(WORDS[finding.level]))}: {what}</strong></p>"
+        f"<p>{evidence}</p><p><strong>{escape(t(TO_DO))}</strong> {advice}</p></div>"
+    )

@@ -1,0 +1,131 @@
+"""Where a run stands, for people: step, pace, time left, how it ended. No Gradio here."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from indextts.webui.language import t
+from indextts.webui.monitor.metrics_reader import Line, MetricsReader
+
+STALE_S = 60.0
+
+NO_NUMBERS = "no numbers yet; they come with the first steps of a training"
+STEP = "step {step:,}"
+STEP_OF = "step {step:,} of {total:,}"
+EPOCH = "epoch {epoch}"
+PACE = "{tokens:,.0f} tokens/s"
+SILENT = "nothing new for {time}"
+LEFT = "about {time} left"
+DAYS = "{days} days"
+SEPARATOR = ", "
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands.
+
+    Args:
+        step: None while there is no line.
+        total_steps: the last step of the schedule, None where no `start` line says it.
+        ended: the reason in exit.json, None while the process may be running.
+        silent_s: since the last line.
+        is_stale: no line for much longer than usual, and no exit.json either.
+    """
+
+    step: int | None = None
+    total_steps: int | None = None
+    epoch: int = 0
+    tokens_per_second: float | None = None
+    seconds_left: float | None = None
+    text_loss: float | None = None
+    mel_loss: float | None = None
+    ended: str | None = None
+    silent_s: float = 0.0
+    is_stale: bool = False
+
+    def __str__(self) -> str:
+        if self.step is None:
+            return t(NO_NUMBERS)
+        if self.total_steps is None:
+            words = [t(STEP, step=self.step)]
+        else:
+            words = [t(STEP_OF, step=self.step, total=self.total_steps)]
+        words.append(t(EPOCH, epoch=self.epoch))
+        if self.tokens_per_second is not None:
+            words.append(t(PACE, tokens=self.tokens_per_second))
+        if self.ended is not None:
+            words.append(t(self.ended))
+        elif self.is_stale:
+            words.append(t(SILENT, time=duration(self.silent_s)))
+        elif self.seconds_left is not None:
+            words.append(t(LEFT, time=duration(self.seconds_left)))
+        return t(SEPARATOR).join(words)
+
+
+def progress(run_dir: Path, now: float) -> Progress:
+    """Return where the run stands at the time `now`; reads the whole of metrics.jsonl."""
+    return progress_of(MetricsReader(run_dir / "metrics.jsonl").read(), run_dir, now)
+
+
+def progress_of(lines: Sequence[Line], run_dir: Path, now: float) -> Progress:
+    """Return where the run of these lines stands at the time `now`."""
+    if not lines:
+        return Progress()
+    process = _newest_process(lines)
+    start, last = process[0], process[-1]
+    trained = next((line for line in reversed(process) if line["kind"] == "train"), {})
+    seconds_a_line = (last["time"] - start["time"]) / max(1, len(process) - 1)
+    silent_s = max(0.0, now - last["time"])
+    ended = _reason_of_end(run_dir, last["time"])
+    total_steps = start.get("total_steps")
+    return Progress(
+        step=last["step"],
+        total_steps=total_steps,
+        epoch=last.get("epoch", 0),
+        tokens_per_second=trained.get("tokens_per_second"),
+        seconds_left=None if ended or total_steps is None else _seconds_left(process, total_steps, now),
+        text_loss=trained.get("text_loss"),
+        mel_loss=trained.get("mel_loss"),
+        ended=ended,
+        silent_s=silent_s,
+        is_stale=ended is None and silent_s > max(STALE_S, 5 * seconds_a_line),
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a time span as people say it: "40 s", "12 min", "3 h 20 min", "4 days"."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s" if seconds < 10 else f"{10 * round(seconds / 10)} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return t(DAYS, days=minutes // (24 * 60))
+
+
+def _newest_process(lines: Sequence[Line]) -> Sequence[Line]:
+    starts = (index for index in reversed(range(len(lines))) if lines[index]["kind"] == "start")
+    return lines[next(starts, 0) :]
+
+
+def _seconds_left(process: Sequence[Line], total_steps: int, now: float) -> float | None:
+    """Return the time to the last step at the pace of this process, None before there is a pace."""
+    last = process[-1]
+    # the first line after `start` where possible: loading is not the pace
+    for first in (*process[1:2], process[0]):
+        steps, seconds = last["step"] - first["step"], last["time"] - first["time"]
+        if steps > 0 and seconds > 0:
+            left = (total_steps - last["step"]) * seconds / steps
+            return float(max(0.0, left - max(0.0, now - last["time"])))
+    return None
+
+
+def _reason_of_end(run_dir: Path, last_time: float) -> str | None:
+    """Return how the process of the last line ended; an exit.json from before it is another's."""
+    try:
+        content = json.loads((run_dir / "exit.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return str(content["reason"]) if content["time"] >= last_time else None

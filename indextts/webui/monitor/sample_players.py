@@ -1,0 +1,54 @@
+"""The last part of tab 7: what the training said of the same few sentences, step after step."""
+
+import html
+import re
+from pathlib import Path
+
+import gradio as gr
+
+from indextts.project import Project
+from indextts.webui.language import t
+from indextts.webui.listening.renders import SPOKEN_NAME, Sound, read_sounds
+from indextts.webui.listening.speaking import player_html
+from indextts.webui.page import Page
+
+TITLE = "Samples"
+MAX_STEPS = 8  # the newest; the others stay on the disk and in TensorBoard
+FOLDER = re.compile(r"part(\d+)_step(\d+)")
+
+
+def lay_out(page: Page) -> None:
+    """Lay out the players and tie them to the clock."""
+    players = gr.HTML(elem_id="monitor-samples")
+
+    def version(project: Project) -> str:
+        # by names alone: a player that is drawn again stops
+        return " ".join(folder.name for folder in sample_folders(project.run_dir))
+
+    page.watch(version, lambda name: samples_html(sample_folders(page.find_project(name).run_dir)), [players])
+
+
+def sample_folders(run_dir: Path) -> list[Path]:
+    """Return the newest whole samples of a run, in the order of parts and steps."""
+    folders = [
+        (match, path.parent) for path in run_dir.glob(f"samples/*/{SPOKEN_NAME}") if (match := _place(path))
+    ]
+    return [folder for _, folder in sorted(folders)][-MAX_STEPS:]
+
+
+def samples_html(folders: list[Path]) -> str:
+    """Return for each sentence its players along the steps; nothing where there are no samples."""
+    by_text: dict[str, list[Sound]] = {}
+    for folder in folders:
+        for sound in read_sounds(folder):
+            by_text.setdefault(sound.spoken.text, []).append(sound)
+    rows = [
+        f"<p style='margin-top:8px'>{html.escape(text)}</p>" + "".join(map(player_html, sounds))
+        for text, sounds in by_text.items()
+    ]
+    return f"<h2>{html.escape(t(TITLE))}</h2>{''.join(rows)}" if rows else ""
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    match = FOLDER.fullmatch(path.parent.name)
+    return (int(match[1]), int(match[2])) if match else None

@@ -1,0 +1,52 @@
+"""The second part of tab 7: how far the run is, and how busy the machine."""
+
+import time
+from html import escape
+
+import gradio as gr
+
+from indextts.project import Project
+from indextts.run_owner import is_training
+from indextts.webui.language import t
+from indextts.webui.monitor.machine import read_machine
+from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.monitor.progress import Progress, progress_of
+from indextts.webui.page import Page
+from indextts.webui.versions import now_and_then
+
+GONE = (
+    "The trainer is not running and said no end: it was killed, or the machine stopped. Resume it in tab 6."
+)
+
+
+def lay_out(page: Page) -> None:
+    with gr.Row(elem_id="monitor-standing"):
+        bar = gr.HTML(elem_id="monitor-summary")
+        machine = gr.HTML(elem_id="monitor-machine")
+    # it counts down the time left, so what is shown is its own version
+    page.watch(bar_html, lambda name: bar_html(page.find_project(name)), [bar])
+    page.watch(now_and_then, lambda _: machine_html(read_machine(page.workspace).rows), [machine])
+
+
+def stand(project: Project) -> tuple[Progress, str]:
+    """Return where the run stands, and what should be said besides."""
+    now = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, time.time())
+    is_gone = now.step is not None and now.ended is None and not is_training(project.run_dir)
+    return now, t(GONE) if is_gone else ""
+
+
+def bar_html(project: Project) -> str:
+    """Return the progress as a bar above its words."""
+    now, besides = stand(project)
+    words = f"<p>{escape(str(now))}</p>" + (f"<p><strong>{escape(besides)}</strong></p>" if besides else "")
+    if now.step is None or not now.total_steps:
+        return words
+    share = f'max="{now.total_steps}" value="{min(now.step, now.total_steps)}"'
+    percent = min(100, 100 * now.step // now.total_steps)
+    return f'<progress class="steps" {share} aria-label="{percent} %"></progress>{words}'
+
+
+def machine_html(rows: list[list[str]]) -> str:
+    """Return the state of the machine, a line for each part of it."""
+    lines = (f"<tr><th>{escape(t(what))}</th><td>{escape(state)}</td></tr>" for what, state in rows)
+    return f'<table class="machine">{"".join(lines)}</table>'

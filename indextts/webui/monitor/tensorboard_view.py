@@ -1,0 +1,87 @@
+"""TensorBoard inside the page: Start, Stop, and its own screen while it runs."""
+
+import html
+
+import gradio as gr
+
+from indextts.commands import ServeTensorboard
+from indextts.errors import UserError
+from indextts.jobs.records import newest_job
+from indextts.jobs.starting import start_job
+from indextts.jobs.stopping import stop_job
+from indextts.project import Project
+from indextts.tensorboard_address import living_port
+from indextts.webui.events import on
+from indextts.webui.language import t
+from indextts.webui.page import Page
+from indextts.webui.running.panel import describe
+from indextts.webui.versions import running_version
+
+STAGE = "tensorboard"
+INVITATION = "Start it to see every number of the run, with runs side by side and smoothing by TensorBoard."
+NO_EVENTS = "TensorBoard has nothing to show yet: start a training first; it writes event files into {folder}"
+NOT_RUNNING = "TensorBoard is not running"
+FRAME = '<iframe src="tensorboard/{project}/" title="TensorBoard" id="tensorboard-frame"></iframe>'
+CSS = "#tensorboard-frame { width: 100%; height: 80vh; border: 0; }"
+
+
+def lay_out(page: Page) -> None:
+    with gr.Accordion("TensorBoard", open=False, elem_id="tensorboard"):
+        with gr.Row():
+            start_button = gr.Button("Start TensorBoard", elem_id="tensorboard-start")
+            stop_button = gr.Button("Stop", elem_id="tensorboard-stop")
+        status = gr.Textbox(label="Status", interactive=False, elem_id="tensorboard-status")
+        frame = gr.HTML(INVITATION, elem_id="tensorboard-page", css_template=CSS)
+
+    page.watch(lambda project: running_version(project, STAGE), lambda name: status_of(page, name), [status])
+    # apart from the status: a frame that is sent anew loses what was chosen in it
+    page.watch(port_version, lambda name: frame_of(page.find_project(name)), [frame])
+    on([start_button.click], lambda name: start(page.find_project(name)), [page.project], [status])
+    on([stop_button.click], lambda name: stop(page.find_project(name)), [page.project], [status])
+
+
+def command_for(project: Project) -> ServeTensorboard:
+    """Return what serves the numbers of the project's run."""
+    return ServeTensorboard(
+        logdir=project.run_dir / "logs",
+        address_file=project.tensorboard_address,
+        path_prefix=f"/tensorboard/{project.root.name}",
+    )
+
+
+def start(project: Project) -> str:
+    """Start TensorBoard as a job; return how it stands.
+
+    Raises:
+        UserError: it runs already, or there are no numbers yet.
+    """
+    command = command_for(project)
+    if not command.logdir.is_dir():
+        raise UserError(t(NO_EVENTS, folder=command.logdir))
+    return describe(start_job(project, STAGE, [command]))
+
+
+def stop(project: Project) -> str:
+    """Ask the job to end; return how it stands."""
+    job = newest_job(project, STAGE)
+    if job is None or not job.is_active:
+        raise UserError(t(NOT_RUNNING))
+    stop_job(job)
+    return describe(newest_job(project, STAGE))
+
+
+def frame_of(project: Project) -> str:
+    """Return the frame while TensorBoard runs, else what to do."""
+    if living_port(project.tensorboard_address) is None:
+        return t(INVITATION)
+    return FRAME.format(project=html.escape(project.root.name))
+
+
+def status_of(page: Page, name: str) -> str:
+    """Return how the job stands."""
+    return describe(newest_job(page.find_project(name), STAGE))
+
+
+def port_version(project: Project) -> str:
+    """Return a word that changes when another frame is to be shown."""
+    return str(living_port(project.tensorboard_address))

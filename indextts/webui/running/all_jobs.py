@@ -1,0 +1,90 @@
+"""The history in tab 1: every job of the project, and of the one that is chosen command, end and log."""
+
+import html
+import time
+from typing import Any
+
+import gradio as gr
+
+from indextts.errors import UserError
+from indextts.jobs.outcome import last_lines
+from indextts.jobs.records import Job, job_folders, read_job
+from indextts.jobs.starting import script
+from indextts.project import Project
+from indextts.webui.events import on
+from indextts.webui.language import t
+from indextts.webui.links import download_link
+from indextts.webui.page import Page
+from indextts.webui.running import history
+
+HEADERS = ["job", "took", "how it stands", "command"]
+WIDTHS: list[str | int] = ["22%", "8%", "25%", "45%"]
+MAX_ROWS = 500
+LAST_LINES = 40
+EMPTY = "No job has run in this project yet: start with what is marked above."
+CHOOSE = "Choose a row to see its command and its log."
+
+
+def lay_out(page: Page) -> None:
+    """Lay out the table of jobs and the details of one."""
+    with gr.Accordion("All jobs", open=False, elem_id="all-jobs"):
+        table = gr.Dataframe(
+            headers=HEADERS,
+            show_label=False,
+            interactive=False,
+            wrap=True,
+            max_height=360,
+            column_widths=WIDTHS,
+            elem_id="jobs",
+        )
+        details = gr.HTML(elem_id="job-details")
+    page.watch(history.version, lambda name: job_rows(page.find_project(name)), [table])
+    page.watch(history.version, lambda name: hint(page.find_project(name)), [details])
+
+    def select(name: str, event: gr.SelectData) -> str:
+        return job_html(find_job(page.find_project(name), str(event.row_value[0])))
+
+    on([table.select], select, [page.project], [details])
+
+
+def job_rows(project: Project) -> list[list[str]]:
+    """Return the newest jobs, a row for each."""
+    return [
+        [row.folder.name, row.duration, _said(row.outcome), _said(row.command)]
+        for row in history.rows(project, time.time(), MAX_ROWS)
+    ]
+
+
+def hint(project: Project) -> str:
+    """Return what to do here, while no row is chosen."""
+    return html.escape(t(CHOOSE if any(job_folders(project)) else EMPTY))
+
+
+def find_job(project: Project, name: str) -> Job:
+    """Return the job of this name.
+
+    Raises:
+        UserError: the project has none.
+    """
+    folder = next((folder for folder in job_folders(project) if folder.name == name), None)
+    job = read_job(folder) if folder else None
+    if job is None:
+        raise UserError(f"there is no job {name!r} in {project.root.name}; choose a row of the table")
+    return job
+
+
+def job_html(job: Job) -> str:
+    """Return commands, versions, links and the last lines of a job; nothing of it is markup."""
+    commands = script(job).read_text(encoding="utf-8") if script(job).is_file() else ""
+    versions = ", ".join(f"{name} {version}" for name, version in job.versions.items())
+    links = [download_link(job.log, f"{job.folder.name}.log"), download_link(script(job), "command.sh")]
+    parts = [
+        f"<p><b>{html.escape(job.folder.name)}</b> {html.escape(versions)} {' '.join(links)}</p>",
+        f'<pre class="log-view">{html.escape(commands)}</pre>' if commands else "",
+        f'<pre class="log-view">{html.escape(last_lines(job, LAST_LINES))}</pre>',
+    ]
+    return "".join(parts)
+
+
+def _said(message: Any) -> str:
+    return t(message.template, **message.values)

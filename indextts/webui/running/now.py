@@ -1,0 +1,77 @@
+"""The line above the tabs: what runs now in any project; and a notice of the browser when a job ends."""
+
+import html
+import json
+import time
+from pathlib import Path
+
+import gradio as gr
+
+from indextts.jobs.outcome import outcome
+from indextts.jobs.records import Job, list_jobs
+from indextts.project import Project, project_names
+from indextts.webui.language import t
+from indextts.webui.page import EVERY_TAB, Page
+from indextts.webui.running.queue_choice import active_version
+
+NOTHING = "Nothing is running."
+RUNS = "{stage} of {project}: {state}"
+STATES = {"running": "running", "waiting": "waiting", "stopping": "stopping"}
+NOTIFY = "Tell me when a job ends"
+ENDED_S = 600.0  # for that long a job is said to have ended: a page may have slept
+
+# A job that this page saw active and that is over now is told of, once: by the browser if it may, and in the
+# page's title in any case.
+TELL = """() => {
+  const line = document.querySelector('#now [data-jobs]');
+  if (!line) return;
+  const known = window.knownJobs ?? {};
+  window.knownJobs = Object.fromEntries(JSON.parse(line.dataset.jobs).map(job => [job.id, job]));
+  for (const job of Object.values(window.knownJobs)) {
+    if (job.active || !known[job.id]?.active) continue;
+    document.title = job.text;
+    if (window.Notification?.permission === 'granted') new Notification(document.title, {tag: job.id});
+  }
+}"""
+
+# The question must come from a click; what the answer was is seen in the button's text.
+ASK = """async (asked, told, refused) => {
+  if (!window.Notification) return refused;
+  return await Notification.requestPermission() === 'granted' ? told : refused;
+}"""
+
+
+def lay_out(page: Page) -> None:
+    """Lay out the line; it is seen in every tab."""
+    with gr.Row(elem_id="now-row"):
+        line = gr.HTML(elem_id="now", padding=False)
+        ask = gr.Button(NOTIFY, size="sm", scale=0, min_width=220, elem_id="notify")
+    page.of_tab(EVERY_TAB).watch(
+        lambda _project: active_version(page.workspace),
+        lambda _name: now_html(page.workspace, time.time()),
+        [line],
+    ).then(None, None, None, js=TELL)
+    # nobody sees these two: their texts are what the first one says then, in the language of the page
+    told = gr.Button("You will be told", visible="hidden")
+    refused = gr.Button("The browser forbids it", visible="hidden")
+    ask.click(None, [ask, told, refused], [ask], js=ASK)
+
+
+def now_html(workspace: Path, now: float) -> str:
+    """Return the active jobs of all projects as a line, with those that ended lately as data for the page."""
+    jobs = [(name, job) for name in project_names(workspace) for job in list_jobs(Project(workspace / name))]
+    lately = [(name, job) for name, job in jobs if job.is_active or now - (job.ended or 0.0) < ENDED_S]
+    data = json.dumps([_as_data(name, job, now) for name, job in lately], ensure_ascii=False)
+    active = [
+        t(RUNS, stage=t(job.stage), project=name, state=t(STATES[job.state]))
+        for name, job in lately
+        if job.is_active
+    ]
+    said = " · ".join(active) or t(NOTHING)
+    return f'<div data-jobs="{html.escape(data, quote=True)}">{html.escape(said)}</div>'
+
+
+def _as_data(name: str, job: Job, now: float) -> dict[str, str | bool]:
+    message = outcome(job, now)
+    text = t(RUNS, stage=t(job.stage), project=name, state=t(message.template, **message.values))
+    return {"id": f"{name}/{job.folder.name}", "active": job.is_active, "text": text}

@@ -1,0 +1,185 @@
+"""The panel of a stage: the command as it will run, Start, Stop, how it goes, the end of its log.
+
+The command is built from the form by the same function for the preview and for the start.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from indextts.commands import Command
+from indextts.errors import UserError
+from indextts.jobs.outcome import last_lines, outcome
+from indextts.jobs.records import Job, newest_job
+from indextts.jobs.starting import shell_line, start_job
+from indextts.jobs.stopping import kill_job, stop_job, stop_stage
+from indextts.project import Project, ProjectSettings
+from indextts.webui.events import on
+from indextts.webui.language import t
+from indextts.webui.page import Page
+from indextts.webui.running.log_box import FOLLOW_LOGS, LogBox, log_box, log_values
+from indextts.webui.running.queue_choice import AT_ONCE, active_version, find_active, waiting_choice
+from indextts.webui.versions import running_version
+
+NOT_STARTED = "not started yet"
+ERROR = "[Error] "  # how every program begins its last sentence
+
+CommandBuilder = Callable[..., Sequence[Command]]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The components of a stage's panel, for tabs that add to it."""
+
+    preview: gr.Textbox
+    start: gr.Button
+    stop: gr.Button
+    stop_now: gr.Button
+    after: gr.Dropdown
+    status: gr.Textbox
+    log: LogBox
+
+
+def stage_panel(
+    page: Page,
+    stage: str,
+    button: str,
+    commands: CommandBuilder,
+    inputs: Sequence[Component] = (),
+    before_start: Callable[[Project, Sequence[Command]], None] | None = None,
+    home: Project | None = None,
+    also_changes: Sequence[Component] = (),
+) -> Panel:
+    """Lay out the panel of `stage` and tie its events.
+
+    Args:
+        commands: called with the project, its settings and the values of `inputs`; returns what to run.
+        before_start: is called before a start; a UserError of it prevents that.
+        also_changes: components whose change may change the commands too, without being an input.
+        home: takes the chosen project's place in a stage of the whole workspace; its folder has the jobs.
+    """
+    panel = _components(stage, button)
+
+    def find_project(name: str) -> Project:
+        return home or page.find_project(name)
+
+    _show_command(page, panel, commands, inputs, also_changes, find_project)
+
+    def start(name: str, after: str | None, *values: Any) -> Any:
+        project = find_project(name)
+        planned = commands(project, page.find_settings(name), *values)
+        job_before = find_active(page.workspace, after)
+        if before_start is not None and job_before is None:  # else the program itself will look, at its turn
+            before_start(project, planned)
+        filled = {str(component.elem_id): value for component, value in zip(inputs, values, strict=True)}
+        start_job(project, stage, planned, after=job_before, form=filled)
+        return show_job(project, stage, "")
+
+    def ask_to_stop(name: str, wanted: str) -> Any:
+        stop_job(_active(find_project(name), stage))
+        return show_job(find_project(name), stage, wanted)
+
+    def stop_now(name: str, wanted: str) -> Any:
+        kill_job(_active(find_project(name), stage))
+        return show_job(find_project(name), stage, wanted)
+
+    shown = [panel.status, panel.stop, panel.stop_now, panel.log.source, panel.log.note]
+    starting = [page.project, panel.after, *inputs]
+    on([panel.start.click], start, starting, shown, waits_for_programs=True)
+    on([panel.stop.click], ask_to_stop, [page.project, panel.log.wanted], shown)
+    on([panel.stop_now.click], stop_now, [page.project, panel.log.wanted], shown)
+
+    def show(name: str, wanted: str) -> Any:
+        return show_job(find_project(name), stage, wanted)
+
+    page.watch(lambda chosen: running_version(home or chosen, stage), show, shown, [panel.log.wanted]).then(
+        None, None, None, js=FOLLOW_LOGS
+    )
+    on([panel.log.wanted.change], show, [page.project, panel.log.wanted], shown, latest=True).then(
+        None, None, None, js=FOLLOW_LOGS
+    )
+    page.watch(
+        lambda _project: active_version(page.workspace),
+        lambda _name, now: waiting_choice(page.workspace, now),
+        [panel.after],
+        [panel.after],
+    )
+    return panel
+
+
+def describe(job: Job | None) -> str:
+    """Return how a job stands, or how it ended."""
+    if job is None:
+        return t(NOT_STARTED)
+    now = time.time()
+    stopping = stop_stage(job, now)
+    message = stopping.message if stopping else outcome(job, now)
+    said = t(message.template, **message.values)
+    problem = error_of(job) if job.state == "failed" else ""
+    return f"{said}. {problem}" if problem else said
+
+
+def error_of(job: Job) -> str:
+    """Return the sentence with which a program ended, "" if it said none; the log has the rest."""
+    lines = last_lines(job).splitlines()
+    return next((line.removeprefix(ERROR) for line in reversed(lines) if line.startswith(ERROR)), "")
+
+
+def show_job(project: Project, stage: str, wanted: str) -> tuple[Any, ...]:
+    """Return status, both stops and the log of the newest job of a stage."""
+    job = newest_job(project, stage)
+    is_active = job is not None and job.is_active
+    is_stopping = job is not None and job.state == "stopping"
+    return (
+        describe(job),
+        gr.Button(interactive=is_active and not is_stopping),
+        gr.Button(visible=is_stopping),
+        *log_values(job.log if job else None, wanted),
+    )
+
+
+def _active(project: Project, stage: str) -> Job:
+    job = newest_job(project, stage)
+    if job is None or not job.is_active:
+        raise UserError("nothing is running")
+    return job
+
+
+def _components(stage: str, button: str) -> Panel:
+    preview = gr.Textbox(
+        label="Command", lines=2, interactive=False, buttons=["copy"], elem_id=f"{stage}-command"
+    )
+    with gr.Row():
+        start = gr.Button(button, variant="primary", elem_id=f"{stage}-start")
+        stop = gr.Button("Stop", elem_id=f"{stage}-stop")
+        stop_now = gr.Button(
+            "Stop now, without saving", variant="stop", visible=False, elem_id=f"{stage}-stop-now"
+        )
+    after = gr.Dropdown([(AT_ONCE, "")], value="", label="Start it", visible=False, elem_id=f"{stage}-after")
+    status = gr.Textbox(label="Status", interactive=False, elem_id=f"{stage}-status")
+    return Panel(preview, start, stop, stop_now, after, status, log_box(stage))
+
+
+def _show_command(
+    page: Page,
+    panel: Panel,
+    commands: CommandBuilder,
+    inputs: Sequence[Component],
+    also_changes: Sequence[Component],
+    find_project: Callable[[str], Project],
+) -> None:
+    def preview(name: str, *values: Any) -> str:
+        try:
+            settings: ProjectSettings = page.find_settings(name)
+            planned = commands(find_project(name), settings, *values)
+        except UserError as error:
+            return f"[Error] {error}"
+        return "\n".join(shell_line(command) for command in planned)
+
+    shown_again = [page.project, *inputs, *also_changes]
+    changes = [page.demo.load, *(component.change for component in shown_again)]  # type: ignore[attr-defined]
+    on(changes, preview, [page.project, *inputs], [panel.preview], latest=True)

@@ -1,0 +1,51 @@
+"""When a job starts: at once, or after one that is active, in this project or another."""
+
+from pathlib import Path
+
+import gradio as gr
+
+from indextts.errors import UserError
+from indextts.jobs.records import Job, list_jobs
+from indextts.project import Project, project_names
+from indextts.webui.language import t
+from indextts.webui.running import history
+
+AT_ONCE = "at once"
+AFTER = "after {stage} of {project}, if that finishes"
+
+
+def active_version(workspace: Path) -> str:
+    """Return a word that changes when a job of any project starts or ends."""
+    return " ".join(history.version(Project(workspace / name)) for name in project_names(workspace))
+
+
+def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
+    """Return the choice, seen only while there is one; what is chosen stays as long as it is active."""
+    found = [(t(AT_ONCE), "")]
+    for name, job in _active_jobs(workspace):
+        found.append((t(AFTER, stage=t(job.stage), project=name), f"{name}/{job.folder.name}"))
+    value = now if now in [choice for _, choice in found] else ""
+    return gr.Dropdown(choices=found, value=value, visible=len(found) > 1)
+
+
+def find_active(workspace: Path, chosen: str | None) -> Path | None:
+    """Return the folder of the job that was chosen, None for a start at once.
+
+    Raises:
+        UserError: no job of this name is active.
+    """
+    if not chosen:
+        return None
+    for name, job in _active_jobs(workspace):
+        if chosen == f"{name}/{job.folder.name}":
+            return job.folder
+    raise UserError("the job to wait for is over; start this one at once")
+
+
+def _active_jobs(workspace: Path) -> list[tuple[str, Job]]:
+    return [
+        (name, job)
+        for name in project_names(workspace)
+        for job in list_jobs(Project(workspace / name))
+        if job.is_active
+    ]

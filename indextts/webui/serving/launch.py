@@ -1,0 +1,179 @@
+"""Serving the page: one server, on one address, behind guards.py and door.py.
+
+When the page answers, it prints the user and the password, if it made them itself, and then, last, the line
+`The page is at URL`. Ctrl-C ends it; jobs are processes of their own and go on.
+"""
+
+import errno
+import logging
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import gradio as gr
+import httpx
+from gradio.routes import App, ORJSONResponse
+from gradio.themes.utils.fonts import LocalFont
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from indextts.commands import WebUI
+from indextts.errors import UserError
+from indextts.webui.serving.door import Door, current_user_check
+from indextts.webui.serving.guards import AcceptedHosts, OwnSite, SecureHeaders
+from indextts.webui.serving.security import (
+    WILDCARD_ADDRESSES,
+    PasswordCheck,
+    accepted_hosts,
+    in_url,
+    is_loopback,
+    login,
+)
+from indextts.webui.serving.tensorboard_proxy import TensorboardProxy
+
+PAGE_FILES = Path(__file__).parent.parent / "page_files"  # fonts and style
+
+# Of the faces that Gradio brings along, the semibold ones lack all Latin letters but two.
+SANS = (LocalFont("Source Sans Pro", weights=(400, 700)), "ui-sans-serif", "system-ui", "sans-serif")
+MONO = (LocalFont("IBM Plex Mono", weights=(400, 700)), "ui-monospace", "Consolas", "monospace")
+
+# Gradio looks into its queue every millisecond, which alone takes 3 % of a core.
+QUEUE_PAUSE_S = 0.02
+
+AUTH_MESSAGE = (
+    "User and password: in the terminal that started the page, or in its --auth-file. "
+    "After ten wrong ones nothing happens for some seconds."
+)
+
+
+class GuardedApp(App):
+    """Gradio's app with our checks before all of it, its own answers to preflights included."""
+
+    def __init__(self, command: WebUI, hosts: AcceptedHosts, *, needs_login: bool) -> None:
+        super().__init__(
+            routes=[Mount("/page_files", StaticFiles(directory=PAGE_FILES))],
+            default_response_class=ORJSONResponse,
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
+        )
+        self.command = command
+        self.hosts = hosts
+        self.needs_login = needs_login
+
+    def build_middleware_stack(self) -> ASGIApp:
+        current_user_check(self)  # fails here, not at the first request, if Gradio's is not where it was
+        served = TensorboardProxy(super().build_middleware_stack(), self.command.workspace)
+        return SecureHeaders(OwnSite(Door(served, needs_login=self.needs_login), self.hosts))
+
+
+def launch(demo: gr.Blocks, command: WebUI) -> None:
+    """Serve `demo` until Ctrl-C or SIGTERM.
+
+    Args:
+        demo: made with `analytics_enabled=False`: Gradio asks its own server for news while a page is built.
+
+    Raises:
+        UserError: the address cannot be listened on, or --auth-file or --allowed-host cannot be used.
+    """
+    assert not demo.analytics_enabled
+    credentials = login(command)
+    hosts = accepted_hosts(command)
+    check_address(command.host, command.port)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # Gradio asks itself whether it is up
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the tunnel's process would stay behind
+    if command.share:
+        _say("Asking gradio.live for a public link; this can take half a minute.")
+    try:
+        _start(demo, command, hosts, credentials)
+        if demo.share_url:
+            hosts.add_shared(demo.share_url)
+            demo.share = False  # with it, Gradio's page would load its script from a host of its own
+        _say_where(demo, command, hosts, credentials)
+        threading.Event().wait()
+    except httpx.TransportError as error:
+        raise UserError(
+            f"the page cannot reach itself ({error}); with HTTP_PROXY set, set NO_PROXY=127.0.0.1,localhost"
+        ) from None
+    except KeyboardInterrupt:
+        _say("The page is closed. Jobs that it started go on.")
+    finally:
+        demo.close(verbose=False)
+
+
+def check_address(host: str, port: int) -> None:
+    """Raise a UserError unless `host` and `port` can be listened on now."""
+    try:
+        address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        # Gradio takes a port as in use if it is in use on 127.0.0.1, whatever the host.
+        for family, where in ((address[0], address[4]), (socket.AF_INET, ("127.0.0.1", port))):
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(where)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UserError(
+                f"--port {port}: another program listens there already, perhaps this page; stop it or choose "
+                "another port"
+            ) from None
+        if error.errno == errno.EACCES:
+            raise UserError(f"--port {port}: not permitted; choose a port above 1023") from None
+        raise UserError(f"--host {host}: {error.strerror}; give an address of this machine") from None
+
+
+def _start(
+    demo: gr.Blocks, command: WebUI, hosts: AcceptedHosts, credentials: tuple[str, str] | None
+) -> None:
+    """Start the server in a thread of its own; it answers when this returns."""
+    demo.queue(api_open=False)
+    demo._queue.sleep_when_free = QUEUE_PAUSE_S
+    demo.launch(
+        server_name=in_url(command.host),
+        server_port=command.port,
+        share=command.share,  # False is said aloud: None would mean True in a notebook
+        auth=PasswordCheck(*credentials) if credentials else None,
+        auth_message=AUTH_MESSAGE,
+        allowed_paths=[str(command.workspace.resolve())],  # players and downloads, wherever the workspace is
+        blocked_paths=[str(command.auth_file.resolve())] if command.auth_file else None,
+        _app=GuardedApp(command, hosts, needs_login=credentials is not None),
+        max_file_size=f"{command.max_upload_mb}mb",
+        show_error=False,
+        footer_links=[],
+        run_history=False,
+        enable_monitoring=False,
+        mcp_server=False,
+        ssr_mode=False,
+        num_workers=0,  # more processes would serve files on more ports, without the checks
+        inbrowser=False,
+        inline=False,
+        quiet=True,
+        prevent_thread_lock=True,
+        theme=gr.themes.Default(font=SANS, font_mono=MONO),
+        css_paths=[PAGE_FILES / "page.css"],
+    )
+
+
+def _say_where(
+    demo: gr.Blocks, command: WebUI, hosts: AcceptedHosts, credentials: tuple[str, str] | None
+) -> None:
+    """Print where the page is, and the password if it was made here."""
+    loopback = WILDCARD_ADDRESSES.get(command.host.strip("[]"))
+    shown_host = loopback or in_url(command.host)
+    if loopback:
+        names = " ".join(sorted(hosts.direct))
+        _say(f"The page answers to the names {names}; add one with --allowed-host.")
+    if demo.share_url:
+        _say(f"The public link is {demo.share_url}")
+    elif command.share:
+        _say("There is no public link: gradio.live was not reached. The page is served here only.")
+    if credentials and not command.auth_file:
+        _say(f"User: {credentials[0]}  Password: {credentials[1]}")
+    if credentials and not is_loopback(command.host):
+        logging.getLogger(__name__).warning("the page is served unencrypted: use it in a network you trust")
+    _say(f"The page is at http://{shown_host}:{command.port}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - the result of the program

@@ -1,0 +1,173 @@
+"""Who may use the page, and which files it may touch.
+
+    Roots.inside     a path typed into the page -> the file meant, or a UserError
+    accepted_hosts   names the page answers to (guards.py)
+    login            the user and the password that the page asks for, or None
+    PasswordCheck    whether a user and a password are those
+
+Every handler of the page can be called by hand over HTTP, whatever the page shows. So a path is checked in
+the handler, and what `Roots.inside` returned is what the handler opens.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+import re
+import secrets
+import socket
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from indextts.commands import WebUI
+from indextts.errors import UserError
+from indextts.webui.serving.guards import AcceptedHosts
+
+logger = logging.getLogger(__name__)
+
+LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"]
+WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # and the loopback among them
+GENERATED_USER = "amharic"
+MIN_PASSWORD_CHARACTERS = 12
+
+
+@dataclass(frozen=True)
+class Roots:
+    """The folders that the page may use, resolved: the workspace, then what --root added."""
+
+    workspace: Path
+    others: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "workspace", self.workspace.resolve())
+        object.__setattr__(self, "others", tuple(root.resolve() for root in self.others))
+
+    def inside(self, typed: str | Path | None, what: str) -> Path:
+        """Return the file or folder that `typed` means, symlinks followed; it need not exist.
+
+        Args:
+            typed: relative paths are relative to the workspace.
+            what: the field's name, for the message.
+
+        Raises:
+            UserError: nothing was typed, no path can be that, or it lies outside the roots.
+        """
+        text = str(typed or "").strip()
+        if not text:
+            raise UserError(f"{what}: the path is empty; type one inside {self}")
+        try:
+            path = (self.workspace / text).resolve()
+        except (ValueError, RuntimeError):  # a NUL byte or a lone surrogate; symlinks in a circle
+            raise UserError(f"{what} {text!r}: this cannot be a path; type one inside {self}") from None
+        if not any(path.is_relative_to(root) for root in (self.workspace, *self.others)):
+            raise UserError(
+                f"{what} {text!r} lies outside of what the page may use: {self}; move it there, or start the "
+                "page with --root and its folder"
+            )
+        return path
+
+    def __str__(self) -> str:
+        return " or ".join(str(root) for root in (self.workspace, *self.others))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether `host` is for sure reached from this machine only; an unknown name is not."""
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def in_url(host: str) -> str:
+    """Return `host` as it stands in a URL: an IPv6 address in brackets."""
+    return f"[{host.strip('[]')}]" if ":" in host else host
+
+
+def own_names() -> list[str]:
+    """Return the name and the outward IPv4 address of this machine, as far as they are known."""
+    names = [socket.gethostname()]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
+        try:
+            unused.connect(("192.0.2.1", 9))  # sends nothing: the kernel only picks the address it would use
+            names.append(unused.getsockname()[0])
+        except OSError:  # no route: a machine without a network
+            pass
+    return names
+
+
+def accepted_hosts(command: WebUI) -> AcceptedHosts:
+    """Return the names that a request may ask for; the public link's is added when there is one.
+
+    A page of another site can point its own name at this address; the browser then takes this page for a part
+    of that site. The name asked for gives it away.
+
+    Raises:
+        UserError: --allowed-host is no bare name.
+    """
+    for name in command.allowed_host:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+|\[?[0-9A-Fa-f:.]+\]?", name):
+            raise UserError(f"--allowed-host {name}: give a bare name, such as studio.example.org")
+    named = {in_url(name).lower() for name in command.allowed_host}
+    names = [*LOOPBACK_NAMES, in_url(command.host)]
+    if command.host.strip("[]") in WILDCARD_ADDRESSES:
+        names += own_names()
+    return AcceptedHosts(direct={name.lower() for name in names} | named, forwarded=named)
+
+
+def login(command: WebUI) -> tuple[str, str] | None:
+    """Return the user and the password to ask for; None for a page that only this machine reaches.
+
+    Raises:
+        UserError: --auth-file cannot be used.
+    """
+    if command.auth_file:
+        return _read_login(command.auth_file)
+    if command.share or not is_loopback(command.host):
+        return GENERATED_USER, secrets.token_urlsafe(24)
+    return None
+
+
+class PasswordCheck:
+    """Whether a user and a password are the right ones, in the same time whatever is wrong.
+
+    The password itself is not kept: `vars()` of the server has nothing to sign in with.
+    """
+
+    def __init__(self, user: str, password: str) -> None:
+        self._key = secrets.token_bytes(32)
+        self._expected = self._digest(user, password)
+
+    def __call__(self, user: str, password: str) -> bool:
+        return hmac.compare_digest(self._digest(user, password), self._expected)
+
+    def _digest(self, user: str, password: str) -> bytes:
+        # The length tells "a" + "bc" from "ab" + "c". Half a character of JSON is no password, and no crash.
+        said = f"{len(user)} {user} {password}".encode(errors="surrogatepass")
+        return hmac.new(self._key, said, hashlib.sha256).digest()
+
+
+def _read_login(path: Path) -> tuple[str, str]:
+    """Return what the one line `user:password` of a file says; the password may contain colons."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        is_open = bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+    except OSError as error:
+        raise UserError(
+            f"--auth-file {path}: {error.strerror}; write one line there: user:password"
+        ) from None
+    except UnicodeDecodeError:
+        raise UserError(f"--auth-file {path}: not UTF-8 text; write one line there: user:password") from None
+    user, colon, password = lines[0].partition(":") if len(lines) == 1 else ("", "", "")
+    if not (user.strip() and colon):
+        raise UserError(
+            f"--auth-file {path}: {len(lines)} lines; write exactly one line there: user:password"
+        )
+    if len(password) < MIN_PASSWORD_CHARACTERS:
+        raise UserError(
+            f"--auth-file {path}: the password has {len(password)} characters; "
+            f"make it at least {MIN_PASSWORD_CHARACTERS}"
+        )
+    if is_open:
+        logger.warning("--auth-file %s: other users of this machine can read it; run chmod 600 on it", path)
+    return user.strip(), password

@@ -1,0 +1,134 @@
+"""The form of tab 6 as values: the project's own, a draft's, a preset's, a proposal's; and as a command.
+
+The form has every field of the Train command, in the order of FIELDS, and before them the checkbox and the
+path of a resume. No Gradio here.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from indextts.commands import Train
+from indextts.errors import UserError
+from indextts.pipeline import plan_stage
+from indextts.planning.estimate import sizes_of
+from indextts.planning.hardware import Machine
+from indextts.planning.pairs_size import measure_pairs
+from indextts.planning.presets import Preset
+from indextts.planning.proposal import Proposal, propose
+from indextts.project import Project, ProjectSettings
+from indextts.webui.drafts import Value, forget_draft, read_draft, write_draft
+from indextts.webui.forms import as_shown, fields_from
+from indextts.webui.serving.security import Roots
+
+PATHS = ("train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir")
+MAIN = ("epochs", "max_steps", "batch_size", "grad_accumulation", "learning_rate", "warmup_steps", "amp")
+NO_FORM = ("resume", "plan")  # they have a place of their own
+ADVANCED = tuple(name for name in Train.model_fields if name not in (*PATHS, *MAIN, *NO_FORM))
+FIELDS = (*MAIN, *ADVANCED, *PATHS)
+RESUME = ("resume", "resume_path")
+NAMES = (*RESUME, *FIELDS)  # of the form's components, in their order
+FORM = "train"  # the draft's name
+
+
+def command_of(
+    roots: Roots,
+    project: Project,
+    settings: ProjectSettings,
+    is_resume: bool,
+    typed: str | None,
+    values: Sequence[Any],
+) -> Train:
+    """Return the command that the form says.
+
+    Args:
+        is_resume, typed: the checkbox and the path of a resume.
+        values: of FIELDS.
+
+    Raises:
+        UserError: a value is out of its bounds, or a path outside of what the page may use.
+    """
+    fields = fields_from(Train, FIELDS, values)
+    for field in PATHS:
+        if field in fields:
+            fields[field] = _inside(roots, field, fields[field])
+    [command] = plan_stage(project, settings.with_fields("train", **fields), "train").commands
+    assert isinstance(command, Train)
+    return command.model_copy(update={"resume": resume_value(roots, is_resume, typed)})
+
+
+def resume_value(roots: Roots, is_resume: bool, typed: str | None) -> str:
+    """Return the trainer's --resume for the checkbox and the path as typed."""
+    if not is_resume:
+        return ""
+    if not (typed or "").strip():
+        return "auto"
+    return str(roots.inside(typed, "Resume Checkpoint Path"))
+
+
+def own_values(project: Project, settings: ProjectSettings) -> dict[str, Any]:
+    """Return what the project asks for, the trainer's defaults for the rest, as the form shows it."""
+    [command] = plan_stage(project, settings, "train").commands
+    shown = {field: as_shown(getattr(command, field)) for field in FIELDS}
+    return {"resume": False, "resume_path": "", **shown}
+
+
+def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
+    """Return the project's own values with what its draft has in their place."""
+    own = own_values(project, settings)
+    draft = read_draft(project, FORM, NAMES)
+    if isinstance(draft.get("resume"), bool):
+        own["resume"] = draft["resume"]
+    if isinstance(draft.get("resume_path"), str):
+        own["resume_path"] = draft["resume_path"]
+    [command] = plan_stage(project, settings, "train").commands
+    for field in FIELDS:
+        if field in draft and (value := _as_field(command.model_dump(), field, draft[field])) is not None:
+            own[field] = value
+    return own
+
+
+def keep(project: Project, settings: ProjectSettings, values: Mapping[str, Any]) -> None:
+    """Keep what the form has other than the project's own values as its draft."""
+    own = own_values(project, settings)
+    changed = {name: value for name, value in values.items() if value is not None and value != own[name]}
+    if changed:
+        write_draft(project, FORM, changed)
+    else:
+        forget_draft(project, FORM)
+
+
+def preset_values(preset: Preset) -> dict[str, Any]:
+    """Return what a preset puts into the form."""
+    return {name: as_shown(value) for name, value in preset.fields.items()}
+
+
+def proposal_for(command: Train, machine: Machine) -> Proposal:
+    """Return the settings for this machine and the pairs of `command`.
+
+    Raises:
+        UserError: the pairs, the tokenizer or the config cannot be read.
+    """
+    config, size = sizes_of(command)
+    pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
+    if not pairs.size.num_samples:
+        raise UserError("there are no pairs to measure; make them in tab Pairs first")
+    state = size.state_bytes(command.optimizer_state, command.ema_decay)
+    return propose(machine, config, size, pairs, state)
+
+
+def _as_field(command: Mapping[str, Any], field: str, value: Value) -> Any:
+    """Return a drafted value as the form shows it, None where the command does not take it."""
+    try:
+        given = fields_from(Train, [field], [value])
+        made = Train.model_validate({**command, **given})
+    except (UserError, ValueError, TypeError):
+        return None
+    return as_shown(getattr(made, field)) if given else None
+
+
+def _inside(roots: Roots, field: str, value: Any) -> Any:
+    """Return typed paths resolved, inside the folders that the page may use."""
+    what = field.replace("_", " ")
+    if isinstance(value, list):
+        return [roots.inside(path, what) for path in value]
+    return roots.inside(value, what)

@@ -1,0 +1,217 @@
+"""What tab 6 says before a start: what it takes, what blocks it, the plan, the checkpoints. No Gradio."""
+
+import time
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from indextts.commands import Train
+from indextts.errors import UserError
+from indextts.planning.estimate import Estimate
+from indextts.planning.hardware import Machine
+from indextts.planning.preflight import Preflight, Problem
+from indextts.planning.presets import Preset
+from indextts.planning.proposal import Proposal
+from indextts.planning.resume_table import ResumeRow, resume_rows
+from indextts.planning.sentence import Sentence, shown_gib
+from indextts.project import Project
+from indextts.published_files import shown_size
+from indextts.run_owner import is_training
+from indextts.webui.language import t
+from indextts.webui.monitor.progress import duration
+from indextts.webui.versions import files_version
+
+HEADERS = ["checkpoint", "step", "epoch", "saved", "validation mel loss", "complete?", "tokenizer fits?"]
+
+STEPS = "{steps} steps: {epoch} an epoch of {pairs} pairs; a step is {samples} pairs, {positions} positions"
+STEPS_SAMPLED = (
+    "about {steps} steps: about {epoch} an epoch of {pairs} pairs; a step is {samples} pairs, about "
+    "{positions} positions (from a sample of the pairs)"
+)
+STEPS_LEFT = "{left} steps to do, {first} to {last}"
+TIME = "about {duration} for the steps, validations and saves on top: {source}"
+TIME_UNKNOWN = (
+    "not known until the first {steps} steps are done: nothing like it was measured on this machine"
+)
+TIME_NONE = "nothing is left to do"
+DISK = "{count} checkpoints of {each} at most: {needed} more with some room; {free} are free"
+DISK_COUNTED = "{count} checkpoints of about {each} at most: {needed} more with some room; {free} are free"
+CARD_MEMORY = "about {needed} of {there} GiB on the card, {arithmetic}; activations as measured on an H200"
+CARD_MEMORY_SCALED = (
+    "about {needed} of {there} GiB on the card, {arithmetic}; not measured in these settings, but scaled"
+)
+HOST_MEMORY = "no card: about {needed} of {there} GiB of the machine's memory, {arithmetic}"
+TOO_MUCH = "that is more than there is: take fewer batch tokens, or grad checkpointing"
+LEFT_OUT = "{count} of the pairs that were read are too long for the model and will be left out"
+
+NEW_RUN = "step 0: a new run from the base checkpoint {path}\nto do: {steps} steps"
+ONLY_WEIGHTS = "Only a look at the weights can tell; the button below asks the trainer for it."
+BLOCKED = "Before a start:"
+READY = "Nothing stands in the way of a start."
+FROM_PRESET = "{label}: {source}."
+PROPOSED = "Proposed for {machine}:"
+NO_CARD = "this machine, {cores} cores and no NVIDIA card"
+WITH_CARD = "{card}, {there} GiB, and {cores} cores"
+MACHINES = ("machine", "this processor")  # where a sentence names no card
+GONE = "{name} is not there any more; open the tab again to see the checkpoints as they are"
+
+
+def spoken(sentence: Sentence) -> str:
+    """Return a sentence in the language of whoever asked."""
+    values = {name: t(value) if value in MACHINES else value for name, value in sentence.values.items()}
+    return t(sentence.template, **values)
+
+
+def look_version(project: Project) -> str:
+    """Return a word that changes when what a start would meet may have: files made, a trainer that ended."""
+    files = (
+        project.run_dir,
+        project.pairs("train"),
+        project.pairs("val"),
+        project.tokenizer,
+        project.config,
+        project.base_checkpoint,
+    )
+    return f"{files_version(*files)} {is_training(project.run_dir)}"
+
+
+def plan_of(command: Train, ahead: Preflight) -> str:
+    """Return the plan of a start as far as it is known at once; "" where something blocks it."""
+    if ahead.resumed is not None:
+        return str(ahead.resumed)
+    if any(problem.about == "resume" for problem in ahead.problems):
+        return ""
+    if command.resume:
+        return t(ONLY_WEIGHTS)
+    if ahead.estimate is None:
+        return ""
+    return t(NEW_RUN, path=command.base_checkpoint, steps=f"{ahead.estimate.total_steps:,}")
+
+
+def problems_html(problems: Sequence[Problem]) -> str:
+    """Return what blocks a start as a list, or that nothing does."""
+    if not problems:
+        return f'<p class="ready">✓ {escape(t(READY))}</p>'
+    items = "".join(f"<li>{escape(spoken(problem.sentence))}</li>" for problem in problems)
+    return f'<div class="blocked" role="alert"><p>{escape(t(BLOCKED))}</p><ul>{items}</ul></div>'
+
+
+def estimate_html(found: Estimate | None) -> str:
+    """Return what a training takes as a small list; "" where it cannot be said."""
+    if found is None:
+        return ""
+    rows = [
+        (t("steps"), [_steps(found)]),
+        (t("time"), [_time(found)]),
+        (t("disk"), [_disk(found)]),
+        (t("memory"), [_memory(found), *([] if found.fits_memory else [t(TOO_MUCH)])]),
+    ]
+    if found.pairs.num_left_out:
+        rows[0][1].append(t(LEFT_OUT, count=found.pairs.num_left_out))
+    cells = "".join(
+        f"<dt>{escape(name)}</dt><dd>{'<br>'.join(map(escape, lines))}</dd>" for name, lines in rows
+    )
+    return f'<dl class="estimate">{cells}</dl>'
+
+
+def preset_html(preset: Preset) -> str:
+    """Return where a preset comes from."""
+    return f"<p>{escape(t(FROM_PRESET, label=t(preset.label), source=spoken(preset.source)))}</p>"
+
+
+def proposal_html(proposal: Proposal, machine: Machine) -> str:
+    """Return the reasons of a proposal."""
+    card = machine.card
+    if card is None:
+        whose = t(NO_CARD, cores=machine.num_cores)
+    else:
+        whose = t(WITH_CARD, card=card.name, there=shown_gib(card.memory_bytes), cores=machine.num_cores)
+    items = "".join(
+        f"<li><b>{escape(t(name.replace('_', ' ')))}</b>: {escape(spoken(reason))}</li>"
+        for name, reason in proposal.reasons.items()
+    )
+    return f"<p>{escape(t(PROPOSED, machine=whose))}</p><ul>{items}</ul>"
+
+
+def checkpoint_rows(command: Train) -> list[list[str]]:
+    """Return the rows of the table of checkpoints."""
+    return [_row(row) for row in resume_rows(command)]
+
+
+def pick(command: Train, name: str) -> Path:
+    """Return the checkpoint of a row of the table.
+
+    Args:
+        name: the first column, as the page sent it.
+
+    Raises:
+        UserError: there is no such row any more.
+    """
+    for row in resume_rows(command):
+        if _names(row) == name:
+            return row.path
+    raise UserError(t(GONE, name=name))
+
+
+def _row(row: ResumeRow) -> list[str]:
+    return [
+        _names(row),
+        "" if row.step is None else f"{row.step:,}",
+        "" if row.epoch is None else str(row.epoch),
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(row.saved)),
+        "" if row.mel_loss is None else f"{row.mel_loss:.4f}",
+        spoken(row.completeness),
+        spoken(row.why),
+    ]
+
+
+def _names(row: ResumeRow) -> str:
+    others = [name.removesuffix(".pth") for name in row.names if name != row.path.name]
+    return f"{row.path.name} ({', '.join(others)})" if others else row.path.name
+
+
+def _steps(found: Estimate) -> str:
+    values = {
+        "steps": f"{found.total_steps:,}",
+        "epoch": f"{found.steps_per_epoch:,}",
+        "pairs": f"{found.pairs.size.num_samples:,}",
+        "samples": f"{found.samples_per_step:.0f}",
+        "positions": f"{found.positions_per_step:,.0f}",
+    }
+    said = t(STEPS_SAMPLED if found.pairs.is_sampled else STEPS, **values)
+    if not found.first_step:
+        return said
+    numbers = {"left": found.steps_left, "first": found.first_step + 1, "last": found.total_steps}
+    return f"{said}; {t(STEPS_LEFT, **{name: f'{n:,}' for name, n in numbers.items()})}"
+
+
+def _time(found: Estimate) -> str:
+    if not found.steps_left:
+        return t(TIME_NONE)
+    if found.pace is None or found.seconds is None:
+        return t(TIME_UNKNOWN, steps=f"{found.command.log_interval:,}")
+    return t(TIME, duration=duration(found.seconds), source=spoken(found.pace.source))
+
+
+def _disk(found: Estimate) -> str:
+    disk = found.disk
+    return t(
+        DISK if disk.is_measured else DISK_COUNTED,
+        count=disk.num_at_most,
+        each=shown_size(disk.checkpoint_bytes),
+        needed=shown_size(disk.needed_bytes),
+        free=shown_size(disk.free_bytes),
+    )
+
+
+def _memory(found: Estimate) -> str:
+    if not found.is_on_card:
+        template = HOST_MEMORY
+    else:
+        template = CARD_MEMORY if found.memory.is_measured else CARD_MEMORY_SCALED
+    return t(
+        template,
+        needed=shown_gib(found.memory.peak),
+        there=shown_gib(found.memory_there),
+        arithmetic=found.arithmetic,
+    )

@@ -1,0 +1,118 @@
+import io
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indextts.run_dir import read_metrics
+from indextts.webui.monitor import metrics_reader
+from indextts.webui.monitor.metrics_reader import MAX_LINES, MetricsReader, MetricsReaders
+from tests.metrics_lines import point, start, write
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "metrics.jsonl"
+
+
+def random_writing(rng: random.Random) -> bytes:
+    """What processes write that are killed in mid-line, and that replay steps or begin a new part."""
+    content, part = b"", 1
+    for _ in range(rng.randint(1, 5)):
+        step = rng.randrange(20)
+        part += rng.random() < 0.3
+        lines = [start(step, part=part)]
+        for later in range(step + 1, step + rng.randint(1, 15)):
+            lines += [point(later, rng.random(), part=part), point(later, None, kind="val", part=part)]
+        text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        content += text[: rng.randint(1, len(text))]
+        if not content.endswith(b"\n"):
+            content += b"\n"
+    return content[: rng.randint(1, len(content))]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_reader_returns_what_read_metrics_returns_wherever_the_writing_stands(file: Path, seed: int):
+    rng = random.Random(seed)
+    content, reader = random_writing(rng), MetricsReader(file)
+    cuts = sorted({rng.randint(0, len(content)) for _ in range(8)} | {len(content)})
+    for cut in cuts:
+        file.write_bytes(content[:cut])
+        assert reader.read() == read_metrics(file)
+
+
+def test_a_replaced_a_cut_and_a_removed_file_are_read_anew(file: Path):
+    reader = MetricsReader(file)
+    assert reader.read() == []
+    write(file, [point(step) for step in range(1, 9)])
+    assert len(reader.read()) == 8
+    file.write_bytes(b"")
+    assert reader.read() == []
+    write(file, [point(step, 2.0) for step in range(1, 20)])  # same inode, now longer than it was
+    assert reader.read() == read_metrics(file)
+    other = file.with_name("other")
+    write(other, [point(step, 3.0) for step in range(1, 30)])
+    other.replace(file)
+    assert reader.read() == read_metrics(file)
+    file.unlink()
+    assert (reader.read(), reader.version()) == ([], "absent")
+
+
+def test_a_line_without_end_is_passed_over_in_pieces(file: Path, monkeypatch):
+    monkeypatch.setattr(metrics_reader, "BLOCK_BYTES", 1_000)
+    file.write_bytes(b"x" * 4_500 + b"\n")
+    write(file, [point(1)])
+    assert MetricsReader(file).read() == [point(1)]
+
+
+class CountingFile(io.FileIO):
+    """A file that counts the bytes taken from the disk."""
+
+    num_bytes = 0
+
+    def readinto(self, buffer: Any) -> int:
+        count = super().readinto(buffer) or 0
+        CountingFile.num_bytes += count
+        return count
+
+
+class CountingPath(type(Path())):  # type: ignore[misc]
+    def open(self, *_: Any, **__: Any) -> Any:
+        return io.BufferedReader(CountingFile(str(self)))
+
+
+def test_of_a_file_of_100_000_lines_only_the_new_bytes_are_read_and_memory_is_bounded(tmp_path: Path):
+    file = CountingPath(tmp_path / "metrics.jsonl")
+    lines = [point(step) for step in range(1, 100_001)]
+    Path(file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    reader = MetricsReader(file)
+    kept = reader.read()
+    assert MAX_LINES // 2 <= len(kept) <= MAX_LINES
+    assert CountingFile.num_bytes > 10_000_000
+
+    CountingFile.num_bytes = 0
+    with Path(file).open("a") as appended:
+        appended.write(json.dumps(point(100_001)) + "\n")
+    assert reader.read()[-1]["step"] == 100_001
+    assert CountingFile.num_bytes < 2 * io.DEFAULT_BUFFER_SIZE
+
+
+def test_thinning_keeps_starts_and_the_newest_line_of_each_kind(file: Path, monkeypatch):
+    monkeypatch.setattr(metrics_reader, "MAX_LINES", 40)
+    write(file, [start(0)])
+    write(file, [point(step, kind=kind) for step in range(1, 41) for kind in ("train", "val")])
+    kept = [(line["kind"], line["step"]) for line in MetricsReader(file).read()]
+    assert len(kept) == 41
+    assert kept[0] == ("start", 0)
+    assert kept[-2:] == [("train", 40), ("val", 40)]
+
+
+def test_only_the_runs_looked_at_last_keep_a_reader(tmp_path: Path):
+    readers = MetricsReaders()
+    first = readers.of(tmp_path / "0")
+    assert readers.of(tmp_path / "0") is first
+    for number in range(1, metrics_reader.MAX_RUNS + 1):
+        readers.of(tmp_path / str(number))
+    assert readers.of(tmp_path / "0") is not first

@@ -1,0 +1,38 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from indextts.webui.monitor.progress import progress
+from tests.metrics_lines import point, start, write
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "metrics.jsonl"
+
+
+def test_the_time_left_comes_from_the_steps_since_this_start(tmp_path: Path, file: Path):
+    write(file, [start(0, time=0), point(100, time=10), point(110, time=11)])
+    write(file, [start(100, time=5_000, total_steps=236), point(110, time=5_100), point(120, time=5_110)])
+    now = progress(tmp_path, now=5_116)
+    assert (now.step, now.total_steps, now.epoch, now.seconds_left) == (120, 236, 2, 110)
+    assert str(now) == "step 120 of 236, epoch 2, 1,480 tokens/s, about 2 min left"
+
+
+def test_before_there_is_a_pace_no_time_is_promised(tmp_path: Path, file: Path):
+    assert str(progress(tmp_path, now=0)) == "no numbers yet; they come with the first steps of a training"
+    write(file, [start(100, time=10), point(100, kind="val", time=12)])
+    assert str(progress(tmp_path, now=13)) == "step 100 of 1,000, epoch 2"
+    assert progress(tmp_path, now=13).text_loss is None
+
+
+def test_a_silent_run_is_stale_and_an_ended_one_says_how(tmp_path: Path, file: Path):
+    write(file, [start(0, time=0), point(10, time=10), point(20, time=20)])
+    assert not progress(tmp_path, now=70).is_stale
+    assert str(progress(tmp_path, now=320)).endswith("1,480 tokens/s, nothing new for 5 min")
+    exit_file = tmp_path / "exit.json"
+    exit_file.write_text(json.dumps({"status": 143, "reason": "stopped", "time": 21}))
+    assert str(progress(tmp_path, now=320)).endswith("1,480 tokens/s, stopped")
+    write(file, [start(20, time=300)])
+    assert progress(tmp_path, now=320).ended is None

@@ -1,0 +1,107 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from indextts.errors import UserError
+from indextts.manifest import Utterance, write_utterances
+from indextts.project import Project
+from indextts.review import Decision, add_decision, check_folder
+from indextts.webui.recordings.review import save_text, show_page, take_back
+from indextts.webui.recordings.review_rows import DECIDED, REJECTED, WARNED, Review, checked_text, read_review
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project of 120 clips, all of them noisy, number 7 most of all; every second one is short."""
+    project = Project(tmp_path)
+    ids = [f"c{number:03}" for number in range(120)]
+    write_utterances(project.manifest, [Utterance(id, tmp_path / id, f"ጽሑፍ {id}", "s", 2.0) for id in ids])
+    folder = check_folder(project.manifest)
+    folder.mkdir()
+    lines = []
+    for number, id in enumerate(ids):
+        flags = [{"reason": "some_noise", "severity": 9 if number == 7 else number / 100, "said": "noise"}]
+        flags += [{"reason": "too_short", "severity": 1, "said": "too short"}] if number % 2 else []
+        lines.append(json.dumps({"id": id, "flags": flags}))
+    (folder / "clips.jsonl").write_text("\n".join(lines) + "\n")
+    return project
+
+
+class OneProject:
+    """What the handlers ask of the page."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+
+    def find_project(self, name: str) -> Project:
+        return self.project
+
+
+def ids(review: Review, name: str) -> list[str]:
+    return [row.utterance.id for row in review.chosen(name)]
+
+
+def test_the_worst_of_a_reason_come_first(project):
+    found = ids(read_review(project), "some_noise")
+    assert found[:3] == ["c007", "c119", "c118"]
+    assert len(found) == 120
+    assert len(ids(read_review(project), "too_short")) == 60
+
+
+def test_a_filter_says_how_many_clips_it_shows_and_follows_what_is_decided(project):
+    add_decision(project.manifest, Decision(id="c001", verdict="keep"))
+    add_decision(project.manifest, Decision(id="c002", verdict="reject"))
+    review = read_review(project)
+    assert dict((name, label) for label, name in review.filters()) == {
+        "all": "all (120)",
+        "rejected": "rejected (60)",
+        "warned": "warned (60)",
+        "decided by hand": "decided by hand (2)",
+        "too_short": "too_short (60)",
+        "some_noise": "some_noise (120)",
+    }
+    assert "c001" not in ids(review, REJECTED)
+    assert "c002" in ids(review, REJECTED)
+    assert "c001" in ids(review, WARNED)
+    assert ids(review, DECIDED) == ["c001", "c002"]
+    assert review.find("c001").verdict == "kept by hand"
+    assert review.find("c003").verdict == "rejected"
+
+
+def test_only_a_page_of_rows_goes_to_the_browser(project):
+    page = OneProject(project)
+    _, _, said, values = show_page(page, "p", "all", 3)
+    assert said == "101 to 120 of 120"
+    assert [row[0] for row in values] == [f"c{number:03}" for number in range(100, 120)]
+    dropdown, place, _, values = show_page(page, "p", "no such filter", 9_999)
+    assert (dropdown.value, place, len(values)) == ("all", 3, 20)
+
+
+def test_a_text_is_stored_beside_the_manifest_and_taken_back(project):
+    page = OneProject(project)
+    before = project.manifest.read_bytes()
+    save_text(page, "p", "c004", "  አዲስ\nጽሑፍ ")
+    assert read_review(project).find("c004").utterance.text == "አዲስ ጽሑፍ"
+    save_text(page, "p", "c004", "ጽሑፍ c004")  # the manifest's own: nothing is stored any more
+    assert ids(read_review(project), DECIDED) == []
+    assert take_back(page, "p")[4] == "አዲስ ጽሑፍ"
+    assert take_back(page, "p")[4] == "ጽሑፍ c004"
+    with pytest.raises(UserError, match="nothing was decided"):
+        take_back(page, "p")
+    assert project.manifest.read_bytes() == before
+
+
+@pytest.mark.parametrize("typed", ["", " \n ", None, "ሀ" * 2001])
+def test_a_text_that_no_clip_has_is_refused(project, typed):
+    with pytest.raises(UserError, match="the text"):
+        checked_text(typed)
+
+
+def test_a_clip_that_is_not_there_is_refused(project):
+    with pytest.raises(UserError, match="choose a clip in the table first"):
+        save_text(OneProject(project), "p", "../../etc/passwd", "ጽሑፍ")
+
+
+def test_before_an_import_there_is_nothing_to_review(tmp_path):
+    assert read_review(Project(tmp_path)).rows == []

@@ -1,0 +1,97 @@
+"""Tests of what becomes of uploaded files, and of what a request may name as one."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from indextts.errors import UserError
+from indextts.project import Project
+from indextts.webui.recordings.uploads import described, remove, take_in, take_in_voice
+
+
+def receive(folder: Path, *names: str, content: bytes = b"x") -> list[str]:
+    """Write files as the server keeps uploads: each in a folder of its own."""
+    paths = []
+    for number, name in enumerate(names):
+        path = folder / f"received/{number}/{name}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        paths.append(str(path))
+    return paths
+
+
+def test_single_files_come_together_and_archives_alone(tmp_path):
+    project = Project(tmp_path / "voice")
+    sources = take_in(project, receive(tmp_path, "a.wav", "a.txt", "set.ZIP"), tmp_path / "received")
+    assert sources == [project.uploads / "files", project.uploads / "set.ZIP"]
+    take_in(project, receive(tmp_path, "a.txt", content=b"corrected"), tmp_path / "received")
+    assert (project.uploads / "files/a.txt").read_bytes() == b"corrected"
+    assert described(project) == [["files", "2", "0.0 MB"], ["set.ZIP", "1", "0.0 MB"]]
+    assert project.uploaded() == sources
+    remove(project, "set.ZIP")
+    remove(project, "files")
+    assert project.uploaded() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["page.html", "run.sh", ".hidden.wav", "x" * 200 + ".wav", "model.pth", "zip"]
+)
+def test_what_is_no_data_is_refused_and_nothing_is_taken(tmp_path, name):
+    project = Project(tmp_path / "voice")
+    with pytest.raises(UserError, match=r"neither a recording|no name for"):
+        take_in(project, receive(tmp_path, "a.wav", name), tmp_path / "received")
+    assert described(project) == []
+
+
+def test_a_request_cannot_name_a_file_that_was_not_uploaded(tmp_path):
+    project = Project(tmp_path / "voice")
+    secret = tmp_path / "workspace/other.wav"
+    secret.parent.mkdir()
+    secret.write_bytes(b"x")
+    (tmp_path / "received").mkdir()
+    (tmp_path / "received/link.wav").symlink_to(secret)
+    for path in (secret, tmp_path / "received/../workspace/other.wav", tmp_path / "received/link.wav"):
+        with pytest.raises(UserError, match="was not uploaded"):
+            take_in(project, [str(path)], tmp_path / "received")
+    assert secret.is_file()
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "../other", "files/../../x", "absent.zip"])
+def test_only_uploads_can_be_removed(tmp_path, name):
+    project = Project(tmp_path / "voice")
+    take_in(project, receive(tmp_path, "a.wav"), tmp_path / "received")
+    with pytest.raises(UserError, match="there is no upload"):
+        remove(project, name)
+
+
+def receive_sound(folder: Path, name: str, duration_s: float) -> str:
+    [path] = receive(folder, name)
+    soundfile.write(path, np.zeros(int(8000 * duration_s), np.int16), 8000)
+    return path
+
+
+def test_a_voice_is_kept_apart_from_what_is_imported(tmp_path):
+    project = Project(tmp_path / "voice")
+    taken = take_in_voice(project, receive_sound(tmp_path, "አበበ.wav", 4), tmp_path / "received")
+    assert taken == project.listen / "voices/አበበ.wav"
+    assert soundfile.info(taken).duration == 4
+    assert project.uploaded() == []
+
+
+def test_what_cannot_be_a_voice_is_refused_and_not_taken(tmp_path):
+    project = Project(tmp_path / "voice")
+    cases = {
+        receive_sound(
+            tmp_path, "hour.flac", 3600
+        ): r"^hour\.flac: lasts 3600\.0 s, a reference must last 1 to 600",
+        receive_sound(tmp_path, "click.wav", 0.2): r"^click\.wav: lasts 0\.2 s",
+        receive(tmp_path, "text.mp3")[0]: "cannot be read as audio",
+        receive(tmp_path, "page.html")[0]: "no recording",
+        "/etc/passwd": "passwd: this file was not uploaded",
+    }
+    for path, said in cases.items():
+        with pytest.raises(UserError, match=said):
+            take_in_voice(project, path, tmp_path / "received")
+    assert not project.listen.exists()

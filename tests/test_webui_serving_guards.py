@@ -1,0 +1,210 @@
+"""Which sites and names the page takes for its own; behind proxies too, as rented machines have them."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from starlette.datastructures import Headers
+
+from indextts.webui.serving.guards import is_same_host, refused_site
+from tests.conftest import REPOSITORY
+from tests.webui_server import TWO_HANDLERS, Server, free_port, serving, wait_until_listening
+
+PASSWORD = "correct horse battery"
+NAME = "studio.example.org"
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        ("http://127.0.0.1:7863", "127.0.0.1:7863"),
+        ("http://[::1]:7863", "[::1]:7863"),
+        ("HTTP://LocalHost:7863", "localhost:7863"),
+        ("http://studio.example.org", "studio.example.org:80"),
+        ("https://name.gradio.live", "name.gradio.live"),
+    ],
+)
+def test_an_origin_is_the_same_host_whatever_its_spelling(origin, host):
+    assert is_same_host(origin, host)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evil.test",
+        "http://127.0.0.1:7864",
+        "http://127.0.0.1",
+        "http://localhost:7863",
+        "null",
+        "",
+        "http://127.0.0.1:7863.evil.test",
+        "file://",
+        "chrome-extension://abc",
+        "http://a:b",
+        "//127.0.0.1:7863",
+    ],
+)
+def test_any_other_origin_is_foreign(origin):
+    assert not is_same_host(origin, "127.0.0.1:7863")
+
+
+def site_status(**headers: str) -> int:
+    """Return the status of a GET / with these headers; 200 if it may pass."""
+    scope = {"type": "http", "method": headers.pop("method", "GET"), "path": headers.pop("path", "/")}
+    sent = {"host": "a.org"} | {name.replace("_", "-"): text for name, text in headers.items()}
+    refusal = refused_site(Headers(sent), scope)
+    return refusal.status_code if refusal else 200
+
+
+def test_a_link_on_another_site_leads_to_the_page_and_to_nothing_else():
+    visit = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+    assert site_status(**visit) == 200
+    assert site_status(**visit, method="POST") == 403
+    assert site_status(**visit, path="/logout") == 403
+    assert site_status(**{**visit, "sec_fetch_dest": "iframe"}) == 403
+    assert (
+        site_status(sec_fetch_site="same-site", sec_fetch_mode="no-cors") == 403
+    )  # another port of this host
+    assert site_status(sec_fetch_site="same-origin", path="/config") == 200
+    assert site_status(sec_fetch_site="none", path="/config") == 200  # typed by a person
+
+
+@contextmanager
+def behind(server: Server, mode: str) -> Iterator[Server]:
+    """Put a proxy in front of a page; what is asked of the result goes through it."""
+    port = free_port()
+    proxy = subprocess.Popen(
+        [sys.executable, "-m", "tests.local_proxy", str(port), str(server.port), mode], cwd=REPOSITORY
+    )
+    try:
+        wait_until_listening(proxy, port)
+        yield replace(server, port=port)
+    finally:
+        proxy.kill()
+        proxy.wait()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("proxied")
+    (folder / "login").write_text(f"me:{PASSWORD}")
+    (folder / "login").chmod(0o600)
+    flags = [f"--auth-file={folder / 'login'}", f"--allowed-host={NAME}"]
+    with serving(folder, *flags, program=TWO_HANDLERS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["pass", "rewrite"])
+def proxied(page: Server, request: pytest.FixtureRequest) -> Iterator[Server]:
+    with behind(page, request.param) as through:
+        yield through
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_behind_a_proxy_the_page_works_under_its_foreign_name(proxied: Server, scheme: str):
+    own = {"host": NAME, "origin": f"{scheme}://{NAME}"}
+    cookie = proxied.cookie("me", PASSWORD, **own)
+    (proxied.workspace / "canary").unlink(missing_ok=True)
+    assert proxied.join(0, [], cookie=cookie, **own).status == 200
+    assert proxied.result(cookie=cookie, **own)["data"] == ["started"]
+    assert (proxied.workspace / "canary").exists()
+
+
+def test_behind_a_proxy_another_site_starts_nothing(proxied: Server):
+    cookie = proxied.cookie("me", PASSWORD, host=NAME)
+    (proxied.workspace / "canary").unlink(missing_ok=True)
+    foreign = {"cookie": cookie, "host": NAME}
+    port = proxied.port
+    for origin in ("https://evil.test", "null", f"https://{NAME}.evil.test", f"http://127.0.0.1:{port}"):
+        assert proxied.join(0, [], origin=origin, **foreign).status == 403
+        assert proxied.join(0, [], origin=origin, x_forwarded_host="evil.test", **foreign).status in (
+            400,
+            403,
+        )
+    assert proxied.join(0, [], sec_fetch_site="cross-site", **foreign).status == 403
+    time.sleep(0.2)
+    assert not (proxied.workspace / "canary").exists()
+
+
+def test_a_name_that_nobody_allowed_is_refused_with_the_flag_that_allows_it(proxied: Server):
+    answer = proxied.ask("GET", "/", host="other.example.org")
+    assert answer.status == 400
+    assert "--allowed-host=other.example.org" in answer.body
+
+
+def test_a_forwarded_name_counts_only_if_it_was_allowed(page: Server):
+    for forwarded in ("evil.test", "localhost:1", f"127.0.0.1:{page.port}", f"{NAME}, evil.test", "", "a@b"):
+        answer = page.ask("GET", "/", x_forwarded_host=forwarded)
+        assert answer.status == 400, forwarded
+    # a page of another port of this machine may claim a name, but not this one
+    sent = {"origin": "http://localhost:1", "x_forwarded_host": "localhost:1"}
+    assert page.join(0, [], **sent).status == 400
+
+
+def test_a_preflight_from_elsewhere_allows_nothing(page: Server):
+    for host in (NAME, f"127.0.0.1:{page.port}"):
+        answer = page.ask(
+            "OPTIONS",
+            "/gradio_api/queue/join",
+            host=host,
+            origin="http://evil.test",
+            access_control_request_method="POST",
+            access_control_request_headers="content-type, x-forwarded-host",
+        )
+        assert answer.status == 403
+        assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+
+
+def test_the_pages_address_is_not_what_a_header_says(page: Server):
+    cookie = page.cookie("me", PASSWORD)
+    for name in ("x_gradio_server", "x_forwarded_host"):
+        answer = page.ask("GET", "/config", cookie=cookie, **{name: "http://evil.test"})
+        assert "evil.test" not in answer.body.replace("answer to the name evil.test", "")
+
+
+@pytest.mark.parametrize("path", ["/", "/config", "/theme.css", "/absent"])
+def test_every_answer_has_the_fixed_headers(page: Server, path: str):
+    headers = page.ask("GET", path).headers
+    assert "frame-ancestors 'self'" in headers["content-security-policy"]
+    assert "connect-src 'self' data: blob:;" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-robots-tag"] == "noindex, nofollow"
+
+
+SHARED = (
+    '''
+"""A page whose public link is a name of this test; while it is made, the page is asked under that name."""
+import http.client
+import gradio.networking
+
+
+def tunnel(local_port, **_):
+    connection = http.client.HTTPConnection("127.0.0.1", local_port)
+    connection.request("GET", "/", headers={"Host": "0a1b2c.gradio.live"})
+    print("while launching:", connection.getresponse().status, flush=True)
+    return "https://0a1b2c.gradio.live"
+
+
+gradio.networking.setup_tunnel = tunnel
+'''
+    + TWO_HANDLERS
+)
+
+
+def test_the_public_link_is_accepted_when_it_is_launched_and_no_other_is(tmp_path: Path):
+    with serving(tmp_path, "--share", program=SHARED) as server:
+        assert "while launching: 400\n" in server.printed
+        assert "The public link is https://0a1b2c.gradio.live\n" in server.printed
+        own = {"host": "0a1b2c.gradio.live", "origin": "https://0a1b2c.gradio.live"}
+        cookie = server.cookie(*server.password(), **own)
+        assert server.join(0, [], cookie=cookie, x_forwarded_host=own["host"], **own).status == 200
+        shown = server.ask("GET", "/", host=own["host"], cookie=cookie).body
+        assert "gradio.js" not in shown.split("<body")[0]
+        assert "amazonaws.com" not in shown
+        for host in ("f00.gradio.live", "gradio.live", "a.0a1b2c.gradio.live"):
+            assert server.join(0, [], cookie=cookie, host=host, origin=f"https://{host}").status == 400

@@ -1,0 +1,325 @@
+"""What the page refuses: other sites, unknown names, paths outside its folders, visitors without password.
+
+The requests go to real servers, raw, as anybody could send them.
+"""
+
+import contextlib
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from indextts.commands import WebUI
+from indextts.errors import UserError
+from indextts.webui.serving.security import PasswordCheck, Roots, accepted_hosts, is_loopback, login
+from tests.webui_server import START_S, TWO_HANDLERS, Server, serving, start_program
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A page for this machine only, as `./run.sh` opens it."""
+    with serving(tmp_path_factory.mktemp("page"), program=TWO_HANDLERS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def open_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A page on all addresses, with --share, and no way to gradio.live."""
+    folder = tmp_path_factory.mktemp("open_page")
+    flags = ["--host=0.0.0.0", "--share", "--allowed-host=Studio.example.org"]
+    with serving(folder, *flags, program=TWO_HANDLERS) as server:
+        yield server
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Roots:
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "recordings").mkdir()
+    return Roots(tmp_path / "workspace", (tmp_path / "recordings",))
+
+
+# Roots
+
+
+def test_a_path_inside_a_root_comes_back_resolved(roots, tmp_path):
+    assert roots.inside(" demo/../demo/a.jsonl ", "Manifest") == tmp_path / "workspace/demo/a.jsonl"
+    assert roots.inside(tmp_path / "recordings/a.wav", "Audio") == tmp_path / "recordings/a.wav"
+    assert roots.inside(".", "Folder") == tmp_path / "workspace"
+
+
+@pytest.mark.parametrize("typed", ["../secret", "/etc/passwd", "demo/../../secret", "../workspace2/a", "/"])
+def test_a_path_outside_the_roots_is_refused_with_the_roots_named(roots, typed):
+    with pytest.raises(UserError, match=r"Manifest .* lies outside .*/workspace or .*/recordings; "):
+        roots.inside(typed, "Manifest")
+
+
+@pytest.mark.parametrize("typed", ["", "  ", None, "a\0b", "\ud800"])
+def test_what_cannot_be_a_path_is_refused(roots, typed):
+    with pytest.raises(UserError, match="Manifest"):
+        roots.inside(typed, "Manifest")
+
+
+def test_a_symlink_counts_where_it_leads(roots, tmp_path):
+    (tmp_path / "workspace/out").symlink_to("/etc")
+    (tmp_path / "workspace/over").symlink_to(tmp_path / "recordings")
+    (tmp_path / "workspace/circle").symlink_to(tmp_path / "workspace/circle")
+
+    assert roots.inside("over/a.wav", "Audio") == tmp_path / "recordings/a.wav"
+    for typed in ("out/passwd", "circle/a"):
+        with pytest.raises(UserError):
+            roots.inside(typed, "Audio")
+
+
+def test_a_workspace_behind_a_symlink_is_taken_where_it_is(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert Roots(tmp_path / "link").inside("a", "File") == tmp_path / "real/a"
+
+
+# Names
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "LOCALHOST", "::1", "[::1]"])
+def test_what_only_this_machine_reaches_is_loopback(host):
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.5", "localhost.evil.org", "studio"])
+def test_what_others_may_reach_is_not_loopback(host):
+    assert not is_loopback(host)
+
+
+def test_the_accepted_names_are_the_loopback_ones_and_what_was_asked_for():
+    loopback = {"localhost", "127.0.0.1", "[::1]"}
+    assert accepted_hosts(WebUI()).direct == loopback
+    assert accepted_hosts(WebUI()).forwarded == set()
+    command = WebUI(host="fe80::1", share=True, allowed_host=["Studio.Example.org", "2001:db8::1"])
+    named = {"studio.example.org", "[2001:db8::1]"}
+    assert accepted_hosts(command).direct == loopback | {"[fe80::1]"} | named
+    assert accepted_hosts(command).forwarded == named  # a loopback name is nothing that a proxy may claim
+
+
+def test_of_all_public_links_only_the_launched_one_is_accepted():
+    hosts = accepted_hosts(WebUI(share=True))
+    hosts.add_shared("https://0a1b2c.gradio.live")
+    assert "0a1b2c.gradio.live" in hosts.direct & hosts.forwarded
+    assert sum("gradio" in name for name in hosts.direct) == 1
+
+
+def test_on_all_addresses_the_page_answers_to_the_machines_own_name():
+    assert socket.gethostname().lower() in accepted_hosts(WebUI(host="0.0.0.0")).direct
+    assert socket.gethostname().lower() not in accepted_hosts(WebUI()).direct
+
+
+@pytest.mark.parametrize("name", ["*", "*.org", "http://a.org", "a.org/x", "a.org:80", ""])
+def test_an_allowed_host_that_is_no_bare_name_is_refused(name):
+    with pytest.raises(UserError, match=r"--allowed-host .*bare name"):
+        accepted_hosts(WebUI(allowed_host=[name]))
+
+
+# Login
+
+
+def test_only_a_page_that_others_reach_asks_for_a_password():
+    assert login(WebUI()) is None
+    assert login(WebUI(host="::1")) is None
+    made = [login(WebUI(share=True)), login(WebUI(host="0.0.0.0")), login(WebUI(host="studio.example.org"))]
+    assert all(user == "amharic" and len(password) >= 32 for user, password in filter(None, made))
+    assert len({credentials for credentials in made if credentials}) == 3
+
+
+def test_a_password_check_knows_the_pair_and_keeps_no_password():
+    check = PasswordCheck("me", PASSWORD)
+    assert check("me", PASSWORD)
+    wrong = [("me", PASSWORD[:-1]), ("m", f"e{PASSWORD}"), ("", ""), ("me ", PASSWORD), ("\ud800", "\ud800")]
+    assert not any(check(*pair) for pair in wrong)
+    assert PASSWORD not in str(vars(check))
+
+
+def test_the_auth_file_is_used_even_on_loopback_and_its_password_may_have_colons(tmp_path):
+    path = tmp_path / "login"
+    path.write_text("me:long:enough:password\n")
+    path.chmod(0o600)
+    assert login(WebUI(auth_file=path)) == ("me", "long:enough:password")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "0 lines"),
+        (b"me:long-enough-password\nmore:x", "2 lines"),
+        (b"me\n", "user:password"),
+        (b":long-enough-password", "user:password"),
+        (b"me:short", "5 characters"),
+        (b"\xff:x", "UTF-8"),
+    ],
+)
+def test_an_auth_file_that_says_no_login_is_the_users_mistake(tmp_path, content, message):
+    (tmp_path / "login").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        login(WebUI(auth_file=tmp_path / "login"))
+
+
+def test_an_auth_file_that_is_missing_is_the_users_mistake(tmp_path):
+    with pytest.raises(UserError, match=r"--auth-file .*No such file.*user:password"):
+        login(WebUI(auth_file=tmp_path / "absent"))
+
+
+def test_an_auth_file_that_others_can_read_gets_a_warning(tmp_path, caplog):
+    path = tmp_path / "login"
+    path.write_text(f"me:{PASSWORD}")
+    path.chmod(0o644)
+    assert login(WebUI(auth_file=path)) == ("me", PASSWORD)
+    assert "chmod 600" in caplog.text
+
+
+# A page for this machine only
+
+
+def test_the_page_works_for_itself(page):
+    assert page.printed == [f"The page is at http://127.0.0.1:{page.port}\n"]
+    assert page.ask("GET", "/").status == 200
+    assert page.join(0, [], origin=f"http://127.0.0.1:{page.port}").status == 200
+    assert page.result()["data"] == ["started"]
+    (page.workspace / "canary").unlink()
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.test", "null", "http://127.0.0.1:1", "https://a.gradio.live"]
+)
+def test_another_site_cannot_run_a_handler(page, origin):
+    assert page.join(0, [], origin=origin).status == 403
+    assert page.ask("OPTIONS", "/gradio_api/queue/join", origin=origin).status == 403
+    assert page.ask("GET", "/config", origin=origin).status == 403
+    time.sleep(0.2)
+    assert not (page.workspace / "canary").exists()
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.test", "a.gradio.live", "127.0.0.1.evil.test", "a@127.0.0.1", "", None]
+)
+def test_a_name_that_is_not_this_pages_is_refused(page, host):
+    for origin in (None, f"http://{host}"):
+        # without a Host the server says 400 and closes before it has read the body, which may reset the line
+        with contextlib.suppress(ConnectionResetError):
+            assert page.join(0, [], host=host, origin=origin).status in (400, 403)
+    time.sleep(0.2)
+    assert not (page.workspace / "canary").exists()
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "[::1]:7863", "127.0.0.1"])
+def test_every_loopback_name_is_this_pages(page, host):
+    assert page.ask("GET", "/config", host=host, origin=f"http://{host}").status == 200
+
+
+def test_a_path_is_checked_whoever_asks(page):
+    (page.workspace / "inside.txt").write_text("ሰላም", encoding="utf-8")
+    assert page.join(1, ["inside.txt"]).status == 200
+    assert page.result()["data"] == ["ሰላም"]
+
+    for typed in ("/etc/passwd", "../page.py", "a\0b", "", None, 7, ["/etc/passwd"]):
+        page.join(1, [typed])
+        result = page.result()
+        assert result["success"] is False
+        assert "data" not in result
+
+
+PAGES = ["/docs", "/redoc", "/openapi.json", "/gradio_api/runs", "/monitoring", "/gradio_api/openapi.json"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_there_are_no_pages_about_the_page(page, path):
+    assert page.ask("GET", path).status == 404
+
+
+def test_only_files_of_the_workspace_are_served_and_none_runs(page):
+    (page.workspace / "a.html").write_text("<script>alert(1)</script>")
+    served = page.ask("GET", f"/gradio_api/file={page.workspace}/a.html")
+    assert served.status == 200
+    assert served.headers["content-security-policy"].startswith("sandbox;")
+    for path in ("/etc/passwd", page.workspace.parent / "page.py", page.workspace / "../page.py", "page.py"):
+        assert page.ask("GET", f"/gradio_api/file={path}").status == 403
+
+
+# A page that others reach
+
+
+def test_the_page_prints_a_password_and_says_that_there_is_no_public_link(open_page):
+    assert open_page.password()[0] == "amharic"
+    assert any(line.startswith("There is no public link") for line in open_page.printed)
+    assert any("unencrypted" in line for line in open_page.printed)
+
+
+def test_without_the_password_there_is_only_the_login(open_page):
+    assert open_page.join(0, []).status == 401
+    assert open_page.ask("GET", "/config").status == 401
+    assert open_page.ask("GET", f"/gradio_api/file={open_page.workspace}/a.wav").status == 401
+    assert '"auth_required":true' in open_page.ask("GET", "/").body
+    assert open_page.sign_in("amharic", "wrong").status == 400
+    time.sleep(0.2)
+    assert not (open_page.workspace / "canary").exists()
+
+
+def test_with_the_password_the_page_works_but_not_for_another_site(open_page):
+    cookie = open_page.cookie(*open_page.password())
+    assert open_page.ask("GET", "/config", cookie=cookie).status == 200
+    assert open_page.join(0, [], cookie=cookie, origin="http://evil.test").status == 403
+    forged = {"origin": "http://evil.test", "x_forwarded_host": "evil.test"}
+    assert open_page.join(0, [], cookie=cookie, **forged).status == 400
+
+
+@pytest.mark.parametrize("host", ["studio.example.org", "studio.example.org:7863", socket.gethostname()])
+def test_the_page_answers_to_the_names_it_was_given(open_page, host):
+    cookie = open_page.cookie(*open_page.password())
+    assert open_page.ask("GET", "/config", host=host, cookie=cookie, origin=f"https://{host}").status == 200
+
+
+# Starting and ending
+
+
+def test_the_auth_file_is_asked_for_and_not_shown_and_kill_closes_the_page(tmp_path):
+    path = tmp_path / "workspace" / "login"
+    path.parent.mkdir()
+    path.write_text(f"me:{PASSWORD}\n")
+    path.chmod(0o600)
+    with serving(tmp_path, f"--auth-file={path}", program=TWO_HANDLERS) as server:
+        assert server.join(0, []).status == 401
+        assert server.sign_in("me", "wrong").status == 400
+        cookie = server.cookie("me", PASSWORD)
+        assert server.ask("GET", "/config", cookie=cookie).status == 200
+        assert server.ask("GET", f"/gradio_api/file={path}", cookie=cookie).status == 403
+        said = end_of(server, signal.SIGTERM)
+        assert said.splitlines() == [
+            "[Warn] a sign-in failed, from 127.0.0.1",
+            "The page is closed. Jobs that it started go on.",
+        ]
+
+
+def test_ctrl_c_closes_the_page_with_one_sentence(tmp_path):
+    with serving(tmp_path, program=TWO_HANDLERS) as server:
+        assert end_of(server, signal.SIGINT) == "The page is closed. Jobs that it started go on.\n"
+
+
+def end_of(server: Server, number: int) -> str:
+    """Send a signal; return what the page printed after its address, once it ended well."""
+    server.process.send_signal(number)
+    assert server.process.wait(timeout=20) == 0
+    server.reader.join()
+    return "".join(server.printed[1:])
+
+
+def test_a_port_in_use_is_one_sentence_and_status_2(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        process = start_program(tmp_path, port, program=TWO_HANDLERS)
+        printed, _ = process.communicate(timeout=START_S)
+    assert process.returncode == 2
+    assert re.fullmatch(rf"\[Error\] --port {port}: another program listens there already.*\n", printed)
