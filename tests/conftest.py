@@ -36,6 +36,15 @@ def chromium() -> str:
     return found
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--hostile-inputs",
+        type=int,
+        default=80,
+        help="hostile requests to each handler of the page; 300 take several minutes",
+    )
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = [
         report

@@ -41,8 +41,7 @@ PASSWORD = "correct horse battery"
 SECRET = "the-canary-sings-4711"
 LEAKS = (SECRET, "root:x:0:0", PASSWORD)
 WATCH_S = 0.1
-NUM_INPUTS = 300  # for each handler, at least
-NUM_VALUES = 250  # of these in the place of a value; the rest in bodies, addresses and headers
+OTHER_INPUTS = 50  # for each handler, at least: bodies, addresses and headers
 BATCH = 40
 
 
@@ -96,6 +95,7 @@ class Field:
 
     Args:
         cookies: of somebody who is signed in, one for each server.
+        num_values: hostile ones in the place of a value, for each handler.
         handlers: what runs on the server, as the page's own config lists it.
         defaults: the value of each component when the page is opened.
     """
@@ -104,6 +104,7 @@ class Field:
     cookies: list[str]
     outside: Path
     values: list[Any]
+    num_values: int
     handlers: list[dict[str, Any]]
     defaults: dict[int, Any]
     board: Board
@@ -178,7 +179,11 @@ def repository_state() -> str:
 
 
 @pytest.fixture(scope="module")
-def attacked(tmp_path_factory: pytest.TempPathFactory, elsewhere: tuple[int, list[str]]) -> Iterator[Field]:
+def attacked(
+    tmp_path_factory: pytest.TempPathFactory,
+    pytestconfig: pytest.Config,
+    elsewhere: tuple[int, list[str]],
+) -> Iterator[Field]:
     folder = tmp_path_factory.mktemp("hostile")
     outside = lay_canaries(folder)
     (folder / "login").write_text(f"me:{PASSWORD}")
@@ -200,6 +205,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory, elsewhere: tuple[int, lis
                 cookies,
                 outside,
                 values,
+                pytestconfig.getoption("--hostile-inputs") - OTHER_INPUTS,
                 [dependency for dependency in config["dependencies"] if dependency["backend_fn"]],
                 {component["id"]: component["props"].get("value") for component in config["components"]},
                 Board(),
@@ -240,7 +246,7 @@ def requests_for(attacked: Field, handler: dict[str, Any]) -> Iterator[dict[str,
     request = {"fn_index": handler["id"], "session_hash": f"hostile{handler['id']}"}
     yield request | {"data": inputs}
     # each handler gets its own choice, so that together they get all
-    for n, value in enumerate(random.Random(handler["id"]).sample(attacked.values, NUM_VALUES)):
+    for n, value in enumerate(random.Random(handler["id"]).sample(attacked.values, attacked.num_values)):
         if inputs and n % 8:
             place = n % len(inputs)
             yield request | {"data": [*inputs[:place], value, *inputs[place + 1 :]]}
@@ -321,7 +327,8 @@ def test_nothing_that_is_sent_to_a_handler_gets_outside(attacked: Field) -> None
     show(attacked.board, time.monotonic() - began)
     assert not attacked.board.problems, "\n".join(attacked.board.problems[:20])
     assert set(attacked.board.counts) == {str(handler["id"]) for handler in attacked.handlers}
-    assert min(counts.total() for counts in attacked.board.counts.values()) >= NUM_INPUTS
+    least = min(counts.total() for counts in attacked.board.counts.values())
+    assert least >= attacked.num_values + OTHER_INPUTS
     assert state_of(attacked.outside) == before
     assert repository_state() == tree
     require_quiet(attacked)
