@@ -1,7 +1,7 @@
 """What the page can say, found in the sources without running them.
 
-A text made in code reaches `t` as a literal, as a constant of a module, or inside a sentence (Message and its
-like) that is put into words later. Constants are followed through imports, dicts, conditions, loops and local
+A text made in code reaches `t` as a literal, as a constant of a module, or inside a Sentence or its
+like that is put into words later. Constants are followed through imports, dicts, conditions, loops and local
 names; what comes from elsewhere (an attribute, a parameter) is left out.
 """
 
@@ -16,13 +16,12 @@ from tests.conftest import REPOSITORY
 # function or class: its module, and the places of the arguments that are texts
 SPEAKERS = {
     "t": ("indextts.webui.language", (0,)),
-    "Message": ("indextts.jobs.outcome", (0,)),
-    "Sentence": ("indextts.planning.sentence", (0,)),
+    "Sentence": ("indextts.sentence", (0,)),
     "Finding": ("indextts.health.finding", (2, 3, 4)),
     "Step": ("indextts.webui.way", (2, 3)),
     "stage_panel": ("indextts.webui.running.panel", (1,)),  # the stage's name is said of its jobs
 }
-SENTENCES = {"Message", "Sentence", "Finding"}
+SENTENCES = {"Sentence", "Finding"}
 WORD = re.compile(r"(?<![\w/.])[A-Za-z]{2,}(?![\w/])")
 
 

@@ -211,7 +211,7 @@ def test_the_stages_of_a_stop_are_counted_down(project: Project):
     job = reread(job)
     asked = json.loads((job.folder / "stop_asked").read_bytes())["asked"]
     shown = [stop_stage(job, asked + later) for later in (85, 185, 500)]
-    assert [(step.stage, str(step.message)) for step in shown if step] == [
+    assert [(step.stage, str(step.sentence)) for step in shown if step] == [
         ("saving", "saving… ends without saving in 95 s"),
         ("ending", "ending without saving… is killed in 15 s"),
         ("killing", "being killed…"),
@@ -223,7 +223,7 @@ def test_the_stages_of_a_stop_are_counted_down(project: Project):
     kill(runner_of(job))
     unattended = stop_stage(job, asked + 500)
     assert unattended is not None
-    assert (unattended.seconds, unattended.message.template) == (None, UNATTENDED)
+    assert (unattended.seconds, unattended.sentence.template) == (None, UNATTENDED)
     kill_job(job)
     assert stop_stage(reread(job), asked) is None
 

@@ -1,10 +1,10 @@
 """How a job stands and how it ended, in sentences with values, so that a table can translate them."""
 
 import signal
-from dataclasses import dataclass
 
 from indextts.jobs.log_tail import tail
 from indextts.jobs.records import Job
+from indextts.sentence import Sentence
 
 WAITING = "waiting for another job to end, for {duration}"
 RUNNING = "running for {duration}"
@@ -34,37 +34,26 @@ NOT_STARTED_AFTER = {
 NO_SUCH_PROGRAM = 127
 
 
-@dataclass(frozen=True)
-class Message:
-    """A sentence of the page: a template and its named values."""
-
-    template: str
-    values: dict[str, str | int]
-
-    def __str__(self) -> str:
-        return self.template.format(**self.values)
-
-
-def outcome(job: Job, now: float) -> Message:
+def outcome(job: Job, now: float) -> Sentence:
     """Return how a job stands at the unix time `now`, or how it ended."""
     duration = clock(job.seconds(now))
     match job.state:
         case "failed" if job.exit_status == NO_SUCH_PROGRAM:
-            return Message(COULD_NOT_START, {})
+            return Sentence(COULD_NOT_START, {})
         case "failed":
-            return Message(FAILED, {"status": job.exit_status or 0, "duration": duration})
+            return Sentence(FAILED, {"status": job.exit_status or 0, "duration": duration})
         case "killed":
             return _killed(job, duration)
         case "not_started":
-            return Message(NOT_STARTED_AFTER.get(job.before or "", NOT_STARTED), {})
+            return Sentence(NOT_STARTED_AFTER.get(job.before or "", NOT_STARTED), {})
         case "stopped" if job.began is None:
-            return Message(STOPPED_WAITING, {})
+            return Sentence(STOPPED_WAITING, {})
         case "lost":
-            return Message(LOST, {})
+            return Sentence(LOST, {})
     templates = {"waiting": WAITING, "running": RUNNING, "stopping": STOPPING, "finished": FINISHED}
     was_hurried = job.state == "stopped" and job.stop_stage in ("ending", "killing")
     template = templates.get(job.state, STOPPED_UNSAVED if was_hurried else STOPPED)
-    return Message(template, {"duration": duration})
+    return Sentence(template, {"duration": duration})
 
 
 def last_lines(job: Job, num_lines: int = 40) -> str:
@@ -79,12 +68,12 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _killed(job: Job, duration: str) -> Message:
+def _killed(job: Job, duration: str) -> Sentence:
     if job.is_kill_asked:
-        return Message(KILLED_BY_HAND, {"duration": duration})
+        return Sentence(KILLED_BY_HAND, {"duration": duration})
     if job.stop_stage == "killing":
-        return Message(KILLED_STOPPING, {"duration": duration})
+        return Sentence(KILLED_STOPPING, {"duration": duration})
     number = (job.exit_status or 0) - 128
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     template = KILLED_FOR_MEMORY if number == signal.SIGKILL else KILLED
-    return Message(template, {"signal": name, "duration": duration})
+    return Sentence(template, {"signal": name, "duration": duration})

@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from indextts.jobs.files import living_processes, read_object
-from indextts.jobs.outcome import Message
 from indextts.jobs.records import Job, StopStage
 from indextts.processes import Process, is_alive, read_stat, send_signal, session_and_descendants
+from indextts.sentence import Sentence
 
 RUNNER_GRACE_S = 2.0  # time for the runner to write exit.json after its program was killed
 KILL_LIMIT_S = 10.0  # a process that waits for a disk or a card ends later than its SIGKILL
@@ -30,7 +30,7 @@ class Stopping:
 
     stage: StopStage
     seconds: float | None
-    message: Message
+    sentence: Sentence
 
 
 def stop_job(job: Job) -> None:
@@ -54,13 +54,13 @@ def stop_stage(job: Job, now: float) -> Stopping | None:
     runner = read_object(job.folder / "job.json").get("runner")
     processes = living_processes(job.folder)
     if not processes or not isinstance(runner, dict) or processes[0].pid != runner.get("pid"):
-        return Stopping("saving", None, Message(UNATTENDED, {}))
+        return Stopping("saving", None, Sentence(UNATTENDED, {}))
     waited = max(0.0, now - _asked(job, now))
     if waited < job.save_s:
         return _counting("saving", SAVING, job.save_s - waited)
     if waited < job.save_s + job.kill_s:
         return _counting("ending", ENDING, job.save_s + job.kill_s - waited)
-    return Stopping("killing", None, Message(KILLING, {}))
+    return Stopping("killing", None, Sentence(KILLING, {}))
 
 
 def kill_job(job: Job) -> None:
@@ -89,7 +89,7 @@ def kill_job(job: Job) -> None:
 
 
 def _counting(stage: StopStage, template: str, seconds: float) -> Stopping:
-    return Stopping(stage, seconds, Message(template, {"seconds": round(seconds)}))
+    return Stopping(stage, seconds, Sentence(template, {"seconds": round(seconds)}))
 
 
 def _asked(job: Job, now: float) -> float:

@@ -14,7 +14,7 @@ from indextts.commands import Train
 from indextts.errors import UserError
 from indextts.gpt.config import GPTConfig, load_config
 from indextts.planning.hardware import Machine
-from indextts.planning.sentence import Sentence
+from indextts.sentence import Sentence
 
 THIS_RUN = "measured by this run so far, on {device}"
 OTHER_RUN = "measured by the training of {project}, on {device}"

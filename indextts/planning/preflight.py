@@ -15,12 +15,12 @@ from indextts.manifest import sample_pairs
 from indextts.planning.estimate import Estimate, estimate
 from indextts.planning.hardware import Machine
 from indextts.planning.pairs_size import measure_pairs
-from indextts.planning.sentence import Sentence
 from indextts.published_files import shown_size
 from indextts.restore.find_checkpoint import find_checkpoint
 from indextts.restore.meta_plan import MetaPlan, decide
 from indextts.run_dir import checkpoint_files, read_complete
 from indextts.run_owner import is_training
+from indextts.sentence import Sentence
 from indextts.text.base_fit import base_tokenizer, require_extension
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import unknown_pieces

@@ -14,8 +14,9 @@ from indextts.planning.hardware import Card, Machine
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, card_memory, host_memory
 from indextts.planning.model_size import ModelSize
 from indextts.planning.pairs_size import PairsSize
-from indextts.planning.sentence import Sentence, shown_gib
+from indextts.planning.units import shown_gib
 from indextts.restore.plan import FEWEST_LONGEST
+from indextts.sentence import Sentence
 
 PAIRS_PER_STEP = 32
 ROUND_POSITIONS = 512

@@ -12,9 +12,9 @@ from typing import Literal
 
 from indextts.commands import Train
 from indextts.errors import UserError
-from indextts.planning.sentence import Sentence
 from indextts.restore.meta_plan import MetaPlan, decide
 from indextts.run_dir import CheckpointMeta, checkpoint_files, checkpoints, read_metrics
+from indextts.sentence import Sentence
 
 WHOLE = "yes"
 NO_META = "not known: no meta file"

@@ -18,6 +18,8 @@ from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
 
+from indextts.sentence import Sentence
+
 ENGLISH = "en"
 LANGUAGES = {ENGLISH: "English", "am": "አማርኛ"}
 COOKIE = "language"
@@ -43,6 +45,11 @@ def t(template: str, **values: object) -> str:
     """Return a text in the language of whoever asked, with `values` in its braces."""
     found = table(_chosen.get()).get(template, template)
     return found.format(**values) if values else found
+
+
+def said(sentence: Sentence) -> str:
+    """Return a sentence in the language of whoever asked."""
+    return t(sentence.template, **sentence.values)
 
 
 @contextmanager

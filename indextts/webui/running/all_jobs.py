@@ -2,7 +2,6 @@
 
 import html
 import time
-from typing import Any
 
 import gradio as gr
 
@@ -12,7 +11,7 @@ from indextts.jobs.records import Job, job_folders, read_job
 from indextts.jobs.starting import script
 from indextts.project import Project
 from indextts.webui.events import on
-from indextts.webui.language import t
+from indextts.webui.language import said, t
 from indextts.webui.links import download_link
 from indextts.webui.page import Page
 from indextts.webui.running import history
@@ -50,7 +49,7 @@ def lay_out(page: Page) -> None:
 def job_rows(project: Project) -> list[list[str]]:
     """Return the newest jobs, a row for each."""
     return [
-        [row.folder.name, row.duration, _said(row.outcome), _said(row.command)]
+        [row.folder.name, row.duration, said(row.outcome), said(row.command)]
         for row in history.rows(project, time.time(), MAX_ROWS)
     ]
 
@@ -84,7 +83,3 @@ def job_html(job: Job) -> str:
         f'<pre class="log-view">{html.escape(last_lines(job, LAST_LINES))}</pre>',
     ]
     return "".join(parts)
-
-
-def _said(message: Any) -> str:
-    return t(message.template, **message.values)

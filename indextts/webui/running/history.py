@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from indextts.jobs.outcome import Message, clock, outcome
+from indextts.jobs.outcome import clock, outcome
 from indextts.jobs.records import Job, job_folders, list_jobs, read_job
 from indextts.project import Project
+from indextts.sentence import Sentence
 
 MAX_COMMAND_CHARS = 100
 AND_MORE = "{command} (and {count} more)"
@@ -28,10 +29,10 @@ class HistoryRow:
     folder: Path
     when: str
     stage: str
-    command: Message
+    command: Sentence
     duration: str
     state: str
-    outcome: Message
+    outcome: Sentence
 
 
 def rows(project: Project, now: float, max_rows: int | None = None) -> list[HistoryRow]:
@@ -75,15 +76,15 @@ def _row(job: Job, now: float) -> HistoryRow:
     return HistoryRow(job.folder, when, job.stage, _short(job), duration, job.state, outcome(job, now))
 
 
-def _short(job: Job) -> Message:
+def _short(job: Job) -> Sentence:
     """Return the first command without the folders of its paths, which say the same in each row."""
     words = [_last_part(word) for word in job.argvs[0]] if job.argvs else []
     command = shlex.join(words)
     if len(command) > MAX_COMMAND_CHARS:
         command = command[: MAX_COMMAND_CHARS - 1] + "…"
     if len(job.argvs) > 1:
-        return Message(AND_MORE, {"command": command, "count": len(job.argvs) - 1})
-    return Message("{command}", {"command": command})
+        return Sentence(AND_MORE, {"command": command, "count": len(job.argvs) - 1})
+    return Sentence("{command}", {"command": command})
 
 
 def _last_part(word: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import gradio as gr
 
-from indextts.webui.language import t
+from indextts.webui.language import said, t
 from indextts.webui.links import download_link
 from indextts.webui.running.log_view import show_log
 
@@ -79,5 +79,5 @@ def log_values(log: Path | None, wanted: str | None) -> tuple[str, str]:
         return BOX, ""
     view = show_log(log, wanted=wanted or "")
     link = download_link(log, f"{log.parent.name}.log", t(DOWNLOAD))
-    said = html.escape(t(view.note.template, **view.note.values)) if view.note else ""
-    return view.html, f'<span class="log-note">{said} {link}</span>'
+    note = html.escape(said(view.note)) if view.note else ""
+    return view.html, f'<span class="log-note">{note} {link}</span>'

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.jobs.log_tail import MAX_TAIL_BYTES, read_end
-from indextts.jobs.outcome import Message
+from indextts.sentence import Sentence
 
 MAX_FILTER_BYTES = 4 * 1024 * 1024
 MAX_LINES = 2000
@@ -40,7 +40,7 @@ class LogView:
     """What the log box shows, and a sentence below it."""
 
     html: str
-    note: Message | None
+    note: Sentence | None
 
 
 def show_log(path: Path, max_lines: int = 200, wanted: str = "") -> LogView:
@@ -58,14 +58,14 @@ def show_log(path: Path, max_lines: int = 200, wanted: str = "") -> LogView:
     )
     note = None
     if not end.lines:
-        nothing = Message(NOTHING_FOUND, {"megabytes": megabytes(end.num_searched)})
-        note = nothing if wanted and end.num_searched else Message(EMPTY, {})
+        nothing = Sentence(NOTHING_FOUND, {"megabytes": megabytes(end.num_searched)})
+        note = nothing if wanted and end.num_searched else Sentence(EMPTY, {})
     elif wanted:
         searched = megabytes(end.num_searched)
-        note = Message(FOUND_LINES, {"lines": len(end.lines), "megabytes": searched})
+        note = Sentence(FOUND_LINES, {"lines": len(end.lines), "megabytes": searched})
     elif end.has_more:
         size = megabytes(path.stat().st_size)
-        note = Message(EARLIER_LINES, {"lines": len(end.lines), "megabytes": size})
+        note = Sentence(EARLIER_LINES, {"lines": len(end.lines), "megabytes": size})
     lines = "\n".join(_as_html(line) for line in end.lines)
     return LogView(f'<pre class="log-view" tabindex="0">{lines}</pre>', note)
 

@@ -10,7 +10,7 @@ import gradio as gr
 from indextts.jobs.outcome import outcome
 from indextts.jobs.records import Job, list_jobs
 from indextts.project import Project, project_names
-from indextts.webui.language import t
+from indextts.webui.language import said, t
 from indextts.webui.page import EVERY_TAB, Page
 from indextts.webui.running.queue_choice import active_version
 
@@ -72,6 +72,5 @@ def now_html(workspace: Path, now: float) -> str:
 
 
 def _as_data(name: str, job: Job, now: float) -> dict[str, str | bool]:
-    message = outcome(job, now)
-    text = t(RUNS, stage=t(job.stage), project=name, state=t(message.template, **message.values))
+    text = t(RUNS, stage=t(job.stage), project=name, state=said(outcome(job, now)))
     return {"id": f"{name}/{job.folder.name}", "active": job.is_active, "text": text}

@@ -19,7 +19,7 @@ from indextts.jobs.starting import shell_line, start_job
 from indextts.jobs.stopping import kill_job, stop_job, stop_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui.events import on
-from indextts.webui.language import t
+from indextts.webui.language import said, t
 from indextts.webui.page import Page
 from indextts.webui.running.log_box import FOLLOW_LOGS, LogBox, log_box, log_values
 from indextts.webui.running.queue_choice import AT_ONCE, active_version, find_active, waiting_choice
@@ -117,10 +117,9 @@ def describe(job: Job | None) -> str:
         return t(NOT_STARTED)
     now = time.time()
     stopping = stop_stage(job, now)
-    message = stopping.message if stopping else outcome(job, now)
-    said = t(message.template, **message.values)
+    stand = said(stopping.sentence if stopping else outcome(job, now))
     problem = error_of(job) if job.state == "failed" else ""
-    return f"{said}. {problem}" if problem else said
+    return f"{stand}. {problem}" if problem else stand
 
 
 def error_of(job: Job) -> str:

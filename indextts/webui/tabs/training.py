@@ -10,8 +10,8 @@ from indextts.commands import Command, Train
 from indextts.errors import UserError
 from indextts.planning.hardware import find_machine
 from indextts.planning.preflight import Preflight, Problem, look_ahead
-from indextts.planning.sentence import Sentence
 from indextts.project import Project, ProjectSettings, project_names
+from indextts.sentence import Sentence
 from indextts.webui.events import on
 from indextts.webui.forms import form_for
 from indextts.webui.monitor.progress import progress

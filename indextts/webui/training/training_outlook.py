@@ -13,10 +13,11 @@ from indextts.planning.preflight import Preflight, Problem
 from indextts.planning.presets import Preset
 from indextts.planning.proposal import Proposal
 from indextts.planning.resume_table import ResumeRow, resume_rows
-from indextts.planning.sentence import Sentence, shown_gib
+from indextts.planning.units import shown_gib
 from indextts.project import Project
 from indextts.published_files import shown_size
 from indextts.run_owner import is_training
+from indextts.sentence import Sentence
 from indextts.webui.language import t
 from indextts.webui.monitor.progress import duration
 from indextts.webui.versions import files_version

@@ -10,16 +10,10 @@ class Sentence:
 
     Args:
         template: with `{name}` for each of `values`; a text that is whole already has no values.
-        values: numbers are put in as they are formatted here.
     """
 
     template: str
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str | int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.template.format(**self.values) if self.values else self.template
-
-
-def shown_gib(num_bytes: float) -> str:
-    """Return bytes in GiB of 2^30, as cards are sold: "22.0"."""
-    return f"{num_bytes / 2**30:.1f}"
