@@ -8,6 +8,7 @@ import gradio as gr
 from indextts.commands import WebUI
 from indextts.pipeline import DEMO, place_base_files
 from indextts.project import Project, project_names, read_settings
+from indextts.webui.events import then
 from indextts.webui.language import CHOOSE_JS, ENGLISH, LANGUAGES, switching_js, texts_of
 from indextts.webui.page import TICK_S, Page
 from indextts.webui.running import now
@@ -67,9 +68,8 @@ def build_app(command: WebUI) -> gr.Blocks:
         ids = [tab.__name__.rpartition(".")[2] for _, tab in TABS]
         open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
         page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots)
-        demo.load(None, [chosen], [chosen], js=RECALL).then(
-            lambda name: known_projects(page, name), [chosen], [chosen], api_visibility="private"
-        )
+        recalled = demo.load(None, [chosen], [chosen], js=RECALL)
+        then(recalled, lambda name: known_projects(page, name), [chosen], [chosen])
         chosen.change(None, [chosen], None, js=REMEMBER_PROJECT)
         now.lay_out(page)
         with gr.Tabs(overflow_behavior="wrap"):  # a menu would hide most of them on a phone

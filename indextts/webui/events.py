@@ -26,6 +26,7 @@ def on(
     outputs: Sequence[Component] = (),
     *,
     latest: bool = False,
+    each: bool = False,
     queue: bool = True,
     waits_for_programs: bool = False,
 ) -> Any:
@@ -34,6 +35,8 @@ def on(
     Args:
         latest: a trigger that fires while the handler is busy is answered after it, so that what was typed
             last counts; else it is dropped, so that ticks and clicks do not pile up.
+        each: a trigger that fires meanwhile is answered beside it. For what says which row was clicked: with
+            `latest` Gradio's page would ask again for the row of the click before.
         queue: False makes it one request instead of two, for what is quick and often.
         waits_for_programs: it starts a program and waits for it; of all such ones two run at a time, so that
             nobody fills the memory with a hundred clicks.
@@ -48,7 +51,25 @@ def on(
         concurrency_limit=PROGRAMS_AT_A_TIME if waits_for_programs else None,
         concurrency_id="programs" if waits_for_programs else None,
         queue=queue,
-        trigger_mode="always_last" if latest else "once",
+        trigger_mode="multiple" if each else "always_last" if latest else "once",
+    )
+
+
+def then(
+    event: Any,
+    handler: Callable[..., Any],
+    inputs: Sequence[Component] = (),
+    outputs: Sequence[Component] = (),
+) -> Any:
+    """Call `handler` as `on` does, each time that `event`, an earlier `on`, was answered."""
+    return event.then(
+        answering(handler, outputs),
+        list(inputs),
+        list(outputs),
+        api_visibility="private",
+        show_progress="hidden",
+        concurrency_limit=None,
+        trigger_mode="always_last",
     )
 
 

@@ -90,7 +90,7 @@ def lay_out(page: Page) -> None:
         return str(event.row_value[0])
 
     page.watch(version, show, all_of_it.shown, [chosen])
-    on([all_of_it.table.select], select, [], [chosen])
+    on([all_of_it.table.select], select, [], [chosen], each=True)
     on([chosen.change], show, [name, chosen], all_of_it.shown, latest=True)
     on([chosen.change, page.project.change, all_of_it.no.click], hide, [], [all_of_it.sure, all_of_it.asked])
     for button, what in ((all_of_it.listen, "listen"), (all_of_it.export, "export")):

@@ -43,7 +43,7 @@ def lay_out(page: Page) -> None:
     def select(name: str, event: gr.SelectData) -> str:
         return job_html(find_job(page.find_project(name), str(event.row_value[0])))
 
-    on([table.select], select, [page.project], [details])
+    on([table.select], select, [page.project], [details], each=True)
 
 
 def job_rows(project: Project) -> list[list[str]]:

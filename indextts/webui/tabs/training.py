@@ -104,7 +104,7 @@ def lay_out(page: Page) -> None:
     page.watch(look_version, look_again, outlook, looked_at)
     changes = [component.change for component in (panel.after, *inputs)]  # type: ignore[attr-defined]
     on(changes, changed, [page.project, *looked_at], outlook, latest=True)
-    on([table.select], chosen, given, [resume, path])
+    on([table.select], chosen, given, [resume, path], each=True)
     on([ask.click], lambda *values: restore_plan(command(*values)), given, [plan], waits_for_programs=True)
     page.watch(show_progress, lambda name: show_progress(page.find_project(name)), [pace])
 
