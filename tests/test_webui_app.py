@@ -13,15 +13,32 @@ from tests.conftest import REPOSITORY
 BUILD = """
 import json, pathlib, sys
 from indextts.commands import WebUI
+from indextts.project import Project, read_project, write_project
 from indextts.webui.app import build_app
 demo = build_app(WebUI(workspace=pathlib.Path(sys.argv[1])))
 config = demo.get_config_file()
+project = Project(pathlib.Path(sys.argv[1]) / "demo")
+settings = read_project(project).with_fields("pairs", seed=7, min_code_len=3)
+write_project(project, settings.with_fields("export", dtype="float16"))
+by_id = {c["id"]: c["props"] for c in config["components"]}
 print(json.dumps({
     "heartbeat": config["connect_heartbeat"],
     "visible": sorted({d["api_visibility"] for d in config["dependencies"]}),
     "kinds": sorted({c["type"] for c in config["components"]}),
     "ticking": [d for d in config["dependencies"] if d["backend_fn"]
                 and any("tick" in target for target in d["targets"])],
+    "handlers": sorted({f.fn.__code__.co_qualname for f in demo.fns.values() if f.fn}),
+    "filled": {
+        by_id[d["outputs"][0]]["elem_id"]: demo.fns[d["id"]].fn("demo")
+        for d in config["dependencies"]
+        if d["outputs"] and len(d["inputs"]) == 1
+        and by_id[d["outputs"][0]].get("elem_id") in ("BuildPairs-pairs_per_target", "ExportModel-dtype")
+    },
+    "modes": [[target[1], by_id.get(target[0], {}).get("elem_id"), d["trigger_mode"]]
+              for d in config["dependencies"] if d["backend_fn"] for target in d["targets"]],
+    "nameless": [[c["type"], c["props"].get("label")] for c in config["components"]
+                 if not c["props"].get("elem_id") and c["props"].get("visible") != "hidden"
+                 and c["type"] not in ("row", "column", "markdown", "timer", "form", "tabs")],
     "tabs": [c["props"]["label"] for c in config["components"] if c["type"] == "tabitem"],
     "torch": sorted(name for name in sys.modules if name in ("torch", "transformers", "trainers")),
 }))
@@ -63,6 +80,27 @@ def test_a_tick_is_one_request_with_one_answer(built: dict):
 
 def test_no_handler_is_a_public_endpoint(built: dict):
     assert "public" not in built["visible"]
+
+
+def test_every_handler_answers_in_the_language_and_turns_a_user_error_into_a_message(built: dict):
+    assert built["handlers"] == ["answering.<locals>.answer"]
+
+
+def test_the_forms_of_pairs_and_export_show_what_the_project_asks_for(built: dict):
+    assert built["filled"]["BuildPairs-pairs_per_target"] == [2, 0, 0, 1, 3, 7]
+    assert built["filled"]["ExportModel-dtype"] == ["float16", "pth", 1]
+
+
+def test_a_choice_that_is_made_while_another_is_answered_is_not_dropped(built: dict):
+    clicked = {name: mode for event, name, mode in built["modes"] if event == "select"}
+    assert clicked == dict.fromkeys(
+        ("jobs", "review-table", "train-checkpoints", "checkpoint-table"), "multiple"
+    )
+    assert ["change", "pairs-split", "always_last"] in built["modes"]
+
+
+def test_all_that_is_seen_has_an_id(built: dict):
+    assert built["nameless"] == []
 
 
 def test_nothing_on_the_page_goes_through_a_shell_or_a_pipe():

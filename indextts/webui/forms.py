@@ -5,7 +5,7 @@ What the form gives goes back through the command, which checks it: the page can
 could not.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -53,6 +53,11 @@ def fields_from(command: type[Command], names: Sequence[str], values: Sequence[A
             continue
         fields[name] = _from_form(command.model_fields[name], value)
     return fields
+
+
+def own_values(command: type[Command], names: Iterable[str], settings: Mapping[str, Any]) -> list[Any]:
+    """Return the values of the fields `names` that a project's settings of the command ask for."""
+    return [settings.get(name, command.model_fields[name].default) for name in names]
 
 
 def with_choices(found: Sequence[tuple[str, str]], now: str | None) -> gr.Dropdown:

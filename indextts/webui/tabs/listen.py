@@ -9,14 +9,14 @@ from indextts.commands import Command, ExportModel
 from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
-from indextts.webui.forms import fields_from, form_for, with_choices
+from indextts.webui.forms import fields_from, form_for, own_values, with_choices
 from indextts.webui.links import download_link
 from indextts.webui.listening import comparing, scoring, speaking
 from indextts.webui.listening.saved_models import names
 from indextts.webui.page import Page
 from indextts.webui.running.panel import stage_panel
 from indextts.webui.telling import listener
-from indextts.webui.versions import files_version, job_version
+from indextts.webui.versions import files_version, job_version, once
 
 EXPORT_FIELDS = ("dtype", "format", "average_last")
 
@@ -27,8 +27,11 @@ def lay_out(page: Page) -> None:
     gr.Markdown("## Export")
     with gr.Row():
         checkpoint = gr.Dropdown([], label="Checkpoint", elem_id="export-checkpoint")
-        fields = form_for(ExportModel, EXPORT_FIELDS)
-    stage_panel(page, "export", "Export", commands, [checkpoint, *fields.values()])
+        form = list(form_for(ExportModel, EXPORT_FIELDS).values())
+    page.watch(
+        once, lambda name: own_values(ExportModel, EXPORT_FIELDS, page.find_settings(name).export), form
+    )
+    stage_panel(page, "export", "Export", commands, [checkpoint, *form])
     files = gr.HTML(elem_id="export-files")
     listener(page, "export", lambda project: [(each, each) for each in names(project)], checkpoint)
     page.watch(

@@ -12,7 +12,7 @@ from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui.events import on
-from indextts.webui.forms import fields_from, form_for
+from indextts.webui.forms import fields_from, form_for, own_values
 from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.running.panel import stage_panel
@@ -31,9 +31,10 @@ NONE_YET = "no pairs yet"
 
 def lay_out(page: Page) -> None:
     with gr.Row():
-        form = form_for(BuildPairs, FIELDS)
-    stage_panel(page, "pairs", "Build pairs", commands, list(form.values()))
-    split = gr.Radio(list(SPLITS.items()), value="train", label="Pairs")
+        form = list(form_for(BuildPairs, FIELDS).values())
+    page.watch(once, lambda name: own_values(BuildPairs, FIELDS, page.find_settings(name).pairs), form)
+    stage_panel(page, "pairs", "Build pairs", commands, form)
+    split = gr.Radio(list(SPLITS.items()), value="train", label="Pairs", elem_id="pairs-split")
     numbers = gr.Textbox(label="In these pairs", interactive=False, elem_id="pairs-numbers")
     with gr.Row():
         plots = [
@@ -77,7 +78,7 @@ def lay_out(page: Page) -> None:
         once, lambda _name: gr.Radio(choices=[(t(said), part) for said, part in SPLITS.items()]), [split]
     )
     page.watch(lambda project: job_version(project, "pairs"), shown, outputs, [split])
-    on([split.change], shown, [page.project, split], outputs)
+    on([split.change], shown, [page.project, split], outputs, latest=True)
 
 
 def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:

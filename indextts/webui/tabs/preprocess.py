@@ -13,7 +13,7 @@ from indextts.jobs.log_tail import tail
 from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings
-from indextts.webui.forms import fields_from, form_for
+from indextts.webui.forms import fields_from, form_for, own_values
 from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.running.panel import stage_panel
@@ -36,16 +36,12 @@ def lay_out(page: Page) -> None:
     with gr.Row():
         form = form_for(PreprocessCommand, FIELDS)
     inputs = list(form.values())
-    page.watch(once, lambda name: own_values(page, name), inputs)
+    page.watch(
+        once, lambda name: own_values(PreprocessCommand, FIELDS, page.find_settings(name).preprocess), inputs
+    )
     stage_panel(page, "preprocess", "Preprocess", commands, inputs)
     bar = gr.HTML(elem_id="preprocess-bar")
     page.watch(show_bar, lambda name: show_bar(page.find_project(name)), [bar])
-
-
-def own_values(page: Page, name: str) -> list[Any]:
-    """Return the values that the project asks for."""
-    settings = page.find_settings(name).preprocess
-    return [settings.get(field, PreprocessCommand.model_fields[field].default) for field in FIELDS]
 
 
 def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:

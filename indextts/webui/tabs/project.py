@@ -24,25 +24,32 @@ from indextts.webui.way import stands, way_html
 PUBLISHED = "checkpoints"  # in the workspace; no project can have this name
 PUBLISHED_IN = "In {folder}, for all projects"
 ABSENT = "absent"
+RESERVED = "the folder {folder} is for the published files; choose another name"
+NAME_TAKEN = "there is a project {name} already; choose another name"
+NO_FILE = "Manifest: {path} is no file"
 
 
 def lay_out(page: Page) -> None:
     way = gr.HTML(elem_id="way")
-    with gr.Accordion("Make a project", open=False):
+    with gr.Accordion("Make a project", open=False, elem_id="new-project"):
         name = gr.Textbox(label="Name", elem_id="new-name")
         manifest = gr.Textbox(
             label="Manifest",
             info="JSON lines in the workspace or a --root folder; empty if you upload recordings in tab 2.",
+            elem_id="new-manifest",
         )
         base = gr.Textbox(
-            PUBLISHED, label="Base model", info="Folder with config.yaml, gpt.pth and bpe.model, see below."
+            PUBLISHED,
+            label="Base model",
+            info="Folder with config.yaml, gpt.pth and bpe.model, see below.",
+            elem_id="new-base",
         )
         button = gr.Button("Make", variant="primary", elem_id="project-start")
     all_jobs.lay_out(page)
     files = gr.Dataframe(
         headers=["base file", "size"], label="Base model", interactive=False, elem_id="base-files"
     )
-    with gr.Accordion("Published files"):
+    with gr.Accordion("Published files", elem_id="published"):
         published = lay_out_download(page)
     hardware = gr.Textbox(label="This machine", interactive=False, lines=4, elem_id="hardware")
     page.watch(now_and_then, lambda _: str(read_machine(page.workspace)), [hardware])
@@ -101,11 +108,11 @@ def make(page: Page, name: str, manifest: str, base: str) -> gr.Dropdown:
         base=page.roots.inside(base, "Base model"),
     )
     if settings.name == PUBLISHED:
-        raise UserError(f"the folder {PUBLISHED} is for the published files; choose another name")
+        raise UserError(t(RESERVED, folder=PUBLISHED))
     if settings.name in project_names(page.workspace):
-        raise UserError(f"there is a project {settings.name} already; choose another name")
+        raise UserError(t(NAME_TAKEN, name=settings.name))
     if settings.manifest is not None and not settings.manifest.is_file():
-        raise UserError(f"Manifest: {settings.manifest} is no file")
+        raise UserError(t(NO_FILE, path=settings.manifest))
     place_base_files(Project(page.roots.inside(settings.name, "Name")), settings)  # no link that leads out
     return gr.Dropdown(choices=project_names(page.workspace), value=settings.name)
 
