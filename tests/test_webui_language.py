@@ -10,11 +10,15 @@ import string
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import get_args
 
 import pytest
 from playwright._impl._driver import compute_driver_executable
 
+from indextts.errors import UserError
+from indextts.project import Project
 from indextts.published_files import Purpose
 from indextts.webui.language import (
     ENGLISH,
@@ -27,8 +31,13 @@ from indextts.webui.language import (
     table,
     texts_of,
 )
+from indextts.webui.listening.renders import vote
+from indextts.webui.listening.speaking import texts_in
+from indextts.webui.listening.voices import find_recording
 from indextts.webui.monitor.charts import KINDS
-from indextts.webui.recordings.review_rows import VERDICTS
+from indextts.webui.recordings.review_rows import VERDICTS, checked_text, read_review
+from indextts.webui.recordings.uploads import remove, take_in
+from indextts.webui.serving.security import Roots
 from indextts.webui.training.training_outlook import MACHINES
 from tests.conftest import REPOSITORY
 from tests.page_texts import all_strings, spoken_texts
@@ -89,6 +98,30 @@ def test_amharic_is_spoken_within_and_not_after():
         assert ETHIOPIC.search(t("Project"))
         assert t("no such text {n}", n=1) == "no such text 1"
     assert t("Project") == "Project"
+
+
+REFUSALS: list[Callable[[Project], object]] = [
+    lambda project: checked_text(" "),
+    lambda project: checked_text("a" * 2001),
+    lambda project: read_review(project).find("clip"),
+    lambda project: texts_in(""),
+    lambda project: texts_in("a\n" * 101),
+    lambda project: vote(project, 1, "first"),
+    lambda project: remove(project, "talks.zip"),
+    lambda project: take_in(project, ["/etc/passwd"], project.root),
+    lambda project: find_recording(project, None, Roots(project.root, ())),
+]
+
+
+@pytest.mark.parametrize("refused", REFUSALS)
+def test_a_refusal_is_said_in_the_language_of_who_asked(tmp_path: Path, refused: Callable[[Project], object]):
+    project = Project(tmp_path / "voice")
+    with pytest.raises(UserError) as english:
+        refused(project)
+    with speaking("am"), pytest.raises(UserError) as amharic:
+        refused(project)
+    assert not ETHIOPIC.search(str(english.value))
+    assert ETHIOPIC.search(str(amharic.value))
 
 
 def test_braces_in_a_text_without_values_stay():

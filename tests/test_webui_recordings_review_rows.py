@@ -7,7 +7,7 @@ from indextts.errors import UserError
 from indextts.manifest import Utterance, write_utterances
 from indextts.project import Project
 from indextts.review import Decision, add_decision, check_folder
-from indextts.webui.recordings.review import save_text, show_page, take_back
+from indextts.webui.recordings.review import clips_version, save_text, show_page, take_back
 from indextts.webui.recordings.review_rows import DECIDED, REJECTED, WARNED, Review, checked_text, read_review
 
 
@@ -105,3 +105,9 @@ def test_a_clip_that_is_not_there_is_refused(project):
 
 def test_before_an_import_there_is_nothing_to_review(tmp_path):
     assert read_review(Project(tmp_path)).rows == []
+
+
+def test_a_decision_made_elsewhere_is_noticed(project):
+    before = clips_version(project)
+    add_decision(project.manifest, Decision(id="a", verdict="reject"))
+    assert clips_version(project) != before

@@ -22,10 +22,12 @@ from gradio.components import Component
 from indextts.errors import UserError
 from indextts.project import Project, ProjectSettings, project_names, read_project
 from indextts.webui.events import on
+from indextts.webui.language import t
 from indextts.webui.running.log_box import FOLLOW_LOGS
 from indextts.webui.serving.security import Roots
 
 TICK_S = 2.0
+NO_PROJECT = "there is no project {name!r}; choose or make one in the tab Project"
 EVERY_TAB = ""  # the id of no tab: for what is seen in all of them
 
 # (versions, mark, mark, ...) -> marks
@@ -131,7 +133,7 @@ class Page:
             UserError: there is none.
         """
         if not name or name not in project_names(self.workspace):
-            raise UserError(f"there is no project {name!r}; choose or make one in the tab Project")
+            raise UserError(t(NO_PROJECT, name=name))
         return Project(self.workspace / name)
 
     def find_settings(self, name: str | None) -> ProjectSettings:

@@ -25,9 +25,15 @@ from pydantic import BaseModel, ValidationError
 from indextts.errors import UserError
 from indextts.json_lines import append_json_line
 from indextts.project import Project
+from indextts.webui.language import t
 
 SPOKEN_NAME = "spoken.jsonl"
 SIDES = ("a", "b")
+
+NO_TEXT = "there is no text {number} to compare; let two checkpoints speak it first"
+NOTHING_YET = "there is nothing to compare yet; let two checkpoints speak first"
+JUDGED_ALREADY = "text {number} was judged already, and is no longer blind; choose the next one"
+NO_VOTE = "{choice!r} is no vote; choose first, second or same"
 
 Choice = Literal["first", "second", "same"]
 
@@ -94,7 +100,7 @@ class Render:
             UserError: two models did not speak such a text.
         """
         if not self.is_comparison or not 1 <= number <= len(self.sides[0]):
-            raise UserError(f"there is no text {number} to compare; let two checkpoints speak it first")
+            raise UserError(t(NO_TEXT, number=number))
         sounds = tuple(side[number - 1] for side in self.sides)
         said = "".join(sound.spoken.model_dump_json() for side in self.sides for sound in side)
         is_swapped = hashlib.sha256(f"{self.name} {number} {said}".encode()).digest()[0] & 1
@@ -144,12 +150,12 @@ def vote(project: Project, number: int, choice: str) -> Vote:
     """
     render = newest_render(project)
     if render is None:
-        raise UserError("there is nothing to compare yet; let two checkpoints speak first")
+        raise UserError(t(NOTHING_YET))
     first, second = render.pair(number)
     if vote_on(project, render, number) is not None:
-        raise UserError(f"text {number} was judged already, and is no longer blind; choose the next one")
+        raise UserError(t(JUDGED_ALREADY, number=number))
     if choice not in get_args(Choice):
-        raise UserError(f"{choice!r} is no vote; choose first, second or same")
+        raise UserError(t(NO_VOTE, choice=choice))
     given = Vote(
         render=render.name,
         number=number,

@@ -27,6 +27,7 @@ STAGE = "evaluate"
 FIELDS = ("num_clips", "seed", "device", "solver_steps")
 REPORT_NAME, PICTURE_NAME = "report.md", "scores.png"
 DOWNLOADS = (REPORT_NAME, PICTURE_NAME, "summary.jsonl", "clips.jsonl")
+NOT_CHOSEN = "choose one checkpoint or more; there is one as soon as the training has saved"
 NOTHING = "No checkpoint was scored yet."
 
 
@@ -85,7 +86,7 @@ def score_commands(
     """
     known = names(project)
     if not chosen or not all(name in known for name in chosen):
-        raise UserError("choose one checkpoint or more; there is one as soon as the training has saved")
+        raise UserError(t(NOT_CHOSEN))
     folders = [page.roots.inside(line, "a recognizer") for line in (asr or "").splitlines() if line.strip()]
     fields: dict[str, Any] = fields_from(Evaluate, FIELDS, values)
     fields = {name: value for name, value in fields.items() if value != Evaluate.model_fields[name].default}

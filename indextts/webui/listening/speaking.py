@@ -44,6 +44,10 @@ SILENT = "{model}: it stopped at once, nothing to hear"
 SOUND = "{model}, {seconds:.1f} s"
 SOUND_CUT = "{model}, {seconds:.1f} s, cut off at the limit"
 DOWNLOAD = "download"
+NO_CHECKPOINT = "choose a checkpoint; there is one as soon as the training has saved"
+NO_TEXT = "type what to say"
+TOO_LONG = "{count:,} characters are typed, at most {most:,} are spoken at once"
+TOO_MANY = "{count} lines are typed, at most {most} are spoken at once"
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def speak_commands(
     chosen = [checkpoint, *([other] if other else [])]
     known = names(project)
     if not all(name in known for name in chosen):
-        raise UserError("choose a checkpoint; there is one as soon as the training has saved")
+        raise UserError(t(NO_CHECKPOINT))
     folder = next_folder(project)
     fields: dict[str, Any] = {
         "text": texts_in(typed),
@@ -169,12 +173,12 @@ def texts_in(typed: str) -> list[str]:
         UserError: there are none, or too many.
     """
     if len(typed) > MAX_CHARS:
-        raise UserError(f"{len(typed):,} characters are typed, at most {MAX_CHARS:,} are spoken at once")
+        raise UserError(t(TOO_LONG, count=len(typed), most=MAX_CHARS))
     texts = [line.strip() for line in typed.splitlines() if line.strip()]
     if not texts:
-        raise UserError("type what to say")
+        raise UserError(t(NO_TEXT))
     if len(texts) > MAX_TEXTS:
-        raise UserError(f"{len(texts)} lines are typed, at most {MAX_TEXTS} are spoken at once")
+        raise UserError(t(TOO_MANY, count=len(texts), most=MAX_TEXTS))
     return texts
 
 

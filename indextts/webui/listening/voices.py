@@ -19,6 +19,7 @@ from indextts.webui.serving.security import Roots
 CLIPS_OF_A_SPEAKER = 5
 MAX_CLIPS = 200
 UPLOAD, CLIP = "upload:", "clip:"
+NOT_CHOSEN = "choose whose voice to speak with: upload a recording, or import some"
 UPLOADED = "{name} (uploaded)"
 
 
@@ -44,7 +45,7 @@ def find_recording(project: Project, choice: str | None, roots: Roots) -> Path:
     for clip in _utterances(project):
         if choice == CLIP + clip.id:
             return roots.inside(clip.audio, f"the recording of {clip.id}")
-    raise UserError("choose whose voice to speak with: upload a recording, or import some")
+    raise UserError(t(NOT_CHOSEN))
 
 
 def _uploads(project: Project) -> list[Path]:

@@ -27,6 +27,8 @@ from indextts.webui.recordings.uploads import described, remove, take_in
 from indextts.webui.versions import once
 
 NEW_SOURCES = "what is new"
+CHOOSE = "choose the upload to remove; what was imported from it stays"
+NOTHING = "there is nothing to import: upload recordings with their texts first"
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def import_form(page: Page) -> ImportForm:
     def removed(name: str, upload: str) -> tuple[Any, Any]:
         project = page.find_project(name)
         if upload == NEW_SOURCES:
-            raise UserError("choose the upload to remove; what was imported from it stays")
+            raise UserError(t(CHOOSE))
         remove(project, upload)
         return described(project), choices(page, name)
 
@@ -111,7 +113,7 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
             continue
         sources = [*([command.manifest] if command.manifest is not None else []), *command.source]
         if not sources:
-            raise UserError("there is nothing to import: upload recordings with their texts first")
+            raise UserError(t(NOTHING))
         names = {source_name(source, project.dataset) for source in sources}
         is_meant = chosen in {source.name for source in sources}
         is_new = chosen == NEW_SOURCES and not names & known.keys()

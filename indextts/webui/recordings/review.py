@@ -19,8 +19,8 @@ from indextts.jobs.records import newest_job
 from indextts.pipeline import plan_check
 from indextts.project import Project, ProjectSettings
 from indextts.quality import QualityLimits
-from indextts.review import Decision, add_decision, check_folder, undo
-from indextts.webui.events import on
+from indextts.review import Decision, add_decision, check_folder, review_file, undo
+from indextts.webui.events import on, then
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.links import file_address
@@ -34,7 +34,7 @@ from indextts.webui.recordings.review_rows import (
     read_review,
 )
 from indextts.webui.running.panel import stage_panel
-from indextts.webui.versions import job_version
+from indextts.webui.versions import files_version, job_version
 
 STAGES = ("data", "check")
 LIMITS = tuple(QualityLimits.model_fields)
@@ -48,13 +48,14 @@ CLIPS_SHOWN = "{first} to {last} of {count:,}"
 OUTSIDE = "{clip} (the recording lies outside of the project)"
 UNREADABLE = "{clip} (the recording cannot be read)"
 EDITED = "{text} (edited)"
+NOTHING_DECIDED = "nothing was decided that could be undone"
 PICTURE = "Histograms of the measures"
 
 
 def lay_out(page: Page) -> None:
     """Lay out check and review."""
     gr.Markdown("## Check")
-    with gr.Accordion("Limits", open=False):
+    with gr.Accordion("Limits", open=False, elem_id="check-limits"):
         limits = list(form_for(CheckData, LIMITS).values())
     stage_panel(page, "check", "Check", check_commands, limits)
     report = gr.Textbox(label="Report", lines=16, max_lines=16, interactive=False, elem_id="check-report")
@@ -77,7 +78,7 @@ def lay_out(page: Page) -> None:
 
     page.watch(version, lambda name: show_report(page, name), [report, histograms])
     shown, choice = [flag, number, count, table], [page.project, flag, number]
-    page.watch(version, lambda *values: show_page_if_idle(page, *values), shown, [flag, number])
+    page.watch(clips_version, lambda *values: show_page_if_idle(page, *values), shown, [flag, number])
     # A person's choice must never be dropped because a tick is being answered.
     on([number.change], lambda *values: show_page(page, *values), choice, shown, latest=True)
     on(
@@ -91,7 +92,7 @@ def lay_out(page: Page) -> None:
     def select(name: str, event: gr.SelectData) -> list[Any]:
         return _Editor.show(page, name, str(event.row_value[0]))
 
-    on([table.select], select, [page.project], editor.outputs)
+    on([table.select], select, [page.project], editor.outputs, each=True)
     # The other project may have a clip of the same name.
     on([page.project.change], lambda: ["", "", "", None, ""], [], editor.outputs)
     clip = [page.project, editor.clip]
@@ -108,18 +109,17 @@ def lay_out(page: Page) -> None:
         handler = _decider(page, verdict)
         decided.append(on([button.click], handler, clip, editor.outputs))
     for event in decided:
-        event.then(
-            lambda *values: show_page(page, *values),
-            choice,
-            shown,
-            api_visibility="private",
-            show_progress="hidden",
-        )
+        then(event, lambda *values: show_page(page, *values), choice, shown)
 
 
 def version(project: Project) -> str:
     """Return a word that changes when an import or a check starts or ends."""
     return " ".join(job_version(project, stage) for stage in STAGES)
+
+
+def clips_version(project: Project) -> str:
+    """Return a word that changes with the import, the check and what was decided, by whomever."""
+    return f"{version(project)} {files_version(review_file(project.manifest))}"
 
 
 class _Editor:
@@ -214,7 +214,7 @@ def take_back(page: Page, name: str) -> list[Any]:
     project = page.find_project(name)
     undone = undo(project.manifest)
     if undone is None:
-        raise UserError("nothing was decided that could be undone")
+        raise UserError(t(NOTHING_DECIDED))
     return _Editor.show(page, name, undone.id)
 
 

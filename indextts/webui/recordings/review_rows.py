@@ -29,6 +29,11 @@ VERDICTS = {  # is kept, by hand
     (False, True): "rejected by hand",
 }
 
+CHOOSE = "choose a clip in the table first"
+EMPTY = "the text is empty; write what is said, or reject the clip"
+TOO_LONG = "the text has {count} characters; a clip's has at most {most}"
+DAMAGED = "{path}: damaged ({problem}); check the data again"
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -74,7 +79,7 @@ class Review:
         for row in self.rows:
             if row.utterance.id == id:
                 return row
-        raise UserError("choose a clip in the table first")
+        raise UserError(t(CHOOSE))
 
     def filters(self) -> list[tuple[str, str]]:
         """Return what can be shown: its label with the number of clips, and its name."""
@@ -126,9 +131,9 @@ def checked_text(typed: str | None) -> str:
     """
     text = " ".join(_CONTROL.sub(" ", typed or "").split())
     if not text:
-        raise UserError("the text is empty; write what is said, or reject the clip")
+        raise UserError(t(EMPTY))
     if len(text) > MAX_TEXT_CHARS:
-        raise UserError(f"the text has {len(text)} characters; a clip's has at most {MAX_TEXT_CHARS}")
+        raise UserError(t(TOO_LONG, count=len(text), most=MAX_TEXT_CHARS))
     return text
 
 
@@ -158,4 +163,4 @@ def _read_flags(path: Path, _stamp: Stamp) -> Mapping[str, tuple[Flag, ...]]:
             if record["flags"]
         }
     except (KeyError, TypeError) as error:
-        raise UserError(f"{path}: damaged ({error}); check the data again") from None
+        raise UserError(t(DAMAGED, path=path, problem=error)) from None

@@ -19,9 +19,19 @@ from indextts.data.importing.file_kinds import AUDIO_SUFFIXES, TEXT_SUFFIXES
 from indextts.errors import UserError
 from indextts.project import Project
 from indextts.voice_limits import require_fitting_length
+from indextts.webui.language import t
 
 FILES_NAME = "files"
 VOICES_NAME = "voices"
+
+NO_RECORDING = "{name}: no recording; give a sound file of one person who speaks"
+UNREADABLE = "{name}: cannot be read as audio; convert it to .wav"
+NO_UPLOAD = "there is no upload {name!r} in {project}"
+UNWRITABLE = "{folder}: cannot be written ({problem}); look at the disk"
+NOT_UPLOADED = "{name}: this file was not uploaded; choose it anew"
+BAD_NAME = "{name!r}: no name for a recording or a text; rename the file"
+BAD_KIND = "{name}: neither a recording, a text, a table, subtitles, nor a zip archive"
+
 _SUFFIXES = AUDIO_SUFFIXES | TEXT_SUFFIXES | {".zip"}
 _MAX_NAME_CHARS = 150
 
@@ -54,11 +64,11 @@ def take_in_voice(project: Project, received: str, received_in: Path) -> Path:
     source = Path(received)
     _require_upload(source, received_in)
     if source.suffix.lower() not in AUDIO_SUFFIXES:
-        raise UserError(f"{source.name}: no recording; give a sound file of one person who speaks")
+        raise UserError(t(NO_RECORDING, name=source.name))
     try:
         duration_s = soundfile.info(source).duration
     except (OSError, soundfile.LibsndfileError):
-        raise UserError(f"{source.name}: cannot be read as audio; convert it to .wav") from None
+        raise UserError(t(UNREADABLE, name=source.name)) from None
     require_fitting_length(Path(source.name), duration_s)
     target = project.listen / VOICES_NAME / source.name
     _move([(source, target)])
@@ -73,7 +83,7 @@ def remove(project: Project, name: str) -> None:
     """
     found = [path for path in project.uploaded() if path.name == name]
     if not found:
-        raise UserError(f"there is no upload {name!r} in {project.root.name}")
+        raise UserError(t(NO_UPLOAD, name=name, project=project.root.name))
     if found[0].is_dir():
         shutil.rmtree(found[0])
     else:
@@ -98,17 +108,15 @@ def _move(moves: Sequence[tuple[Path, Path]]) -> None:
             shutil.move(source, aside)
             aside.replace(target)
         except OSError as error:
-            raise UserError(
-                f"{target.parent}: cannot be written ({error.strerror}); look at the disk"
-            ) from None
+            raise UserError(t(UNWRITABLE, folder=target.parent, problem=error.strerror)) from None
 
 
 def _require_upload(path: Path, received_in: Path) -> None:
     name = path.name
     if not path.resolve().is_relative_to(received_in.resolve()) or not path.is_file():
-        raise UserError(f"{name}: this file was not uploaded; choose it anew")
+        raise UserError(t(NOT_UPLOADED, name=name))
     if name.startswith(".") or len(name) > _MAX_NAME_CHARS or not name.isprintable():
-        raise UserError(f"{name!r}: no name for a recording or a text; rename the file")
+        raise UserError(t(BAD_NAME, name=name))
 
 
 def _target(project: Project, path: Path, received_in: Path) -> Path:
@@ -116,5 +124,5 @@ def _target(project: Project, path: Path, received_in: Path) -> Path:
     name = path.name
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
-        raise UserError(f"{name}: neither a recording, a text, a table, subtitles, nor a zip archive")
+        raise UserError(t(BAD_KIND, name=name))
     return project.uploads / name if suffix == ".zip" else project.uploads / FILES_NAME / name
