@@ -17,6 +17,7 @@ import re
 import secrets
 import socket
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +59,10 @@ class Roots:
             raise UserError(f"{what}: the path is empty; type one inside {self}")
         try:
             path = (self.workspace / text).resolve()
-        except (ValueError, RuntimeError):  # a NUL byte or a lone surrogate; symlinks in a circle
+            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                path.lstat()
+        except (ValueError, RuntimeError, OSError):
+            # a NUL byte or a lone surrogate; symlinks in a circle; a name longer than names can be
             raise UserError(f"{what} {text!r}: this cannot be a path; type one inside {self}") from None
         if not any(path.is_relative_to(root) for root in (self.workspace, *self.others)):
             raise UserError(
