@@ -13,11 +13,11 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import os
 import re
 import secrets
 import socket
 import stat
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"]
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # and the loopback among them
 GENERATED_USER = "amharic"
+LONGEST_NAME = 255  # bytes, of a file on Linux
 MIN_PASSWORD_CHARACTERS = 12
 
 
@@ -59,10 +60,9 @@ class Roots:
             raise UserError(f"{what}: the path is empty; type one inside {self}")
         try:
             path = (self.workspace / text).resolve()
-            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-                path.lstat()
-        except (ValueError, RuntimeError, OSError):
-            # a NUL byte or a lone surrogate; symlinks in a circle; a name longer than names can be
+            if any(len(os.fsencode(name)) > LONGEST_NAME for name in path.parts):
+                raise ValueError
+        except (ValueError, RuntimeError):  # a NUL byte, a lone surrogate; symlinks in a circle; too long
             raise UserError(f"{what} {text!r}: this cannot be a path; type one inside {self}") from None
         if not any(path.is_relative_to(root) for root in (self.workspace, *self.others)):
             raise UserError(
