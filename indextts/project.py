@@ -154,6 +154,9 @@ def write_project(project: "Project", settings: ProjectSettings) -> None:
     write_json(project.root / "project.json", settings.model_dump(mode="json"))
 
 
+PUBLISHED = "checkpoints"  # the folder of the published files in a workspace; no project can have this name
+
+
 def project_names(workspace: Path) -> list[str]:
     """Return the projects of the workspace, the demo last; a link that leads out of it is none."""
     folders = [path.parent for path in workspace.glob("*/project.json")]

@@ -36,3 +36,10 @@ def test_a_silent_run_is_stale_and_an_ended_one_says_how(tmp_path: Path, file: P
     assert str(progress(tmp_path, now=320)).endswith("1,480 tokens/s, stopped")
     write(file, [start(20, time=300)])
     assert progress(tmp_path, now=320).ended is None
+
+
+@pytest.mark.parametrize("half", ["", "{", '{"reason": "finished"}', "[]", '{"time": "x", "reason": 1}'])
+def test_half_of_an_exit_file_is_no_end(tmp_path: Path, file: Path, half: str):
+    write(file, [start(0, time=0), point(10, time=10)])
+    (tmp_path / "exit.json").write_text(half)
+    assert progress(tmp_path, now=11).ended is None

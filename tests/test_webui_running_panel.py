@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from indextts.jobs.records import Job, read_job
-from indextts.webui.running.panel import describe
+from indextts.errors import UserError
+from indextts.jobs.records import Job, newest_job, read_job
+from indextts.jobs.starting import start_job
+from indextts.webui.running.panel import describe, queued_jobs, show_job
+from indextts.webui.running.queue_choice import find_active, waiting_choice
+from tests.running_jobs import WAITS_FOR_GO, program, project_with_jobs, wait_until_ready
 
 
 def ended_job(folder: Path, log: str, **ending: object) -> Job:
@@ -40,3 +44,29 @@ def test_a_failed_job_says_what_its_program_said_last(
 
 def test_no_job_is_not_started_yet():
     assert describe(None) == "not started yet"
+
+
+def test_a_job_behind_a_running_one_is_said_and_can_be_chosen_to_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with project_with_jobs(tmp_path, monkeypatch) as project:
+        project.root.mkdir(exist_ok=True)
+        (project.root / "project.json").touch()
+        command = program(project, WAITS_FOR_GO)
+        first = wait_until_ready(start_job(project, "train", [command]))
+        second = start_job(project, "train", [command], after=first.folder)
+        assert [job.folder for job in queued_jobs(project, "train")] == [second.folder]
+        status, _, _, unqueue, *_ = show_job(project, "train", "")
+        assert status.startswith("running for")
+        assert status.endswith("In the queue behind it: 1")
+        assert unqueue.visible is True
+        assert newest_job(project, "train").folder == first.folder  # type: ignore[union-attr]
+
+        chosen = f"voice/{first.folder.name}"
+        assert find_active(tmp_path, chosen) == first.folder
+        kept = waiting_choice(tmp_path, chosen)
+        assert chosen in [value for _, value in kept.choices]
+        assert kept._constructor_args[0].keys() == {"choices", "visible"}  # the choice itself is not touched
+        assert waiting_choice(tmp_path, "voice/gone").value == ""
+        with pytest.raises(UserError, match="is over"):
+            find_active(tmp_path, "voice/gone")

@@ -59,7 +59,7 @@ def test_a_path_outside_the_roots_is_refused_with_the_roots_named(roots, typed):
         roots.inside(typed, "Manifest")
 
 
-@pytest.mark.parametrize("typed", ["", "  ", None, "a\0b", "\ud800"])
+@pytest.mark.parametrize("typed", ["", "  ", None, "a\0b", "\ud800", "a" * 300, "b/" + "a" * 300])
 def test_what_cannot_be_a_path_is_refused(roots, typed):
     with pytest.raises(UserError, match="Manifest"):
         roots.inside(typed, "Manifest")

@@ -51,7 +51,8 @@ def build_app(command: WebUI) -> gr.Blocks:
     """Return the page over a workspace, the demo project prepared in it."""
     workspace = command.workspace.resolve()
     settings = read_settings(DEMO)
-    place_base_files(Project(workspace / settings.name), settings)
+    if settings.name not in project_names(workspace):  # else what was set in it would be lost
+        place_base_files(Project(workspace / settings.name), settings)
     roots = Roots(workspace, tuple(command.root))
     with CheckedBlocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
         with gr.Row(elem_id="top"):

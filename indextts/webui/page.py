@@ -154,6 +154,6 @@ def read_versions(views: Sequence[View], project: Project, open_tab: str, known:
     for place, view in enumerate(views):
         if view.tab in (EVERY_TAB, open_tab):
             # one view's damaged file must not stop the others; its own `show` says what is wrong
-            with suppress(UserError, OSError):
+            with suppress(UserError, OSError, ValueError, KeyError, TypeError):
                 now[str(place)] = f"{project.root.name} {view.version(project)}"
     return known if now == seen else json.dumps(now)

@@ -125,7 +125,7 @@ def _seconds_left(process: Sequence[Line], total_steps: int, now: float) -> floa
 def _reason_of_end(run_dir: Path, last_time: float) -> str | None:
     """Return how the process of the last line ended; an exit.json from before it is another's."""
     try:
-        content = json.loads((run_dir / "exit.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        content = json.loads((run_dir / "exit.json").read_bytes())
+        return str(content["reason"]) if content["time"] >= last_time else None
+    except (OSError, ValueError, KeyError, TypeError):  # not there, or half of it
         return None
-    return str(content["reason"]) if content["time"] >= last_time else None

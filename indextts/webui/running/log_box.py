@@ -23,6 +23,11 @@ FOLLOW_LOGS = """() => document.querySelectorAll('.log-source').forEach(source =
   const box = place && place.querySelector('.log-view');
   const newest = source.querySelector('.log-view');
   if (!box || !newest || !box.clientHeight) return;  // in a tab that is not open
+  const log = source.querySelector('[data-log]')?.dataset.log;
+  if (box.dataset.log !== log) {  // another log, or other lines of it: nothing to hold
+    box.dataset.log = log;
+    box.dataset.held = '';
+  }
   const isAtEnd = () => box.scrollHeight - box.scrollTop - box.clientHeight < 40;
   const follow = () => {
     const latest = source.querySelector('.log-view');
@@ -80,4 +85,5 @@ def log_values(log: Path | None, wanted: str | None) -> tuple[str, str]:
     view = show_log(log, wanted=wanted or "")
     link = download_link(log, f"{log.parent.name}.log", t(DOWNLOAD))
     note = html.escape(said(view.note)) if view.note else ""
-    return view.html, f'<span class="log-note">{note} {link}</span>'
+    shown = html.escape(f"{log.parent.name} {wanted or ''}", quote=True)
+    return f'<div data-log="{shown}">{view.html}</div>', f'<span class="log-note">{note} {link}</span>'

@@ -9,10 +9,9 @@ import gradio as gr
 
 from indextts.jobs.outcome import outcome
 from indextts.jobs.records import Job, list_jobs
-from indextts.project import Project, project_names
 from indextts.webui.language import said, t
 from indextts.webui.page import EVERY_TAB, Page
-from indextts.webui.running.queue_choice import active_version
+from indextts.webui.running.queue_choice import active_version, job_homes
 
 NOTHING = "Nothing is running."
 RUNS = "{stage} of {project}: {state}"
@@ -59,7 +58,7 @@ def lay_out(page: Page) -> None:
 
 def now_html(workspace: Path, now: float) -> str:
     """Return the active jobs of all projects as a line, with those that ended lately as data for the page."""
-    jobs = [(name, job) for name in project_names(workspace) for job in list_jobs(Project(workspace / name))]
+    jobs = [(home.root.name, job) for home in job_homes(workspace) for job in list_jobs(home)]
     lately = [(name, job) for name, job in jobs if job.is_active or now - (job.ended or 0.0) < ENDED_S]
     data = json.dumps([_as_data(name, job, now) for name, job in lately], ensure_ascii=False)
     active = [

@@ -14,18 +14,21 @@ from gradio.components import Component
 from indextts.commands import Command
 from indextts.errors import UserError
 from indextts.jobs.outcome import last_lines, outcome
-from indextts.jobs.records import Job, newest_job
+from indextts.jobs.records import Job, list_jobs, newest_job
 from indextts.jobs.starting import shell_line, start_job
 from indextts.jobs.stopping import kill_job, stop_job, stop_stage
 from indextts.project import Project, ProjectSettings
 from indextts.webui.events import on
 from indextts.webui.language import said, t
 from indextts.webui.page import Page
+from indextts.webui.running import history
 from indextts.webui.running.log_box import FOLLOW_LOGS, LogBox, log_box, log_values
 from indextts.webui.running.queue_choice import AT_ONCE, active_version, find_active, waiting_choice
 from indextts.webui.versions import running_version
 
 NOT_STARTED = "not started yet"
+QUEUED = "In the queue behind it: {number}"
+STILL_FILLING = "the form is still being filled for this project; try again in a moment"
 ERROR = "[Error] "  # how every program begins its last sentence
 
 CommandBuilder = Callable[..., Sequence[Command]]
@@ -39,6 +42,7 @@ class Panel:
     start: gr.Button
     stop: gr.Button
     stop_now: gr.Button
+    unqueue: gr.Button
     after: gr.Dropdown
     status: gr.Textbox
     log: LogBox
@@ -51,6 +55,8 @@ def stage_panel(
     commands: CommandBuilder,
     inputs: Sequence[Component] = (),
     before_start: Callable[[Project, Sequence[Command]], None] | None = None,
+    remember: Callable[[Project, Sequence[Command]], None] | None = None,
+    filled_for: Component | None = None,
     home: Project | None = None,
     also_changes: Sequence[Component] = (),
 ) -> Panel:
@@ -58,7 +64,9 @@ def stage_panel(
 
     Args:
         commands: called with the project, its settings and the values of `inputs`; returns what to run.
-        before_start: is called before a start; a UserError of it prevents that.
+        before_start: is called before a start at once; a UserError of it prevents that.
+        remember: keeps what was chosen, whenever it starts.
+        filled_for: its value is the project whose values stand in the form.
         also_changes: components whose change may change the commands too, without being an input.
         home: takes the chosen project's place in a stage of the whole workspace; its folder has the jobs.
     """
@@ -69,14 +77,18 @@ def stage_panel(
 
     _show_command(page, panel, commands, inputs, also_changes, find_project)
 
-    def start(name: str, after: str | None, *values: Any) -> Any:
+    def start(name: str, after: str | None, filled: str | None, *values: Any) -> Any:
         project = find_project(name)
         planned = commands(project, page.find_settings(name), *values)
+        if filled_for is not None and filled != name:
+            raise UserError(t(STILL_FILLING))
         job_before = find_active(page.workspace, after)
         if before_start is not None and job_before is None:  # else the program itself will look, at its turn
             before_start(project, planned)
-        filled = {str(component.elem_id): value for component, value in zip(inputs, values, strict=True)}
-        start_job(project, stage, planned, after=job_before, form=filled)
+        if remember is not None:
+            remember(project, planned)
+        form = {str(component.elem_id): value for component, value in zip(inputs, values, strict=True)}
+        start_job(project, stage, planned, after=job_before, form=form)
         return show_job(project, stage, "")
 
     def ask_to_stop(name: str, wanted: str) -> Any:
@@ -87,18 +99,25 @@ def stage_panel(
         kill_job(_active(find_project(name), stage))
         return show_job(find_project(name), stage, wanted)
 
-    shown = [panel.status, panel.stop, panel.stop_now, panel.log.source, panel.log.note]
-    starting = [page.project, panel.after, *inputs]
+    def leave_the_queue(name: str, wanted: str) -> Any:
+        for job in queued_jobs(find_project(name), stage)[:1]:
+            stop_job(job)
+        return show_job(find_project(name), stage, wanted)
+
+    shown = [panel.status, panel.stop, panel.stop_now, panel.unqueue, panel.log.source, panel.log.note]
+    starting = [page.project, panel.after, filled_for or page.project, *inputs]
     on([panel.start.click], start, starting, shown, waits_for_programs=True)
     on([panel.stop.click], ask_to_stop, [page.project, panel.log.wanted], shown)
     on([panel.stop_now.click], stop_now, [page.project, panel.log.wanted], shown)
+    on([panel.unqueue.click], leave_the_queue, [page.project, panel.log.wanted], shown)
 
     def show(name: str, wanted: str) -> Any:
         return show_job(find_project(name), stage, wanted)
 
-    page.watch(lambda chosen: running_version(home or chosen, stage), show, shown, [panel.log.wanted]).then(
-        None, None, None, js=FOLLOW_LOGS
-    )
+    def version(chosen: Project) -> str:
+        return f"{running_version(home or chosen, stage)} {history.version(home or chosen)}"
+
+    page.watch(version, show, shown, [panel.log.wanted]).then(None, None, None, js=FOLLOW_LOGS)
     on([panel.log.wanted.change], show, [page.project, panel.log.wanted], shown, latest=True).then(
         None, None, None, js=FOLLOW_LOGS
     )
@@ -130,15 +149,22 @@ def error_of(job: Job) -> str:
 
 def show_job(project: Project, stage: str, wanted: str) -> tuple[Any, ...]:
     """Return status, both stops and the log of the newest job of a stage."""
-    job = newest_job(project, stage)
+    job, queued = newest_job(project, stage), queued_jobs(project, stage)
     is_active = job is not None and job.is_active
     is_stopping = job is not None and job.state == "stopping"
     return (
-        describe(job),
+        f"{describe(job)}. {t(QUEUED, number=len(queued))}" if queued else describe(job),
         gr.Button(interactive=is_active and not is_stopping),
         gr.Button(visible=is_stopping),
+        gr.Button(visible=bool(queued)),
         *log_values(job.log if job else None, wanted),
     )
+
+
+def queued_jobs(project: Project, stage: str) -> list[Job]:
+    """Return the jobs of a stage that wait beside the one whose state is shown, newest first."""
+    shown = newest_job(project, stage)
+    return [job for job in list_jobs(project, stage) if job.state == "waiting" and job != shown]
 
 
 def _active(project: Project, stage: str) -> Job:
@@ -158,9 +184,10 @@ def _components(stage: str, button: str) -> Panel:
         stop_now = gr.Button(
             "Stop now, without saving", variant="stop", visible=False, elem_id=f"{stage}-stop-now"
         )
+        unqueue = gr.Button("Take out of the queue", visible=False, elem_id=f"{stage}-unqueue")
     after = gr.Dropdown([(AT_ONCE, "")], value="", label="Start it", visible=False, elem_id=f"{stage}-after")
     status = gr.Textbox(label="Status", interactive=False, elem_id=f"{stage}-status")
-    return Panel(preview, start, stop, stop_now, after, status, log_box(stage))
+    return Panel(preview, start, stop, stop_now, unqueue, after, status, log_box(stage))
 
 
 def _show_command(

@@ -6,7 +6,7 @@ import gradio as gr
 
 from indextts.errors import UserError
 from indextts.jobs.records import Job, list_jobs
-from indextts.project import Project, project_names
+from indextts.project import PUBLISHED, Project, project_names
 from indextts.webui.language import t
 from indextts.webui.running import history
 
@@ -16,7 +16,12 @@ AFTER = "after {stage} of {project}, if that finishes"
 
 def active_version(workspace: Path) -> str:
     """Return a word that changes when a job of any project starts or ends."""
-    return " ".join(history.version(Project(workspace / name)) for name in project_names(workspace))
+    return " ".join(history.version(home) for home in job_homes(workspace))
+
+
+def job_homes(workspace: Path) -> list[Project]:
+    """Return whose jobs there may be: the projects, and the folder of the published files."""
+    return [Project(workspace / name) for name in (*project_names(workspace), PUBLISHED)]
 
 
 def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
@@ -24,8 +29,9 @@ def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
     found = [(t(AT_ONCE), "")]
     for name, job in _active_jobs(workspace):
         found.append((t(AFTER, stage=t(job.stage), project=name), f"{name}/{job.folder.name}"))
-    value = now if now in [choice for _, choice in found] else ""
-    return gr.Dropdown(choices=found, value=value, visible=len(found) > 1)
+    if now in [choice for _, choice in found]:  # not touched: it may be chosen anew while this is on its way
+        return gr.Dropdown(choices=found, visible=len(found) > 1)
+    return gr.Dropdown(choices=found, value="", visible=len(found) > 1)
 
 
 def find_active(workspace: Path, chosen: str | None) -> Path | None:
@@ -44,8 +50,5 @@ def find_active(workspace: Path, chosen: str | None) -> Path | None:
 
 def _active_jobs(workspace: Path) -> list[tuple[str, Job]]:
     return [
-        (name, job)
-        for name in project_names(workspace)
-        for job in list_jobs(Project(workspace / name))
-        if job.is_active
+        (home.root.name, job) for home in job_homes(workspace) for job in list_jobs(home) if job.is_active
     ]

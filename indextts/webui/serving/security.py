@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import os
 import re
 import secrets
 import socket
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"]
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # and the loopback among them
 GENERATED_USER = "amharic"
+LONGEST_NAME = 255  # bytes, of a file on Linux
 MIN_PASSWORD_CHARACTERS = 12
 
 
@@ -58,7 +60,9 @@ class Roots:
             raise UserError(f"{what}: the path is empty; type one inside {self}")
         try:
             path = (self.workspace / text).resolve()
-        except (ValueError, RuntimeError):  # a NUL byte or a lone surrogate; symlinks in a circle
+            if any(len(os.fsencode(name)) > LONGEST_NAME for name in path.parts):
+                raise ValueError
+        except (ValueError, RuntimeError):  # a NUL byte, a lone surrogate; symlinks in a circle; too long
             raise UserError(f"{what} {text!r}: this cannot be a path; type one inside {self}") from None
         if not any(path.is_relative_to(root) for root in (self.workspace, *self.others)):
             raise UserError(

@@ -9,7 +9,7 @@ import gradio as gr
 from indextts.commands import Command, DownloadCheckpoints
 from indextts.errors import UserError
 from indextts.pipeline import place_base_files
-from indextts.project import Project, ProjectSettings, make_settings, project_names
+from indextts.project import PUBLISHED, Project, ProjectSettings, make_settings, project_names
 from indextts.published_files import shown_size, table
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
@@ -21,7 +21,6 @@ from indextts.webui.running.panel import stage_panel
 from indextts.webui.versions import now_and_then, once
 from indextts.webui.way import stands, way_html
 
-PUBLISHED = "checkpoints"  # in the workspace; no project can have this name
 PUBLISHED_IN = "In {folder}, for all projects"
 ABSENT = "absent"
 RESERVED = "the folder {folder} is for the published files; choose another name"

@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 
 from indextts.commands import Command, ExtendTokenizer
+from indextts.errors import UserError
 from indextts.normalizer_options import NormalizerOptions, chosen_options
 from indextts.pipeline import plan_stage
 from indextts.project import Project, ProjectSettings, read_project, write_project
@@ -19,6 +20,7 @@ from indextts.webui.pieces import legend_html, pieces_html
 from indextts.webui.running.panel import stage_panel
 from indextts.webui.versions import once
 
+NO_SIZE = "target size is empty; give a number of pieces, or 0 for what the hours of speech advise"
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
 OPTIONS = tuple(NormalizerOptions.model_fields)
 
@@ -33,7 +35,7 @@ def lay_out(page: Page) -> None:
         options = list(form_for(ExtendTokenizer, OPTIONS).values())
     form = [size, *options]
     page.watch(once, lambda name: own_values(page, name), form)
-    stage_panel(page, "tokenizer", "Extend and verify", commands, form, before_start=remember)
+    stage_panel(page, "tokenizer", "Extend and verify", commands, form, remember=remember)
     sentence = gr.Textbox(EXAMPLE, label="Try a sentence", elem_id="try-sentence")
     button = gr.Button("Cut into pieces", elem_id="try-start")
     pieces = gr.HTML(elem_id="try-pieces")
@@ -48,7 +50,11 @@ def own_values(page: Page, name: str) -> list[Any]:
     return [int(settings.tokenizer.get("target_size", default)), *chosen.model_dump().values()]
 
 
-def commands(project: Project, settings: ProjectSettings, size: float, *values: Any) -> Sequence[Command]:
+def commands(
+    project: Project, settings: ProjectSettings, size: float | None, *values: Any
+) -> Sequence[Command]:
+    if size is None:
+        raise UserError(t(NO_SIZE))
     options = dict(zip(OPTIONS, values, strict=True))
     asked = settings.with_fields("tokenizer", target_size=int(size)).with_fields("normalizer", **options)
     return plan_stage(project, asked, "tokenizer").commands

@@ -29,9 +29,14 @@ def ask_trainer(command: Command) -> str:
     """Return what the trainer's --plan prints."""
     argv = [sys.executable, str(REPOSITORY / command.program), *to_argv(command), "--plan"]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as answer, tempfile.TemporaryFile("w+") as problem:
-        status = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=answer, stderr=problem, timeout=PLAN_TIMEOUT_S, check=False
-        ).returncode
+        try:
+            status = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, stdout=answer, stderr=problem, timeout=PLAN_TIMEOUT_S
+            ).returncode
+        except subprocess.TimeoutExpired:
+            raise UserError(
+                f"the trainer has not said within {PLAN_TIMEOUT_S} s what it would do; try again later"
+            ) from None
         answer.seek(0)
         problem.seek(0)
         said, wrong = answer.read().strip().splitlines(), problem.read().strip().splitlines()

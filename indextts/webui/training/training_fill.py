@@ -42,10 +42,10 @@ def tie_fill(
     buttons: dict[str, gr.Button],
     source: gr.HTML,
     inputs: Sequence[Component],
+    filled_for: gr.Textbox,
     command: Callable[..., Train],
-) -> gr.Textbox:
-    """Tie what fills the form; return the component that holds the project it was filled for."""
-    filled_for = gr.Textbox(visible="hidden", container=False, show_label=False)
+) -> None:
+    """Tie what fills the form; `filled_for` gets the name of the project that it was filled for."""
 
     def fill(name: str, before: str) -> list[Any]:
         values = filled(page.find_project(name), page.find_settings(name))
@@ -70,7 +70,6 @@ def tie_fill(
         on([buttons[preset.id].click], put(preset), [], shown)
     on([buttons[PROPOSE].click], propose, [page.project, *inputs], shown)
     on([buttons[OWN].click], own, [page.project], shown)
-    return filled_for
 
 
 def _only(values: dict[str, Any]) -> list[Any]:
