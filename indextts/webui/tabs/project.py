@@ -99,11 +99,11 @@ def download_commands(home: Project, _settings: ProjectSettings, *values: Any) -
     return [DownloadCheckpoints(output_dir=home.root, **fields)]
 
 
-def make(page: Page, name: str, manifest: str, base: str) -> gr.Dropdown:
+def make(page: Page, name: str | None, manifest: str | None, base: str | None) -> gr.Dropdown:
     """Make a project and choose it."""
     settings = make_settings(
-        name=name.strip(),
-        manifest=page.roots.inside(manifest, "Manifest") if manifest.strip() else None,
+        name=(name or "").strip(),
+        manifest=page.roots.inside(manifest, "Manifest") if (manifest or "").strip() else None,
         base=page.roots.inside(base, "Base model"),
     )
     if settings.name == PUBLISHED:
