@@ -6,7 +6,7 @@ turns a UserError into a message on the page.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import gradio as gr
@@ -43,7 +43,7 @@ def on(
     """
     return gr.on(
         list(triggers),
-        answering(handler, outputs),
+        answering(handler, inputs, outputs),
         list(inputs),
         list(outputs),
         api_visibility="private",
@@ -63,7 +63,7 @@ def then(
 ) -> Any:
     """Call `handler` as `on` does, each time that `event`, an earlier `on`, was answered."""
     return event.then(
-        answering(handler, outputs),
+        answering(handler, inputs, outputs),
         list(inputs),
         list(outputs),
         api_visibility="private",
@@ -73,7 +73,9 @@ def then(
     )
 
 
-def answering(handler: Callable[..., Any], outputs: Sequence[Component]) -> Callable[..., Any]:
+def answering(
+    handler: Callable[..., Any], inputs: Sequence[Component], outputs: Sequence[Component]
+) -> Callable[..., Any]:
     """Return `handler` in the language of whoever asks, with its UserErrors as messages on the page."""
     headers = [output.headers if isinstance(output, gr.Dataframe) else None for output in outputs]
 
@@ -82,7 +84,7 @@ def answering(handler: Callable[..., Any], outputs: Sequence[Component]) -> Call
         request = LocalContext.request.get(None)
         with speaking(language_of(request.headers.get("cookie") if request else None)):
             try:
-                found = handler(*values)
+                found = handler(*_as_typed(values, inputs))
             except UserError as error:
                 raise gr.Error(str(error), title=t("Not possible"), print_exception=False) from None
             if not any(headers):
@@ -92,6 +94,15 @@ def answering(handler: Callable[..., Any], outputs: Sequence[Component]) -> Call
             return shown[0] if len(headers) == 1 else shown
 
     return answer
+
+
+def _as_typed(values: Iterable[Any], inputs: Sequence[Component]) -> Iterator[Any]:
+    """Yield the values of the inputs, an empty text for none at all: anybody may send that."""
+    components = iter(inputs)
+    for value in values:
+        # what happened, such as the click on a row, stands among the values and is of no component
+        component = None if isinstance(value, gr.EventData) else next(components, None)
+        yield "" if value is None and isinstance(component, gr.Textbox) else value
 
 
 def _with_headers(value: Any, headers: Sequence[str] | None) -> Any:

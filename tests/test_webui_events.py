@@ -1,0 +1,44 @@
+"""Tests of indextts/webui/events.py: what a handler gets of what a browser sends."""
+
+import subprocess
+import sys
+
+from tests.conftest import REPOSITORY
+
+# In a process of its own: Gradio's components leave event loops behind.
+PROGRAM = """
+import gradio as gr
+from indextts.errors import UserError
+from indextts.webui.events import answering
+from indextts.webui.language import t
+
+def handler(*values):
+    return list(values)
+
+with gr.Blocks(analytics_enabled=False):
+    text, number, table = gr.Textbox(), gr.Number(), gr.Dataframe(headers=["size"])
+    click = gr.SelectData(None, {"index": [0, 0], "value": 1})
+    answer = answering(handler, [text, number], [text, number])
+    assert answer(None, None) == ["", None]
+    assert answer("a", 1) == ["a", 1]
+    assert answer(click, None, None) == [click, "", None]
+    assert answer(None, click, None) == ["", click, None]
+    shown = answering(lambda _: [["1 kB"]], [text], [table])("x")
+    assert shown == {"headers": ["size"], "data": [["1 kB"]]}
+
+    def refuse(_):
+        raise UserError("no such thing")
+
+    try:
+        answering(refuse, [text], [text])("x")
+    except gr.Error as error:
+        assert (error.message, error.print_exception) == ("no such thing", False)
+    else:
+        raise SystemExit("not refused")
+print("all well")
+"""
+
+
+def test_none_of_a_text_is_an_empty_text_and_clicks_stay_clicks():
+    answer = subprocess.run([sys.executable, "-c", PROGRAM], cwd=REPOSITORY, capture_output=True, text=True)
+    assert answer.stdout.endswith("all well\n"), answer.stderr
