@@ -23,6 +23,9 @@ with gr.Blocks(analytics_enabled=False):
     assert answer("a", 1) == ["a", 1]
     assert answer(click, None, None) == [click, "", None]
     assert answer(None, click, None) == ["", click, None]
+    many = gr.Dropdown(["a"], multiselect=True)
+    for sent, got in ((None, []), (0.5, []), (["a"], ["a"]), ("a", [])):
+        assert answering(handler, [many], [many])(sent) == [got]
     shown = answering(lambda _: [["1 kB"]], [text], [table])("x")
     assert shown == {"headers": ["size"], "data": [["1 kB"]]}
 

@@ -97,12 +97,15 @@ def answering(
 
 
 def _as_typed(values: Iterable[Any], inputs: Sequence[Component]) -> Iterator[Any]:
-    """Yield the values of the inputs, an empty text for none at all: anybody may send that."""
+    """Yield the values of the inputs; what is no text or no list of choices is an empty one."""
     components = iter(inputs)
     for value in values:
         # what happened, such as the click on a row, stands among the values and is of no component
         component = None if isinstance(value, gr.EventData) else next(components, None)
-        yield "" if value is None and isinstance(component, gr.Textbox) else value
+        if isinstance(component, gr.Dropdown) and component.multiselect:
+            yield value if isinstance(value, list) else []
+        else:
+            yield "" if value is None and isinstance(component, gr.Textbox) else value
 
 
 def _with_headers(value: Any, headers: Sequence[str] | None) -> Any:
