@@ -45,8 +45,8 @@ class Replay(Command):
     program: ClassVar[str] = "benchmarks/soak_training.py"
 
     run_dir: Path = Field(Path())
-    hours: float = 2.0
-    times: float = 20.0
+    hours: float = 0.0  # what is the default is left out of a command line
+    times: float = 0.0
 
 
 @dataclass
