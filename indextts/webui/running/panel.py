@@ -80,11 +80,11 @@ def stage_panel(
     def start(name: str, after: str | None, filled: str | None, *values: Any) -> Any:
         project = find_project(name)
         planned = commands(project, page.find_settings(name), *values)
-        if filled_for is not None and filled != name:
-            raise UserError(t(STILL_FILLING))
         job_before = find_active(page.workspace, after)
         if before_start is not None and job_before is None:  # else the program itself will look, at its turn
             before_start(project, planned)
+        if filled_for is not None and filled != name:
+            raise UserError(t(STILL_FILLING))
         if remember is not None:
             remember(project, planned)
         form = {str(component.elem_id): value for component, value in zip(inputs, values, strict=True)}
