@@ -72,6 +72,19 @@ def test_nothing_goes_through_a_shell() -> None:
     assert started >= 2
 
 
+def test_no_program_of_the_page_writes_into_a_pipe() -> None:
+    # a trainer whose pipe nobody reads stands still
+    looked_at = 0
+    for path, node in calls():
+        if any(path.is_relative_to(REPOSITORY / folder) for folder in ("indextts/webui", "indextts/jobs")):
+            looked_at += 1
+            assert keyword(node, "capture_output") in (None, "False"), where(path, node)
+            assert ast.unparse(node.func) != "subprocess.check_output", where(path, node)
+            for stream in ("stdin", "stdout", "stderr"):
+                assert keyword(node, stream) != "subprocess.PIPE", where(path, node)
+    assert looked_at > 1000
+
+
 def test_no_text_is_run() -> None:
     for path, node in calls():
         assert ast.unparse(node.func) not in RUN_TEXT, where(path, node)
