@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from indextts.checkpoint import text_rows
-from indextts.commands import VerifyTraining, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import VerifyTraining
 from indextts.errors import UserError
 from indextts.gpt.config import load_config
 from indextts.manifest import read_hours

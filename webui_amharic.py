@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from indextts.commands import WebUI, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import WebUI
 from indextts.webui.app import build_app
 from indextts.webui.serving.launch import launch
 

@@ -18,7 +18,8 @@ import yaml
 from pydantic import Field
 
 from benchmarks.speech_models import SIZES
-from indextts.commands import Command, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import Command
 from indextts.errors import UserError
 from indextts.gpt.config import GPTConfig
 from indextts.gpt.initialise import random_model

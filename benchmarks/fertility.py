@@ -24,7 +24,8 @@ import sentencepiece
 from pydantic import Field
 
 from demo.make_demo import DEMO
-from indextts.commands import Command, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import Command
 from indextts.errors import UserError
 from indextts.text.ethiopic import is_ethiopic
 from indextts.text.extend import extend_file

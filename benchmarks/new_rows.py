@@ -44,7 +44,8 @@ from torch import Tensor
 from benchmarks.transliterate import transliterate
 from demo.make_demo import DEMO, RMS, SAMPLE_RATE_HZ, VOICES, Voice, as_opus, read_lines, trimmed
 from indextts.checkpoint import TEXT_TABLES, move_text_rows, read_weights
-from indextts.commands import Command, Preprocess, Train, parse, run, to_argv
+from indextts.command_line import parse, run, to_argv
+from indextts.commands import Command, Preprocess, Train
 from indextts.data.pairs import build_pairs
 from indextts.data.preprocess import preprocess
 from indextts.errors import UserError

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from indextts.commands import MakeBaseCheckpoint, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import MakeBaseCheckpoint
 from indextts.errors import UserError
 from indextts.gpt.config import load_config
 from indextts.gpt.initialise import random_model

@@ -26,7 +26,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from indextts.commands import run
+from indextts.command_line import run
 from indextts.errors import UserError
 from indextts.manifest import Utterance, write_utterances
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from indextts.commands import run
+from indextts.command_line import run
 from indextts.data.feature_store import FeatureStore
 from indextts.data.preprocess import NUM_SPECIAL_CODES
 from indextts.errors import UserError

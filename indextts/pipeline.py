@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from indextts.command_line import to_argv
 from indextts.commands import (
     BuildPairs,
     CheckData,
@@ -35,7 +36,6 @@ from indextts.commands import (
     Stage,
     Train,
     VerifyTraining,
-    to_argv,
 )
 from indextts.errors import UserError
 from indextts.normalizer_options import NormalizerOptions

@@ -1,4 +1,4 @@
-"""Tests of indextts/commands.py: one model per command line, and the way there and back."""
+"""Tests of indextts/commands.py and command_line.py: one model per command line, and the way there and back."""
 
 import subprocess
 import sys
@@ -7,19 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from indextts.commands import (
-    COMMANDS,
-    BuildPairs,
-    Command,
-    Preprocess,
-    Train,
-    commands_page,
-    continued,
-    parse,
-    run,
-    to_argv,
-    typed_fields,
-)
+from indextts.command_line import continued, parse, run, to_argv, typed_fields
+from indextts.commands import COMMANDS, BuildPairs, Command, Preprocess, Train
+from indextts.commands_page import commands_page
 from indextts.errors import UserError
 from indextts.pipeline import DEMO, plan_stage
 from indextts.project import Project, read_settings

@@ -17,7 +17,8 @@ import soxr
 import torch
 import yaml
 
-from indextts.commands import Preprocess, to_argv
+from indextts.command_line import to_argv
+from indextts.commands import Preprocess
 from indextts.data import preprocess as preprocess_module
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore

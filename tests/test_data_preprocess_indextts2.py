@@ -14,7 +14,8 @@ import torch
 import yaml
 
 from indextts.checkpoint import read_weights
-from indextts.commands import Preprocess, to_argv
+from indextts.command_line import to_argv
+from indextts.commands import Preprocess
 from indextts.data.batching import BatchLimit, batches_of
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore

@@ -19,7 +19,8 @@ import yaml
 from torch import Tensor
 
 from indextts.checkpoint import read_weights, write_and_sync
-from indextts.commands import ExportModel, Train, parse
+from indextts.command_line import parse
+from indextts.commands import ExportModel, Train
 from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
 from indextts.export import comparison, export, model_folder
 from indextts.export.model_folder import config_with_tokens
@@ -323,7 +324,8 @@ def test_an_interrupted_rename_is_mended(trained: TinyRun, tmp_path: Path):
 
 EXPORT_FOR_EVER = """
 import sys
-from indextts.commands import ExportModel, parse
+from indextts.command_line import parse
+from indextts.commands import ExportModel
 from indextts.export import export
 command = parse(ExportModel, sys.argv[1:])
 while True:

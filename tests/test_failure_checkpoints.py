@@ -19,7 +19,8 @@ import torch
 
 from benchmarks.damage import flip_bit, truncate, zero_page
 from indextts.checkpoint import TEXT_TABLES, read_file
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.digest import file_digest
 from indextts.errors import UserError
 from indextts.gpt.initialise import random_model

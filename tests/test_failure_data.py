@@ -18,7 +18,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from benchmarks.run_checks import differences
 from indextts.checkpoint import TEXT_TABLES
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.data.feature_store import FeatureStore
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.errors import UserError

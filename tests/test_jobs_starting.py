@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import Train, to_argv
+from indextts.command_line import to_argv
+from indextts.commands import Train
 from indextts.errors import UserError
 from indextts.jobs.log_tail import tail
 from indextts.jobs.records import Job, list_jobs, newest_job

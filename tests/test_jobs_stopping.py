@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.errors import UserError
 from indextts.jobs import files
 from indextts.jobs.log_tail import tail

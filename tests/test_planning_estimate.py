@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.errors import UserError
 from indextts.gpt.config import load_config
 from indextts.manifest import read_pairs, sample_pairs, write_pairs

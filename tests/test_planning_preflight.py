@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.manifest import read_pairs, write_pairs
 from indextts.planning import disk
 from indextts.planning.hardware import Machine

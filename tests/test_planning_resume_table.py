@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.planning.resume_table import ResumeRow, resume_rows
 from indextts.run_dir import read_metrics
 from tests.tiny_run import TinyRun, make_tiny_run, write_tokenizer

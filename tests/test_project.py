@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import to_argv
+from indextts.command_line import to_argv
 from indextts.errors import UserError
 from indextts.pipeline import plan_check, plan_stage
 from indextts.project import Project, read_settings

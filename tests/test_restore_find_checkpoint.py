@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.errors import RESUME_REFUSED, USER_MISTAKE, UserError
 from indextts.restore.find_checkpoint import find_checkpoint
 from indextts.run_dir import verify_checkpoint

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.digest import file_digest
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.gpt.config import load_config

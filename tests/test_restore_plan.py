@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import Train, continued, parse
+from indextts.command_line import continued, parse
+from indextts.commands import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.restore.facts import (
     REQUIRED_KEYS,

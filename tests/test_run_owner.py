@@ -230,7 +230,8 @@ def test_a_folder_that_only_has_damaged_ones_is_never_started_from_the_base(tmp_
 
 @pytest.fixture
 def tiny_flags():
-    from indextts.commands import Train, parse
+    from indextts.command_line import parse
+    from indextts.commands import Train
 
     return lambda folder: parse(Train, TinyRun(folder).flags(output_dir=folder, resume="auto"))
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from indextts.checkpoint import TEXT_TABLES, meta_of, move_text_rows, read_file, read_weights
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.gpt.config import config_with_text_tokens
 from indextts.gpt.load import load_model

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.errors import UserError
 from indextts.gpt.model import UnifiedVoice
 from indextts.training.batches import PairDataset

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.health.checks import find
 from indextts.run_dir import read_metrics
 from indextts.training.optim import Trained

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.gpt.attention import AttentionBackend
 from indextts.gpt.model import GPTBatch, UnifiedVoice

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import Train, parse
+from indextts.command_line import parse
+from indextts.commands import Train
 from indextts.run_dir import read_metrics
 from indextts.schedule import EpochSize
 from indextts.training import val_interval

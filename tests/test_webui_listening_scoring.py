@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from indextts.commands import Evaluate, parse, to_argv
+from indextts.command_line import parse, to_argv
+from indextts.commands import Evaluate
 from indextts.errors import UserError
 from indextts.project import Project, read_project
 from indextts.webui.listening.scoring import (

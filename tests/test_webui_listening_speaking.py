@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from indextts.commands import Synthesize, parse, to_argv
+from indextts.command_line import parse, to_argv
+from indextts.commands import Synthesize
 from indextts.errors import UserError
 from indextts.manifest import write_utterances
 from indextts.processes import this_process

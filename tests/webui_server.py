@@ -28,7 +28,8 @@ from pathlib import Path
 
 import gradio as gr
 
-from indextts.commands import WebUI, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import WebUI
 from indextts.errors import UserError
 from indextts.webui.serving.launch import launch
 from indextts.webui.serving.security import Roots

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from indextts.commands import BuildPairs, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import BuildPairs
 from indextts.data.pair_picture import draw
 from indextts.data.pair_summary import summarise, write_summary
 from indextts.data.pairs import build_pairs, log_left_out

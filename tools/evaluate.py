@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from indextts.commands import Evaluate, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import Evaluate
 from indextts.evaluation.evaluate import evaluate
 
 

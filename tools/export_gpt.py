@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from indextts.commands import ExportModel, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import ExportModel
 from indextts.export import export
 
 

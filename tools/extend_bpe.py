@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from indextts.commands import ExtendTokenizer, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import ExtendTokenizer
 from indextts.errors import UserError
 from indextts.manifest import read_hours
 from indextts.normalizer_options import NormalizerOptions

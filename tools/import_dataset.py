@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from indextts.commands import ImportDataset, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import ImportDataset
 from indextts.data.importing.importer import import_dataset
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from indextts.commands import RunPipeline, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import RunPipeline
 from indextts.pipeline import run_pipeline, table
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from indextts.commands import ServeTensorboard, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import ServeTensorboard
 from indextts.tensorboard_server import serve_tensorboard
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from indextts.commands import Synthesize, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import Synthesize
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from indextts.commands import Train, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import Train
 from indextts.errors import DISK_FULL, NO_ROOM, UserError
 from indextts.log_lines import also_write
 from indextts.restore.find_checkpoint import find_checkpoint

@@ -15,7 +15,8 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from indextts.commands import Command, to_argv
+from indextts.command_line import to_argv
+from indextts.commands import Command
 from indextts.errors import UserError
 from indextts.git_commit import git_commit
 from indextts.jobs import files

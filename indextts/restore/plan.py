@@ -13,7 +13,8 @@ losses jump after a resume. The text tables have one row more than the tokenizer
 compared with pieces (rows - 1), never with rows.
 """
 
-from indextts.commands import Train, continued
+from indextts.command_line import continued
+from indextts.commands import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.restore.differences import (
     Difference,

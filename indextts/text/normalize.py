@@ -23,7 +23,8 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from indextts.commands import NormalizeText, parse, run
+from indextts.command_line import parse, run
+from indextts.commands import NormalizeText
 from indextts.normalizer_options import (
     DEFAULT_OPTIONS,
     NORMALIZER_VERSION,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from indextts.checkpoint import FORMAT_VERSION
-from indextts.commands import to_argv
+from indextts.command_line import to_argv
 from indextts.git_commit import git_commit
 from indextts.run_dir import CheckpointMeta, write_bytes, write_json
 from indextts.training.run import Run

@@ -4,7 +4,8 @@ import subprocess
 import sys
 import tempfile
 
-from indextts.commands import Command, Train, to_argv
+from indextts.command_line import to_argv
+from indextts.commands import Command, Train
 from indextts.errors import UserError
 from indextts.pipeline import REPOSITORY
 from indextts.restore.meta_plan import plan_command
