@@ -1,4 +1,4 @@
-"""Tests of indextts/commands.py and command_line.py: one model per command line, and the way there and back."""
+"""Tests of indextts/commands.py and command_line.py: one model per command line, there and back."""
 
 import subprocess
 import sys
