@@ -249,7 +249,7 @@ def test_a_full_disk_is_said_before_anything_is_fetched(machine: Machine, hub: H
         "import shutil, sys; from types import SimpleNamespace\n"
         "shutil.disk_usage = lambda _: SimpleNamespace(free=2_500_000)\n"
         "sys.path.insert(0, sys.argv.pop(1))\n"
-        "from indextts.commands import run\nfrom tools.download_checkpoints import main\nrun(main)"
+        "from indextts.command_line import run\nfrom tools.download_checkpoints import main\nrun(main)"
     )
     argv = [sys.executable, "-c", script, str(REPOSITORY), f"--output-dir={machine.output}"]
     answer = subprocess.run(argv, env=machine.env, capture_output=True, text=True)

@@ -170,7 +170,8 @@ def test_a_budget_that_is_too_small_blocks(run: TinyRun):
 def test_neither_torch_nor_gradio_is_loaded_for_it(run: TinyRun):
     program = (
         "import sys\n"
-        "from indextts.commands import Train, parse\n"
+        "from indextts.command_line import parse\n"
+        "from indextts.commands import Train\n"
         "from indextts.planning.preflight import look_ahead\n"
         "from indextts.planning.hardware import find_machine\n"
         "from indextts.planning.proposal import propose\n"

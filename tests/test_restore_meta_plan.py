@@ -200,7 +200,8 @@ def test_a_missing_manifest_is_one_sentence(folder: RunFolder):
 def test_torch_is_never_loaded_for_it(folder: RunFolder):
     program = (
         "import json, sys\n"
-        "from indextts.commands import Train, parse, to_argv\n"
+        "from indextts.command_line import parse, to_argv\n"
+        "from indextts.commands import Train\n"
         "from indextts.restore.meta_plan import plan_command\n"
         "text = plan_command(parse(Train))\n"
         "print(json.dumps([text, 'torch' in sys.modules]))"
