@@ -25,6 +25,7 @@ from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.running.log_box import FOLLOW_LOGS
 from indextts.webui.serving.security import Roots
+from indextts.webui.versions import once
 
 TICK_S = 2.0
 NO_PROJECT = "there is no project {name!r}; choose or make one in the tab Project"
@@ -99,6 +100,26 @@ class Page:
         self.views.append(View(self.tab, version))
         self.marks.append(mark)
         return on([mark.change], show, [self.project, *inputs], list(outputs), latest=True)
+
+    def fill(self, values: Callable[[str, str], Sequence[Any]], form: Sequence[Component]) -> gr.Textbox:
+        """Fill a form when a project is chosen, and not again.
+
+        That is before its tab is opened: what is filled when it is seen overwrites what a quick hand typed.
+
+        Args:
+            values: called with the project's name and that of the project whose values stand in the form,
+                empty on a page that was just opened; returns a value for each component.
+
+        Returns:
+            What holds the name of the project whose values stand in the form.
+        """
+        filled_for = gr.Textbox(visible="hidden", container=False, show_label=False)
+
+        def filled(name: str, before: str) -> list[Any]:
+            return [name, *values(name, before)]
+
+        self.of_tab(EVERY_TAB).watch(once, filled, [filled_for, *form], [filled_for])
+        return filled_for
 
     def start_clock(self) -> None:
         """Tie the views to the clock, to the choice of the project and to the opening of tabs.

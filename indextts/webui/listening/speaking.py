@@ -30,7 +30,7 @@ from indextts.webui.page import Page
 from indextts.webui.recordings.uploads import take_in_voice
 from indextts.webui.running.panel import stage_panel
 from indextts.webui.telling import listener
-from indextts.webui.versions import files_version, job_version, once
+from indextts.webui.versions import files_version, job_version
 
 STAGE = "listen"
 SETTINGS = (*Sampling.model_fields, "device", "solver_steps", "guidance", "emotion", "emotion_alpha")
@@ -90,10 +90,10 @@ def lay_out(page: Page) -> Speaking:
     def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
         return speak_commands(page, project, settings, *values)
 
-    stage_panel(page, STAGE, "Speak", commands, inputs)
+    filled_for = page.fill(lambda name, _before: own_settings(page, name), list(form.values()))
+    stage_panel(page, STAGE, "Speak", commands, inputs, filled_for=filled_for)
     players = gr.HTML(elem_id="listen-players")
 
-    page.watch(once, lambda name: own_settings(page, name), list(form.values()))
     page.watch(
         lambda project: files_version(project.run_dir),
         lambda name, *now: checkpoint_choices(page, name, *now),

@@ -16,7 +16,7 @@ from indextts.webui.listening.saved_models import names
 from indextts.webui.page import Page
 from indextts.webui.running.panel import stage_panel
 from indextts.webui.telling import listener
-from indextts.webui.versions import files_version, job_version, once
+from indextts.webui.versions import files_version, job_version
 
 EXPORT_FIELDS = ("dtype", "format", "average_last")
 
@@ -28,10 +28,10 @@ def lay_out(page: Page) -> None:
     with gr.Row():
         checkpoint = gr.Dropdown([], label="Checkpoint", elem_id="export-checkpoint")
         form = list(form_for(ExportModel, EXPORT_FIELDS).values())
-    page.watch(
-        once, lambda name: own_values(ExportModel, EXPORT_FIELDS, page.find_settings(name).export), form
+    filled_for = page.fill(
+        lambda name, _before: own_values(ExportModel, EXPORT_FIELDS, page.find_settings(name).export), form
     )
-    stage_panel(page, "export", "Export", commands, [checkpoint, *form])
+    stage_panel(page, "export", "Export", commands, [checkpoint, *form], filled_for=filled_for)
     files = gr.HTML(elem_id="export-files")
     listener(page, "export", lambda project: [(each, each) for each in names(project)], checkpoint)
     page.watch(

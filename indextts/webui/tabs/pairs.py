@@ -32,8 +32,10 @@ NONE_YET = "no pairs yet"
 def lay_out(page: Page) -> None:
     with gr.Row():
         form = list(form_for(BuildPairs, FIELDS).values())
-    page.watch(once, lambda name: own_values(BuildPairs, FIELDS, page.find_settings(name).pairs), form)
-    stage_panel(page, "pairs", "Build pairs", commands, form)
+    filled_for = page.fill(
+        lambda name, _before: own_values(BuildPairs, FIELDS, page.find_settings(name).pairs), form
+    )
+    stage_panel(page, "pairs", "Build pairs", commands, form, filled_for=filled_for)
     split = gr.Radio(list(SPLITS.items()), value="train", label="Pairs", elem_id="pairs-split")
     numbers = gr.Textbox(label="In these pairs", interactive=False, elem_id="pairs-numbers")
     with gr.Row():

@@ -17,7 +17,6 @@ from indextts.webui.forms import fields_from, form_for, own_values
 from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.running.panel import stage_panel
-from indextts.webui.versions import once
 
 FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")
 # lines of indextts/data/progress.py, and the last one of tools/preprocess_data.py
@@ -36,10 +35,11 @@ def lay_out(page: Page) -> None:
     with gr.Row():
         form = form_for(PreprocessCommand, FIELDS)
     inputs = list(form.values())
-    page.watch(
-        once, lambda name: own_values(PreprocessCommand, FIELDS, page.find_settings(name).preprocess), inputs
+    filled_for = page.fill(
+        lambda name, _before: own_values(PreprocessCommand, FIELDS, page.find_settings(name).preprocess),
+        inputs,
     )
-    stage_panel(page, "preprocess", "Preprocess", commands, inputs)
+    stage_panel(page, "preprocess", "Preprocess", commands, inputs, filled_for=filled_for)
     bar = gr.HTML(elem_id="preprocess-bar")
     page.watch(show_bar, lambda name: show_bar(page.find_project(name)), [bar])
 

@@ -18,7 +18,6 @@ from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.pieces import legend_html, pieces_html
 from indextts.webui.running.panel import stage_panel
-from indextts.webui.versions import once
 
 NO_SIZE = "target size is empty; give a number of pieces, or 0 for what the hours of speech advise"
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
@@ -34,8 +33,10 @@ def lay_out(page: Page) -> None:
     with gr.Accordion(label, open=False, elem_id="normalizer"), gr.Row():
         options = list(form_for(ExtendTokenizer, OPTIONS).values())
     form = [size, *options]
-    page.watch(once, lambda name: own_values(page, name), form)
-    stage_panel(page, "tokenizer", "Extend and verify", commands, form, remember=remember)
+    filled_for = page.fill(lambda name, _before: own_values(page, name), form)
+    stage_panel(
+        page, "tokenizer", "Extend and verify", commands, form, remember=remember, filled_for=filled_for
+    )
     sentence = gr.Textbox(EXAMPLE, label="Try a sentence", elem_id="try-sentence")
     button = gr.Button("Cut into pieces", elem_id="try-start")
     pieces = gr.HTML(elem_id="try-pieces")

@@ -94,7 +94,7 @@ def lay_out(page: Page) -> None:
         return [True, str(pick(command(name, *values), first))]
 
     pace = gr.Textbox(label="Progress", interactive=False, elem_id="train-progress")
-    filled_for = gr.Textbox(visible="hidden", container=False, show_label=False)
+    filled_for = tie_fill(page, buttons, source, inputs, command)
     panel = stage_panel(
         page,
         "train",
@@ -106,7 +106,6 @@ def lay_out(page: Page) -> None:
     )
     outlook = [plan, table, estimate, problems, panel.start]
     given = [page.project, *inputs]
-    tie_fill(page, buttons, source, inputs, filled_for, command)
     looked_at = [filled_for, panel.after, *inputs]
     page.watch(look_version, look_again, outlook, looked_at)
     changes = [component.change for component in (panel.after, *inputs)]  # type: ignore[attr-defined]

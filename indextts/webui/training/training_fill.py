@@ -20,7 +20,6 @@ from indextts.webui.training.training_form import (
     proposal_for,
 )
 from indextts.webui.training.training_outlook import preset_html, proposal_html
-from indextts.webui.versions import once
 
 PROPOSE, OWN = "propose", "own"
 
@@ -42,17 +41,16 @@ def tie_fill(
     buttons: dict[str, gr.Button],
     source: gr.HTML,
     inputs: Sequence[Component],
-    filled_for: gr.Textbox,
     command: Callable[..., Train],
-) -> None:
-    """Tie what fills the form; `filled_for` gets the name of the project that it was filled for."""
+) -> gr.Textbox:
+    """Tie what fills the form; return what holds the name of the project that it was filled for."""
 
     def fill(name: str, before: str) -> list[Any]:
         values = filled(page.find_project(name), page.find_settings(name))
         if not before and not values["resume"]:
             # the page was just opened: what somebody ticked or typed meanwhile stays
             values |= dict.fromkeys(RESUME, gr.skip())
-        return [name, *values.values()]
+        return list(values.values())
 
     def own(name: str) -> list[Any]:
         return [*own_values(page.find_project(name), page.find_settings(name)).values(), ""]
@@ -64,12 +62,12 @@ def tie_fill(
     def put(preset: Preset) -> Callable[[], list[Any]]:
         return lambda: [*_only(preset_values(preset)), preset_html(preset)]
 
-    page.watch(once, fill, [filled_for, *inputs], [filled_for])
     shown = [*inputs, source]
     for preset in PRESETS:
         on([buttons[preset.id].click], put(preset), [], shown)
     on([buttons[PROPOSE].click], propose, [page.project, *inputs], shown)
     on([buttons[OWN].click], own, [page.project], shown)
+    return page.fill(fill, inputs)
 
 
 def _only(values: dict[str, Any]) -> list[Any]:
