@@ -1,6 +1,6 @@
 """The curves of tab 7: six plots, smoothed, from step to step, on a logarithmic scale, beside other runs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -41,7 +41,7 @@ NO_CURVES = "The curves begin with the first log line of a training."
 RESUMED_AT = "Resumed at step {steps}."
 DRAWN_PART = "Part {part} of the run is drawn; compare it with earlier parts below."
 LOGARITHM = "decimal logarithm"
-REDRAWN_EVERY_S = 4.0  # six plots take a browser a good part of a second
+REDRAWN_EVERY_S = 4.0
 SMOOTHING = 0.0  # at first: a line of the log is a mean over many steps already
 
 # Gradio 6.31 makes a legend from the series that a plot had before it got new ones: a title that only differs
@@ -76,13 +76,19 @@ def lay_out(page: Page) -> None:
             with gr.Row():
                 plots += [_plot(metric) for metric in row]
 
-    def draw(name: str, *look: Any) -> list[Any]:
+    def with_plots(draw: Callable[..., Any], name: str, look: Sequence[Any]) -> list[Any]:
         lines = RUNS.of(page.find_project(name).run_dir).read()
         if not lines:
             return [t(NO_CURVES), gr.Column(visible=False), *[gr.skip()] * len(PLOTS)]
         chosen, others = look_of(*look[:4]), compared(page.workspace, name, look[4])
-        frames = [_drawn(lines, metric, chosen, others) for metric in PLOTS]
-        return [_notes(lines), gr.Column(visible=True), *frames]
+        plots = [draw(lines, metric, chosen, others) for metric in PLOTS]
+        return [_notes(lines), gr.Column(visible=True), *plots]
+
+    def go_on(name: str, *look: Any) -> list[Any]:
+        return with_plots(_frame, name, look)
+
+    def draw_anew(name: str, *look: Any) -> list[Any]:
+        return with_plots(_drawn, name, look)
 
     def known_runs(name: str, now: list[str]) -> Any:
         page.find_project(name)
@@ -92,10 +98,10 @@ def lay_out(page: Page) -> None:
         return gr.Dropdown(choices=choices) if kept == now else gr.Dropdown(choices=choices, value=kept)
 
     controls, drawn = [smoothing, first, last, is_log, beside], [notes, body, *plots]
-    page.watch(version, draw, drawn, controls)
+    page.watch(version, go_on, drawn, controls)
     page.watch(lambda project: runs_version(page.workspace, project), known_runs, [beside], [beside])
     changes = [smoothing.release, first.change, last.change, is_log.change, beside.change]
-    changed = on(changes, draw, [page.project, *controls], drawn, latest=True)
+    changed = on(changes, draw_anew, [page.project, *controls], drawn, latest=True)
     changed.then(None, None, plots, js=NEW_LEGENDS)
 
 
@@ -131,6 +137,10 @@ def _plot(metric: str) -> gr.LinePlot:
 
 
 def _drawn(lines: list[Line], metric: str, look: Look, others: Sequence[ComparedRun]) -> Any:
+    """Return the plot with its axes and colours, which the browser then builds from nothing.
+
+    Where they stay as they are, `_frame` alone is sent: the browser puts the points into its plot.
+    """
     return gr.LinePlot(
         _frame(lines, metric, look, others),
         color_map=_colour_map(metric, look, others),
