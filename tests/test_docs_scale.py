@@ -107,6 +107,16 @@ def test_an_epoch_is_as_long_as_its_pairs(tokens_per_s: float, steps_ms: dict[in
             assert shown(text, longer * positions / tokens_per_s / cards / units[text.split()[-1]])
 
 
+def test_features_take_the_operations_that_were_counted():
+    counted = (RESULTS / "preprocess_published_2_cores.md").read_text(encoding="utf-8")
+    each = float(re.findall(r"takes ([\d.]+)e9 operations", counted)[0])
+    assert f"takes {each}e9 operations" in TEXT
+    for name, speed, *times in rows("Making the features"):
+        hours = 1e9 * each * 3600 * 10_000 / float(re.findall(r"\d+e12", speed)[0]) / 3600
+        for cards, text in zip((1, 8, 64), times, strict=True):
+            assert shown(text, hours / cards * {"h": 1, "min": 60}[text.split()[-1]]), name
+
+
 def test_the_network_costs_what_the_formula_says(steps_ms: dict[int, float]):
     step_ms = steps_ms[TOKENS]
     table = rows("The sum of gradients")
