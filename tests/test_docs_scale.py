@@ -158,8 +158,24 @@ def test_failures_cost_what_the_formula_says():
             assert shown(text, 100 * (0.23 / each_s + (each_s / 2 + 72.7) / between_s)), name
 
 
-def test_the_price_is_that_of_the_card_hours():
+def test_the_price_is_that_of_the_hours(steps_ms: dict[int, float], tokens_per_s: float):
+    alone_h = 3 * 2 * 10_000 / SECONDS_OF_A_CLIP * positions_of_a_pair() / tokens_per_s
     for name, hours, card_hours, dollars in rows("What it costs"):
-        cards = number(name)
-        assert cards * number(hours) == pytest.approx(number(card_hours), rel=0.015)
-        assert 3 * number(card_hours) == pytest.approx(number(dollars), abs=1)
+        what, _, rest = name.partition(", ")
+        link = rest.partition(",")[0]
+        cards, micro_batches = int(what.split()[0]), 2 if "2 micro-batches" in name else 1
+        longer = 1 + (1000 * sum_s(cards, link) / steps_ms[TOKENS] / micro_batches if link else 0)
+        assert shown(hours, alone_h * longer / cards), name
+        assert shown(card_hours, alone_h * longer), name
+        assert shown(dollars, 3 * alone_h * longer), name
+
+
+def test_the_batch_is_that_of_all_cards(steps_ms: dict[int, float]):
+    pairs_of_an_epoch = 2 * 3600 * 10_000 / SECONDS_OF_A_CLIP
+    for cards, tokens, pairs, steps, step in rows("The batch"):
+        of_a_step = int(cards) * number(tokens) / positions_of_a_pair()
+        assert shown(pairs, of_a_step)
+        assert number(steps) == pytest.approx(pairs_of_an_epoch / of_a_step, rel=0.002)
+        if number(tokens) == TOKENS:
+            link = {"1": None, "8": "NVLink", "64": "400 Gb/s a card"}[cards]
+            assert shown(step, steps_ms[TOKENS] + (1000 * sum_s(int(cards), link) if link else 0))
