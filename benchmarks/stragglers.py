@@ -21,7 +21,7 @@ def no_slowdown(_random: np.random.Generator, num_batches: int, num_ranks: int) 
 
 def one_slow(_random: np.random.Generator, num_batches: int, num_ranks: int) -> Floats:
     slowdown = np.ones((num_batches, num_ranks))
-    slowdown[:, num_ranks // 2] = 1.1  # the first one's contiguous piece is shorter than the others'
+    slowdown[:, 0] = 1.1  # whose contiguous piece of a budget is shorter than the others' by half a sample
     return slowdown
 
 
