@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.speech_models import SIZES, builtin_backend, conditioning_model, speech_backend
 from benchmarks.workload import config_of, git_commit, machine, make_samples
@@ -32,6 +33,7 @@ from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ
 from indextts.manifest import Utterance
 
 RECORDED_RATE_HZ = 48_000
+COUNTED_S = 6.0  # a clip of the usual length
 CPU_BATCH_S = 20.0  # what batches are compared with on a CPU, which takes clips one by one
 
 
@@ -67,7 +69,7 @@ def measure(folder: Path, size: str, device_name: str, num_clips: int) -> tuple[
             rows += bench.stages(folder / name)
             rows += bench.wholes(folder / name)
             if name == "indextts2":
-                notes.append(bench.share_of_other_codes())
+                notes += [bench.share_of_other_codes(), "", say_operations(bench.operations())]
     return rows, notes
 
 
@@ -194,6 +196,23 @@ class _Bench:
             "different ones) are others than in float32, with these random weights and noise."
         )
 
+    def operations(self) -> dict[str, float]:
+        """Return what a second of audio takes in each part, counted in a clip of `COUNTED_S`."""
+        noise = np.random.default_rng(0).normal(0, 0.1, round(COUNTED_S * SAMPLE_RATE_HZ)).astype(np.float32)
+        prepared = [self.encoder.backend.prepare(noise)]
+        features: list[torch.Tensor] = []
+        parts: dict[str, Callable[[], object]] = {
+            "w2v-BERT": lambda: features.extend(self.encoder.backend.features_of_batch(prepared)),
+            "codec": lambda: self.encoder.backend.codes_of_batch(features),
+            "conditioning and emotion": lambda: self._condition(features),
+        }
+        counted = {}
+        for name, work in parts.items():
+            with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+                work()
+            counted[name] = counter.get_total_flops() / COUNTED_S
+        return counted
+
     def _read(self, num_readers: int) -> None:
         reading = Reading(SAMPLE_RATE_HZ, 60.0, self.encoder.backend.prepare)
         with ClipReader(reading, num_readers, ahead_s=300.0) as reader:
@@ -232,6 +251,14 @@ class _Bench:
     def _wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
+
+
+def say_operations(of_parts: dict[str, float]) -> str:
+    listed = ", ".join(f"{name} {each / 1e9:.1f}" for name, each in of_parts.items())
+    return (
+        f"A second of audio takes {sum(of_parts.values()) / 1e9:.1f}e9 operations ({listed}), counted by "
+        f"PyTorch in a clip of {COUNTED_S:.0f} s."
+    )
 
 
 def _counted(throughput: Throughput) -> str:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from indextts.gpt.config import ConditionModuleConfig, GPTConfig
@@ -153,6 +154,18 @@ def make_samples(config: GPTConfig, count: int, seed: int = 0, longest_s: float 
     return samples
 
 
+def draw_lengths(count: int, seed: int = 0) -> tuple[Ints, Ints]:
+    """Text tokens (S,) and codes (S,) as those of `make_samples`, other draws: for millions of samples."""
+    random = np.random.default_rng(seed)
+    durations_s = np.empty(0)
+    while len(durations_s) < count:
+        drawn = random.lognormal(math.log(MEDIAN_S), SIGMA, count)
+        kept = drawn[(drawn >= SHORTEST_S) & (drawn <= LONGEST_S)]
+        durations_s = np.concatenate([durations_s, kept])[:count]
+    num_text = np.maximum(1, np.rint(durations_s * random.uniform(*TEXT_TOKENS_PER_SECOND, count)))
+    return num_text.astype(np.int64), np.rint(durations_s * CODES_PER_SECOND).astype(np.int64)
+
+
 def groups_of(samples: Sequence[Sample], size: int) -> list[list[Sample]]:
     """Batches of `size` samples, in their random order."""
     return [list(samples[start : start + size]) for start in range(0, len(samples) - size + 1, size)]
@@ -199,7 +212,12 @@ def _padded(rows: Sequence[Ints]) -> Tensor:
 
 def num_positions(sample: Sample, config: GPTConfig) -> int:
     """Positions that a sample needs: the valid tokens of all benchmarks."""
-    return config.prefix_length + len(sample.text_ids) + 2 + len(sample.codes) + 1
+    return int(positions(np.array(len(sample.text_ids)), np.array(len(sample.codes)), config))
+
+
+def positions(num_text: Ints, num_codes: Ints, config: GPTConfig) -> Ints:
+    """The same of each of many samples, by their lengths: (S,) of (S,) and (S,)."""
+    return config.prefix_length + num_text + 2 + num_codes + 1
 
 
 def num_padded(samples: Sequence[Sample], config: GPTConfig) -> int:
@@ -210,15 +228,17 @@ def num_padded(samples: Sequence[Sample], config: GPTConfig) -> int:
 
 def useful_operations(samples: Sequence[Sample], config: GPTConfig) -> float:
     """Operations of a forward and a backward pass, as the module's docstring counts them."""
+    num_text = np.array([len(sample.text_ids) for sample in samples])
+    num_codes = np.array([len(sample.codes) for sample in samples])
+    return float(operations(num_text, num_codes, config).sum())
+
+
+def operations(num_text: Ints, num_codes: Ints, config: GPTConfig) -> NDArray[np.float64]:
+    """The same of each of many samples, by their lengths: (S,) of (S,) and (S,)."""
     dim, layers = config.model_dim, config.layers
-    total = 0.0
-    for sample in samples:
-        n = num_positions(sample, config)
-        text_scores = (len(sample.text_ids) + 1) * config.num_text_rows
-        mel_scores = (len(sample.codes) + 1) * config.number_mel_codes
-        total += 3 * (24 * n * dim**2 * layers + 2 * dim * (text_scores + mel_scores))
-        total += 3.5 * 2 * n**2 * dim * layers
-    return total
+    n = positions(num_text, num_codes, config).astype(np.float64)
+    scores = (num_text + 1) * config.num_text_rows + (num_codes + 1) * config.number_mel_codes
+    return 3 * (24 * n * dim**2 * layers + 2 * dim * scores) + 3.5 * 2 * n**2 * dim * layers
 
 
 def peak_operations(device: torch.device) -> float | None:

@@ -11,8 +11,9 @@ import torch
 import yaml
 from safetensors import safe_open
 
-from benchmarks import preprocess, published_size
+from benchmarks import preprocess, preprocess_stages, published_size
 from benchmarks.speech_models import SIZES, on_meta
+from indextts.data.encoding import exact_arithmetic
 from indextts.features.semantic_codec import SemanticCodec
 from indextts.gpt.model import UnifiedVoice
 from tests.conftest import REPOSITORY
@@ -44,6 +45,18 @@ def test_every_stage_of_both_backends_has_a_row(tmp_path, capsys):
         ("builtin", "whole"),
     }
     assert re.search(r"In bfloat16 [\d.]+ % of [\d,]+ codes \([\d,]+ different ones\) are others", table)
+    assert "A second of audio takes" in table
+
+
+def test_operations_of_the_speech_encoder_are_those_of_its_products_with_weights():
+    encoder = preprocess_stages.make_encoder("indextts2", "small", torch.device("cpu"))
+    bench = preprocess_stages._Bench("indextts2", encoder, [], torch.device("cpu"))
+    with exact_arithmetic():
+        counted = bench.operations()
+    width, inner, layers = 256, 1024, 17
+    linear = 2 * (4 * width * inner + 4 * width**2 + 3 * width**2 + 31 * width)  # feed-forward twice, ...
+    assert counted["w2v-BERT"] / (50 * layers * linear) == pytest.approx(1, abs=0.35)  # attention on top
+    assert all(0 < each < counted["w2v-BERT"] for name, each in counted.items() if name != "w2v-BERT")
 
 
 @pytest.mark.slow
