@@ -15,7 +15,7 @@ from indextts.manifest import read_pairs, sample_pairs, write_pairs
 from indextts.planning import pairs_size
 from indextts.planning.disk import SPARE_BYTES, disk_need
 from indextts.planning.estimate import Estimate, estimate, sizes_of
-from indextts.planning.hardware import Card, Machine
+from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.pace import BENCHMARKS, SOURCE, find_pace
 from indextts.planning.pairs_size import measure_pairs
 from indextts.restore.meta_plan import decide
@@ -26,8 +26,8 @@ from tests.conftest import REPOSITORY
 from tests.test_gpt_load import PUBLISHED
 from tests.tiny_run import TinyRun, make_tiny_run
 
-CPU = Machine((), 2, 8 << 30)
-H200 = Machine((Card("NVIDIA H200", 143_771 << 20, (9, 0)),), 16, 128 << 30)
+CPU = MachineFacts((), 2, 8 << 30)
+H200 = MachineFacts((CardFacts("NVIDIA H200", 143_771 << 20, (9, 0)),), 16, 128 << 30)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_a_budget_below_the_longest_pair_is_refused_in_the_trainers_words(run: T
 # ---- pace
 
 
-def paced(run: TinyRun, machine: Machine = CPU, **changes: object) -> Estimate:
+def paced(run: TinyRun, machine: MachineFacts = CPU, **changes: object) -> Estimate:
     command = command_of(run, **changes)
     others = [run.folder / "other/training_output"]
     return estimate(command, machine, decide(command) if command.resume else None, others)
@@ -190,7 +190,7 @@ def test_benchmarks_count_on_the_same_card_at_the_published_size_alone(run: Tiny
     assert pace is not None
     assert pace.positions_per_second == 116_162
     assert SOURCE in str(pace.source)
-    l4 = Machine((Card("NVIDIA L4", 22_478 << 20, (8, 9)),), 8, 32 << 30)
+    l4 = MachineFacts((CardFacts("NVIDIA L4", 22_478 << 20, (8, 9)),), 8, 32 << 30)
     assert find_pace(command, PUBLISHED, l4, **values) is None
     assert find_pace(command, replace(PUBLISHED, layers=12), H200, **values) is None
     assert find_pace(command, PUBLISHED, CPU, **values) is None

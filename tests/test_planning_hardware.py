@@ -1,14 +1,13 @@
 """Tests of indextts/planning/hardware.py: what the driver's answer means, from answers as they look."""
 
 import os
-from pathlib import Path
 
 import pytest
 
-from indextts.planning.hardware import Card, container_limit, find_machine, parse_cards, visible
+from indextts.planning.hardware import CardFacts, find_machine, parse_cards, visible
 
-L4 = Card("NVIDIA L4", 22_478 << 20, (8, 9))
-T4 = Card("Tesla T4", 15_360 << 20, (7, 5))
+L4 = CardFacts("NVIDIA L4", 22_478 << 20, (8, 9))
+T4 = CardFacts("Tesla T4", 15_360 << 20, (7, 5))
 
 
 def test_cards_are_read_with_the_memory_that_they_report():
@@ -28,9 +27,9 @@ def test_a_card_that_is_lost_is_none():
 
 @pytest.mark.parametrize(
     ("card", "is_native"),
-    [(L4, True), (T4, False), (Card("A100", 1, (8, 0)), True), (Card("V100", 1, (7, 0)), False)],
+    [(L4, True), (T4, False), (CardFacts("A100", 1, (8, 0)), True), (CardFacts("V100", 1, (7, 0)), False)],
 )
-def test_bfloat16_is_native_from_compute_capability_8(card: Card, is_native: bool):
+def test_bfloat16_is_native_from_compute_capability_8(card: CardFacts, is_native: bool):
     assert card.has_native_bfloat16 is is_native
 
 
@@ -46,16 +45,8 @@ def test_bfloat16_is_native_from_compute_capability_8(card: Card, is_native: boo
         ("GPU-8f3a", (L4, T4)),
     ],
 )
-def test_cards_hidden_from_cuda_are_not_counted(chosen: str | None, expected: tuple[Card, ...]):
+def test_cards_hidden_from_cuda_are_not_counted(chosen: str | None, expected: tuple[CardFacts, ...]):
     assert visible((L4, T4), chosen) == expected
-
-
-def test_a_containers_limit_counts(tmp_path: Path):
-    assert container_limit(tmp_path) is None
-    (tmp_path / "memory.max").write_text("max\n")
-    assert container_limit(tmp_path) is None
-    (tmp_path / "memory.max").write_text("8589934592\n")
-    assert container_limit(tmp_path) == 8 << 30
 
 
 def test_this_machine_is_found():

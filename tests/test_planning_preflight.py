@@ -13,13 +13,13 @@ from indextts.command_line import parse
 from indextts.commands import Train
 from indextts.manifest import read_pairs, write_pairs
 from indextts.planning import disk
-from indextts.planning.hardware import Machine
+from indextts.planning.hardware import MachineFacts
 from indextts.planning.preflight import Preflight, look_ahead
 from indextts.processes import this_process
 from tests.conftest import REPOSITORY
 from tests.tiny_run import BASE_TOKENIZER, TinyRun, make_tiny_run, write_tokenizer
 
-CPU = Machine((), 2, 8 << 30)
+CPU = MachineFacts((), 2, 8 << 30)
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.webui.monitor import machine
-from indextts.webui.monitor.machine import Card, read_cards, read_machine
+from indextts.webui.monitor.machine import CardState, read_cards, read_machine
 
 HAS_DRIVER = shutil.which("nvidia-smi") is not None
 
@@ -37,19 +36,18 @@ def test_a_card_is_read_without_taking_memory_of_it():
 
 
 def test_what_a_card_does_not_tell_is_a_question_mark():
-    card = Card("NVIDIA L4", 2_000_000_000, 24_000_000_000, percent=97, celsius=61)
+    card = CardState("NVIDIA L4", 2_000_000_000, 24_000_000_000, percent=97, celsius=61)
     assert str(card) == "NVIDIA L4: 97 % busy, 2.0 of 24.0 GB in use, 61 °C"
-    slice_of_a_card = Card("NVIDIA A100 MIG", 0, 5_000_000_000, percent=None, celsius=None)
+    slice_of_a_card = CardState("NVIDIA A100 MIG", 0, 5_000_000_000, percent=None, celsius=None)
     assert str(slice_of_a_card) == "NVIDIA A100 MIG: ? % busy, 0.0 of 5.0 GB in use, ? °C"
 
 
-def test_in_a_container_with_a_limit_the_memory_is_the_containers(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(machine, "CGROUP", tmp_path)
-    total = read_machine(tmp_path).memory_bytes  # no such files: the computer's
+def test_in_a_container_with_a_limit_the_memory_is_the_containers(tmp_path: Path):
+    total = read_machine(tmp_path, cgroup=tmp_path).memory_bytes  # no such files: the computer's
     (tmp_path / "memory.current").write_text("3000000\n")
     (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 1000000\n")
     (tmp_path / "memory.max").write_text("max\n")
-    assert read_machine(tmp_path).memory_bytes == total
+    assert read_machine(tmp_path, cgroup=tmp_path).memory_bytes == total
     (tmp_path / "memory.max").write_text("8000000\n")
-    now = read_machine(tmp_path)
+    now = read_machine(tmp_path, cgroup=tmp_path)
     assert (now.used_bytes, now.memory_bytes) == (2_000_000, 8_000_000)

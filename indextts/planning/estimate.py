@@ -7,7 +7,7 @@ from pathlib import Path
 from indextts.commands import Train
 from indextts.gpt.config import GPTConfig, config_with_text_tokens, load_config
 from indextts.planning.disk import DiskNeed, disk_need
-from indextts.planning.hardware import Machine
+from indextts.planning.hardware import MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, card_memory, host_memory
 from indextts.planning.model_size import ModelSize, model_size
 from indextts.planning.pace import Pace, arithmetic_of, find_pace
@@ -73,7 +73,7 @@ class Estimate:
 
 
 def estimate(
-    command: Train, machine: Machine, resumed: MetaPlan | None = None, other_runs: Iterable[Path] = ()
+    command: Train, machine: MachineFacts, resumed: MetaPlan | None = None, other_runs: Iterable[Path] = ()
 ) -> Estimate:
     """Return what a start of `command` will take.
 
@@ -133,7 +133,7 @@ def sizes_of(command: Train) -> tuple[GPTConfig, ModelSize]:
 
 
 def memory_of(
-    command: Train, machine: Machine, config: GPTConfig, size: ModelSize, pairs: PairsSize
+    command: Train, machine: MachineFacts, config: GPTConfig, size: ModelSize, pairs: PairsSize
 ) -> MemoryNeed:
     """Return the memory that a training needs: of its card, or of the machine where there is none."""
     is_padded = command.padding == "reference"

@@ -13,7 +13,7 @@ from typing import Any
 from indextts.commands import Train
 from indextts.errors import UserError
 from indextts.gpt.config import GPTConfig, load_config
-from indextts.planning.hardware import Machine
+from indextts.planning.hardware import MachineFacts
 from indextts.sentence import Sentence
 
 THIS_RUN = "measured by this run so far, on {device}"
@@ -60,7 +60,7 @@ class Pace:
     source: Sentence
 
 
-def arithmetic_of(command: Train, machine: Machine) -> str:
+def arithmetic_of(command: Train, machine: MachineFacts) -> str:
     """Return the type of the forward pass, as the trainer chooses it."""
     if not command.amp:
         return "float32"
@@ -72,7 +72,7 @@ def arithmetic_of(command: Train, machine: Machine) -> str:
 def find_pace(
     command: Train,
     config: GPTConfig,
-    machine: Machine,
+    machine: MachineFacts,
     *,
     micro_positions: int,
     mean_positions: float,
@@ -101,7 +101,7 @@ def find_pace(
     return _benchmark(command, config, machine, micro_positions)
 
 
-def _device(machine: Machine) -> tuple[str]:
+def _device(machine: MachineFacts) -> tuple[str]:
     return (machine.card.name if machine.card else "cpu",)
 
 
@@ -150,7 +150,7 @@ def _last_rates(metrics: Path) -> list[float]:
     return rates[:MOST_LINES]
 
 
-def _benchmark(command: Train, config: GPTConfig, machine: Machine, positions: int) -> Pace | None:
+def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positions: int) -> Pace | None:
     if machine.card is None or (config.layers, config.model_dim) != PUBLISHED_SHAPE:
         return None
     arithmetic = arithmetic_of(command, machine)

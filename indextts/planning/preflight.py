@@ -13,7 +13,7 @@ from indextts.commands import Train, VerifyTraining
 from indextts.errors import UserError
 from indextts.manifest import sample_pairs
 from indextts.planning.estimate import Estimate, estimate
-from indextts.planning.hardware import Machine
+from indextts.planning.hardware import MachineFacts
 from indextts.planning.pairs_size import measure_pairs
 from indextts.published_files import shown_size
 from indextts.restore.find_checkpoint import find_checkpoint
@@ -83,7 +83,7 @@ class Preflight:
     resumed: MetaPlan | None
 
 
-def look_ahead(command: Train, machine: Machine, other_runs: Sequence[Path] = ()) -> Preflight:
+def look_ahead(command: Train, machine: MachineFacts, other_runs: Sequence[Path] = ()) -> Preflight:
     """Return what a start of `command` would meet; reads no weights, a second for the largest manifests.
 
     Args:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from indextts.gpt.config import GPTConfig
-from indextts.planning.hardware import Card, Machine
+from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, card_memory, host_memory
 from indextts.planning.model_size import ModelSize
 from indextts.planning.pairs_size import PairsSize
@@ -71,7 +71,7 @@ class Proposal:
 
 
 def propose(
-    machine: Machine, config: GPTConfig, size: ModelSize, pairs: PairsSize, state_bytes: int
+    machine: MachineFacts, config: GPTConfig, size: ModelSize, pairs: PairsSize, state_bytes: int
 ) -> Proposal:
     """Return the settings for a machine; everything comes in, so that any card can be asked about.
 
@@ -130,7 +130,7 @@ def longest_to_expect(pairs: PairsSize, config: GPTConfig) -> int:
 
 
 def _need(
-    machine: Machine,
+    machine: MachineFacts,
     config: GPTConfig,
     size: ModelSize,
     amp: bool,
@@ -163,7 +163,7 @@ def _rounded_up(positions: float) -> int:
     return math.ceil(positions / ROUND_POSITIONS) * ROUND_POSITIONS
 
 
-def _precision(machine: Machine) -> tuple[bool, Sentence]:
+def _precision(machine: MachineFacts) -> tuple[bool, Sentence]:
     card = machine.card
     if card is None:
         native = machine.has_native_bfloat16
@@ -174,5 +174,5 @@ def _precision(machine: Machine) -> tuple[bool, Sentence]:
     return True, Sentence(template, {"card": card.name, "capability": _shown(card)})
 
 
-def _shown(card: Card) -> str:
+def _shown(card: CardFacts) -> str:
     return ".".join(map(str, card.compute_capability or ()))

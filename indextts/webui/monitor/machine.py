@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pynvml
 
+from indextts.container_memory import CGROUP, container_limit, container_use
 from indextts.webui.language import t
 
 GB = 1e9
-CGROUP = Path("/sys/fs/cgroup")
 
 PROCESSORS = "{count} processors, {percent:.0f} % busy"
 MEMORY = "{used:.1f} of {total:.1f} GB in use"
@@ -29,8 +29,8 @@ UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
-class Card:
-    """A graphics card; what its driver does not tell is None.
+class CardState:
+    """A graphics card at one moment; what its driver does not tell is None.
 
     Args:
         percent: of the time in which it computed, lately.
@@ -54,7 +54,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineState:
     """A computer at one moment.
 
     Args:
@@ -68,7 +68,7 @@ class Machine:
     memory_bytes: int
     free_disk_bytes: int
     disk_bytes: int
-    cards: tuple[Card, ...]
+    cards: tuple[CardState, ...]
 
     @property
     def rows(self) -> list[list[str]]:
@@ -84,11 +84,14 @@ class Machine:
         return "\n".join(f"{t(what)}: {state}" for what, state in self.rows)
 
 
-def read_machine(folder: Path) -> Machine:
+def read_machine(folder: Path, cgroup: Path = CGROUP) -> MachineState:
     """Return the computer as it is now, with the disk that `folder` is on."""
     memory, disk = psutil.virtual_memory(), shutil.disk_usage(folder)
-    used, total = _container_memory(memory.total - memory.available, memory.total)
-    return Machine(
+    used, total = memory.total - memory.available, memory.total
+    limit, in_container = container_limit(cgroup), container_use(cgroup)
+    if limit is not None and limit < total and in_container is not None:
+        used, total = in_container, limit
+    return MachineState(
         num_processors=len(os.sched_getaffinity(0)),
         busy_percent=psutil.cpu_percent(),
         used_bytes=used,
@@ -99,7 +102,7 @@ def read_machine(folder: Path) -> Machine:
     )
 
 
-def read_cards() -> tuple[Card, ...]:
+def read_cards() -> tuple[CardState, ...]:
     """Return the NVIDIA cards of this computer; none without a driver."""
     try:
         pynvml.nvmlInit()
@@ -115,9 +118,9 @@ def read_cards() -> tuple[Card, ...]:
             pynvml.nvmlShutdown()
 
 
-def _read_card(handle: Any) -> Card:
+def _read_card(handle: Any) -> CardState:
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    return Card(
+    return CardState(
         name=str(pynvml.nvmlDeviceGetName(handle)),
         used_bytes=int(memory.used),
         total_bytes=int(memory.total),
@@ -132,15 +135,3 @@ def _known(read: Callable[[], int]) -> int | None:
         return int(read())
     except pynvml.NVMLError:
         return None
-
-
-def _container_memory(used: int, total: int) -> tuple[int, int]:
-    """Return used and total memory of the container that this runs in, of the computer without a limit."""
-    try:
-        limit = int((CGROUP / "memory.max").read_text())
-        held = int((CGROUP / "memory.current").read_text())
-        statistics = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):  # no second version of cgroups, or "max"
-        return used, total
-    # what was read from files is given back when somebody needs it
-    return (held - int(statistics.get("inactive_file", 0)), limit) if limit < total else (used, total)

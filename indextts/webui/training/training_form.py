@@ -11,7 +11,7 @@ from indextts.commands import Train
 from indextts.errors import UserError
 from indextts.pipeline import plan_stage
 from indextts.planning.estimate import sizes_of
-from indextts.planning.hardware import Machine
+from indextts.planning.hardware import MachineFacts
 from indextts.planning.pairs_size import measure_pairs
 from indextts.planning.presets import Preset
 from indextts.planning.proposal import Proposal, propose
@@ -102,7 +102,7 @@ def preset_values(preset: Preset) -> dict[str, Any]:
     return {name: as_shown(value) for name, value in preset.fields.items()}
 
 
-def proposal_for(command: Train, machine: Machine) -> Proposal:
+def proposal_for(command: Train, machine: MachineFacts) -> Proposal:
     """Return the settings for this machine and the pairs of `command`.
 
     Raises:

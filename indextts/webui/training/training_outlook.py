@@ -8,7 +8,7 @@ from pathlib import Path
 from indextts.commands import Train
 from indextts.errors import UserError
 from indextts.planning.estimate import Estimate
-from indextts.planning.hardware import Machine
+from indextts.planning.hardware import MachineFacts
 from indextts.planning.preflight import Preflight, Problem
 from indextts.planning.presets import Preset
 from indextts.planning.proposal import Proposal
@@ -120,7 +120,7 @@ def preset_html(preset: Preset) -> str:
     return f"<p>{escape(t(FROM_PRESET, label=t(preset.label), source=spoken(preset.source)))}</p>"
 
 
-def proposal_html(proposal: Proposal, machine: Machine) -> str:
+def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:
     """Return the reasons of a proposal."""
     card = machine.card
     if card is None:
