@@ -1,13 +1,23 @@
 """Tests of indextts/planning/hardware.py: what the driver's answer means, from answers as they look."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
-from indextts.planning.hardware import CardFacts, find_machine, parse_cards, visible
+from indextts.launching import Launch
+from indextts.planning.hardware import (
+    CardFacts,
+    MachineFacts,
+    cards_for,
+    find_machine,
+    parse_cards,
+    share_of,
+    visible,
+)
 
 L4 = CardFacts("NVIDIA L4", 22_478 << 20, (8, 9))
-T4 = CardFacts("Tesla T4", 15_360 << 20, (7, 5))
+T4 = CardFacts("Tesla T4", 15_360 << 20, (7, 5), number=1)
 
 
 def test_cards_are_read_with_the_memory_that_they_report():
@@ -53,3 +63,14 @@ def test_this_machine_is_found():
     machine = find_machine()
     assert machine.num_cores == len(os.sched_getaffinity(0))
     assert 0 < machine.memory_bytes <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def test_each_process_takes_a_card_and_its_part_of_the_rest():
+    machine = MachineFacts((L4, T4), 16, 64 << 30)
+    assert share_of(machine, Launch()) == replace(machine, cards=(L4,))
+    assert share_of(machine, Launch(gpus="1")).card == T4
+    assert cards_for(machine, Launch(processes=2, gpus="1,0")) == (T4, L4)
+    # what fits the smallest of the cards fits all
+    assert share_of(machine, Launch(processes=2)) == MachineFacts((T4,), 8, 32 << 30)
+    assert share_of(MachineFacts((), 2, 8 << 30), Launch(processes=2)) == MachineFacts((), 1, 4 << 30)
+    assert cards_for(machine, Launch(gpus="7")) == ()

@@ -65,6 +65,17 @@ def test_a_card_of_22_gib_splits_the_step_and_says_what_it_reports():
     assert "of the 22.0 GiB that the NVIDIA L4 reports" in str(proposal.reasons["batch_tokens"])
 
 
+@pytest.mark.parametrize("num_processes", [2, 4])
+def test_the_step_is_as_large_on_several_cards(num_processes: int):
+    machine = MachineFacts((CARDS["L4"],), 16, 64 << 30)
+    proposal = propose(machine, CONFIG, SIZE, SPEECH, STATE, num_processes)
+    fields = proposal.fields
+    pairs = num_processes * fields["batch_tokens"] * fields["grad_accumulation"] / SPEECH.mean
+    assert 30 <= pairs <= 37
+    said = f"{fields['grad_accumulation']} of them in each of {num_processes} processes make a step of about "
+    assert f"{said}{pairs:.0f} pairs" in str(proposal.reasons["batch_tokens"])
+
+
 def test_a_large_card_does_the_step_at_once():
     assert proposed("A100").fields["grad_accumulation"] == 1
     assert "a whole step of about 33 pairs" in str(proposed("H200").reasons["batch_tokens"])

@@ -6,11 +6,12 @@ less memory than its nominal size: an L4 of 24 GB has 22 GiB.
 
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from indextts.container_memory import container_limit
+from indextts.launching import Launch
 
 NATIVE_BFLOAT16 = (8, 0)  # compute capability; before it (T4: 7.5, V100: 7.0) bfloat16 is emulated
 DRIVER_TIMEOUT_S = 10
@@ -19,11 +20,17 @@ QUERIES = ("name,memory.total,compute_cap", "name,memory.total")  # an old drive
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What one NVIDIA card is; `compute_capability` is None where the driver does not say it."""
+    """What one NVIDIA card is.
+
+    Args:
+        compute_capability: None where the driver does not say it.
+        number: as nvidia-smi counts.
+    """
 
     name: str
     memory_bytes: int
     compute_capability: tuple[int, int] | None
+    number: int = 0
 
     @property
     def has_native_bfloat16(self) -> bool:
@@ -35,7 +42,7 @@ class MachineFacts:
     """What a training can use; indextts/webui/monitor/machine.py has how busy it is.
 
     Args:
-        cards: the first is the one that a trainer takes.
+        cards: one process takes the first, several take one each.
         num_cores: that this process may use.
         memory_bytes: of the machine or of its container, whichever is less.
         has_native_bfloat16: of the processor.
@@ -63,13 +70,34 @@ def find_machine() -> MachineFacts:
     )
 
 
+def share_of(machine: MachineFacts, launch: Launch) -> MachineFacts:
+    """Return what each process of a launch has: the smallest of their cards, its part of cores and memory."""
+    cards = cards_for(machine, launch)
+    smallest = min(cards, key=lambda card: card.memory_bytes) if cards else None
+    return replace(
+        machine,
+        cards=(smallest,) if smallest else (),
+        num_cores=max(1, machine.num_cores // launch.processes),
+        memory_bytes=machine.memory_bytes // launch.processes,
+    )
+
+
+def cards_for(machine: MachineFacts, launch: Launch) -> tuple[CardFacts, ...]:
+    """Return the cards that the processes of a launch take here; a number that does not exist names none."""
+    if not launch.gpus:
+        return machine.cards[: launch.processes]
+    by_number = {card.number: card for card in machine.cards}
+    numbers = launch.gpu_numbers[: launch.processes]
+    return tuple(by_number[number] for number in numbers if number in by_number)
+
+
 def parse_cards(lines: list[str]) -> tuple[CardFacts, ...]:
     """Return the cards that lines of `name, MiB, compute capability` name; the last column may be absent."""
     cards = []
-    for line in lines:
+    for number, line in enumerate(lines):
         name, memory, *more = [column.strip() for column in line.split(",")]
         if memory.isdecimal():  # "[N/A]" of a card that is lost
-            cards.append(CardFacts(name, int(memory) << 20, _capability(more[0] if more else "")))
+            cards.append(CardFacts(name, int(memory) << 20, _capability(more[0] if more else ""), number))
     return tuple(cards)
 
 

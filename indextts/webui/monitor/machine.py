@@ -6,7 +6,7 @@ their memory. In a container the memory is that of the container, where the kern
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ PROCESSORS = "{count} processors, {percent:.0f} % busy"
 MEMORY = "{used:.1f} of {total:.1f} GB in use"
 DISK = "{free:.1f} of {total:.1f} GB free"
 CARD = "{name}: {percent} % busy, {used:.1f} of {total:.1f} GB in use, {celsius} °C"
+NUMBERED = "card {number}"
+USED = "{card}; used by this project's training"
 NO_CARD = "no NVIDIA card, or no driver for it"
 UNKNOWN = "?"
 
@@ -34,6 +36,7 @@ class CardState:
 
     Args:
         percent: of the time in which it computed, lately.
+        number: as nvidia-smi counts.
     """
 
     name: str
@@ -41,6 +44,7 @@ class CardState:
     total_bytes: int
     percent: int | None
     celsius: int | None
+    number: int = 0
 
     def __str__(self) -> str:
         return t(
@@ -70,18 +74,28 @@ class MachineState:
     disk_bytes: int
     cards: tuple[CardState, ...]
 
-    @property
-    def rows(self) -> list[list[str]]:
-        """What is where, as lines of a table."""
+    def rows(self, in_training: Collection[int] = ()) -> list[list[str]]:
+        """Return what is where, as lines of a table.
+
+        Args:
+            in_training: numbers of the cards that are marked as the training's.
+        """
+        cards = [
+            [
+                t(NUMBERED, number=card.number) if len(self.cards) > 1 else "card",
+                t(USED, card=str(card)) if card.number in in_training else str(card),
+            ]
+            for card in self.cards
+        ]
         return [
             ["processor", t(PROCESSORS, count=self.num_processors, percent=self.busy_percent)],
             ["memory", t(MEMORY, used=self.used_bytes / GB, total=self.memory_bytes / GB)],
             ["disk", t(DISK, free=self.free_disk_bytes / GB, total=self.disk_bytes / GB)],
-            *([["card", str(card)] for card in self.cards] or [["card", t(NO_CARD)]]),
+            *(cards or [["card", t(NO_CARD)]]),
         ]
 
     def __str__(self) -> str:
-        return "\n".join(f"{t(what)}: {state}" for what, state in self.rows)
+        return "\n".join(f"{t(what)}: {state}" for what, state in self.rows())
 
 
 def read_machine(folder: Path, cgroup: Path = CGROUP) -> MachineState:
@@ -109,8 +123,7 @@ def read_cards() -> tuple[CardState, ...]:
     except pynvml.NVMLError:
         return ()
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(map(_read_card, handles))
+        return tuple(map(_read_card, range(pynvml.nvmlDeviceGetCount())))
     except pynvml.NVMLError:  # a driver that was replaced meanwhile, a card that fell off the bus
         return ()
     finally:
@@ -118,7 +131,8 @@ def read_cards() -> tuple[CardState, ...]:
             pynvml.nvmlShutdown()
 
 
-def _read_card(handle: Any) -> CardState:
+def _read_card(number: int) -> CardState:
+    handle: Any = pynvml.nvmlDeviceGetHandleByIndex(number)
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     return CardState(
         name=str(pynvml.nvmlDeviceGetName(handle)),
@@ -126,6 +140,7 @@ def _read_card(handle: Any) -> CardState:
         total_bytes=int(memory.total),
         percent=_known(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
         celsius=_known(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
+        number=number,
     )
 
 
