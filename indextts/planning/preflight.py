@@ -63,6 +63,7 @@ FEWER_CORES = (
     "processes: there are {processes}, and the processor has {count} cores for them; take fewer processes"
 )
 
+FOR_A_TRIAL = 2  # processes, on a processor of any kind
 FEW_PAIRS = 100  # enough to see what kind of file it is
 MAX_UNKNOWN_PERCENT: float = VerifyTraining.model_fields["max_unknown_percent"].default
 
@@ -145,10 +146,9 @@ def more_than_there_is(machine: MachineFacts, launch: Launch) -> Sentence | None
     if missing:
         values = {"missing": ", ".join(map(str, missing)), "there": ", ".join(map(str, there))}
         return Sentence(NO_SUCH_GPU, values)
-    most = len(there) or machine.num_cores
-    if launch.processes <= most or launch.processes == 1:
+    if launch.processes <= (len(there) or max(FOR_A_TRIAL, machine.num_cores)):
         return None
-    values = {"processes": str(launch.processes), "count": str(most)}
+    values = {"processes": str(launch.processes), "count": str(len(there) or machine.num_cores)}
     return Sentence(FEWER_GPUS if there else FEWER_CORES, values)
 
 
