@@ -10,7 +10,7 @@ since (by size and time of each file). A training that was stopped goes on where
 
 import json
 import logging
-import shlex
+import os
 import shutil
 import signal
 import subprocess
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from indextts.command_line import to_argv
@@ -38,10 +39,13 @@ from indextts.commands import (
     VerifyTraining,
 )
 from indextts.errors import UserError
+from indextts.launching import ALONE, Launch, launch_of
 from indextts.normalizer_options import NormalizerOptions
+from indextts.processes import STOPPED_LAUNCHER
 from indextts.project import Project, ProjectSettings, read_settings, write_project
 from indextts.review import check_folder, overlay_files, read_rejected
 from indextts.run_dir import link_as, read_metrics, write_json
+from indextts.shell_text import shell_text
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +60,7 @@ class StagePlan:
     Args:
         reads, writes: files and folders; a change of any makes the stage run again.
         summary: says in a few words what came out.
+        launch: how its commands are launched.
     """
 
     name: Stage
@@ -63,6 +68,7 @@ class StagePlan:
     reads: tuple[Path, ...]
     writes: tuple[Path, ...]
     summary: Callable[[], str]
+    launch: Launch = ALONE
 
 
 @dataclass(frozen=True)
@@ -152,15 +158,15 @@ def plan_stage(project: Project, settings: ProjectSettings, stage: Stage) -> Sta
 def run_stage(project: Project, plan: StagePlan) -> StageResult:
     """Run a stage's commands unless it is done; what it depended on is written down once it ended well."""
     record = project.root / "pipeline" / f"{plan.name}.json"
-    commands = [[command.program, *to_argv(command)] for command in plan.commands]
+    commands = [[*plan.launch.prefix, command.program, *to_argv(command)] for command in plan.commands]
     before = _read_record(record)
     if before and before["commands"] == commands and before["files"] == _files(plan):
         logger.info("%s: done and unchanged, skipped", plan.name)
         return StageResult(plan.name, 0.0, f"{plan.summary()} (unchanged)")
     started = time.monotonic()
-    for argv in commands:
-        logger.info("%s: python %s", plan.name, shlex.join(argv))
-        status = run_program(argv)
+    for command, argv in zip(plan.commands, commands, strict=True):
+        logger.info("%s: %s", plan.name, shell_text(["python", *argv], plan.launch.environment))
+        status = run_program([command.program, *to_argv(command)], plan.launch)
         seconds = time.monotonic() - started
         if status:
             is_stopped = status in (130, 143)
@@ -175,26 +181,38 @@ def run_stage(project: Project, plan: StagePlan) -> StageResult:
     return StageResult(plan.name, seconds, plan.summary())
 
 
-def run_program(argv: list[str]) -> int:
+def run_program(argv: list[str], launch: Launch = ALONE) -> int:
     """Run one of the repository's programs in this terminal; return its exit status, 128 + n for signal n."""
-    program = subprocess.Popen([sys.executable, REPOSITORY / argv[0], *argv[1:]])
-    with _signals_go_to(program):
+    program = subprocess.Popen(
+        [sys.executable, *launch.prefix, REPOSITORY / argv[0], *argv[1:]],
+        env={**os.environ, **launch.environment},
+    )
+    with _signals_go_to(program) as signals:
         status = program.wait()
+    if launch.prefix and signals and status == STOPPED_LAUNCHER:
+        return 128 + signals[0]
     return 128 - status if status < 0 else status
 
 
 @contextmanager
-def _signals_go_to(program: subprocess.Popen[bytes]) -> Iterator[None]:
+def _signals_go_to(program: subprocess.Popen[bytes]) -> Iterator[list[int]]:
     """Let the running program answer SIGINT and SIGTERM; this process waits for how it ends.
 
     Ctrl-C reaches the whole process group, so SIGINT is only noted here; SIGTERM is passed on.
+
+    Yields:
+        The signals that came, which grow.
     """
-    old = {
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, _: program.send_signal(number)),
-    }
+    came: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        if number == signal.SIGTERM:
+            program.send_signal(number)
+
+    old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield came
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
@@ -370,6 +388,7 @@ def _plan_train(project: Project, settings: ProjectSettings) -> StagePlan:
         reads=(project.pairs("train"), project.pairs("val"), project.tokenizer, project.base_checkpoint),
         writes=(project.run_dir / "latest.pth",),
         summary=lambda: _losses(project.run_dir / "metrics.jsonl"),
+        launch=launch_of(settings.launch),
     )
 
 

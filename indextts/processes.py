@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+STOPPED_LAUNCHER = 1  # the status with which torchrun ends after a signal, once its processes are over
+
 
 @dataclass(frozen=True)
 class Process:
@@ -115,6 +117,11 @@ def session_and_descendants(session: int) -> list[Process]:
     while more := {pid for pid, stat in living.items() if stat.parent in found} - found:
         found |= more
     return [_named(pid, living[pid]) for pid in sorted(found)]
+
+
+def children_of(pid: int) -> list[Process]:
+    """Return the living processes that a process started and that it still has."""
+    return [_named(child, stat) for child, stat in _living().items() if stat.parent == pid]
 
 
 def send_signal(process: Process, number: signal.Signals) -> None:

@@ -29,6 +29,7 @@ A project is described by a YAML file; relative paths are relative to it:
     preprocess: {val_ratio: 0.01}
     pairs: {pairs_per_target: 2}
     train: {epochs: 3, learning_rate: 5.0e-5}
+    launch: {processes: 4}                several GPUs: indextts/launching.py
     export: {dtype: float16}
 """
 
@@ -61,6 +62,7 @@ class ProjectSettings(BaseModel):
     preprocess: dict[str, Any] = {}
     pairs: dict[str, Any] = {}
     train: dict[str, Any] = {}
+    launch: dict[str, Any] = {}
     export: dict[str, Any] = {}
 
     @field_validator("name")

@@ -18,6 +18,7 @@ from typing import Any
 from indextts.commands import COMMANDS
 from indextts.jobs.records import list_jobs
 from indextts.jobs.stopping import kill_job
+from indextts.launching import Launch
 from indextts.project import Project
 from tests.conftest import REPOSITORY
 from tests.webui_server import Server
@@ -168,11 +169,22 @@ def require_quiet(attacked: Field) -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) for name in projects), projects
 
 
+LAUNCH_FLAG = re.compile(
+    r"--standalone|--rdzv-backend=static|--rdzv-endpoint=[\w.:\[\]-]+"
+    r"|--(nproc-per-node|nnodes|node-rank|shutdown-timeout)=\d+"
+)
+
+
 def is_expected(argv: tuple[str, ...], workspace: Path) -> bool:
     """Return whether a process is the page, a job's runner, or a program of ours with flags that it knows."""
     words = [word for word in argv[1:] if word not in ("-S", "-P", "-u")]
     if not argv or argv[0] != sys.executable or not words:
         return argv[:1] in (("git",), ("/usr/bin/git",), ("nvidia-smi",)) or not argv
+    if words[:2] == ["-m", Launch.program]:
+        at = next((place for place, word in enumerate(words[2:], 2) if word[:2] != "--"), 2)
+        if not all(LAUNCH_FLAG.fullmatch(word) for word in words[2:at]):
+            return False
+        words = words[at:]
     program = words[0].removeprefix(f"{REPOSITORY}/")
     if program == "-c":  # the workers of a program, by Python itself
         return words[1].startswith("from multiprocessing.")

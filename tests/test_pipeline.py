@@ -20,6 +20,7 @@ from indextts.project import Project, make_settings
 from indextts.review import Decision, add_decision
 from indextts.run_dir import read_metrics, verify_checkpoint
 from tests.conftest import REPOSITORY
+from tests.running_jobs import SAVES_ON_SIGTERM
 
 PIPELINE = [sys.executable, str(REPOSITORY / "tools/run_pipeline.py")]
 STAGES = ["data", "tokenizer", "preprocess", "pairs", "train", "export"]
@@ -200,6 +201,28 @@ def test_a_training_that_was_stopped_goes_on_with_the_same_command(demo: tuple[P
     steps = [line["step"] for line in read_metrics(output / "metrics.jsonl") if line["kind"] == "train"]
     assert steps == list(range(10, stopped_at + 11, 10))
     assert json.loads((output / "exit.json").read_text())["reason"] == "finished"
+
+
+LAUNCHES_TWO = """
+import sys
+from pathlib import Path
+from indextts import pipeline
+from indextts.launching import Launch
+pipeline.REPOSITORY = Path(sys.argv[1])
+print("status", pipeline.run_program(["program.py"], Launch(processes=2, gpus="0,1")))
+"""
+
+
+def test_several_processes_are_launched_and_stopped_as_one(tmp_path: Path):
+    saves = SAVES_ON_SIGTERM.replace('"ready"', "'ready', __import__('os').environ['CUDA_VISIBLE_DEVICES']")
+    (tmp_path / "program.py").write_text(saves)
+    argv = [sys.executable, "-u", "-c", LAUNCHES_TWO, str(tmp_path)]
+    with subprocess.Popen(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == [b"ready 0,1\n"] * 2
+        process.terminate()
+        said = process.communicate(timeout=30)[0]
+    assert said == b"saved\nsaved\nstatus 143\n"
 
 
 def test_a_project_of_ones_own_is_described_by_a_file(demo: tuple[Path, str], tmp_path: Path):

@@ -15,7 +15,7 @@ from indextts.manifest import read_pairs, sample_pairs, write_pairs
 from indextts.planning import pairs_size
 from indextts.planning.disk import SPARE_BYTES, disk_need
 from indextts.planning.estimate import Estimate, estimate, sizes_of
-from indextts.planning.hardware import Card, Machine
+from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.pace import BENCHMARKS, SOURCE, find_pace
 from indextts.planning.pairs_size import measure_pairs
 from indextts.restore.meta_plan import decide
@@ -26,8 +26,8 @@ from tests.conftest import REPOSITORY
 from tests.test_gpt_load import PUBLISHED
 from tests.tiny_run import TinyRun, make_tiny_run
 
-CPU = Machine((), 2, 8 << 30)
-H200 = Machine((Card("NVIDIA H200", 143_771 << 20, (9, 0)),), 16, 128 << 30)
+CPU = MachineFacts((), 2, 8 << 30)
+H200 = MachineFacts((CardFacts("NVIDIA H200", 143_771 << 20, (9, 0)),), 16, 128 << 30)
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +129,29 @@ def with_the_codes_of_the_store(run: TinyRun, path: Path) -> None:
     write_pairs(path, [replace(p, target_num_codes=store.num_codes(p.target_key)) for p in read_pairs(path)])
 
 
+def test_processes_share_a_step(run: TinyRun):
+    """Two with two micro-steps have the steps of one with four."""
+    two = estimate(command_of(run, grad_accumulation=2), CPU, num_processes=2)
+    one = estimate(command_of(run, grad_accumulation=4), CPU)
+    assert (two.steps_per_epoch, two.total_steps) == (one.steps_per_epoch, one.total_steps) == (2, 6)
+    assert two.positions_per_step == one.positions_per_step
+    assert two.command.grad_accumulation == 2
+    # on a card of its own each process needs what it would need alone
+    alone = estimate(command_of(run, grad_accumulation=2), H200)
+    assert estimate(command_of(run, grad_accumulation=2), H200, num_processes=2).memory == alone.memory
+
+
 def test_a_resume_has_the_rest_to_do(run: TinyRun):
     assert run.train(max_steps=4) == 0
     command = command_of(run, resume="auto", max_steps=0)
     rest = estimate(command, CPU, decide(command))
     assert (rest.first_step, rest.total_steps, rest.steps_left) == (4, 12, 8)
+
+
+def test_the_budget_of_each_process_takes_the_longest_pair(run: TinyRun):
+    longest = estimate(command_of(run), CPU).pairs.size.longest
+    with pytest.raises(UserError, match="the budget must be at least 3 times that"):
+        estimate(command_of(run, batch_tokens=2 * longest), CPU, num_processes=2)
 
 
 def test_a_budget_below_the_longest_pair_is_refused_in_the_trainers_words(run: TinyRun):
@@ -144,7 +162,7 @@ def test_a_budget_below_the_longest_pair_is_refused_in_the_trainers_words(run: T
 # ---- pace
 
 
-def paced(run: TinyRun, machine: Machine = CPU, **changes: object) -> Estimate:
+def paced(run: TinyRun, machine: MachineFacts = CPU, **changes: object) -> Estimate:
     command = command_of(run, **changes)
     others = [run.folder / "other/training_output"]
     return estimate(command, machine, decide(command) if command.resume else None, others)
@@ -178,6 +196,18 @@ def test_the_pace_of_other_settings_does_not_count(run: TinyRun, changes: dict[s
     assert paced(run, output_dir=run.folder / "new", **changes).pace is None
 
 
+def test_the_pace_of_another_number_of_processes_does_not_count(run: TinyRun):
+    assert run.train(max_steps=2, allow_cpu="") == 0
+    assert paced(run, output_dir=run.output).pace is not None
+    command = command_of(run, max_steps=0)
+    assert estimate(command, CPU, num_processes=2).pace is None
+    record = json.loads((run.output / "config.json").read_bytes())
+    record["environment"]["processes"] = 2
+    (run.output / "config.json").write_text(json.dumps(record))
+    assert estimate(command, CPU, num_processes=2).pace is not None
+    assert estimate(command, CPU).pace is None
+
+
 def test_the_pace_of_another_device_does_not_count(run: TinyRun):
     assert run.train(max_steps=2) == 0
     assert paced(run, H200, resume="auto", max_steps=0).pace is None
@@ -190,10 +220,11 @@ def test_benchmarks_count_on_the_same_card_at_the_published_size_alone(run: Tiny
     assert pace is not None
     assert pace.positions_per_second == 116_162
     assert SOURCE in str(pace.source)
-    l4 = Machine((Card("NVIDIA L4", 22_478 << 20, (8, 9)),), 8, 32 << 30)
+    l4 = MachineFacts((CardFacts("NVIDIA L4", 22_478 << 20, (8, 9)),), 8, 32 << 30)
     assert find_pace(command, PUBLISHED, l4, **values) is None
     assert find_pace(command, replace(PUBLISHED, layers=12), H200, **values) is None
     assert find_pace(command, PUBLISHED, CPU, **values) is None
+    assert find_pace(command, PUBLISHED, H200, num_processes=8, **values) is None
 
 
 def test_the_benchmarks_are_those_of_the_table():

@@ -1,14 +1,23 @@
 """Tests of indextts/planning/hardware.py: what the driver's answer means, from answers as they look."""
 
 import os
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
-from indextts.planning.hardware import Card, container_limit, find_machine, parse_cards, visible
+from indextts.launching import Launch
+from indextts.planning.hardware import (
+    CardFacts,
+    MachineFacts,
+    cards_for,
+    find_machine,
+    parse_cards,
+    share_of,
+    visible,
+)
 
-L4 = Card("NVIDIA L4", 22_478 << 20, (8, 9))
-T4 = Card("Tesla T4", 15_360 << 20, (7, 5))
+L4 = CardFacts("NVIDIA L4", 22_478 << 20, (8, 9))
+T4 = CardFacts("Tesla T4", 15_360 << 20, (7, 5), number=1)
 
 
 def test_cards_are_read_with_the_memory_that_they_report():
@@ -28,9 +37,9 @@ def test_a_card_that_is_lost_is_none():
 
 @pytest.mark.parametrize(
     ("card", "is_native"),
-    [(L4, True), (T4, False), (Card("A100", 1, (8, 0)), True), (Card("V100", 1, (7, 0)), False)],
+    [(L4, True), (T4, False), (CardFacts("A100", 1, (8, 0)), True), (CardFacts("V100", 1, (7, 0)), False)],
 )
-def test_bfloat16_is_native_from_compute_capability_8(card: Card, is_native: bool):
+def test_bfloat16_is_native_from_compute_capability_8(card: CardFacts, is_native: bool):
     assert card.has_native_bfloat16 is is_native
 
 
@@ -46,19 +55,22 @@ def test_bfloat16_is_native_from_compute_capability_8(card: Card, is_native: boo
         ("GPU-8f3a", (L4, T4)),
     ],
 )
-def test_cards_hidden_from_cuda_are_not_counted(chosen: str | None, expected: tuple[Card, ...]):
+def test_cards_hidden_from_cuda_are_not_counted(chosen: str | None, expected: tuple[CardFacts, ...]):
     assert visible((L4, T4), chosen) == expected
-
-
-def test_a_containers_limit_counts(tmp_path: Path):
-    assert container_limit(tmp_path) is None
-    (tmp_path / "memory.max").write_text("max\n")
-    assert container_limit(tmp_path) is None
-    (tmp_path / "memory.max").write_text("8589934592\n")
-    assert container_limit(tmp_path) == 8 << 30
 
 
 def test_this_machine_is_found():
     machine = find_machine()
     assert machine.num_cores == len(os.sched_getaffinity(0))
     assert 0 < machine.memory_bytes <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def test_each_process_takes_a_card_and_its_part_of_the_rest():
+    machine = MachineFacts((L4, T4), 16, 64 << 30)
+    assert share_of(machine, Launch()) == replace(machine, cards=(L4,))
+    assert share_of(machine, Launch(gpus="1")).card == T4
+    assert cards_for(machine, Launch(processes=2, gpus="1,0")) == (T4, L4)
+    # what fits the smallest of the cards fits all
+    assert share_of(machine, Launch(processes=2)) == MachineFacts((T4,), 8, 32 << 30)
+    assert share_of(MachineFacts((), 2, 8 << 30), Launch(processes=2)) == MachineFacts((), 1, 4 << 30)
+    assert cards_for(machine, Launch(gpus="7")) == ()

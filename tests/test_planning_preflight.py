@@ -11,15 +11,16 @@ import pytest
 
 from indextts.command_line import parse
 from indextts.commands import Train
+from indextts.launching import Launch
 from indextts.manifest import read_pairs, write_pairs
 from indextts.planning import disk
-from indextts.planning.hardware import Machine
+from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.preflight import Preflight, look_ahead
 from indextts.processes import this_process
 from tests.conftest import REPOSITORY
 from tests.tiny_run import BASE_TOKENIZER, TinyRun, make_tiny_run, write_tokenizer
 
-CPU = Machine((), 2, 8 << 30)
+CPU = MachineFacts((), 2, 8 << 30)
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +166,35 @@ def test_a_checkpoint_of_another_model_is_the_trainers_refusal(stopped: TinyRun)
 
 def test_a_budget_that_is_too_small_blocks(run: TinyRun):
     assert "the budget must be at least" in said(looked(run, batch_tokens=10))["settings"]
+
+
+CARD = CardFacts("NVIDIA L4", 22_478 << 20, (8, 9))
+TWO_CARDS = MachineFacts((CARD, replace(CARD, number=1)), 8, 32 << 30)
+
+
+@pytest.mark.parametrize(
+    ("machine", "launch", "problem"),
+    [
+        (TWO_CARDS, Launch(processes=2), None),
+        (TWO_CARDS, Launch(gpus="1"), None),
+        (TWO_CARDS, Launch(processes=3), "processes: 3 of them need a GPU each, and there are 2 here"),
+        (TWO_CARDS, Launch(gpus="0,7"), "GPUs: this machine has no 7; there are 0, 1"),
+        (CPU, Launch(processes=2), None),
+        (CPU, Launch(processes=3), "processes: there are 3, and the processor has 2 cores for them"),
+        (CPU, Launch(gpus="0"), "GPUs: the driver of this machine names no NVIDIA card"),
+    ],
+)
+def test_processes_need_the_gpus_that_there_are(
+    run: TinyRun, machine: MachineFacts, launch: Launch, problem: str | None
+):
+    ahead = look_ahead(parse(Train, run.flags()), machine, launch=launch)
+    if problem is None:
+        assert said(ahead) == {}
+        assert ahead.estimate is not None
+        assert ahead.estimate.num_processes == launch.processes
+    else:
+        assert problem in said(ahead)["launch"]
+        assert ahead.estimate is None
 
 
 def test_neither_torch_nor_gradio_is_loaded_for_it(run: TinyRun):

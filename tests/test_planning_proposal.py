@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from indextts.commands import Train
-from indextts.planning.hardware import Card, Machine
+from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, card_memory
 from indextts.planning.model_size import model_size
 from indextts.planning.pairs_size import PairsSize
@@ -20,17 +20,17 @@ STATE = SIZE.state_bytes("float32", 0.0)
 NO_TEXTS = TextMeasure(0, 0, 0, 0, (), {}, ())  # type: ignore[arg-type]
 SPEECH = PairsSize(EpochSize(240_000, 240_000 * 362, 900), 150.0, True, 0, NO_TEXTS)  # clips of 6 s
 CARDS = {
-    "H200": Card("NVIDIA H200", 143_771 << 20, (9, 0)),
-    "A100": Card("NVIDIA A100-SXM4-40GB", 40_960 << 20, (8, 0)),
-    "L4": Card("NVIDIA L4", 22_478 << 20, (8, 9)),
-    "T4": Card("Tesla T4", 15_360 << 20, (7, 5)),
-    "3060": Card("NVIDIA GeForce RTX 3060", 12_288 << 20, (8, 6)),
-    "4060": Card("NVIDIA GeForce RTX 4060", 8_188 << 20, (8, 9)),
+    "H200": CardFacts("NVIDIA H200", 143_771 << 20, (9, 0)),
+    "A100": CardFacts("NVIDIA A100-SXM4-40GB", 40_960 << 20, (8, 0)),
+    "L4": CardFacts("NVIDIA L4", 22_478 << 20, (8, 9)),
+    "T4": CardFacts("Tesla T4", 15_360 << 20, (7, 5)),
+    "3060": CardFacts("NVIDIA GeForce RTX 3060", 12_288 << 20, (8, 6)),
+    "4060": CardFacts("NVIDIA GeForce RTX 4060", 8_188 << 20, (8, 9)),
 }
 
 
 def proposed(card: str, cores: int = 16) -> Proposal:
-    return propose(Machine((CARDS[card],), cores, 64 << 30), CONFIG, SIZE, SPEECH, STATE)
+    return propose(MachineFacts((CARDS[card],), cores, 64 << 30), CONFIG, SIZE, SPEECH, STATE)
 
 
 @pytest.mark.parametrize("name", ["H200", "A100", "L4", "T4", "3060"])
@@ -65,6 +65,17 @@ def test_a_card_of_22_gib_splits_the_step_and_says_what_it_reports():
     assert "of the 22.0 GiB that the NVIDIA L4 reports" in str(proposal.reasons["batch_tokens"])
 
 
+@pytest.mark.parametrize("num_processes", [2, 4])
+def test_the_step_is_as_large_on_several_cards(num_processes: int):
+    machine = MachineFacts((CARDS["L4"],), 16, 64 << 30)
+    proposal = propose(machine, CONFIG, SIZE, SPEECH, STATE, num_processes)
+    fields = proposal.fields
+    pairs = num_processes * fields["batch_tokens"] * fields["grad_accumulation"] / SPEECH.mean
+    assert 30 <= pairs <= 37
+    said = f"{fields['grad_accumulation']} of them in each of {num_processes} processes make a step of about "
+    assert f"{said}{pairs:.0f} pairs" in str(proposal.reasons["batch_tokens"])
+
+
 def test_a_large_card_does_the_step_at_once():
     assert proposed("A100").fields["grad_accumulation"] == 1
     assert "a whole step of about 33 pairs" in str(proposed("H200").reasons["batch_tokens"])
@@ -79,7 +90,7 @@ def test_a_card_without_native_bfloat16_gets_float16_and_is_told_so():
 
 def test_an_unknown_capability_stays_in_float32():
     card = replace(CARDS["A100"], compute_capability=None)
-    proposal = propose(Machine((card,), 16, 64 << 30), CONFIG, SIZE, SPEECH, STATE)
+    proposal = propose(MachineFacts((card,), 16, 64 << 30), CONFIG, SIZE, SPEECH, STATE)
     assert proposal.fields["amp"] is False
     assert "tick amp" in str(proposal.reasons["amp"])
 
@@ -104,7 +115,9 @@ def test_workers_leave_a_core_to_the_trainer():
 
 
 def test_a_machine_without_a_card_trains_with_all_cores():
-    fields = propose(Machine((), 2, 24 << 30, has_native_bfloat16=False), CONFIG, SIZE, SPEECH, STATE).fields
+    fields = propose(
+        MachineFacts((), 2, 24 << 30, has_native_bfloat16=False), CONFIG, SIZE, SPEECH, STATE
+    ).fields
     assert (fields["amp"], fields["num_workers"]) == (False, 0)
     assert fields["grad_accumulation"] > 1
 

@@ -1,11 +1,11 @@
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from indextts.webui.monitor import machine
-from indextts.webui.monitor.machine import Card, read_cards, read_machine
+from indextts.webui.monitor.machine import CardState, read_cards, read_machine
 
 HAS_DRIVER = shutil.which("nvidia-smi") is not None
 
@@ -16,14 +16,14 @@ def test_the_machine_is_told_in_rows_that_fit_it(tmp_path: Path):
     assert 0 <= now.busy_percent <= 100
     assert 0 < now.used_bytes < now.memory_bytes
     assert 0 < now.free_disk_bytes <= now.disk_bytes
-    assert [what for what, _ in now.rows][:3] == ["processor", "memory", "disk"]
+    assert [what for what, _ in now.rows()][:3] == ["processor", "memory", "disk"]
     assert str(now).splitlines()[0].startswith(f"processor: {now.num_processors} processors, ")
 
 
 @pytest.mark.skipif(HAS_DRIVER, reason="there is a card")
 def test_without_a_driver_there_is_no_card_and_a_sentence_says_so(tmp_path: Path):
     assert read_cards() == ()
-    assert read_machine(tmp_path).rows[-1] == ["card", "no NVIDIA card, or no driver for it"]
+    assert read_machine(tmp_path).rows()[-1] == ["card", "no NVIDIA card, or no driver for it"]
 
 
 @pytest.mark.gpu
@@ -37,19 +37,26 @@ def test_a_card_is_read_without_taking_memory_of_it():
 
 
 def test_what_a_card_does_not_tell_is_a_question_mark():
-    card = Card("NVIDIA L4", 2_000_000_000, 24_000_000_000, percent=97, celsius=61)
+    card = CardState("NVIDIA L4", 2_000_000_000, 24_000_000_000, percent=97, celsius=61)
     assert str(card) == "NVIDIA L4: 97 % busy, 2.0 of 24.0 GB in use, 61 °C"
-    slice_of_a_card = Card("NVIDIA A100 MIG", 0, 5_000_000_000, percent=None, celsius=None)
+    slice_of_a_card = CardState("NVIDIA A100 MIG", 0, 5_000_000_000, percent=None, celsius=None)
     assert str(slice_of_a_card) == "NVIDIA A100 MIG: ? % busy, 0.0 of 5.0 GB in use, ? °C"
 
 
-def test_in_a_container_with_a_limit_the_memory_is_the_containers(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(machine, "CGROUP", tmp_path)
-    total = read_machine(tmp_path).memory_bytes  # no such files: the computer's
+def test_of_several_cards_each_has_its_number_and_the_trainings_are_marked(tmp_path: Path):
+    cards = [CardState("NVIDIA L4", 0, 24_000_000_000, 0, 40, number=number) for number in range(3)]
+    rows = replace(read_machine(tmp_path), cards=tuple(cards)).rows(in_training={0, 2})[3:]
+    assert [what for what, _ in rows] == ["card 0", "card 1", "card 2"]
+    mark = "; used by this project's training"
+    assert [state.endswith(mark) for _, state in rows] == [True, False, True]
+
+
+def test_in_a_container_with_a_limit_the_memory_is_the_containers(tmp_path: Path):
+    total = read_machine(tmp_path, cgroup=tmp_path).memory_bytes  # no such files: the computer's
     (tmp_path / "memory.current").write_text("3000000\n")
     (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 1000000\n")
     (tmp_path / "memory.max").write_text("max\n")
-    assert read_machine(tmp_path).memory_bytes == total
+    assert read_machine(tmp_path, cgroup=tmp_path).memory_bytes == total
     (tmp_path / "memory.max").write_text("8000000\n")
-    now = read_machine(tmp_path)
+    now = read_machine(tmp_path, cgroup=tmp_path)
     assert (now.used_bytes, now.memory_bytes) == (2_000_000, 8_000_000)

@@ -85,9 +85,10 @@ def choose(page: Page, checkpoint: str) -> None:
     page.locator("#train-checkpoints").get_by_text(checkpoint).locator("visible=true").first.click()
 
 
-def refusal_of_a_start(server: Server, path: Path) -> str:
+def refusal_of_a_start(server: Server, path: Path, **launch: object) -> str:
     """Return what the server says to a start that goes past the page, from the checkpoint at `path`."""
     own = {f"Train-{name}": "" for name in PATHS}  # empty: the project's
+    own |= {f"Launch-{name}": value for name, value in launch.items()}
     typed = {**own, "project": "voice", "train-resume": True, "train-resume-path": str(path)}
     assert ask(server, "/gradio_api/queue/join", start_request(server, **typed))[0] == 200
     return ask(server, "/gradio_api/queue/data?session_hash=raw")[1]
@@ -168,6 +169,35 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     page.locator("#train-resume input").uncheck()
     is_shown(page, "train-problems", "Nothing stands in the way")
     wait_for(page, "train-plan", r"step 0: a new run from the base checkpoint .*to do: 12 steps")
+
+    # several processes: the launcher's command, one for each other machine, and what there is not
+    page.locator("#train-launch").get_by_text("Several GPUs").click()
+    is_shown(page, "train-cards", "This machine has")
+    page.locator("#Launch-processes input").fill("2")
+    wait_for(page, "train-command", r"^python -m torch\.distributed\.run --standalone --nproc-per-node=2 ")
+    is_shown(page, "train-estimate", "6 steps: 2 an epoch of 22 pairs")
+    is_shown(page, "train-estimate", "2 processes do a step together")
+    page.locator("#Launch-nodes input").fill("2")
+    is_shown(page, "train-problems", "give --endpoint too")
+    page.locator("#Launch-endpoint textarea, #Launch-endpoint input").first.fill("gpu-0")
+    wait_for(page, "train-other-nodes", r"# on machine 1.*--node-rank=1 .*--rdzv-endpoint=gpu-0:29500")
+    wait_for(page, "train-command", r"--node-rank=0 .*--rdzv-endpoint=gpu-0:29500")
+    is_shown(page, "train-estimate", "4 processes do a step together")
+    page.reload()
+    open_tab(page, "6 Training")
+    page.locator("#train-launch").get_by_text("Several GPUs").click()
+    wait_for(page, "train-other-nodes", r"--node-rank=1")
+    page.locator("#Launch-gpus textarea, #Launch-gpus input").first.fill("999")
+    is_shown(page, "train-problems", "each needs a GPU of its own")
+    page.locator("#Launch-nodes input").fill("1")
+    page.locator("#Launch-processes input").fill("1")
+    is_shown(page, "train-problems", "GPUs: ")
+    assert "GPUs: " in refusal_of_a_start(server, run_dir / "model_step2.pth", gpus="999")
+    page.locator("#Launch-gpus textarea, #Launch-gpus input").first.fill("")
+    wait_for(page, "train-command", r"^python trainers/")
+    expect(page.locator("#train-other-nodes")).to_be_hidden()
+
+    search = page.locator("#train-search input, #train-search textarea").first
     search.fill("batch tokens")
     page.locator("#Train-batch_tokens input").fill("10")
     is_shown(page, "train-problems", "the budget must be at least 3 times that")

@@ -4,6 +4,9 @@
       .lock                           held while a job is started: two pages cannot both start one
       {YYYYmmdd_HHMMSS}_{stage}/
         job.json       {"stage", "argvs": [[program, flag, ...], ...], "started": unix time,
+                        "launcher": what stands between python and each program, mostly nothing,
+                        "environment": {name: value} that is added for the programs alone,
+                        "launch": {field: value} that both come from (indextts/launching.py),
                         "form": {field: value}, "versions": {"python", "torch", "gradio", "commit"},
                         "after": folder of the job that this one waits for, or null,
                         "save_s", "kill_s": seconds between the stages of a stop,

@@ -9,7 +9,9 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from indextts.errors import UserError
 from indextts.jobs.files import KILL_S, SAVE_S, living_processes
+from indextts.launching import ALONE, Launch
 from indextts.processes import Process
 from indextts.project import Project
 
@@ -37,6 +39,7 @@ class Job:
         before: how the job before this one ended, if that is why this one was not started.
         stop_stage: how far a stop had to go.
         save_s, kill_s: seconds between the stages of a stop.
+        launch: how each of its commands is launched.
     """
 
     folder: Path
@@ -55,6 +58,7 @@ class Job:
     is_kill_asked: bool
     save_s: float
     kill_s: float
+    launch: Launch
 
     @property
     def log(self) -> Path:
@@ -135,6 +139,7 @@ class _JobRecord(BaseModel):
     began: float | None = None
     save_s: float = SAVE_S
     kill_s: float = KILL_S
+    launch: Launch = ALONE
 
 
 class _Exit(BaseModel):
@@ -152,7 +157,7 @@ def _read(model: type[RecordT], path: Path) -> RecordT | None:
     """Return a file's record; None if it is absent or not whole."""
     try:
         return model.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
+    except (OSError, ValidationError, UserError):
         return None
 
 
@@ -206,4 +211,5 @@ def _job(folder: Path, record: _JobRecord, state: JobState, ending: _Exit | None
         is_kill_asked=(folder / "kill_asked").exists(),
         save_s=record.save_s,
         kill_s=record.kill_s,
+        launch=record.launch,
     )

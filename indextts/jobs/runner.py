@@ -11,13 +11,15 @@ A stop goes on without the page:
     asked           SIGTERM to the program: a trainer saves and ends
     after save_s    SIGTERM repeated: a trainer takes the third as "now, without saving" (indextts/stop.py)
     after kill_s    SIGKILL to all that the job started
+
+A launcher (indextts/launching.py) passes the first SIGTERM on to its processes and waits for them, and then
+ends with status 1, whatever theirs is. A second one would end its waiting, so what is repeated goes to them.
 """
 
 import ctypes
 import json
 import os
 import select
-import shlex
 import signal
 import subprocess
 import sys
@@ -40,13 +42,16 @@ from indextts.jobs.files import (
     write_object,
 )
 from indextts.processes import (
+    STOPPED_LAUNCHER,
     Process,
+    children_of,
     find_process,
     read_stat,
     send_signal,
     session_and_descendants,
     this_process,
 )
+from indextts.shell_text import shell_text
 
 COULD_NOT_START = 127
 STOPPED = 128 + signal.SIGTERM
@@ -130,6 +135,7 @@ class Runner:
         self.folder, self.job, self.stop = folder, job, stop
         self.save_s: float = job.get("save_s", SAVE_S)
         self.kill_s: float = job.get("kill_s", KILL_S)
+        self.launcher: list[str] = job.get("launcher", [])
         self.stop_stage: str | None = None
         stat = read_stat(os.getpid())
         assert stat is not None
@@ -168,14 +174,16 @@ class Runner:
 
     def run_commands(self) -> tuple[int, str]:
         """Run the commands up to the first that fails, or to a stop; return the exit status and reason."""
-        environment = {name: value for name, value in os.environ.items() if name != WEBHOOK}
+        added: dict[str, str] = self.job.get("environment", {})
+        environment = {name: value for name, value in os.environ.items() if name != WEBHOOK} | added
         for argv in self.job["argvs"]:
             if self.stop.asked is not None:
                 return STOPPED, "stopped"
-            log(f"$ python {shlex.join(argv)}\n")
+            log(f"$ {shell_text(['python', *self.launcher, *argv], added)}\n")
             try:  # -u: a line is in the log when it is printed
                 program = subprocess.Popen(
-                    [sys.executable, "-u", Path(argv[0]).absolute(), *argv[1:]], env=environment
+                    [sys.executable, "-u", *self.launcher, Path(argv[0]).absolute(), *argv[1:]],
+                    env=environment,
                 )
             except (OSError, ValueError) as error:
                 log(f"[Error] {argv[0]} could not be started ({error})\n")
@@ -186,6 +194,8 @@ class Runner:
                 write_object(self.folder / "program.json", asdict(find_process(program.pid)))
             code = self.wait_for_end(program)
             self.sweep(argv[0])
+            if code == STOPPED_LAUNCHER and self.launcher and self.stop.asked is not None:
+                return STOPPED, "stopped"
             if code:
                 return outcome(code)
         return 0, "finished"
@@ -212,7 +222,11 @@ class Runner:
             return self.save_s - waited
         if waited < self.save_s + self.kill_s:
             self.stop_stage = "ending"
-            program.terminate()
+            launched = children_of(program.pid) if self.launcher else []
+            for process in launched:
+                send_signal(process, signal.SIGTERM)
+            if not launched:
+                program.terminate()
             return REPEAT_S
         self.stop_stage = "killing"
         for process in self.others():

@@ -22,8 +22,10 @@ from indextts.git_commit import git_commit
 from indextts.jobs import files
 from indextts.jobs.log_tail import tail
 from indextts.jobs.records import Job, chain, list_jobs, read_job
+from indextts.launching import ALONE, Launch
 from indextts.project import Project
 from indextts.run_dir import write_json
+from indextts.shell_text import shell_text
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 RUNNER = Path(__file__).resolve().with_name("runner.py")
@@ -42,6 +44,7 @@ def start_job(
     *,
     after: Path | None = None,
     form: Mapping[str, Any] | None = None,
+    launch: Launch = ALONE,
 ) -> Job:
     """Start the commands, one after another, in the background; return when the job can be stopped.
 
@@ -49,6 +52,7 @@ def start_job(
         after: the folder of another job, of any project. The new one waits until that one is over, runs if it
             finished, and ends with "not_started" if it did not.
         form: what the page was filled with; kept for the next time but for passwords and the like.
+        launch: how each command is launched.
 
     Raises:
         UserError: a job of this stage is active in this project and would not be over, `after` is no job, or
@@ -62,6 +66,9 @@ def start_job(
             record = {
                 "stage": stage,
                 "argvs": argvs,
+                "launcher": launch.prefix,
+                "environment": launch.environment,
+                "launch": launch.model_dump(mode="json"),
                 "started": time.time(),
                 "form": _without_secrets(form or {}),
                 "versions": versions(),
@@ -70,7 +77,7 @@ def start_job(
                 "kill_s": files.KILL_S,
             }
             write_json(folder / "job.json", record)
-            _write_script(folder, argvs)
+            _write_script(folder, argvs, launch)
             _launch(folder)
     except OSError as error:
         raise UserError(
@@ -81,9 +88,9 @@ def start_job(
     return job
 
 
-def shell_line(command: Command) -> str:
+def shell_line(command: Command, launch: Launch = ALONE) -> str:
     """Return the command as it is run and as it can be typed in the repository's root."""
-    return shlex.join(["python", command.program, *to_argv(command)])
+    return shell_text(["python", *launch.prefix, command.program, *to_argv(command)], launch.environment)
 
 
 def script(job: Job) -> Path:
@@ -144,13 +151,13 @@ def _make_folder(jobs: Path, stage: str) -> Path:
             return folder
 
 
-def _write_script(folder: Path, argvs: Sequence[Sequence[str]]) -> None:
+def _write_script(folder: Path, argvs: Sequence[Sequence[str]], launch: Launch) -> None:
     lines = [
         "#!/usr/bin/env bash",
         "# What this job ran; run by hand it does the same, without the page.",
         "set -eu",
         f"cd {shlex.quote(str(REPOSITORY))}",
-        *(shlex.join([sys.executable, "-u", *argv]) for argv in argvs),
+        *(shell_text([sys.executable, "-u", *launch.prefix, *argv], launch.environment) for argv in argvs),
     ]
     path = folder / SCRIPT_NAME
     path.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="surrogateescape")

@@ -7,7 +7,7 @@ from pathlib import Path
 from indextts.commands import Train
 from indextts.gpt.config import GPTConfig, config_with_text_tokens, load_config
 from indextts.planning.disk import DiskNeed, disk_need
-from indextts.planning.hardware import Machine
+from indextts.planning.hardware import MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, card_memory, host_memory
 from indextts.planning.model_size import ModelSize, model_size
 from indextts.planning.pace import Pace, arithmetic_of, find_pace
@@ -24,18 +24,20 @@ class Estimate:
 
     Args:
         command: with the settings that hold: on a resume, the run's own where none were typed.
+        num_processes: that train together, on all machines; each does the micro-batches of `command`.
         pairs: to train on.
         samples_per_step, positions_per_step: of a step, in the mean.
         first_step: the step it begins behind, 0 for a new run.
         total_steps: the last step.
         pace: None where nobody measured it.
-        memory: of the card, or of the machine where there is none.
-        memory_there: what the card or the machine has.
+        memory: of a process on its card, or in the machine's memory where there is none.
+        memory_there: what the card has, or the process's part of the machine.
         is_on_card: the training runs on a card.
         arithmetic: of the forward pass.
     """
 
     command: Train
+    num_processes: int
     config: GPTConfig
     pairs: PairsSize
     steps_per_epoch: int
@@ -73,11 +75,17 @@ class Estimate:
 
 
 def estimate(
-    command: Train, machine: Machine, resumed: MetaPlan | None = None, other_runs: Iterable[Path] = ()
+    command: Train,
+    machine: MachineFacts,
+    resumed: MetaPlan | None = None,
+    other_runs: Iterable[Path] = (),
+    num_processes: int = 1,
 ) -> Estimate:
     """Return what a start of `command` will take.
 
     Args:
+        machine: what one process has of it.
+        num_processes: that train together, on all machines.
         resumed: what the restore decided, None for a new run.
         other_runs: run directories of the workspace, whose pace may be known.
 
@@ -87,9 +95,15 @@ def estimate(
     command = resumed.plan.command if resumed else command
     config, size = sizes_of(command)
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
-    whole = -(-pairs.size.num_batches(command.batch_size, command.batch_tokens) // command.grad_accumulation)
+    size_of_all = num_processes * command.batch_size, num_processes * command.batch_tokens
+    num_micro_steps = pairs.size.num_batches(*size_of_all)
+    whole = -(-num_micro_steps // command.grad_accumulation)
     if resumed is None:
-        first, total = 0, wanted_schedule(command, pairs.size, step=0, epoch=0, samples_done=0).total_steps
+        wanted_schedule(command, pairs.size, step=0, epoch=0, samples_done=0)  # refuses too small a budget
+        together = command.model_copy(
+            update=dict(zip(("batch_size", "batch_tokens"), size_of_all, strict=True))
+        )
+        first, total = 0, wanted_schedule(together, pairs.size, step=0, epoch=0, samples_done=0).total_steps
     else:
         first = resumed.facts.step if resumed.plan.continues else 0
         total = resumed.plan.schedule.total_steps
@@ -97,6 +111,7 @@ def estimate(
     arithmetic = arithmetic_of(command, machine)
     return Estimate(
         command=command,
+        num_processes=num_processes,
         config=config,
         pairs=pairs,
         steps_per_epoch=whole,
@@ -106,6 +121,7 @@ def estimate(
             command,
             config,
             machine,
+            num_processes=num_processes,
             micro_positions=round(pairs.size.num_positions / max(1, whole * command.grad_accumulation)),
             mean_positions=pairs.mean,
             other_runs=other_runs,
@@ -133,7 +149,7 @@ def sizes_of(command: Train) -> tuple[GPTConfig, ModelSize]:
 
 
 def memory_of(
-    command: Train, machine: Machine, config: GPTConfig, size: ModelSize, pairs: PairsSize
+    command: Train, machine: MachineFacts, config: GPTConfig, size: ModelSize, pairs: PairsSize
 ) -> MemoryNeed:
     """Return the memory that a training needs: of its card, or of the machine where there is none."""
     is_padded = command.padding == "reference"

@@ -6,9 +6,12 @@ less memory than its nominal size: an L4 of 24 GB has 22 GiB.
 
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+
+from indextts.container_memory import container_limit
+from indextts.launching import Launch
 
 NATIVE_BFLOAT16 = (8, 0)  # compute capability; before it (T4: 7.5, V100: 7.0) bfloat16 is emulated
 DRIVER_TIMEOUT_S = 10
@@ -16,12 +19,18 @@ QUERIES = ("name,memory.total,compute_cap", "name,memory.total")  # an old drive
 
 
 @dataclass(frozen=True)
-class Card:
-    """One NVIDIA card; `compute_capability` is None where the driver does not say it."""
+class CardFacts:
+    """What one NVIDIA card is.
+
+    Args:
+        compute_capability: None where the driver does not say it.
+        number: as nvidia-smi counts.
+    """
 
     name: str
     memory_bytes: int
     compute_capability: tuple[int, int] | None
+    number: int = 0
 
     @property
     def has_native_bfloat16(self) -> bool:
@@ -29,49 +38,70 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What a training can use.
+class MachineFacts:
+    """What a training can use; indextts/webui/monitor/machine.py has how busy it is.
 
     Args:
-        cards: the first is the one that a trainer takes.
+        cards: one process takes the first, several take one each.
         num_cores: that this process may use.
         memory_bytes: of the machine or of its container, whichever is less.
         has_native_bfloat16: of the processor.
     """
 
-    cards: tuple[Card, ...]
+    cards: tuple[CardFacts, ...]
     num_cores: int
     memory_bytes: int
     has_native_bfloat16: bool = False
 
     @property
-    def card(self) -> Card | None:
+    def card(self) -> CardFacts | None:
         return self.cards[0] if self.cards else None
 
 
 @lru_cache(maxsize=1)  # asking the driver takes up to a second, and none of it changes while the page runs
-def find_machine() -> Machine:
+def find_machine() -> MachineFacts:
     """Return this machine."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Machine(
+    return MachineFacts(
         cards=visible(parse_cards(_ask_driver()), os.environ.get("CUDA_VISIBLE_DEVICES")),
         num_cores=len(os.sched_getaffinity(0)),
-        memory_bytes=min(physical, container_limit(Path("/sys/fs/cgroup")) or physical),
+        memory_bytes=min(physical, container_limit() or physical),
         has_native_bfloat16="avx512_bf16" in _processor_flags(Path("/proc/cpuinfo")),
     )
 
 
-def parse_cards(lines: list[str]) -> tuple[Card, ...]:
+def share_of(machine: MachineFacts, launch: Launch) -> MachineFacts:
+    """Return what each process of a launch has: the smallest of their cards, its part of cores and memory."""
+    cards = cards_for(machine, launch)
+    smallest = min(cards, key=lambda card: card.memory_bytes) if cards else None
+    return replace(
+        machine,
+        cards=(smallest,) if smallest else (),
+        num_cores=max(1, machine.num_cores // launch.processes),
+        memory_bytes=machine.memory_bytes // launch.processes,
+    )
+
+
+def cards_for(machine: MachineFacts, launch: Launch) -> tuple[CardFacts, ...]:
+    """Return the cards that the processes of a launch take here; a number that does not exist names none."""
+    if not launch.gpus:
+        return machine.cards[: launch.processes]
+    by_number = {card.number: card for card in machine.cards}
+    numbers = launch.gpu_numbers[: launch.processes]
+    return tuple(by_number[number] for number in numbers if number in by_number)
+
+
+def parse_cards(lines: list[str]) -> tuple[CardFacts, ...]:
     """Return the cards that lines of `name, MiB, compute capability` name; the last column may be absent."""
     cards = []
-    for line in lines:
+    for number, line in enumerate(lines):
         name, memory, *more = [column.strip() for column in line.split(",")]
         if memory.isdecimal():  # "[N/A]" of a card that is lost
-            cards.append(Card(name, int(memory) << 20, _capability(more[0] if more else "")))
+            cards.append(CardFacts(name, int(memory) << 20, _capability(more[0] if more else ""), number))
     return tuple(cards)
 
 
-def visible(cards: tuple[Card, ...], chosen: str | None) -> tuple[Card, ...]:
+def visible(cards: tuple[CardFacts, ...], chosen: str | None) -> tuple[CardFacts, ...]:
     """Return the cards that CUDA shows to a trainer, in its order.
 
     Args:
@@ -88,17 +118,6 @@ def visible(cards: tuple[Card, ...], chosen: str | None) -> tuple[Card, ...]:
             break  # CUDA stops at the first that does not exist
         found.append(cards[number])
     return tuple(found)
-
-
-def container_limit(cgroup: Path) -> int | None:
-    """Return the memory limit of a container in bytes, None where there is none."""
-    for path in (cgroup / "memory.max", cgroup / "memory/memory.limit_in_bytes"):
-        try:
-            text = path.read_text().strip()
-        except OSError:
-            continue
-        return int(text) if text.isdecimal() else None  # "max"
-    return None
 
 
 def _capability(text: str) -> tuple[int, int] | None:

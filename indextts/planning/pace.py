@@ -13,7 +13,7 @@ from typing import Any
 from indextts.commands import Train
 from indextts.errors import UserError
 from indextts.gpt.config import GPTConfig, load_config
-from indextts.planning.hardware import Machine
+from indextts.planning.hardware import MachineFacts
 from indextts.sentence import Sentence
 
 THIS_RUN = "measured by this run so far, on {device}"
@@ -60,7 +60,7 @@ class Pace:
     source: Sentence
 
 
-def arithmetic_of(command: Train, machine: Machine) -> str:
+def arithmetic_of(command: Train, machine: MachineFacts) -> str:
     """Return the type of the forward pass, as the trainer chooses it."""
     if not command.amp:
         return "float32"
@@ -72,15 +72,17 @@ def arithmetic_of(command: Train, machine: Machine) -> str:
 def find_pace(
     command: Train,
     config: GPTConfig,
-    machine: Machine,
+    machine: MachineFacts,
     *,
     micro_positions: int,
     mean_positions: float,
     other_runs: Iterable[Path],
+    num_processes: int = 1,
 ) -> Pace | None:
     """Return the best known pace of a training; None where no measured number fits it.
 
     Args:
+        num_processes: that train together; the pace is that of all.
         micro_positions: of a micro-batch.
         mean_positions: of a sample.
         other_runs: run directories of the workspace.
@@ -90,7 +92,7 @@ def find_pace(
         (command.output_dir, THIS_RUN),
         *((run_dir, OTHER_RUN) for run_dir in other_runs if run_dir != command.output_dir),
     ):
-        rate = _rate_of_run(run_dir, command, config, wanted)
+        rate = _rate_of_run(run_dir, command, config, wanted, num_processes)
         if rate is not None:
             # a run counts the tokens of its losses: all but the latents, two speed rows and one start
             positions = rate * mean_positions / max(1.0, mean_positions - config.num_latents - 3)
@@ -98,20 +100,24 @@ def find_pace(
             if template is OTHER_RUN:
                 values["project"] = run_dir.parent.name
             return Pace(positions, Sentence(template, values))
-    return _benchmark(command, config, machine, micro_positions)
+    return None if num_processes > 1 else _benchmark(command, config, machine, micro_positions)
 
 
-def _device(machine: Machine) -> tuple[str]:
+def _device(machine: MachineFacts) -> tuple[str]:
     return (machine.card.name if machine.card else "cpu",)
 
 
-def _rate_of_run(run_dir: Path, command: Train, config: GPTConfig, wanted: tuple[str, str]) -> float | None:
-    """Return the tokens per second of a run of the same kind on the same device."""
+def _rate_of_run(
+    run_dir: Path, command: Train, config: GPTConfig, wanted: tuple[str, str], num_processes: int
+) -> float | None:
+    """Return the tokens per second of a run of the same kind on as many of the same device."""
     record = _read_json(run_dir / "config.json")
     environment, settings = record.get("environment"), record.get("command")
     if not isinstance(environment, dict) or not isinstance(settings, dict):
         return None
     if (environment.get("arithmetic"), environment.get("device")) != wanted:
+        return None
+    if environment.get("processes", 1) != num_processes:
         return None
     if any(settings.get(name) != getattr(command, name) for name in SAME_SETTINGS):
         return None
@@ -150,7 +156,7 @@ def _last_rates(metrics: Path) -> list[float]:
     return rates[:MOST_LINES]
 
 
-def _benchmark(command: Train, config: GPTConfig, machine: Machine, positions: int) -> Pace | None:
+def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positions: int) -> Pace | None:
     if machine.card is None or (config.layers, config.model_dim) != PUBLISHED_SHAPE:
         return None
     arithmetic = arithmetic_of(command, machine)

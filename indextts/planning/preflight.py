@@ -11,9 +11,10 @@ from typing import Literal
 
 from indextts.commands import Train, VerifyTraining
 from indextts.errors import UserError
+from indextts.launching import ALONE, Launch
 from indextts.manifest import sample_pairs
 from indextts.planning.estimate import Estimate, estimate
-from indextts.planning.hardware import Machine
+from indextts.planning.hardware import MachineFacts, share_of
 from indextts.planning.pairs_size import measure_pairs
 from indextts.published_files import shown_size
 from indextts.restore.find_checkpoint import find_checkpoint
@@ -52,11 +53,21 @@ NO_PAIR_FITS = (
     "{paths}: none of the pairs fits the model, all are empty or longer than its position tables; look at "
     "the durations in tab Data"
 )
+NO_SUCH_GPU = "GPUs: this machine has no {missing}; there are {there}"
+NO_GPU = "GPUs: the driver of this machine names no NVIDIA card; leave the numbers empty"
+FEWER_GPUS = (
+    "processes: {processes} of them need a GPU each, and there are {count} here; take fewer processes, or "
+    "several machines"
+)
+FEWER_CORES = (
+    "processes: there are {processes}, and the processor has {count} cores for them; take fewer processes"
+)
 
+FOR_A_TRIAL = 2  # processes, on a processor of any kind
 FEW_PAIRS = 100  # enough to see what kind of file it is
 MAX_UNKNOWN_PERCENT: float = VerifyTraining.model_fields["max_unknown_percent"].default
 
-Subject = Literal["folder", "resume", "pairs", "tokenizer", "base", "disk", "settings"]
+Subject = Literal["folder", "resume", "pairs", "tokenizer", "base", "disk", "settings", "launch"]
 Check = Callable[[Train], Sentence | None]
 
 
@@ -83,13 +94,18 @@ class Preflight:
     resumed: MetaPlan | None
 
 
-def look_ahead(command: Train, machine: Machine, other_runs: Sequence[Path] = ()) -> Preflight:
+def look_ahead(
+    command: Train, machine: MachineFacts, other_runs: Sequence[Path] = (), launch: Launch = ALONE
+) -> Preflight:
     """Return what a start of `command` would meet; reads no weights, a second for the largest manifests.
 
     Args:
         other_runs: run directories of the workspace, whose pace may be known.
+        launch: how many processes share the work, and which cards they take.
     """
     problems: list[Problem] = []
+    if too_much := more_than_there_is(machine, launch):
+        problems.append(Problem("launch", too_much))
     for about, check in CHECKS:
         problem = _tried(about, check, command)
         # what one file lacks may stop two checks
@@ -104,7 +120,8 @@ def look_ahead(command: Train, machine: Machine, other_runs: Sequence[Path] = ()
     if any(_hides_estimate(problem, command) for problem in problems):
         return Preflight(tuple(problems), None, resumed)
     try:
-        expected = estimate(command, machine, resumed, other_runs)
+        share = share_of(machine, launch)
+        expected = estimate(command, share, resumed, other_runs, launch.num_processes)
     except UserError as error:
         return Preflight((*problems, Problem("settings", Sentence(str(error)))), None, resumed)
     too_small = disk_too_small(command, expected)
@@ -115,7 +132,24 @@ def look_ahead(command: Train, machine: Machine, other_runs: Sequence[Path] = ()
 
 def _hides_estimate(problem: Problem, command: Train) -> bool:
     """Return whether nothing can be counted: a file is missing or wrong, or what is resumed is unknown."""
-    return problem.about in ("pairs", "tokenizer") or (problem.about == "resume" and bool(command.resume))
+    return problem.about in ("pairs", "tokenizer", "launch") or (
+        problem.about == "resume" and bool(command.resume)
+    )
+
+
+def more_than_there_is(machine: MachineFacts, launch: Launch) -> Sentence | None:
+    """Return that the processes would not find the cards or the cores that they are to take."""
+    there = [card.number for card in machine.cards]
+    missing = sorted(set(launch.gpu_numbers) - set(there))
+    if missing and not there:
+        return Sentence(NO_GPU)
+    if missing:
+        values = {"missing": ", ".join(map(str, missing)), "there": ", ".join(map(str, there))}
+        return Sentence(NO_SUCH_GPU, values)
+    if launch.processes <= (len(there) or max(FOR_A_TRIAL, machine.num_cores)):
+        return None
+    values = {"processes": str(launch.processes), "count": str(len(there) or machine.num_cores)}
+    return Sentence(FEWER_GPUS if there else FEWER_CORES, values)
 
 
 def _tried(about: Subject, check: Check, command: Train) -> Problem | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from indextts.gpt.config import GPTConfig
-from indextts.planning.hardware import Card, Machine
+from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, card_memory, host_memory
 from indextts.planning.model_size import ModelSize
 from indextts.planning.pairs_size import PairsSize
@@ -40,6 +40,10 @@ STEP_FITS = (
 STEP_SPLIT = (
     "{positions} positions at a time need {needed} of the {there} GiB that the {place} reports; "
     "{accumulation} of them make a step of about {pairs} pairs"
+)
+STEP_SHARED = (
+    "{positions} positions at a time need {needed} of the {there} GiB that the {place} reports; "
+    "{accumulation} of them in each of {processes} processes make a step of about {pairs} pairs"
 )
 RECOMPUTED = (
     "with all activations kept, too few positions would fit into the {there} GiB of the {place}: "
@@ -71,11 +75,18 @@ class Proposal:
 
 
 def propose(
-    machine: Machine, config: GPTConfig, size: ModelSize, pairs: PairsSize, state_bytes: int
+    machine: MachineFacts,
+    config: GPTConfig,
+    size: ModelSize,
+    pairs: PairsSize,
+    state_bytes: int,
+    num_processes: int = 1,
 ) -> Proposal:
     """Return the settings for a machine; everything comes in, so that any card can be asked about.
 
     Args:
+        machine: what one process has of it.
+        num_processes: that train together, on all machines; they share a step of the usual size.
         config: with the pieces of the run's tokenizer.
         state_bytes: `ModelSize.state_bytes` of the optimizer that the form asks for.
     """
@@ -84,7 +95,7 @@ def propose(
     place = card.name if card else "machine"
     there = card.memory_bytes if card else machine.memory_bytes
     budget = FILLED * (there - (CONTEXT_BYTES if card else 0))
-    target = PAIRS_PER_STEP * pairs.mean
+    target = PAIRS_PER_STEP * pairs.mean / num_processes
     at_once = target if card else min(target, MOST_SAMPLES_ON_CPU * pairs.mean)
     fewest = FEWEST_LONGEST * longest_to_expect(pairs, config)
     recomputes, need = _need(machine, config, size, amp, budget, fewest, state_bytes)
@@ -102,14 +113,16 @@ def propose(
     }
     fits = need.at(positions) <= budget
     shown = {
-        "pairs": f"{accumulation * positions / pairs.mean:.0f}",
+        "pairs": f"{num_processes * accumulation * positions / pairs.mean:.0f}",
         "positions": f"{positions:,}",
         "needed": shown_gib(need.at(positions)),
         "there": shown_gib(there),
         "place": place,
         "accumulation": str(accumulation),
+        "processes": str(num_processes),
     }
-    why_batch = Sentence(STEP_FITS if accumulation == 1 else STEP_SPLIT, shown)
+    alone = STEP_FITS if accumulation == 1 else STEP_SPLIT
+    why_batch = Sentence(STEP_SHARED if num_processes > 1 else alone, shown)
     reasons = {
         "batch_tokens": why_batch
         if fits
@@ -130,7 +143,7 @@ def longest_to_expect(pairs: PairsSize, config: GPTConfig) -> int:
 
 
 def _need(
-    machine: Machine,
+    machine: MachineFacts,
     config: GPTConfig,
     size: ModelSize,
     amp: bool,
@@ -163,7 +176,7 @@ def _rounded_up(positions: float) -> int:
     return math.ceil(positions / ROUND_POSITIONS) * ROUND_POSITIONS
 
 
-def _precision(machine: Machine) -> tuple[bool, Sentence]:
+def _precision(machine: MachineFacts) -> tuple[bool, Sentence]:
     card = machine.card
     if card is None:
         native = machine.has_native_bfloat16
@@ -174,5 +187,5 @@ def _precision(machine: Machine) -> tuple[bool, Sentence]:
     return True, Sentence(template, {"card": card.name, "capability": _shown(card)})
 
 
-def _shown(card: Card) -> str:
+def _shown(card: CardFacts) -> str:
     return ".".join(map(str, card.compute_capability or ()))

@@ -6,7 +6,7 @@ their memory. In a container the memory is that of the container, where the kern
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,25 +15,28 @@ from typing import Any
 import psutil
 import pynvml
 
+from indextts.container_memory import CGROUP, container_limit, container_use
 from indextts.webui.language import t
 
 GB = 1e9
-CGROUP = Path("/sys/fs/cgroup")
 
 PROCESSORS = "{count} processors, {percent:.0f} % busy"
 MEMORY = "{used:.1f} of {total:.1f} GB in use"
 DISK = "{free:.1f} of {total:.1f} GB free"
 CARD = "{name}: {percent} % busy, {used:.1f} of {total:.1f} GB in use, {celsius} °C"
+NUMBERED = "card {number}"
+USED = "{card}; used by this project's training"
 NO_CARD = "no NVIDIA card, or no driver for it"
 UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
-class Card:
-    """A graphics card; what its driver does not tell is None.
+class CardState:
+    """A graphics card at one moment; what its driver does not tell is None.
 
     Args:
         percent: of the time in which it computed, lately.
+        number: as nvidia-smi counts.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Card:
     total_bytes: int
     percent: int | None
     celsius: int | None
+    number: int = 0
 
     def __str__(self) -> str:
         return t(
@@ -54,7 +58,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineState:
     """A computer at one moment.
 
     Args:
@@ -68,27 +72,40 @@ class Machine:
     memory_bytes: int
     free_disk_bytes: int
     disk_bytes: int
-    cards: tuple[Card, ...]
+    cards: tuple[CardState, ...]
 
-    @property
-    def rows(self) -> list[list[str]]:
-        """What is where, as lines of a table."""
+    def rows(self, in_training: Collection[int] = ()) -> list[list[str]]:
+        """Return what is where, as lines of a table.
+
+        Args:
+            in_training: numbers of the cards that are marked as the training's.
+        """
+        cards = [
+            [
+                t(NUMBERED, number=card.number) if len(self.cards) > 1 else "card",
+                t(USED, card=str(card)) if card.number in in_training else str(card),
+            ]
+            for card in self.cards
+        ]
         return [
             ["processor", t(PROCESSORS, count=self.num_processors, percent=self.busy_percent)],
             ["memory", t(MEMORY, used=self.used_bytes / GB, total=self.memory_bytes / GB)],
             ["disk", t(DISK, free=self.free_disk_bytes / GB, total=self.disk_bytes / GB)],
-            *([["card", str(card)] for card in self.cards] or [["card", t(NO_CARD)]]),
+            *(cards or [["card", t(NO_CARD)]]),
         ]
 
     def __str__(self) -> str:
-        return "\n".join(f"{t(what)}: {state}" for what, state in self.rows)
+        return "\n".join(f"{t(what)}: {state}" for what, state in self.rows())
 
 
-def read_machine(folder: Path) -> Machine:
+def read_machine(folder: Path, cgroup: Path = CGROUP) -> MachineState:
     """Return the computer as it is now, with the disk that `folder` is on."""
     memory, disk = psutil.virtual_memory(), shutil.disk_usage(folder)
-    used, total = _container_memory(memory.total - memory.available, memory.total)
-    return Machine(
+    used, total = memory.total - memory.available, memory.total
+    limit, in_container = container_limit(cgroup), container_use(cgroup)
+    if limit is not None and limit < total and in_container is not None:
+        used, total = in_container, limit
+    return MachineState(
         num_processors=len(os.sched_getaffinity(0)),
         busy_percent=psutil.cpu_percent(),
         used_bytes=used,
@@ -99,15 +116,14 @@ def read_machine(folder: Path) -> Machine:
     )
 
 
-def read_cards() -> tuple[Card, ...]:
+def read_cards() -> tuple[CardState, ...]:
     """Return the NVIDIA cards of this computer; none without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return ()
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(map(_read_card, handles))
+        return tuple(map(_read_card, range(pynvml.nvmlDeviceGetCount())))
     except pynvml.NVMLError:  # a driver that was replaced meanwhile, a card that fell off the bus
         return ()
     finally:
@@ -115,14 +131,16 @@ def read_cards() -> tuple[Card, ...]:
             pynvml.nvmlShutdown()
 
 
-def _read_card(handle: Any) -> Card:
+def _read_card(number: int) -> CardState:
+    handle: Any = pynvml.nvmlDeviceGetHandleByIndex(number)
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    return Card(
+    return CardState(
         name=str(pynvml.nvmlDeviceGetName(handle)),
         used_bytes=int(memory.used),
         total_bytes=int(memory.total),
         percent=_known(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
         celsius=_known(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
+        number=number,
     )
 
 
@@ -132,15 +150,3 @@ def _known(read: Callable[[], int]) -> int | None:
         return int(read())
     except pynvml.NVMLError:
         return None
-
-
-def _container_memory(used: int, total: int) -> tuple[int, int]:
-    """Return used and total memory of the container that this runs in, of the computer without a limit."""
-    try:
-        limit = int((CGROUP / "memory.max").read_text())
-        held = int((CGROUP / "memory.current").read_text())
-        statistics = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):  # no second version of cgroups, or "max"
-        return used, total
-    # what was read from files is given back when somebody needs it
-    return (held - int(statistics.get("inactive_file", 0)), limit) if limit < total else (used, total)

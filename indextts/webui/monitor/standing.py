@@ -5,6 +5,8 @@ from html import escape
 
 import gradio as gr
 
+from indextts.jobs.records import newest_job
+from indextts.planning.hardware import cards_for, find_machine
 from indextts.project import Project
 from indextts.run_owner import is_training
 from indextts.webui.language import t
@@ -25,7 +27,20 @@ def lay_out(page: Page) -> None:
         machine = gr.HTML(elem_id="monitor-machine")
     # it counts down the time left, so what is shown is its own version
     page.watch(bar_html, lambda name: bar_html(page.find_project(name)), [bar])
-    page.watch(now_and_then, lambda _: machine_html(read_machine(page.workspace).rows), [machine])
+
+    def machine_now(name: str) -> str:
+        in_training = cards_in_training(page.find_project(name))
+        return machine_html(read_machine(page.workspace).rows(in_training))
+
+    page.watch(now_and_then, machine_now, [machine])
+
+
+def cards_in_training(project: Project) -> list[int]:
+    """Return the numbers of the cards that the project's running training was given; none if none runs."""
+    job = newest_job(project, "train")
+    if job is None or job.state not in ("running", "stopping"):
+        return []
+    return [card.number for card in cards_for(find_machine(), job.launch)]
 
 
 def stand(project: Project) -> tuple[Progress, str]:

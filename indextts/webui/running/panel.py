@@ -17,6 +17,7 @@ from indextts.jobs.outcome import last_lines, outcome
 from indextts.jobs.records import Job, list_jobs, newest_job
 from indextts.jobs.starting import shell_line, start_job
 from indextts.jobs.stopping import kill_job, stop_job, stop_stage
+from indextts.launching import ALONE, Launch
 from indextts.project import Project, ProjectSettings
 from indextts.webui.events import on
 from indextts.webui.language import said, t
@@ -31,8 +32,11 @@ QUEUED = "In the queue behind it: {number}"
 NOTHING_RUNS = "Nothing is running."
 STILL_FILLING = "the form is still being filled for this project; try again in a moment"
 ERROR = "[Error] "  # how every program begins its last sentence
+LAST_LINES = 40  # of a log, among which that sentence stands
+LAUNCHERS_LINES, LINES_A_PROCESS = 40, 10  # that torchrun writes behind it
 
 CommandBuilder = Callable[..., Sequence[Command]]
+LaunchBuilder = Callable[..., Launch]
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,12 @@ def stage_panel(
     button: str,
     commands: CommandBuilder,
     inputs: Sequence[Component] = (),
-    before_start: Callable[[Project, Sequence[Command]], None] | None = None,
+    before_start: Callable[[Project, Sequence[Command], Launch], None] | None = None,
     remember: Callable[[Project, Sequence[Command]], None] | None = None,
     filled_for: Component | None = None,
     home: Project | None = None,
     also_changes: Sequence[Component] = (),
+    launch: LaunchBuilder = lambda *_: ALONE,
 ) -> Panel:
     """Lay out the panel of `stage` and tie its events.
 
@@ -69,6 +74,7 @@ def stage_panel(
         remember: keeps what was chosen, whenever it starts.
         filled_for: its value is the project whose values stand in the form.
         also_changes: components whose change may change the commands too, without being an input.
+        launch: called as `commands` is; returns how they are launched.
         home: takes the chosen project's place in a stage of the whole workspace; its folder has the jobs.
     """
     panel = _components(stage, button)
@@ -76,20 +82,21 @@ def stage_panel(
     def find_project(name: str) -> Project:
         return home or page.find_project(name)
 
-    _show_command(page, panel, commands, inputs, also_changes, find_project)
+    _show_command(page, panel, commands, launch, inputs, also_changes, find_project)
 
     def start(name: str, after: str | None, filled: str | None, *values: Any) -> Any:
         project = find_project(name)
-        planned = commands(project, page.find_settings(name), *values)
+        settings = page.find_settings(name)
+        planned, launched = commands(project, settings, *values), launch(project, settings, *values)
         job_before = find_active(page.workspace, after)
         if before_start is not None and job_before is None:  # else the program itself will look, at its turn
-            before_start(project, planned)
+            before_start(project, planned, launched)
         if filled_for is not None and filled != name:
             raise UserError(t(STILL_FILLING))
         if remember is not None:
             remember(project, planned)
         form = {str(component.elem_id): value for component, value in zip(inputs, values, strict=True)}
-        start_job(project, stage, planned, after=job_before, form=form)
+        start_job(project, stage, planned, after=job_before, form=form, launch=launched)
         return show_job(project, stage, "")
 
     def ask_to_stop(name: str, wanted: str) -> Any:
@@ -144,7 +151,9 @@ def describe(job: Job | None) -> str:
 
 def error_of(job: Job) -> str:
     """Return the sentence with which a program ended, "" if it said none; the log has the rest."""
-    lines = last_lines(job).splitlines()
+    is_alone = job.launch.num_processes == 1
+    by_launcher = 0 if is_alone else LAUNCHERS_LINES + LINES_A_PROCESS * job.launch.processes
+    lines = last_lines(job, LAST_LINES + by_launcher).splitlines()
     return next((line.removeprefix(ERROR) for line in reversed(lines) if line.startswith(ERROR)), "")
 
 
@@ -195,6 +204,7 @@ def _show_command(
     page: Page,
     panel: Panel,
     commands: CommandBuilder,
+    launch: LaunchBuilder,
     inputs: Sequence[Component],
     also_changes: Sequence[Component],
     find_project: Callable[[str], Project],
@@ -203,9 +213,10 @@ def _show_command(
         try:
             settings: ProjectSettings = page.find_settings(name)
             planned = commands(find_project(name), settings, *values)
+            launched = launch(find_project(name), settings, *values)
         except UserError as error:
             return f"[Error] {error}"
-        return "\n".join(shell_line(command) for command in planned)
+        return "\n".join(shell_line(command, launched) for command in planned)
 
     shown_again = [page.project, *inputs, *also_changes]
     changes = [page.demo.load, *(component.change for component in shown_again)]  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ import gradio as gr
 
 from indextts.commands import Command, Train
 from indextts.errors import UserError
+from indextts.launching import Launch
 from indextts.planning.hardware import find_machine
 from indextts.planning.preflight import Preflight, Problem, look_ahead
 from indextts.project import Project, ProjectSettings, project_names
@@ -18,6 +19,7 @@ from indextts.webui.monitor.progress import progress
 from indextts.webui.page import Page
 from indextts.webui.running.panel import stage_panel
 from indextts.webui.training.field_search import field_search
+from indextts.webui.training.launch_group import launch_group, other_nodes
 from indextts.webui.training.trainer_plan import restore_plan
 from indextts.webui.training.training_fill import fill_buttons, tie_fill
 from indextts.webui.training.training_form import (
@@ -26,9 +28,11 @@ from indextts.webui.training.training_form import (
     MAIN,
     NAMES,
     PATHS,
+    RESUME,
     command_of,
     filled,
     keep,
+    launch_in,
 )
 from indextts.webui.training.training_outlook import (
     HEADERS,
@@ -53,20 +57,28 @@ def lay_out(page: Page) -> None:
         with gr.Row():
             form |= form_for(Train, ADVANCED)
         form |= form_for(Train, PATHS)
+    launch_form, others = launch_group(page)
     with search_place:
         field_search(Train, FIELDS, advanced)
     resume, path, table, plan, ask = _resume_part()
     estimate = gr.HTML(elem_id="train-estimate", padding=False)
     problems = gr.HTML(elem_id="train-problems", padding=False)
-    inputs = [resume, path, *form.values()]
+    inputs = [resume, path, *form.values(), *launch_form.values()]
 
     def commands(
         project: Project, settings: ProjectSettings, is_resume: bool, typed: str, *values: Any
     ) -> Sequence[Train]:
         return [command_of(page.roots, project, settings, is_resume, typed, values)]
 
+    def launch(_project: Project, _settings: ProjectSettings, *values: Any) -> Launch:
+        return launch_in(values[len(RESUME) :])
+
+    def launched(name: str, *values: Any) -> tuple[Train, Launch]:
+        project, settings = page.find_project(name), page.find_settings(name)
+        return commands(project, settings, *values)[0], launch(project, settings, *values)
+
     def command(name: str, *values: Any) -> Train:
-        return commands(page.find_project(name), page.find_settings(name), *values)[0]
+        return launched(name, *values)[0]
 
     def look_again(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
         project, settings = page.find_project(name), page.find_settings(name)
@@ -74,12 +86,14 @@ def lay_out(page: Page) -> None:
             values = tuple(filled(project, settings).values())
         try:
             [wanted] = commands(project, settings, *values)
+            launching = launch(project, settings, *values)
         except UserError as error:
             unusable = problems_html([Problem("settings", Sentence(str(error)))])
-            return ["", [], "", unusable, gr.Button(interactive=False)]
-        ahead = look(page, wanted)
-        said = [plan_of(wanted, ahead), checkpoint_rows(wanted)]
+            return ["", [], "", unusable, gr.Textbox(visible=False), gr.Button(interactive=False)]
+        ahead = look(page, wanted, launching)
+        said: list[Any] = [plan_of(wanted, ahead), checkpoint_rows(wanted)]
         said += [estimate_html(ahead.estimate), problems_html(ahead.problems)]
+        said.append(gr.Textbox(other_nodes(wanted, launching), visible=launching.nodes > 1))
         # what is missing may come from the job before it; at its turn the trainer looks itself
         return [*said, gr.Button(interactive=bool(after) or not ahead.problems)]
 
@@ -94,17 +108,18 @@ def lay_out(page: Page) -> None:
         return [True, str(pick(command(name, *values), first))]
 
     pace = gr.Textbox(label="Progress", interactive=False, elem_id="train-progress")
-    filled_for = tie_fill(page, buttons, source, inputs, command)
+    filled_for = tie_fill(page, buttons, source, inputs, launched)
     panel = stage_panel(
         page,
         "train",
         "Start training",
         commands,
         inputs,
-        before_start=lambda _, planned: require_ready(page, planned),
+        before_start=lambda _, planned, launching: require_ready(page, planned, launching),
         filled_for=filled_for,
+        launch=launch,
     )
-    outlook = [plan, table, estimate, problems, panel.start]
+    outlook = [plan, table, estimate, problems, others, panel.start]
     given = [page.project, *inputs]
     looked_at = [filled_for, panel.after, *inputs]
     page.watch(look_version, look_again, outlook, looked_at)
@@ -140,17 +155,17 @@ def _resume_part() -> tuple[gr.Checkbox, gr.Textbox, gr.Dataframe, gr.Textbox, g
     return resume, path, table, plan, gr.Button("Show the restore plan", elem_id="train-plan-start")
 
 
-def look(page: Page, command: Train) -> Preflight:
+def look(page: Page, command: Train, launch: Launch) -> Preflight:
     """Return what a start would meet on this machine; the paces of all projects are known."""
     runs = [Project(page.workspace / name).run_dir for name in project_names(page.workspace)]
-    return look_ahead(command, find_machine(), runs)
+    return look_ahead(command, find_machine(), runs, launch)
 
 
-def require_ready(page: Page, commands: Sequence[Command]) -> None:
+def require_ready(page: Page, commands: Sequence[Command], launch: Launch) -> None:
     """Refuse to start what a check blocks, or the trainer would refuse."""
     for command in commands:
         assert isinstance(command, Train)
-        problems = look(page, command).problems
+        problems = look(page, command, launch).problems
         if problems:
             raise UserError(" ".join(f"{spoken(problem.sentence)}." for problem in problems))
         restore_plan(command)

@@ -7,7 +7,8 @@ import gradio as gr
 from gradio.components import Component
 
 from indextts.commands import Train
-from indextts.planning.hardware import find_machine
+from indextts.launching import Launch
+from indextts.planning.hardware import find_machine, share_of
 from indextts.planning.presets import PRESETS, Preset
 from indextts.webui.events import on
 from indextts.webui.page import Page
@@ -41,7 +42,7 @@ def tie_fill(
     buttons: dict[str, gr.Button],
     source: gr.HTML,
     inputs: Sequence[Component],
-    command: Callable[..., Train],
+    command: Callable[..., tuple[Train, Launch]],
 ) -> gr.Textbox:
     """Tie what fills the form; return what holds the name of the project that it was filled for."""
 
@@ -56,8 +57,9 @@ def tie_fill(
         return [*own_values(page.find_project(name), page.find_settings(name)).values(), ""]
 
     def propose(*values: Any) -> list[Any]:
-        proposal = proposal_for(command(*values), machine := find_machine())
-        return [*_only(proposal.fields), proposal_html(proposal, machine)]
+        wanted, launch = command(*values)
+        proposal = proposal_for(wanted, machine := find_machine(), launch)
+        return [*_only(proposal.fields), proposal_html(proposal, share_of(machine, launch))]
 
     def put(preset: Preset) -> Callable[[], list[Any]]:
         return lambda: [*_only(preset_values(preset)), preset_html(preset)]

@@ -1,24 +1,27 @@
 """The form of tab 6 as values: the project's own, a draft's, a preset's, a proposal's; and as a command.
 
-The form has every field of the Train command, in the order of FIELDS, and before them the checkbox and the
-path of a resume. No Gradio here.
+The form has every field of the Train command, in the order of FIELDS, before them the checkbox and the path
+of a resume, and behind them how the trainer is launched. No Gradio here.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from indextts.commands import Train
 from indextts.errors import UserError
+from indextts.launching import Launch, launch_of
 from indextts.pipeline import plan_stage
 from indextts.planning.estimate import sizes_of
-from indextts.planning.hardware import Machine
+from indextts.planning.hardware import MachineFacts, share_of
 from indextts.planning.pairs_size import measure_pairs
+from indextts.planning.preflight import more_than_there_is
 from indextts.planning.presets import Preset
 from indextts.planning.proposal import Proposal, propose
 from indextts.project import Project, ProjectSettings
 from indextts.webui.drafts import Value, forget_draft, read_draft, write_draft
 from indextts.webui.forms import as_shown, fields_from
-from indextts.webui.language import t
+from indextts.webui.language import said, t
 from indextts.webui.serving.security import Roots
 
 NO_PAIRS = "there are no pairs to measure; make them in tab Pairs first"
@@ -28,7 +31,8 @@ NO_FORM = ("resume", "plan")  # they have a place of their own
 ADVANCED = tuple(name for name in Train.model_fields if name not in (*PATHS, *MAIN, *NO_FORM))
 FIELDS = (*MAIN, *ADVANCED, *PATHS)
 RESUME = ("resume", "resume_path")
-NAMES = (*RESUME, *FIELDS)  # of the form's components, in their order
+LAUNCH = ("processes", "gpus", "nodes", "endpoint")  # the page launches machine 0
+NAMES = (*RESUME, *FIELDS, *LAUNCH)  # of the form's components, in their order
 FORM = "train"  # the draft's name
 
 
@@ -44,18 +48,30 @@ def command_of(
 
     Args:
         is_resume, typed: the checkbox and the path of a resume.
-        values: of FIELDS.
+        values: of FIELDS and LAUNCH.
 
     Raises:
         UserError: a value is out of its bounds, or a path outside of what the page may use.
     """
-    fields = fields_from(Train, FIELDS, values)
+    fields = fields_from(Train, FIELDS, values[: len(FIELDS)])
     for field in PATHS:
         if field in fields:
             fields[field] = _inside(roots, field, fields[field])
     [command] = plan_stage(project, settings.with_fields("train", **fields), "train").commands
     assert isinstance(command, Train)
     return command.model_copy(update={"resume": resume_value(roots, is_resume, typed)})
+
+
+def launch_in(values: Sequence[Any]) -> Launch:
+    """Return the launch that the form says; what is empty is the default, not the project's own.
+
+    Args:
+        values: of FIELDS and LAUNCH.
+
+    Raises:
+        UserError: a value is out of its bounds.
+    """
+    return Launch(**fields_from(Launch, LAUNCH, values[len(FIELDS) :]))
 
 
 def resume_value(roots: Roots, is_resume: bool, typed: str | None) -> str:
@@ -71,6 +87,8 @@ def own_values(project: Project, settings: ProjectSettings) -> dict[str, Any]:
     """Return what the project asks for, the trainer's defaults for the rest, as the form shows it."""
     [command] = plan_stage(project, settings, "train").commands
     shown = {field: as_shown(getattr(command, field)) for field in FIELDS}
+    launch = launch_of(settings.launch)
+    shown |= {field: as_shown(getattr(launch, field)) for field in LAUNCH}
     return {"resume": False, "resume_path": "", **shown}
 
 
@@ -86,6 +104,9 @@ def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
     for field in FIELDS:
         if field in draft and (value := _as_field(command.model_dump(), field, draft[field])) is not None:
             own[field] = value
+    with suppress(UserError, ValueError, TypeError):  # these fit together or not at all
+        drafted = launch_in([None] * len(FIELDS) + [draft.get(field, own[field]) for field in LAUNCH])
+        own |= {field: as_shown(getattr(drafted, field)) for field in LAUNCH}
     return own
 
 
@@ -104,18 +125,20 @@ def preset_values(preset: Preset) -> dict[str, Any]:
     return {name: as_shown(value) for name, value in preset.fields.items()}
 
 
-def proposal_for(command: Train, machine: Machine) -> Proposal:
-    """Return the settings for this machine and the pairs of `command`.
+def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Proposal:
+    """Return the settings for this machine and the pairs of `command`, for each process of `launch`.
 
     Raises:
-        UserError: the pairs, the tokenizer or the config cannot be read.
+        UserError: the pairs, the tokenizer or the config cannot be read; the launch takes more than there is.
     """
+    if too_much := more_than_there_is(machine, launch):
+        raise UserError(said(too_much))
     config, size = sizes_of(command)
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
     if not pairs.size.num_samples:
         raise UserError(t(NO_PAIRS))
     state = size.state_bytes(command.optimizer_state, command.ema_decay)
-    return propose(machine, config, size, pairs, state)
+    return propose(share_of(machine, launch), config, size, pairs, state, launch.num_processes)
 
 
 def _as_field(command: Mapping[str, Any], field: str, value: Value) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from indextts.commands import Train
 from indextts.errors import UserError
 from indextts.planning.estimate import Estimate
-from indextts.planning.hardware import Machine
+from indextts.planning.hardware import MachineFacts
 from indextts.planning.preflight import Preflight, Problem
 from indextts.planning.presets import Preset
 from indextts.planning.proposal import Proposal
@@ -29,6 +29,7 @@ STEPS_SAMPLED = (
     "about {steps} steps: about {epoch} an epoch of {pairs} pairs; a step is {samples} pairs, about "
     "{positions} positions (from a sample of the pairs)"
 )
+TOGETHER = "{count} processes do a step together, each {micro_steps} × the batch set above"
 STEPS_LEFT = "{left} steps to do, {first} to {last}"
 TIME = "about {duration} for the steps, validations and saves on top: {source}"
 TIME_UNKNOWN = (
@@ -40,6 +41,14 @@ DISK_COUNTED = "{count} checkpoints of about {each} at most: {needed} more with 
 CARD_MEMORY = "about {needed} of {there} GiB on the card, {arithmetic}; activations as measured on an H200"
 CARD_MEMORY_SCALED = (
     "about {needed} of {there} GiB on the card, {arithmetic}; not measured in these settings, but scaled"
+)
+EACH_CARD = (
+    "about {needed} of {there} GiB on each of the cards, {arithmetic}; counted from one process, not "
+    "measured with several"
+)
+EACH_HOST = (
+    "no card: about {needed} of {there} GiB of the machine's memory for each process, {arithmetic}; counted "
+    "from one, not measured with several"
 )
 HOST_MEMORY = "no card: about {needed} of {there} GiB of the machine's memory, {arithmetic}"
 TOO_MUCH = "that is more than there is: take fewer batch tokens, or grad checkpointing"
@@ -107,6 +116,9 @@ def estimate_html(found: Estimate | None) -> str:
         (t("disk"), [_disk(found)]),
         (t("memory"), [_memory(found), *([] if found.fits_memory else [t(TOO_MUCH)])]),
     ]
+    if found.num_processes > 1:
+        together = {"count": found.num_processes, "micro_steps": found.command.grad_accumulation}
+        rows[0][1].append(t(TOGETHER, **together))
     if found.pairs.num_left_out:
         rows[0][1].append(t(LEFT_OUT, count=found.pairs.num_left_out))
     cells = "".join(
@@ -120,7 +132,7 @@ def preset_html(preset: Preset) -> str:
     return f"<p>{escape(t(FROM_PRESET, label=t(preset.label), source=spoken(preset.source)))}</p>"
 
 
-def proposal_html(proposal: Proposal, machine: Machine) -> str:
+def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:
     """Return the reasons of a proposal."""
     card = machine.card
     if card is None:
@@ -206,7 +218,9 @@ def _disk(found: Estimate) -> str:
 
 
 def _memory(found: Estimate) -> str:
-    if not found.is_on_card:
+    if found.num_processes > 1:
+        template = EACH_CARD if found.is_on_card else EACH_HOST
+    elif not found.is_on_card:
         template = HOST_MEMORY
     else:
         template = CARD_MEMORY if found.memory.is_measured else CARD_MEMORY_SCALED

@@ -1,0 +1,86 @@
+"""Tests of indextts/webui/training: several processes, from project and draft into form and command."""
+
+from pathlib import Path
+
+import pytest
+
+from indextts.commands import Train
+from indextts.errors import UserError
+from indextts.launching import ALONE, Launch
+from indextts.planning.hardware import CardFacts, MachineFacts
+from indextts.project import Project, ProjectSettings
+from indextts.webui.drafts import read_draft
+from indextts.webui.training.launch_group import cards_html, other_nodes
+from indextts.webui.training.training_form import (
+    FIELDS,
+    FORM,
+    LAUNCH,
+    NAMES,
+    filled,
+    keep,
+    launch_in,
+    own_values,
+)
+
+L4 = CardFacts("NVIDIA L4", 22_478 << 20, (8, 9))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "voice").mkdir()
+    return Project(tmp_path / "voice")
+
+
+def settings_with(**launch: object) -> ProjectSettings:
+    return ProjectSettings(name="voice", base=Path("base"), launch=launch)
+
+
+def launched(*values: object) -> Launch:
+    return launch_in([None] * len(FIELDS) + list(values))
+
+
+def test_the_projects_own_launch_stands_in_the_form(project: Project):
+    own = own_values(project, settings_with(processes=2, gpus=[1, 0]))
+    assert tuple(own) == NAMES
+    assert [own[name] for name in LAUNCH] == [2, "1,0", 1, ""]
+    with pytest.raises(UserError, match="launch: --processes: "):
+        own_values(project, settings_with(processes=0))
+
+
+def test_a_field_that_was_emptied_is_empty_and_not_the_projects_own():
+    assert launched(None, "", None, None) == ALONE
+    assert launched(2.0, "", 1, "") == Launch(processes=2)
+    with pytest.raises(UserError, match="--gpus"):
+        launched(1, "0; reboot", 1, "")
+
+
+def test_what_was_typed_is_there_again_after_a_reload(project: Project):
+    settings = settings_with(gpus="0,1")
+    keep(project, settings, filled(project, settings) | {"processes": 2, "nodes": 2, "endpoint": "gpu-0"})
+    assert set(read_draft(project, FORM, NAMES)) == {"processes", "nodes", "endpoint"}
+    again = filled(project, settings)
+    assert [again[name] for name in LAUNCH] == [2, "0,1", 2, "gpu-0"]
+    keep(project, settings, again | {"endpoint": ""})  # two machines and no address are no launch
+    assert [filled(project, settings)[name] for name in LAUNCH] == [1, "0,1", 1, ""]
+
+
+def test_the_other_machines_get_a_line_each_and_differ_in_their_rank(tmp_path: Path):
+    manifests = {"train_manifest": [tmp_path / "a b"], "val_manifest": [tmp_path]}
+    command = Train(**manifests, tokenizer=tmp_path)
+    lines = other_nodes(command, Launch(nodes=3, processes=8, endpoint="gpu-0")).split("\n\n")
+    assert [line.splitlines()[0] for line in lines] == [
+        f"# on machine {rank}, in the root of the repository" for rank in (1, 2)
+    ]
+    first, second = (line.splitlines()[1] for line in lines)
+    assert first.replace("--node-rank=1", "--node-rank=2") == second
+    assert "--nnodes=3" in first
+    assert first.endswith(f"--tokenizer={tmp_path}")
+    assert other_nodes(command, ALONE) == ""
+
+
+def test_what_there_is_to_choose_from_is_said():
+    assert "no NVIDIA card" in cards_html(MachineFacts((), 2, 1))
+    assert "one card, NVIDIA L4" in cards_html(MachineFacts((L4,), 2, 1))
+    other = CardFacts("<b>", 1 << 30, None, number=3)
+    said = cards_html(MachineFacts((L4, other), 2, 1))
+    assert "2 cards: 0: NVIDIA L4, 22.0 GiB; 3: &lt;b&gt;, 1.0 GiB" in said
