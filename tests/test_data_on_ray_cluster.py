@@ -23,7 +23,7 @@ from tests.test_data_preprocess import command, write_dataset, write_model
 
 def test_without_ray_the_sentence_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # which would be set, for Ray
     with pytest.raises(
         UserError, match=r"ray is not installed, run pip install -r requirements-distributed\.txt"
     ):
@@ -69,9 +69,11 @@ def test_a_stop_ends_the_cluster_that_was_started_here(tmp_path: Path, number: i
     write_dataset(tmp_path / "data", "ab" * 300, max_duration_s=0.4)
     write_model(tmp_path / "model")
     settings = command(tmp_path, engine="ray")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
     program = subprocess.Popen(
         [sys.executable, "-m", "tools.preprocess_data", *to_argv(settings)],
         cwd=REPOSITORY,
+        start_new_session=True,
         env=os.environ | {"HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},  # Ray keeps its token there
     )
     try:
@@ -82,7 +84,10 @@ def test_a_stop_ends_the_cluster_that_was_started_here(tmp_path: Path, number: i
             time.sleep(0.01)
         started = psutil.Process(program.pid).children(recursive=True)
         assert len(started) > 3
-        program.send_signal(number)
+        if number == signal.SIGINT:
+            os.killpg(program.pid, number)  # as Ctrl-C in a terminal does
+        else:
+            program.send_signal(number)
         assert program.wait(30) == status
     finally:
         program.kill()
