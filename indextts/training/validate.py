@@ -94,13 +94,6 @@ def validate(
         )
     if not totals:
         raise UserError("None of the pairs to validate on can be read; preprocess again")
-    if unreadable:
-        logger.warning(
-            "%d pairs to validate on are left out, as %s: %s",
-            len(unreadable),
-            unreadable[0].id,
-            unreadable[0].reason,
-        )
     means = {part: sums.means() for part, sums in totals.items()}
     whole = totals[SEEN] + totals[UNSEEN] if len(totals) == 2 else next(iter(totals.values()))
     found = whole.means()
