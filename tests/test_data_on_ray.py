@@ -142,6 +142,9 @@ def noting(folder: Path, how: str, place: "Place") -> tuple[Mapping[str, str], C
     If `how` is a machine, every task there hangs, and those elsewhere wait for the first of them.
     """
 
+    if how == "load":
+        os.kill(os.getpid(), signal.SIGKILL)
+
     def do(number: int) -> int:
         with (folder / "begun").open("a") as file:
             file.write(f"{number}\n")
@@ -194,6 +197,12 @@ def test_a_machine_with_other_files_is_named(tmp_path, machines):
     told = r"^[\d.]+: the version of the work is 2, on the machine of this program it is 1; give all machines"
     with pytest.raises(UserError, match=told):
         squares(tmp_path, machines, "other")
+
+
+def test_machines_where_every_process_dies_are_left_out(tmp_path, machines, caplog):
+    with pytest.raises(UserError, match=r"has a core for it \(2 places were left out because processes died"):
+        squares(tmp_path, machines, "load")
+    assert caplog.text.count("is left out: 3 processes died there in a row") == 2
 
 
 def test_a_machine_that_dies_costs_its_task_alone(tmp_path, machines):

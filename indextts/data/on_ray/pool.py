@@ -11,10 +11,11 @@ pandas, and it does not count how often one batch killed its process. Here the t
 given, the results are the objects that were returned, and a task that always kills is named.
 """
 
+import heapq
 import logging
 import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
@@ -32,7 +33,6 @@ TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
 
 MOST_DEATHS = 3  # of processes that did one task, or one after the other at one place
-TASKS_EACH = 2  # given to a process: it goes on while the last result is taken
 AHEAD_EACH = 3  # tasks that may be under way or done ahead of the one whose turn it is
 LOOK_EVERY_S = 5.0  # for machines that joined
 WAIT_S = 1.0
@@ -63,10 +63,14 @@ Begin = Callable[[Place], tuple[Mapping[str, str], Callable[[TaskT], ResultT]]]
 
 @dataclass
 class _Process:
-    """A process and what it was given; the number of a task, None for the loading that comes first."""
+    """A process and what it is at: the number of a task, None for the loading that comes first.
+
+    It gets the next task when the result of the last one is here: a process that dies may take a result with
+    it that was on its way, and the wrong task would be done again, and blamed.
+    """
 
     actor: Any
-    given: deque[tuple[Any, int | None]]
+    given: tuple[Any, int | None] | None
     began: float = field(default_factory=time.monotonic)
     is_ready: bool = False
     is_late: bool = False
@@ -77,12 +81,12 @@ class _Ended(Generic[ResultT]):
     """What ended on a machine.
 
     Args:
-        lost: tasks of a process that died; it was at the first, and had not begun the others.
+        lost: the task that a process was at which died.
         results: of a task, by its number.
     """
 
     machine: str
-    lost: Sequence[int]
+    lost: int | None
     results: Mapping[int, ResultT]
 
 
@@ -132,7 +136,7 @@ class Pool(Generic[TaskT, ResultT]):
         Raises:
             UserError: a task kills its process again and again, or no machine is left; or a task raised it.
         """
-        waiting = deque(range(len(tasks)))
+        waiting = list(range(len(tasks)))  # a heap
         deaths: Counter[int] = Counter()
         done: dict[int, ResultT] = {}
         for turn in range(len(tasks)):
@@ -140,38 +144,37 @@ class Pool(Generic[TaskT, ResultT]):
                 self._fill_places()
                 self._hand_out(tasks, waiting, turn + AHEAD_EACH * len(self._processes))
                 ended = self._next_end()
-                if ended.lost:
-                    waiting.extendleft(reversed(ended.lost))
-                    first = ended.lost[0]  # that it was at; the others it had not begun
-                    deaths[first] += 1
-                    if deaths[first] == MOST_DEATHS:
+                if ended.lost is not None:
+                    heapq.heappush(waiting, ended.lost)
+                    deaths[ended.lost] += 1
+                    if deaths[ended.lost] == MOST_DEATHS:
                         raise UserError(
-                            f"{MOST_DEATHS} processes died at {shown(tasks[first])}, the last of them on "
-                            f"{ended.machine}: look at these files and whether the machines are out of "
+                            f"{MOST_DEATHS} processes died at {shown(tasks[ended.lost])}, the last of them "
+                            f"on {ended.machine}: look at these files and whether the machines are out of "
                             "memory, then run the same command again"
                         )
-                    logger.warning("A process on %s died; done again: %s", ended.machine, shown(tasks[first]))
+                    logger.warning(
+                        "A process on %s died; done again: %s", ended.machine, shown(tasks[ended.lost])
+                    )
                 done |= ended.results
             yield done.pop(turn)
 
-    def _hand_out(self, tasks: Sequence[TaskT], waiting: deque[int], end: int) -> None:
-        """Give waiting tasks before `end` to the processes, first to those that have none."""
-        for most in range(1, TASKS_EACH + 1):
-            for process in self._processes.values():
-                if process.is_ready and len(process.given) < most and waiting and waiting[0] < end:
-                    number = waiting.popleft()
-                    process.given.append((process.actor.do.remote(tasks[number]), number))
+    def _hand_out(self, tasks: Sequence[TaskT], waiting: list[int], end: int) -> None:
+        """Give waiting tasks before `end` to the processes that have none."""
+        for process in self._processes.values():
+            if process.is_ready and process.given is None and waiting and waiting[0] < end:
+                number = heapq.heappop(waiting)
+                process.given = process.actor.do.remote(tasks[number]), number
 
     def _next_end(self) -> _Ended[ResultT]:
         """Wait a moment for what ends next: a task, a loading, a process, or nothing."""
-        first_of = {process.given[0][0]: place for place, process in self._processes.items() if process.given}
+        first_of = {process.given[0]: place for place, process in self._processes.items() if process.given}
         ready, _ = ray.wait(list(first_of), num_returns=1, timeout=WAIT_S)
         if not ready:
             self._tell_of_late_ones()
-            return _Ended("", [], {})
+            return _Ended("", None, {})
         place = first_of[ready[0]]
         process = self._processes[place]
-        number = process.given[0][1]
         try:
             value = ray.get(ready[0])
         except RayTaskError as error:
@@ -180,13 +183,15 @@ class Pool(Generic[TaskT, ResultT]):
             raise
         except RayError as error:
             return self._bury(place, error)
-        process.given.popleft()
+        assert process.given is not None
+        number = process.given[1]
+        process.given = None
         if number is None:
             self._compare(place, value)
             process.is_ready = True
-            return _Ended(place.machine, [], {})
+            return _Ended(place.machine, None, {})
         self._deaths_at.pop(place, None)
-        return _Ended(place.machine, [], {number: value})
+        return _Ended(place.machine, None, {number: value})
 
     def _bury(self, place: Place, error: RayError) -> _Ended[ResultT]:
         process = self._processes.pop(place)
@@ -194,10 +199,10 @@ class Pool(Generic[TaskT, ResultT]):
         self._looked = -math.inf
         self._deaths_at[place] += 1
         logger.debug("%s: %s", place.machine, error)
-        lost = [number for _, number in process.given if number is not None]
+        lost = process.given[1] if process.given else None
         if self._deaths_at[place] == MOST_DEATHS:
             logger.warning("%s is left out: %d processes died there in a row", place.machine, MOST_DEATHS)
-        elif not lost:
+        elif lost is None:
             logger.warning("A process on %s died while it loaded, another one is started", place.machine)
         return _Ended(place.machine, lost, {})
 
@@ -228,7 +233,7 @@ class Pool(Generic[TaskT, ResultT]):
             )
             .remote()
         )
-        return _Process(actor, deque([(actor.begin.remote(self._begin, place), None)]))
+        return _Process(actor, (actor.begin.remote(self._begin, place), None))
 
     def _compare(self, place: Place, facts: Mapping[str, str]) -> None:
         for name, value in facts.items():
