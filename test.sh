@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")"
 . ./setup_venv.sh
-setup_venv requirements.txt requirements-dev.txt requirements-download.txt || exit $?
+setup_venv requirements.txt requirements-dev.txt requirements-download.txt requirements-distributed.txt || exit $?
 # The browser tests drive Debian's Chromium; the font draws Amharic in their screenshots.
 if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -qq && apt-get install -y -qq chromium fonts-sil-abyssinica >/dev/null

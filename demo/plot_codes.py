@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from indextts.command_line import run
 from indextts.data.feature_store import FeatureStore
-from indextts.data.preprocess import NUM_SPECIAL_CODES
+from indextts.data.networks import NUM_SPECIAL_CODES
 from indextts.errors import UserError
 from indextts.evaluation.codes import has_loop, histogram, histogram_distance
 from indextts.gpt.generate import Generated, Prompt, generate

@@ -45,11 +45,13 @@ class Command(BaseModel):
 
 
 Device = Literal["auto", "cpu", "cuda"]
+Engine = Literal["local", "ray"]
 PublishedSet = Literal["training", "speech", "all"]
 ImportLayout = Literal["auto", "table", "common-voice", "fleurs", "jsonl", "files"]
 Stage = Literal["data", "tokenizer", "preprocess", "pairs", "train", "export"]
 Weights = Literal["raw", "averaged"]
 
+RAY_ADDRESS = "ray: HOST:PORT of a running cluster; without it, one of this machine is started."
 CHOSEN_WEIGHTS = "Of a checkpoint: its weights, or their moving average (--ema-decay of the training)."
 
 
@@ -103,6 +105,10 @@ class CheckData(Command, QualityLimits, NormalizerOptions):
     )
     workspace: Path = Field(Path("workspace"), description="Where to look for the only project.")
     num_workers: int = Field(0, ge=0, description="Processes; 0 for as many as are worth it.")
+    engine: Engine = Field(
+        "local", description="Where recordings are listened to; ray: on the machines of a cluster."
+    )
+    ray_address: str = Field("", description=RAY_ADDRESS)
 
 
 class NormalizeText(Command, NormalizerOptions):
@@ -180,6 +186,11 @@ class Preprocess(Command):
     amp: bool = Field(
         False, description="On a card: bfloat16 where it is native; faster, and some codes differ."
     )
+    engine: Engine = Field(
+        "local",
+        description="Where the encoders run; ray: on the machines of a cluster, docs/several-machines.md.",
+    )
+    ray_address: str = Field("", description=RAY_ADDRESS)
 
 
 class ImportFeatures(Command):

@@ -37,6 +37,7 @@ FLOORS = {
     "protobuf": "6.31.1",  # CVE-2025-4565
     "python-multipart": "0.0.18",  # CVE-2024-53981
     "pyyaml": "5.4",  # CVE-2020-14343
+    "ray": "2.52.0",  # CVE-2025-62593
     "scikit-learn": "1.5.0",  # CVE-2024-5206
     "starlette": "1.0.1",  # CVE-2026-48710
     "torch": "2.10.0",  # CVE-2025-32434, CVE-2026-24747
@@ -106,6 +107,7 @@ def test_nothing_is_loaded_that_may_run_code() -> None:
 def test_every_requirement_is_pinned() -> None:
     lines = (REPOSITORY / "requirements.txt").read_text().split()
     assert len(lines) > 10
+    lines += (REPOSITORY / "requirements-distributed.txt").read_text().split()
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+|-e|\.", line)] == []
 
 

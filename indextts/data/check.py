@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from indextts.commands import CheckData
+from indextts.commands import CheckData, Engine
 from indextts.data.check_pairs import check_pairs, check_split
 from indextts.data.check_store import Stored, check_features
 from indextts.data.findings import Findings
+from indextts.data.on_ray.cluster import running_on
 from indextts.data.quality import summary
 from indextts.data.quality.clips import measure_clips
 from indextts.data.quality.files import REPORT_NAME, read_known, write_files
@@ -32,12 +33,23 @@ def check(command: CheckData) -> list[Report]:
         UserError: there is nothing to check, a line is no utterance or no pair, or the report cannot be
             written.
     """
-    command = with_default_paths(command)
+    with running_on(command.engine, command.ray_address):
+        return _check(with_default_paths(command))
+
+
+def _check(command: CheckData) -> list[Report]:
     options = chosen_options(command)
     reports = []
     if command.train_manifest is not None:
         reports.append(
-            check_manifest(command.train_manifest, command, command.report_dir, command.num_workers, options)
+            check_manifest(
+                command.train_manifest,
+                command,
+                command.report_dir,
+                command.num_workers,
+                options,
+                command.engine,
+            )
         )
     if command.train_pairs is not None:
         reports.append(check_pairs(command.train_pairs, command.train_manifest, options))
@@ -98,6 +110,7 @@ def check_manifest(
     report_dir: Path | None = None,
     num_workers: int = 1,
     options: NormalizerOptions = DEFAULT_OPTIONS,
+    engine: Engine = "local",
 ) -> Report:
     """Return the report on a manifest of utterances, raw or preprocessed; every recording is listened to.
 
@@ -115,7 +128,7 @@ def check_manifest(
     decisions = read_decisions(path).of
     numbered = [(number, edited(u, decisions)) for number, u in read_numbered_utterances(path)]
     utterances = [utterance for _, utterance in numbered]
-    clips = measure_clips(utterances, read_known(report_dir), num_workers, options)
+    clips = measure_clips(utterances, read_known(report_dir), num_workers, options, engine)
     verdicts = judge(utterances, clips, limits)
     findings = Findings()
     summary.add_problems(utterances, clips, verdicts, limits, findings)

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -59,6 +60,17 @@ class _InWork:
         ]
 
 
+class Encoder(Protocol):
+    """What turns recordings into what a feature store keeps of them."""
+
+    @property
+    def backend_identity(self) -> str:
+        """Return what the features depend on: the backend and, if it is not the exact one, the arithmetic."""
+
+    def encode_all(self, utterances: Iterable[Utterance]) -> Iterator[EncodedUtterance | Rejected]:
+        """Yield the utterances encoded or rejected, in order."""
+
+
 class ClipEncoder:
     """All that is between a recording and its place in the feature store.
 
@@ -87,9 +99,7 @@ class ClipEncoder:
 
     @property
     def backend_identity(self) -> str:
-        """Return what the features depend on: the backend and, if it is not the exact one, the arithmetic."""
-        arithmetic = "" if self.dtype == torch.float32 else f" in {self.dtype}"
-        return self.backend.identity + arithmetic
+        return self.backend.identity + arithmetic_mark(self.dtype)
 
     def encode(self, batch: Sequence[Clip | Rejected]) -> list[EncodedUtterance | Rejected]:
         """Return codes, conditioning and emotion of each clip with true lengths, or why there are none.
@@ -208,6 +218,11 @@ def _results(begun: Iterable[_InWork | Rejected]) -> list[EncodedUtterance | Rej
     for one in begun:
         results += [one] if isinstance(one, Rejected) else one.results()
     return results
+
+
+def arithmetic_mark(dtype: torch.dtype) -> str:
+    """Return what stands behind a backend's identity: nothing for the exact arithmetic."""
+    return "" if dtype == torch.float32 else f" in {dtype}"
 
 
 def encoders_identity(model: UnifiedVoice) -> str:

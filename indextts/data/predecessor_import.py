@@ -17,13 +17,9 @@ from pathlib import Path
 from indextts.commands import ImportFeatures
 from indextts.data.feature_store import IMPORTED, FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked
+from indextts.data.networks import NUM_SPECIAL_CODES, load_fitting_config
 from indextts.data.predecessor import Limits, OldFolder, OldUtterance, RejectedRow
-from indextts.data.preprocess import (
-    FEATURES_FOLDER_NAME,
-    NUM_SPECIAL_CODES,
-    load_fitting_config,
-    write_manifests,
-)
+from indextts.data.preprocess import FEATURES_FOLDER_NAME, write_manifests
 from indextts.data.progress import Progress
 from indextts.data.rejected import REJECTED_NAME
 from indextts.data.split import split_utterances

@@ -15,28 +15,36 @@ emotion vectors, whose former ones stay.
 
 import logging
 import shutil
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from indextts.checkpoint import read_weights
 from indextts.commands import Preprocess
-from indextts.data.encoding import MIN_CODES, ClipEncoder, encoders_identity, exact_arithmetic
+from indextts.data.encoding import MIN_CODES, Encoder, encoders_identity, exact_arithmetic
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import FeatureStoreWriter, locked, writing
+from indextts.data.networks import (
+    BACKEND_NAME,
+    NUM_SPECIAL_CODES,
+    Networks,
+    load_fitting_config,
+    load_networks,
+)
+from indextts.data.on_ray.cluster import running_on
 from indextts.data.progress import Progress
 from indextts.data.recording_keys import keys_of
 from indextts.data.recordings import measure, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, complete, counted, write_rejected
 from indextts.data.split import Split, log_split, split_utterances
-from indextts.data.throughput import choose_arithmetic, choose_device, choose_throughput
+from indextts.data.throughput import choose_device, choose_throughput
 from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
 from indextts.features import builtin
-from indextts.features.backend import FEATURE_DIM, LEAD_S, SpeechBackend
-from indextts.gpt.config import GPTConfig, load_config
-from indextts.gpt.load import load_encoders
+from indextts.features.backend import LEAD_S, SpeechBackend
+from indextts.gpt.config import GPTConfig
+from indextts.gpt.model import UnifiedVoice
 from indextts.manifest import Utterance, write_utterances
 from indextts.published_files import shown_size
 from indextts.review import read_reviewed
@@ -46,8 +54,6 @@ logger = logging.getLogger(__name__)
 FEATURES_FOLDER_NAME = "features"
 TRAIN_NAME = "train_manifest.jsonl"
 VAL_NAME = "val_manifest.jsonl"
-BACKEND_NAME = "builtin.npz"
-NUM_SPECIAL_CODES = 2  # start and stop, the last of number_mel_codes
 MOST_REJECTED = 0.5  # of the recordings: with more the manifest itself is wrong, or the machine
 MAX_IDS_SHOWN = 5
 
@@ -90,26 +96,28 @@ def preprocess(command: Preprocess) -> PreprocessResult:
         UserError: something is wrong with manifest, config or checkpoint, or no recording can be used; or
             the output folder cannot be written.
     """
+    with running_on(command.engine, command.ray_address):
+        return _preprocess(command)
+
+
+def _preprocess(command: Preprocess) -> PreprocessResult:
     config = load_fitting_config(command.config)
-    device = choose_device(command.device)
     _require_other_manifest(command)
-    dtype = choose_arithmetic(command.amp, device)
-    published = _load_published(command, config, device, dtype) if command.backend == "indextts2" else None
-    if published is None:
-        _require_feature_dim(command.config, config, FEATURE_DIM)
+    if command.engine == "local":
+        networks = load_networks(command, config, choose_device(command.device))
+    else:  # they are looked at here, with what goes into the store; others compute with them
+        networks = load_networks(command.model_copy(update={"amp": False}), config, torch.device("cpu"))
+    if networks.published is None:
         logger.warning("--backend builtin is for trying the software: its codes make no voice")
-    weights = read_weights(command.gpt_checkpoint)
-    model = load_encoders(config, weights, str(command.gpt_checkpoint), device)
     numbered = read_reviewed(command.manifest)
     # the recordings after all that is quickly told to be wrong: their headers take minutes at 200,000
     utterances, rejected = _usable(command, config, numbered)
     split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     folder = command.output_dir / FEATURES_FOLDER_NAME
-    with locked(folder), exact_arithmetic():
-        backend = published or _fit_or_load(folder, utterances, config, command.seed)
-        throughput = choose_throughput(config, device, command.batch_seconds, command.num_workers)
-        encoder = ClipEncoder(backend, model, device, throughput, dtype)
-        writer = FeatureStoreWriter(folder, _store_info(command, encoder))
+    with locked(folder), exact_arithmetic(), ExitStack() as stack:
+        backend = networks.published or _fit_or_load(folder, utterances, config, command.seed)
+        encoder = stack.enter_context(_encoder(command, config, networks, backend))
+        writer = FeatureStoreWriter(folder, _store_info(command, encoder, networks.model))
         keys = keys_of(utterances, folder)
         missing: dict[str, Utterance] = {}
         for utterance in utterances:
@@ -136,9 +144,23 @@ def preprocess(command: Preprocess) -> PreprocessResult:
     )
 
 
-def _encode(
-    encoder: ClipEncoder, utterances: Sequence[Utterance], writer: FeatureStoreWriter
-) -> list[Rejected]:
+@contextmanager
+def _encoder(
+    command: Preprocess, config: GPTConfig, networks: Networks, backend: SpeechBackend
+) -> Iterator[Encoder]:
+    """Yield what encodes: this process, or the processes of a cluster."""
+    if command.engine == "local":
+        asked = command.batch_seconds, command.num_workers
+        yield networks.encoder(backend, choose_throughput(config, networks.device, *asked))
+        return
+    from indextts.data.on_ray.encoding import encoder_on_ray  # here, because Ray is optional
+
+    folder = command.output_dir / FEATURES_FOLDER_NAME
+    with encoder_on_ray(command, folder / BACKEND_NAME, backend, networks.model) as encoder:
+        yield encoder
+
+
+def _encode(encoder: Encoder, utterances: Sequence[Utterance], writer: FeatureStoreWriter) -> list[Rejected]:
     """Encode utterances into the store; return those that cannot be."""
     rejected: list[Rejected] = []
     seconds = {utterance.id: utterance.duration_s for utterance in utterances}
@@ -152,46 +174,6 @@ def _encode(
         progress.advance(seconds[result.id])
     writer.flush()
     return rejected
-
-
-def load_fitting_config(path: Path) -> GPTConfig:
-    """Return the config, whose last two codes must be start and stop."""
-    config = load_config(path)
-    num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
-    if num_codes < 1 or min(config.start_mel_token, config.stop_mel_token) < num_codes:
-        raise UserError(f"{path}: start_mel_token and stop_mel_token must be the last 2 of number_mel_codes")
-    return config
-
-
-def _require_feature_dim(path: Path, config: GPTConfig, feature_dim: int) -> None:
-    if config.feature_dim != feature_dim:
-        raise UserError(
-            f"{path}: feature_dim is {config.feature_dim}, the speech encoder makes {feature_dim}"
-        )
-
-
-def _load_published(
-    command: Preprocess, config: GPTConfig, device: torch.device, dtype: torch.dtype
-) -> SpeechBackend:
-    """Return the speech encoder and codec of the published weights, which must fit the config."""
-    from indextts.features import indextts2  # here, because its libraries take seconds to import
-
-    default_folder = Preprocess.model_fields["speech_encoder"].default
-    folder = indextts2.find_files(
-        command.speech_encoder,
-        command.semantic_codec,
-        command.stats,
-        look_in_cache=command.speech_encoder == default_folder,
-    )
-    backend = indextts2.load(command.config, folder, command.semantic_codec, command.stats, device, dtype)
-    _require_feature_dim(command.config, config, backend.feature_dim)
-    num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
-    if backend.num_codes != num_codes:
-        raise UserError(
-            f"{command.config}: semantic_codec.codebook_size is {backend.num_codes}, but number_mel_codes "
-            f"asks for {num_codes} codes, use the config.yaml that was published with the checkpoint"
-        )
-    return backend
 
 
 def _require_other_manifest(command: Preprocess) -> None:
@@ -260,13 +242,13 @@ def _fit_or_load(
     return backend
 
 
-def _store_info(command: Preprocess, encoder: ClipEncoder) -> StoreInfo:
+def _store_info(command: Preprocess, encoder: Encoder, model: UnifiedVoice) -> StoreInfo:
     return StoreInfo(
         backend=command.backend,
         backend_identity=encoder.backend_identity,
-        encoders_identity=encoders_identity(encoder.model),
-        model_dim=encoder.model.config.model_dim,
-        num_latents=encoder.model.config.num_latents,
+        encoders_identity=encoders_identity(model),
+        model_dim=model.config.model_dim,
+        num_latents=model.config.num_latents,
         latents=command.latents,
     )
 

@@ -62,7 +62,11 @@ def choose_arithmetic(amp: bool, device: torch.device) -> torch.dtype:
 
 
 def choose_throughput(
-    config: GPTConfig, device: torch.device, batch_seconds: float, num_workers: int
+    config: GPTConfig,
+    device: torch.device,
+    batch_seconds: float,
+    num_workers: int,
+    num_cores: int | None = None,
 ) -> Throughput:
     """Return what the user asks for, or what suits the hardware; call it when the weights are on the device.
 
@@ -70,8 +74,9 @@ def choose_throughput(
         config: of the model whose encoders run, which need the most memory.
         device: where they run.
         batch_seconds, num_workers: as asked for; 0 to choose.
+        num_cores: that may be used; all that this process may run on if it is None.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if num_cores is None else max(1, num_cores)
     second_bytes = CODES_PER_SECOND * bytes_per_vector(config)
     if device.type == "cuda":
         free_bytes = torch.cuda.mem_get_info(device)[0]

@@ -30,7 +30,7 @@ from torch import Tensor
 from indextts.checkpoint import table_rows, write_and_sync
 from indextts.commands import ExportModel
 from indextts.data.feature_store import read_info
-from indextts.data.preprocess import BACKEND_NAME
+from indextts.data.networks import BACKEND_NAME
 from indextts.digest import file_digest
 from indextts.errors import DISK_FULL, NO_ROOM, USER_MISTAKE, UserError
 from indextts.export.card import Checked, model_card

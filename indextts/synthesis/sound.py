@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from indextts.data.feature_store import read_info
-from indextts.data.preprocess import BACKEND_NAME, NUM_SPECIAL_CODES
+from indextts.data.networks import BACKEND_NAME, NUM_SPECIAL_CODES
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.features.backend import SAMPLE_RATE_HZ as BUILTIN_RATE_HZ

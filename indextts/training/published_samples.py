@@ -20,7 +20,8 @@ from typing import Any
 import soundfile
 import torch
 
-from indextts.data.preprocess import NUM_SPECIAL_CODES, TRAIN_NAME, VAL_NAME
+from indextts.data.networks import NUM_SPECIAL_CODES
+from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
 from indextts.errors import USER_MISTAKE, UserError
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.json_lines import read_json_lines

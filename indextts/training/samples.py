@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from indextts.data.feature_store import IMPORTED, read_info
-from indextts.data.preprocess import BACKEND_NAME
+from indextts.data.networks import BACKEND_NAME
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.json_lines import write_json_lines

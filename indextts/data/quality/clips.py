@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from indextts.commands import Engine
 from indextts.data.feature_shards import file_sha256
 from indextts.data.progress import Progress
 from indextts.data.quality.audio import Measures, measure_audio
@@ -53,12 +54,13 @@ def measure_clips(
     known: Mapping[str, AudioResult],
     num_workers: int,
     options: NormalizerOptions = DEFAULT_OPTIONS,
+    engine: Engine = "local",
 ) -> list[ClipResult]:
     """Return the measures of each utterance, in order.
 
     Args:
         known: what an earlier check measured, by `file_sha256`.
-        num_workers: processes; 0 for as many as the cores and the clips are worth.
+        num_workers: processes; 0 for as many as the cores and the clips are worth. On a cluster, all cores.
         options: how the texts are read.
     """
     workers = num_workers or max(1, min(num_cores(), len(utterances) // MIN_CLIPS_PER_PROCESS))
@@ -68,7 +70,9 @@ def measure_clips(
     ]
     progress = Progress("Checking", len(utterances))
     results: list[ClipResult] = []
-    for done in _run(tasks, known, workers, options):
+    for done in (
+        _on_cluster(tasks, known, options) if engine == "ray" else _run(tasks, known, workers, options)
+    ):
         results += done
         for _ in done:
             progress.advance()
@@ -87,7 +91,7 @@ def _run(
     tasks: list[Task], known: Mapping[str, AudioResult], workers: int, options: NormalizerOptions
 ) -> Iterator[list[ClipResult]]:
     if workers == 1:
-        yield from (_measure(task, known, options) for task in tasks)
+        yield from (measure_task(task, known, options) for task in tasks)
         return
     logger.info("Checking with %d processes", workers)
     # Not forked: the parent may have threads.
@@ -102,6 +106,14 @@ def _run(
         ) from None
 
 
+def _on_cluster(
+    tasks: list[Task], known: Mapping[str, AudioResult], options: NormalizerOptions
+) -> Iterator[list[ClipResult]]:
+    from indextts.data.on_ray.checking import measure_on_ray  # here, because Ray is optional
+
+    return measure_on_ray(tasks, partial(measure_task, known=dict(known), options=options))
+
+
 _known: dict[str, AudioResult] = {}  # of a worker process, set once when it starts
 
 
@@ -110,10 +122,13 @@ def _remember(known: dict[str, AudioResult]) -> None:
 
 
 def _measure_in_worker(options: NormalizerOptions, task: Task) -> list[ClipResult]:
-    return _measure(task, _known, options)
+    return measure_task(task, _known, options)
 
 
-def _measure(task: Task, known: Mapping[str, AudioResult], options: NormalizerOptions) -> list[ClipResult]:
+def measure_task(
+    task: Task, known: Mapping[str, AudioResult], options: NormalizerOptions
+) -> list[ClipResult]:
+    """Return the measures of some recordings and their texts."""
     return [ClipResult(_measure_recording(audio, known), measure_text(text, options)) for audio, text in task]
 
 

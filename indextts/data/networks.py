@@ -1,0 +1,96 @@
+"""The networks that preprocessing runs: the speech backend and the base GPT's encoders, as flags ask for."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from indextts.checkpoint import read_weights
+from indextts.commands import Preprocess
+from indextts.data.encoding import ClipEncoder
+from indextts.data.throughput import Throughput, choose_arithmetic
+from indextts.errors import UserError
+from indextts.features.backend import FEATURE_DIM, SpeechBackend
+from indextts.gpt.config import GPTConfig, load_config
+from indextts.gpt.load import load_encoders
+from indextts.gpt.model import UnifiedVoice
+
+logger = logging.getLogger(__name__)
+
+BACKEND_NAME = "builtin.npz"
+NUM_SPECIAL_CODES = 2  # start and stop, the last of number_mel_codes
+
+
+@dataclass(frozen=True)
+class Networks:
+    """What a `Preprocess` command names, on a device.
+
+    Args:
+        published: the speech backend of the published weights; None for the builtin one, which is learned
+            from the recordings and lies in the feature store.
+        dtype: of the encoders' products.
+    """
+
+    published: SpeechBackend | None
+    model: UnifiedVoice
+    device: torch.device
+    dtype: torch.dtype
+
+    def encoder(self, backend: SpeechBackend, throughput: Throughput) -> ClipEncoder:
+        return ClipEncoder(backend, self.model, self.device, throughput, self.dtype)
+
+
+def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) -> Networks:
+    """Load what the command names.
+
+    Raises:
+        UserError: a file is missing or damaged, or does not fit the config.
+    """
+    dtype = choose_arithmetic(command.amp, device)
+    published = _load_published(command, config, device, dtype) if command.backend == "indextts2" else None
+    if published is None:
+        _require_feature_dim(command.config, config, FEATURE_DIM)
+    weights = read_weights(command.gpt_checkpoint)
+    model = load_encoders(config, weights, str(command.gpt_checkpoint), device)
+    return Networks(published, model, device, dtype)
+
+
+def load_fitting_config(path: Path) -> GPTConfig:
+    """Return the config, whose last two codes must be start and stop."""
+    config = load_config(path)
+    num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
+    if num_codes < 1 or min(config.start_mel_token, config.stop_mel_token) < num_codes:
+        raise UserError(f"{path}: start_mel_token and stop_mel_token must be the last 2 of number_mel_codes")
+    return config
+
+
+def _require_feature_dim(path: Path, config: GPTConfig, feature_dim: int) -> None:
+    if config.feature_dim != feature_dim:
+        raise UserError(
+            f"{path}: feature_dim is {config.feature_dim}, the speech encoder makes {feature_dim}"
+        )
+
+
+def _load_published(
+    command: Preprocess, config: GPTConfig, device: torch.device, dtype: torch.dtype
+) -> SpeechBackend:
+    """Return the speech encoder and codec of the published weights, which must fit the config."""
+    from indextts.features import indextts2  # here, because its libraries take seconds to import
+
+    default_folder = Preprocess.model_fields["speech_encoder"].default
+    folder = indextts2.find_files(
+        command.speech_encoder,
+        command.semantic_codec,
+        command.stats,
+        look_in_cache=command.speech_encoder == default_folder,
+    )
+    backend = indextts2.load(command.config, folder, command.semantic_codec, command.stats, device, dtype)
+    _require_feature_dim(command.config, config, backend.feature_dim)
+    num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
+    if backend.num_codes != num_codes:
+        raise UserError(
+            f"{command.config}: semantic_codec.codebook_size is {backend.num_codes}, but number_mel_codes "
+            f"asks for {num_codes} codes, use the config.yaml that was published with the checkpoint"
+        )
+    return backend

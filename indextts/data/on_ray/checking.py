@@ -1,0 +1,38 @@
+"""The measures of recordings on the machines of a Ray cluster: a process for each core."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from indextts.data.on_ray.pool import Place, Pool
+from indextts.data.quality.audio import MEASURES_VERSION
+from indextts.data.quality.clips import ClipResult, Task
+
+Measure = Callable[[Task], list[ClipResult]]
+
+
+def measure_on_ray(tasks: Sequence[Task], measure: Measure) -> Iterator[list[ClipResult]]:
+    """Yield the measures of each task, in order.
+
+    Args:
+        measure: is pickled.
+
+    Raises:
+        UserError: as `Pool.map`.
+    """
+    pool: Pool[Task, list[ClipResult]] = Pool(partial(_begin, measure), _facts(), "core")
+    try:
+        yield from pool.map(tasks, _shown)
+    finally:
+        pool.close()
+
+
+def _begin(measure: Measure, _place: Place) -> tuple[Mapping[str, str], Measure]:
+    return _facts(), measure
+
+
+def _facts() -> dict[str, str]:
+    return {"the version of the measures": str(MEASURES_VERSION)}
+
+
+def _shown(task: Task) -> str:
+    return f"{len(task)} recordings from {task[0][0]} to {task[-1][0]}"

@@ -1,0 +1,103 @@
+"""A connection to a Ray cluster, or a cluster of this machine alone for as long as it is needed."""
+
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from indextts.commands import Engine
+from indextts.errors import UserError
+
+OBJECT_STORE_BYTES = 2**30  # of a cluster that is started here; what does not fit goes to the disk
+CONNECT_S = 5.0
+
+
+@contextmanager
+def running_on(engine: Engine, address: str) -> Iterator[None]:
+    """Run on what `--engine` says: on a cluster behind the `with`, or here without any.
+
+    Raises:
+        UserError: as `cluster`; or there is an address, but not the engine that it is for.
+    """
+    if engine == "ray":
+        with cluster(address):
+            yield
+    elif address:
+        raise UserError(f"--ray-address {address}: is for --engine ray, give that too")
+    else:
+        yield
+
+
+@contextmanager
+def cluster(address: str) -> Iterator[None]:
+    """Connect to a cluster; SIGTERM becomes a SystemExit, so that whoever works in it ends what it began.
+
+    Args:
+        address: HOST:PORT as `ray start --head` prints it; empty to start a cluster of this machine, which
+            ends behind the `with` statement.
+
+    Raises:
+        UserError: Ray is not installed, or the cluster cannot be reached.
+    """
+    if address:
+        _require_reachable(address)
+    else:  # what Ray does anyway, without its warning; said before its library reads it
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise UserError(
+            "--engine ray: the package ray is not installed, run pip install -r requirements-distributed.txt"
+        ) from None
+    logging.getLogger("ray").setLevel(logging.WARNING)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        if address:
+            ray.init(address, configure_logging=False)
+        else:
+            ray.init(
+                "local",
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                configure_logging=False,
+            )
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise UserError(
+            f"--ray-address {address or '(none)'}: no connection to the cluster ({_one_line(error)}); "
+            "this machine must be one of it (`ray start`), with the same versions and the same token"
+        ) from None
+    try:
+        signal.signal(signal.SIGTERM, _stop)  # Ray's own leaves with the status 15
+        yield
+    finally:
+        ray.shutdown()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _require_reachable(address: str) -> None:
+    """Knock: Ray itself waits for two minutes, and then ends the process."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UserError(
+            f"--ray-address {address}: give HOST:PORT, as `ray start --head` prints it, such as 10.0.0.1:6379"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"--ray-address {address}: nothing answers there ({_one_line(error)}), start the cluster with "
+            "`ray start --head`, or look at its address and the firewall"
+        ) from None
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _one_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,223 @@
+"""Tests of indextts/data/on_ray/ on a real cluster: two machines of one core each, both of them this one."""
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from indextts.command_line import to_argv
+from indextts.commands import CheckData
+from indextts.data.check import check
+from indextts.data.feature_store import FeatureStore
+from indextts.data.on_ray.cluster import cluster as connected
+from indextts.data.preprocess import preprocess
+from indextts.errors import DISK_FULL, UserError
+from tests.test_data_preprocess import command, files_of, kill_when, spoil, write_dataset, write_model
+
+if TYPE_CHECKING:
+    from indextts.data.on_ray.pool import Place
+
+pytestmark = pytest.mark.slow
+
+STORE_BYTES = 100_000_000
+FOUND_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[object]:
+    """A cluster of two machines."""
+    pytest.importorskip("ray", reason="needs requirements-distributed.txt")
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # or the user's token would be asked for
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        settings = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
+        cluster = Cluster(initialize_head=True, head_node_args=settings | {"include_dashboard": False})
+        cluster.add_node(**settings)
+        yield cluster
+        cluster.shutdown()
+
+
+def ray_processes(doing: str) -> list[psutil.Process]:
+    """Return the processes of a cluster that are at something, by the title that Ray gives them."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if f"ray::_Actor.{doing}" in " ".join(process.info["cmdline"] or []):
+            found.append(process)
+    return found
+
+
+def kill_one(doing: str, killed: list[int]) -> None:
+    """Kill one process as soon as one is at something."""
+    deadline = time.monotonic() + FOUND_S
+    while not killed and time.monotonic() < deadline:
+        for process in ray_processes(doing)[:1]:
+            process.kill()
+            killed.append(process.pid)
+        time.sleep(0.002)
+
+
+def project(folder: Path, num_recordings: int) -> Path:
+    write_dataset(folder / "data", "ab" * (num_recordings // 2), max_duration_s=0.4)
+    write_model(folder / "model")
+    return folder
+
+
+def on_ray(folder: Path, machines) -> dict[str, object]:
+    return {"engine": "ray", "ray_address": machines.address}
+
+
+def test_the_features_of_a_cluster_are_those_of_one_machine_byte_for_byte(tmp_path, machines):
+    project(tmp_path, 300)
+    wanted = spoil(tmp_path)  # one of them is found out when it is encoded: the shards behind it shift
+    result = preprocess(command(tmp_path))
+    assert {one.id: one.code for one in result.rejected} == wanted
+    local = files_of(tmp_path / "out")
+    assert "features/conditioning" in "".join(local)
+    shutil.rmtree(tmp_path / "out")
+    assert preprocess(command(tmp_path, **on_ray(tmp_path, machines))) == result
+    assert files_of(tmp_path / "out") == local
+    again = preprocess(command(tmp_path, **on_ray(tmp_path, machines)))
+    assert (again.num_encoded, again.num_kept) == (0, 293)
+    assert files_of(tmp_path / "out") == local
+
+
+def test_a_killed_process_costs_its_shard_alone(tmp_path, machines, caplog):
+    project(tmp_path, 400)
+    preprocess(command(tmp_path))
+    local = files_of(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_one, args=("do", killed))
+    killer.start()
+    result = preprocess(command(tmp_path, **on_ray(tmp_path, machines)))
+    killer.join()
+    assert len(killed) == 1
+    assert result.num_encoded == 400
+    assert caplog.text.count("done again: ") == caplog.text.count("done again: 128 recordings from ") == 1
+    assert files_of(tmp_path / "out") == local
+
+
+def test_a_killed_program_goes_on_where_it_was_and_ends_byte_identical(tmp_path, machines):
+    project(tmp_path, 400)
+    settings = command(tmp_path, **on_ray(tmp_path, machines))
+    features = settings.output_dir / "features"
+    kill_when(features, "conditioning/*/shard_00000", to_argv(settings))
+    [path] = features.glob("*.json")
+    assert 128 <= len(FeatureStore.open(path).keys) < 400
+    result = preprocess(settings)
+    assert 128 <= result.num_kept < 400
+    resumed = files_of(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    preprocess(command(tmp_path))
+    assert files_of(tmp_path / "out") == resumed
+
+
+def test_the_checks_of_a_cluster_are_those_of_one_machine(tmp_path, machines):
+    manifest = write_dataset(tmp_path, "ab" * 30)
+    (tmp_path / "audio/3.wav").write_bytes(b"no audio")
+    local = CheckData(train_manifest=manifest, report_dir=tmp_path / "local", num_workers=1)
+    far = local.model_copy(update={"report_dir": tmp_path / "far", **on_ray(tmp_path, machines)})
+    for one, other in zip(check(local), check(far), strict=True):
+        assert one.problems == other.problems
+        assert one.facts == other.facts
+    assert files_of(tmp_path / "far")["clips.jsonl"] == files_of(tmp_path / "local")["clips.jsonl"]
+    rows = [json.loads(line) for line in (tmp_path / "far/clips.jsonl").read_text().splitlines()]
+    assert sum(row["audio"] is not None for row in rows) == 59
+
+
+def noting(folder: Path, how: str, place: "Place") -> tuple[Mapping[str, str], Callable[[int], int]]:
+    """Return a task that notes that it was begun and, with the number 2, does what `how` says.
+
+    If `how` is a machine, every task there hangs, and those elsewhere wait for the first of them.
+    """
+
+    if how == "load":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def do(number: int) -> int:
+        with (folder / "begun").open("a") as file:
+            file.write(f"{number}\n")
+        if how == place.node:
+            (folder / "hanging").touch()
+            time.sleep(3600)
+        while len(how) > 10 and not (folder / "hanging").exists():
+            time.sleep(0.01)
+        if number == 2 and (how == "always" or (how == "once" and not (folder / "died").exists())):
+            (folder / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == 2 and how == "error":
+            raise UserError("no room", DISK_FULL)
+        return number * number
+
+    return {"the version of the work": "2" if how == "other" else "1"}, do
+
+
+def squares(folder: Path, machines, how: str) -> list[int]:
+    from indextts.data.on_ray.pool import Pool  # where Ray is absent, this file's tests are skipped
+
+    with connected(machines.address):
+        pool = Pool(partial(noting, folder, how), {"the version of the work": "1"}, "machine")
+        try:
+            return list(pool.map(range(12), lambda number: f"task {number}"))
+        finally:
+            pool.close()
+
+
+def test_only_the_task_of_a_dead_process_is_done_again_and_results_are_in_order(tmp_path, machines, caplog):
+    assert squares(tmp_path, machines, "once") == [number * number for number in range(12)]
+    begun = sorted(map(int, (tmp_path / "begun").read_text().split()))
+    assert begun == sorted([*range(12), 2])
+    assert "died; done again: task 2" in caplog.text
+
+
+def test_a_task_that_always_kills_is_named(tmp_path, machines):
+    with pytest.raises(UserError, match="3 processes died at task 2, the last of them on "):
+        squares(tmp_path, machines, "always")
+    assert (tmp_path / "begun").read_text().split().count("2") == 3
+
+
+def test_what_a_process_says_to_the_user_is_said_with_its_machine(tmp_path, machines):
+    with pytest.raises(UserError, match=r"^[\d.]+: no room$") as caught:
+        squares(tmp_path, machines, "error")
+    assert caught.value.exit_status == DISK_FULL
+
+
+def test_a_machine_with_other_files_is_named(tmp_path, machines):
+    told = r"^[\d.]+: the version of the work is 2, on the machine of this program it is 1; give all machines"
+    with pytest.raises(UserError, match=told):
+        squares(tmp_path, machines, "other")
+
+
+def test_machines_where_every_process_dies_are_left_out(tmp_path, machines, caplog):
+    with pytest.raises(UserError, match=r"has a core for it \(2 places were left out because processes died"):
+        squares(tmp_path, machines, "load")
+    assert caplog.text.count("is left out: 3 processes died there in a row") == 2
+
+
+def test_a_machine_that_dies_costs_its_task_alone(tmp_path, machines):
+    third = machines.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
+
+    def kill_machine() -> None:
+        deadline = time.monotonic() + FOUND_S
+        while not (tmp_path / "hanging").exists() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        machines.remove_node(third, allow_graceful=False)
+
+    killer = threading.Thread(target=kill_machine)
+    killer.start()
+    assert squares(tmp_path, machines, third.node_id) == [number * number for number in range(12)]
+    killer.join()
+    begun = (tmp_path / "begun").read_text().split()
+    assert len(begun) == 13
+    assert set(begun) == set(map(str, range(12)))

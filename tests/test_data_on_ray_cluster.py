@@ -1,0 +1,95 @@
+"""Tests of indextts/data/on_ray/cluster.py: what is told without a cluster, and one of this machine alone."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from indextts.command_line import to_argv
+from indextts.commands import CheckData
+from indextts.data.check import check
+from indextts.data.on_ray.cluster import running_on
+from indextts.data.preprocess import preprocess
+from indextts.errors import UserError
+from tests.conftest import REPOSITORY
+from tests.test_data_preprocess import command, write_dataset, write_model
+
+
+def test_without_ray_the_sentence_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # which would be set, for Ray
+    with pytest.raises(
+        UserError, match=r"ray is not installed, run pip install -r requirements-distributed\.txt"
+    ):
+        preprocess(command(tmp_path, engine="ray"))
+    with pytest.raises(UserError, match="ray is not installed"):
+        check(CheckData(train_manifest=tmp_path / "m", engine="ray"))
+
+
+def test_an_address_where_nothing_answers_is_named():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            pytest.raises(UserError, match=rf"--ray-address {address}: nothing answers there"),
+            running_on("ray", address),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("address", ["head", "head:", ":6379", "ray://head:x", "head:99999999"])
+def test_an_address_that_is_none_is_told(address):
+    with pytest.raises(UserError, match=f"--ray-address {address}: "), running_on("ray", address):
+        pass
+
+
+def test_an_address_without_the_engine_is_not_ignored(tmp_path):
+    with pytest.raises(UserError, match="--ray-address head:6379: is for --engine ray, give that too"):
+        preprocess(command(tmp_path, ray_address="head:6379"))
+
+
+def test_the_local_engine_does_not_load_ray():
+    program = (
+        "import sys; import indextts.data.preprocess, indextts.data.check, tools.preprocess_data;"
+        "sys.exit('ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stop_ends_the_cluster_that_was_started_here(tmp_path: Path, number: int, status: int):
+    pytest.importorskip("ray", reason="needs requirements-distributed.txt")
+    write_dataset(tmp_path / "data", "ab" * 300, max_duration_s=0.4)
+    write_model(tmp_path / "model")
+    settings = command(tmp_path, engine="ray")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
+    program = subprocess.Popen(
+        [sys.executable, "-m", "tools.preprocess_data", *to_argv(settings)],
+        cwd=REPOSITORY,
+        start_new_session=True,
+        env=os.environ | {"HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},  # Ray keeps its token there
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not any(settings.output_dir.glob("features/conditioning/*/shard_00000")):
+            assert program.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        started = psutil.Process(program.pid).children(recursive=True)
+        assert len(started) > 3
+        if number == signal.SIGINT:
+            os.killpg(program.pid, number)  # as Ctrl-C in a terminal does
+        else:
+            program.send_signal(number)
+        assert program.wait(30) == status
+    finally:
+        program.kill()
+        program.wait()
+    assert psutil.wait_procs(started, timeout=20)[1] == []
