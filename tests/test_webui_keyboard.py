@@ -40,9 +40,13 @@ def reached(page: Page) -> dict[str, bool]:
     """Press Tab until the page is through; return the marks that had the focus, and whether it was seen."""
     page.evaluate("document.activeElement.blur()")
     found: dict[str, bool] = {}
+    first = None
     for _ in range(MOST_PRESSES):
         page.keyboard.press("Tab")
         place, is_seen = page.evaluate(FOCUSED)
+        if place and place == first:  # once around
+            break
+        first = first or place
         found[place] = is_seen
     return found
 
