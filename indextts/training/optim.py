@@ -64,6 +64,16 @@ class Trained:
             assert rows.table.grad is not None
             rows.view.grad = rows.table.grad[rows.num_frozen :]
 
+    def fill_gradients(self) -> None:
+        """Put zeros where the samples left no gradient, as where there were none."""
+        for parameter in self._with_gradients():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients that the optimizer sees, after `collect_gradients`."""
+        return [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
+
     def clear_gradients(self) -> None:
         for parameter in self._all():
             parameter.grad = None
@@ -75,6 +85,12 @@ class Trained:
                 rows.table.data_ptr() + rows.num_frozen * rows.table.stride(0) * rows.table.element_size()
             )
             assert rows.view.data_ptr() == behind, f"{rows.name}: the optimizer's rows are not the model's"
+
+    def _with_gradients(self) -> Iterator[nn.Parameter]:
+        """The model's own: a table in place of the view of its trained rows."""
+        views = {rows.name for rows in self.new_rows}
+        yield from (each for name, each in self.parameters.items() if name not in views)
+        yield from (rows.table for rows in self.new_rows)
 
     def _all(self) -> Iterator[nn.Parameter]:
         yield from self.parameters.values()
