@@ -3,6 +3,7 @@
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from indextts.errors import PROCESS_LOST
 from indextts.manifest import read_pairs
 from indextts.run_dir import verify_checkpoint
 from tests.launched import Launched, ending
-from tests.test_exact_resume import copy_of, marked, newest, seen_by_step
+from tests.test_exact_resume import copy_of, marked, newest, one_utterance_a_file, seen_by_step
+from tests.test_failure_data import UNREADABLE, damage, rewrite_features
 from tests.tiny_run import TinyRun, make_tiny_run
 
 __all__ = ["marked"]  # the fixture of another file
@@ -88,6 +90,37 @@ def test_processes_with_a_share_of_the_batch_have_the_losses_of_one_with_all(
     assert log.count("imbalance=") == 6
     assert {line["kind"] for line in found if line.get("imbalance", 0) >= 1} == {"train"}
     assert not list(output.glob("train_rank*.log"))  # nothing went wrong there
+
+
+def test_what_cannot_be_read_or_is_not_finite_is_skipped_and_said_once_as_by_one_process(
+    launch: Callable[..., Launched], tmp_path: Path
+):
+    run = make_tiny_run(tmp_path / "tiny", dropout=0.0)
+    rewrite_features(
+        run, lambda each: replace(each, condition=3e38 + 0 * each.condition) if each.id == "u15" else each
+    )
+    one_utterance_a_file(run.folder / "features")
+    damage(run)
+    settings = of_batch(4) | {"val_interval": 100, "ema_decay": 0, "grad_accumulation": 1}
+    assert run.train(**settings) == 0
+    output = tmp_path / "run"
+    training = launch(run, 2, output_dir=output, **settings | {"batch_size": 2, "num_workers": 1})
+    assert training.wait() == 0, training.screen.read_text()
+
+    def said(run_dir: Path, sign: str) -> list[str]:
+        lines = (run_dir / "train.log").read_text().splitlines()
+        return sorted(line.split(": ")[0].split(" (")[0] for line in lines if sign in line)
+
+    assert len(said(run.output, "Skipped ")) == len(UNREADABLE) == 10
+    assert said(output, "Skipped ") == said(run.output, "Skipped ")
+    assert len(said(run.output, "is skipped, its loss or gradient")) == 2  # once in each epoch
+    assert said(output, "is skipped, its") == said(run.output, "is skipped, its")
+    assert not list(output.glob("train_rank*.log"))
+    one, several = (
+        [line["mel_loss"] for line in metrics_lines(folder) if line["kind"] == "train"]
+        for folder in (run.output, output)
+    )
+    assert several == pytest.approx(one, rel=1e-5)
 
 
 # --- from one number of processes to another ---
