@@ -98,7 +98,7 @@ def validation_losses(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int
     return {
         (line["part"], line["step"]): line["mel_loss"]
         for line in lines
-        if line["kind"] == "val" and isinstance(line.get("mel_loss"), float)
+        if line.get("kind") == "val" and isinstance(line.get("mel_loss"), float)
     }
 
 

@@ -2,9 +2,10 @@
 
 import json
 import os
+import shlex
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
@@ -128,6 +129,23 @@ def processes_in(folder: Path) -> set[int]:
 def children_of(pid: int) -> list[int]:
     """Return the children of a process, zombies included."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def ended_job(folder: Path, log: str, argv: Sequence[str] = ("x.py",), **ending: object) -> Path:
+    """Write a job that ran for 67 s and ended so, in a folder named as jobs are; return the folder."""
+    folder.mkdir(parents=True)
+    record = {
+        "stage": folder.name.rpartition("_")[2],
+        "argvs": [list(argv)],
+        "started": 1000.0,
+        "runner": {"pid": 1, "start_ticks": 0, "boot_id": "another boot"},
+        "versions": {"python": "3"},
+    }
+    (folder / "job.json").write_text(json.dumps(record))
+    (folder / "exit.json").write_text(json.dumps({"ended": 1067.0, **ending}))
+    (folder / "output.log").write_text(log)
+    (folder / "command.sh").write_text(f"python {shlex.join(argv)}\n")
+    return folder
 
 
 def ended_jobs(project: Project, count: int) -> None:

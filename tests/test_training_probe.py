@@ -164,7 +164,7 @@ def test_a_run_saves_although_a_fixed_sample_went_bad(tmp_path: Path):
     damage_condition(run.folder / "features", shortest.prompt_id)
     assert run.train(max_steps=4, resume="auto") == 0
     assert "the fixed samples' features" in run.log
-    assert "1 pairs to validate on are left out, as" in run.log
+    assert f"1 of {len(inputs.val_set)} pairs to validate on cannot be read, as" in run.log
     assert torch.load(run.output / "latest.pth", weights_only=True)["step"] == 4
 
 
@@ -239,7 +239,7 @@ def test_validation_counts_what_it_leaves_out(
     pairs = [replace(p, prompt_key="f" * 64) if i < 2 else p for i, p in enumerate(val_set.pairs)]
     some = PairDataset(pairs, val_set.text_ids, val_set.stores)
     means(inputs, some, model, batch_size=3)
-    assert "2 pairs to validate on are left out, as" in caplog.text
+    assert f"2 of {len(some)} pairs to validate on cannot be read, as" in caplog.text
     none = PairDataset([replace(p, prompt_key="f" * 64) for p in pairs], val_set.text_ids, val_set.stores)
     with pytest.raises(UserError, match="None of the pairs to validate on can be read"):
         means(inputs, none, model, batch_size=3)

@@ -8,7 +8,8 @@ import pytest
 
 from indextts.errors import UserError
 from indextts.project import Project
-from indextts.webui.listening.renders import newest_render, next_folder, tally, vote, votes
+from indextts.webui.listening.numbered import next_folder
+from indextts.webui.listening.renders import newest_render, tally, vote, votes
 
 STEPS = {"a": 200, "b": 236}
 
@@ -26,7 +27,7 @@ def write_side(folder: Path, side: str, count: int = 3, **changes: object) -> No
 
 def compared(tmp_path: Path, count: int = 3) -> Project:
     project = Project(tmp_path / "voice")
-    folder = next_folder(project)
+    folder = next_folder(project.listen)
     for side in "ab":
         write_side(folder, side, count)
     return project
@@ -35,7 +36,7 @@ def compared(tmp_path: Path, count: int = 3) -> Project:
 def test_the_newest_whole_render_is_shown_and_the_next_gets_a_name_of_its_own(tmp_path: Path):
     project = Project(tmp_path / "voice")
     assert newest_render(project) is None
-    assert next_folder(project).name == "0001"
+    assert next_folder(project.listen).name == "0001"
     write_side(project.listen / "0009", "a")
     (project.listen / "0010/a").mkdir(parents=True)
     (project.listen / "0010/a/001.wav").touch()  # stopped: no record
@@ -44,7 +45,7 @@ def test_the_newest_whole_render_is_shown_and_the_next_gets_a_name_of_its_own(tm
     assert render is not None
     assert (render.name, render.is_comparison) == ("0009", False)
     assert [sound.path.name for sound in render.sides[0] if sound.path] == ["001.wav", "002.wav", "003.wav"]
-    assert next_folder(project).name == "0011"
+    assert next_folder(project.listen).name == "0011"
 
 
 def test_a_record_cannot_name_a_file_elsewhere(tmp_path: Path):

@@ -10,11 +10,11 @@ from indextts.command_line import parse, to_argv
 from indextts.commands import Evaluate
 from indextts.errors import UserError
 from indextts.project import Project, read_project
+from indextts.webui.listening.numbered import next_folder
 from indextts.webui.listening.scoring import (
     NOTHING,
     checkpoints,
     newest_report,
-    next_folder,
     score_commands,
     show,
 )
@@ -87,7 +87,7 @@ def test_the_newest_whole_report_is_shown_with_its_downloads(tmp_path: Path):
     write_report(project.scores / "0009", "newer")
     write_report(project.scores / "0010", "stopped", is_whole=False)
     assert newest_report(project) == project.scores / "0009"
-    assert next_folder(project) == project.scores / "0011"
+    assert next_folder(project.scores) == project.scores / "0011"
     report, picture = show(page_of(project), "voice")
     assert report.strip() == "newer"
     assert picture.count("download=") == 2

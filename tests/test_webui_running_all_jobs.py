@@ -1,6 +1,5 @@
 """Tests of indextts/webui/running/all_jobs.py: the history as a person reads it."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,26 +7,9 @@ import pytest
 from indextts.errors import UserError
 from indextts.project import Project
 from indextts.webui.running.all_jobs import CHOOSE, EMPTY, find_job, hint, job_html, job_rows
+from tests.running_jobs import ended_job
 
-
-def ended_job(project: Project, name: str, log: str, **ending: object) -> Path:
-    folder = project.jobs / name
-    folder.mkdir(parents=True)
-    runner = {"pid": 1, "start_ticks": 0, "boot_id": "another boot"}
-    stage = name.rpartition("_")[2]
-    argvs = [["tools/x.py", "--text=<b>bold</b>"]]
-    record = {
-        "stage": stage,
-        "argvs": argvs,
-        "started": 1000.0,
-        "runner": runner,
-        "versions": {"python": "3"},
-    }
-    (folder / "job.json").write_text(json.dumps(record))
-    (folder / "exit.json").write_text(json.dumps({"ended": 1067.0, **ending}))
-    (folder / "output.log").write_text(log)
-    (folder / "command.sh").write_text("python tools/x.py '--text=<b>bold</b>'\n")
-    return folder
+ARGV = ("tools/x.py", "--text=<b>bold</b>")
 
 
 @pytest.fixture
@@ -36,8 +18,8 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_the_rows_say_how_each_job_ended(project: Project):
-    ended_job(project, "20260101_000000_data", "", status=0, reason="finished")
-    ended_job(project, "20260102_000000_train", "", status=2, reason="failed")
+    ended_job(project.jobs / "20260101_000000_data", "", status=0, reason="finished")
+    ended_job(project.jobs / "20260102_000000_train", "", status=2, reason="failed")
     rows = {row[0]: row[1:] for row in job_rows(project)}
     assert rows["20260101_000000_data"][:2] == ["1:07", "finished after 1:07"]
     assert rows["20260102_000000_train"][1] == "failed with exit status 2 after 1:07"
@@ -45,7 +27,7 @@ def test_the_rows_say_how_each_job_ended(project: Project):
 
 def test_a_job_shows_command_versions_and_its_last_forty_lines_as_text(project: Project):
     log = "".join(f"line {number}<i>\n" for number in range(1, 61))
-    ended_job(project, "20260101_000000_data", log, status=1, reason="failed")
+    ended_job(project.jobs / "20260101_000000_data", log, ARGV, status=1, reason="failed")
     shown = job_html(find_job(project, "20260101_000000_data"))
     assert "line 21&lt;i&gt;" in shown
     assert "line 20&lt;" not in shown
@@ -59,12 +41,12 @@ def test_a_job_shows_command_versions_and_its_last_forty_lines_as_text(project: 
     "name", ["", "..", "../jobs/20260101_000000_data", "/etc", "20260101_000000_data/", "x"]
 )
 def test_only_a_job_of_the_project_is_shown(project: Project, name: str):
-    ended_job(project, "20260101_000000_data", "", status=0, reason="finished")
+    ended_job(project.jobs / "20260101_000000_data", "", status=0, reason="finished")
     with pytest.raises(UserError, match="there is no job"):
         find_job(project, name)
 
 
 def test_without_a_job_it_says_what_to_do(project: Project):
     assert hint(project) == EMPTY
-    ended_job(project, "20260101_000000_data", "", status=0, reason="finished")
+    ended_job(project.jobs / "20260101_000000_data", "", status=0, reason="finished")
     assert hint(project) == CHOOSE

@@ -1,29 +1,15 @@
 """Tests of indextts/webui/running/panel.py: how a job stands, in a sentence."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from indextts.errors import UserError
-from indextts.jobs.records import Job, newest_job, read_job
+from indextts.jobs.records import newest_job, read_job
 from indextts.jobs.starting import start_job
 from indextts.webui.running.panel import describe, queued_jobs, show_job
 from indextts.webui.running.queue_choice import find_active, waiting_choice
-from tests.running_jobs import WAITS_FOR_GO, program, project_with_jobs, wait_until_ready
-
-
-def ended_job(folder: Path, log: str, **ending: object) -> Job:
-    folder.mkdir(parents=True)
-    runner = {"pid": 1, "start_ticks": 0, "boot_id": "another boot"}
-    record = {"stage": "train", "argvs": [["x.py"]], "started": 1000.0, "runner": runner}
-    (folder / "job.json").write_text(json.dumps(record))
-    (folder / "exit.json").write_text(json.dumps({"ended": 1067.0, **ending}))
-    (folder / "output.log").write_text(log)
-    job = read_job(folder)
-    assert job is not None
-    return job
-
+from tests.running_jobs import WAITS_FOR_GO, ended_job, program, project_with_jobs, wait_until_ready
 
 LOG = "$ python x.py\n[Error] an earlier one\n[Error] the disk is full; free some space\n[Info] closed\n"
 
@@ -39,7 +25,8 @@ LOG = "$ python x.py\n[Error] an earlier one\n[Error] the disk is full; free som
 def test_a_failed_job_says_what_its_program_said_last(
     tmp_path: Path, reason: str, status: int, log: str, said: str
 ):
-    assert describe(ended_job(tmp_path / "20260101_000000_train", log, reason=reason, status=status)) == said
+    folder = ended_job(tmp_path / "20260101_000000_train", log, reason=reason, status=status)
+    assert describe(read_job(folder)) == said
 
 
 def test_no_job_is_not_started_yet():

@@ -179,6 +179,14 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     page.reload()
     open_tab(page, "6 Training")
     wait_for(page, "train-status", r"^running for")
+    # the page's own process dies while its reader is elsewhere (a page left open comes back by itself:
+    # test_webui_watching); the training does not notice, and the page shows it again
+    page.goto("about:blank")
+    server.kill()
+    server.start()
+    page.goto(server.url)
+    open_tab(page, "6 Training")
+    wait_for(page, "train-status", r"^running for")
     page.locator("#train-stop").click()
     wait_for(page, "train-status", r"^stopped after")
     assert "Stopped at step" in value(page, "train-log")
@@ -192,15 +200,6 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     wait_for(page, "train-log", rf"Epoch: \d+, Step: {stopped_at}, Batch")
     wait_for(page, "train-log", r"\[Train\]")
     assert steps(server, part=1) == list(range(10, steps(server, part=1)[-1] + 1, 10))
-
-    # the page's own process dies while its reader is elsewhere (a page left open comes back by itself:
-    # test_webui_watching); the training does not notice, and the page shows it again
-    page.goto("about:blank")
-    server.kill()
-    server.start()
-    page.goto(server.url)
-    open_tab(page, "6 Training")
-    wait_for(page, "train-status", r"^running for")
     page.locator("#train-stop").click()
     wait_for(page, "train-status", r"^stopped after")
 

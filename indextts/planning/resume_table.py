@@ -13,6 +13,7 @@ from typing import Literal
 from indextts.commands import Train
 from indextts.errors import UserError
 from indextts.restore.meta_plan import MetaPlan, decide
+from indextts.run_checkpoints import validation_losses
 from indextts.run_dir import CheckpointMeta, checkpoint_files, checkpoints, read_metrics
 from indextts.sentence import Sentence
 
@@ -143,13 +144,7 @@ def _why(found: MetaPlan) -> Sentence:
 
 
 def _validation_losses(metrics: Path) -> dict[tuple[int, int], float]:
-    """Return the validation mel losses by part and step."""
     try:
-        lines = read_metrics(metrics)
+        return validation_losses(read_metrics(metrics))
     except OSError:
         return {}
-    return {
-        (line["part"], line["step"]): line["mel_loss"]
-        for line in lines
-        if line.get("kind") == "val" and isinstance(line.get("mel_loss"), float)
-    }

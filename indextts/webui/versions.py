@@ -27,6 +27,20 @@ def files_version(*paths: Path) -> str:
     return " ".join(_stamp(path) for path in paths)
 
 
+def calm_version(path: Path, every_s: float) -> str:
+    """Return a word that changes with a file, but at most every `every_s` seconds while it is written to.
+
+    For what is dear to show. Once the file rests so long, the word is that of `files_version`.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return files_version(path)
+    if time.time() - status.st_mtime >= every_s:
+        return files_version(path)
+    return f"{status.st_ino} {status.st_mtime // every_s}"
+
+
 def job_version(project: Project, stage: str) -> str:
     """Return a word that changes when a job of the stage starts, is asked to stop, or ends."""
     job = newest_job(project, stage)

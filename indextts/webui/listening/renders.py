@@ -26,6 +26,7 @@ from indextts.errors import UserError
 from indextts.json_lines import append_json_line
 from indextts.project import Project
 from indextts.webui.language import t
+from indextts.webui.listening.numbered import numbered
 
 SPOKEN_NAME = "spoken.jsonl"
 SIDES = ("a", "b")
@@ -107,15 +108,9 @@ class Render:
         return (sounds[1], sounds[0]) if is_swapped else (sounds[0], sounds[1])
 
 
-def next_folder(project: Project) -> Path:
-    """Return the folder of the next render; nothing is made yet."""
-    return project.listen / f"{max(_numbers(project), default=0) + 1:04}"
-
-
 def newest_render(project: Project) -> Render | None:
     """Return what was made last and is whole."""
-    for number in sorted(_numbers(project), reverse=True):
-        folder = project.listen / f"{number:04}"
+    for folder in numbered(project.listen):
         sides = tuple(found for side in SIDES if (found := read_sounds(folder / side)))
         if sides and len({len(side) for side in sides}) == 1:
             return Render(folder, sides)
@@ -180,12 +175,6 @@ def tally(given: Iterable[Vote]) -> list[list[str | int]]:
         [*models, *(count[name] for name in (*models, ""))]
         for models, count in sorted(counts.items(), key=lambda item: item[0])
     ]
-
-
-def _numbers(project: Project) -> list[int]:
-    if not project.listen.is_dir():
-        return []
-    return [int(path.name) for path in project.listen.iterdir() if path.name.isdecimal() and path.is_dir()]
 
 
 def read_sounds(folder: Path) -> tuple[Sound, ...]:

@@ -17,6 +17,7 @@ from indextts.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.links import download_link, file_address
+from indextts.webui.listening.numbered import next_folder, numbered
 from indextts.webui.listening.saved_models import names
 from indextts.webui.listening.speaking import somebody_trains
 from indextts.webui.page import Page
@@ -96,7 +97,7 @@ def score_commands(
         Evaluate(
             checkpoint=[project.run_dir / name for name in chosen],
             manifest=project.utterances("val"),
-            output_dir=next_folder(project),
+            output_dir=next_folder(project.scores),
             asr=folders,
             features=project.preprocessed / "features",
             models=settings.base,
@@ -116,15 +117,9 @@ def checkpoints(page: Page, name: str, now: Sequence[str] | None) -> Any:
     return gr.Dropdown(choices=found, value=still or found[:1], multiselect=True)
 
 
-def next_folder(project: Project) -> Path:
-    """Return the folder of the next report; nothing is made yet."""
-    return project.scores / f"{max(map(int, _numbers(project)), default=0) + 1:04}"
-
-
 def newest_report(project: Project) -> Path | None:
     """Return the folder of the newest report that is whole."""
-    folders = (project.scores / number for number in sorted(_numbers(project), reverse=True))
-    return next((folder for folder in folders if (folder / PICTURE_NAME).is_file()), None)
+    return next((folder for folder in numbered(project.scores) if (folder / PICTURE_NAME).is_file()), None)
 
 
 def show(page: Page, name: str) -> tuple[str, str]:
@@ -136,9 +131,3 @@ def show(page: Page, name: str) -> tuple[str, str]:
     report = (folder / REPORT_NAME).read_text(encoding="utf-8").removeprefix("# Evaluation\n")
     links = "<br>".join(filter(None, (download_link(folder / one, one) for one in DOWNLOADS)))
     return report, f'<img src="{file_address(folder / PICTURE_NAME)}" style="max-width:100%"><p>{links}</p>'
-
-
-def _numbers(project: Project) -> list[str]:
-    if not project.scores.is_dir():
-        return []
-    return [path.name for path in project.scores.iterdir() if path.name.isdecimal() and path.is_dir()]

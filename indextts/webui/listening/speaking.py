@@ -23,7 +23,8 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.language import t
 from indextts.webui.links import file_address
-from indextts.webui.listening.renders import SIDES, Render, Sound, newest_render, next_folder, vote_on
+from indextts.webui.listening.numbered import next_folder
+from indextts.webui.listening.renders import SIDES, Render, Sound, newest_render, vote_on
 from indextts.webui.listening.saved_models import choices, names, normalizer_of
 from indextts.webui.listening.voices import UPLOAD, find_recording, voice_choices
 from indextts.webui.page import Page
@@ -143,7 +144,7 @@ def speak_commands(
     known = names(project)
     if not all(name in known for name in chosen):
         raise UserError(t(NO_CHECKPOINT))
-    folder = next_folder(project)
+    folder = next_folder(project.listen)
     fields: dict[str, Any] = {
         "text": texts_in(typed),
         "voice": str(find_recording(project, voice, page.roots)),

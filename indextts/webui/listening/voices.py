@@ -4,15 +4,16 @@ A choice is `upload:NAME` or `clip:ID`. A request can name anything: what a choi
 recording that lies outside of what the page may use is no choice.
 """
 
-from functools import lru_cache
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
 from indextts.errors import UserError
-from indextts.manifest import Utterance, read_utterances
+from indextts.manifest import Utterance
 from indextts.project import Project
 from indextts.voice_limits import MAX_REFERENCE_S
 from indextts.webui.language import t
+from indextts.webui.recordings.manifests import utterances_of
 from indextts.webui.recordings.uploads import VOICES_NAME
 from indextts.webui.serving.security import Roots
 
@@ -63,13 +64,8 @@ def _clips(project: Project) -> list[Utterance]:
     return chosen[:MAX_CLIPS]
 
 
-def _utterances(project: Project) -> tuple[Utterance, ...]:
+def _utterances(project: Project) -> Sequence[Utterance]:
     try:
-        return _read(project.manifest, project.manifest.stat().st_mtime_ns)
-    except (OSError, UserError):  # not imported yet, or being imported
+        return utterances_of(project.manifest)
+    except UserError:  # not imported yet, or being imported
         return ()
-
-
-@lru_cache(maxsize=4)  # a choice is looked up at every key that is typed
-def _read(manifest: Path, mtime_ns: int) -> tuple[Utterance, ...]:
-    return tuple(read_utterances(manifest))

@@ -17,7 +17,7 @@ import pandas as pd
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import Line
 
-MAX_POINTS = 1_000  # of a series: the browser draws that in under a second
+MAX_POINTS = 500  # of a series: a plot is hardly wider in pixels
 
 KINDS = (("train", "training"), ("val", "validation"))
 EXACT = ("lr",)  # what has no noise to smooth away

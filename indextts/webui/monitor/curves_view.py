@@ -5,6 +5,7 @@ from typing import Any
 
 import gradio as gr
 
+from indextts.project import Project
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.monitor.charts import (
@@ -21,6 +22,7 @@ from indextts.webui.monitor.charts import (
 from indextts.webui.monitor.compared_runs import MAX_COMPARED, comparable, compared, runs_version
 from indextts.webui.monitor.metrics_reader import RUNS, Line
 from indextts.webui.page import Page
+from indextts.webui.versions import calm_version
 
 PLOTS = {  # metric: title, format of the axis
     "text_loss": ("Text loss (nats per token)", ".3~g"),
@@ -39,6 +41,7 @@ NO_CURVES = "The curves begin with the first log line of a training."
 RESUMED_AT = "Resumed at step {steps}."
 DRAWN_PART = "Part {part} of the run is drawn; compare it with earlier parts below."
 LOGARITHM = "decimal logarithm"
+REDRAWN_EVERY_S = 4.0  # six plots take a browser a good part of a second
 SMOOTHING = 0.0  # at first: a line of the log is a mean over many steps already
 
 # Gradio 6.31 makes a legend from the series that a plot had before it got new ones: a title that only differs
@@ -89,11 +92,16 @@ def lay_out(page: Page) -> None:
         return gr.Dropdown(choices=choices) if kept == now else gr.Dropdown(choices=choices, value=kept)
 
     controls, drawn = [smoothing, first, last, is_log, beside], [notes, body, *plots]
-    page.watch(lambda project: RUNS.of(project.run_dir).version(), draw, drawn, controls)
+    page.watch(version, draw, drawn, controls)
     page.watch(lambda project: runs_version(page.workspace, project), known_runs, [beside], [beside])
     changes = [smoothing.release, first.change, last.change, is_log.change, beside.change]
     changed = on(changes, draw, [page.project, *controls], drawn, latest=True)
     changed.then(None, None, plots, js=NEW_LEGENDS)
+
+
+def version(project: Project) -> str:
+    """Return a word that changes with the run's numbers, seldom enough for a browser to draw them."""
+    return calm_version(project.run_dir / "metrics.jsonl", REDRAWN_EVERY_S)
 
 
 def look_of(smoothing: Any, first: Any, last: Any, is_log: Any) -> Look:

@@ -33,14 +33,6 @@ class MetricsReader:
         self._lock = threading.Lock()  # ticks of several browsers come in threads
         self._forget(inode=None)
 
-    def version(self) -> str:
-        """Return a word that changes whenever the file does."""
-        try:
-            status = self.path.stat()
-        except FileNotFoundError:
-            return "absent"
-        return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
-
     def read(self) -> list[Line]:
         """Return all lines in the order of writing; of one step of a part the last counts."""
         with self._lock:

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from indextts.errors import UserError
 from indextts.json_lines import read_json_lines
-from indextts.manifest import Utterance, read_utterances
+from indextts.manifest import Utterance
 from indextts.project import Project
 from indextts.quality import REASON_OF, REASONS, Flag
 from indextts.review import Decision, Decisions, check_folder, edited, is_kept, read_decisions
 from indextts.webui.language import t
+from indextts.webui.recordings.manifests import utterances_of
+from indextts.webui.versions import files_version
 
 ROWS_PER_PAGE = 50
 MAX_TEXT_CHARS = 2000
@@ -118,7 +120,7 @@ def read_review(project: Project) -> Review:
     decisions: Decisions = read_decisions(manifest)
     rows = [
         Row(edited(u, decisions.of), u.text, flags.get(u.id, ()), decisions.of.get(u.id))
-        for u in _utterances(manifest, _stamp(manifest))
+        for u in utterances_of(manifest)
     ]
     return Review(rows, decisions.last)
 
@@ -138,24 +140,11 @@ def checked_text(typed: str | None) -> str:
 
 
 def _flags(path: Path) -> Mapping[str, tuple[Flag, ...]]:
-    return _read_flags(path, _stamp(path)) if path.is_file() else {}
-
-
-Stamp = tuple[int, int]
-
-
-def _stamp(path: Path) -> Stamp:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
+    return _read_flags(path, files_version(path)) if path.is_file() else {}
 
 
 @lru_cache(maxsize=2)
-def _utterances(manifest: Path, _stamp: Stamp) -> Sequence[Utterance]:
-    return read_utterances(manifest)
-
-
-@lru_cache(maxsize=2)
-def _read_flags(path: Path, _stamp: Stamp) -> Mapping[str, tuple[Flag, ...]]:
+def _read_flags(path: Path, _version: str) -> Mapping[str, tuple[Flag, ...]]:
     try:
         return {
             str(record["id"]): tuple(Flag(**flag) for flag in record["flags"])  # type: ignore[attr-defined]

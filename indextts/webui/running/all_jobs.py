@@ -21,6 +21,7 @@ WIDTHS: list[str | int] = ["22%", "8%", "25%", "45%"]
 MAX_ROWS = 500
 LAST_LINES = 40
 EMPTY = "No job has run in this project yet: start with what is marked above."
+NO_JOB = "there is no job {name!r} in {project}; choose a row of the table"
 CHOOSE = "Choose a row to see its command and its log."
 
 
@@ -68,7 +69,7 @@ def find_job(project: Project, name: str) -> Job:
     folder = next((folder for folder in job_folders(project) if folder.name == name), None)
     job = read_job(folder) if folder else None
     if job is None:
-        raise UserError(f"there is no job {name!r} in {project.root.name}; choose a row of the table")
+        raise UserError(t(NO_JOB, name=name, project=project.root.name))
     return job
 
 

@@ -28,6 +28,7 @@ from indextts.webui.versions import running_version
 
 NOT_STARTED = "not started yet"
 QUEUED = "In the queue behind it: {number}"
+NOTHING_RUNS = "Nothing is running."
 STILL_FILLING = "the form is still being filled for this project; try again in a moment"
 ERROR = "[Error] "  # how every program begins its last sentence
 
@@ -170,7 +171,7 @@ def queued_jobs(project: Project, stage: str) -> list[Job]:
 def _active(project: Project, stage: str) -> Job:
     job = newest_job(project, stage)
     if job is None or not job.is_active:
-        raise UserError("nothing is running")
+        raise UserError(t(NOTHING_RUNS))
     return job
 
 

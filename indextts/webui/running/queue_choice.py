@@ -11,6 +11,7 @@ from indextts.webui.language import t
 from indextts.webui.running import history
 
 AT_ONCE = "at once"
+IS_OVER = "the job to wait for is over; start this one at once"
 AFTER = "after {stage} of {project}, if that finishes"
 
 
@@ -45,7 +46,7 @@ def find_active(workspace: Path, chosen: str | None) -> Path | None:
     for name, job in _active_jobs(workspace):
         if chosen == f"{name}/{job.folder.name}":
             return job.folder
-    raise UserError("the job to wait for is over; start this one at once")
+    raise UserError(t(IS_OVER))
 
 
 def _active_jobs(workspace: Path) -> list[tuple[str, Job]]:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from indextts.commands import WebUI
 from indextts.errors import UserError
+from indextts.webui.language import t
 from indextts.webui.serving.guards import AcceptedHosts
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,12 @@ logger = logging.getLogger(__name__)
 LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"]
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # and the loopback among them
 GENERATED_USER = "amharic"
+NO_PATH = "{what}: the path is empty; type one inside {roots}"
+NOT_A_PATH = "{what} {path!r}: this cannot be a path; type one inside {roots}"
+OUTSIDE = (
+    "{what} {path!r} lies outside of what the page may use: {roots}; move it there, or start the page with "
+    "--root and its folder"
+)
 LONGEST_NAME = 255  # bytes, of a file on Linux
 MIN_PASSWORD_CHARACTERS = 12
 
@@ -57,18 +64,15 @@ class Roots:
         """
         text = str(typed or "").strip()
         if not text:
-            raise UserError(f"{what}: the path is empty; type one inside {self}")
+            raise UserError(t(NO_PATH, what=t(what), roots=self))
         try:
             path = (self.workspace / text).resolve()
             if any(len(os.fsencode(name)) > LONGEST_NAME for name in path.parts):
                 raise ValueError
         except (ValueError, RuntimeError):  # a NUL byte, a lone surrogate; symlinks in a circle; too long
-            raise UserError(f"{what} {text!r}: this cannot be a path; type one inside {self}") from None
+            raise UserError(t(NOT_A_PATH, what=t(what), path=text, roots=self)) from None
         if not any(path.is_relative_to(root) for root in (self.workspace, *self.others)):
-            raise UserError(
-                f"{what} {text!r} lies outside of what the page may use: {self}; move it there, or start the "
-                "page with --root and its folder"
-            )
+            raise UserError(t(OUTSIDE, what=t(what), path=text, roots=self))
         return path
 
     def __str__(self) -> str:

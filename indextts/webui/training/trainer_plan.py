@@ -9,8 +9,11 @@ from indextts.commands import Command, Train
 from indextts.errors import UserError
 from indextts.pipeline import REPOSITORY
 from indextts.restore.meta_plan import plan_command
+from indextts.webui.language import t
 
 PLAN_TIMEOUT_S = 300
+
+NO_ANSWER = "the trainer has not said within {seconds} s what it would do; try again later"
 
 
 def restore_plan(command: Command) -> str:
@@ -35,9 +38,7 @@ def ask_trainer(command: Command) -> str:
                 argv, stdin=subprocess.DEVNULL, stdout=answer, stderr=problem, timeout=PLAN_TIMEOUT_S
             ).returncode
         except subprocess.TimeoutExpired:
-            raise UserError(
-                f"the trainer has not said within {PLAN_TIMEOUT_S} s what it would do; try again later"
-            ) from None
+            raise UserError(t(NO_ANSWER, seconds=PLAN_TIMEOUT_S)) from None
         answer.seek(0)
         problem.seek(0)
         said, wrong = answer.read().strip().splitlines(), problem.read().strip().splitlines()

@@ -18,8 +18,10 @@ from indextts.planning.proposal import Proposal, propose
 from indextts.project import Project, ProjectSettings
 from indextts.webui.drafts import Value, forget_draft, read_draft, write_draft
 from indextts.webui.forms import as_shown, fields_from
+from indextts.webui.language import t
 from indextts.webui.serving.security import Roots
 
+NO_PAIRS = "there are no pairs to measure; make them in tab Pairs first"
 PATHS = ("train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir")
 MAIN = ("epochs", "max_steps", "batch_size", "grad_accumulation", "learning_rate", "warmup_steps", "amp")
 NO_FORM = ("resume", "plan")  # they have a place of their own
@@ -111,7 +113,7 @@ def proposal_for(command: Train, machine: Machine) -> Proposal:
     config, size = sizes_of(command)
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
     if not pairs.size.num_samples:
-        raise UserError("there are no pairs to measure; make them in tab Pairs first")
+        raise UserError(t(NO_PAIRS))
     state = size.state_bytes(command.optimizer_state, command.ema_decay)
     return propose(machine, config, size, pairs, state)
 
