@@ -125,7 +125,7 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
     rows = RowFacts(this) if ranks.is_first else None
     if rows is not None:
         metrics.facts(state.step, state.epoch_of_step, rows.read())
-    skipped = Skipped(state.num_skipped)
+    skipped = Skipped(state.num_skipped, is_said=ranks.is_first)
     unreadable: set[str] = set()
     groups = endless_groups(this)
     this.model.train()

@@ -220,10 +220,13 @@ class Skipped:
     """Counts the steps that changed nothing, and ends the run when too many come in a row.
 
     The flags stay on the device until `check`, so that the steps in between need not wait.
+
+    Args:
+        is_said: whether this process names them; of several, which all skip the same steps, one does.
     """
 
-    def __init__(self, total: int = 0) -> None:
-        self.total, self.in_a_row = total, 0
+    def __init__(self, total: int = 0, *, is_said: bool = True) -> None:
+        self.total, self.in_a_row, self.is_said = total, 0, is_said
         self._pending: list[tuple[int, tuple[str, ...], Tensor]] = []
 
     def note(self, step: int, ids: tuple[str, ...], is_bad: Tensor) -> None:
@@ -253,12 +256,13 @@ class Skipped:
             if not is_bad:
                 continue
             self.total += 1
-            logger.warning(
-                "Step %d is skipped, its loss or gradient is not finite (%d so far); its pairs: %s",
-                step,
-                self.total,
-                ", ".join(ids[:NUM_IDS_SHOWN]) + (" ..." if len(ids) > NUM_IDS_SHOWN else ""),
-            )
+            if self.is_said:
+                logger.warning(
+                    "Step %d is skipped, its loss or gradient is not finite (%d so far); its pairs: %s",
+                    step,
+                    self.total,
+                    ", ".join(ids[:NUM_IDS_SHOWN]) + (" ..." if len(ids) > NUM_IDS_SHOWN else ""),
+                )
             if self.in_a_row == MOST_SKIPPED_IN_A_ROW:
                 raise UserError(
                     f"The loss or the gradient was not finite in {self.in_a_row} steps in a row, up to step "
