@@ -1,6 +1,7 @@
 """A training of several processes, as torchrun starts it: on 2 and 4 processes of this machine, over gloo."""
 
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -175,6 +176,17 @@ def test_a_process_that_is_killed_ends_the_run_and_its_log_is_named(
     assert newest(run)["epoch"] == epochs
     times = Counter(name for names in seen_by_step(run).values() for name in names)
     assert times == {each.id: epochs for each in read_pairs(run.folder / "train_pairs.jsonl")}
+
+
+def test_a_signal_before_anything_is_loaded_ends_all_at_once(launch: Callable[..., Launched], tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    training = launch(run, 2, **ENDLESS)
+    training.wait_until((run.output / ".lock").is_file, "no owner")  # then torch is imported
+    training.launcher.send_signal(signal.SIGTERM)
+    sent = time.monotonic()
+    training.wait()
+    assert time.monotonic() - sent < 20  # not by torchrun's SIGKILL after 30 s
+    assert not (run.output / "latest.pth").exists()
 
 
 def test_a_signal_to_the_launcher_saves_once(launch: Callable[..., Launched], tmp_path: Path):

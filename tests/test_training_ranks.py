@@ -1,5 +1,6 @@
 """The processes of a training as one, as far as one process can show it; the rest is in several_processes."""
 
+import signal
 import subprocess
 import sys
 
@@ -27,6 +28,17 @@ def test_one_process_agrees_with_itself_and_joins_nobody():
         tensor = torch.ones(3)
         alone.add_up(tensor)
         assert tensor.tolist() == [1, 1, 1]
+
+
+def test_who_was_asked_to_stop_joins_nobody():
+    stop = StopRequest(ends_process=False)
+    stop.ask(signal.SIGTERM)
+    with (
+        pytest.raises(UserError, match="Stopped before anything was loaded") as stopped,
+        joined(Place(size=2), stop),
+    ):
+        pytest.fail("joined")
+    assert stopped.value.exit_status == 128 + signal.SIGTERM
 
 
 class Introduced(Ranks):

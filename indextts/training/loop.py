@@ -35,7 +35,7 @@ from indextts.training.metrics import MetricsLog, Pace
 from indextts.training.optim import Skipped, update
 from indextts.training.order import BatchPlan, mix
 from indextts.training.probe import Probe, compare
-from indextts.training.ranks import ALONE, Ranks
+from indextts.training.ranks import ALONE, STOPPED_EARLY, Ranks
 from indextts.training.record import checkpoint_content, checkpoint_meta, write_run_files
 from indextts.training.row_facts import RowFacts
 from indextts.training.run import Run, TrainState, load_inputs
@@ -424,7 +424,7 @@ def say_how_it_ended(step: int | None, stop: StopRequest) -> int:
         logger.info("Training complete.")
         return 0
     if step is None:
-        logger.info("Stopped before anything was loaded; the same command starts again")
+        logger.info(STOPPED_EARLY)
     else:
         logger.info("Stopped at step %d; go on with --resume auto", step)
     return 128 + stop.signal

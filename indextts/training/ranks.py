@@ -34,6 +34,7 @@ from indextts.torchrun import Place, log_name
 # The first process may read gigabytes, speak samples or wait for a disk while the others wait for it.
 PATIENCE = timedelta(minutes=30)
 LOOK_FOR_REASON_S = 3.0
+STOPPED_EARLY = "Stopped before anything was loaded; the same command starts again"
 
 ValueT = TypeVar("ValueT")
 
@@ -127,12 +128,14 @@ def joined(place: Place, stop: StopRequest) -> Iterator[Ranks]:
     """Join the others; at the end of an own mistake tell them why.
 
     Raises:
-        UserError: one of the others ended, for its reason and with its status; PROCESS_LOST where it gave
-            none.
+        UserError: this process was asked to stop before; or one of the others ended, for its reason and with
+            its status, PROCESS_LOST where it gave none.
     """
     if place.size == 1:
         yield ALONE
         return
+    if stop.signal is not None:  # the others may be gone, and would be waited for
+        raise UserError(STOPPED_EARLY, 128 + stop.signal)
     with stop.suspended():  # nothing is loaded yet, and the C++ that waits here would not see a note
         store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
