@@ -12,7 +12,7 @@ from benchmarks import processes
 def test_the_table_has_a_row_for_each_number_of_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     numbers = ["1", "2"][: len(os.sched_getaffinity(0))]
     output = tmp_path / "table.md"
-    argv = "--size tiny --batch 4 --steps 3 --rounds 1".split()
+    argv = ["--size", "tiny", "--batch", "4", "--steps", "3", "--rounds", "1"]
     assert processes.main([*argv, f"--output={output}", "--processes", *numbers]) == 0
     table = output.read_text()
     assert capsys.readouterr().out.endswith(table + "\n")
