@@ -14,11 +14,14 @@ if __name__ == "__main__":
     STOP.listen()
 
 import logging
+import os
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import NoReturn
 
 from indextts.command_line import parse, run
 from indextts.commands import Train
@@ -45,7 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         prepare(command.output_dir)
         with owned(command.output_dir) if place.is_first else nullcontext():
-            return logged_run(command, place, stop)
+            status = logged_run(command, place, stop)
+    if place.size > 1:
+        leave(status)
+    return status
 
 
 def logged_run(command: Train, place: Place, stop: StopRequest) -> int:
@@ -87,6 +93,14 @@ def logged_run(command: Train, place: Place, stop: StopRequest) -> int:
         with suppress(OSError):  # of a full disk: the last lines are lost, the run's end stands
             log_file.close()
     return status
+
+
+def leave(status: int) -> NoReturn:
+    """End this process without taking the group of processes down, see `indextts.training.ranks.joined`."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def plan_of(command: Train, num_processes: int) -> str:

@@ -34,6 +34,7 @@ from indextts.torchrun import Place, log_name
 # The first process may read gigabytes, speak samples or wait for a disk while the others wait for it.
 PATIENCE = timedelta(minutes=30)
 LOOK_FOR_REASON_S = 3.0
+PARTING_S = 5.0
 STOPPED_EARLY = "Stopped before anything was loaded; the same command starts again"
 
 ValueT = TypeVar("ValueT")
@@ -127,6 +128,9 @@ class LostProcessError(Exception):
 def joined(place: Place, stop: StopRequest) -> Iterator[Ranks]:
     """Join the others; at the end of an own mistake tell them why.
 
+    The group is not taken down: the process shall end by `os._exit`. Taking it down may hang on a card that
+    waits for a process that is gone, and on the CPU it was seen to abort now and then.
+
     Raises:
         UserError: this process was asked to stop before; or one of the others ended, for its reason and with
             its status, PROCESS_LOST where it gave none.
@@ -138,6 +142,8 @@ def joined(place: Place, stop: StopRequest) -> Iterator[Ranks]:
         raise UserError(STOPPED_EARLY, 128 + stop.signal)
     with stop.suspended():  # nothing is loaded yet, and the C++ that waits here would not see a note
         store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
+        # torchrun keeps one store over its restarts: addresses and reasons of before shall not be found in it
+        store = PrefixStore(f"start{place.restarts}-of{place.size}", store)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(
             backend, store=store, rank=place.rank, world_size=place.size, timeout=PATIENCE
@@ -148,6 +154,7 @@ def joined(place: Place, stop: StopRequest) -> Iterator[Ranks]:
         reasons.meet()
         yield ranks
         ranks.wait_for_all()
+        reasons.part()
     except LostProcessError as error:
         lost = reasons.of_the_lost(str(error))
         reasons.pass_on(lost)
@@ -155,7 +162,6 @@ def joined(place: Place, stop: StopRequest) -> Iterator[Ranks]:
     except BaseException as error:
         reasons.tell(error)
         raise
-    dist.destroy_process_group()
 
 
 class Reasons:
@@ -168,6 +174,16 @@ class Reasons:
     def meet(self) -> None:
         """Learn who the others are, to see later who is gone."""
         self._everybody = self._ranks.gathered((socket.gethostname(), this_process()))
+
+    def part(self) -> None:
+        """Return when all came to the end: who closes connections first may break those of the others."""
+        deadline = time.monotonic() + PARTING_S
+        try:
+            self._store.add("parted", 1)
+            while self._store.add("parted", 0) < self._ranks.size and time.monotonic() < deadline:
+                time.sleep(0.01)
+        except RuntimeError:  # the launcher is gone, and the store with it
+            return
 
     def tell(self, error: BaseException) -> None:
         """Leave word that this process ends by `error`."""
