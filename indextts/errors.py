@@ -11,7 +11,7 @@ Exit statuses of every program:
     1  a check found problems,      5  the run directory belongs to a running trainer
        or a bug of ours             6  the loss is not finite
     2  the user's mistake           7  out of memory
-    3  resume refused
+    3  resume refused               8  another process of the training is gone
     130, 143, 129, 138  stopped by SIGINT, SIGTERM, SIGHUP, SIGUSR1: a training has saved before
 """
 
@@ -24,6 +24,7 @@ DISK_FULL = 4
 FOLDER_IN_USE = 5
 LOSS_NOT_FINITE = 6
 OUT_OF_MEMORY = 7
+PROCESS_LOST = 8
 STOPPED_BY_CTRL_C = 130
 
 # What the system says of a disk, or of a user's share of it, that is full.

@@ -34,3 +34,19 @@ def also_write(path: Path) -> logging.Handler:
     handler.setFormatter(TaggedLine())
     logging.getLogger().addHandler(handler)
     return handler
+
+
+def write_for_one_of_many(path: Path, rank: int) -> logging.Handler:
+    """Append warnings and errors to `path`, and show errors alone on the screen that the processes share.
+
+    What all processes would say alike, the first one says. Returns the handler, which the caller closes.
+    """
+    root = logging.getLogger()
+    root.setLevel(logging.WARNING)
+    for screen in root.handlers:
+        screen.setLevel(logging.ERROR)
+        screen.setFormatter(TaggedLine(f"process {rank}: %(message)s"))
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(TaggedLine("%(asctime)s %(message)s"))
+    root.addHandler(handler)
+    return handler

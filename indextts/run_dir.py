@@ -15,6 +15,7 @@
       trash/                 checkpoints that somebody threw away (indextts/run_checkpoints.py)
       samples/part{P}_step{N}/  what the model said of the same few sentences (indextts/training/samples.py)
       train.log              what a person reads
+      train_rank{K}.log      what went wrong in process K of several (indextts/torchrun.py)
       logs/run_{time}/       TensorBoard
       exit.json              how the last process ended
       .lock                  held by the running trainer

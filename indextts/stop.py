@@ -5,6 +5,8 @@ The step is finished, the state saved, and the process leaves with 128 + the sig
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -40,6 +42,21 @@ class StopRequest:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN  # as nohup sets it
         }
         return self
+
+    def ask(self, number: int) -> None:
+        """Ask for the end as signal `number` would, where another process of the training got it."""
+        if self.signal is None:
+            self.signal = number
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Let the signals end the process at once within: for calls that would not return for a note."""
+        handlers = {number: signal.signal(number, signal.SIG_DFL) for number in self._before}
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
     def __enter__(self) -> Self:
         return self if self._before else self.listen()

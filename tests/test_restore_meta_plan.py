@@ -116,6 +116,13 @@ def test_a_typed_setting_is_shown_as_the_one_that_holds(folder: RunFolder):
     assert "instead of 100" in said
 
 
+def test_the_plan_for_several_processes_counts_the_batches_of_all_of_them(folder: RunFolder):
+    assert "processes" not in str(plan_command(folder.resumed()))
+    text = str(plan_command(folder.resumed(), num_processes=4))
+    assert "  processes" in text
+    assert "1 -> 4" in text
+
+
 def test_the_newest_serial_counts_and_a_path_means_itself(folder: RunFolder):
     folder.write("model_step9", step=9, serial=7)
     assert planned(folder.resumed())[0].startswith("model_step9.pth: step 9,")

@@ -525,3 +525,40 @@ def test_other_options_of_the_normaliser_are_a_difference_and_what_was_not_recor
     }
     assert all("texts are read otherwise" in difference.effect for difference in plan.differences)
     assert plan_restore(checkpoint(), run(argv=FLAGS, normalizer=now)).differences == ()
+
+
+# ---- several processes
+
+
+def on(num_processes: int) -> dict[str, object]:
+    return {**meta().environment, "processes": num_processes}
+
+
+def test_more_processes_are_said_and_count_the_steps_to_come_anew():
+    plan = planned(environment=on(4))
+    assert named(plan)["processes"] == ("1", "4", "now")
+    # 1,200 of the third epoch are left: 75 steps of 16 samples, and 7 epochs of 125
+    assert plan.schedule.total_steps == STEP + 75 + 7 * 125
+    assert plan.schedule.learning_rate(STEP) == STORED.learning_rate(STEP)
+
+
+def test_more_processes_with_a_smaller_batch_each_are_the_same_run():
+    plan = planned("--batch-size=1", environment=on(4))
+    assert plan.schedule == STORED
+    assert named(plan)["processes"] == ("1", "4", "now")
+    assert named(plan)["batch_size"] == ("4", "1", "now")
+
+
+def test_the_number_of_processes_is_compared_with_the_checkpoints():
+    facts = checkpoint(meta=meta(environment=on(4)))
+    assert plan_restore(facts, run(environment=on(4))).schedule == STORED
+    assert "processes" not in named(plan_restore(facts, run(environment=on(4))))
+    back = plan_restore(facts, run(environment=on(1)))
+    assert named(back)["processes"] == ("4", "1", "now")
+    assert back.schedule.total_steps == STEP + 300 + 7 * 500
+
+
+def test_a_run_that_starts_over_counts_the_batches_of_all_processes():
+    plan = plan_restore(checkpoint(), run(vocabulary("ሰ"), argv=tuple(FLAGS), environment=on(4)))
+    assert not plan.continues
+    assert plan.schedule.total_steps == 10 * 125

@@ -146,3 +146,18 @@ def test_a_clusters_notice_and_a_hangup_save_and_leave_with_their_status(
     assert process.returncode == status, output
     assert (run.output / "latest.pth").is_file()
     assert f'"status": {status}' in (run.output / "exit.json").read_text()
+
+
+def test_a_stop_can_be_asked_for_by_another_process_but_an_own_signal_stands():
+    stop = StopRequest(ends_process=False)
+    stop.ask(signal.SIGTERM)
+    stop.ask(signal.SIGINT)
+    assert (stop.is_asked, stop.signal) == (True, signal.SIGTERM)
+
+
+def test_while_it_is_suspended_signals_do_what_they_did_before():
+    with StopRequest(ends_process=False) as stop:
+        noting = handlers()
+        with stop.suspended():
+            assert handlers() == [signal.SIG_DFL] * len(SIGNALS)
+        assert handlers() == noting

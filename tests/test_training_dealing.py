@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from indextts.training.dealing import costs_of, deal, imbalance
+from indextts.training.dealing import Balance, costs_of, deal, imbalance
 
 
 def lengths_of_speech(num_samples: int, seed: int) -> np.ndarray:
@@ -72,3 +72,13 @@ def test_loads_that_are_equal_have_no_imbalance():
 def test_dealing_is_done_without_torch():
     program = "import sys, indextts.training.dealing; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_balance_is_of_the_steps_since_it_was_read():
+    balance = Balance()
+    assert balance.read() == 1.0
+    balance.add([3.0, 1.0])
+    balance.add([4.0, 4.0])
+    assert balance.read() == pytest.approx(7 / 6)
+    balance.add([2.0, 2.0])
+    assert balance.read() == 1.0

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from indextts.errors import UserError
+from indextts.torchrun import Place
 from indextts.training import device
 
 
@@ -45,3 +46,22 @@ def test_amp_is_bfloat16_only_where_the_hardware_has_it(monkeypatch):
     for native, dtype in ((True, torch.bfloat16), (False, torch.float32)):
         monkeypatch.setattr(device, "has_native_bfloat16", lambda _device, native=native: native)
         assert device.arithmetic(amp=True, device=torch.device("cpu")) == dtype
+
+
+def test_each_process_takes_a_card_of_its_own_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch):
+    taken = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a card")
+    precision = torch.get_float32_matmul_precision()
+    try:
+        second = device.choose_device(False, Place(rank=5, size=8, local_rank=1, local_size=4))
+        with pytest.raises(
+            UserError, match=r"4 processes on this machine, but 2 cards: .*--nproc-per-node=2"
+        ):
+            device.choose_device(False, Place(rank=6, size=8, local_rank=2, local_size=4))
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    assert second == torch.device("cuda", 1)
+    assert taken == [1]

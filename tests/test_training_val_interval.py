@@ -69,3 +69,18 @@ def test_a_run_stores_the_interval_it_chose_and_a_resume_keeps_it(
     assert json.loads((run.output / "config.json").read_text())["command"]["val_interval"] == chosen
     lines = [line for line in read_metrics(run.output / "metrics.jsonl") if line["kind"] == "val"]
     assert [line["step"] for line in lines] == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("each", "whole"),
+    [
+        (["--batch-size=8"], ["--batch-size=32"]),
+        (["--batch-tokens=4096"], ["--batch-tokens=16384"]),
+        (["--batch-size=8", "--max-val-batches=50"], ["--batch-size=32", "--max-val-batches=50"]),
+    ],
+    ids=str,
+)
+def test_several_processes_validate_as_often_as_one_with_all_their_batches(each: list[str], whole: list[str]):
+    validation = EpochSize(6000, 6000 * 362, 800)
+    alone = least_interval(command(*whole), HOURS_200, validation)
+    assert least_interval(command(*each), HOURS_200, validation, num_processes=4) == alone

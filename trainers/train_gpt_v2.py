@@ -2,6 +2,9 @@
 
 Importing torch takes seconds. Before that the program answers signals, refuses a folder that is in use, and
 has begun to read the checkpoint.
+
+Under torchrun there are several of these processes. The first one owns the run directory and writes its log
+and exit.json; the others have a log of their own there, for what goes wrong.
 """
 
 from indextts.stop import StopRequest
@@ -11,20 +14,24 @@ if __name__ == "__main__":
     STOP.listen()
 
 import logging
+import os
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import NoReturn
 
 from indextts.command_line import parse, run
 from indextts.commands import Train
 from indextts.errors import DISK_FULL, NO_ROOM, UserError
-from indextts.log_lines import also_write
+from indextts.log_lines import also_write, write_for_one_of_many
 from indextts.restore.find_checkpoint import find_checkpoint
 from indextts.restore.meta_plan import plan_command
 from indextts.run_dir import write_json
 from indextts.run_owner import owned, prepare
+from indextts.torchrun import Place
 
 logger = logging.getLogger(__name__)
 
@@ -34,37 +41,52 @@ A_BUG = 1
 def main(argv: Sequence[str] | None = None) -> int:
     with STOP if argv is None else StopRequest(ends_process=False) as stop:
         command = parse(Train, argv)
+        place = Place.of_this_process()
         if command.plan:
-            print(plan_of(command))
+            if place.is_first:
+                print(plan_of(command, place.size))
             return 0
         prepare(command.output_dir)
-        with owned(command.output_dir):
-            return logged_run(command, stop)
+        with owned(command.output_dir) if place.is_first else nullcontext():
+            status = logged_run(command, place, stop)
+    if place.size > 1:
+        leave(status)
+    return status
 
 
-def logged_run(command: Train, stop: StopRequest) -> int:
+def logged_run(command: Train, place: Place, stop: StopRequest) -> int:
     """Run the training with its log and exit.json in the run directory; return the exit status."""
     folder = command.output_dir
-    (folder / "exit.json").unlink(missing_ok=True)
-    log_file = also_write(folder / "train.log")
+    if place.is_first:
+        (folder / "exit.json").unlink(missing_ok=True)
+        log_file = also_write(folder / place.log_name)
+    else:
+        log_file = write_for_one_of_many(folder / place.log_name, place.rank)
+
+    def write_exit(status: int, reason: str) -> None:
+        if place.is_first:
+            write_ending(folder, status, reason)
+
     try:
         with ThreadPoolExecutor(1) as reader:
-            checkpoint = reader.submit(find_checkpoint, command)
+            checkpoint = reader.submit(find_checkpoint, command) if place.is_first else None
             from indextts.training.loop import train  # torch
+            from indextts.training.ranks import joined
 
-            status = train(command, checkpoint, stop)
-        write_exit(folder, status, "finished" if status == 0 else "stopped")
+            with joined(place, stop) as ranks:
+                status = train(command, checkpoint, stop, ranks)
+        write_exit(status, "finished" if status == 0 else "stopped")
     except UserError as error:
         logger.error("%s", error)
-        write_exit(folder, error.exit_status, str(error))
+        write_exit(error.exit_status, str(error))
         return error.exit_status
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             logger.error("%s: %s; make room on the disk and start again", folder, error.strerror)
-            write_exit(folder, DISK_FULL, str(error))
+            write_exit(DISK_FULL, str(error))
             return DISK_FULL
         logger.exception("[Error] The trainer broke off; this is a bug of ours")
-        write_exit(folder, A_BUG, f"{type(error).__name__}: {error}")
+        write_exit(A_BUG, f"{type(error).__name__}: {error}")
         raise
     finally:
         logging.getLogger().removeHandler(log_file)
@@ -73,17 +95,25 @@ def logged_run(command: Train, stop: StopRequest) -> int:
     return status
 
 
-def plan_of(command: Train) -> str:
+def leave(status: int) -> NoReturn:
+    """End this process without taking the group of processes down, see `indextts.training.ranks.joined`."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def plan_of(command: Train, num_processes: int) -> str:
     """Return what a start would do; a checkpoint without a meta file has to be opened for it."""
-    text = plan_command(command)
+    text = plan_command(command, num_processes)
     if text is not None:
         return text
     from indextts.training.start import plan_by_weights
 
-    return plan_by_weights(command)
+    return plan_by_weights(command, num_processes)
 
 
-def write_exit(run_dir: Path, status: int, reason: str) -> None:
+def write_ending(run_dir: Path, status: int, reason: str) -> None:
     try:
         write_json(run_dir / "exit.json", {"status": status, "reason": reason, "time": time.time()})
     except OSError as error:  # a full disk; the status itself reaches whoever waits for the process

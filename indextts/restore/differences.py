@@ -36,6 +36,7 @@ ENVIRONMENT_EFFECTS = {
     "device": LAST_BITS,
     "threads": LAST_BITS,
     "arithmetic": "the rounding, from the next step on",
+    "processes": "the samples of a step and so the schedule, unless the batch of each makes up for it",
     "attention": "the rounding and, where one of them has none, the dropout of attention",
 }
 READ_OTHERWISE = "texts are read otherwise than before, so losses before and after are not comparable"
@@ -153,6 +154,7 @@ def size_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 def environment_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
     """Return what differs in the machine; what one side does not know is not compared."""
+    old = {"processes": 1, **old}  # an older checkpoint does not know of more
     return [
         Difference(name, _shown(old[name]), _shown(new[name]), "now", effect)
         for name, effect in ENVIRONMENT_EFFECTS.items()

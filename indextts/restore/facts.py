@@ -142,6 +142,11 @@ class RestorePlan:
     lines: tuple[str, ...]
 
 
+def processes_of(environment: Mapping[str, Any]) -> int:
+    """Return how many processes trained together; an older checkpoint does not know of more than one."""
+    return int(environment.get("processes", 1))
+
+
 def move_rows(old: Vocabulary, new: Vocabulary) -> tuple[int, ...]:
     """Return for each row of the new text tables its row in the old ones, by piece, -1 where there is none.
 

@@ -34,27 +34,28 @@ class MetaPlan:
         return plan_text(self.plan, self.facts, self.run)
 
 
-def plan_command(command: Train) -> str | None:
+def plan_command(command: Train, num_processes: int = 1) -> str | None:
     """Return the plan of starting `command`, for people; None where only weights can tell.
 
     Args:
         command: its `model_fields_set` are the fields that were typed.
+        num_processes: that would train together.
 
     Raises:
         UserError: the start would be refused; with the sentence and status of the trainer.
     """
-    found = decide(command)
+    found = decide(command, num_processes)
     return None if found is None else str(found)
 
 
-def decide(command: Train) -> MetaPlan | None:
-    """Return what starting `command` would do, and why; None and errors as for `plan_command`."""
+def decide(command: Train, num_processes: int = 1) -> MetaPlan | None:
+    """Return what starting `command` would do, and why; arguments, None and errors as for `plan_command`."""
     found = _find(command)
     if found is None:
         return None
     path, meta = found
     facts = CheckpointFacts.of_meta(path.name, meta)
-    run = _run_facts(command, meta)
+    run = _run_facts(command, meta, num_processes)
     return MetaPlan(plan_restore(facts, run), facts, run)
 
 
@@ -78,7 +79,7 @@ def _has_its_size(path: Path, meta: CheckpointMeta) -> bool:
     return path.is_file() and path.stat().st_size == meta.num_bytes
 
 
-def _run_facts(command: Train, meta: CheckpointMeta) -> RunFacts:
+def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunFacts:
     tokenizer = Tokenizer.load(command.tokenizer)
     paths = [*command.train_manifest, *command.val_manifest]
     try:
@@ -95,7 +96,7 @@ def _run_facts(command: Train, meta: CheckpointMeta) -> RunFacts:
         data_order=None,
         manifests=manifests,
         base=base,
-        environment=_environment(),
+        environment={**_environment(), "processes": num_processes},
         trained_shapes=None,
         why_no_base=why_no_base,
         normalizer=tokenizer.options.record,

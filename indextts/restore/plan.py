@@ -13,6 +13,9 @@ losses jump after a resume. The text tables have one row more than the tokenizer
 compared with pieces (rows - 1), never with rows.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from indextts.command_line import continued
 from indextts.commands import Train
 from indextts.errors import RESUME_REFUSED, UserError
@@ -32,6 +35,7 @@ from indextts.restore.facts import (
     RunFacts,
     has_same_pairs,
     move_rows,
+    processes_of,
 )
 from indextts.restore.text import (
     base_notes,
@@ -55,6 +59,7 @@ SCHEDULE_SETTINGS = (
     "batch_tokens",
     "grad_accumulation",
 )
+PER_PROCESS = ("batch_size", "batch_tokens")
 
 
 def require_keys(keys: frozenset[str]) -> None:
@@ -164,7 +169,14 @@ def _start_over(
         takes_scaler=False,
         row_of=row_of,
         command=run.command,
-        schedule=wanted_schedule(run.command, run.size, step=0, epoch=0, samples_done=0),
+        schedule=wanted_schedule(
+            run.command,
+            run.size,
+            num_processes=processes_of(run.environment),
+            step=0,
+            epoch=0,
+            samples_done=0,
+        ),
         rate_change="",
         differences=differences,
         notes=tuple(notes),
@@ -212,8 +224,13 @@ def _is_same_data(meta: CheckpointMeta, run: RunFacts, command: Train) -> bool:
     return command.seed == meta.settings.get("seed") and has_same_pairs(meta, run)
 
 
-def wanted_schedule(command: Train, size: EpochSize, *, step: int, epoch: int, samples_done: int) -> Schedule:
+def wanted_schedule(
+    command: Train, size: EpochSize, *, num_processes: int = 1, step: int, epoch: int, samples_done: int
+) -> Schedule:
     """Return the plain schedule that the settings ask for, seen from where the run stands.
+
+    Args:
+        num_processes: each has the batches that the command names.
 
     Raises:
         UserError: the budget of a micro-batch is too small for the longest sample.
@@ -226,8 +243,8 @@ def wanted_schedule(command: Train, size: EpochSize, *, step: int, epoch: int, s
         )
     total_steps = steps_of_run(
         size=size,
-        batch_size=command.batch_size,
-        batch_tokens=command.batch_tokens,
+        batch_size=num_processes * command.batch_size,
+        batch_tokens=num_processes * command.batch_tokens,
         grad_accumulation=command.grad_accumulation,
         epochs=command.epochs,
         max_steps=command.max_steps,
@@ -243,16 +260,25 @@ def _plan_schedule(
 ) -> Schedule:
     meta, step = checkpoint.meta, checkpoint.step
     done = meta.samples_done if meta is not None and keeps_position else 0
-    wanted = wanted_schedule(command, run.size, step=step, epoch=checkpoint.epoch, samples_done=done)
+    num_processes = processes_of(run.environment)
+    wanted = wanted_schedule(
+        command,
+        run.size,
+        num_processes=num_processes,
+        step=step,
+        epoch=checkpoint.epoch,
+        samples_done=done,
+    )
     if meta is None:
         rate = checkpoint.learning_rate
         return wanted if rate is None else wanted.entered(step, rate)
     stored = Schedule(**meta.schedule)
-    held = command.model_dump(mode="json")
+    held = _of_all_processes(command.model_dump(mode="json"), num_processes)
+    before = _of_all_processes(meta.settings, processes_of(meta.environment))
     # Where nothing was told otherwise the stored schedule holds, also if skipped steps or samples would make
     # another count now: an interruption must not change a run.
     is_told_otherwise = (
-        any(name not in meta.settings or meta.settings[name] != held[name] for name in SCHEDULE_SETTINGS)
+        any(name not in before or before[name] != held[name] for name in SCHEDULE_SETTINGS)
         or run.size.num_samples != meta.num_samples
         or done != meta.samples_done
     )
@@ -261,6 +287,12 @@ def _plan_schedule(
     return stored.re_anchored(
         step, peak=wanted.peak, warmup_steps=wanted.warmup_steps, total_steps=wanted.total_steps
     )
+
+
+def _of_all_processes(settings: Mapping[str, Any], num_processes: int) -> dict[str, Any]:
+    """Return `settings` with the batches of all processes together: these decide the steps of a run."""
+    batches = {name: num_processes * settings[name] for name in PER_PROCESS if name in settings}
+    return {**settings, **batches}
 
 
 def _differences(checkpoint: CheckpointFacts, run: RunFacts, holding: Train) -> tuple[Difference, ...]:

@@ -65,12 +65,14 @@ class MicroBatch:
 
     Args:
         batch: the samples that could be read, None if there are none.
-        ids: of all pairs asked for, in their order.
+        ids: of all pairs asked for, in their order; of several processes those of the others too.
+        work: of each of several processes what its share costs, as `dealing.costs_of`.
     """
 
     batch: Batch | None
     ids: tuple[str, ...]
     unreadable: tuple[Unreadable, ...]
+    work: tuple[float, ...] = ()
 
     def pin_memory(self) -> "MicroBatch":
         """Return the same with page-locked tensors; the loader calls this."""

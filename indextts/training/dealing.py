@@ -76,6 +76,24 @@ def _exchange(
     return True
 
 
+class Balance:
+    """How much the slowest process had to do, of many steps."""
+
+    def __init__(self) -> None:
+        self._slowest = self._mean = 0.0
+
+    def add(self, loads: Sequence[float]) -> None:
+        """Take in a step, by the load of each process; all wait for its slowest."""
+        self._slowest += max(loads)
+        self._mean += sum(loads) / len(loads)
+
+    def read(self) -> float:
+        """Return the slowest over the mean, in the steps since the last reading."""
+        found = self._slowest / self._mean if self._mean else 1.0
+        self._slowest = self._mean = 0.0
+        return found
+
+
 def imbalance(loads: Sequence[float]) -> float:
     """Return the largest load over the mean; 1.0 where all are equal, or there is none."""
     total = sum(loads)

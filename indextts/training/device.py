@@ -6,19 +6,20 @@ from pathlib import Path
 import torch
 
 from indextts.errors import UserError
+from indextts.torchrun import Place
 
 logger = logging.getLogger(__name__)
 
 
-def choose_device(allow_cpu: bool) -> torch.device:
-    """Return the card if there is one, else the CPU.
+def choose_device(allow_cpu: bool, place: Place = Place()) -> torch.device:  # noqa: B008 - frozen
+    """Return the card if there is one, else the CPU; of several processes each gets a card of its own.
 
     Raises:
         UserError: the machine has an NVIDIA card on which CUDA does not work, and the CPU is not allowed:
-            a training that quietly takes the CPU costs days.
+            a training that quietly takes the CPU costs days; or it has fewer cards than processes.
     """
     if torch.cuda.is_available():
-        device = torch.device("cuda")
+        device = torch.device("cuda") if place.size == 1 else _card_of(place)
         torch.set_float32_matmul_precision("high")  # TF32 for what is left in float32
         logger.info("Training on %s", torch.cuda.get_device_name(device))
         return device
@@ -27,6 +28,17 @@ def choose_device(allow_cpu: bool) -> torch.device:
         raise UserError(f"{reason}; or train on the CPU with --allow-cpu")
     logger.info("Training on the CPU with %d threads", torch.get_num_threads())
     return torch.device("cpu")
+
+
+def _card_of(place: Place) -> torch.device:
+    num_cards = torch.cuda.device_count()
+    if place.local_rank >= num_cards:
+        raise UserError(
+            f"{place.local_size} processes on this machine, but {num_cards} cards: start with "
+            f"--nproc-per-node={num_cards}"
+        )
+    torch.cuda.set_device(place.local_rank)
+    return torch.device("cuda", place.local_rank)
 
 
 def has_nvidia_card(devices: Path = Path("/dev"), driver: Path = Path("/proc/driver/nvidia/gpus")) -> bool:

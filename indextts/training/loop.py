@@ -4,7 +4,9 @@ Its parts are the other files of `indextts.training`; what happens in which orde
 """
 
 import logging
+import socket
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
@@ -12,20 +14,33 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from indextts.commands import Train
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.gpt.out_of_memory import is_out_of_memory
 from indextts.run_dir import checkpoint_path
 from indextts.stop import StopRequest
-from indextts.training.batches import MicroBatch, grouped, load_batches, too_many
+from indextts.training.agreement import (
+    agree,
+    ask_all,
+    require_same_start,
+    require_same_weights,
+    unreadable_of_all,
+)
+from indextts.training.batches import MicroBatch, Unreadable, grouped, load_batches, too_many
+from indextts.training.dealing import Balance
+from indextts.training.gradients import accumulate_share
 from indextts.training.metrics import MetricsLog, Pace
 from indextts.training.optim import Skipped, update
 from indextts.training.order import BatchPlan, mix
 from indextts.training.probe import Probe, compare
+from indextts.training.ranks import ALONE, STOPPED_EARLY, Ranks
 from indextts.training.record import checkpoint_content, checkpoint_meta, write_run_files
 from indextts.training.row_facts import RowFacts
 from indextts.training.run import Run, TrainState, load_inputs
 from indextts.training.saving import LAST_RETRY_AFTER_S, Saver
+from indextts.training.shares import Shares, load_shares, total
 from indextts.training.start import resume, start_from_base
 from indextts.training.step import accumulate
 from indextts.training.timing import StartTimes
@@ -34,22 +49,27 @@ from indextts.training.validate import validate
 logger = logging.getLogger(__name__)
 
 
-def train(command: Train, checkpoint: Future[Path | None], stop: StopRequest) -> int:
+def train(
+    command: Train, checkpoint: Future[Path | None] | None, stop: StopRequest, ranks: Ranks = ALONE
+) -> int:
     """Run the training to its end, or to a signal; return the exit status.
 
     Args:
-        checkpoint: where to go on from, None for the base; verified while this was imported.
+        checkpoint: where to go on from, None for the base; verified while this was imported. Only the first
+            process knows it.
+        ranks: the processes that train together.
 
     Raises:
         UserError: what the user can fix.
     """
     times = StartTimes("imports")
-    inputs = load_inputs(command)
+    inputs = load_inputs(command, ranks)
     times.mark("pairs and tokenizer")
     logger.info("%d pairs to train on, %d to validate on", len(inputs.train_set), len(inputs.val_set))
-    found = checkpoint.result()
+    found = ranks.from_first(None if checkpoint is None else checkpoint.result())
     times.mark("waiting for the checkpoint's digest")
-    if stop.is_asked:
+    if ranks.is_any(stop.is_asked):
+        ask_all(ranks, stop)
         return say_how_it_ended(None, stop)
     if found is None:
         logger.info("Starting from the base checkpoint %s", command.base_checkpoint)
@@ -58,16 +78,20 @@ def train(command: Train, checkpoint: Future[Path | None], stop: StopRequest) ->
         this = resume(inputs, found)
     times.mark("weights and optimizer")
     logger.info("From step %d to step %d", this.state.step, this.schedule.total_steps)
-    write_run_files(this)
+    require_same_start(this)
+    say_who_trains(this)
+    if ranks.is_first:
+        write_run_files(this)
     metrics = MetricsLog(
-        command.output_dir,
+        command.output_dir if ranks.is_first else None,
         part=this.state.part,
         step=this.state.step,
         epoch=this.state.epoch,
         total_steps=this.schedule.total_steps,
     )
     with closing(metrics), closing(Saver(command.output_dir, this.inputs.command.keep_checkpoints)) as saver:
-        saver.prepare(checkpoint_content(this, checkpoint_meta(this, is_best=False)), unchanging(this))
+        if ranks.is_first:
+            saver.prepare(checkpoint_content(this, checkpoint_meta(this, is_best=False)), unchanging(this))
         try:
             take_steps(this, metrics, saver, stop, times)
         except RuntimeError as error:
@@ -87,58 +111,67 @@ def train(command: Train, checkpoint: Future[Path | None], stop: StopRequest) ->
 
 def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, times: StartTimes) -> None:
     """Train, validate and save, step after step, to the end or to a signal."""
-    inputs, state, command = this.inputs, this.state, this.inputs.command
+    inputs, state, command, ranks = this.inputs, this.state, this.inputs.command, this.inputs.ranks
     probe = Probe(inputs)
-    if state.probe is not None:
+    if state.probe is not None and ranks.is_first:
         compare(state.probe, probe.losses(this.model), this.saved_in, inputs.environment)
         times.mark("fixed samples")
     times.log(state.step + 1)
     samples = None
-    if command.sample_interval:
+    if command.sample_interval and ranks.is_first:
         from indextts.training.samples import Samples  # what speaks takes seconds to import
 
         samples = Samples(inputs)
-    rows = RowFacts(this)
-    metrics.facts(state.step, state.epoch_of_step, rows.read())
-    skipped = Skipped(state.num_skipped)
+    rows = RowFacts(this) if ranks.is_first else None
+    if rows is not None:
+        metrics.facts(state.step, state.epoch_of_step, rows.read())
+    skipped = Skipped(state.num_skipped, is_said=ranks.is_first)
     unreadable: set[str] = set()
     groups = endless_groups(this)
     this.model.train()
     this.model.gpt.recompute = command.grad_checkpointing
     if command.compile:
         this.model.gpt.compile_blocks()
-    pace = Pace(inputs.device)
+    pace, balance = Pace(inputs.device), Balance()
     # a part that goes on from an older checkpoint, or from one of another folder, is worth one of its own
     is_unsaved_part = state.step > 0 and state.saved_step < 0
 
     while True:
         is_over = is_done(command, state)
-        is_last = is_over or stop.is_asked
-        is_best = False
-        if is_last or skipped.is_due or state.step % command.save_interval == 0:
-            skipped.check()
+        group = None if is_over else pace.next_of(groups)
         if state.step % command.save_interval == 0:
             saver.wait()  # the next save would have to
         else:
             saver.poll()
         if saver.lost_best is not None:
             forget_lost_best(state, saver)
+        agreed = agree(ranks, group, stop, saver)
+        is_last = is_over or agreed.must_stop
+        is_best = False
+        if is_last or skipped.is_due or state.step % command.save_interval == 0:
+            skipped.check()
         if state.validated_step != state.step and (is_over or validation_is_due(command, state.step, this)):
             with pace.paused():
                 is_best = validate_now(this, metrics, saver, stop)
-                metrics.facts(state.step, state.epoch_of_step, rows.read())
+                if rows is not None:
+                    metrics.facts(state.step, state.epoch_of_step, rows.read())
                 if samples is not None and state.validated_step == state.step:
                     samples.speak_if_due(this, metrics, stop)
             if state.validated_step == state.step:
                 state.saved_step = -1  # what was saved of this step does not know it
             is_over = is_done(command, state)
-            is_last = is_over or stop.is_asked
+            if group is None and not is_over:  # it was over for want of a better validation than this one
+                group = pace.next_of(groups)
+            agreed = agree(ranks, group, stop, saver)
+            is_last = is_over or agreed.must_stop
         # behind a failure the clock decides: a short interval shall not use up the tries before room is made
-        is_at_interval = state.step % command.save_interval == 0 and not saver.failures
-        is_due = is_last or is_at_interval or saver.wants_another_try or is_unsaved_part
-        if is_best or (is_due and 0 < state.step != state.saved_step) or (is_due and saver.failures):
+        is_at_interval = state.step % command.save_interval == 0 and not agreed.has_failed_save
+        is_due = is_last or is_at_interval or agreed.wants_another_try or is_unsaved_part
+        if is_best or (is_due and (0 < state.step != state.saved_step or agreed.has_failed_save)):
             state.num_skipped = skipped.total
             with pace.paused():
+                require_same_weights(this)
+                gather_window(this)
                 save(this, probe, saver, is_best=is_best)
             is_unsaved_part = False
         if is_last:
@@ -147,9 +180,14 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
                 samples.finish(metrics, stop)
             break
 
-        group = pace.next_of(groups)
-        note_unreadable(group, unreadable, len(inputs.train_set))
-        sums, loss = accumulate(this, group)
+        assert group is not None
+        if agreed.num_unreadable:
+            found = unreadable_of_all(ranks, group)
+            note_unreadable(found, unreadable, len(inputs.train_set), is_said=ranks.is_first)
+        if ranks.is_alone:
+            sums, loss = accumulate(this, group)
+        else:
+            sums, loss = accumulate_share(this, group, agreed.num_text, agreed.num_mel)
         learning_rate = this.schedule.learning_rate(state.step + 1)
         state.step += 1
         if sums is not None and loss is not None:
@@ -168,15 +206,16 @@ def take_steps(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
                 this.average.update(done.is_bad)
             sums = sums.unless(done.is_bad)
             state.window = sums if state.window is None else state.window + sums
-            pace.add(
-                sum(part.batch.num_text + part.batch.num_mel for part in group if part.batch is not None)
-            )
+            pace.add(agreed.num_tokens)
+            if not ranks.is_alone:
+                balance.add(np.sum([part.work for part in group], axis=0).tolist())
         state.batch_idx += len(group)
         state.samples_done += sum(len(part.ids) for part in group)
         if state.samples_done == len(inputs.train_set):
             state.epoch, state.samples_done, state.batch_idx = state.epoch + 1, 0, 0
         if state.step % command.log_interval == 0 and sums is not None:
-            log_window(this, metrics, learning_rate, float(done.norm), pace, skipped.total)
+            gather_window(this)
+            log_window(this, metrics, learning_rate, float(done.norm), pace, skipped.total, balance)
 
 
 def is_done(command: Train, state: TrainState) -> bool:
@@ -197,26 +236,31 @@ def endless_groups(this: Run) -> Iterator[list[MicroBatch]]:
     plan = BatchPlan(
         train_set.lengths,
         command.seed,
-        command.batch_size,
-        command.batch_tokens,
+        inputs.ranks.size * command.batch_size,
+        inputs.ranks.size * command.batch_tokens,
         state.epoch,
         state.samples_done,
     )
-    batches = load_batches(train_set, plan, command.num_workers, inputs.collate)
+    if inputs.ranks.is_alone:
+        batches = load_batches(train_set, plan, command.num_workers, inputs.collate)
+    else:
+        shares = Shares.of(train_set, inputs.config.model_dim, inputs.ranks)
+        batches = load_shares(train_set, plan, shares, command.num_workers, inputs.collate)
     yield from grouped(batches, plan.ends_of_epochs(), command.grad_accumulation)
 
 
-def note_unreadable(group: Sequence[MicroBatch], known: set[str], num_samples: int) -> None:
-    """Say once of each sample that it cannot be read.
+def note_unreadable(found: Sequence[Unreadable], known: set[str], num_samples: int, *, is_said: bool) -> None:
+    """Say once of each sample that it cannot be read; of several processes one says it.
 
     Raises:
         UserError: they are too many.
     """
-    for sample in (sample for part in group for sample in part.unreadable):
+    for sample in found:
         if sample.id in known:
             continue
         known.add(sample.id)
-        logger.warning("Skipped %s (%d so far): %s", sample.id, len(known), sample.reason)
+        if is_said:
+            logger.warning("Skipped %s (%d so far): %s", sample.id, len(known), sample.reason)
     if too_many(len(known), num_samples):
         raise UserError(
             f"{len(known)} of {num_samples} samples cannot be read, as {min(known)}; the last "
@@ -225,11 +269,27 @@ def note_unreadable(group: Sequence[MicroBatch], known: set[str], num_samples: i
         )
 
 
+def gather_window(this: Run) -> None:
+    """Leave the losses of all processes since the last [Train] line with the first one."""
+    state, ranks = this.state, this.inputs.ranks
+    if not ranks.is_alone:
+        whole = total(state.window, ranks, this.inputs.device)
+        state.window = whole if ranks.is_first else None
+
+
 def log_window(
-    this: Run, metrics: MetricsLog, learning_rate: float, grad_norm: float, pace: Pace, num_skipped: int
+    this: Run,
+    metrics: MetricsLog,
+    learning_rate: float,
+    grad_norm: float,
+    pace: Pace,
+    num_skipped: int,
+    balance: Balance,
 ) -> None:
     """Write the means since the last [Train] line and begin a new window."""
     state = this.state
+    if not this.inputs.ranks.is_first:
+        return
     assert state.window is not None
     means, state.window = state.window.means(), None
     if means is None:
@@ -244,6 +304,7 @@ def log_window(
         grad_norm=grad_norm,
         speed=pace.read(),
         num_skipped=num_skipped,
+        imbalance=None if this.inputs.ranks.is_alone else balance.read(),
     )
 
 
@@ -268,6 +329,7 @@ def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest
         dtype=inputs.dtype,
         should_stop=lambda: stop.is_asked,
         trained_speakers={pair.speaker for pair in inputs.train_set.pairs},
+        ranks=inputs.ranks,
     )
     validation = check()
     if validation is not None and this.average is not None and this.average.num_updates:
@@ -279,7 +341,8 @@ def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest
     means = validation.means
     metrics.validation(state.step, state.epoch_of_step, validation)
     state.validated_step = state.step
-    is_best = state.step > 0 and means.mel_loss < state.best_mel_loss
+    # the first process alone knows what could not be saved, and so what the best so far is
+    is_best = inputs.ranks.from_first(state.step > 0 and means.mel_loss < state.best_mel_loss)
     state.num_worse = 0 if is_best or not state.step else state.num_worse + 1
     if is_best:
         forget_lost_best(state, saver)
@@ -295,7 +358,7 @@ def forget_lost_best(state: TrainState, saver: Saver) -> None:
 
 
 def save(this: Run, probe: Probe, saver: Saver, *, is_best: bool) -> None:
-    """Begin to write a checkpoint of this moment, after the save before."""
+    """Begin to write a checkpoint of this moment, after the save before; the first process alone does."""
     started = time.perf_counter()
     state = this.state
     saver.wait()
@@ -303,11 +366,13 @@ def save(this: Run, probe: Probe, saver: Saver, *, is_best: bool) -> None:
         is_best, saver.lost_best = True, None
     forget_lost_best(state, saver)
     this.trained.check_views()
-    state.probe = probe.losses(this.model)
     state.serial += 1
     state.saved_step = state.step
     name = checkpoint_path(saver.run_dir, state.step).name
     state.recent = [*(other for other in state.recent if other != name), name][-saver.keep :]
+    if not this.inputs.ranks.is_first:
+        return
+    state.probe = probe.losses(this.model)
     meta = checkpoint_meta(this, is_best=is_best)
     saver.start(checkpoint_content(this, meta), meta, unchanging(this))
     seconds = time.perf_counter() - started
@@ -328,6 +393,27 @@ def finish_saving(this: Run, probe: Probe, saver: Saver) -> None:
         saver.wait()
 
 
+def say_who_trains(this: Run) -> None:
+    """Write the log line of several processes: how many, where, and what a step takes."""
+    inputs, command, ranks = this.inputs, this.inputs.command, this.inputs.ranks
+    if ranks.is_alone:
+        return
+    places = ranks.gathered((socket.gethostname(), str(inputs.environment["device"])))
+    devices = Counter(device for _, device in places)
+    num_batches = ranks.size * command.grad_accumulation
+    samples = f"up to {num_batches * command.batch_tokens} positions"
+    if not command.batch_tokens:
+        samples = f"{num_batches * command.batch_size} samples"
+    logger.info(
+        "%d processes on %d nodes (%s), %s a step%s",
+        ranks.size,
+        len({host for host, _ in places}),
+        ", ".join(f"{count} x {device}" for device, count in devices.items()),
+        samples,
+        f"; restart {ranks.place.restarts}" if ranks.place.restarts else "",
+    )
+
+
 def say_how_it_ended(step: int | None, stop: StopRequest) -> int:
     """Write the last log line; return the exit status.
 
@@ -338,7 +424,7 @@ def say_how_it_ended(step: int | None, stop: StopRequest) -> int:
         logger.info("Training complete.")
         return 0
     if step is None:
-        logger.info("Stopped before anything was loaded; the same command starts again")
+        logger.info(STOPPED_EARLY)
     else:
         logger.info("Stopped at step %d; go on with --resume auto", step)
     return 128 + stop.signal

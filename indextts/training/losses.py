@@ -9,6 +9,7 @@ A loss is a mean over tokens, not over rows or batches. So sums travel, and are 
 all the micro-steps of a step, of a whole validation set, or of all the steps since the last log line.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -53,6 +54,23 @@ class LossSums:
         """The same numbers without the graph that made them, to be kept for a log line."""
         return LossSums(*(value.detach() for value in self._values()))
 
+    @classmethod
+    def nothing(cls, device: torch.device) -> "LossSums":
+        """The sums over no token."""
+        counts = torch.zeros((), dtype=torch.int64, device=device)
+        nats = torch.zeros((), device=device)
+        return cls(nats, counts, nats, counts, counts, nats, counts)
+
+    def numbers(self) -> list[float]:
+        """The sums as plain numbers; reads the device once."""
+        stacked = torch.stack([value.detach().double() for value in self._values()])
+        return stacked.tolist()
+
+    def with_numbers(self, numbers: Sequence[float]) -> "LossSums":
+        """Sums of the same types on the same device, with other values."""
+        pairs = zip(self._values(), numbers, strict=True)
+        return LossSums(*(torch.full_like(value, number) for value, number in pairs))
+
     def unless(self, is_bad: Tensor) -> "LossSums":
         """The same numbers, or zeros where `is_bad` (0-dimensional) is not 0; the device is not asked."""
         return LossSums(
@@ -67,7 +85,7 @@ class LossSums:
 
     def means(self) -> "LossMeans | None":
         """Means as plain numbers, None where no token was counted; reads the device once."""
-        sums = torch.stack([value.detach().double() for value in self._values()]).tolist()
+        sums = self.numbers()
         text_nats, text_tokens, mel_nats, mel_tokens, mel_hits, new_text_nats, new_text_tokens = sums
         if not mel_tokens:
             return None

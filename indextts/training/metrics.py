@@ -4,7 +4,7 @@ One line of metrics.jsonl:
 
     {"kind": "train", "part": 1, "step": 100, "epoch": 0, "text_loss": 5.1, "mel_loss": 4.2, "mel_top1": 0.2,
      "new_text_loss": 5.3, "lr": 5e-05, "grad_norm": 0.9, "tokens_per_second": 1200.0, "data_wait": 0.004,
-     "num_skipped": 0, "time": 1760000000.0}
+     "num_skipped": 0, "time": 1760000000.0}           of several processes also "imbalance": 1.004
     {"kind": "val", ...}     without lr, grad_norm, tokens_per_second, data_wait, num_skipped; with
                              --ema-decay also averaged_mel_loss and so on: those of the averaged weights
     {"kind": "start", "part": 1, "step": 0, "epoch": 0, "total_steps": 236, "time": ...}   a process began
@@ -15,10 +15,11 @@ One line of metrics.jsonl:
 Losses are nats per token over all steps since the last line; `new_text_loss` is that of the new pieces alone.
 `data_wait` is the share of the time in which the device had nothing to do because its data was not there.
 `num_skipped` counts the steps of the run that changed nothing since they were not finite, as far as the host
-knows. Of the facts, `unknown_share` is that of the training texts' tokens, `base_rows` a digest of the frozen
-rows of the text tables; since the process began, `new_rows_moved` is how far the new rows moved (root mean
-square of the values, of the table that moved least) and `new_rows_seen` the share of those in the embedding
-that changed at all. Without frozen rows there is `unknown_share` alone.
+knows. `imbalance` is what the slowest process had to do, over the mean of all. Of the facts, `unknown_share`
+is that of the training texts' tokens, `base_rows` a digest of the frozen rows of the text tables; since the
+process began, `new_rows_moved` is how far the new rows moved (root mean square of the values, of the table
+that moved least) and `new_rows_seen` the share of those in the embedding that changed at all. Without frozen
+rows there is `unknown_share` alone.
 """
 
 import json
@@ -30,7 +31,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import numpy as np
 import torch
@@ -52,17 +53,24 @@ class MetricsLog:
     A disk that takes no more lines is said once; the training goes on.
     """
 
-    def __init__(self, run_dir: Path, *, part: int, step: int, epoch: int, total_steps: int) -> None:
-        """Open the files and say where this process begins: after `step`, towards `total_steps`."""
+    def __init__(self, run_dir: Path | None, *, part: int, step: int, epoch: int, total_steps: int) -> None:
+        """Open the files and say where this process begins: after `step`, towards `total_steps`.
+
+        Args:
+            run_dir: None in the processes whose numbers the first one writes.
+        """
         self.part = part
         self.is_failing = False
+        self.file: TextIO | None = None
+        self.board: SummaryWriter | None = None
+        if run_dir is None:
+            return
         self.file = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
         if self.file.tell() and not _ends_with_newline(run_dir / "metrics.jsonl"):
             self.file.write("\n")  # a kill left half a line
         self._append(
             {"kind": "start", "part": part, "step": step, "epoch": epoch, "total_steps": total_steps}
         )
-        self.board: SummaryWriter | None = None
         with self._forgiven():
             self.board = SummaryWriter(str(_folder_of_its_own(run_dir / "logs")))
 
@@ -76,12 +84,17 @@ class MetricsLog:
         grad_norm: float,
         speed: "Speed",
         num_skipped: int,
+        imbalance: float | None = None,
     ) -> None:
-        """Write a [Train] line's numbers everywhere."""
+        """Write a [Train] line's numbers everywhere; `imbalance` is None where one process does all."""
         norm = grad_norm if math.isfinite(grad_norm) else None  # of a step that was skipped
         rates = {"lr": lr, "grad_norm": norm, **asdict(speed), "num_skipped": num_skipped}
+        more = ""
+        if imbalance is not None:
+            rates["imbalance"] = imbalance
+            more = f" imbalance={imbalance:.3f}"
         self._write("train", step, epoch, means, rates)
-        logger.info("[Train] %s lr=%.2e", _line(step, epoch, means), lr)
+        logger.info("[Train] %s lr=%.2e%s", _line(step, epoch, means), lr, more)
 
     def validation(self, step: int, epoch: int, validation: Validation) -> None:
         """Write a [Val] line's numbers everywhere.
@@ -113,8 +126,9 @@ class MetricsLog:
                 self.board.add_audio(name, torch.from_numpy(samples)[None], step, sample_rate_hz)
 
     def close(self) -> None:
-        with self._forgiven():
-            self.file.close()
+        if self.file is not None:
+            with self._forgiven():
+                self.file.close()
         if self.board is not None:
             with self._forgiven():
                 self.board.close()
@@ -139,6 +153,8 @@ class MetricsLog:
             self.board.flush()
 
     def _append(self, line: dict[str, Any]) -> None:
+        if self.file is None:
+            return
         with self._forgiven():
             self.file.write(json.dumps({**line, "time": time.time()}) + "\n")
             self.file.flush()

@@ -64,6 +64,16 @@ class Trained:
             assert rows.table.grad is not None
             rows.view.grad = rows.table.grad[rows.num_frozen :]
 
+    def fill_gradients(self) -> None:
+        """Put zeros where the samples left no gradient, as where there were none."""
+        for parameter in self._with_gradients():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients that the optimizer sees, after `collect_gradients`."""
+        return [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
+
     def clear_gradients(self) -> None:
         for parameter in self._all():
             parameter.grad = None
@@ -75,6 +85,12 @@ class Trained:
                 rows.table.data_ptr() + rows.num_frozen * rows.table.stride(0) * rows.table.element_size()
             )
             assert rows.view.data_ptr() == behind, f"{rows.name}: the optimizer's rows are not the model's"
+
+    def _with_gradients(self) -> Iterator[nn.Parameter]:
+        """The model's own: a table in place of the view of its trained rows."""
+        views = {rows.name for rows in self.new_rows}
+        yield from (each for name, each in self.parameters.items() if name not in views)
+        yield from (rows.table for rows in self.new_rows)
 
     def _all(self) -> Iterator[nn.Parameter]:
         yield from self.parameters.values()
@@ -204,10 +220,13 @@ class Skipped:
     """Counts the steps that changed nothing, and ends the run when too many come in a row.
 
     The flags stay on the device until `check`, so that the steps in between need not wait.
+
+    Args:
+        is_said: whether this process names them; of several, which all skip the same steps, one does.
     """
 
-    def __init__(self, total: int = 0) -> None:
-        self.total, self.in_a_row = total, 0
+    def __init__(self, total: int = 0, *, is_said: bool = True) -> None:
+        self.total, self.in_a_row, self.is_said = total, 0, is_said
         self._pending: list[tuple[int, tuple[str, ...], Tensor]] = []
 
     def note(self, step: int, ids: tuple[str, ...], is_bad: Tensor) -> None:
@@ -237,12 +256,13 @@ class Skipped:
             if not is_bad:
                 continue
             self.total += 1
-            logger.warning(
-                "Step %d is skipped, its loss or gradient is not finite (%d so far); its pairs: %s",
-                step,
-                self.total,
-                ", ".join(ids[:NUM_IDS_SHOWN]) + (" ..." if len(ids) > NUM_IDS_SHOWN else ""),
-            )
+            if self.is_said:
+                logger.warning(
+                    "Step %d is skipped, its loss or gradient is not finite (%d so far); its pairs: %s",
+                    step,
+                    self.total,
+                    ", ".join(ids[:NUM_IDS_SHOWN]) + (" ..." if len(ids) > NUM_IDS_SHOWN else ""),
+                )
             if self.in_a_row == MOST_SKIPPED_IN_A_ROW:
                 raise UserError(
                     f"The loss or the gradient was not finite in {self.in_a_row} steps in a row, up to step "

@@ -29,6 +29,7 @@ from indextts.training.batches import (
 from indextts.training.device import arithmetic, choose_device
 from indextts.training.losses import LossSums
 from indextts.training.optim import Trained
+from indextts.training.ranks import ALONE, Ranks
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class TrainState:
         batch_idx: micro-steps of the epoch that are done, for people.
         validated_step, saved_step: the last step that was validated, or saved; -1 before the first.
         best_before: the best before `best_mel_loss`, should the save of that one fail.
-        window: losses since the last [Train] line.
+        window: losses since the last [Train] line; of several processes each has its own share's.
         recent: names of the checkpoints that were saved last, newest last.
         num_worse: validations since the best one.
         num_skipped: steps that changed nothing since they were not finite.
@@ -80,6 +81,7 @@ class Inputs:
 
     Args:
         manifests: the pairs files, train first and then val.
+        ranks: the processes that train together.
     """
 
     command: Train
@@ -89,6 +91,7 @@ class Inputs:
     val_set: PairDataset
     manifests: list[FileIdentity]
     device: torch.device
+    ranks: Ranks = ALONE
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -126,6 +129,7 @@ class Inputs:
             "arithmetic": str(self.dtype).removeprefix("torch."),
             "attention": self.attention.name if self.command.padding == "none" else "padded",
             "threads": torch.get_num_threads(),
+            "processes": self.ranks.size,
         }
 
 
@@ -155,13 +159,13 @@ class Run:
     saved_in: dict[str, Any]
 
 
-def load_inputs(command: Train) -> Inputs:
+def load_inputs(command: Train, ranks: Ranks = ALONE) -> Inputs:
     """Read everything but weights.
 
     Raises:
         UserError: a file cannot be used, or there is a card on which CUDA does not work.
     """
-    device = choose_device(command.allow_cpu)
+    device = choose_device(command.allow_cpu, ranks.place)
     config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
     if tokenizer.normalizer_doubt:
         logger.warning(tokenizer.normalizer_doubt)
@@ -169,4 +173,4 @@ def load_inputs(command: Train) -> Inputs:
     val_set = load_pairs(command.val_manifest, tokenizer, config)
     check_disjoint(train_set, val_set)
     manifests = [identify(path) for path in [*command.train_manifest, *command.val_manifest]]
-    return Inputs(command, config, tokenizer, train_set, val_set, manifests, device)
+    return Inputs(command, config, tokenizer, train_set, val_set, manifests, device, ranks)

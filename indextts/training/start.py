@@ -30,6 +30,7 @@ from indextts.run_dir import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.schedule import Schedule
 from indextts.text.base_fit import base_tokenizer, require_extension
 from indextts.text.tokenizer import Tokenizer
+from indextts.torchrun import Place
 from indextts.training.averaging import begin_average
 from indextts.training.checkpoint_facts import Layout, facts_of, moments_of
 from indextts.training.losses import LossSums
@@ -40,6 +41,7 @@ from indextts.training.optim import (
     load_optimizer,
     select_trained,
 )
+from indextts.training.ranks import Ranks
 from indextts.training.run import Inputs, Run, TrainState, load_inputs
 from indextts.training.val_interval import with_val_interval
 from indextts.weight_names import canonical_names
@@ -78,19 +80,26 @@ def start_from_base(inputs: Inputs) -> Run:
 
 def _with_chosen_settings(inputs: Inputs) -> Inputs:
     """Return the inputs of a run that begins, with what was not typed chosen for its data."""
-    command = with_val_interval(inputs.command, inputs.train_set.size, inputs.val_set.size)
+    command = with_val_interval(inputs.command, inputs.train_set.size, inputs.val_set.size, inputs.ranks.size)
     return replace(inputs, command=command)
 
 
 def first_schedule(inputs: Inputs) -> Schedule:
     """Return the schedule of a run that begins."""
-    return wanted_schedule(inputs.command, inputs.train_set.size, step=0, epoch=0, samples_done=0)
+    return wanted_schedule(
+        inputs.command,
+        inputs.train_set.size,
+        num_processes=inputs.ranks.size,
+        step=0,
+        epoch=0,
+        samples_done=0,
+    )
 
 
-def plan_by_weights(command: Train) -> str:
+def plan_by_weights(command: Train, num_processes: int = 1) -> str:
     """Return what a start would do where no meta file says it: a new run, or another program's checkpoint."""
     path = find_checkpoint(command, may_change=False)
-    inputs = load_inputs(command)
+    inputs = load_inputs(command, Ranks(Place(size=num_processes)))
     if path is None:
         _base_vocabulary(inputs, text_rows(command.base_checkpoint) - 1)
         return (
@@ -338,7 +347,7 @@ def _restore_state(state: TrainState, opened: Opened, inputs: Inputs, *, keeps_p
     state.validated_step = more["validated_step"]
     state.last_losses, state.probe = more["last_losses"], more["probe"]
     state.num_skipped, state.recent = more["num_skipped"], list(content["recent_checkpoints"])
-    if more["window"] is not None:
+    if more["window"] is not None and inputs.ranks.is_first:  # it is the sum over all processes
         state.window = LossSums(**more["window"]).to(inputs.device)
     if more["validation_set"] == inputs.validation_set:
         state.best_mel_loss = content["best_mel_loss"]

@@ -42,11 +42,26 @@ def accumulate(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor
     batches = [part.batch for part in group if part.batch is not None]
     if not batches:
         return None, None
+    num_text, num_mel = sum(batch.num_text for batch in batches), sum(batch.num_mel for batch in batches)
+    return accumulate_batches(this, batches, num_text, num_mel)
+
+
+def accumulate_batches(
+    this: Run, batches: Sequence[Batch], num_text: int, num_mel: int
+) -> tuple[LossSums, Tensor]:
+    """Do the same for what could be read, at least one sample.
+
+    Args:
+        num_text, num_mel: tokens of the step that the loss is the mean of, of all processes.
+
+    Raises:
+        UserError: as `accumulate`.
+    """
     while True:
         limit = this.state.micro_batch_limit
         parts = [part for batch in batches for part in (_split(batch, limit) if limit else [batch])]
         try:
-            return _accumulate(this, parts)
+            return _accumulate(this, parts, num_text, num_mel)
         except RuntimeError as error:  # torch.OutOfMemoryError is one
             if not is_out_of_memory(error):
                 raise
@@ -74,14 +89,13 @@ def _split(batch: Batch, limit: int) -> Sequence[Batch]:
     ]
 
 
-def _accumulate(this: Run, parts: Sequence[Batch]) -> tuple[LossSums, Tensor]:
+def _accumulate(this: Run, parts: Sequence[Batch], num_text: int, num_mel: int) -> tuple[LossSums, Tensor]:
     command, inputs = this.inputs.command, this.inputs
-    num_text, num_mel = sum(part.num_text for part in parts), sum(part.num_mel for part in parts)
     total: LossSums | None = None
     total_loss: Tensor | None = None
     for micro_step, part in enumerate(parts):
         # dropout is a function of the step, so that a resumed run draws what this one would have drawn
-        torch.manual_seed(mix(command.seed, "dropout", this.state.step, micro_step))
+        torch.manual_seed(mix(command.seed, "dropout", this.state.step, micro_step, *inputs.ranks.seed))
         with torch.autocast(inputs.device.type, inputs.dtype, enabled=inputs.dtype != torch.float32):
             sums = batch_sums(this.model, part.to(inputs.device), inputs.attention, this.base_size)
         text_loss, mel_loss = sums.text_nats / num_text, sums.mel_nats / num_mel

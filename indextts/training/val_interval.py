@@ -17,11 +17,13 @@ LARGEST_SHARE = 1 / 20
 FORWARD_SHARE = 1 / 3  # of forward and backward
 
 
-def with_val_interval(command: Train, train: EpochSize, validation: EpochSize) -> Train:
+def with_val_interval(
+    command: Train, train: EpochSize, validation: EpochSize, num_processes: int = 1
+) -> Train:
     """Return the command with the interval between validations that holds; a typed one is not touched."""
     if "val_interval" in command.model_fields_set:
         return command
-    interval = least_interval(command, train, validation)
+    interval = least_interval(command, train, validation, num_processes)
     if interval <= command.val_interval:
         return command
     logger.info(
@@ -34,18 +36,19 @@ def with_val_interval(command: Train, train: EpochSize, validation: EpochSize) -
     return command.model_copy(update={"val_interval": interval})
 
 
-def least_interval(command: Train, train: EpochSize, validation: EpochSize) -> int:
+def least_interval(command: Train, train: EpochSize, validation: EpochSize, num_processes: int = 1) -> int:
     """Return the fewest steps between validations that keep to the share.
 
     Args:
         train, validation: all pairs of either kind.
+        num_processes: each has the batches that the command names.
     """
     pairs = validation.num_samples
     if command.max_val_batches:
-        pairs = min(pairs, command.max_val_batches * (command.val_batch_size or 2 * command.batch_size))
+        batch = num_processes * (command.val_batch_size or 2 * command.batch_size)
+        pairs = min(pairs, command.max_val_batches * batch)
     passes = 2 if command.ema_decay else 1
     cost = passes * FORWARD_SHARE * validation.scaled(pairs).num_positions
-    num_steps = math.ceil(
-        train.num_batches(command.batch_size, command.batch_tokens) / command.grad_accumulation
-    )
+    num_batches = train.num_batches(num_processes * command.batch_size, num_processes * command.batch_tokens)
+    num_steps = math.ceil(num_batches / command.grad_accumulation)
     return math.ceil(cost / LARGEST_SHARE * num_steps / train.num_positions)

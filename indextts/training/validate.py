@@ -1,7 +1,7 @@
 """The losses on held-out pairs, always the same ones in the same batches."""
 
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,8 @@ from indextts.gpt.model import UnifiedVoice
 from indextts.training.batches import Collate, PairDataset, Unreadable, load_batches
 from indextts.training.losses import LossMeans, LossSums, batch_sums
 from indextts.training.order import epoch_order, in_batches
+from indextts.training.ranks import ALONE, Ranks
+from indextts.training.shares import Shares, total
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ def validate(
     dtype: torch.dtype,
     should_stop: Callable[[], bool],
     trained_speakers: Set[str] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Validation | None:
     """Return the means over tokens of all batches; None if `should_stop` said so in between.
 
@@ -57,24 +60,30 @@ def validate(
         backend: attention of packed batches.
         max_batches: at most so many batches, a fixed random choice of the pairs; 0 for all.
         trained_speakers: pairs of others make batches of their own; None if all are alike.
+        ranks: each does its share, in batches of `batch_size` on average, and all get the same result.
     """
     device = model.mel_head.weight.device  # the encoders may be elsewhere
     order = epoch_order(len(dataset), VALIDATION_SEED, epoch=0)
     if max_batches:
-        order = order[: max_batches * batch_size]
+        order = order[: max_batches * batch_size * ranks.size]
     orders: dict[str, list[int]] = {SEEN: [], UNSEEN: []}
     for index in order:
         is_seen = trained_speakers is None or dataset.pairs[index].speaker in trained_speakers
         orders[SEEN if is_seen else UNSEEN].append(index)
+    shares = None if ranks.is_alone else Shares.of(dataset, model.config.model_dim, ranks)
     totals: dict[str, LossSums] = {}
     unreadable: list[Unreadable] = []
+    is_stopped = False
     was_training = model.training
     model.eval()
     try:
         for part, indices in orders.items():
-            for micro_batch in load_batches(dataset, in_batches(indices, batch_size), 0, collate):
-                if should_stop():
-                    return None
+            batches: Iterable[list[int]] = in_batches(indices, batch_size * ranks.size)
+            if shares is not None:
+                batches = shares.own(batches)
+            for micro_batch in load_batches(dataset, batches, 0, collate):
+                if is_stopped := is_stopped or should_stop():
+                    break
                 unreadable += micro_batch.unreadable
                 batch = micro_batch.batch
                 if batch is None:  # none of its samples can be read
@@ -84,7 +93,13 @@ def validate(
                 totals[part] = totals[part] + sums if part in totals else sums
     finally:
         model.train(was_training)
-    if unreadable:
+    if ranks.is_any(is_stopped):
+        return None
+    if not ranks.is_alone:
+        unreadable = [each for part in ranks.gathered(unreadable) for each in part]
+        found_sums = {part: total(totals.get(part), ranks, device) for part in orders}
+        totals = {part: sums for part, sums in found_sums.items() if sums is not None}
+    if unreadable and ranks.is_first:
         logger.warning(
             "%d of %d pairs to validate on cannot be read, as %s: %s",
             len(unreadable),

@@ -1,0 +1,87 @@
+"""A training that torchrun started: its launcher, its processes by rank, and nothing left of them. Linux."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.trainer_process import REPOSITORY, TRAINER
+from indextts.processes import session_and_descendants
+
+DEADLINE_S = 120
+
+
+class Launched:
+    """A running `python -m torch.distributed.run ... trainers/train_gpt_v2.py ...`, one thread a process."""
+
+    def __init__(self, num_processes: int, argv: Sequence[str], screen: Path, *options: str) -> None:
+        """Start it.
+
+        Args:
+            screen: gets what it prints.
+            options: of torchrun.
+        """
+        launcher = [
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={num_processes}",
+            *options,
+        ]
+        path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+        self.screen = screen
+        with screen.open("ab") as output:
+            self.launcher = subprocess.Popen(
+                [sys.executable, *launcher, str(TRAINER), *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path},
+            )
+
+    def wait(self) -> int:
+        """Return the launcher's exit status."""
+        return self.launcher.wait(DEADLINE_S)
+
+    def wait_until(self, is_so: Callable[[], object], what: str) -> None:
+        """Return when it is so.
+
+        Raises:
+            AssertionError: it ended before, or takes too long.
+        """
+        deadline = time.monotonic() + DEADLINE_S
+        while not is_so():
+            assert self.launcher.poll() is None, f"{what}: it ended\n{self.screen.read_text()}"
+            assert time.monotonic() < deadline, f"{what}\n{self.screen.read_text()}"
+            time.sleep(0.02)
+
+    def pid_of(self, rank: int) -> int:
+        """Return the trainer of this rank, which is older than the data workers that it starts."""
+        found = []
+        for process in session_and_descendants(self.launcher.pid):
+            variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+            if f"RANK={rank}".encode() in variables and process.pid != self.launcher.pid:
+                found.append((process.start_ticks, process.pid))
+        return min(found)[1]
+
+    def kill(self, rank: int) -> None:
+        os.kill(self.pid_of(rank), signal.SIGKILL)
+
+    def end(self) -> None:
+        """Leave nothing of it running."""
+        while self.launcher.poll() is None and (left := session_and_descendants(self.launcher.pid)):
+            for process in reversed(left):
+                os.kill(process.pid, signal.SIGKILL)
+            time.sleep(0.01)
+        self.launcher.wait()
+
+
+def ending(run_dir: Path) -> tuple[int, str]:
+    """Return status and reason as exit.json has them."""
+    content = json.loads((run_dir / "exit.json").read_text())
+    return content["status"], content["reason"]

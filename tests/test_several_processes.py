@@ -1,0 +1,232 @@
+"""A training of several processes, as torchrun starts it: on 2 and 4 processes of this machine, over gloo."""
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.run_checks import metrics_lines
+from indextts.errors import PROCESS_LOST
+from indextts.manifest import read_pairs
+from indextts.run_dir import verify_checkpoint
+from tests.launched import Launched, ending
+from tests.test_exact_resume import copy_of, marked, newest, one_utterance_a_file, seen_by_step
+from tests.test_failure_data import UNREADABLE, damage, rewrite_features
+from tests.tiny_run import TinyRun, make_tiny_run
+
+__all__ = ["marked"]  # the fixture of another file
+pytestmark = pytest.mark.slow
+
+EVERY_STEP = {"log_interval": 1, "save_interval": 1, "keep_checkpoints": 1000}
+ENDLESS = {"epochs": 100_000, "val_interval": 100_000, "log_interval": 1}
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Callable[..., Launched]]:
+    """Return what starts a training; all are gone after the test."""
+    started: list[Launched] = []
+
+    def start(run: TinyRun, num_processes: int, *options: str, **changes: object) -> Launched:
+        screen = tmp_path / f"screen{len(started)}.txt"
+        started.append(Launched(num_processes, run.flags(**changes), screen, *options))
+        return started[-1]
+
+    yield start
+    for training in started:
+        training.end()
+
+
+# --- the same as one process ---
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """Return a run of one process without dropout: 2 x 4 of 22 samples a step, 3 steps an epoch."""
+    run = make_tiny_run(tmp_path_factory.mktemp("alone") / "tiny", dropout=0.0)
+    assert run.train(**of_batch(4)) == 0
+    return run
+
+
+def of_batch(batch_size: int) -> dict[str, object]:
+    # a small rate: Adam makes of a gradient that is nothing but rounding a step as long as any other
+    return {
+        "batch_size": batch_size,
+        "epochs": 2,
+        "log_interval": 1,
+        "val_interval": 2,
+        "learning_rate": 1e-4,
+        "ema_decay": 0.9,
+    }
+
+
+@pytest.mark.parametrize("num_processes", [2, 4])
+def test_processes_with_a_share_of_the_batch_have_the_losses_of_one_with_all(
+    alone: TinyRun, launch: Callable[..., Launched], tmp_path: Path, num_processes: int
+):
+    output = tmp_path / "run"
+    training = launch(alone, num_processes, output_dir=output, **of_batch(4 // num_processes))
+    assert training.wait() == 0, training.screen.read_text()
+    assert ending(output) == (0, "finished")
+    wanted, found = metrics_lines(alone.output), metrics_lines(output)
+    assert [(line["kind"], line["step"]) for line in found] == [
+        (line["kind"], line["step"]) for line in wanted
+    ]
+    for one, several in zip(wanted, found, strict=True):
+        names = [name for name in one if name.endswith(("loss", "top1")) or name == "grad_norm"]
+        assert {name: several[name] for name in names} == pytest.approx(
+            {name: one[name] for name in names}, rel=1e-5
+        )
+    for name in ("latest.pth", "best.pth"):
+        one, several = (torch.load(folder / name, weights_only=True) for folder in (alone.output, output))
+        assert (several["step"], several["epoch"]) == (one["step"], one["epoch"])
+        torch.testing.assert_close(several["model"], one["model"], rtol=0, atol=2e-5)
+        torch.testing.assert_close(several["averaged"], one["averaged"], rtol=0, atol=2e-5)
+    log = (output / "train.log").read_text()
+    assert f"{num_processes} processes on 1 nodes ({num_processes} x cpu), 8 samples a step" in log
+    assert log.count("imbalance=") == 6
+    assert {line["kind"] for line in found if line.get("imbalance", 0) >= 1} == {"train"}
+    assert not list(output.glob("train_rank*.log"))  # nothing went wrong there
+
+
+def test_what_cannot_be_read_or_is_not_finite_is_skipped_and_said_once_as_by_one_process(
+    launch: Callable[..., Launched], tmp_path: Path
+):
+    run = make_tiny_run(tmp_path / "tiny", dropout=0.0)
+    rewrite_features(
+        run, lambda each: replace(each, condition=3e38 + 0 * each.condition) if each.id == "u15" else each
+    )
+    one_utterance_a_file(run.folder / "features")
+    damage(run)
+    settings = of_batch(4) | {"val_interval": 100, "ema_decay": 0, "grad_accumulation": 1}
+    assert run.train(**settings) == 0
+    output = tmp_path / "run"
+    training = launch(run, 2, output_dir=output, **settings | {"batch_size": 2, "num_workers": 1})
+    assert training.wait() == 0, training.screen.read_text()
+
+    def said(run_dir: Path, sign: str) -> list[str]:
+        lines = (run_dir / "train.log").read_text().splitlines()
+        return sorted(line.split(": ")[0].split(" (")[0] for line in lines if sign in line)
+
+    assert len(said(run.output, "Skipped ")) == len(UNREADABLE) == 10
+    assert said(output, "Skipped ") == said(run.output, "Skipped ")
+    assert len(said(run.output, "is skipped, its loss or gradient")) == 2  # once in each epoch
+    assert said(output, "is skipped, its") == said(run.output, "is skipped, its")
+    assert not list(output.glob("train_rank*.log"))
+    one, several = (
+        [line["mel_loss"] for line in metrics_lines(folder) if line["kind"] == "train"]
+        for folder in (run.output, output)
+    )
+    assert several == pytest.approx(one, rel=1e-5)
+
+
+# --- from one number of processes to another ---
+
+
+def test_saved_on_one_it_goes_on_on_two_and_four_and_back_with_each_sample_once(
+    marked: TinyRun, launch: Callable[..., Launched], tmp_path: Path
+):
+    run = copy_of(marked, tmp_path / "tiny")  # 12 of the 22 samples of the second epoch are done
+    going_on = {**EVERY_STEP, "epochs": 2, "resume": "auto", "batch_size": 1}
+    for num_processes, max_steps, accumulation in ((2, 7, 2), (4, 8, 1)):
+        changes = {**going_on, "max_steps": max_steps, "grad_accumulation": accumulation}
+        training = launch(run, num_processes, **changes)
+        assert training.wait() == 0, training.screen.read_text()
+        if num_processes == 2:
+            assert "processes: 1 -> 2; the samples of a step" in run.log
+        assert newest(run)["step"] == max_steps
+    assert run.train(**going_on, max_steps=0) == 0
+    assert newest(run)["epoch"] == 2
+    seen = seen_by_step(run)
+    assert [len(seen[step]) for step in range(5, newest(run)["step"] + 1)] == [6, 6, 4, 4, 2]
+    times = Counter(name for step in range(5, newest(run)["step"] + 1) for name in seen[step])
+    assert times == {each.id: 1 for each in read_pairs(run.folder / "train_pairs.jsonl")}
+
+
+# --- ends ---
+
+
+def last_step(run: TinyRun) -> int:
+    path = run.output / "metrics.jsonl"
+    lines = metrics_lines(run.output) if path.is_file() else []
+    return max((line["step"] for line in lines if line["kind"] == "train"), default=0)
+
+
+def test_a_process_that_is_killed_ends_the_run_and_its_log_is_named(
+    marked: TinyRun, launch: Callable[..., Launched], tmp_path: Path
+):
+    run = copy_of(marked, tmp_path / "tiny")
+    training = launch(run, 2, **ENDLESS | EVERY_STEP, max_steps=0, resume="auto", batch_size=1)
+    training.wait_until(lambda: last_step(run) > 8, "no step")
+    training.kill(rank=1)
+    assert training.wait() != 0
+    status, reason = ending(run.output)
+    assert status == PROCESS_LOST
+    assert reason.startswith("Process 1 is gone without a word")
+    assert "its log is train_rank1.log" in reason
+    assert f"[Error] {reason}" in run.log
+    assert verify_checkpoint(run.output / "latest.pth").step > 6
+
+    epochs = newest(run)["epoch"] + 1
+    assert run.train(**EVERY_STEP, epochs=epochs, max_steps=0, resume="auto", batch_size=1) == 0
+    assert newest(run)["epoch"] == epochs
+    times = Counter(name for names in seen_by_step(run).values() for name in names)
+    assert times == {each.id: epochs for each in read_pairs(run.folder / "train_pairs.jsonl")}
+
+
+def test_a_signal_before_anything_is_loaded_ends_all_at_once(launch: Callable[..., Launched], tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    training = launch(run, 2, **ENDLESS)
+    training.wait_until((run.output / ".lock").is_file, "no owner")  # then torch is imported
+    training.launcher.send_signal(signal.SIGTERM)
+    training.wait()
+    assert "forcefully exiting" not in training.screen.read_text()  # torchrun's SIGKILL after 30 s
+    assert not (run.output / "latest.pth").exists()
+
+
+def test_a_signal_to_the_launcher_saves_once(launch: Callable[..., Launched], tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    training = launch(run, 2, **ENDLESS, save_interval=100_000, num_workers=1)
+    training.wait_until(lambda: last_step(run) > 2, "no step")
+    training.launcher.send_signal(signal.SIGTERM)
+    training.wait()
+    assert ending(run.output) == (128 + signal.SIGTERM, "stopped")
+    assert run.log.count("Saved ") == 1
+    assert verify_checkpoint(run.output / "latest.pth").step == last_step(run)
+    assert f"Stopped at step {last_step(run)}; go on with --resume auto" in run.log
+
+
+def test_torchrun_starts_the_processes_again_and_the_run_goes_on(
+    launch: Callable[..., Launched], tmp_path: Path
+):
+    run = make_tiny_run(tmp_path / "tiny")
+    training = launch(run, 2, "--max-restarts=2", **ENDLESS, save_interval=5, resume="auto")
+    training.wait_until(lambda: (run.output / "latest.json").is_file(), "no checkpoint")
+    training.kill(rank=0)
+    training.wait_until(lambda: "; restart 1" in run.log, "no restart")
+    before = last_step(run)
+    training.wait_until(lambda: last_step(run) > before + 5, "no step after the restart")
+    training.launcher.send_signal(signal.SIGINT)
+    training.wait()
+    assert ending(run.output) == (128 + signal.SIGINT, "stopped")
+    starts = [line["step"] for line in metrics_lines(run.output) if line["kind"] == "start"]
+    assert starts[0] == 0
+    assert starts[1] > 0
+
+
+def test_what_one_process_refuses_ends_all_with_its_status(launch: Callable[..., Launched], tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    assert run.train(max_steps=2) == 0
+    content = (run.output / "latest.pth").read_bytes()
+    for path in run.output.glob("*.pth"):
+        path.write_bytes(content[:-100])
+    training = launch(run, 2, resume="auto")
+    assert training.wait() != 0
+    assert ending(run.output)[0] == 3
+    assert (
+        "Process 0 ended: Resume failed: none of the checkpoints"
+        in (run.output / "train_rank1.log").read_text()
+    )
