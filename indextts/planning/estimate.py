@@ -95,15 +95,15 @@ def estimate(
     command = resumed.plan.command if resumed else command
     config, size = sizes_of(command)
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
-    size_of_all = num_processes * command.batch_size, num_processes * command.batch_tokens
-    num_micro_steps = pairs.size.num_batches(*size_of_all)
+    num_micro_steps = pairs.size.num_batches(
+        num_processes * command.batch_size, num_processes * command.batch_tokens
+    )
     whole = -(-num_micro_steps // command.grad_accumulation)
     if resumed is None:
-        wanted_schedule(command, pairs.size, step=0, epoch=0, samples_done=0)  # refuses too small a budget
-        together = command.model_copy(
-            update=dict(zip(("batch_size", "batch_tokens"), size_of_all, strict=True))
+        wanted = wanted_schedule(
+            command, pairs.size, num_processes=num_processes, step=0, epoch=0, samples_done=0
         )
-        first, total = 0, wanted_schedule(together, pairs.size, step=0, epoch=0, samples_done=0).total_steps
+        first, total = 0, wanted.total_steps
     else:
         first = resumed.facts.step if resumed.plan.continues else 0
         total = resumed.plan.schedule.total_steps

@@ -114,7 +114,7 @@ def look_ahead(
     resumed = None
     try:
         problems += _resume(command)
-        resumed = decide(command) if command.resume else None
+        resumed = decide(command, launch.num_processes) if command.resume else None
     except UserError as error:
         problems.append(Problem("resume", Sentence(str(error))))
     if any(_hides_estimate(problem, command) for problem in problems):

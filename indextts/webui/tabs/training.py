@@ -107,6 +107,10 @@ def lay_out(page: Page) -> None:
         first = str(row[0]) if isinstance(row, list) and row else ""
         return [True, str(pick(command(name, *values), first))]
 
+    def show_plan(name: str, *values: Any) -> str:
+        wanted, launching = launched(name, *values)
+        return restore_plan(wanted, launching.num_processes)
+
     pace = gr.Textbox(label="Progress", interactive=False, elem_id="train-progress")
     filled_for = tie_fill(page, buttons, source, inputs, launched)
     panel = stage_panel(
@@ -126,7 +130,7 @@ def lay_out(page: Page) -> None:
     changes = [component.change for component in (panel.after, *inputs)]  # type: ignore[attr-defined]
     on(changes, changed, [page.project, *looked_at], outlook, latest=True)
     on([table.select], chosen, given, [resume, path], each=True)
-    on([ask.click], lambda *values: restore_plan(command(*values)), given, [plan], waits_for_programs=True)
+    on([ask.click], show_plan, given, [plan], waits_for_programs=True)
     page.watch(show_progress, lambda name: show_progress(page.find_project(name)), [pace])
 
 
@@ -168,7 +172,7 @@ def require_ready(page: Page, commands: Sequence[Command], launch: Launch) -> No
         problems = look(page, command, launch).problems
         if problems:
             raise UserError(" ".join(f"{spoken(problem.sentence)}." for problem in problems))
-        restore_plan(command)
+        restore_plan(command, launch.num_processes)
 
 
 def show_progress(project: Project) -> str:

@@ -16,8 +16,8 @@ PLAN_TIMEOUT_S = 300
 NO_ANSWER = "the trainer has not said within {seconds} s what it would do; try again later"
 
 
-def restore_plan(command: Command) -> str:
-    """Return what this start would do, by the function that the trainer's --plan prints from.
+def restore_plan(command: Command, num_processes: int = 1) -> str:
+    """Return what this start of so many processes would do, by the function of the trainer's --plan.
 
     Where that needs a look at weights, the trainer is asked in a process of its own: the page never loads
     what opens them.
@@ -25,7 +25,7 @@ def restore_plan(command: Command) -> str:
     Raises:
         UserError: the start is refused; with the trainer's own sentence.
     """
-    at_once = plan_command(command) if isinstance(command, Train) else None
+    at_once = plan_command(command, num_processes) if isinstance(command, Train) else None
     return ask_trainer(command) if at_once is None else at_once
 
 

@@ -1,0 +1,53 @@
+"""Tests of real trainers that a job launches as several processes: what is said before then happens."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from indextts.command_line import parse
+from indextts.commands import Train
+from indextts.jobs.log_tail import tail
+from indextts.jobs.starting import start_job
+from indextts.jobs.stopping import stop_job
+from indextts.launching import ALONE, Launch
+from indextts.planning.hardware import MachineFacts
+from indextts.planning.preflight import look_ahead
+from indextts.processes import read_stat, session_and_descendants
+from indextts.project import Project
+from indextts.run_dir import read_metrics
+from tests.running_jobs import kill, program_of, runner_of, wait_for, wait_until_over
+from tests.tiny_run import make_tiny_run
+
+TWO = Launch(processes=2)
+CPU = MachineFacts((), 2, 8 << 30)
+
+
+@pytest.mark.slow
+def test_two_trainers_save_once_when_stopped_and_one_goes_on_as_it_was_foretold(tmp_path: Path):
+    tiny, project = make_tiny_run(tmp_path), Project(tmp_path / "voice")
+    command = parse(Train, tiny.flags(epochs=100_000, val_interval=1000, save_interval=1000))
+    for launch, resume in ((TWO, ""), (TWO, "auto"), (ALONE, "auto")):
+        asked = command.model_copy(update={"resume": resume})
+        foretold = look_ahead(asked, CPU, launch=launch)
+        assert foretold.problems == ()
+        assert foretold.estimate is not None
+        job = start_job(project, "train", [asked], launch=launch)
+        wait_for(job, lambda job=job: "[Train]" in tail(job.log))
+        stat = read_stat(runner_of(job).pid)
+        assert stat is not None
+        if resume and launch is TWO:
+            kill(program_of(job))  # the launcher
+        else:
+            stop_job(job)
+        over = wait_until_over(job)
+        wait_for(job, lambda session=stat.session: session_and_descendants(session) == [])
+        starts = [line for line in read_metrics(tiny.output / "metrics.jsonl") if line["kind"] == "start"]
+        assert starts[-1]["total_steps"] == foretold.estimate.total_steps
+        if resume and launch is TWO:
+            assert over.state == "killed"
+        else:
+            assert (over.state, over.exit_status, over.stop_stage) == ("stopped", 143, "saving")
+            assert tail(job.log).count("Stopped at step") == 1
+    record = json.loads((tiny.output / "config.json").read_bytes())
+    assert record["environment"]["processes"] == 1
