@@ -28,10 +28,10 @@ print(json.dumps({
                 and any("tick" in target for target in d["targets"])],
     "handlers": sorted({f.fn.__code__.co_qualname for f in demo.fns.values() if f.fn}),
     "filled": {
-        by_id[d["outputs"][0]]["elem_id"]: demo.fns[d["id"]].fn("demo")
+        by_id[d["outputs"][1]]["elem_id"]: demo.fns[d["id"]].fn("demo", "")
         for d in config["dependencies"]
-        if d["outputs"] and len(d["inputs"]) == 1
-        and by_id[d["outputs"][0]].get("elem_id") in ("BuildPairs-pairs_per_target", "ExportModel-dtype")
+        if len(d["outputs"]) > 1 and len(d["inputs"]) == 2  # the project, and whose values stand there
+        and by_id[d["outputs"][1]].get("elem_id") in ("BuildPairs-pairs_per_target", "ExportModel-dtype")
     },
     "modes": [[target[1], by_id.get(target[0], {}).get("elem_id"), d["trigger_mode"]]
               for d in config["dependencies"] if d["backend_fn"] for target in d["targets"]],
@@ -86,8 +86,8 @@ def test_every_handler_answers_in_the_language_and_turns_a_user_error_into_a_mes
 
 
 def test_the_forms_of_pairs_and_export_show_what_the_project_asks_for(built: dict):
-    assert built["filled"]["BuildPairs-pairs_per_target"] == [2, 0, 0, 1, 3, 7]
-    assert built["filled"]["ExportModel-dtype"] == ["float16", "pth", 1]
+    assert built["filled"]["BuildPairs-pairs_per_target"] == ["demo", 2, 0, 0, 1, 3, 7]
+    assert built["filled"]["ExportModel-dtype"] == ["demo", "float16", "pth", 1]
 
 
 def test_a_choice_that_is_made_while_another_is_answered_is_not_dropped(built: dict):
