@@ -21,7 +21,7 @@ from indextts.data.feature_store import FeatureStore
 from indextts.data.on_ray.cluster import cluster as connected
 from indextts.data.preprocess import preprocess
 from indextts.errors import DISK_FULL, UserError
-from tests.test_data_preprocess import command, files_of, kill_when, spoil, write_dataset, write_model
+from tests.preprocess_project import command, files_of, kill_when, spoil, write_dataset, write_model
 
 if TYPE_CHECKING:
     from indextts.data.on_ray.pool import Place

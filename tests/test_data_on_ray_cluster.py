@@ -18,7 +18,7 @@ from indextts.data.on_ray.cluster import running_on
 from indextts.data.preprocess import preprocess
 from indextts.errors import UserError
 from tests.conftest import REPOSITORY
-from tests.test_data_preprocess import command, write_dataset, write_model
+from tests.preprocess_project import command, write_dataset, write_model
 
 
 def test_without_ray_the_sentence_says_what_to_install(tmp_path, monkeypatch):

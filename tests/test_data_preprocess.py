@@ -1,12 +1,6 @@
 import hashlib
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,116 +9,34 @@ import pytest
 import soundfile
 import soxr
 import torch
-import yaml
 
-from indextts.command_line import to_argv
 from indextts.commands import Preprocess
-from indextts.data import preprocess as preprocess_module
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
-from indextts.data.preprocess import PreprocessResult, preprocess
-from indextts.errors import DISK_FULL, UserError
+from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.gpt.config import load_config
 from indextts.gpt.initialise import random_model
 from indextts.manifest import read_utterances, write_utterances
+from tests.preprocess_project import (
+    codes_by_key,
+    command,
+    files_of,
+    kill_when,
+    make_project,
+    run,
+    store_of,
+    write_audio,
+    write_dataset,
+    write_model,
+)
 from tools.preprocess_data import main
-
-CONDITION_MODULE = {
-    "output_size": 8,
-    "linear_units": 16,
-    "attention_heads": 2,
-    "num_blocks": 1,
-    "input_layer": "conv2d2",
-    "perceiver_mult": 1,
-}
-TINY_GPT = {
-    "model_dim": 16,
-    "layers": 1,
-    "heads": 2,
-    "max_mel_tokens": 60,  # 1.2 s
-    "max_text_tokens": 20,
-    "number_text_tokens": 30,
-    "number_mel_codes": 18,
-    "start_mel_token": 16,
-    "stop_mel_token": 17,
-    "start_text_token": 0,
-    "stop_text_token": 1,
-    "condition_module": CONDITION_MODULE,
-    "emo_condition_module": CONDITION_MODULE,
-    "emo_perceiver_dim": 16,
-    "num_latents": 4,
-    "pe_length": 100,
-}
-
-
-def write_audio(path: Path, duration_s: float, seed: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(seed)
-    times = np.arange(round(duration_s * 24_000)) / 24_000
-    tone = np.sin(2 * np.pi * rng.uniform(100, 4000) * times) * rng.uniform(0.1, 0.5)
-    soundfile.write(path, tone + rng.normal(0, 0.02, len(times)), 24_000)
-
-
-def write_dataset(folder: Path, speakers: str, max_duration_s: float = 1.0) -> Path:
-    """Write one recording per letter of `speakers`, 0.3 s or longer; return their manifest."""
-    lines = []
-    for number, speaker in enumerate(speakers):
-        duration_s = 0.3 + (max_duration_s - 0.3) * (number % 7) / 7
-        write_audio(folder / f"audio/{number}.wav", duration_s, seed=number)
-        line = {"id": f"{speaker}{number:03d}", "audio": f"audio/{number}.wav", "text": f"ሰላም {number}"}
-        lines.append(
-            json.dumps(line | {"speaker": speaker, "duration": duration_s}, ensure_ascii=False) + "\n"
-        )
-    (folder / "manifest.jsonl").write_text("".join(lines), encoding="utf-8")
-    return folder / "manifest.jsonl"
-
-
-def write_model(folder: Path, seed: int = 0, **changes: object) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump({"gpt": TINY_GPT | changes}))
-    model = random_model(load_config(folder / "config.yaml"), seed)
-    torch.save(model.state_dict(), folder / "gpt.pth")
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with a data set of 24 clips by a, b (11 each) and c (2), and a tiny model."""
-    write_dataset(tmp_path / "data", "ab" * 11 + "cc")
-    write_model(tmp_path / "model")
-    return tmp_path
-
-
-def command(project: Path, **changes: object) -> Preprocess:
-    settings: dict[str, object] = {
-        "manifest": project / "data/manifest.jsonl",
-        "output_dir": project / "out",
-        "config": project / "model/config.yaml",
-        "gpt_checkpoint": project / "model/gpt.pth",
-        "latents": "float32",
-        "val_ratio": 0.2,
-        "device": "cpu",
-    }
-    return Preprocess.model_validate(settings | changes)
-
-
-def run(project: Path, **changes: object) -> PreprocessResult:
-    return preprocess(command(project, **changes))
-
-
-def store_of(project: Path) -> FeatureStore:
-    features = read_utterances(project / "out/train_manifest.jsonl")[0].features
-    assert features is not None
-    return FeatureStore.open(features)
-
-
-def codes_by_key(project: Path) -> dict[str, list[int]]:
-    return {key: store_of(project).codes(key).tolist() for key in store_of(project).keys}
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return make_project(tmp_path)
 
 
 def test_every_utterance_has_codes_of_its_true_length(project):  # D1
@@ -349,79 +261,6 @@ def test_clips_that_the_model_cannot_take_are_excluded_and_counted(project, capl
     assert (num_codes["x3"], num_codes["x4"]) == (60, 3)
 
 
-def spoil(project: Path) -> dict[str, str]:
-    """Break recordings of the data set in all ways; return what is wrong with each, by id."""
-    audio = project / "data/audio"
-    whole = {number: (audio / f"{number}.wav").read_bytes() for number in range(24)}
-    (audio / "0.wav").unlink()
-    (audio / "1.wav").write_bytes(b"no audio")
-    (audio / "2.wav").write_bytes(b"")
-    (audio / "3.wav").write_bytes(whole[3][: len(whole[3]) // 2])
-    soundfile.write(audio / "4.wav", np.full(9600, np.nan), 24_000, subtype="FLOAT")
-    write_audio(audio / "5.wav", 0.05, seed=5)
-    soundfile.write(audio / "6.wav", np.zeros(8_000 * 3600, np.int16), 8_000)
-    codes = ("missing", "unreadable", "empty", "truncated", "not_finite", "too_short", "too_long")
-    return {f"{'ab'[number % 2]}{number:03d}": code for number, code in enumerate(codes)}
-
-
-def test_broken_recordings_are_rows_and_the_others_are_encoded(project, caplog):
-    wanted = spoil(project)
-    result = run(project)
-    assert {one.id: one.code for one in result.rejected} == wanted
-    assert str(result).endswith(
-        "17 encoded, 0 kept, 7 rejected (1 missing, 1 unreadable, 1 empty, 1 truncated, 1 not_finite, "
-        "1 too_short, 1 too_long)"
-    )
-    rows = [json.loads(line) for line in (project / "out/rejected.jsonl").read_text().splitlines()]
-    assert {row["id"]: row["code"] for row in rows} == wanted
-    assert rows[0]["audio"] == str(project / "data/audio/0.wav")
-    assert rows[0]["reason"] == "there is no such file, restore it or remove its line"
-    assert "lasts 3600.000 s, the model takes 1.220 s" in rows[6]["reason"]
-    written = read_utterances(project / "out/train_manifest.jsonl")
-    written += read_utterances(project / "out/val_manifest.jsonl")
-    assert len(written) == 17
-    assert not {utterance.id for utterance in written} & wanted.keys()
-    assert "a004 is rejected" in caplog.text  # its header is right
-
-
-def test_a_repaired_recording_is_encoded_by_the_next_run(project):
-    whole = (project / "data/audio/3.wav").read_bytes()
-    (project / "data/audio/3.wav").write_bytes(whole[:1000])
-    assert [one.id for one in run(project).rejected] == ["b003"]
-    (project / "data/audio/3.wav").write_bytes(whole)
-    again = run(project)
-    assert (again.num_encoded, again.num_kept, again.rejected) == (1, 23, [])
-    assert not (project / "out/rejected.jsonl").exists()
-
-
-def test_both_utterances_of_a_broken_recording_are_rejected(project):
-    for number in (0, 1):
-        soundfile.write(project / f"data/audio/{number}.wav", np.full(9600, np.inf), 24_000, subtype="FLOAT")
-    assert [(one.id, one.code) for one in run(project).rejected] == [
-        ("a000", "not_finite"),
-        ("b001", "not_finite"),
-    ]
-
-
-def test_most_recordings_rejected_is_status_1_after_the_others_are_written(project, capsys):
-    for number in range(13):
-        (project / f"data/audio/{number}.wav").write_bytes(b"no audio")
-    with pytest.raises(UserError, match=r"most recordings were rejected; .*/out/rejected\.jsonl") as caught:
-        main(to_argv(command(project, val_ratio=0)))
-    assert caught.value.exit_status == 1
-    assert "11 encoded, 0 kept, 13 rejected (13 unreadable)" in capsys.readouterr().out
-    assert len(read_utterances(project / "out/train_manifest.jsonl")) > 0
-
-
-def test_no_recording_left_is_status_1_with_the_reasons_written(project):
-    for number in range(24):
-        (project / f"data/audio/{number}.wav").unlink()
-    with pytest.raises(UserError, match=r"no recording can be used, 24 rejected \(24 missing\)") as caught:
-        run(project)
-    assert caught.value.exit_status == 1
-    assert len((project / "out/rejected.jsonl").read_text().splitlines()) == 24
-
-
 def test_any_rate_number_of_channels_and_format_is_encoded(project):
     samples, _ = soundfile.read(project / "data/audio/6.wav")  # 0.9 s
     lines = []
@@ -455,86 +294,6 @@ def test_any_rate_number_of_channels_and_format_is_encoded(project):
     assert num_codes == [45] * 7
 
 
-def test_a_full_disk_is_told_before_the_work(project, monkeypatch):
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(preprocess_module.shutil, "disk_usage", lambda folder: usage(1, 1, 0))
-    with pytest.raises(
-        UserError, match=r"24 utterances need \d+\.\d+ kB, the disk has 0 bytes left"
-    ) as caught:
-        run(project)
-    assert caught.value.exit_status == DISK_FULL
-
-
-def test_without_a_ratio_there_is_no_validation_manifest(project):
-    run(project)
-    result = run(project, val_ratio=0)
-    assert (result.num_train, result.num_val) == (24, 0)
-    assert not (project / "out/val_manifest.jsonl").exists()
-    assert len(read_utterances(project / "out/train_manifest.jsonl")) == 24
-
-
-def test_a_ratio_that_keeps_nothing_is_refused_before_the_work(project):  # D16
-    write_dataset(project / "data", "aaaaabbbbb")
-    with pytest.raises(UserError, match=r"--val-ratio 0\.2 keeps no utterance for validation"):
-        run(project)
-    assert not (project / "out").exists()
-
-
-def test_a_missing_checkpoint_is_told_before_anything_is_written(project):
-    (project / "model/gpt.pth").unlink()
-    with pytest.raises(UserError, match=r"gpt\.pth"):
-        run(project)
-    assert not (project / "out").exists()
-
-
-def test_a_checkpoint_that_does_not_fit_is_told_before_anything_is_written(project):
-    weights = torch.load(project / "model/gpt.pth", weights_only=True)
-    torch.save({**weights, "gpt.h.1.ln_1.weight": torch.ones(16)}, project / "model/deeper.pth")
-    with pytest.raises(
-        UserError, match=r"the checkpoint has 2 blocks gpt\.h\.N, gpt\.layers in the config says 1"
-    ):
-        run(project, gpt_checkpoint=project / "model/deeper.pth")
-    weights["emo_layer.bias"][0] = torch.nan
-    torch.save(weights, project / "model/spoiled.pth")
-    with pytest.raises(
-        UserError, match=r"spoiled\.pth: 1 of \d+ weights hold NaN or infinity: emo_layer\.bias"
-    ):
-        run(project, gpt_checkpoint=project / "model/spoiled.pth")
-    assert not (project / "out").exists()
-
-
-def test_a_file_in_the_way_of_the_folder_is_named(project):
-    (project / "out").write_text("x")
-    with pytest.raises(UserError, match="out/features: cannot be made"):
-        run(project)
-
-
-def test_the_manifest_in_the_output_folder_is_not_overwritten(project):
-    run(project)
-    with pytest.raises(UserError, match="would be overwritten, choose another --output-dir"):
-        run(project, manifest=project / "out/train_manifest.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("changes", "what"),
-    [
-        ({"start_mel_token": 3}, "must be the last 2 of number_mel_codes"),
-        ({"feature_dim": 512}, "feature_dim is 512, the speech encoder makes 1024"),
-        ({"number_mel_codes": 2000, "start_mel_token": 1998, "stop_mel_token": 1999}, "asks for 1998 codes"),
-    ],
-)
-def test_a_config_that_does_not_fit_the_speech_encoder_is_refused(project, changes, what):
-    write_model(project / "model", **changes)
-    with pytest.raises(UserError, match=what):
-        run(project)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_missing_cuda_device_is_a_sentence(project):
-    with pytest.raises(UserError, match="no CUDA device was found"):
-        run(project, device="cuda")
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_features_on_a_card_are_those_on_a_cpu(project):
@@ -564,20 +323,6 @@ def test_the_program_prints_a_short_result(project, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == (
         f"{project}/out: 20 utterances for training, 4 for validation; 24 encoded, 0 kept, 0 rejected"
     )
-
-
-def kill_when(folder: Path, pattern: str, arguments: list[str]) -> None:
-    """Run the program and kill it in the moment in which the folder has what matches `pattern`."""
-    program = subprocess.Popen(
-        [sys.executable, "-m", "tools.preprocess_data", *arguments],
-        stdout=subprocess.DEVNULL,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    deadline = time.monotonic() + 60
-    while not any(folder.glob(pattern)) and program.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.002)
-    program.send_signal(signal.SIGKILL)
-    assert program.wait() == -signal.SIGKILL, "it ended before it was killed"
 
 
 @pytest.mark.slow

@@ -1,0 +1,160 @@
+"""Tests of indextts/data/preprocess.py: recordings that are broken, and what is refused before the work."""
+
+import json
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from indextts.command_line import to_argv
+from indextts.data import preprocess as preprocess_module
+from indextts.errors import DISK_FULL, UserError
+from indextts.manifest import read_utterances
+from tests.preprocess_project import command, make_project, run, spoil, write_dataset, write_model
+from tools.preprocess_data import main
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path)
+
+
+def test_broken_recordings_are_rows_and_the_others_are_encoded(project, caplog):
+    wanted = spoil(project)
+    result = run(project)
+    assert {one.id: one.code for one in result.rejected} == wanted
+    assert str(result).endswith(
+        "17 encoded, 0 kept, 7 rejected (1 missing, 1 unreadable, 1 empty, 1 truncated, 1 not_finite, "
+        "1 too_short, 1 too_long)"
+    )
+    rows = [json.loads(line) for line in (project / "out/rejected.jsonl").read_text().splitlines()]
+    assert {row["id"]: row["code"] for row in rows} == wanted
+    assert rows[0]["audio"] == str(project / "data/audio/0.wav")
+    assert rows[0]["reason"] == "there is no such file, restore it or remove its line"
+    assert "lasts 3600.000 s, the model takes 1.220 s" in rows[6]["reason"]
+    written = read_utterances(project / "out/train_manifest.jsonl")
+    written += read_utterances(project / "out/val_manifest.jsonl")
+    assert len(written) == 17
+    assert not {utterance.id for utterance in written} & wanted.keys()
+    assert "a004 is rejected" in caplog.text  # its header is right
+
+
+def test_a_repaired_recording_is_encoded_by_the_next_run(project):
+    whole = (project / "data/audio/3.wav").read_bytes()
+    (project / "data/audio/3.wav").write_bytes(whole[:1000])
+    assert [one.id for one in run(project).rejected] == ["b003"]
+    (project / "data/audio/3.wav").write_bytes(whole)
+    again = run(project)
+    assert (again.num_encoded, again.num_kept, again.rejected) == (1, 23, [])
+    assert not (project / "out/rejected.jsonl").exists()
+
+
+def test_both_utterances_of_a_broken_recording_are_rejected(project):
+    for number in (0, 1):
+        soundfile.write(project / f"data/audio/{number}.wav", np.full(9600, np.inf), 24_000, subtype="FLOAT")
+    assert [(one.id, one.code) for one in run(project).rejected] == [
+        ("a000", "not_finite"),
+        ("b001", "not_finite"),
+    ]
+
+
+def test_most_recordings_rejected_is_status_1_after_the_others_are_written(project, capsys):
+    for number in range(13):
+        (project / f"data/audio/{number}.wav").write_bytes(b"no audio")
+    with pytest.raises(UserError, match=r"most recordings were rejected; .*/out/rejected\.jsonl") as caught:
+        main(to_argv(command(project, val_ratio=0)))
+    assert caught.value.exit_status == 1
+    assert "11 encoded, 0 kept, 13 rejected (13 unreadable)" in capsys.readouterr().out
+    assert len(read_utterances(project / "out/train_manifest.jsonl")) > 0
+
+
+def test_no_recording_left_is_status_1_with_the_reasons_written(project):
+    for number in range(24):
+        (project / f"data/audio/{number}.wav").unlink()
+    with pytest.raises(UserError, match=r"no recording can be used, 24 rejected \(24 missing\)") as caught:
+        run(project)
+    assert caught.value.exit_status == 1
+    assert len((project / "out/rejected.jsonl").read_text().splitlines()) == 24
+
+
+def test_a_full_disk_is_told_before_the_work(project, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(preprocess_module.shutil, "disk_usage", lambda folder: usage(1, 1, 0))
+    with pytest.raises(
+        UserError, match=r"24 utterances need \d+\.\d+ kB, the disk has 0 bytes left"
+    ) as caught:
+        run(project)
+    assert caught.value.exit_status == DISK_FULL
+
+
+def test_without_a_ratio_there_is_no_validation_manifest(project):
+    run(project)
+    result = run(project, val_ratio=0)
+    assert (result.num_train, result.num_val) == (24, 0)
+    assert not (project / "out/val_manifest.jsonl").exists()
+    assert len(read_utterances(project / "out/train_manifest.jsonl")) == 24
+
+
+def test_a_ratio_that_keeps_nothing_is_refused_before_the_work(project):  # D16
+    write_dataset(project / "data", "aaaaabbbbb")
+    with pytest.raises(UserError, match=r"--val-ratio 0\.2 keeps no utterance for validation"):
+        run(project)
+    assert not (project / "out").exists()
+
+
+def test_a_missing_checkpoint_is_told_before_anything_is_written(project):
+    (project / "model/gpt.pth").unlink()
+    with pytest.raises(UserError, match=r"gpt\.pth"):
+        run(project)
+    assert not (project / "out").exists()
+
+
+def test_a_checkpoint_that_does_not_fit_is_told_before_anything_is_written(project):
+    weights = torch.load(project / "model/gpt.pth", weights_only=True)
+    torch.save({**weights, "gpt.h.1.ln_1.weight": torch.ones(16)}, project / "model/deeper.pth")
+    with pytest.raises(
+        UserError, match=r"the checkpoint has 2 blocks gpt\.h\.N, gpt\.layers in the config says 1"
+    ):
+        run(project, gpt_checkpoint=project / "model/deeper.pth")
+    weights["emo_layer.bias"][0] = torch.nan
+    torch.save(weights, project / "model/spoiled.pth")
+    with pytest.raises(
+        UserError, match=r"spoiled\.pth: 1 of \d+ weights hold NaN or infinity: emo_layer\.bias"
+    ):
+        run(project, gpt_checkpoint=project / "model/spoiled.pth")
+    assert not (project / "out").exists()
+
+
+def test_a_file_in_the_way_of_the_folder_is_named(project):
+    (project / "out").write_text("x")
+    with pytest.raises(UserError, match="out/features: cannot be made"):
+        run(project)
+
+
+def test_the_manifest_in_the_output_folder_is_not_overwritten(project):
+    run(project)
+    with pytest.raises(UserError, match="would be overwritten, choose another --output-dir"):
+        run(project, manifest=project / "out/train_manifest.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"start_mel_token": 3}, "must be the last 2 of number_mel_codes"),
+        ({"feature_dim": 512}, "feature_dim is 512, the speech encoder makes 1024"),
+        ({"number_mel_codes": 2000, "start_mel_token": 1998, "stop_mel_token": 1999}, "asks for 1998 codes"),
+    ],
+)
+def test_a_config_that_does_not_fit_the_speech_encoder_is_refused(project, changes, what):
+    write_model(project / "model", **changes)
+    with pytest.raises(UserError, match=what):
+        run(project)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_cuda_device_is_a_sentence(project):
+    with pytest.raises(UserError, match="no CUDA device was found"):
+        run(project, device="cuda")
