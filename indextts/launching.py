@@ -19,6 +19,7 @@ from indextts.errors import UserError
 # torchrun kills its processes 30 s after it passed a signal on, which is too soon for a checkpoint of
 # gigabytes; a job's own stages of a stop end before this does.
 SHUTDOWN_S = 600
+MOST_CHARACTERS = 1000
 DEFAULT_PORT = 29500  # torchrun's own
 
 GPU_NUMBERS = re.compile(r"(0|[1-9][0-9]{0,2})(,(0|[1-9][0-9]{0,2}))*")
@@ -49,7 +50,10 @@ class Launch(Command):
         """Take a number or a list of numbers, as a YAML file has them, and blanks beside the commas."""
         if isinstance(given, list | tuple):
             given = ",".join(map(str, given))
-        return re.sub(r"\s*,\s*", ",", str(given).strip())
+        text = str(given)
+        if len(text) > MOST_CHARACTERS:
+            raise UserError(f"--gpus: {len(text):,} characters; give numbers of GPUs, such as 0,1")
+        return ",".join(number.strip() for number in text.split(","))
 
     @field_validator("endpoint")
     @classmethod

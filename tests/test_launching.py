@@ -70,3 +70,9 @@ def test_what_cannot_be_launched_is_refused_with_the_reason(fields: dict[str, ob
         launch_of(fields)
     assert problem in str(refused.value)
     assert str(refused.value).startswith("launch: ")
+
+
+def test_blanks_beside_commas_cost_nothing_and_a_flood_of_them_is_refused():
+    assert Launch(processes=2, gpus=" 1 ,  0 ").gpus == "1,0"
+    with pytest.raises(UserError, match="characters; give numbers of GPUs"):
+        Launch(gpus="0" + " " * 2_000_000 + "0")

@@ -10,7 +10,7 @@ from indextts.launching import ALONE, Launch
 from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.project import Project, ProjectSettings
 from indextts.webui.drafts import read_draft
-from indextts.webui.training.launch_group import cards_html, other_nodes
+from indextts.webui.training.launch_group import cards_html, other_nodes, require_allowed
 from indextts.webui.training.training_form import (
     FIELDS,
     FORM,
@@ -84,3 +84,17 @@ def test_what_there_is_to_choose_from_is_said():
     other = CardFacts("<b>", 1 << 30, None, number=3)
     said = cards_html(MachineFacts((L4, other), 2, 1))
     assert "2 cards: 0: NVIDIA L4, 22.0 GiB; 3: &lt;b&gt;, 1.0 GiB" in said
+
+
+def test_the_page_joins_no_machines_but_those_that_the_project_names():
+    launch = Launch(nodes=2, endpoint="gpu-0")
+    require_allowed(settings_with(nodes=2, endpoint="gpu-0"), launch)
+    require_allowed(settings_with(), ALONE)
+    for own in ({}, {"nodes": 2, "endpoint": "gpu-1"}, {"nodes": 3, "endpoint": "gpu-0"}):
+        with pytest.raises(UserError, match="joins others only where the project itself says so"):
+            require_allowed(settings_with(**own), launch)
+
+
+def test_too_many_processes_are_refused_also_where_a_job_waits():
+    with pytest.raises(UserError, match=r"processes|cores|GPU"):
+        require_allowed(settings_with(), Launch(processes=64))

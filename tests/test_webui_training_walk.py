@@ -183,6 +183,9 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     wait_for(page, "train-other-nodes", r"# on machine 1.*--node-rank=1 .*--rdzv-endpoint=gpu-0:29500")
     wait_for(page, "train-command", r"--node-rank=0 .*--rdzv-endpoint=gpu-0:29500")
     is_shown(page, "train-estimate", "4 processes do a step together")
+    is_shown(page, "train-problems", "joins others only where the project itself says so")
+    stranger = {"nodes": 2, "endpoint": "gpu-0", "processes": 1}
+    assert "joins others" in refusal_of_a_start(server, run_dir / "model_step2.pth", **stranger)
     page.reload()
     open_tab(page, "6 Training")
     page.locator("#train-launch").get_by_text("Several GPUs").click()

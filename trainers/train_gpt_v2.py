@@ -47,8 +47,15 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(plan_of(command, place.size))
             return 0
         prepare(command.output_dir)
-        with owned(command.output_dir) if place.is_first else nullcontext():
-            status = logged_run(command, place, stop)
+        try:
+            with owned(command.output_dir) if place.is_first else nullcontext():
+                status = logged_run(command, place, stop)
+        except UserError:
+            raise
+        except BaseException:
+            if place.size > 1:  # it is in the log; the others must not wait for this process to fall apart
+                leave(A_BUG)
+            raise
     if place.size > 1:
         leave(status)
     return status

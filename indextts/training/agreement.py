@@ -95,13 +95,19 @@ def require_same_start(this: Run) -> None:
         "tokenizer": inputs.tokenizer.vocabulary.fingerprint,
         "step to go on from": str(this.state.step),
         "schedule": str(asdict(this.schedule)),
+        "arithmetic": " ".join(
+            str(inputs.environment[name]) for name in ("arithmetic", "attention", "torch")
+        ),
+        "kind of device": inputs.device.type,
+        "position": str([this.state.part, this.state.epoch, this.state.samples_done, this.state.saved_step]),
         "weights": fingerprint(this.trained),
     }
     name, rank = _first_difference(inputs.ranks, facts)
     if name:
         raise UserError(
             f"Process {rank} has other {name} than process 0: all of them need the same files under the same "
-            f"paths, as on a disk that all machines share ({log_name(rank)})"
+            "paths, as on a disk that all machines share, the same versions and the same kind of card "
+            f"({log_name(rank)})"
         )
 
 

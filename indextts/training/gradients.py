@@ -46,9 +46,12 @@ def accumulate_share(
         sums, loss = accumulate_batches(this, batches, num_text, num_mel)
     else:
         sums, loss = LossSums.nothing(device), torch.zeros((), device=device)
+        this.scaler.scale(loss)  # makes the scale, which an update needs, where this was not done yet
     this.trained.fill_gradients()
     this.trained.collect_gradients()
     loss = loss.clone()
+    # whoever's memory ran out has said so: on a card the sum itself would wait for it without a word
+    this.inputs.ranks.wait_for_all()
     add_up([*this.trained.gradients(), loss], this.inputs.ranks)
     return sums, loss
 

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from indextts.commands import Train
 from indextts.errors import OUT_OF_MEMORY, UserError
@@ -64,6 +65,8 @@ def train(
     """
     times = StartTimes("imports")
     inputs = load_inputs(command, ranks)
+    # the cards connect here, with all of their memory free, and not in the middle of the first step
+    ranks.add_up(torch.zeros(1, device=inputs.device))
     times.mark("pairs and tokenizer")
     logger.info("%d pairs to train on, %d to validate on", len(inputs.train_set), len(inputs.val_set))
     found = ranks.from_first(None if checkpoint is None else checkpoint.result())

@@ -94,7 +94,7 @@ def compare(
     reasons += [
         f"{name} ({before_environment.get(name)} -> {value})"
         for name, value in environment.items()
-        if before_environment.get(name) != value
+        if ({"processes": 1} | dict(before_environment)).get(name) != value
     ]
     logger.warning(
         "The losses on the fixed samples are not those at the save: %s. What differs: %s",

@@ -141,13 +141,15 @@ def joined(place: Place, stop: StopRequest) -> Iterator[Ranks]:
     if stop.signal is not None:  # the others may be gone, and would be waited for
         raise UserError(STOPPED_EARLY, 128 + stop.signal)
     with stop.suspended():  # nothing is loaded yet, and the C++ that waits here would not see a note
-        store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
-        # torchrun keeps one store over its restarts: addresses and reasons of before shall not be found in it
-        store = PrefixStore(f"start{place.restarts}-of{place.size}", store)
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(
-            backend, store=store, rank=place.rank, world_size=place.size, timeout=PATIENCE
-        )
+        try:
+            store = _meet(place)
+        except RuntimeError as error:  # all errors of torch.distributed are
+            raise UserError(
+                f"The processes did not find each other ({str(error).splitlines()[0]}): see what the others "
+                "say; with several machines, whether the address is right, its port open, and "
+                "GLOO_SOCKET_IFNAME the network between them (docs/several-gpus.md)",
+                PROCESS_LOST,
+            ) from error
     ranks = Ranks(place)
     reasons = Reasons(PrefixStore("reasons", store), ranks)
     try:
@@ -162,6 +164,16 @@ def joined(place: Place, stop: StopRequest) -> Iterator[Ranks]:
     except BaseException as error:
         reasons.tell(error)
         raise
+
+
+def _meet(place: Place) -> Store:
+    """Make the group of processes; return the store that they share."""
+    store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
+    # torchrun keeps one store over its restarts: addresses and reasons of before shall not be found in it
+    store = PrefixStore(f"start{place.restarts}-of{place.size}", store)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=PATIENCE)
+    return store
 
 
 class Reasons:

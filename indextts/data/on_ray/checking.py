@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from indextts.data.on_ray.pool import Place, Pool
+from indextts.data.on_ray.shared_folders import require_folders
 from indextts.data.quality.audio import MEASURES_VERSION
 from indextts.data.quality.clips import ClipResult, Task
 
@@ -27,7 +28,12 @@ def measure_on_ray(tasks: Sequence[Task], measure: Measure) -> Iterator[list[Cli
 
 
 def _begin(measure: Measure, _place: Place) -> tuple[Mapping[str, str], Measure]:
-    return _facts(), measure
+    return _facts(), partial(_measured, measure)
+
+
+def _measured(measure: Measure, task: Task) -> list[ClipResult]:
+    require_folders(recording[0] for recording in task)
+    return measure(task)
 
 
 def _facts() -> dict[str, str]:

@@ -22,6 +22,7 @@ from indextts.data.encoding import ClipEncoder, arithmetic_mark, encoders_identi
 from indextts.data.feature_store_writer import CLIPS_PER_SHARD, EncodedUtterance
 from indextts.data.networks import load_fitting_config, load_networks
 from indextts.data.on_ray.pool import Place, Pool, has_cards
+from indextts.data.on_ray.shared_folders import require_folders
 from indextts.data.rejected import Rejected
 from indextts.data.throughput import choose_device, choose_throughput
 from indextts.features import builtin
@@ -98,6 +99,7 @@ def _begin(
 
 
 def _encode(encoder: ClipEncoder, part: Part) -> Results:
+    require_folders(utterance.audio for utterance in part)
     with exact_arithmetic():
         return list(encoder.encode_all(part))
 

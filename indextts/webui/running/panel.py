@@ -59,6 +59,7 @@ def stage_panel(
     button: str,
     commands: CommandBuilder,
     inputs: Sequence[Component] = (),
+    allowed: Callable[[ProjectSettings, Launch], None] | None = None,
     before_start: Callable[[Project, Sequence[Command], Launch], None] | None = None,
     remember: Callable[[Project, Sequence[Command]], None] | None = None,
     filled_for: Component | None = None,
@@ -70,6 +71,7 @@ def stage_panel(
 
     Args:
         commands: called with the project, its settings and the values of `inputs`; returns what to run.
+        allowed: is called before every start, also of one that waits; a UserError of it prevents that.
         before_start: is called before a start at once; a UserError of it prevents that.
         remember: keeps what was chosen, whenever it starts.
         filled_for: its value is the project whose values stand in the form.
@@ -88,6 +90,8 @@ def stage_panel(
         project = find_project(name)
         settings = page.find_settings(name)
         planned, launched = commands(project, settings, *values), launch(project, settings, *values)
+        if allowed is not None:
+            allowed(settings, launched)
         job_before = find_active(page.workspace, after)
         if before_start is not None and job_before is None:  # else the program itself will look, at its turn
             before_start(project, planned, launched)

@@ -19,7 +19,12 @@ from indextts.webui.monitor.progress import progress
 from indextts.webui.page import Page
 from indextts.webui.running.panel import stage_panel
 from indextts.webui.training.field_search import field_search
-from indextts.webui.training.launch_group import launch_group, other_nodes
+from indextts.webui.training.launch_group import (
+    launch_group,
+    other_nodes,
+    others_than_the_owners,
+    require_allowed,
+)
 from indextts.webui.training.trainer_plan import restore_plan
 from indextts.webui.training.training_fill import fill_buttons, tie_fill
 from indextts.webui.training.training_form import (
@@ -91,11 +96,13 @@ def lay_out(page: Page) -> None:
             unusable = problems_html([Problem("settings", Sentence(str(error)))])
             return ["", [], "", unusable, gr.Textbox(visible=False), gr.Button(interactive=False)]
         ahead = look(page, wanted, launching)
+        strangers = others_than_the_owners(settings, launching)
+        forbidden = [Problem("launch", strangers)] if strangers else []
         said: list[Any] = [plan_of(wanted, ahead), checkpoint_rows(wanted)]
-        said += [estimate_html(ahead.estimate), problems_html(ahead.problems)]
+        said += [estimate_html(ahead.estimate), problems_html([*ahead.problems, *forbidden])]
         said.append(gr.Textbox(other_nodes(wanted, launching), visible=launching.nodes > 1))
         # what is missing may come from the job before it; at its turn the trainer looks itself
-        return [*said, gr.Button(interactive=bool(after) or not ahead.problems)]
+        return [*said, gr.Button(interactive=not forbidden and (bool(after) or not ahead.problems))]
 
     def changed(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
         if filled_for == name:
@@ -119,6 +126,7 @@ def lay_out(page: Page) -> None:
         "Start training",
         commands,
         inputs,
+        allowed=require_allowed,
         before_start=lambda _, planned, launching: require_ready(page, planned, launching),
         filled_for=filled_for,
         launch=launch,

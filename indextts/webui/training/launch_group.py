@@ -6,12 +6,16 @@ import gradio as gr
 from gradio.components import Component
 
 from indextts.commands import Train
+from indextts.errors import UserError
 from indextts.jobs.starting import shell_line
-from indextts.launching import Launch
+from indextts.launching import Launch, launch_of
 from indextts.planning.hardware import MachineFacts, find_machine
+from indextts.planning.preflight import more_than_there_is
 from indextts.planning.units import shown_gib
+from indextts.project import ProjectSettings
+from indextts.sentence import Sentence
 from indextts.webui.forms import form_for
-from indextts.webui.language import t
+from indextts.webui.language import said, t
 from indextts.webui.page import Page
 from indextts.webui.training.training_form import LAUNCH
 from indextts.webui.versions import once
@@ -20,6 +24,11 @@ NO_CARDS = "This machine has no NVIDIA card: one process uses all of its cores."
 ONE_CARD = "This machine has one card, {card}: one process uses all of it."
 CARDS = "This machine has {count} cards: {cards}."
 CARD = "{number}: {name}, {there} GiB"
+NOT_THE_OWNERS = (
+    "the page shows the commands of several machines, but joins others only where the project itself says "
+    'so: write "launch": {{"nodes": {nodes}, "endpoint": "{endpoint}"}} into its project.json, or start the '
+    "commands in terminals"
+)
 ON_MACHINE = "# on machine {rank}, in the root of the repository"
 
 
@@ -63,3 +72,22 @@ def other_nodes(command: Train, launch: Launch) -> str:
         f"{t(ON_MACHINE, rank=other.node_rank)}\n{shell_line(command, other)}"
         for other in launch.on_other_nodes()
     )
+
+
+def others_than_the_owners(settings: ProjectSettings, launch: Launch) -> Sentence | None:
+    """Return that the launch names other machines than the project's own settings do.
+
+    Processes believe each other whatever they say, so who names the machines has this one in hand. Whoever
+    sits at a shared link must not; who can write the project's settings has it anyway.
+    """
+    own = launch_of(settings.launch)
+    if launch.nodes == 1 or (launch.nodes, launch.endpoint) == (own.nodes, own.endpoint):
+        return None
+    return Sentence(NOT_THE_OWNERS, {"nodes": str(launch.nodes), "endpoint": launch.endpoint})
+
+
+def require_allowed(settings: ProjectSettings, launch: Launch) -> None:
+    """Raise a UserError if the page does not start this launch, now or at its turn."""
+    sentence = others_than_the_owners(settings, launch) or more_than_there_is(find_machine(), launch)
+    if sentence:
+        raise UserError(said(sentence))

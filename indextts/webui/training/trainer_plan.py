@@ -1,5 +1,6 @@
 """What a start of the trainer would do: from the meta file at once, or from the trainer itself. No Gradio."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -26,16 +27,24 @@ def restore_plan(command: Command, num_processes: int = 1) -> str:
         UserError: the start is refused; with the trainer's own sentence.
     """
     at_once = plan_command(command, num_processes) if isinstance(command, Train) else None
-    return ask_trainer(command) if at_once is None else at_once
+    return ask_trainer(command, num_processes) if at_once is None else at_once
 
 
-def ask_trainer(command: Command) -> str:
-    """Return what the trainer's --plan prints."""
+def ask_trainer(command: Command, num_processes: int = 1) -> str:
+    """Return what the trainer's --plan prints in the first of so many processes."""
+    environment = dict(os.environ)
+    if num_processes > 1:  # what torchrun would set; a plan joins nobody
+        environment |= {"RANK": "0", "WORLD_SIZE": str(num_processes)}
     argv = [sys.executable, str(REPOSITORY / command.program), *to_argv(command), "--plan"]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as answer, tempfile.TemporaryFile("w+") as problem:
         try:
             status = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, stdout=answer, stderr=problem, timeout=PLAN_TIMEOUT_S
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=answer,
+                stderr=problem,
+                timeout=PLAN_TIMEOUT_S,
+                env=environment,
             ).returncode
         except subprocess.TimeoutExpired:
             raise UserError(t(NO_ANSWER, seconds=PLAN_TIMEOUT_S)) from None
