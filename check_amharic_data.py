@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from indextts.command_line import parse, run
-from indextts.commands import CheckData
+from indextts.commands.data import CheckData
+from indextts.commands.terminal import parse, run
 from indextts.data.check import check
+from indextts.projects.default_paths import with_default_paths
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    reports = check(parse(CheckData, argv))
+    reports = check(with_default_paths(parse(CheckData, argv)))
     print("\n\n".join(map(str, reports)))
     return 1 if any(report.problems for report in reports) else 0
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from indextts.command_line import parse, run
-from indextts.commands import WebUI
+from indextts.commands.app import WebUI
+from indextts.commands.terminal import parse, run
 from indextts.webui.app import build_app
 from indextts.webui.serving.launch import launch
 

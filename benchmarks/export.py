@@ -18,11 +18,11 @@ import yaml
 from pydantic import Field
 
 from benchmarks.speech_models import SIZES
-from indextts.command_line import parse, run
-from indextts.commands import Command
+from indextts.commands.base import Command
+from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
-from indextts.gpt.config import GPTConfig
-from indextts.gpt.initialise import random_model
+from indextts.models.gpt.config import GPTConfig
+from indextts.models.gpt.initialise import random_model
 from indextts.text.extend import extend
 
 BASE = Path(__file__).resolve().parent.parent / "demo/checkpoints/bpe.model"

@@ -51,8 +51,8 @@ from benchmarks.workload import (
 )
 from indextts.data.feature_store import LATENTS, FeatureStore, StoreInfo, packed, unpacked
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
-from indextts.gpt.attention import BLOCKS
-from indextts.manifest import Pair, Utterance, write_pairs, write_utterances
+from indextts.data.manifest import Pair, Utterance, write_pairs, write_utterances
+from indextts.models.gpt.attention import BLOCKS
 from indextts.training.losses import batch_sums
 
 CPU = torch.device("cpu")

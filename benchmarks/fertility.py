@@ -24,8 +24,8 @@ import sentencepiece
 from pydantic import Field
 
 from demo.make_demo import DEMO
-from indextts.command_line import parse, run
-from indextts.commands import Command
+from indextts.commands.base import Command
+from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
 from indextts.text.ethiopic import is_ethiopic
 from indextts.text.extend import extend_file

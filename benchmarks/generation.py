@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.workload import SIZES, build_model, config_of, git_commit, machine
-from indextts.gpt.decoder import Decoder, Prefix, code_position, make_prefix
-from indextts.gpt.model import UnifiedVoice
+from indextts.models.gpt.decoder import Decoder, Prefix, code_position, make_prefix
+from indextts.models.gpt.model import UnifiedVoice
 
 TEXT_TOKENS = 40
 

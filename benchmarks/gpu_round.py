@@ -47,10 +47,10 @@ from benchmarks.workload import (
 )
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
-from indextts.gpt.attention import choose_backend
-from indextts.gpt.model import UnifiedVoice
-from indextts.gpt.packed import PackedBatch
-from indextts.manifest import Pair
+from indextts.data.manifest import Pair
+from indextts.models.gpt.attention import choose_backend
+from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.packed import PackedBatch
 from indextts.training.batches import PairDataset, collate_packed, load_batches
 from indextts.training.losses import packed_sums
 from indextts.training.order import BatchPlan

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from benchmarks.stragglers import SLOWDOWNS, Floats, cost
 from benchmarks.workload import config_of, draw_lengths, git_commit, machine, operations, positions
-from indextts.gpt.packed import Ints
-from indextts.training.dealing import costs_of, deal
+from indextts.models.gpt.packed import Ints
+from indextts.training.distributed.sharding import costs_of, deal
 from indextts.training.order import BatchPlan, cut
 
 Deal = Callable[[Ints, int], list[list[int]]]  # lengths of a micro-batch, ranks -> samples of each rank

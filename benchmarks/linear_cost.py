@@ -53,11 +53,11 @@ from indextts.data.feature_store_writer import (
     EncodedUtterance,
     FeatureStoreWriter,
 )
-from indextts.gpt.attention import BLOCKS
-from indextts.gpt.config import GPTConfig
-from indextts.gpt.model import UnifiedVoice
-from indextts.gpt.packed import PackedBatch
-from indextts.manifest import Pair
+from indextts.data.manifest import Pair
+from indextts.models.gpt.attention import BLOCKS
+from indextts.models.gpt.config import GPTConfig
+from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.packed import PackedBatch
 from indextts.training.batches import MicroBatch, PairDataset, choose_collate, load_batches
 from indextts.training.losses import packed_sums
 from indextts.training.optim import Trained, build_optimizer, select_trained, update

@@ -43,17 +43,19 @@ from torch import Tensor
 
 from benchmarks.transliterate import transliterate
 from demo.make_demo import DEMO, RMS, SAMPLE_RATE_HZ, VOICES, Voice, as_opus, read_lines, trimmed
-from indextts.checkpoint import TEXT_TABLES, move_text_rows, read_weights
-from indextts.command_line import parse, run, to_argv
-from indextts.commands import Command, Preprocess, Train
+from indextts.commands.base import Command
+from indextts.commands.data import Preprocess
+from indextts.commands.terminal import parse, run, to_argv
+from indextts.commands.train import Train
+from indextts.data.manifest import Utterance, read_pairs, read_utterances, write_pairs, write_utterances
 from indextts.data.pairs import build_pairs
 from indextts.data.preprocess import preprocess
 from indextts.errors import UserError
-from indextts.git_commit import git_commit
-from indextts.gpt.config import GPTConfig, load_config
-from indextts.gpt.initialise import random_model
-from indextts.manifest import Utterance, read_pairs, read_utterances, write_pairs, write_utterances
-from indextts.run_dir import CheckpointMeta, read_metrics
+from indextts.models.checkpoint import TEXT_TABLES, move_text_rows, read_weights
+from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.initialise import random_model
+from indextts.runs.directory import CheckpointMeta, read_metrics
+from indextts.system.git_commit import git_commit
 from indextts.text.extend import extend_file
 from indextts.text.tokenizer import WORD_START, Tokenizer
 from indextts.training import start

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from indextts.data.feature_store import FeatureStore
-from indextts.manifest import read_pairs, read_utterances
+from indextts.data.manifest import read_pairs, read_utterances
 
 KINDS = ("codes", "condition", "emo_vec")
 

@@ -26,11 +26,11 @@ from indextts.data.batching import BatchLimit, batches_of
 from indextts.data.encoding import ClipEncoder, exact_arithmetic
 from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
+from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip, ClipReader, Reading
 from indextts.data.throughput import Throughput, choose_throughput
 from indextts.features.audio import load_audio
 from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ
-from indextts.manifest import Utterance
 
 RECORDED_RATE_HZ = 48_000
 COUNTED_S = 6.0  # a clip of the usual length

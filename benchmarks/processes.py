@@ -39,9 +39,9 @@ from benchmarks.workload import (
 from indextts.data.encoding import encoders_identity
 from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
-from indextts.gpt.initialise import random_model
-from indextts.log_lines import show_on_screen
-from indextts.manifest import write_pairs
+from indextts.data.manifest import write_pairs
+from indextts.models.gpt.initialise import random_model
+from indextts.system.log_lines import show_on_screen
 from trainers.train_gpt_v2 import main as train
 
 NUM_VAL = 2

@@ -37,7 +37,7 @@ from benchmarks.workload import (
     num_positions,
     useful_operations,
 )
-from indextts.gpt.config import GPTConfig
+from indextts.models.gpt.config import GPTConfig
 
 CPU = torch.device("cpu")
 

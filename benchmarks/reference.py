@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2Model
 
-from indextts.gpt.model import GPTBatch, UnifiedVoice
+from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 
 TEXT_WEIGHT, MEL_WEIGHT = 0.2, 0.8
 

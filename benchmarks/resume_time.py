@@ -30,9 +30,9 @@ from benchmarks.workload import PUBLISHED
 from indextts.data.encoding import encoders_identity
 from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
-from indextts.gpt.config import ConditionModuleConfig, GPTConfig
-from indextts.gpt.initialise import random_model
-from indextts.manifest import Pair, write_pairs
+from indextts.data.manifest import Pair, write_pairs
+from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig
+from indextts.models.gpt.initialise import random_model
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NUM_TRAIN, NUM_VAL = 4, 4

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from indextts.commands import Train
-from indextts.run_dir import CheckpointMeta, checkpoints, read_metrics, verify_checkpoint
+from indextts.commands.train import Train
+from indextts.runs.directory import CheckpointMeta, checkpoints, read_metrics, verify_checkpoint
 
 # What may differ in a checkpoint: names and number of the stops in between, and the last process's own.
 OF_THE_STOPS = frozenset({"recent_checkpoints", "serial"})
@@ -43,7 +43,7 @@ class Standing:
     def read(cls, run_dir: Path) -> "Standing":
         """Verify every file that has a meta file."""
         standing = cls()
-        with _silent(logging.getLogger("indextts.run_dir")):  # it warns of what is counted here
+        with _silent(logging.getLogger("indextts.runs.directory")):  # it warns of what is counted here
             committed = checkpoints(run_dir)
         for path, meta in committed:
             try:

@@ -25,10 +25,11 @@ from pydantic import Field
 
 from benchmarks.page_browser import FLAGS, serving
 from benchmarks.workload import git_commit
-from indextts.commands import Command, WebUI
-from indextts.jobs.starting import start_job
-from indextts.jobs.stopping import kill_job
-from indextts.project import Project
+from indextts.commands.app import WebUI
+from indextts.commands.base import Command
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import kill_job
+from indextts.projects.project import Project
 from indextts.webui.app import build_app
 
 LOOK_S = 0.25

@@ -9,7 +9,7 @@ import random
 import time
 from pathlib import Path
 
-from indextts.log_lines import show_on_screen
+from indextts.system.log_lines import show_on_screen
 from indextts.training.losses import LossMeans
 from indextts.training.metrics import MetricsLog, Speed
 from indextts.training.validate import Validation

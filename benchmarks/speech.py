@@ -22,22 +22,22 @@ from transformers import Wav2Vec2BertConfig, Wav2Vec2BertModel
 
 from benchmarks.speech_models import PUBLISHED_CODEC
 from benchmarks.workload import PUBLISHED, git_commit, machine
+from indextts.commands.sampling_options import Sampling
 from indextts.features.backend import CODES_PER_SECOND
+from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.features.indextts2 import IndexTTS2Backend
 from indextts.features.semantic_codec import SemanticCodec
 from indextts.features.speech_encoder import NUM_LAYERS, SpeechEncoder
-from indextts.gpt.initialise import random_model
-from indextts.gpt.model import UnifiedVoice
-from indextts.sampling_options import Sampling
-from indextts.synthesis.acoustic import AcousticModel
-from indextts.synthesis.bigvgan import BigVGAN
-from indextts.synthesis.campplus import CAMPPlus, CAMPPlusConfig
-from indextts.synthesis.config import BigVGANConfig, S2MelConfig
-from indextts.synthesis.flow_matching import SolverSettings
-from indextts.synthesis.s2mel import S2Mel
-from indextts.synthesis.sound import PublishedSound
-from indextts.synthesis.speak import Speaker
-from indextts.synthesis.trained import TrainedModel
+from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.model import UnifiedVoice
+from indextts.speech.synthesis.acoustic import AcousticModel
+from indextts.speech.synthesis.bigvgan import BigVGAN
+from indextts.speech.synthesis.config import BigVGANConfig, S2MelConfig
+from indextts.speech.synthesis.flow_matching import SolverSettings
+from indextts.speech.synthesis.s2mel import S2Mel
+from indextts.speech.synthesis.sound import PublishedSound
+from indextts.speech.synthesis.speak import Speaker
+from indextts.speech.synthesis.trained import TrainedModel
 from indextts.text.tokenizer import Tokenizer
 
 DEMO = Path(__file__).resolve().parent.parent / "demo"

@@ -22,8 +22,8 @@ from indextts.features.indextts2 import IndexTTS2Backend
 from indextts.features.log_mel import log_mel_pairs
 from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
 from indextts.features.speech_encoder import NUM_LAYERS, SpeechEncoder
-from indextts.gpt.config import ConditionModuleConfig, GPTConfig
-from indextts.gpt.model import UnifiedVoice
+from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig
+from indextts.models.gpt.model import UnifiedVoice
 
 PUBLISHED_LAYERS = 24
 

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from benchmarks.reference import MEL_WEIGHT, TEXT_WEIGHT, ReferenceTrainer
 from benchmarks.workload import Sample, num_base_pieces, num_positions, packed_batch, padded_batch
-from indextts.gpt.attention import AttentionBackend, choose_backend
-from indextts.gpt.model import GPTBatch, UnifiedVoice
-from indextts.gpt.packed import PackedBatch, packed_states
+from indextts.models.gpt.attention import AttentionBackend, choose_backend
+from indextts.models.gpt.model import GPTBatch, UnifiedVoice
+from indextts.models.gpt.packed import PackedBatch, packed_states
 from indextts.training.losses import packed_sums, token_losses
 from indextts.training.optim import select_trained, update
 

@@ -30,7 +30,7 @@ from benchmarks.workload import (
     peak_operations,
     useful_operations,
 )
-from indextts.gpt.config import GPTConfig
+from indextts.models.gpt.config import GPTConfig
 
 BFLOAT16, FLOAT32 = torch.bfloat16, torch.float32
 
@@ -158,7 +158,7 @@ def report(
 
 
 def attention_dropout(variant: Variant, device: torch.device, config: GPTConfig) -> str:
-    from indextts.gpt.attention import choose_backend
+    from indextts.models.gpt.attention import choose_backend
 
     if variant.kind != "packed":
         return f"{config.dropout:g}, SDPA"

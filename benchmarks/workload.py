@@ -27,9 +27,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from indextts.gpt.config import ConditionModuleConfig, GPTConfig
-from indextts.gpt.model import GPTBatch, UnifiedVoice
-from indextts.gpt.packed import Ints, PackedBatch, pack
+from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig
+from indextts.models.gpt.model import GPTBatch, UnifiedVoice
+from indextts.models.gpt.packed import Ints, PackedBatch, pack
 
 NUM_BASE_PIECES = 12000  # of the base tokenizer; the other 12,000 are new
 CODES_PER_SECOND = 50

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
-from indextts.command_line import parse, run
-from indextts.commands import MakeBaseCheckpoint
+from indextts.commands.app import MakeBaseCheckpoint
+from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
-from indextts.gpt.config import load_config
-from indextts.gpt.initialise import random_model
+from indextts.models.gpt.config import load_config
+from indextts.models.gpt.initialise import random_model
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -26,9 +26,9 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from indextts.command_line import run
+from indextts.commands.terminal import run
+from indextts.data.manifest import Utterance, write_utterances
 from indextts.errors import UserError
-from indextts.manifest import Utterance, write_utterances
 
 DEMO = Path(__file__).resolve().parent
 AUDIO = DEMO / "audio"

@@ -22,16 +22,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from indextts.command_line import run
+from indextts.commands.sampling_options import Sampling
+from indextts.commands.terminal import run
 from indextts.data.feature_store import FeatureStore
+from indextts.data.manifest import Pair, read_pairs
 from indextts.data.networks import NUM_SPECIAL_CODES
 from indextts.errors import UserError
-from indextts.evaluation.codes import has_loop, histogram, histogram_distance
-from indextts.gpt.generate import Generated, Prompt, generate
-from indextts.manifest import Pair, read_pairs
-from indextts.run_dir import checkpoints, read_metrics
-from indextts.sampling_options import Sampling
-from indextts.synthesis.trained import TrainedModel, load_trained
+from indextts.models.gpt.generate import Generated, Prompt, generate
+from indextts.runs.directory import checkpoints, read_metrics
+from indextts.speech.evaluation.codes import has_loop, histogram, histogram_distance
+from indextts.speech.synthesis.trained import TrainedModel, load_trained
 
 BATCH = 10
 SEEDS = (1, 2, 3)  # each text is said so many times: one draw says little

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from indextts.run_dir import read_metrics
+from indextts.runs.directory import read_metrics
 
 
 def main(argv: Sequence[str]) -> int:

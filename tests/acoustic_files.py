@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 import yaml
 
-from indextts.synthesis.bigvgan import BigVGAN
-from indextts.synthesis.campplus import CAMPPlus, CAMPPlusConfig
-from indextts.synthesis.config import BigVGANConfig, S2MelConfig
-from indextts.synthesis.s2mel import S2Mel
+from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
+from indextts.speech.synthesis.bigvgan import BigVGAN
+from indextts.speech.synthesis.config import BigVGANConfig, S2MelConfig
+from indextts.speech.synthesis.s2mel import S2Mel
 from tests.published_files import FEATURE_DIM, GPT, randomise, write_published_files
 
 STYLE_DIM = 12

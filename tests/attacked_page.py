@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indextts.commands import COMMANDS
-from indextts.jobs.records import list_jobs
-from indextts.jobs.stopping import kill_job
-from indextts.launching import Launch
-from indextts.project import Project
+from indextts.commands.launching import Launch
+from indextts.commands.reference_page import COMMANDS
+from indextts.projects.jobs.records import list_jobs
+from indextts.projects.jobs.stopping import kill_job
+from indextts.projects.project import Project
 from tests.conftest import REPOSITORY
 from tests.webui_server import Server
 
@@ -188,7 +188,7 @@ def is_expected(argv: tuple[str, ...], workspace: Path) -> bool:
     program = words[0].removeprefix(f"{REPOSITORY}/")
     if program == "-c":  # the workers of a program, by Python itself
         return words[1].startswith("from multiprocessing.")
-    if program == "indextts/jobs/runner.py":
+    if program == "indextts/projects/jobs/runner.py":
         return Path(words[1]).parent.name == "jobs" and Path(words[1]).is_relative_to(workspace)
     commands = [command for command in COMMANDS if command.program == program]
     flags = {f"--{name.replace('_', '-')}" for command in commands for name in command.model_fields}

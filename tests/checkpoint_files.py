@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
-from indextts.checkpoint import write_checkpoint
-from indextts.run_dir import CheckpointMeta, FileIdentity
+from indextts.models.checkpoint import write_checkpoint
+from indextts.runs.directory import CheckpointMeta, FileIdentity
 
 PIECES = ["<s>", "</s>", "<unk>", "ሀ"]
 

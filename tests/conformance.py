@@ -22,8 +22,8 @@ from torch import Tensor
 
 from indextts.errors import UserError
 from indextts.features.semantic_codec import SemanticCodec, load_codec, load_codec_config
-from indextts.gpt.generate import Prompt, code_states
-from indextts.gpt.model import GPTBatch, UnifiedVoice
+from indextts.models.gpt.generate import Prompt, code_states
+from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from tests.conformance_acoustic import INPUTS_OF_KIND, acoustic_results, read_acoustic
 from tests.conformance_generation import generation_results
 from tests.reference_vectors import INPUTS, Arrays, Vectors, folder_kind, read_arrays, read_vectors

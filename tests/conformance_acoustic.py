@@ -17,15 +17,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from indextts.features import mel_spectrogram as front_end
+from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.features.weights import fill_weights
-from indextts.synthesis import front_end
-from indextts.synthesis.bigvgan import BigVGAN
-from indextts.synthesis.campplus import CAMPPlus, CAMPPlusConfig
-from indextts.synthesis.config import BigVGANConfig, FlowConfig, LengthRegulatorSection, S2MelConfig
-from indextts.synthesis.dit import DiT, rotary_table
-from indextts.synthesis.flow_matching import FlowMatching, SolverSettings
-from indextts.synthesis.length_regulator import LengthRegulator
-from indextts.synthesis.s2mel import S2Mel, target_frames
+from indextts.speech.synthesis.bigvgan import BigVGAN
+from indextts.speech.synthesis.config import BigVGANConfig, FlowConfig, LengthRegulatorSection, S2MelConfig
+from indextts.speech.synthesis.dit import DiT, rotary_table
+from indextts.speech.synthesis.flow_matching import FlowMatching, SolverSettings
+from indextts.speech.synthesis.length_regulator import LengthRegulator
+from indextts.speech.synthesis.s2mel import S2Mel, target_frames
 from tests.reference_vectors import Arrays, folder_kind, read, read_arrays
 
 Results = Iterator[tuple[str, Any]]

@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from indextts.gpt.decoder import Decoder, Prefix, make_prefix
-from indextts.gpt.generate import DUMMY_CODE, Prompt, generate, used_at_first
-from indextts.gpt.model import UnifiedVoice
-from indextts.gpt.sampling import penalise
-from indextts.sampling_options import Sampling
+from indextts.commands.sampling_options import Sampling
+from indextts.models.gpt.decoder import Decoder, Prefix, make_prefix
+from indextts.models.gpt.generate import DUMMY_CODE, Prompt, generate, used_at_first
+from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.sampling import penalise
 from tests.reference_vectors import Vectors
 
 GREEDY = Sampling(do_sample=False, num_beams=1, repetition_penalty=1)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from indextts.commands import ImportDataset
+from indextts.commands.data import ImportDataset
 from indextts.data.importing.importer import ImportResult, import_dataset
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.trainer_process import REPOSITORY, TRAINER
-from indextts.processes import session_and_descendants
+from indextts.system.processes import session_and_descendants
 
 DEADLINE_S = 120
 

@@ -16,8 +16,8 @@ from tests.conftest import REPOSITORY
 # function or class: its module, and the places of the arguments that are texts
 SPEAKERS = {
     "t": ("indextts.webui.language", (0,)),
-    "Sentence": ("indextts.sentence", (0,)),
-    "Finding": ("indextts.health.finding", (2, 3, 4)),
+    "Sentence": ("indextts.system.sentence", (0,)),
+    "Finding": ("indextts.runs.health.finding", (2, 3, 4)),
     "Step": ("indextts.webui.way", (2, 3)),
     "stage_panel": ("indextts.webui.running.panel", (1,)),  # the stage's name is said of its jobs
 }

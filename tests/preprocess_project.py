@@ -13,12 +13,12 @@ import soundfile
 import torch
 import yaml
 
-from indextts.commands import Preprocess
+from indextts.commands.data import Preprocess
 from indextts.data.feature_store import FeatureStore
+from indextts.data.manifest import read_utterances
 from indextts.data.preprocess import PreprocessResult, preprocess
-from indextts.gpt.config import load_config
-from indextts.gpt.initialise import random_model
-from indextts.manifest import read_utterances
+from indextts.models.gpt.config import load_config
+from indextts.models.gpt.initialise import random_model
 
 CONDITION_MODULE = {
     "output_size": 8,

@@ -22,8 +22,8 @@ from transformers import SeamlessM4TFeatureExtractor, Wav2Vec2BertConfig, Wav2Ve
 from indextts.features.log_mel import log_mel_pairs
 from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
 from indextts.features.speech_encoder import load_speech_encoder
-from indextts.gpt.config import load_config
-from indextts.gpt.initialise import random_model
+from indextts.models.gpt.config import load_config
+from indextts.models.gpt.initialise import random_model
 
 FEATURE_DIM = 32
 NUM_CODES = 64

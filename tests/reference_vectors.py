@@ -21,9 +21,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from indextts.errors import UserError
-from indextts.gpt.config import GPTConfig, load_config
-from indextts.gpt.load import load_model
-from indextts.gpt.model import GPTBatch, GPTOutput, UnifiedVoice
+from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.load import load_model
+from indextts.models.gpt.model import GPTBatch, GPTOutput, UnifiedVoice
 from indextts.training.losses import LossSums, token_losses
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]

@@ -13,13 +13,13 @@ from typing import ClassVar
 import pytest
 from pydantic import Field
 
-from indextts.commands import Command
-from indextts.jobs import starting
-from indextts.jobs.log_tail import tail
-from indextts.jobs.records import Job, list_jobs
-from indextts.jobs.stopping import kill_job
-from indextts.processes import Process, is_alive
-from indextts.project import Project
+from indextts.commands.base import Command
+from indextts.projects.jobs import starting
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import Job, list_jobs
+from indextts.projects.jobs.stopping import kill_job
+from indextts.projects.project import Project
+from indextts.system.processes import Process, is_alive
 
 SAVES_ON_SIGTERM = """
 import signal, sys, time

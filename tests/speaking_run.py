@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 import yaml
 
-from indextts.commands import Preprocess
+from indextts.commands.data import Preprocess
+from indextts.data.manifest import Utterance, read_utterances, write_pairs, write_utterances
 from indextts.data.pairs import build_pairs
 from indextts.data.preprocess import preprocess
-from indextts.gpt.initialise import random_model
-from indextts.manifest import Utterance, read_utterances, write_pairs, write_utterances
-from indextts.project import Project, make_settings
-from indextts.run_dir import write_json
+from indextts.models.gpt.initialise import random_model
+from indextts.projects.project import Project, make_settings
+from indextts.runs.directory import write_json
 from tests.acoustic_files import write_acoustic_files
 from tests.tiny_gpt import TINY
 from tests.tiny_run import BASE_SIZE, BASE_TOKENIZER, REPOSITORY, write_tokenizer

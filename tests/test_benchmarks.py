@@ -25,7 +25,7 @@ from benchmarks.workload import (
     padded_batch,
     useful_operations,
 )
-from indextts.gpt.attention import BLOCKS
+from indextts.models.gpt.attention import BLOCKS
 from indextts.training.losses import batch_sums
 from tests.conftest import REPOSITORY
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.export import NUM_PIECES, measure, write_checkpoint
 from benchmarks.speech_models import SIZES
-from indextts.checkpoint import read_weights
+from indextts.models.checkpoint import read_weights
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import feature_store
 from benchmarks.opening import measured
 from indextts.data.feature_store import FeatureStore
-from indextts.manifest import read_pairs
+from indextts.data.manifest import read_pairs
 
 
 @pytest.mark.slow

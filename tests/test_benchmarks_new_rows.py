@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from benchmarks.new_rows import RULES, latin_tokens, place_rows
-from indextts.checkpoint import TEXT_TABLES
-from indextts.restore.plan import move_rows
+from indextts.models.checkpoint import TEXT_TABLES
+from indextts.runs.restore import move_rows
 from indextts.text.tokenizer import Tokenizer
 from tests.tiny_run import BASE_SIZE, BASE_TOKENIZER, write_tokenizer
 

@@ -15,7 +15,7 @@ from benchmarks import preprocess, preprocess_stages, published_size
 from benchmarks.speech_models import SIZES, on_meta
 from indextts.data.encoding import exact_arithmetic
 from indextts.features.semantic_codec import SemanticCodec
-from indextts.gpt.model import UnifiedVoice
+from indextts.models.gpt.model import UnifiedVoice
 from tests.conftest import REPOSITORY
 
 

@@ -1,4 +1,4 @@
-"""Tests of indextts/checkpoint.py: written atomically, loaded verified, rows moved by piece."""
+"""Tests of indextts/models/checkpoint.py: written atomically, loaded verified, rows moved by piece."""
 
 import json
 import os
@@ -13,16 +13,16 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from indextts.checkpoint import (
+from indextts.errors import UserError
+from indextts.models.checkpoint import (
     TEXT_TABLES,
     move_text_rows,
     read_file,
     read_weights,
     text_rows,
 )
-from indextts.errors import UserError
-from indextts.run_dir import CheckpointMeta, checkpoints, verify_checkpoint
-from indextts.run_owner import publish
+from indextts.runs.directory import CheckpointMeta, checkpoints, verify_checkpoint
+from indextts.runs.owner import publish
 from tests.checkpoint_files import content, save
 
 

@@ -1,4 +1,4 @@
-"""Tests of indextts/commands.py and command_line.py: one model per command line, there and back."""
+"""Tests of indextts/commands/base.py and command_line.py: one model per command line, there and back."""
 
 import subprocess
 import sys
@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from indextts.command_line import continued, parse, run, to_argv, typed_fields
-from indextts.commands import COMMANDS, BuildPairs, Command, Preprocess, Train
-from indextts.commands_page import commands_page
+from indextts.commands.base import Command
+from indextts.commands.data import BuildPairs, Preprocess
+from indextts.commands.reference_page import COMMANDS, commands_page
+from indextts.commands.terminal import continued, parse, run, to_argv, typed_fields
+from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.pipeline import DEMO, plan_stage
-from indextts.project import Project, read_settings
+from indextts.projects.pipeline import DEMO, plan_stage
+from indextts.projects.project import Project, read_settings
 from tests.conftest import REPOSITORY
 
 NASTY = [

@@ -1,8 +1,8 @@
-"""Tests of indextts/container_memory.py: both versions of the kernel's files, as they look."""
+"""Tests of indextts/planning/container_memory.py: both versions of the kernel's files, as they look."""
 
 from pathlib import Path
 
-from indextts.container_memory import container_limit, container_use
+from indextts.planning.container_memory import container_limit, container_use
 
 NO_LIMIT = 9223372036854771712  # as version 1 says it
 

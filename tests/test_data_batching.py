@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 
 from indextts.data.batching import SORTED_CLIPS, BatchLimit, batches_of
-from indextts.manifest import Utterance
+from indextts.data.manifest import Utterance
 
 
 def utterances(count: int) -> list[Utterance]:

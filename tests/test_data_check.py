@@ -8,17 +8,18 @@ import pytest
 import soundfile
 
 from check_amharic_data import main
-from indextts.commands import CheckData
-from indextts.data.check import check, check_manifest, with_default_paths
+from indextts.commands.data import CheckData
+from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.commands.quality_limits import QualityLimits
+from indextts.data.check import check_manifest
 from indextts.data.check_pairs import check_pairs, check_split
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
+from indextts.data.manifest import Pair, Utterance, write_pairs, write_utterances
 from indextts.data.quality.text import is_mostly_ethiopic
 from indextts.errors import UserError
-from indextts.manifest import Pair, Utterance, write_pairs, write_utterances
-from indextts.normalizer_options import NormalizerOptions
-from indextts.project import Project, ProjectSettings, write_project
-from indextts.quality import QualityLimits
+from indextts.projects.default_paths import with_default_paths
+from indextts.projects.project import Project, ProjectSettings, write_project
 from tests.conftest import REPOSITORY
 
 TEXT = "ሰላም ለዓለም።"
@@ -332,7 +333,7 @@ def test_the_program_says_by_its_status_whether_the_set_is_fit(tmp_path, capsys)
 def test_the_predecessors_files_are_the_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"nothing to check, give .* workspace/ has 0 projects"):
-        check(CheckData())
+        with_default_paths(CheckData())
     make_project(tmp_path / "workspace/voice")
     (tmp_path / "workspace/voice/dataset/manifest.jsonl").write_text("{}")
     of_project = with_default_paths(CheckData())

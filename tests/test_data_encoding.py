@@ -10,14 +10,14 @@ import torch
 
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store_writer import EncodedUtterance
+from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip
 from indextts.data.rejected import Rejected
 from indextts.data.throughput import Throughput
 from indextts.features.builtin import BuiltinBackend
 from indextts.features.transfer import to_device, to_host
-from indextts.gpt.initialise import random_model
-from indextts.gpt.out_of_memory import is_out_of_memory
-from indextts.manifest import Utterance
+from indextts.models.gpt.initialise import random_model
+from indextts.models.out_of_memory import is_out_of_memory
 from tests.tiny_gpt import TINY
 
 CPU = torch.device("cpu")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import ImportDataset
+from indextts.commands.data import ImportDataset
 from indextts.data.importing.importer import import_dataset
+from indextts.data.manifest import read_utterances, write_utterances
 from indextts.errors import UserError
-from indextts.manifest import read_utterances, write_utterances
 from tests.conftest import REPOSITORY
 from tests.import_sources import json_lines, manifest_lines, rejected, run_import, snapshot, write_tone
 from tools.import_dataset import main

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from indextts.command_line import to_argv
-from indextts.commands import CheckData
+from indextts.commands.data import CheckData
+from indextts.commands.terminal import to_argv
 from indextts.data.check import check
 from indextts.data.feature_store import FeatureStore
 from indextts.data.on_ray.cluster import cluster as connected

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from indextts.command_line import to_argv
-from indextts.commands import CheckData
+from indextts.commands.data import CheckData
+from indextts.commands.terminal import to_argv
 from indextts.data.check import check
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.preprocess import preprocess

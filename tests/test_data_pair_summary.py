@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from indextts.data.manifest import Pair
 from indextts.data.pair_summary import read_summary, summarise, summary_path, write_summary
 from indextts.errors import UserError
-from indextts.manifest import Pair
 
 
 def pair(target: str, prompt: str, speaker: str, target_s: float, prompt_s: float) -> Pair:

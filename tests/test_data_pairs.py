@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from indextts.data.manifest import Utterance, read_pairs, write_utterances
 from indextts.data.pair_summary import read_summary
 from indextts.data.pairs import build_pairs, log_left_out
 from indextts.errors import UserError
-from indextts.manifest import Utterance, read_pairs, write_utterances
 from tools.build_gpt_prompt_pairs import main
 
 FEATURES = Path("/data/features")

@@ -9,13 +9,13 @@ import pytest
 import torch
 import yaml
 
-from indextts.commands import BuildPairs, ImportFeatures
+from indextts.commands.data import BuildPairs, ImportFeatures
 from indextts.data.feature_store import FeatureStore
+from indextts.data.manifest import Utterance, read_utterances
 from indextts.data.predecessor_import import import_features
 from indextts.errors import UserError
-from indextts.gpt.initialise import random_model
-from indextts.manifest import Utterance, read_utterances
-from indextts.run_dir import read_metrics
+from indextts.models.gpt.initialise import random_model
+from indextts.runs.directory import read_metrics
 from tests.predecessor_folder import save_features, write_old_folder, write_rows
 from tests.tiny_run import CONFIG, TinyRun, write_tokenizer
 from tools import build_gpt_prompt_pairs, preprocess_data

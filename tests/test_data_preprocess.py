@@ -10,15 +10,15 @@ import soundfile
 import soxr
 import torch
 
-from indextts.commands import Preprocess
+from indextts.commands.data import Preprocess
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
+from indextts.data.manifest import read_utterances, write_utterances
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.features.audio import load_audio
-from indextts.gpt.config import load_config
-from indextts.gpt.initialise import random_model
-from indextts.manifest import read_utterances, write_utterances
+from indextts.models.gpt.config import load_config
+from indextts.models.gpt.initialise import random_model
 from tests.preprocess_project import (
     codes_by_key,
     command,

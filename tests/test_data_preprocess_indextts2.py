@@ -13,21 +13,21 @@ import soundfile
 import torch
 import yaml
 
-from indextts.checkpoint import read_weights
-from indextts.command_line import to_argv
-from indextts.commands import Preprocess
+from indextts.commands.data import Preprocess
+from indextts.commands.terminal import to_argv
 from indextts.data.batching import BatchLimit, batches_of
 from indextts.data.encoding import ClipEncoder
 from indextts.data.feature_store import FeatureStore
+from indextts.data.manifest import read_numbered_utterances, read_utterances
 from indextts.data.preprocess import preprocess
 from indextts.data.recordings import with_true_durations
 from indextts.data.throughput import Throughput
 from indextts.errors import UserError
 from indextts.features import indextts2
 from indextts.features.audio import load_audio
-from indextts.gpt.config import load_config
-from indextts.gpt.load import load_model
-from indextts.manifest import read_numbered_utterances, read_utterances
+from indextts.models.checkpoint import read_weights
+from indextts.models.gpt.config import load_config
+from indextts.models.gpt.load import load_model
 from tests.conftest import REPOSITORY
 from tests.published_files import write_published_files, write_stats
 from tools.preprocess_data import main

@@ -9,10 +9,10 @@ import pytest
 import soundfile
 import torch
 
-from indextts.command_line import to_argv
+from indextts.commands.terminal import to_argv
 from indextts.data import preprocess as preprocess_module
+from indextts.data.manifest import read_utterances
 from indextts.errors import DISK_FULL, UserError
-from indextts.manifest import read_utterances
 from tests.preprocess_project import command, make_project, run, spoil, write_dataset, write_model
 from tools.preprocess_data import main
 

@@ -2,7 +2,7 @@ import logging
 
 from indextts.data import progress as progress_module
 from indextts.data.progress import Progress
-from indextts.webui.tabs.preprocess import PROGRESS
+from indextts.webui.preprocess.tab import PROGRESS
 
 
 def test_a_line_tells_clips_and_audio_and_time_left(monkeypatch, caplog):

@@ -11,9 +11,9 @@ import soundfile
 import soxr
 
 from indextts.data.check import check_manifest
-from indextts.manifest import Utterance, read_utterances, write_utterances
-from indextts.quality import REASONS
-from indextts.review import check_folder
+from indextts.data.manifest import Utterance, read_utterances, write_utterances
+from indextts.data.quality.reasons import REASONS
+from indextts.data.review import check_folder
 from tests.conftest import REPOSITORY
 
 RATE_HZ = 24_000

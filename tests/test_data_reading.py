@@ -12,11 +12,11 @@ import pytest
 import soundfile
 
 from indextts.data.feature_shards import file_sha256
+from indextts.data.manifest import Utterance
 from indextts.data.reading import MOST_DEATHS_IN_A_ROW, Clip, ClipReader, Reading
 from indextts.data.rejected import Rejected
 from indextts.errors import UserError
 from indextts.features.audio import as_it_is
-from indextts.manifest import Utterance
 
 RATE_HZ = 24_000
 DEADLY = 0.25  # the first sample of a recording that kills its reader
@@ -126,7 +126,7 @@ import sys, time
 from pathlib import Path
 from indextts.data.reading import ClipReader, Reading
 from indextts.features.audio import as_it_is
-from indextts.manifest import Utterance
+from indextts.data.manifest import Utterance
 
 if __name__ == "__main__":
     utterance = Utterance("x", Path(sys.argv[1]), "x", "a", 0.1)

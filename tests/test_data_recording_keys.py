@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from indextts.data import recording_keys
+from indextts.data.manifest import Utterance
 from indextts.data.recording_keys import KEYS_NAME, keys_of
-from indextts.manifest import Utterance
 
 
 @pytest.fixture

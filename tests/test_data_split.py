@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from indextts.data.manifest import Utterance
 from indextts.data.split import log_split, split_utterances
-from indextts.data.text_key import text_key
 from indextts.errors import UserError
-from indextts.manifest import Utterance
+from indextts.text.text_key import text_key
 
 
 def said(id: str, speaker: str, text: str = "", recording: str | None = None) -> Utterance:

@@ -1,6 +1,6 @@
 import pytest
 
-from indextts.data.text_key import text_key
+from indextts.text.text_key import text_key
 
 
 @pytest.mark.parametrize("other", ["ሰላም ነው", "ሠላም፣ነው።", "  ሰላም  ነው! ", "ሰላም\u135f ነው"])

@@ -6,7 +6,7 @@ import pytest
 
 from demo.plot_codes import main
 from indextts.errors import UserError
-from indextts.run_dir import checkpoints
+from indextts.runs.directory import checkpoints
 from tests.speaking_run import make_speaking_project
 
 

@@ -1,4 +1,4 @@
-"""Tests of indextts/digest.py: one digest, whether a file is read in parallel or written in order."""
+"""Tests of indextts/system/digest.py: one digest, whether a file is read in parallel or written in order."""
 
 import hashlib
 import random
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.digest import BLOCK_BYTES, DigestWriter, file_digest
+from indextts.system.digest import BLOCK_BYTES, DigestWriter, file_digest
 
 PIECE = 3 * BLOCK_BYTES // 2  # a piece is more than a block, and no multiple of one
 SIZES = [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 5 * PIECE + 7]

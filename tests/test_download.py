@@ -1,4 +1,4 @@
-"""Tests of indextts/download.py: the real program and library against a hub on 127.0.0.1."""
+"""Tests of indextts/features/download.py: the real program and library against a hub on 127.0.0.1."""
 
 import os
 import random
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import DownloadCheckpoints
-from indextts.published_files import FILES, files_for, read_record, table
+from indextts.commands.data import DownloadCheckpoints
+from indextts.features.published_files import FILES, files_for, read_record, table
 from tests.conftest import REPOSITORY
 from tests.hub_server import Hub, HubFile, serve
 
@@ -249,7 +249,7 @@ def test_a_full_disk_is_said_before_anything_is_fetched(machine: Machine, hub: H
         "import shutil, sys; from types import SimpleNamespace\n"
         "shutil.disk_usage = lambda _: SimpleNamespace(free=2_500_000)\n"
         "sys.path.insert(0, sys.argv.pop(1))\n"
-        "from indextts.command_line import run\nfrom tools.download_checkpoints import main\nrun(main)"
+        "from indextts.commands.terminal import run\nfrom tools.download_checkpoints import main\nrun(main)"
     )
     argv = [sys.executable, "-c", script, str(REPOSITORY), f"--output-dir={machine.output}"]
     answer = subprocess.run(argv, env=machine.env, capture_output=True, text=True)

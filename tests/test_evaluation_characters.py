@@ -1,8 +1,8 @@
-"""Tests of indextts/evaluation/characters.py: error rates of transcripts counted by hand."""
+"""Tests of indextts/speech/evaluation/characters.py: error rates of transcripts counted by hand."""
 
 import pytest
 
-from indextts.evaluation.characters import (
+from indextts.speech.evaluation.characters import (
     Errors,
     count_errors,
     edit_distance,

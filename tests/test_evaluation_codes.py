@@ -1,9 +1,9 @@
-"""Tests of indextts/evaluation/codes.py: loops, and the shares of codes."""
+"""Tests of indextts/speech/evaluation/codes.py: loops, and the shares of codes."""
 
 import numpy as np
 import pytest
 
-from indextts.evaluation.codes import has_loop, histogram, histogram_distance, longest_run
+from indextts.speech.evaluation.codes import has_loop, histogram, histogram_distance, longest_run
 
 
 def codes(*parts: np.ndarray) -> np.ndarray:

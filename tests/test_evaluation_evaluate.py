@@ -1,4 +1,4 @@
-"""Tests of tools/evaluate.py and indextts/evaluation/evaluate.py: from checkpoints to a report."""
+"""Tests of tools/evaluate.py and indextts/speech/evaluation/evaluate.py: from checkpoints to a report."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,11 @@ import pytest
 import soundfile
 import torch
 
-from indextts.commands import Evaluate
+from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
-from indextts.evaluation.evaluate import evaluate, names_of
-from indextts.project import Project
-from indextts.synthesis.campplus import CAMPPlus, CAMPPlusConfig
+from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
+from indextts.projects.project import Project
+from indextts.speech.evaluation.evaluate import evaluate, names_of
 from tests.recognizers import write_recognizer
 from tests.speaking_run import make_speaking_project
 from tools.evaluate import main

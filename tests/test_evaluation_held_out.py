@@ -1,12 +1,12 @@
-"""Tests of indextts/evaluation/held_out.py: which sentences, and in whose voice."""
+"""Tests of indextts/speech/evaluation/held_out.py: which sentences, and in whose voice."""
 
 from pathlib import Path
 
 import pytest
 
+from indextts.data.manifest import Utterance, write_utterances
 from indextts.errors import UserError
-from indextts.evaluation.held_out import read_held_out
-from indextts.manifest import Utterance, write_utterances
+from indextts.speech.evaluation.held_out import read_held_out
 
 
 def clip(folder: Path, id: str, speaker: str, duration_s: float = 4.0, text: str | None = None) -> Utterance:

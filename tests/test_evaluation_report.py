@@ -1,4 +1,4 @@
-"""Tests of indextts/evaluation/{report,plot,likeness}.py: many clips as one row, rows as a page."""
+"""Tests of indextts/speech/evaluation/{report,plot,likeness}.py: many clips as one row, rows as a page."""
 
 from pathlib import Path
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from indextts.evaluation.characters import Errors
-from indextts.evaluation.judge import Judge, Judgement
-from indextts.evaluation.likeness import likeness, style_of
-from indextts.evaluation.plot import draw
-from indextts.evaluation.report import Clip, page, row_of
-from indextts.synthesis.campplus import CAMPPlus, CAMPPlusConfig
+from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
+from indextts.speech.evaluation.characters import Errors
+from indextts.speech.evaluation.judge import Judge, Judgement
+from indextts.speech.evaluation.likeness import likeness, style_of
+from indextts.speech.evaluation.plot import draw
+from indextts.speech.evaluation.report import Clip, page, row_of
 
 PNG = b"\x89PNG"
 

@@ -33,7 +33,7 @@ from benchmarks.trainer_process import (
 )
 from indextts.data.feature_store import FeatureStore
 from indextts.data.feature_store_writer import FeatureStoreWriter
-from indextts.manifest import read_pairs, write_pairs
+from indextts.data.manifest import read_pairs, write_pairs
 from indextts.text.tokenizer import Tokenizer
 from tests.tiny_run import BASE_SIZE, TinyRun, array_file, features_of, make_tiny_run, pair, stored_utterances
 

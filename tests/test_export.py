@@ -1,4 +1,4 @@
-"""Tests of indextts/export: a checkpoint becomes a model folder."""
+"""Tests of indextts/speech/export: a checkpoint becomes a model folder."""
 
 import json
 import random
@@ -18,17 +18,18 @@ import torch
 import yaml
 from torch import Tensor
 
-from indextts.checkpoint import read_weights, write_and_sync
-from indextts.command_line import parse
-from indextts.commands import ExportModel, Train
+from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
+from indextts.commands.speech import ExportModel
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
-from indextts.export import comparison, export, model_folder
-from indextts.export.model_folder import config_with_tokens
-from indextts.gpt.config import load_config
-from indextts.gpt.load import load_model
-from indextts.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
-from indextts.restore.meta_plan import plan_command
-from indextts.run_dir import CheckpointMeta
+from indextts.models.checkpoint import read_weights, write_and_sync
+from indextts.models.gpt.config import load_config
+from indextts.models.gpt.load import load_model
+from indextts.planning.restore_plan import plan_command
+from indextts.runs.directory import CheckpointMeta
+from indextts.speech.export import comparison, export, model_folder
+from indextts.speech.export.model_folder import config_with_tokens
 from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import Tokenizer
 from tests.conftest import REPOSITORY
@@ -324,9 +325,9 @@ def test_an_interrupted_rename_is_mended(trained: TinyRun, tmp_path: Path):
 
 EXPORT_FOR_EVER = """
 import sys
-from indextts.command_line import parse
-from indextts.commands import ExportModel
-from indextts.export import export
+from indextts.commands.terminal import parse
+from indextts.commands.speech import ExportModel
+from indextts.speech.export import export
 command = parse(ExportModel, sys.argv[1:])
 while True:
     export(command)

@@ -18,16 +18,16 @@ import pytest
 import torch
 
 from benchmarks.damage import flip_bit, truncate, zero_page
-from indextts.checkpoint import TEXT_TABLES, read_file
-from indextts.command_line import parse
-from indextts.commands import Train
-from indextts.digest import file_digest
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.gpt.initialise import random_model
-from indextts.restore.find_checkpoint import find_checkpoint
-from indextts.restore.plan import plan_restore
-from indextts.run_dir import LARGEST_META, CheckpointMeta, verify_checkpoint
-from indextts.run_owner import owned, publish
+from indextts.models.checkpoint import TEXT_TABLES, read_file
+from indextts.models.gpt.initialise import random_model
+from indextts.runs.directory import LARGEST_META, CheckpointMeta, verify_checkpoint
+from indextts.runs.find_checkpoint import find_checkpoint
+from indextts.runs.owner import owned, publish
+from indextts.runs.restore import plan_restore
+from indextts.system.digest import file_digest
 from indextts.text.tokenizer import Tokenizer, parse_model
 from indextts.training import loop
 from indextts.training.batches import load_pairs
@@ -465,7 +465,7 @@ def test_row_16_what_would_inflate_is_refused_where_there_is_no_memory_for_it(tm
     assert (tmp_path / "bomb.pth").stat().st_size < 1_000_000
     program = (
         "import resource, sys, pathlib\n"
-        "from indextts.checkpoint import read_file\n"
+        "from indextts.models.checkpoint import read_file\n"
         "from indextts.errors import UserError\n"
         "pages = int(pathlib.Path('/proc/self/statm').read_text().split()[0])\n"
         "limit = pages * resource.getpagesize() + (100 << 20)\n"

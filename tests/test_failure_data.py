@@ -17,16 +17,16 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks.run_checks import differences
-from indextts.checkpoint import TEXT_TABLES
-from indextts.command_line import parse
-from indextts.commands import Train
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.data.feature_store import FeatureStore
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
+from indextts.data.manifest import read_pairs, write_pairs
 from indextts.errors import UserError
-from indextts.gpt.initialise import random_model
-from indextts.gpt.model import UnifiedVoice
-from indextts.manifest import read_pairs, write_pairs
-from indextts.run_dir import CheckpointMeta, verify_checkpoint
+from indextts.models.checkpoint import TEXT_TABLES
+from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.model import UnifiedVoice
+from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from indextts.text.tokenizer import Tokenizer
 from indextts.training import loop, metrics, step
 from indextts.training.batches import (

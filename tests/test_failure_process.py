@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.trainer_process import TRAINER, TrainerProcess
-from indextts import run_owner
-from indextts.checkpoint import write_checkpoint
-from indextts.run_dir import CheckpointMeta, verify_checkpoint
-from indextts.run_owner import owned
+from indextts.models.checkpoint import write_checkpoint
+from indextts.runs import owner as run_owner
+from indextts.runs.directory import CheckpointMeta, verify_checkpoint
+from indextts.runs.owner import owned
 from indextts.training import loop, saving, start
 from indextts.training.metrics import MetricsLog
 from indextts.training.run import Run

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from indextts.errors import UserError
-from indextts.gpt.config import ConditionModuleConfig, GPTConfig, config_with_text_tokens, load_config
+from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig, config_with_text_tokens, load_config
 
 MODULE = {
     "output_size": 8,

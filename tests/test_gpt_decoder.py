@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 import torch
 
-from indextts.gpt.decoder import FIRST_ROOM, Decoder, code_position, make_prefix
-from indextts.gpt.initialise import random_model
+from indextts.models.gpt.decoder import FIRST_ROOM, Decoder, code_position, make_prefix
+from indextts.models.gpt.initialise import random_model
 from tests.tiny_gpt import TINY, tiny_batch
 
 

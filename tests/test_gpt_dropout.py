@@ -1,9 +1,9 @@
-"""Tests of indextts/gpt/dropout.py."""
+"""Tests of indextts/models/gpt/dropout.py."""
 
 import pytest
 import torch
 
-from indextts.gpt.dropout import draw_kept, dropout, kept_scale
+from indextts.models.gpt.dropout import draw_kept, dropout, kept_scale
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

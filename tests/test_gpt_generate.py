@@ -3,10 +3,10 @@ import itertools
 import pytest
 import torch
 
-from indextts.gpt.decoder import Decoder, make_prefix
-from indextts.gpt.generate import Prompt, code_states, generate
-from indextts.gpt.initialise import random_model
-from indextts.sampling_options import Sampling
+from indextts.commands.sampling_options import Sampling
+from indextts.models.gpt.decoder import Decoder, make_prefix
+from indextts.models.gpt.generate import Prompt, code_states, generate
+from indextts.models.gpt.initialise import random_model
 from tests.tiny_gpt import TINY, tiny_batch
 
 STOP = TINY.stop_mel_token

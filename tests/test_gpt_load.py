@@ -6,10 +6,10 @@ import torch
 
 from benchmarks.workload import PUBLISHED
 from indextts.errors import UserError
-from indextts.gpt.initialise import random_model
-from indextts.gpt.load import ENCODERS, check_fit, empty_model, load_encoders, load_model
+from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.load import ENCODERS, check_fit, empty_model, load_encoders, load_model
+from indextts.models.weight_names import canonical_names
 from indextts.training.optim import device_of, select_trained
-from indextts.weight_names import canonical_names
 from tests.tiny_gpt import TINY, tiny_batch
 
 

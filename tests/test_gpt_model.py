@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from benchmarks.workload import PUBLISHED
-from indextts.gpt.initialise import initialise, random_model
-from indextts.gpt.model import UnifiedVoice, frame
+from indextts.models.gpt.initialise import initialise, random_model
+from indextts.models.gpt.model import UnifiedVoice, frame
 from tests.tiny_gpt import TINY, tiny_batch
 
 

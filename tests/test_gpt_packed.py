@@ -1,4 +1,4 @@
-"""Tests of indextts/gpt/packed.py and attention.py: packed samples are computed as if each were alone."""
+"""Tests of indextts/models/gpt/packed.py and attention.py: packed samples are computed alone."""
 
 import warnings
 from dataclasses import fields, replace
@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from indextts.gpt.attention import BLOCKS, JAGGED, VARLEN, AttentionBackend, Segments, choose_backend
-from indextts.gpt.gpt2 import causal_attention
-from indextts.gpt.initialise import random_model
-from indextts.gpt.model import GPTBatch, UnifiedVoice
-from indextts.gpt.packed import PackedBatch, pack
+from indextts.models.gpt.attention import BLOCKS, JAGGED, VARLEN, AttentionBackend, Segments, choose_backend
+from indextts.models.gpt.gpt2 import causal_attention
+from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.model import GPTBatch, UnifiedVoice
+from indextts.models.gpt.packed import PackedBatch, pack
 from indextts.training.losses import LossSums, batch_sums
 from tests.conformance import gradients_of, single_row
 from tests.reference_vectors import Vectors, read_vectors

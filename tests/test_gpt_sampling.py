@@ -11,9 +11,9 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
-from indextts.gpt.sampling import draw, generator_of, narrow, penalise
-from indextts.sampling_options import Sampling
+from indextts.models.gpt.sampling import draw, generator_of, narrow, penalise
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 import json
 from pathlib import Path
 
-from indextts.health.checks import CHECKS, find, find_in
-from indextts.health.observed import read_observed
-from indextts.run_dir import read_metrics
+from indextts.runs.directory import read_metrics
+from indextts.runs.health.checks import CHECKS, find, find_in
+from indextts.runs.health.observed import read_observed
 from tests.written_run import WrittenRun, fill_the_disk, sick_run
 
 

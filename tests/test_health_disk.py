@@ -1,7 +1,7 @@
 from dataclasses import replace
 
-from indextts.health.disk import disk_filling
-from indextts.health.observed import Observed
+from indextts.runs.health.disk import disk_filling
+from indextts.runs.health.observed import Observed
 from tests.written_run import GB
 
 RUN = Observed(lines=[], settings={"keep_checkpoints": 3}, num_checkpoints=1, checkpoint_bytes=10 * GB)

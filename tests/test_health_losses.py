@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from indextts.health.losses import jump_at_resume, plateau, validation_rising
-from indextts.health.observed import read_observed
-from indextts.schedule import Schedule
+from indextts.runs.health.losses import jump_at_resume, plateau, validation_rising
+from indextts.runs.health.observed import read_observed
+from indextts.runs.schedule import Schedule
 from tests.written_run import WrittenRun
 
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from indextts.health.observed import read_observed
-from indextts.health.rows import base_rows_changed, new_rows_standing, unknown_pieces
+from indextts.runs.health.observed import read_observed
+from indextts.runs.health.rows import base_rows_changed, new_rows_standing, unknown_pieces
 from tests.written_run import WrittenRun
 
 

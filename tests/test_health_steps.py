@@ -1,9 +1,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from indextts.health.observed import read_observed
-from indextts.health.steps import card_waiting, gradients_exploding, rate_off_schedule, steps_skipped
-from indextts.schedule import Schedule
+from indextts.runs.health.observed import read_observed
+from indextts.runs.health.steps import card_waiting, gradients_exploding, rate_off_schedule, steps_skipped
+from indextts.runs.schedule import Schedule
 from tests.written_run import WrittenRun
 
 

@@ -9,12 +9,12 @@ from threading import Thread
 
 import pytest
 
-from indextts.jobs import end_notice
-from indextts.jobs.end_notice import send
-from indextts.jobs.files import WEBHOOK
-from indextts.jobs.log_tail import tail
-from indextts.jobs.starting import start_job
-from indextts.project import Project
+from indextts.projects.jobs import end_notice
+from indextts.projects.jobs.end_notice import send
+from indextts.projects.jobs.files import WEBHOOK
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.project import Project
 from tests.running_jobs import program, project_with_jobs, reread, wait_for, wait_until_over
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from indextts.jobs import files
-from indextts.jobs.log_tail import tail
-from indextts.jobs.outcome import STOPPED_UNSAVED, outcome
-from indextts.jobs.records import Job
-from indextts.jobs.starting import script, shell_line, start_job
-from indextts.jobs.stopping import kill_job, stop_job
-from indextts.launching import Launch
-from indextts.project import Project
+from indextts.commands.launching import Launch
+from indextts.projects.jobs import files
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.outcome import STOPPED_UNSAVED, outcome
+from indextts.projects.jobs.records import Job
+from indextts.projects.jobs.starting import script, shell_line, start_job
+from indextts.projects.jobs.stopping import kill_job, stop_job
+from indextts.projects.project import Project
 from indextts.webui.running.panel import error_of
 from tests.conftest import REPOSITORY
 from tests.running_jobs import (
@@ -67,7 +67,7 @@ while True:
 HANGS_WHILE_SAVING = f"""
 import sys, time
 sys.path.insert(0, {str(REPOSITORY)!r})
-from indextts.stop import StopRequest
+from indextts.system.signals import StopRequest
 with StopRequest(ends_process=True) as stop:
     print("ready")
     while True:
@@ -177,6 +177,6 @@ def test_a_record_with_a_launch_that_cannot_be_is_no_job(project: Project):
     job = wait_until_over(start_job(project, "train", [program(project, "")]))
     path = job.folder / "job.json"
     path.write_text(path.read_text().replace('"processes": 1', '"processes": 0'))
-    from indextts.jobs.records import _read_now
+    from indextts.projects.jobs.records import _read_now
 
     assert _read_now(job.folder) is None

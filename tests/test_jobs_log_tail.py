@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from indextts.jobs import log_tail
-from indextts.jobs.log_tail import read_end, tail
+from indextts.projects.jobs import log_tail
+from indextts.projects.jobs.log_tail import read_end, tail
 from tests.running_jobs import bytes_read_so_far
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from indextts.jobs import outcome as sentences
-from indextts.jobs.outcome import clock, last_lines, outcome
-from indextts.jobs.records import Job, read_job
+from indextts.projects.jobs import outcome as sentences
+from indextts.projects.jobs.outcome import clock, last_lines, outcome
+from indextts.projects.jobs.records import Job, read_job
 
 
 def job_with(folder: Path, ending: dict[str, Any] | None, **fields: Any) -> Job:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from indextts.errors import UserError
-from indextts.jobs.log_tail import tail
-from indextts.jobs.outcome import outcome
-from indextts.jobs.records import Job, list_jobs, newest_job
-from indextts.jobs.starting import start_job
-from indextts.jobs.stopping import kill_job, stop_job
-from indextts.project import Project
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.outcome import outcome
+from indextts.projects.jobs.records import Job, list_jobs, newest_job
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import kill_job, stop_job
+from indextts.projects.project import Project
 from tests.conftest import REPOSITORY
 from tests.running_jobs import (
     SAVES_ON_SIGTERM,
@@ -38,8 +38,8 @@ from tests.running_jobs import (
 STARTS_A_QUEUE = """
 import sys
 from pathlib import Path
-from indextts.jobs import starting
-from indextts.project import Project
+from indextts.projects.jobs import starting
+from indextts.projects.project import Project
 from tests.running_jobs import command_for
 starting.REPOSITORY = Path(sys.argv[1])
 project = Project(starting.REPOSITORY / "voice")

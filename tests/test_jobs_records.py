@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from indextts.jobs.files import how_it_ended, living_processes
-from indextts.jobs.records import list_jobs, newest_job, read_job
-from indextts.jobs.starting import start_job
-from indextts.jobs.stopping import kill_job, stop_job
-from indextts.processes import Process, is_alive, read_stat
-from indextts.project import Project
-from indextts.run_dir import write_json
+from indextts.projects.jobs.files import how_it_ended, living_processes
+from indextts.projects.jobs.records import list_jobs, newest_job, read_job
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import kill_job, stop_job
+from indextts.projects.project import Project
+from indextts.runs.directory import write_json
+from indextts.system.processes import Process, is_alive, read_stat
 from tests.running_jobs import (
     SAVES_ON_SIGTERM,
     bytes_read_so_far,

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from indextts.jobs.log_tail import tail
-from indextts.jobs.records import Job, list_jobs
-from indextts.jobs.starting import start_job
-from indextts.jobs.stopping import stop_job
-from indextts.processes import read_stat
-from indextts.project import Project
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import Job, list_jobs
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import stop_job
+from indextts.projects.project import Project
+from indextts.system.processes import read_stat
 from tests.running_jobs import (
     SAVES_ON_SIGTERM,
     WAITS_FOR_GO,

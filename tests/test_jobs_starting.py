@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from indextts.command_line import to_argv
-from indextts.commands import Train
+from indextts.commands.terminal import to_argv
+from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.jobs.log_tail import tail
-from indextts.jobs.records import Job, list_jobs, newest_job
-from indextts.jobs.starting import script, shell_line, start_job, versions
-from indextts.jobs.stopping import stop_job
-from indextts.project import Project
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import Job, list_jobs, newest_job
+from indextts.projects.jobs.starting import script, shell_line, start_job, versions
+from indextts.projects.jobs.stopping import stop_job
+from indextts.projects.project import Project
 from tests.conftest import REPOSITORY
 from tests.running_jobs import (
     SAVES_ON_SIGTERM,
@@ -41,8 +41,8 @@ STARTS_A_JOB = """
 import sys, time
 from pathlib import Path
 from indextts.errors import UserError
-from indextts.project import Project
-from indextts.jobs import starting
+from indextts.projects.project import Project
+from indextts.projects.jobs import starting
 from tests.running_jobs import command_for
 folder, name, go = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 starting.REPOSITORY = folder

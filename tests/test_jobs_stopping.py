@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from indextts.command_line import parse
-from indextts.commands import Train
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.jobs import files
-from indextts.jobs.log_tail import tail
-from indextts.jobs.outcome import (
+from indextts.projects.jobs import files
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.outcome import (
     FINISHED,
     KILLED_BY_HAND,
     KILLED_FOR_MEMORY,
@@ -23,10 +23,10 @@ from indextts.jobs.outcome import (
     STOPPED_UNSAVED,
     outcome,
 )
-from indextts.jobs.starting import start_job
-from indextts.jobs.stopping import UNATTENDED, kill_job, stop_job, stop_stage
-from indextts.processes import read_stat, session_and_descendants, session_members
-from indextts.project import Project
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import UNATTENDED, kill_job, stop_job, stop_stage
+from indextts.projects.project import Project
+from indextts.system.processes import read_stat, session_and_descendants, session_members
 from tests.conftest import REPOSITORY
 from tests.running_jobs import (
     DEAF_WITH_A_CHILD,
@@ -49,7 +49,7 @@ from tests.tiny_run import make_tiny_run
 HANGS_WHILE_SAVING = f"""
 import sys, time
 sys.path.insert(0, {str(REPOSITORY)!r})
-from indextts.stop import StopRequest
+from indextts.system.signals import StopRequest
 with StopRequest(ends_process=True) as stop:
     print("ready")
     while not stop.is_asked:

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from indextts.command_line import parse
-from indextts.commands import Train
-from indextts.jobs.log_tail import tail
-from indextts.jobs.starting import start_job
-from indextts.jobs.stopping import stop_job
-from indextts.launching import ALONE, Launch
+from indextts.commands.launching import ALONE, Launch
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.planning.hardware import MachineFacts
 from indextts.planning.preflight import look_ahead
-from indextts.processes import read_stat, session_and_descendants
-from indextts.project import Project
-from indextts.run_dir import read_metrics
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import stop_job
+from indextts.projects.project import Project
+from indextts.runs.directory import read_metrics
+from indextts.system.processes import read_stat, session_and_descendants
 from tests.running_jobs import kill, program_of, runner_of, wait_for, wait_until_over
 from tests.tiny_run import make_tiny_run
 

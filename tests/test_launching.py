@@ -1,10 +1,10 @@
-"""Tests of indextts/launching.py: what each choice becomes on a command line, and which are refused."""
+"""Tests of indextts/commands/launching.py: choices as argument vectors, and refused values."""
 
 import pytest
 
+from indextts.commands.launching import ALONE, SHUTDOWN_S, Launch, launch_of
 from indextts.errors import UserError
-from indextts.jobs.files import KILL_S, SAVE_S
-from indextts.launching import ALONE, SHUTDOWN_S, Launch, launch_of
+from indextts.projects.jobs.files import KILL_S, SAVE_S
 
 
 def test_one_process_needs_no_launcher():

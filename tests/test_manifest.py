@@ -3,9 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.errors import DISK_FULL, UserError
-from indextts.json_lines import write_json_lines
-from indextts.manifest import (
+from indextts.data.manifest import (
     Pair,
     Utterance,
     read_hours,
@@ -15,6 +13,8 @@ from indextts.manifest import (
     write_pairs,
     write_utterances,
 )
+from indextts.errors import DISK_FULL, UserError
+from indextts.system.json_lines import write_json_lines
 
 KEY = "0123456789abcdef" * 4
 UTTERANCE = {"id": "a", "audio": "audio/a.wav", "text": "ሰላም።", "speaker": "s", "duration": 1.5}

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import Preprocess
+from indextts.commands.data import Preprocess
+from indextts.data.manifest import read_utterances
+from indextts.data.review import Decision, add_decision
 from indextts.errors import UserError
-from indextts.manifest import read_utterances
-from indextts.pipeline import place_base_files, plan_stage
-from indextts.project import Project, make_settings
-from indextts.review import Decision, add_decision
-from indextts.run_dir import read_metrics, verify_checkpoint
+from indextts.projects.pipeline import place_base_files, plan_stage
+from indextts.projects.project import Project, make_settings
+from indextts.runs.directory import read_metrics, verify_checkpoint
 from tests.conftest import REPOSITORY
 from tests.running_jobs import SAVES_ON_SIGTERM
 
@@ -206,8 +206,8 @@ def test_a_training_that_was_stopped_goes_on_with_the_same_command(demo: tuple[P
 LAUNCHES_TWO = """
 import sys
 from pathlib import Path
-from indextts import pipeline
-from indextts.launching import Launch
+from indextts.projects import pipeline
+from indextts.commands.launching import Launch
 pipeline.REPOSITORY = Path(sys.argv[1])
 print("status", pipeline.run_program(["program.py"], Launch(processes=2, gpus="0,1")))
 """

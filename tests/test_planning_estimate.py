@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from indextts.command_line import parse
-from indextts.commands import Train
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.data.manifest import read_pairs, sample_pairs, write_pairs
 from indextts.errors import UserError
-from indextts.gpt.config import load_config
-from indextts.manifest import read_pairs, sample_pairs, write_pairs
+from indextts.models.gpt.config import load_config
 from indextts.planning import pairs_size
 from indextts.planning.disk import SPARE_BYTES, disk_need
 from indextts.planning.estimate import Estimate, estimate, sizes_of
 from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.pace import BENCHMARKS, SOURCE, find_pace
 from indextts.planning.pairs_size import measure_pairs
-from indextts.restore.meta_plan import decide
-from indextts.run_dir import read_metrics
+from indextts.planning.restore_plan import decide
+from indextts.runs.directory import read_metrics
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.batches import load_pairs
 from tests.conftest import REPOSITORY

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from indextts.launching import Launch
+from indextts.commands.launching import Launch
 from indextts.planning.hardware import (
     CardFacts,
     MachineFacts,

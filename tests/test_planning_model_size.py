@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from indextts.checkpoint import read_file
-from indextts.gpt.config import GPTConfig, load_config
-from indextts.gpt.load import ENCODERS, empty_model
+from indextts.models.checkpoint import read_file
+from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.load import ENCODERS, empty_model
 from indextts.planning.model_size import model_size
 from indextts.training.optim import select_trained
 from indextts.training.saving import num_bytes

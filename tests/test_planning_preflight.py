@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from indextts.command_line import parse
-from indextts.commands import Train
-from indextts.launching import Launch
-from indextts.manifest import read_pairs, write_pairs
+from indextts.commands.launching import Launch
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.data.manifest import read_pairs, write_pairs
 from indextts.planning import disk
 from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.preflight import Preflight, look_ahead
-from indextts.processes import this_process
+from indextts.system.processes import this_process
 from tests.conftest import REPOSITORY
 from tests.tiny_run import BASE_TOKENIZER, TinyRun, make_tiny_run, write_tokenizer
 
@@ -200,8 +200,8 @@ def test_processes_need_the_gpus_that_there_are(
 def test_neither_torch_nor_gradio_is_loaded_for_it(run: TinyRun):
     program = (
         "import sys\n"
-        "from indextts.command_line import parse\n"
-        "from indextts.commands import Train\n"
+        "from indextts.commands.terminal import parse\n"
+        "from indextts.commands.train import Train\n"
         "from indextts.planning.preflight import look_ahead\n"
         "from indextts.planning.hardware import find_machine\n"
         "from indextts.planning.proposal import propose\n"

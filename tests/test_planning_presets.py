@@ -5,8 +5,8 @@ import re
 import pytest
 import yaml
 
-from indextts.command_line import parse
-from indextts.commands import Train
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.planning.presets import PAGES, PRESETS, Preset, find_preset
 from tests.conftest import REPOSITORY
 

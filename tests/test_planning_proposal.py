@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from indextts.commands import Train
+from indextts.commands.train import Train
 from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, card_memory
 from indextts.planning.model_size import model_size
 from indextts.planning.pairs_size import PairsSize
 from indextts.planning.proposal import Proposal, propose
-from indextts.schedule import EpochSize
+from indextts.runs.schedule import EpochSize
 from indextts.text.tokenizer import TextMeasure
 from tests.test_gpt_load import PUBLISHED
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from indextts.command_line import parse
-from indextts.commands import Train
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.planning.resume_table import ResumeRow, resume_rows
-from indextts.run_dir import read_metrics
+from indextts.runs.directory import read_metrics
 from tests.tiny_run import TinyRun, make_tiny_run, write_tokenizer
 
 

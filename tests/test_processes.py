@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from indextts.processes import Process, is_alive, read_stat, session_members
+from indextts.system.processes import Process, is_alive, read_stat, session_members
 
 
 def test_a_zombie_is_dead():

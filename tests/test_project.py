@@ -1,14 +1,14 @@
-"""Tests of indextts/project.py: a project's YAML file and its folder."""
+"""Tests of indextts/projects/project.py: a project's YAML file and its folder."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from indextts.command_line import to_argv
+from indextts.commands.terminal import to_argv
 from indextts.errors import UserError
-from indextts.pipeline import plan_check, plan_stage
-from indextts.project import Project, read_settings
+from indextts.projects.pipeline import plan_check, plan_stage
+from indextts.projects.project import Project, read_settings
 
 GOOD = "name: voice\nmanifest: m.jsonl\nbase: base\ntrain: {epochs: 3}\n"
 

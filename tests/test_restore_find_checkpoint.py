@@ -1,4 +1,4 @@
-"""Tests of indextts/restore/find_checkpoint.py: what `--resume` means, and which files it never takes.
+"""Tests of indextts/runs/find_checkpoint.py: what `--resume` means, and which files it never takes.
 
 What is damaged and gone around is in tests/test_run_owner.py.
 """
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from indextts.command_line import parse
-from indextts.commands import Train
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, USER_MISTAKE, UserError
-from indextts.restore.find_checkpoint import find_checkpoint
-from indextts.run_dir import verify_checkpoint
+from indextts.runs.directory import verify_checkpoint
+from indextts.runs.find_checkpoint import find_checkpoint
 from tests.checkpoint_files import save
 from tests.test_run_owner import flip_a_bit
 from tests.tiny_run import TinyRun, make_tiny_run

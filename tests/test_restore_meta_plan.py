@@ -1,4 +1,4 @@
-"""Tests of indextts/restore/meta_plan.py: the plan from the meta file alone, over real files."""
+"""Tests of indextts/planning/restore_plan.py: the plan from the meta file alone, over real files."""
 
 import json
 import os
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from indextts.command_line import parse
-from indextts.commands import Train
-from indextts.digest import file_digest
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.gpt.config import load_config
-from indextts.restore.meta_plan import plan_command
-from indextts.run_dir import CheckpointMeta, identify
-from indextts.schedule import Schedule
+from indextts.models.gpt.config import load_config
+from indextts.planning.restore_plan import plan_command
+from indextts.runs.directory import CheckpointMeta, identify
+from indextts.runs.schedule import Schedule
+from indextts.system.digest import file_digest
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.training.trainer_plan import restore_plan
 from tests.conftest import REPOSITORY
@@ -207,9 +207,9 @@ def test_a_missing_manifest_is_one_sentence(folder: RunFolder):
 def test_torch_is_never_loaded_for_it(folder: RunFolder):
     program = (
         "import json, sys\n"
-        "from indextts.command_line import parse, to_argv\n"
-        "from indextts.commands import Train\n"
-        "from indextts.restore.meta_plan import plan_command\n"
+        "from indextts.commands.terminal import parse, to_argv\n"
+        "from indextts.commands.train import Train\n"
+        "from indextts.planning.restore_plan import plan_command\n"
         "text = plan_command(parse(Train))\n"
         "print(json.dumps([text, 'torch' in sys.modules]))"
     )

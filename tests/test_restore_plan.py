@@ -1,25 +1,19 @@
-"""Tests of indextts/restore/plan.py: what a checkpoint allows, as one plan, and what is said of it."""
+"""Tests of indextts/runs/restore.py: what a checkpoint allows, as one plan, and what is said of it."""
 
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from indextts.command_line import continued, parse
-from indextts.commands import Train
+from indextts.commands.terminal import continued, parse
+from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.restore.facts import (
-    REQUIRED_KEYS,
-    CheckpointFacts,
-    RestorePlan,
-    RunFacts,
-    Vocabulary,
-    move_rows,
-)
-from indextts.restore.plan import plan_restore
-from indextts.restore.text import describe, plan_text
-from indextts.run_dir import CheckpointMeta, FileIdentity
-from indextts.schedule import EpochSize, Schedule
+from indextts.runs.directory import CheckpointMeta, FileIdentity
+from indextts.runs.restore import plan_restore
+from indextts.runs.restore_facts import REQUIRED_KEYS, CheckpointFacts, RestorePlan, RunFacts
+from indextts.runs.restore_text import describe, plan_text
+from indextts.runs.schedule import EpochSize, Schedule
+from indextts.text.vocabulary import Vocabulary, move_rows
 from tests.tiny_gpt import TINY
 
 BASE = ("<s>", "</s>", "<unk>", "▁A")

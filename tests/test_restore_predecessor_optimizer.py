@@ -1,10 +1,10 @@
-"""Tests of indextts/restore/predecessor_optimizer.py: names for an optimizer that has none."""
+"""Tests of indextts/training/predecessor_optimizer.py: names for an optimizer that has none."""
 
 import pytest
 import torch
 from torch import nn
 
-from indextts.restore.predecessor_optimizer import Moments, map_moments
+from indextts.training.predecessor_optimizer import Moments, map_moments
 
 BASE_SIZE = 3
 # Two encoder weights that no loss reaches, a buffer, two text tables of 5 pieces, a second name of a weight

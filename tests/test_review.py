@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.errors import UserError
-from indextts.manifest import Utterance, read_numbered_utterances, write_utterances
-from indextts.review import (
+from indextts.data.manifest import Utterance, read_numbered_utterances, write_utterances
+from indextts.data.review import (
     Decision,
     add_decision,
     check_folder,
@@ -16,6 +15,7 @@ from indextts.review import (
     review_file,
     undo,
 )
+from indextts.errors import UserError
 
 
 @pytest.fixture

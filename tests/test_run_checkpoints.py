@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from indextts.errors import UserError
-from indextts.run_checkpoints import (
+from indextts.runs.checkpoints import (
     bytes_in_trash,
     empty_trash,
     list_checkpoints,
@@ -14,8 +14,8 @@ from indextts.run_checkpoints import (
     validation_losses,
     why_kept,
 )
-from indextts.run_dir import checkpoints, verify_checkpoint
-from indextts.run_owner import owned, prepare, prune
+from indextts.runs.directory import checkpoints, verify_checkpoint
+from indextts.runs.owner import owned, prepare, prune
 from tests.checkpoint_files import save
 from tests.metrics_lines import point
 

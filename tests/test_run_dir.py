@@ -1,10 +1,10 @@
-"""Tests of indextts/run_dir.py: the folder that trainer and page share."""
+"""Tests of indextts/runs/directory.py: the folder that trainer and page share."""
 
 from pathlib import Path
 
 import pytest
 
-from indextts.run_dir import CheckpointMeta, checkpoints, link_as, read_metrics, write_json
+from indextts.runs.directory import CheckpointMeta, checkpoints, link_as, read_metrics, write_json
 from tests.checkpoint_files import save
 
 

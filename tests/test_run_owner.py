@@ -1,4 +1,4 @@
-"""Tests of indextts/run_owner.py: the lock, and every window in which a kill could leave the folder torn."""
+"""Tests of indextts/runs/owner.py: the lock, and every window in which a kill could leave the folder torn."""
 
 import errno
 import os
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from indextts.errors import UserError
-from indextts.restore.find_checkpoint import find_checkpoint
-from indextts.run_dir import CheckpointMeta, checkpoints, verify_checkpoint
-from indextts.run_owner import owned, prepare, prune, publish, set_apart
+from indextts.runs.directory import CheckpointMeta, checkpoints, verify_checkpoint
+from indextts.runs.find_checkpoint import find_checkpoint
+from indextts.runs.owner import owned, prepare, prune, publish, set_apart
 from tests.checkpoint_files import save
 from tests.tiny_run import TinyRun
 
@@ -230,15 +230,15 @@ def test_a_folder_that_only_has_damaged_ones_is_never_started_from_the_base(tmp_
 
 @pytest.fixture
 def tiny_flags():
-    from indextts.command_line import parse
-    from indextts.commands import Train
+    from indextts.commands.terminal import parse
+    from indextts.commands.train import Train
 
     return lambda folder: parse(Train, TinyRun(folder).flags(output_dir=folder, resume="auto"))
 
 
 def test_a_second_trainer_is_refused_and_the_lock_ends_with_its_process(tmp_path: Path):
     program = (
-        "import sys, pathlib; from indextts.run_owner import owned\n"
+        "import sys, pathlib; from indextts.runs.owner import owned\n"
         "with owned(pathlib.Path(sys.argv[1])): print('owned', flush=True); sys.stdin.read()"
     )
     owner = subprocess.Popen(
@@ -263,7 +263,7 @@ def test_without_locks_the_owners_identity_decides(tmp_path: Path, monkeypatch, 
     import fcntl
     from dataclasses import replace
 
-    from indextts.processes import this_process
+    from indextts.system.processes import this_process
 
     def no_locks(*_: object) -> None:
         raise OSError("no locks available")
@@ -300,7 +300,7 @@ def test_of_trainers_that_start_at_once_one_owns_the_folder_and_the_others_say_s
     program = (
         "import sys, pathlib\n"
         "from indextts.errors import UserError\n"
-        "from indextts.run_owner import owned, prepare\n"
+        "from indextts.runs.owner import owned, prepare\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "try:\n"

@@ -1,4 +1,4 @@
-"""Tests of indextts/schedule.py."""
+"""Tests of indextts/runs/schedule.py."""
 
 import itertools
 import json
@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from indextts.schedule import EpochSize, Schedule, steps_of_run
+from indextts.runs.schedule import EpochSize, Schedule, steps_of_run
 
 
 def test_the_warm_up_is_linear_and_reaches_the_peak_at_its_last_step():

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from benchmarks.run_checks import metrics_lines
+from indextts.data.manifest import read_pairs
 from indextts.errors import PROCESS_LOST
-from indextts.manifest import read_pairs
-from indextts.run_dir import verify_checkpoint
+from indextts.runs.directory import verify_checkpoint
 from tests.launched import Launched, ending
 from tests.test_exact_resume import copy_of, marked, newest, one_utterance_a_file, seen_by_step
 from tests.test_failure_data import UNREADABLE, damage, rewrite_features

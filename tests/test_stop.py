@@ -1,4 +1,4 @@
-"""Tests of indextts/stop.py: signals are noted, obeyed at the end of a step, and given back."""
+"""Tests of indextts/system/signals.py: signals are noted, obeyed at the end of a step, and given back."""
 
 import os
 import signal
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from indextts.stop import SIGNALS, StopRequest
+from indextts.system.signals import SIGNALS, StopRequest
 from tests.conftest import REPOSITORY
 from tests.test_trainer import start as start_trainer
 from tests.tiny_run import make_tiny_run
 
 WAITING = """
 import sys
-from indextts.stop import StopRequest
+from indextts.system.signals import StopRequest
 with StopRequest(ends_process=True) as stop:
     print("ready", flush=True)
     for line in sys.stdin:

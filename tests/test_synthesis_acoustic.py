@@ -6,8 +6,8 @@ from torch.nn.functional import normalize
 
 from indextts.errors import UserError
 from indextts.features import indextts2
-from indextts.synthesis.acoustic import AcousticModel
-from indextts.synthesis.flow_matching import SolverSettings
+from indextts.speech.synthesis.acoustic import AcousticModel
+from indextts.speech.synthesis.flow_matching import SolverSettings
 from tests.acoustic_files import STYLE_DIM, write_acoustic_files
 from tests.published_files import FEATURE_DIM, GPT, NUM_CODES
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from indextts.synthesis.bigvgan import Activation, BigVGAN, Downsampling, Upsampling, low_pass_filter
-from indextts.synthesis.config import BigVGANConfig
+from indextts.speech.synthesis.bigvgan import Activation, BigVGAN, Downsampling, Upsampling, low_pass_filter
+from indextts.speech.synthesis.config import BigVGANConfig
 from tests.acoustic_files import BIGVGAN
 from tests.published_files import randomise
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from indextts.synthesis.campplus import CAMPPlus, CAMPPlusConfig, segment_means
+from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, segment_means
 from tests.published_files import randomise
 
 

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from indextts.errors import UserError
-from indextts.synthesis.config import load_acoustic_config, load_bigvgan_config
+from indextts.speech.synthesis.config import load_acoustic_config, load_bigvgan_config
 from tests.acoustic_files import EMO_NUM, S2MEL
 
 

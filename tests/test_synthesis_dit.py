@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from indextts.synthesis.config import FlowConfig
-from indextts.synthesis.dit import DiT, rotary_table, rotate
+from indextts.speech.synthesis.config import FlowConfig
+from indextts.speech.synthesis.dit import DiT, rotary_table, rotate
 from tests.acoustic_files import S2MEL
 from tests.published_files import randomise
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from indextts.errors import UserError
-from indextts.gpt.initialise import random_model
-from indextts.synthesis.emotion import (
+from indextts.models.gpt.initialise import random_model
+from indextts.speech.synthesis.emotion import (
     EMOTIONS,
     EmotionTable,
     heard_emotion,

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from indextts.synthesis.config import FlowConfig
-from indextts.synthesis.flow_matching import FlowMatching, SolverSettings
+from indextts.speech.synthesis.config import FlowConfig
+from indextts.speech.synthesis.flow_matching import FlowMatching, SolverSettings
 from tests.acoustic_files import S2MEL
 from tests.published_files import randomise
 

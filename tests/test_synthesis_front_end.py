@@ -5,7 +5,7 @@ import pytest
 import soxr
 import torch
 
-from indextts.synthesis.front_end import (
+from indextts.features.mel_spectrogram import (
     kaldi_banks,
     kaldi_frames,
     mel_basis,

@@ -4,7 +4,7 @@ import torch
 
 from indextts.features.audio import load_audio
 from indextts.features.builtin import BuiltinBackend, fit, log_mel, mel_filters
-from indextts.synthesis.griffin_lim import MAX_PEAK, sound_of_frames, speak, spectrum_of_bands
+from indextts.speech.synthesis.griffin_lim import MAX_PEAK, sound_of_frames, speak, spectrum_of_bands
 from tests.conftest import REPOSITORY
 
 CLIPS = sorted((REPOSITORY / "demo/audio").glob("*.opus"))[:12]

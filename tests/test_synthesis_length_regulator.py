@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from indextts.synthesis.config import LengthRegulatorSection
-from indextts.synthesis.length_regulator import LengthRegulator
+from indextts.speech.synthesis.config import LengthRegulatorSection
+from indextts.speech.synthesis.length_regulator import LengthRegulator
 from tests.acoustic_files import S2MEL
 from tests.published_files import FEATURE_DIM, randomise
 

@@ -5,11 +5,11 @@ import torch
 
 from benchmarks import speech as published
 from indextts.errors import UserError
-from indextts.synthesis import load
-from indextts.synthesis.bigvgan import BigVGAN
-from indextts.synthesis.campplus import CAMPPlus, CAMPPlusConfig
-from indextts.synthesis.config import S2MelConfig
-from indextts.synthesis.s2mel import S2Mel
+from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
+from indextts.speech.synthesis import load
+from indextts.speech.synthesis.bigvgan import BigVGAN
+from indextts.speech.synthesis.config import S2MelConfig
+from indextts.speech.synthesis.s2mel import S2Mel
 from tests.acoustic_files import BIGVGAN, S2MEL, STYLE_DIM, write_acoustic_files, write_s2mel
 from tests.published_files import GPT
 

@@ -5,8 +5,8 @@ import pytest
 import soundfile
 
 from indextts.errors import UserError
-from indextts.synthesis import reference
-from indextts.synthesis.reference import load_emotion, load_reference
+from indextts.speech.synthesis import reference
+from indextts.speech.synthesis.reference import load_emotion, load_reference
 
 
 def write_noise(path, duration_s: float, rate_hz: int = 24_000, level: float = 0.1):

@@ -1,9 +1,9 @@
 import numpy as np
 import torch
 
-from indextts.synthesis.config import S2MelConfig
-from indextts.synthesis.flow_matching import SolverSettings
-from indextts.synthesis.s2mel import S2Mel, target_frames
+from indextts.speech.synthesis.config import S2MelConfig
+from indextts.speech.synthesis.flow_matching import SolverSettings
+from indextts.speech.synthesis.s2mel import S2Mel, target_frames
 from tests.acoustic_files import S2MEL
 from tests.published_files import FEATURE_DIM, randomise
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from indextts.errors import UserError
-from indextts.synthesis.segments import MAX_CHARACTERS, join_segments, split_text
+from indextts.speech.synthesis.segments import MAX_CHARACTERS, join_segments, split_text
 from indextts.text.normalize import normalize
 from indextts.text.tokenizer import Tokenizer
 from tests.conftest import REPOSITORY

@@ -1,4 +1,4 @@
-"""Tests of indextts/synthesis/{speak,sound,trained,synthesize}.py: a checkpoint speaks, or says why not."""
+"""Tests of indextts/speech/synthesis/{speak,sound,trained,synthesize}.py: a checkpoint speaks."""
 
 import json
 import shutil
@@ -12,18 +12,18 @@ import pytest
 import soundfile
 import torch
 
-from indextts.commands import ExportModel, Synthesize
+from indextts.commands.sampling_options import Sampling
+from indextts.commands.speech import ExportModel, Synthesize
 from indextts.errors import UserError
-from indextts.export import export
 from indextts.features import builtin
-from indextts.project import Project
-from indextts.run_owner import owned
-from indextts.sampling_options import Sampling
-from indextts.synthesis.flow_matching import SolverSettings
-from indextts.synthesis.sound import load_sound
-from indextts.synthesis.speak import Emotion, Speaker, parse_emotion, speakable
-from indextts.synthesis.synthesize import sampling_of, synthesize
-from indextts.synthesis.trained import load_trained
+from indextts.projects.project import Project
+from indextts.runs.owner import owned
+from indextts.speech.export import export
+from indextts.speech.synthesis.flow_matching import SolverSettings
+from indextts.speech.synthesis.sound import load_sound
+from indextts.speech.synthesis.speak import Emotion, Speaker, parse_emotion, speakable
+from indextts.speech.synthesis.synthesize import sampling_of, synthesize
+from indextts.speech.synthesis.trained import load_trained
 from tests.acoustic_files import write_acoustic_files
 from tests.conftest import REPOSITORY
 from tests.speaking_run import NUM_CODES, clips_of, make_speaking_project

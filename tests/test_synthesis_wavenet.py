@@ -1,6 +1,6 @@
 import torch
 
-from indextts.synthesis.wavenet import WaveNet, mirrored
+from indextts.speech.synthesis.wavenet import WaveNet, mirrored
 from tests.published_files import randomise
 
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from indextts.synthesis.weight_norm import NormedConv1d, NormedConvTranspose1d, NormedLinear
+from indextts.speech.synthesis.weight_norm import NormedConv1d, NormedConvTranspose1d, NormedLinear
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from indextts.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
+from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
 from indextts.text.ethiopic import amharic_letters, is_ethiopic, is_ethiopic_letter
 from indextts.text.normalize import RULES, explain, normalize
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from indextts.normalizer_options import NormalizerOptions
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.normalize import normalize
 from tests.normalizer_cases import CLASSES, OPTION_CLASSES
 

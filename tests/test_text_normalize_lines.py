@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
-from indextts.normalizer_options import NormalizerOptions
 from indextts.text.normalize_lines import MAX_LINE_BYTES, MAX_SENTENCES, normalize_lines
 
 COMMAND = [sys.executable, "-m", "indextts.text.normalize"]

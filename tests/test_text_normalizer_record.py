@@ -3,8 +3,8 @@ import json
 import pytest
 import sentencepiece
 
+from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
 from indextts.errors import UserError
-from indextts.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
 from indextts.text.extend import extend
 from indextts.text.normalizer_record import read_record, with_record
 from indextts.text.tokenizer import Tokenizer, parse_model

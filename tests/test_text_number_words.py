@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from indextts.normalizer_options import NormalizerOptions
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.normalize import normalize
 from indextts.text.number_words import (
     MAX_CARDINAL,

@@ -2,8 +2,8 @@ import pickle
 
 import pytest
 
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
-from indextts.normalizer_options import NormalizerOptions
 from indextts.text.tokenizer import Tokenizer, first_difference, measure, parse_model
 from tests.tokenizers import ENGLISH, trained_model, write_base
 

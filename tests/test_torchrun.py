@@ -3,7 +3,7 @@
 import pytest
 
 from indextts.errors import UserError
-from indextts.torchrun import Place, log_name
+from indextts.training.distributed.torchrun import Place, log_name
 
 SECOND = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from indextts.checkpoint import TEXT_TABLES
 from indextts.errors import UserError
-from indextts.run_dir import CheckpointMeta, read_metrics, verify_checkpoint
+from indextts.models.checkpoint import TEXT_TABLES
+from indextts.runs.directory import CheckpointMeta, read_metrics, verify_checkpoint
 from indextts.training import device
 from indextts.training.optim import Trained
 from tests.conftest import REPOSITORY

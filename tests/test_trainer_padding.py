@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.run_dir import read_metrics
+from indextts.runs.directory import read_metrics
 from tests.tiny_run import TinyRun, make_tiny_run
 
 # a validation, one step over all pairs, a validation: the first two lines have the losses of the base weights

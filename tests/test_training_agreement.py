@@ -6,14 +6,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from indextts.command_line import parse
-from indextts.commands import Train
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.errors import CHECK_FAILED, USER_MISTAKE, UserError
-from indextts.stop import StopRequest
-from indextts.torchrun import Place
-from indextts.training.agreement import agree, fingerprint, require_same_start, require_same_weights
+from indextts.system.signals import StopRequest
 from indextts.training.batches import load_batches
-from indextts.training.ranks import ALONE, Ranks
+from indextts.training.distributed.agreement import (
+    agree,
+    fingerprint,
+    require_same_start,
+    require_same_weights,
+)
+from indextts.training.distributed.ranks import ALONE, Ranks
+from indextts.training.distributed.torchrun import Place
 from indextts.training.run import Run, load_inputs
 from indextts.training.saving import Saver
 from indextts.training.start import start_from_base

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from benchmarks.run_checks import differences
-from indextts.averaged_weights import chosen_weights
-from indextts.checkpoint import TEXT_TABLES, read_weights
-from indextts.commands import ExportModel
+from indextts.commands.speech import ExportModel
 from indextts.errors import UserError
-from indextts.export import export
-from indextts.gpt.initialise import random_model
-from indextts.run_dir import read_metrics
-from indextts.synthesis.trained import load_trained
+from indextts.models.averaged_weights import chosen_weights
+from indextts.models.checkpoint import TEXT_TABLES, read_weights
+from indextts.models.gpt.initialise import random_model
+from indextts.runs.directory import read_metrics
+from indextts.speech.export import export
+from indextts.speech.synthesis.trained import load_trained
 from indextts.training.averaging import WeightAverage
 from indextts.training.optim import select_trained
 from tests.tiny_gpt import TINY

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.run_checks import differences
-from indextts.gpt.initialise import random_model
+from indextts.models.gpt.initialise import random_model
 from indextts.training.bfloat16_state import rounded_at_random
 from indextts.training.losses import token_losses
 from indextts.training.optim import Trained, build_optimizer, select_trained, update

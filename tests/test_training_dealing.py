@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from indextts.training.dealing import Balance, costs_of, deal, imbalance
+from indextts.training.distributed.sharding import Balance, costs_of, deal, imbalance
 
 
 def lengths_of_speech(num_samples: int, seed: int) -> np.ndarray:
@@ -31,7 +31,9 @@ def test_the_longest_stands_alone_beside_the_many_short_ones():
 
 
 def test_equal_costs_are_dealt_alike_in_every_process():
-    program = "from indextts.training.dealing import deal; print(deal([5.0] * 10 + [2.5] * 5, 4))"
+    program = (
+        "from indextts.training.distributed.sharding import deal; print(deal([5.0] * 10 + [2.5] * 5, 4))"
+    )
     printed = {
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
         for _ in range(2)
@@ -70,7 +72,7 @@ def test_loads_that_are_equal_have_no_imbalance():
 
 
 def test_dealing_is_done_without_torch():
-    program = "import sys, indextts.training.dealing; assert 'torch' not in sys.modules"
+    program = "import sys, indextts.training.distributed.sharding; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

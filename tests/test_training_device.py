@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from indextts.errors import UserError
-from indextts.torchrun import Place
 from indextts.training import device
+from indextts.training.distributed.torchrun import Place
 
 
 def test_a_machine_without_a_card_trains_on_the_cpu(tmp_path: Path):

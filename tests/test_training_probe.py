@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from indextts.command_line import parse
-from indextts.commands import Train
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.gpt.model import UnifiedVoice
+from indextts.models.gpt.model import UnifiedVoice
 from indextts.training.batches import PairDataset
 from indextts.training.losses import LossMeans
 from indextts.training.probe import NUM_SAMPLES, TOLERANCE, Probe, compare

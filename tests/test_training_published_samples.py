@@ -8,8 +8,8 @@ import soundfile
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from indextts.project import Project
-from indextts.synthesis.said import waiting
+from indextts.projects.project import Project
+from indextts.speech.synthesis.said import waiting
 from indextts.training import published_samples
 from indextts.training.published_samples import PublishedSamples, speak_waiting
 from indextts.webui.monitor.sample_players import sample_folders, samples_html

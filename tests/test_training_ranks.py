@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 
 from indextts.errors import OUT_OF_MEMORY, PROCESS_LOST, UserError
-from indextts.processes import Process, find_process, this_process
-from indextts.stop import StopRequest
-from indextts.torchrun import Place
-from indextts.training import ranks
-from indextts.training.ranks import ALONE, Ranks, Reasons, joined
+from indextts.system.processes import Process, find_process, this_process
+from indextts.system.signals import StopRequest
+from indextts.training.distributed import ranks
+from indextts.training.distributed.ranks import ALONE, Ranks, Reasons, joined
+from indextts.training.distributed.torchrun import Place
 
 
 def test_one_process_agrees_with_itself_and_joins_nobody():

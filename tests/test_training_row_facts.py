@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from indextts.command_line import parse
-from indextts.commands import Train
-from indextts.health.checks import find
-from indextts.run_dir import read_metrics
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.runs.directory import read_metrics
+from indextts.runs.health.checks import find
 from indextts.training.optim import Trained
 from indextts.training.row_facts import RowFacts
 from indextts.training.run import load_inputs

@@ -10,8 +10,8 @@ import soundfile
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from indextts.project import Project
-from indextts.synthesis.speak import Segment, say_codes
+from indextts.projects.project import Project
+from indextts.speech.synthesis.speak import Segment, say_codes
 from indextts.training import samples
 from indextts.webui.monitor.sample_players import sample_folders, samples_html
 from tests.speaking_run import make_speaking_project, trainer_flags

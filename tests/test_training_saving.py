@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from indextts.errors import DISK_FULL, UserError
-from indextts.run_dir import verify_checkpoint
+from indextts.runs.directory import verify_checkpoint
 from indextts.training import loop, saving
 from indextts.training.saving import HostCopy, Saver, num_bytes
 from tests.checkpoint_files import content, meta

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from indextts.command_line import parse
-from indextts.commands import Train
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.training import run
 from indextts.training.batches import MicroBatch
 from indextts.training.device import arithmetic

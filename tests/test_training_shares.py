@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from indextts.command_line import parse
-from indextts.commands import Train
-from indextts.torchrun import Place
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.training.batches import load_batches
+from indextts.training.distributed.ranks import Ranks
+from indextts.training.distributed.shares import Shares, load_shares, total
+from indextts.training.distributed.torchrun import Place
 from indextts.training.gradients import BUCKET_BYTES, LARGE_BYTES, add_up, in_buckets
 from indextts.training.losses import LossSums
 from indextts.training.order import in_batches
-from indextts.training.ranks import Ranks
 from indextts.training.run import Inputs, load_inputs
-from indextts.training.shares import Shares, load_shares, total
 from indextts.training.start import start_from_base
 from indextts.training.step import accumulate
 from tests.tiny_run import make_tiny_run

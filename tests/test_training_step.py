@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from indextts.command_line import parse
-from indextts.commands import Train
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.errors import OUT_OF_MEMORY, UserError
-from indextts.gpt.attention import AttentionBackend
-from indextts.gpt.model import GPTBatch, UnifiedVoice
-from indextts.gpt.out_of_memory import is_out_of_memory
-from indextts.gpt.packed import PackedBatch
+from indextts.models.gpt.attention import AttentionBackend
+from indextts.models.gpt.model import GPTBatch, UnifiedVoice
+from indextts.models.gpt.packed import PackedBatch
+from indextts.models.out_of_memory import is_out_of_memory
 from indextts.training import step, validate
 from indextts.training.batches import Batch, MicroBatch, Sample, Unreadable, load_batches
 from indextts.training.losses import LossSums, batch_sums

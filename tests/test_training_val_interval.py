@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from indextts.command_line import parse
-from indextts.commands import Train
-from indextts.run_dir import read_metrics
-from indextts.schedule import EpochSize
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.runs.directory import read_metrics
+from indextts.runs.schedule import EpochSize
 from indextts.training import val_interval
 from indextts.training.val_interval import least_interval, with_val_interval
 from tests.tiny_run import make_tiny_run

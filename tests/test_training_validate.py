@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from indextts.gpt.attention import BLOCKS
-from indextts.gpt.config import config_with_text_tokens
-from indextts.gpt.initialise import random_model
-from indextts.gpt.model import UnifiedVoice
-from indextts.manifest import read_pairs, write_pairs
-from indextts.run_dir import read_metrics
+from indextts.data.manifest import read_pairs, write_pairs
+from indextts.models.gpt.attention import BLOCKS
+from indextts.models.gpt.config import config_with_text_tokens
+from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.model import UnifiedVoice
+from indextts.runs.directory import read_metrics
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.batches import PairDataset, choose_collate, load_pairs
 from indextts.training.losses import LossMeans

@@ -11,8 +11,8 @@ from tests.conftest import REPOSITORY
 
 BUILD = """
 import json, pathlib, sys
-from indextts.commands import WebUI
-from indextts.project import Project, read_project, write_project
+from indextts.commands.app import WebUI
+from indextts.projects.project import Project, read_project, write_project
 from indextts.webui.app import build_app
 demo = build_app(WebUI(workspace=pathlib.Path(sys.argv[1])))
 config = demo.get_config_file()
@@ -103,7 +103,7 @@ def test_all_that_is_seen_has_an_id(built: dict):
 
 
 def test_each_tab_only_lays_out(built: dict):
-    tabs = [path for path in (REPOSITORY / "indextts/webui/tabs").glob("*.py") if path.stem != "__init__"]
+    tabs = list((REPOSITORY / "indextts/webui").glob("*/tab.py"))
     assert len(tabs) == 8
     for path in tabs:
         assert "def lay_out(page: Page) -> None:" in path.read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.project import Project
+from indextts.projects.project import Project
 from indextts.webui.drafts import LARGEST_DRAFT, forget_draft, read_draft, write_draft
 
 FIELDS = ("learning_rate", "resume", "path")

@@ -5,7 +5,9 @@ from pathlib import Path
 import gradio as gr
 import pytest
 
-from indextts.commands import ExportModel, Preprocess, Train
+from indextts.commands.data import Preprocess
+from indextts.commands.speech import ExportModel
+from indextts.commands.train import Train
 from indextts.webui.forms import as_shown, component_for, fields_from
 from indextts.webui.training.training_form import ADVANCED, FIELDS, MAIN, NO_FORM, PATHS
 

@@ -18,8 +18,10 @@ import pytest
 from playwright._impl._driver import compute_driver_executable
 
 from indextts.errors import UserError
-from indextts.project import Project
-from indextts.published_files import Purpose
+from indextts.features.published_files import Purpose
+from indextts.projects.project import Project
+from indextts.webui.data.review_rows import VERDICTS, checked_text, read_review
+from indextts.webui.data.uploads import remove, take_in
 from indextts.webui.language import (
     ENGLISH,
     LANGUAGES,
@@ -31,12 +33,10 @@ from indextts.webui.language import (
     table,
     texts_of,
 )
-from indextts.webui.listening.renders import vote
-from indextts.webui.listening.speaking import texts_in
-from indextts.webui.listening.voices import find_recording
+from indextts.webui.listen.renders import vote
+from indextts.webui.listen.speaking import texts_in
+from indextts.webui.listen.voices import find_recording
 from indextts.webui.monitor.charts import KINDS
-from indextts.webui.recordings.review_rows import VERDICTS, checked_text, read_review
-from indextts.webui.recordings.uploads import remove, take_in
 from indextts.webui.serving.security import Roots
 from indextts.webui.training.training_outlook import MACHINES
 from tests.conftest import REPOSITORY
@@ -58,7 +58,7 @@ FROM_ELSEWHERE = {  # reach `t` as values of something
 
 LAID_OUT = """
 import json, pathlib, sys
-from indextts.commands import WebUI
+from indextts.commands.app import WebUI
 from indextts.webui.app import build_app
 from indextts.webui.language import texts_of
 demo = build_app(WebUI(workspace=pathlib.Path(sys.argv[1])))

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from indextts.commands import ExportModel
+from indextts.commands.speech import ExportModel
 from indextts.errors import UserError
-from indextts.export import export
-from indextts.project import Project, read_project
-from indextts.webui.tabs.listen import commands, exported
+from indextts.projects.project import Project, read_project
+from indextts.speech.export import export
+from indextts.webui.listen.tab import commands, exported
 from tests.speaking_run import make_speaking_project
 
 

@@ -9,9 +9,9 @@ import soundfile
 import torch
 from playwright.sync_api import Browser, Page, expect
 
-from indextts.project import Project
-from indextts.synthesis.trained import load_trained
-from indextts.webui.listening.renders import votes
+from indextts.projects.project import Project
+from indextts.speech.synthesis.trained import load_trained
+from indextts.webui.listen.renders import votes
 from tests.speaking_run import clips_of, make_speaking_project
 from tests.test_webui_walk import MINUTES, Server, browser, open_tab, server, value, wait_for
 

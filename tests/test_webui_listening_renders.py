@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/listening/renders.py: what was spoken is found again, and judged blindly, once."""
+"""Tests of indextts/webui/listen/renders.py: what was spoken is found again, and judged blindly, once."""
 
 import json
 from collections import Counter
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from indextts.errors import UserError
-from indextts.project import Project
-from indextts.webui.listening.numbered import next_folder
-from indextts.webui.listening.renders import newest_render, tally, vote, votes
+from indextts.projects.project import Project
+from indextts.webui.listen.numbered import next_folder
+from indextts.webui.listen.renders import newest_render, tally, vote, votes
 
 STEPS = {"a": 200, "b": 236}
 

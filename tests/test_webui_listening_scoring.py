@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from indextts.command_line import parse, to_argv
-from indextts.commands import Evaluate
+from indextts.commands.speech import Evaluate
+from indextts.commands.terminal import parse, to_argv
 from indextts.errors import UserError
-from indextts.project import Project, read_project
-from indextts.webui.listening.numbered import next_folder
-from indextts.webui.listening.scoring import (
+from indextts.projects.project import Project, read_project
+from indextts.webui.listen.numbered import next_folder
+from indextts.webui.listen.scoring import (
     NOTHING,
     checkpoints,
     newest_report,

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from indextts.command_line import parse, to_argv
-from indextts.commands import Synthesize
+from indextts.commands.sampling_options import Sampling
+from indextts.commands.speech import Synthesize
+from indextts.commands.terminal import parse, to_argv
+from indextts.data.manifest import write_utterances
 from indextts.errors import UserError
-from indextts.manifest import write_utterances
-from indextts.processes import this_process
-from indextts.project import Project, read_project
-from indextts.run_dir import write_json
-from indextts.sampling_options import Sampling
-from indextts.synthesis.synthesize import sampling_of
-from indextts.webui.listening.saved_models import choices, normalizer_of
-from indextts.webui.listening.speaking import SETTINGS, asked_settings, speak_commands
-from indextts.webui.listening.voices import find_recording, voice_choices
+from indextts.projects.project import Project, read_project
+from indextts.runs.directory import write_json
+from indextts.speech.synthesis.synthesize import sampling_of
+from indextts.system.processes import this_process
+from indextts.webui.listen.saved_models import choices, normalizer_of
+from indextts.webui.listen.speaking import SETTINGS, asked_settings, speak_commands
+from indextts.webui.listen.voices import find_recording, voice_choices
 from indextts.webui.serving.security import Roots
 from tests.speaking_run import clips_of, make_speaking_project
 from tests.tiny_run import REPOSITORY

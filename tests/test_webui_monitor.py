@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.project import Project
-from indextts.run_checkpoints import pin
+from indextts.projects.project import Project
+from indextts.runs.checkpoints import pin
 from indextts.webui.monitor import checkpoint_list, health_cards
 from indextts.webui.monitor.charts import Look
 from indextts.webui.monitor.compared_runs import MAX_COMPARED, comparable, compared, runs_version

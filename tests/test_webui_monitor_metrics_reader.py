@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from indextts.run_dir import read_metrics
+from indextts.runs.directory import read_metrics
 from indextts.webui.monitor import metrics_reader
 from indextts.webui.monitor.metrics_reader import MAX_LINES, MetricsReader, MetricsReaders
 from tests.metrics_lines import point, start, write

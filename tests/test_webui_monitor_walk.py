@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from indextts.health.checks import CHECKS
-from indextts.run_checkpoints import list_checkpoints
+from indextts.runs.checkpoints import list_checkpoints
+from indextts.runs.health.checks import CHECKS
 from tests.test_webui_walk import MINUTES, Server, browser, open_tab, wait_for
 from tests.watched_workspace import make_watched_workspace
 

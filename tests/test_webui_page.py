@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from indextts.errors import UserError
-from indextts.project import Project
+from indextts.projects.project import Project
 from indextts.webui.page import EVERY_TAB, View, read_versions
 
 DEMO, OTHER = Project(Path("demo")), Project(Path("other"))

@@ -9,7 +9,7 @@ from indextts.data import progress
 from indextts.data.preprocess import PreprocessResult
 from indextts.data.progress import Progress
 from indextts.data.rejected import Rejected
-from indextts.webui.tabs.preprocess import PROGRESS, bar
+from indextts.webui.preprocess.tab import PROGRESS, bar
 
 
 @pytest.fixture

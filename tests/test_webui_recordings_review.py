@@ -11,11 +11,11 @@ import pytest
 import soundfile
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from indextts.manifest import Utterance, read_utterances, write_utterances
-from indextts.project import Project
-from indextts.review import read_reviewed
-from indextts.webui.recordings.review import _player
-from indextts.webui.recordings.review_rows import Row
+from indextts.data.manifest import Utterance, read_utterances, write_utterances
+from indextts.data.review import read_reviewed
+from indextts.projects.project import Project
+from indextts.webui.data.review import _player
+from indextts.webui.data.review_rows import Row
 from tests.conftest import REPOSITORY
 from tests.test_webui_walk import FLAGS, MINUTES, Server, open_tab, value, wait_for
 

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
+from indextts.data.manifest import Utterance, write_utterances
+from indextts.data.review import Decision, add_decision, check_folder
 from indextts.errors import UserError
-from indextts.manifest import Utterance, write_utterances
-from indextts.project import Project
-from indextts.review import Decision, add_decision, check_folder
-from indextts.webui.recordings.review import clips_version, save_text, show_page, take_back
-from indextts.webui.recordings.review_rows import DECIDED, REJECTED, WARNED, Review, checked_text, read_review
+from indextts.projects.project import Project
+from indextts.webui.data.review import clips_version, save_text, show_page, take_back
+from indextts.webui.data.review_rows import DECIDED, REJECTED, WARNED, Review, checked_text, read_review
 
 
 @pytest.fixture

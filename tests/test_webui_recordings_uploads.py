@@ -7,8 +7,8 @@ import pytest
 import soundfile
 
 from indextts.errors import UserError
-from indextts.project import Project
-from indextts.webui.recordings.uploads import described, remove, take_in, take_in_voice
+from indextts.projects.project import Project
+from indextts.webui.data.uploads import described, remove, take_in, take_in_voice
 
 
 def receive(folder: Path, *names: str, content: bytes = b"x") -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from indextts.errors import UserError
-from indextts.project import Project
+from indextts.projects.project import Project
 from indextts.webui.running.all_jobs import CHOOSE, EMPTY, find_job, hint, job_html, job_rows
 from tests.running_jobs import ended_job
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from indextts.jobs.starting import start_job
-from indextts.jobs.stopping import stop_job
-from indextts.project import Project
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import stop_job
+from indextts.projects.project import Project
 from indextts.webui.running.history import rows, version
 from tests.running_jobs import (
     SAVES_ON_SIGTERM,

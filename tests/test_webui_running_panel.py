@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from indextts.errors import UserError
-from indextts.jobs.records import newest_job, read_job
-from indextts.jobs.starting import start_job
+from indextts.projects.jobs.records import newest_job, read_job
+from indextts.projects.jobs.starting import start_job
 from indextts.webui.running.panel import describe, queued_jobs, show_job
 from indextts.webui.running.queue_choice import find_active, waiting_choice
 from tests.running_jobs import WAITS_FOR_GO, ended_job, program, project_with_jobs, wait_until_ready

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from indextts.project import Project
+from indextts.projects.project import Project
 from tests.conftest import REPOSITORY
 from tests.test_webui_tensorboard import write_events
 from tests.test_webui_walk import FLAGS, MINUTES, open_tab

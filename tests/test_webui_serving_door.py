@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from indextts.webui.serving.door import (
+from indextts.webui.serving.access import (
     MAX_REQUEST_BYTES,
     PUBLIC,
     SIGNED_IN,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
-from indextts.webui.serving.guards import is_same_host, refused_site
+from indextts.webui.serving.middleware import is_same_host, refused_site
 from tests.conftest import REPOSITORY
 from tests.webui_server import TWO_HANDLERS, Server, free_port, serving, wait_until_listening
 

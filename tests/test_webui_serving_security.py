@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import WebUI
+from indextts.commands.app import WebUI
 from indextts.errors import UserError
 from indextts.webui.serving.security import PasswordCheck, Roots, accepted_hosts, is_loopback, login
 from tests.webui_server import START_S, TWO_HANDLERS, Server, serving, start_program

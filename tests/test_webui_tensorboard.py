@@ -15,10 +15,10 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from indextts.errors import UserError
-from indextts.jobs.records import newest_job
-from indextts.jobs.stopping import kill_job
-from indextts.project import Project
-from indextts.tensorboard_address import living_port, write_address
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.jobs.stopping import kill_job
+from indextts.projects.project import Project
+from indextts.projects.tensorboard import living_port, write_address
 from indextts.webui.monitor import tensorboard_view
 from indextts.webui.serving.tensorboard_proxy import tensorboard_port
 from tests.webui_server import TWO_HANDLERS, Server, serving

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from indextts.pipeline import plan_check
-from indextts.project import Project, make_settings, read_project, write_project
+from indextts.projects.pipeline import plan_check
+from indextts.projects.project import Project, make_settings, read_project, write_project
 from indextts.webui.page import Page
-from indextts.webui.tabs.tokenizer import OPTIONS, commands, own_values, remember
+from indextts.webui.tokenizer.tab import OPTIONS, commands, own_values, remember
 
 
 class OneProject(Page):

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from indextts.commands import Train
+from indextts.commands.launching import ALONE, Launch
+from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.launching import ALONE, Launch
 from indextts.planning.hardware import CardFacts, MachineFacts
-from indextts.project import Project, ProjectSettings
+from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.drafts import read_draft
 from indextts.webui.training.launch_group import cards_html, other_nodes, require_allowed
 from indextts.webui.training.training_form import (

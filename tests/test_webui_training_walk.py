@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from indextts.project import Project, ProjectSettings, write_project
+from indextts.projects.project import Project, ProjectSettings, write_project
 from indextts.webui.training.training_form import PATHS
 from tests.test_webui_walk import MINUTES, Server, ask, browser, open_tab, start_request, value, wait_for
 from tests.tiny_run import make_tiny_run

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from indextts.jobs.records import newest_job
-from indextts.jobs.starting import start_job
-from indextts.jobs.stopping import kill_job
-from indextts.project import Project
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import kill_job
+from indextts.projects.project import Project
 from tests.running_jobs import command_for
 from tests.test_webui_walk import MINUTES, Server, browser, open_tab, server, value, wait_for
 

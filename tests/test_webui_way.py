@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.pipeline import DEMO, place_base_files, plan_stage
-from indextts.project import Project, read_settings
+from indextts.projects.pipeline import DEMO, place_base_files, plan_stage
+from indextts.projects.project import Project, read_settings
 from indextts.webui.language import speaking
 from indextts.webui.way import STEPS, stands, way_html
 

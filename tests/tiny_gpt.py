@@ -2,8 +2,8 @@
 
 import torch
 
-from indextts.gpt.config import ConditionModuleConfig, GPTConfig
-from indextts.gpt.model import GPTBatch
+from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig
+from indextts.models.gpt.model import GPTBatch
 
 MODULE = ConditionModuleConfig(
     output_size=8, linear_units=16, attention_heads=2, num_blocks=1, input_layer="conv2d2", perceiver_mult=2

@@ -10,9 +10,9 @@ import yaml
 from indextts.data.encoding import encoders_identity
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
-from indextts.gpt.initialise import random_model
-from indextts.log_lines import show_on_screen
-from indextts.manifest import Pair, write_pairs
+from indextts.data.manifest import Pair, write_pairs
+from indextts.models.gpt.initialise import random_model
+from indextts.system.log_lines import show_on_screen
 from indextts.text.extend import extend
 from tests.tiny_gpt import TINY
 from trainers.train_gpt_v2 import main

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from indextts.project import Project, make_settings, write_project
+from indextts.projects.project import Project, make_settings, write_project
 from tests.checkpoint_files import save
 from tests.written_run import WrittenRun, fill_the_disk, sick_run
 

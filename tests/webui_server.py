@@ -28,8 +28,8 @@ from pathlib import Path
 
 import gradio as gr
 
-from indextts.command_line import parse, run
-from indextts.commands import WebUI
+from indextts.commands.terminal import parse, run
+from indextts.commands.app import WebUI
 from indextts.errors import UserError
 from indextts.webui.serving.launch import launch
 from indextts.webui.serving.security import Roots

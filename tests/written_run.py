@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from indextts.schedule import Schedule
+from indextts.runs.schedule import Schedule
 
 GB = 1_000_000_000
 

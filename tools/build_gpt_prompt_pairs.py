@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from indextts.command_line import parse, run
-from indextts.commands import BuildPairs
+from indextts.commands.data import BuildPairs
+from indextts.commands.terminal import parse, run
+from indextts.data.manifest import write_pairs
 from indextts.data.pair_picture import draw
 from indextts.data.pair_summary import summarise, write_summary
 from indextts.data.pairs import build_pairs, log_left_out
+from indextts.data.review import read_reviewed
 from indextts.errors import UserError
-from indextts.manifest import write_pairs
-from indextts.review import read_reviewed
 
 
 def main(argv: Sequence[str] | None = None) -> int:

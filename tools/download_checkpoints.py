@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from indextts.command_line import parse, run
-from indextts.commands import DownloadCheckpoints
-from indextts.download import download
+from indextts.commands.data import DownloadCheckpoints
+from indextts.commands.terminal import parse, run
+from indextts.features.download import download
 
 
 def main(argv: Sequence[str] | None = None) -> int:

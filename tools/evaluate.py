@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from indextts.command_line import parse, run
-from indextts.commands import Evaluate
-from indextts.evaluation.evaluate import evaluate
+from indextts.commands.speech import Evaluate
+from indextts.commands.terminal import parse, run
+from indextts.speech.evaluation.evaluate import evaluate
 
 
 def main(argv: Sequence[str] | None = None) -> int:

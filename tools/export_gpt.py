@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from indextts.command_line import parse, run
-from indextts.commands import ExportModel
-from indextts.export import export
+from indextts.commands.speech import ExportModel
+from indextts.commands.terminal import parse, run
+from indextts.speech.export import export
 
 
 def main(argv: Sequence[str] | None = None) -> int:

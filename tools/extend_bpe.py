@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from indextts.command_line import parse, run
-from indextts.commands import ExtendTokenizer
+from indextts.commands.data import ExtendTokenizer
+from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.commands.terminal import parse, run
+from indextts.data.manifest import read_hours
+from indextts.data.review import read_reviewed_texts
 from indextts.errors import UserError
-from indextts.manifest import read_hours
-from indextts.normalizer_options import NormalizerOptions
-from indextts.review import read_reviewed_texts
 from indextts.text.extend import describe, extend_file
 from indextts.text.vocabulary_size import advise_size
 

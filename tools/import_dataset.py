@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from indextts.command_line import parse, run
-from indextts.commands import ImportDataset
+from indextts.commands.data import ImportDataset
+from indextts.commands.terminal import parse, run
 from indextts.data.importing.importer import import_dataset
 
 

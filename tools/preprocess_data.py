@@ -6,8 +6,8 @@ With --import-features FOLDER it takes over the features that the predecessor ma
 import sys
 from collections.abc import Sequence
 
-from indextts.command_line import parse, run
-from indextts.commands import ImportFeatures, Preprocess
+from indextts.commands.data import ImportFeatures, Preprocess
+from indextts.commands.terminal import parse, run
 from indextts.errors import CHECK_FAILED, UserError
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from indextts.command_line import parse, run
-from indextts.commands import RunPipeline
-from indextts.pipeline import run_pipeline, table
+from indextts.commands.app import RunPipeline
+from indextts.commands.terminal import parse, run
+from indextts.projects.pipeline import run_pipeline, table
 
 
 def main(argv: Sequence[str] | None = None) -> int:

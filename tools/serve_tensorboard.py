@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from indextts.command_line import parse, run
-from indextts.commands import ServeTensorboard
-from indextts.tensorboard_server import serve_tensorboard
+from indextts.commands.app import ServeTensorboard
+from indextts.commands.terminal import parse, run
+from indextts.projects.tensorboard_server import serve_tensorboard
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
-from indextts.command_line import parse, run
-from indextts.commands import Synthesize
+from indextts.commands.speech import Synthesize
+from indextts.commands.terminal import parse, run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(Synthesize, argv)
-    from indextts.synthesis.synthesize import synthesize  # torch takes seconds; a wrong flag is said at once
+    from indextts.speech.synthesis.synthesize import (
+        synthesize,  # torch takes seconds; a wrong flag is said at once
+    )
 
     for line in synthesize(command):
         print(line, flush=True)

@@ -7,7 +7,7 @@ Under torchrun there are several of these processes. The first one owns the run 
 and exit.json; the others have a log of their own there, for what goes wrong.
 """
 
-from indextts.stop import StopRequest
+from indextts.system.signals import StopRequest
 
 STOP = StopRequest(ends_process=True)
 if __name__ == "__main__":
@@ -23,15 +23,15 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from indextts.command_line import parse, run
-from indextts.commands import Train
+from indextts.commands.terminal import parse, run
+from indextts.commands.train import Train
 from indextts.errors import DISK_FULL, NO_ROOM, UserError
-from indextts.log_lines import also_write, write_for_one_of_many
-from indextts.restore.find_checkpoint import find_checkpoint
-from indextts.restore.meta_plan import plan_command
-from indextts.run_dir import write_json
-from indextts.run_owner import owned, prepare
-from indextts.torchrun import Place
+from indextts.planning.restore_plan import plan_command
+from indextts.runs.directory import write_json
+from indextts.runs.find_checkpoint import find_checkpoint
+from indextts.runs.owner import owned, prepare
+from indextts.system.log_lines import also_write, write_for_one_of_many
+from indextts.training.distributed.torchrun import Place
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +77,8 @@ def logged_run(command: Train, place: Place, stop: StopRequest) -> int:
     try:
         with ThreadPoolExecutor(1) as reader:
             checkpoint = reader.submit(find_checkpoint, command) if place.is_first else None
+            from indextts.training.distributed.ranks import joined
             from indextts.training.loop import train  # torch
-            from indextts.training.ranks import joined
 
             with joined(place, stop) as ranks:
                 status = train(command, checkpoint, stop, ranks)
@@ -103,7 +103,7 @@ def logged_run(command: Train, place: Place, stop: StopRequest) -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """End this process without taking the group of processes down, see `indextts.training.ranks.joined`."""
+    """End this process without taking the other ranks down, see `ranks.joined`."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

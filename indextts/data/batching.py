@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from indextts.manifest import Utterance
+from indextts.data.manifest import Utterance
 
 logger = logging.getLogger(__name__)
 

@@ -2,39 +2,36 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from indextts.commands import CheckData, Engine
+from indextts.commands.data import CheckData, Engine
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions, chosen_options
+from indextts.commands.quality_limits import QualityLimits
 from indextts.data.check_pairs import check_pairs, check_split
 from indextts.data.check_store import Stored, check_features
 from indextts.data.findings import Findings
+from indextts.data.manifest import Utterance, read_numbered_utterances
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.quality import summary
 from indextts.data.quality.clips import measure_clips
 from indextts.data.quality.files import REPORT_NAME, read_known, write_files
 from indextts.data.quality.verdicts import judge
 from indextts.data.report import Report
+from indextts.data.review import check_folder, edited, read_decisions
 from indextts.errors import UserError
-from indextts.manifest import Utterance, read_numbered_utterances
-from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions, chosen_options
-from indextts.project import Project, ProjectSettings, read_project
-from indextts.quality import QualityLimits
-from indextts.review import check_folder, edited, read_decisions
 
 CODES_PER_SECOND = 50
 MAX_CODES_OFF = 0.2 * CODES_PER_SECOND  # codes of a padded batch (its longest clip's) are off by more
-PREDECESSOR_FOLDER = Path("preprocessed_amharic")
 
 
 def check(command: CheckData) -> list[Report]:
-    """Return the reports on all that the command names, or on what lies where it always does.
+    """Return the reports on all files that the command names.
 
     Raises:
-        UserError: there is nothing to check, a line is no utterance or no pair, or the report cannot be
+        UserError: a line is no utterance or no pair, or the report cannot be
             written.
     """
     with running_on(command.engine, command.ray_address):
-        return _check(with_default_paths(command))
+        return _check(command)
 
 
 def _check(command: CheckData) -> list[Report]:
@@ -60,48 +57,6 @@ def _check(command: CheckData) -> list[Report]:
     if command.report_dir is not None:
         _write_text(command.report_dir / REPORT_NAME, "\n\n".join(map(str, reports)) + "\n")
     return reports
-
-
-def with_default_paths(command: CheckData) -> CheckData:
-    """Return the command with files to check: those of `preprocessed_amharic/`, or of the only project.
-
-    What is left at its default is then as that project's settings say.
-    """
-    if command.train_manifest or command.train_pairs or command.val_pairs:
-        return command
-    asked: dict[str, Any] = {}
-    projects = sorted(path.parent for path in command.workspace.glob("*/project.json"))
-    if PREDECESSOR_FOLDER.is_dir():
-        found = _existing(
-            train_manifest=PREDECESSOR_FOLDER / "train_manifest.jsonl",
-            train_pairs=PREDECESSOR_FOLDER / "train_pairs.jsonl",
-            val_pairs=PREDECESSOR_FOLDER / "val_pairs.jsonl",
-        )
-    elif len(projects) == 1:
-        project = Project(projects[0])
-        asked = _asked(command, read_project(project))
-        found = _existing(
-            train_manifest=project.manifest,
-            train_pairs=project.pairs("train"),
-            val_pairs=project.pairs("val"),
-        )
-    else:
-        found = {}
-    if not found:
-        raise UserError(
-            "nothing to check, give --train-manifest, --train-pairs or --val-pairs: there is no "
-            f"{PREDECESSOR_FOLDER}/ here, and {command.workspace}/ has {len(projects)} projects"
-        )
-    return CheckData(**{**command.model_dump(), **asked, **found})
-
-
-def _asked(command: CheckData, settings: ProjectSettings) -> dict[str, Any]:
-    """Return the limits and options of a project, but for those that the command chooses itself."""
-    return {
-        name: value
-        for name, value in {**settings.normalizer, **settings.check}.items()
-        if getattr(command, name, None) == CheckData.model_fields[name].default
-    }
 
 
 def check_manifest(
@@ -163,10 +118,6 @@ def _check_codes(path: Path, numbered: Sequence[tuple[int, Utterance]], findings
         if abs(utterance.num_codes - utterance.duration_s * CODES_PER_SECOND) > MAX_CODES_OFF:
             codes = f"{path}:{number} ({utterance.num_codes} codes in {utterance.duration_s:.2f} s)"
             findings.add(f"utterances do not have {CODES_PER_SECOND} codes per second", codes)
-
-
-def _existing(**paths: Path) -> dict[str, Path]:
-    return {field: path for field, path in paths.items() if path.is_file()}
 
 
 def _write_text(path: Path, text: str) -> None:

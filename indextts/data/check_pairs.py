@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.check_store import Stored, check_features
 from indextts.data.findings import Findings
+from indextts.data.manifest import Pair, Utterance, read_pairs, read_utterances
 from indextts.data.quality.text import is_mostly_ethiopic, measure_text
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Report, spread
-from indextts.manifest import Pair, Utterance, read_pairs, read_utterances
-from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 
 MIN_ETHIOPIC_TEXTS = 0.9  # of all texts; with fewer, these are probably not Amharic recordings
 

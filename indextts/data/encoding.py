@@ -26,15 +26,15 @@ from torch.nn.utils.rnn import pad_sequence
 
 from indextts.data.batching import BatchLimit, batches_of, parts_within
 from indextts.data.feature_store_writer import EncodedUtterance
+from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip, ClipReader, Reading
 from indextts.data.rejected import Rejected
 from indextts.data.throughput import Throughput
 from indextts.features.backend import CODES_PER_SECOND, SAMPLE_RATE_HZ, SpeechBackend
 from indextts.features.transfer import OnTheirWay, to_device, to_host
-from indextts.gpt.load import ENCODERS
-from indextts.gpt.model import UnifiedVoice
-from indextts.gpt.out_of_memory import is_out_of_memory
-from indextts.manifest import Utterance
+from indextts.models.gpt.load import ENCODERS
+from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.out_of_memory import is_out_of_memory
 
 MIN_CODES = 3  # the conformer's first convolution is 3 feature vectors wide
 BATCHES_ON_CARD = 3  # handed over and not yet looked at; only their results take memory

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from indextts.data.feature_shards import INDEX, ArrayFormat, Shards, file_sha256, shard_folders
 from indextts.data.feature_store import FORMAT_VERSION, StoreInfo, packed, read_info, store_path
 from indextts.errors import DISK_FULL, NO_ROOM, UserError
-from indextts.folder_lock import locked_folder
-from indextts.run_dir import sync_file, write_json
+from indextts.runs.directory import sync_file, write_json
+from indextts.system.locks import locked_folder
 
 MAX_CODE = 2**16 - 1
 CLIPS_PER_SHARD = 128  # 11 MB at the published size; a kill loses less than this many clips

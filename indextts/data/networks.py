@@ -6,15 +6,15 @@ from pathlib import Path
 
 import torch
 
-from indextts.checkpoint import read_weights
-from indextts.commands import Preprocess
+from indextts.commands.data import Preprocess
 from indextts.data.encoding import ClipEncoder
 from indextts.data.throughput import Throughput, choose_arithmetic
 from indextts.errors import UserError
 from indextts.features.backend import FEATURE_DIM, SpeechBackend
-from indextts.gpt.config import GPTConfig, load_config
-from indextts.gpt.load import load_encoders
-from indextts.gpt.model import UnifiedVoice
+from indextts.models.checkpoint import read_weights
+from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.load import load_encoders
+from indextts.models.gpt.model import UnifiedVoice
 
 logger = logging.getLogger(__name__)
 

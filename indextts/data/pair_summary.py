@@ -16,9 +16,9 @@ from typing import Self
 
 import numpy as np
 
+from indextts.data.manifest import Pair
 from indextts.errors import UserError
-from indextts.manifest import Pair
-from indextts.run_dir import write_json
+from indextts.runs.directory import write_json
 
 NUM_BINS = 20
 MAX_SPEAKERS_PRINTED = 20

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from indextts.data.manifest import Pair, Utterance
 from indextts.data.prompts import PromptDealer
 from indextts.errors import UserError
-from indextts.manifest import Pair, Utterance
 
 logger = logging.getLogger(__name__)
 

@@ -27,13 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indextts.data.findings import Findings
+from indextts.data.manifest import DEFAULT_LANGUAGE, Utterance
 from indextts.data.predecessor_paths import MovedPaths
 from indextts.data.recordings import DURATION_TOLERANCE_S
-from indextts.data.text_key import text_key
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
-from indextts.json_lines import read_broken_json_lines, read_json_lines
-from indextts.manifest import DEFAULT_LANGUAGE, Utterance
+from indextts.system.json_lines import read_broken_json_lines, read_json_lines
+from indextts.text.text_key import text_key
 from indextts.text.tokenizer import Tokenizer
 
 UTTERANCE_FILES = ("train_manifest.jsonl", "val_manifest.jsonl")

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from indextts.commands import ImportFeatures
+from indextts.commands.data import ImportFeatures
 from indextts.data.feature_store import IMPORTED, FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter, locked
+from indextts.data.manifest import Utterance
 from indextts.data.networks import NUM_SPECIAL_CODES, load_fitting_config
 from indextts.data.predecessor import Limits, OldFolder, OldUtterance, RejectedRow
 from indextts.data.preprocess import FEATURES_FOLDER_NAME, write_manifests
@@ -24,9 +25,8 @@ from indextts.data.progress import Progress
 from indextts.data.rejected import REJECTED_NAME
 from indextts.data.split import split_utterances
 from indextts.errors import UserError
-from indextts.gpt.config import GPTConfig
-from indextts.json_lines import write_json_lines
-from indextts.manifest import Utterance
+from indextts.models.gpt.config import GPTConfig
+from indextts.system.json_lines import write_json_lines
 from indextts.text.tokenizer import Tokenizer
 
 

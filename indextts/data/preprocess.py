@@ -22,10 +22,11 @@ from pathlib import Path
 
 import torch
 
-from indextts.commands import Preprocess
+from indextts.commands.data import Preprocess
 from indextts.data.encoding import MIN_CODES, Encoder, encoders_identity, exact_arithmetic
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import FeatureStoreWriter, locked, writing
+from indextts.data.manifest import Utterance, write_utterances
 from indextts.data.networks import (
     BACKEND_NAME,
     NUM_SPECIAL_CODES,
@@ -38,16 +39,15 @@ from indextts.data.progress import Progress
 from indextts.data.recording_keys import keys_of
 from indextts.data.recordings import measure, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, complete, counted, write_rejected
+from indextts.data.review import read_reviewed
 from indextts.data.split import Split, log_split, split_utterances
 from indextts.data.throughput import choose_device, choose_throughput
 from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
 from indextts.features import builtin
 from indextts.features.backend import LEAD_S, SpeechBackend
-from indextts.gpt.config import GPTConfig
-from indextts.gpt.model import UnifiedVoice
-from indextts.manifest import Utterance, write_utterances
-from indextts.published_files import shown_size
-from indextts.review import read_reviewed
+from indextts.features.published_files import shown_size
+from indextts.models.gpt.config import GPTConfig
+from indextts.models.gpt.model import UnifiedVoice
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from indextts.data.text_key import text_key
-from indextts.manifest import Utterance
+from indextts.data.manifest import Utterance
+from indextts.text.text_key import text_key
 
 REACH = 16  # clips that are looked at for a better prompt: the work grows with the clips, not their square
 

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from indextts.data.feature_shards import file_sha256
+from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
-from indextts.json_lines import write_json_lines
-from indextts.manifest import Utterance
+from indextts.system.json_lines import write_json_lines
 
 logger = logging.getLogger(__name__)
 

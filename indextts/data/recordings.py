@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.rejected import Rejected
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, audio_duration_s
-from indextts.manifest import Utterance
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from indextts.data.manifest import Utterance
 from indextts.features.audio import ReasonCode, RecordingError
-from indextts.json_lines import write_json_lines
-from indextts.manifest import Utterance
+from indextts.system.json_lines import write_json_lines
 
 REJECTED_NAME = "rejected.jsonl"
 

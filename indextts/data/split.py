@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from indextts.data.text_key import text_key
+from indextts.data.manifest import Utterance
 from indextts.errors import UserError
-from indextts.manifest import Utterance
+from indextts.text.text_key import text_key
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import torch
 
 from indextts.errors import UserError
 from indextts.features.backend import CODES_PER_SECOND
-from indextts.gpt.config import GPTConfig
+from indextts.models.gpt.config import GPTConfig
 
 logger = logging.getLogger(__name__)
 

@@ -29,11 +29,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Wav2Vec2BertConfig, Wav2Vec2BertModel
 
-from indextts.checkpoint import read_file
 from indextts.errors import UserError
 from indextts.features import log_mel
 from indextts.features.transfer import to_device
 from indextts.features.weights import load_safetensors
+from indextts.models.checkpoint import read_file
 
 NUM_LAYERS = 17
 HUB_NAME = "facebook/w2v-bert-2.0"

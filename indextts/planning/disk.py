@@ -4,10 +4,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from indextts.commands import Train
-from indextts.gpt.config import GPTConfig
+from indextts.commands.train import Train
+from indextts.models.gpt.config import GPTConfig
 from indextts.planning.model_size import ModelSize
-from indextts.run_dir import LINKS, CheckpointMeta, checkpoints
+from indextts.runs.directory import LINKS, CheckpointMeta, checkpoints
 
 SPARE_BYTES = 1 << 30  # the log, the metrics, TensorBoard's files, and room for whatever else is written
 

@@ -4,16 +4,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from indextts.commands import Train
-from indextts.gpt.config import GPTConfig, config_with_text_tokens, load_config
+from indextts.commands.train import Train
+from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config
 from indextts.planning.disk import DiskNeed, disk_need
 from indextts.planning.hardware import MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, card_memory, host_memory
 from indextts.planning.model_size import ModelSize, model_size
 from indextts.planning.pace import Pace, arithmetic_of, find_pace
 from indextts.planning.pairs_size import PairsSize, measure_pairs
-from indextts.restore.meta_plan import MetaPlan
-from indextts.restore.plan import wanted_schedule
+from indextts.planning.restore_plan import MetaPlan
+from indextts.runs.restore import wanted_schedule
 from indextts.text.base_fit import base_tokenizer
 from indextts.text.tokenizer import Tokenizer
 

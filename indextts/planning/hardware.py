@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from indextts.container_memory import container_limit
-from indextts.launching import Launch
+from indextts.commands.launching import Launch
+from indextts.planning.container_memory import container_limit
 
 NATIVE_BFLOAT16 = (8, 0)  # compute capability; before it (T4: 7.5, V100: 7.0) bfloat16 is emulated
 DRIVER_TIMEOUT_S = 10

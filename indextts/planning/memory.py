@@ -18,7 +18,7 @@ their neighbours, and say so.
 
 from dataclasses import dataclass, replace
 
-from indextts.gpt.config import GPTConfig
+from indextts.models.gpt.config import GPTConfig
 from indextts.planning.model_size import FLOAT32_BYTES, HALF_BYTES, ModelSize
 
 SOURCE = "benchmarks/results/gpu_round_h200.md"

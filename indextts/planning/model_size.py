@@ -5,7 +5,7 @@ Axes: D model width, V+1 rows of the text tables, C semantic codes, Q width of a
 
 from dataclasses import dataclass
 
-from indextts.gpt.config import ConditionModuleConfig, GPTConfig
+from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig
 
 FLOAT32_BYTES, HALF_BYTES = 4, 2
 MOMENTS = 2  # AdamW keeps two numbers for each that it trains

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from indextts.commands import Train
+from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.planning.hardware import MachineFacts
-from indextts.sentence import Sentence
+from indextts.system.sentence import Sentence
 
 THIS_RUN = "measured by this run so far, on {device}"
 OTHER_RUN = "measured by the training of {project}, on {device}"

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from indextts.gpt.config import GPTConfig, load_config
-from indextts.manifest import Pair, sample_pairs
-from indextts.schedule import EpochSize
+from indextts.data.manifest import Pair, sample_pairs
+from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.runs.schedule import EpochSize
 from indextts.text.tokenizer import TextMeasure, Tokenizer, measure
 
 MOST_PAIRS = 2_000  # are read of a file; their mean is off by 1 % at most where lengths vary as speech does

@@ -9,19 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from indextts.commands import Train, VerifyTraining
+from indextts.commands.data import VerifyTraining
+from indextts.commands.launching import ALONE, Launch
+from indextts.commands.train import Train
+from indextts.data.manifest import sample_pairs
 from indextts.errors import UserError
-from indextts.launching import ALONE, Launch
-from indextts.manifest import sample_pairs
+from indextts.features.published_files import shown_size
 from indextts.planning.estimate import Estimate, estimate
 from indextts.planning.hardware import MachineFacts, share_of
 from indextts.planning.pairs_size import measure_pairs
-from indextts.published_files import shown_size
-from indextts.restore.find_checkpoint import find_checkpoint
-from indextts.restore.meta_plan import MetaPlan, decide
-from indextts.run_dir import checkpoint_files, read_complete
-from indextts.run_owner import is_training
-from indextts.sentence import Sentence
+from indextts.planning.restore_plan import MetaPlan, decide
+from indextts.runs.directory import checkpoint_files, read_complete
+from indextts.runs.find_checkpoint import find_checkpoint
+from indextts.runs.owner import is_training
+from indextts.system.sentence import Sentence
 from indextts.text.base_fit import base_tokenizer, require_extension
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import unknown_pieces

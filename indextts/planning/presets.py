@@ -7,7 +7,7 @@ replaces recommend what, the same document lists. No comparison of them has been
 from dataclasses import dataclass
 from typing import Any
 
-from indextts.sentence import Sentence
+from indextts.system.sentence import Sentence
 
 PAGES = "docs/training.md"
 

@@ -9,14 +9,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from indextts.gpt.config import GPTConfig
+from indextts.models.gpt.config import GPTConfig
 from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, card_memory, host_memory
 from indextts.planning.model_size import ModelSize
 from indextts.planning.pairs_size import PairsSize
-from indextts.planning.units import shown_gib
-from indextts.restore.plan import FEWEST_LONGEST
-from indextts.sentence import Sentence
+from indextts.runs.restore import FEWEST_LONGEST
+from indextts.system.amounts import shown_gib
+from indextts.system.sentence import Sentence
 
 PAIRS_PER_STEP = 32
 ROUND_POSITIONS = 512

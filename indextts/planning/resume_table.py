@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from indextts.commands import Train
+from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.restore.meta_plan import MetaPlan, decide
-from indextts.run_checkpoints import validation_losses
-from indextts.run_dir import CheckpointMeta, checkpoint_files, checkpoints, read_metrics
-from indextts.sentence import Sentence
+from indextts.planning.restore_plan import MetaPlan, decide
+from indextts.runs.checkpoints import validation_losses
+from indextts.runs.directory import CheckpointMeta, checkpoint_files, checkpoints, read_metrics
+from indextts.system.sentence import Sentence
 
 WHOLE = "yes"
 NO_META = "not known: no meta file"

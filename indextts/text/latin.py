@@ -10,7 +10,7 @@ For example:
 
 import re
 
-from indextts.normalizer_options import NormalizerOptions
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.abbreviations import LETTER_NAMES
 
 _ADDRESS = re.compile(

@@ -23,14 +23,14 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from indextts.command_line import parse, run
-from indextts.commands import NormalizeText
-from indextts.normalizer_options import (
+from indextts.commands.data import NormalizeText
+from indextts.commands.normalizer_options import (
     DEFAULT_OPTIONS,
     NORMALIZER_VERSION,
     NormalizerOptions,
     chosen_options,
 )
+from indextts.commands.terminal import parse, run
 from indextts.text import abbreviations, characters, latin, marks, number_rules, quantities, symbols
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS
 from indextts.text.homophones import merge_homophones, merge_labialised

@@ -9,8 +9,8 @@ import codecs
 from collections.abc import Iterator
 from typing import BinaryIO, TextIO
 
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
-from indextts.normalizer_options import NormalizerOptions
 from indextts.text.normalize import explain, normalize
 
 MAX_LINE_BYTES = 2**20  # far more than a sentence; what is longer is no text, or lost its ends of lines

@@ -15,8 +15,8 @@ from typing import Any
 from google.protobuf.unknown_fields import UnknownFieldSet
 from pydantic import ValidationError
 
+from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
 from indextts.errors import UserError
-from indextts.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
 
 _FIELD = 20_777
 _LENGTH_DELIMITED = 2  # protobuf's wire type of bytes

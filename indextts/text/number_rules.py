@@ -16,7 +16,7 @@ leave digits; the last reads what digits are left:
 
 import re
 
-from indextts.normalizer_options import NormalizerOptions
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.abbreviations import PREFIXES
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 from indextts.text.homophones import merge_homophones

@@ -11,7 +11,7 @@ What the functions make:
 
 import re
 
-from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 
 POINT = "ነጥብ"
 MAX_CARDINAL = 10**15 - 1  # beyond trillions a number is read digit by digit

@@ -13,7 +13,7 @@ Each rule puts Amharic words in the place of the signs and leaves the digits, wh
 
 import re
 
-from indextts.normalizer_options import NormalizerOptions
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 
 # A whole or decimal number, its thousands grouped or not.

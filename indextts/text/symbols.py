@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from indextts.normalizer_options import NormalizerOptions
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 
 # Signs that an old font had in the place of a letter: በ|ላ is በኋላ, ተ¹ዳኝ ተጓዳኝ, አዙ[ል አዙሯል.

@@ -25,11 +25,11 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NORMALIZER_VERSION, NormalizerOptions
 from indextts.errors import UserError
-from indextts.normalizer_options import DEFAULT_OPTIONS, NORMALIZER_VERSION, NormalizerOptions
-from indextts.restore.facts import Vocabulary
 from indextts.text.normalize import normalize
 from indextts.text.normalizer_record import read_record
+from indextts.text.vocabulary import Vocabulary
 
 WORD_START = "\u2581"  # SentencePiece's sign for a space
 

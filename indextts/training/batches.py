@@ -21,12 +21,12 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from indextts.data.feature_store import FeatureStore
+from indextts.data.manifest import Pair, read_pairs
 from indextts.errors import UserError
-from indextts.gpt.config import GPTConfig
-from indextts.gpt.model import GPTBatch
-from indextts.gpt.packed import PackedBatch, pack
-from indextts.manifest import Pair, read_pairs
-from indextts.schedule import EpochSize
+from indextts.models.gpt.config import GPTConfig
+from indextts.models.gpt.model import GPTBatch
+from indextts.models.gpt.packed import PackedBatch, pack
+from indextts.runs.schedule import EpochSize
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.order import size_of
 

@@ -1,6 +1,6 @@
 """What a loaded checkpoint says of itself, ours or another program's, and the moments in it by name.
 
-ours        key "meta" (`indextts.checkpoint.meta_of`), the optimizer's groups have "param_names"
+ours        key "meta" (`indextts.models.checkpoint.meta_of`), the optimizer's groups have "param_names"
 another's   no "meta"; `AdamW(model.parameters())` without names, which `predecessor_optimizer` finds
 """
 
@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from indextts.checkpoint import table_rows
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.restore.facts import CheckpointFacts
-from indextts.restore.predecessor_optimizer import Moments, map_moments
-from indextts.run_dir import CheckpointMeta
-from indextts.weight_names import canonical_names
+from indextts.models.checkpoint import table_rows
+from indextts.models.weight_names import canonical_names
+from indextts.runs.directory import CheckpointMeta
+from indextts.runs.restore_facts import CheckpointFacts
+from indextts.training.predecessor_optimizer import Moments, map_moments
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from indextts.errors import UserError
-from indextts.torchrun import Place
+from indextts.training.distributed.torchrun import Place
 
 logger = logging.getLogger(__name__)
 

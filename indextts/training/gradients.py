@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from indextts.training.batches import MicroBatch
+from indextts.training.distributed.ranks import Ranks
 from indextts.training.losses import LossSums
-from indextts.training.ranks import Ranks
 from indextts.training.run import Run
 from indextts.training.step import accumulate_batches
 

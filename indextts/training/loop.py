@@ -17,31 +17,31 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from indextts.commands import Train
+from indextts.commands.train import Train
 from indextts.errors import OUT_OF_MEMORY, UserError
-from indextts.gpt.out_of_memory import is_out_of_memory
-from indextts.run_dir import checkpoint_path
-from indextts.stop import StopRequest
-from indextts.training.agreement import (
+from indextts.models.out_of_memory import is_out_of_memory
+from indextts.runs.directory import checkpoint_path
+from indextts.system.signals import StopRequest
+from indextts.training.batches import MicroBatch, Unreadable, grouped, load_batches, too_many
+from indextts.training.distributed.agreement import (
     agree,
     ask_all,
     require_same_start,
     require_same_weights,
     unreadable_of_all,
 )
-from indextts.training.batches import MicroBatch, Unreadable, grouped, load_batches, too_many
-from indextts.training.dealing import Balance
+from indextts.training.distributed.ranks import ALONE, STOPPED_EARLY, Ranks
+from indextts.training.distributed.sharding import Balance
+from indextts.training.distributed.shares import Shares, load_shares, total
 from indextts.training.gradients import accumulate_share
 from indextts.training.metrics import MetricsLog, Pace
 from indextts.training.optim import Skipped, update
 from indextts.training.order import BatchPlan, mix
 from indextts.training.probe import Probe, compare
-from indextts.training.ranks import ALONE, STOPPED_EARLY, Ranks
 from indextts.training.record import checkpoint_content, checkpoint_meta, write_run_files
 from indextts.training.row_facts import RowFacts
 from indextts.training.run import Run, TrainState, load_inputs
 from indextts.training.saving import LAST_RETRY_AFTER_S, Saver
-from indextts.training.shares import Shares, load_shares, total
 from indextts.training.start import resume, start_from_base
 from indextts.training.step import accumulate
 from indextts.training.timing import StartTimes

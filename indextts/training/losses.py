@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from indextts.gpt.attention import AttentionBackend
-from indextts.gpt.model import GPTBatch, GPTOutput, UnifiedVoice
-from indextts.gpt.packed import PackedBatch, packed_states
+from indextts.models.gpt.attention import AttentionBackend
+from indextts.models.gpt.model import GPTBatch, GPTOutput, UnifiedVoice
+from indextts.models.gpt.packed import PackedBatch, packed_states
 from indextts.training.chunked_loss import head_loss
 
 IGNORED = -100

@@ -38,7 +38,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
-from indextts.health.steps import MUCH_WAITING
+from indextts.runs.health.steps import MUCH_WAITING
 from indextts.training.losses import LossMeans
 from indextts.training.validate import Validation
 

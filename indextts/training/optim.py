@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from indextts.checkpoint import TEXT_TABLES
 from indextts.errors import LOSS_NOT_FINITE, UserError
-from indextts.gpt.load import ENCODERS, in_threads
-from indextts.gpt.model import UnifiedVoice
+from indextts.models.checkpoint import TEXT_TABLES
+from indextts.models.gpt.load import ENCODERS, in_threads
+from indextts.models.gpt.model import UnifiedVoice
 from indextts.training.bfloat16_state import Bfloat16StateAdamW
 
 logger = logging.getLogger(__name__)

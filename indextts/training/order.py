@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from indextts.schedule import EpochSize
+from indextts.runs.schedule import EpochSize
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from indextts.gpt.model import UnifiedVoice
+from indextts.models.gpt.model import UnifiedVoice
 from indextts.training.batches import Sample
 from indextts.training.run import Inputs
 from indextts.training.validate import validate

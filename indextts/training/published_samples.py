@@ -20,21 +20,21 @@ from typing import Any
 import soundfile
 import torch
 
+from indextts.commands.sampling_options import Sampling
+from indextts.data.manifest import Pair, read_utterances
 from indextts.data.networks import NUM_SPECIAL_CODES
 from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
 from indextts.errors import USER_MISTAKE, UserError
 from indextts.features.backend import CODES_PER_SECOND
-from indextts.json_lines import read_json_lines
-from indextts.log_lines import show_on_screen
-from indextts.manifest import Pair, read_utterances
-from indextts.sampling_options import Sampling
-from indextts.stop import StopRequest
-from indextts.synthesis.acoustic import AcousticModel
-from indextts.synthesis.flow_matching import SolverSettings
-from indextts.synthesis.load import find_backend, find_files
-from indextts.synthesis.said import Said, make_sound, waiting, write_said
-from indextts.synthesis.sound import PublishedSound
-from indextts.synthesis.speak import Segment
+from indextts.speech.synthesis.acoustic import AcousticModel
+from indextts.speech.synthesis.flow_matching import SolverSettings
+from indextts.speech.synthesis.load import find_backend, find_files
+from indextts.speech.synthesis.said import Said, make_sound, waiting, write_said
+from indextts.speech.synthesis.sound import PublishedSound
+from indextts.speech.synthesis.speak import Segment
+from indextts.system.json_lines import read_json_lines
+from indextts.system.log_lines import show_on_screen
+from indextts.system.signals import StopRequest
 from indextts.training.batches import leave_signals_to_the_trainer
 from indextts.training.metrics import MetricsLog
 from indextts.training.run import Inputs

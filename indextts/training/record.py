@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from indextts.checkpoint import FORMAT_VERSION
-from indextts.command_line import to_argv
-from indextts.git_commit import git_commit
-from indextts.run_dir import CheckpointMeta, write_bytes, write_json
+from indextts.commands.terminal import to_argv
+from indextts.models.checkpoint import FORMAT_VERSION
+from indextts.runs.directory import CheckpointMeta, write_bytes, write_json
+from indextts.system.git_commit import git_commit
 from indextts.training.run import Run
 
 
@@ -47,7 +47,7 @@ def checkpoint_meta(this: Run, *, is_best: bool) -> CheckpointMeta:
 
 
 def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
-    """Return the keys that `indextts/checkpoint.py` draws."""
+    """Return the keys that `indextts/models/checkpoint.py` draws."""
     state, command, tokenizer = this.state, this.inputs.command, this.inputs.tokenizer
     train_set = this.inputs.train_set
     made_with = train_set.stores[train_set.pairs[0].features].info

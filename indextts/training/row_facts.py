@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from indextts.checkpoint import TEXT_TABLES
+from indextts.models.checkpoint import TEXT_TABLES
 from indextts.training.batches import PairDataset
 from indextts.training.run import Run
 

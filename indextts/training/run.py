@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from indextts.commands import Train
-from indextts.gpt.attention import AttentionBackend, choose_backend
-from indextts.gpt.config import GPTConfig, load_config
-from indextts.gpt.model import UnifiedVoice
-from indextts.run_dir import FileIdentity, identify
-from indextts.schedule import Schedule
+from indextts.commands.train import Train
+from indextts.models.gpt.attention import AttentionBackend, choose_backend
+from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.model import UnifiedVoice
+from indextts.runs.directory import FileIdentity, identify
+from indextts.runs.schedule import Schedule
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.averaging import WeightAverage
 from indextts.training.batches import (
@@ -27,9 +27,9 @@ from indextts.training.batches import (
     load_pairs,
 )
 from indextts.training.device import arithmetic, choose_device
+from indextts.training.distributed.ranks import ALONE, Ranks
 from indextts.training.losses import LossSums
 from indextts.training.optim import Trained
-from indextts.training.ranks import ALONE, Ranks
 
 logger = logging.getLogger(__name__)
 

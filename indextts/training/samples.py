@@ -17,18 +17,18 @@ from typing import Any, Protocol
 
 import torch
 
+from indextts.commands.sampling_options import Sampling
 from indextts.data.feature_store import IMPORTED, read_info
+from indextts.data.manifest import Pair
 from indextts.data.networks import BACKEND_NAME
 from indextts.errors import UserError
 from indextts.features import builtin
-from indextts.json_lines import write_json_lines
-from indextts.manifest import Pair
-from indextts.sampling_options import Sampling
-from indextts.stop import StopRequest
-from indextts.synthesis.sound import BuiltinSound, Heard, PublishedSound
-from indextts.synthesis.speak import Segment, SpeakingVoice, say_codes, sound_of, split_for
-from indextts.synthesis.synthesize import maker_of, record_of, write_wav
-from indextts.synthesis.trained import TrainedModel
+from indextts.speech.synthesis.sound import BuiltinSound, Heard, PublishedSound
+from indextts.speech.synthesis.speak import Segment, SpeakingVoice, say_codes, sound_of, split_for
+from indextts.speech.synthesis.synthesize import maker_of, record_of, write_wav
+from indextts.speech.synthesis.trained import TrainedModel
+from indextts.system.json_lines import write_json_lines
+from indextts.system.signals import StopRequest
 from indextts.training.batches import PairDataset, Unreadable
 from indextts.training.metrics import MetricsLog
 from indextts.training.order import epoch_order

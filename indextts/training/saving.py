@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from indextts.checkpoint import write_checkpoint
 from indextts.errors import DISK_FULL, UserError
-from indextts.run_dir import CheckpointMeta
-from indextts.run_owner import prune
+from indextts.models.checkpoint import write_checkpoint
+from indextts.runs.directory import CheckpointMeta
+from indextts.runs.owner import prune
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from indextts.errors import OUT_OF_MEMORY, UserError
-from indextts.gpt.model import GPTBatch
-from indextts.gpt.out_of_memory import is_out_of_memory
+from indextts.models.gpt.model import GPTBatch
+from indextts.models.out_of_memory import is_out_of_memory
 from indextts.training.batches import Batch, MicroBatch
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.order import mix

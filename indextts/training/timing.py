@@ -4,7 +4,7 @@ import logging
 import os
 import time
 
-from indextts.processes import read_stat
+from indextts.system.processes import read_stat
 
 logger = logging.getLogger(__name__)
 

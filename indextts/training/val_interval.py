@@ -8,8 +8,8 @@ which makes it twice that. The validations before the first step and after the l
 import logging
 import math
 
-from indextts.commands import Train
-from indextts.schedule import EpochSize
+from indextts.commands.train import Train
+from indextts.runs.schedule import EpochSize
 
 logger = logging.getLogger(__name__)
 

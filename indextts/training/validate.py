@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 
 from indextts.errors import UserError
-from indextts.gpt.attention import AttentionBackend
-from indextts.gpt.model import UnifiedVoice
+from indextts.models.gpt.attention import AttentionBackend
+from indextts.models.gpt.model import UnifiedVoice
 from indextts.training.batches import Collate, PairDataset, Unreadable, load_batches
+from indextts.training.distributed.ranks import ALONE, Ranks
+from indextts.training.distributed.shares import Shares, total
 from indextts.training.losses import LossMeans, LossSums, batch_sums
 from indextts.training.order import epoch_order, in_batches
-from indextts.training.ranks import ALONE, Ranks
-from indextts.training.shares import Shares, total
 
 logger = logging.getLogger(__name__)
 

@@ -5,16 +5,23 @@ from typing import Any
 
 import gradio as gr
 
-from indextts.commands import WebUI
-from indextts.pipeline import DEMO, place_base_files
-from indextts.project import Project, project_names, read_settings
+from indextts.commands.app import WebUI
+from indextts.projects.pipeline import DEMO, place_base_files
+from indextts.projects.project import Project, project_names, read_settings
+from indextts.webui.data import tab as data
 from indextts.webui.events import then
 from indextts.webui.language import CHOOSE_JS, ENGLISH, LANGUAGES, switching_js, texts_of
+from indextts.webui.listen import tab as listen
+from indextts.webui.monitor import tab as monitor
 from indextts.webui.page import TICK_S, Page
+from indextts.webui.pairs import tab as pairs
+from indextts.webui.preprocess import tab as preprocess
+from indextts.webui.project import tab as project
 from indextts.webui.running import now
 from indextts.webui.serving.checked_blocks import CheckedBlocks
 from indextts.webui.serving.security import Roots
-from indextts.webui.tabs import data, listen, monitor, pairs, preprocess, project, tokenizer, training
+from indextts.webui.tokenizer import tab as tokenizer
+from indextts.webui.training import tab as training
 
 TABS = (
     ("1 Project", project),
@@ -66,7 +73,7 @@ def build_app(command: WebUI) -> gr.Blocks:
             )
         names = project_names(workspace)
         chosen = gr.Dropdown(names, value=names[0], label="Project", elem_id="project")
-        ids = [tab.__name__.rpartition(".")[2] for _, tab in TABS]
+        ids = [tab.__name__.split(".")[-2] for _, tab in TABS]
         open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
         page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots)
         recalled = demo.load(None, [chosen], [chosen], js=RECALL)

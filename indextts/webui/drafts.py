@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from indextts.project import Project
+from indextts.projects.project import Project
 
 VERSION = 1
 LARGEST_DRAFT = 256 << 10

@@ -15,7 +15,7 @@ from gradio.components import Component
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from indextts.commands import Command
+from indextts.commands.base import Command
 
 
 def component_for(command: type[Command], name: str, value: object = None) -> Component:

@@ -18,7 +18,7 @@ from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
 
-from indextts.sentence import Sentence
+from indextts.system.sentence import Sentence
 
 ENGLISH = "en"
 LANGUAGES = {ENGLISH: "English", "am": "አማርኛ"}

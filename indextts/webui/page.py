@@ -20,7 +20,7 @@ import gradio as gr
 from gradio.components import Component
 
 from indextts.errors import UserError
-from indextts.project import Project, ProjectSettings, project_names, read_project
+from indextts.projects.project import Project, ProjectSettings, project_names, read_project
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.running.log_box import FOLLOW_LOGS

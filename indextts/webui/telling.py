@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from indextts.project import Project
+from indextts.projects.project import Project
 from indextts.webui.events import on
 from indextts.webui.page import Page
 

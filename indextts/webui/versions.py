@@ -3,8 +3,8 @@
 import time
 from pathlib import Path
 
-from indextts.jobs.records import newest_job
-from indextts.project import Project
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.project import Project
 
 NOW_AND_THEN_S = 6
 

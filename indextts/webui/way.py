@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from indextts.commands import Stage
-from indextts.jobs.records import Job, newest_job
-from indextts.pipeline import plan_stage
-from indextts.project import Project, read_project
+from indextts.commands.app import Stage
+from indextts.projects.jobs.records import Job, newest_job
+from indextts.projects.pipeline import plan_stage
+from indextts.projects.project import Project, read_project
 from indextts.webui.language import t
 
 State = Literal["done", "running", "failed", "stopped", "next", "later"]

@@ -6,8 +6,8 @@ answers.json    {"uploads/talks.zip": {"layout": "auto", "speaker": "almaz", "sp
 import json
 from pathlib import Path
 
-from indextts.commands import ImportDataset
-from indextts.run_dir import write_json
+from indextts.commands.data import ImportDataset
+from indextts.runs.directory import write_json
 
 ANSWERS_NAME = "answers.json"
 FIELDS = ("layout", "speaker", "speaker_from")

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from indextts.commands import ImportDataset, ImportLayout
+from indextts.commands.data import ImportDataset, ImportLayout
 from indextts.data.importing.answers import answered, read_answers, write_answers
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpacked
 from indextts.data.importing.audio_files import AudioFinder
@@ -35,11 +35,11 @@ from indextts.data.importing.layouts import read_source
 from indextts.data.importing.making import ASIDE_PREFIX, Made, make, stamp_of
 from indextts.data.importing.names import source_name
 from indextts.data.importing.speakers import with_speakers
+from indextts.data.manifest import DEFAULT_LANGUAGE, write_utterances
 from indextts.data.progress import Progress
 from indextts.errors import UserError
-from indextts.folder_lock import locked_folder
-from indextts.json_lines import read_json_lines, write_json_lines
-from indextts.manifest import DEFAULT_LANGUAGE, write_utterances
+from indextts.system.json_lines import read_json_lines, write_json_lines
+from indextts.system.locks import locked_folder
 
 logger = logging.getLogger(__name__)
 

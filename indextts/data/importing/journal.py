@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from indextts.data.manifest import Utterance, read_utterances
 from indextts.errors import UserError
-from indextts.json_lines import write_json_lines
-from indextts.manifest import Utterance, read_utterances
+from indextts.system.json_lines import write_json_lines
 
 JOURNAL_NAME = "imported.jsonl"
 MANIFEST_NAME = "manifest.jsonl"

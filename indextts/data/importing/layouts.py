@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from indextts.commands import ImportLayout
+from indextts.commands.data import ImportLayout
 from indextts.data.importing.audio_files import AudioFinder
 from indextts.data.importing.file_kinds import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES
 from indextts.data.importing.file_pairs import found_files

@@ -8,7 +8,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from indextts.commands import ImportDataset
+from indextts.commands.data import ImportDataset
 from indextts.data.importing.audio_files import as_readable
 from indextts.data.importing.cutting import Cut, Limits
 from indextts.data.importing.found import Found, Rejection, Where

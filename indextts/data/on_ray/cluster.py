@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from indextts.commands import Engine
+from indextts.commands.data import Engine
 from indextts.errors import UserError
 
 OBJECT_STORE_BYTES = 2**30  # of a cluster that is started here; what does not fit goes to the disk

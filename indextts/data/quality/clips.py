@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from indextts.commands import Engine
+from indextts.commands.data import Engine
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.feature_shards import file_sha256
+from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.quality.audio import Measures, measure_audio
 from indextts.data.quality.text import TextMeasures, measure_text
 from indextts.errors import UserError
-from indextts.manifest import Utterance
-from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 
 logger = logging.getLogger(__name__)
 

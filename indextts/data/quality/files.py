@@ -1,6 +1,6 @@
 """The files of a check.
 
-    REPORT_DIR/                FOLDER_OF_THE_MANIFEST/check makes the verdicts count (indextts/review.py)
+    REPORT_DIR/                FOLDER_OF_THE_MANIFEST/check makes the verdicts count (indextts/data/review.py)
       report.txt               what the program prints
       histograms.png
       normalizer.json          how the texts were read: version and options
@@ -18,17 +18,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.commands.quality_limits import QualityLimits
+from indextts.data.manifest import Utterance
 from indextts.data.quality.audio import MEASURES_VERSION
 from indextts.data.quality.clips import AudioResult, ClipResult
 from indextts.data.quality.histograms import write_histograms
 from indextts.data.quality.verdicts import Verdict
+from indextts.data.review import REJECTED_NAME
 from indextts.errors import UserError
-from indextts.json_lines import read_json_lines, write_json_lines
-from indextts.manifest import Utterance
-from indextts.normalizer_options import NormalizerOptions
-from indextts.quality import QualityLimits
-from indextts.review import REJECTED_NAME
-from indextts.run_dir import write_json
+from indextts.runs.directory import write_json
+from indextts.system.json_lines import read_json_lines, write_json_lines
 
 CLIPS_NAME = "clips.jsonl"
 HISTOGRAMS_NAME = "histograms.png"

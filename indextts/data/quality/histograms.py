@@ -6,8 +6,9 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from indextts.commands.quality_limits import QualityLimits
+from indextts.data.quality.reasons import REASONS
 from indextts.data.quality.verdicts import Verdict
-from indextts.quality import REASONS, QualityLimits
 
 PANELS = {
     "duration_s": "duration (s)",

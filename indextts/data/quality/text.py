@@ -7,7 +7,7 @@ numbers count as they are said.
 import re
 from dataclasses import dataclass
 
-from indextts.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.text.ethiopic import ETHIOPIC_LETTERS
 from indextts.text.homophones import merge_homophones, merge_labialised
 from indextts.text.normalize import normalize

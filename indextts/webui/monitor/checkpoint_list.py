@@ -1,7 +1,7 @@
 """The checkpoints of tab 7: listen to one, export, pin or delete it.
 
 A checkpoint is named by what the list shows; what may be done with it is decided where it is done
-(indextts/run_checkpoints.py), whatever the page showed when the button was pressed.
+(indextts/runs/checkpoints.py), whatever the page showed when the button was pressed.
 """
 
 import time
@@ -10,9 +10,9 @@ from typing import Any
 import gradio as gr
 
 from indextts.errors import UserError
-from indextts.project import Project
-from indextts.published_files import shown_size
-from indextts.run_checkpoints import (
+from indextts.features.published_files import shown_size
+from indextts.projects.project import Project
+from indextts.runs.checkpoints import (
     TRASH,
     Checkpoint,
     bytes_in_trash,

@@ -6,7 +6,7 @@ A choice is "PROJECT:PART", part 0 for the newest. No Gradio here.
 from collections.abc import Sequence
 from pathlib import Path
 
-from indextts.project import Project, project_names
+from indextts.projects.project import Project, project_names
 from indextts.webui.language import t
 from indextts.webui.monitor.charts import ComparedRun, part_of
 from indextts.webui.monitor.metrics_reader import RUNS

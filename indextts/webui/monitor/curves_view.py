@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from indextts.project import Project
+from indextts.projects.project import Project
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.monitor.charts import (

@@ -5,9 +5,9 @@ from html import escape
 
 import gradio as gr
 
-from indextts.health.checks import CHECKS, find
-from indextts.health.finding import Finding, Level
-from indextts.project import Project
+from indextts.projects.project import Project
+from indextts.runs.health.checks import CHECKS, find
+from indextts.runs.health.finding import Finding, Level
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.page import Page

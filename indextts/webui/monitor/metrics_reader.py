@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from indextts.run_dir import MetricsKey, add_metrics_line
+from indextts.runs.directory import MetricsKey, add_metrics_line
 
 MAX_LINES = 20_000  # of a run in memory, about 12 MB
 MAX_RUNS = 6  # the run that is shown, and those that it is compared with

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import gradio as gr
 
-from indextts.project import Project
+from indextts.projects.project import Project
 from indextts.webui.language import t
-from indextts.webui.listening.renders import SPOKEN_NAME, Sound, read_sounds
-from indextts.webui.listening.speaking import player_html
+from indextts.webui.listen.renders import SPOKEN_NAME, Sound, read_sounds
+from indextts.webui.listen.speaking import player_html
 from indextts.webui.page import Page
 
 TITLE = "Samples"

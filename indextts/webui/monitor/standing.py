@@ -5,10 +5,10 @@ from html import escape
 
 import gradio as gr
 
-from indextts.jobs.records import newest_job
 from indextts.planning.hardware import cards_for, find_machine
-from indextts.project import Project
-from indextts.run_owner import is_training
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.project import Project
+from indextts.runs.owner import is_training
 from indextts.webui.language import t
 from indextts.webui.monitor.machine import read_machine
 from indextts.webui.monitor.metrics_reader import RUNS

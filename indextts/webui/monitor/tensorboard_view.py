@@ -4,13 +4,13 @@ import html
 
 import gradio as gr
 
-from indextts.commands import ServeTensorboard
+from indextts.commands.app import ServeTensorboard
 from indextts.errors import UserError
-from indextts.jobs.records import newest_job
-from indextts.jobs.starting import start_job
-from indextts.jobs.stopping import stop_job
-from indextts.project import Project
-from indextts.tensorboard_address import living_port
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import stop_job
+from indextts.projects.project import Project
+from indextts.projects.tensorboard import living_port
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.page import Page

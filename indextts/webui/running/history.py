@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from indextts.jobs.outcome import clock, outcome
-from indextts.jobs.records import Job, job_folders, list_jobs, read_job
-from indextts.project import Project
-from indextts.sentence import Sentence
+from indextts.projects.jobs.outcome import clock, outcome
+from indextts.projects.jobs.records import Job, job_folders, list_jobs, read_job
+from indextts.projects.project import Project
+from indextts.system.sentence import Sentence
 
 MAX_COMMAND_CHARS = 100
 AND_MORE = "{command} (and {count} more)"

@@ -12,8 +12,8 @@ from pathlib import Path
 import gradio as gr
 
 from indextts.webui.language import said, t
-from indextts.webui.links import download_link
 from indextts.webui.running.log_view import show_log
+from indextts.webui.serving.links import download_link
 
 BOX = '<pre class="log-view" tabindex="0"></pre>'
 DOWNLOAD = "Download the whole log"

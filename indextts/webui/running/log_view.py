@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from indextts.jobs.log_tail import MAX_TAIL_BYTES, read_end
-from indextts.sentence import Sentence
+from indextts.projects.jobs.log_tail import MAX_TAIL_BYTES, read_end
+from indextts.system.sentence import Sentence
 
 MAX_FILTER_BYTES = 4 * 1024 * 1024
 MAX_LINES = 2000

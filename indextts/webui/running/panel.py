@@ -11,14 +11,14 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from indextts.commands import Command
+from indextts.commands.base import Command
+from indextts.commands.launching import ALONE, Launch
 from indextts.errors import UserError
-from indextts.jobs.outcome import last_lines, outcome
-from indextts.jobs.records import Job, list_jobs, newest_job
-from indextts.jobs.starting import shell_line, start_job
-from indextts.jobs.stopping import kill_job, stop_job, stop_stage
-from indextts.launching import ALONE, Launch
-from indextts.project import Project, ProjectSettings
+from indextts.projects.jobs.outcome import last_lines, outcome
+from indextts.projects.jobs.records import Job, list_jobs, newest_job
+from indextts.projects.jobs.starting import shell_line, start_job
+from indextts.projects.jobs.stopping import kill_job, stop_job, stop_stage
+from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.events import on
 from indextts.webui.language import said, t
 from indextts.webui.page import Page

@@ -5,8 +5,8 @@ from pathlib import Path
 import gradio as gr
 
 from indextts.errors import UserError
-from indextts.jobs.records import Job, list_jobs
-from indextts.project import PUBLISHED, Project, project_names
+from indextts.projects.jobs.records import Job, list_jobs
+from indextts.projects.project import PUBLISHED, Project, project_names
 from indextts.webui.language import t
 from indextts.webui.running import history
 

@@ -19,10 +19,10 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from indextts.commands import WebUI
+from indextts.commands.app import WebUI
 from indextts.errors import UserError
-from indextts.webui.serving.door import Door, current_user_check
-from indextts.webui.serving.guards import AcceptedHosts, OwnSite, SecureHeaders
+from indextts.webui.serving.access import Door, current_user_check
+from indextts.webui.serving.middleware import AcceptedHosts, OwnSite, SecureHeaders
 from indextts.webui.serving.security import (
     WILDCARD_ADDRESSES,
     PasswordCheck,

@@ -21,10 +21,10 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from indextts.commands import WebUI
+from indextts.commands.app import WebUI
 from indextts.errors import UserError
 from indextts.webui.language import t
-from indextts.webui.serving.guards import AcceptedHosts
+from indextts.webui.serving.middleware import AcceptedHosts
 
 logger = logging.getLogger(__name__)
 

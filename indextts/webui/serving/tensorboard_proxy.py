@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from indextts.project import Project, project_names
-from indextts.tensorboard_address import living_port
+from indextts.projects.project import Project, project_names
+from indextts.projects.tensorboard import living_port
 
 ADDRESS = re.compile(r"/tensorboard/([^/]+)/.*", re.DOTALL)
 METHODS = ("GET", "HEAD", "POST")

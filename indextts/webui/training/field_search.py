@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import gradio as gr
 
-from indextts.commands import Command
+from indextts.commands.base import Command
 from indextts.webui.language import ENGLISH, LANGUAGES, table
 
 

@@ -5,15 +5,15 @@ from html import escape
 import gradio as gr
 from gradio.components import Component
 
-from indextts.commands import Train
+from indextts.commands.launching import Launch, launch_of
+from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.jobs.starting import shell_line
-from indextts.launching import Launch, launch_of
 from indextts.planning.hardware import MachineFacts, find_machine
 from indextts.planning.preflight import more_than_there_is
-from indextts.planning.units import shown_gib
-from indextts.project import ProjectSettings
-from indextts.sentence import Sentence
+from indextts.projects.jobs.starting import shell_line
+from indextts.projects.project import ProjectSettings
+from indextts.system.amounts import shown_gib
+from indextts.system.sentence import Sentence
 from indextts.webui.forms import form_for
 from indextts.webui.language import said, t
 from indextts.webui.page import Page

@@ -5,11 +5,12 @@ import subprocess
 import sys
 import tempfile
 
-from indextts.command_line import to_argv
-from indextts.commands import Command, Train
+from indextts.commands.base import Command
+from indextts.commands.terminal import to_argv
+from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.pipeline import REPOSITORY
-from indextts.restore.meta_plan import plan_command
+from indextts.planning.restore_plan import plan_command
+from indextts.projects.pipeline import REPOSITORY
 from indextts.webui.language import t
 
 PLAN_TIMEOUT_S = 300

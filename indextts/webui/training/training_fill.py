@@ -6,8 +6,8 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from indextts.commands import Train
-from indextts.launching import Launch
+from indextts.commands.launching import Launch
+from indextts.commands.train import Train
 from indextts.planning.hardware import find_machine, share_of
 from indextts.planning.presets import PRESETS, Preset
 from indextts.webui.events import on

@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from indextts.commands import Train
+from indextts.commands.launching import Launch, launch_of
+from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.launching import Launch, launch_of
-from indextts.pipeline import plan_stage
 from indextts.planning.estimate import sizes_of
 from indextts.planning.hardware import MachineFacts, share_of
 from indextts.planning.pairs_size import measure_pairs
 from indextts.planning.preflight import more_than_there_is
 from indextts.planning.presets import Preset
 from indextts.planning.proposal import Proposal, propose
-from indextts.project import Project, ProjectSettings
+from indextts.projects.pipeline import plan_stage
+from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.drafts import Value, forget_draft, read_draft, write_draft
 from indextts.webui.forms import as_shown, fields_from
 from indextts.webui.language import said, t

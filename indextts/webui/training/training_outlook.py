@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from indextts.commands import Train
+from indextts.commands.train import Train
 from indextts.errors import UserError
+from indextts.features.published_files import shown_size
 from indextts.planning.estimate import Estimate
 from indextts.planning.hardware import MachineFacts
 from indextts.planning.preflight import Preflight, Problem
 from indextts.planning.presets import Preset
 from indextts.planning.proposal import Proposal
 from indextts.planning.resume_table import ResumeRow, resume_rows
-from indextts.planning.units import shown_gib
-from indextts.project import Project
-from indextts.published_files import shown_size
-from indextts.run_owner import is_training
-from indextts.sentence import Sentence
+from indextts.projects.project import Project
+from indextts.runs.owner import is_training
+from indextts.system.amounts import shown_gib
+from indextts.system.sentence import Sentence
 from indextts.webui.language import t
 from indextts.webui.monitor.progress import duration
 from indextts.webui.versions import files_version

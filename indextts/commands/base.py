@@ -1,0 +1,53 @@
+"""What all commands share: a frozen model whose fields are the flags.
+
+The terminal, the forms of the page and the argument vectors that are launched all come from these models:
+
+    data.py, train.py, speech.py, app.py    one frozen model per command
+    *_options.py, quality_limits.py         option groups that several commands share
+    terminal.py                             argv -> model, model -> argv
+    reference_page.py                       docs/commands.md
+
+A flag is a field: its default, bounds, choices and help live in the field and nowhere else.
+"""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from indextts.errors import UserError
+
+
+class Command(BaseModel):
+    """What all commands share: frozen, no unknown fields, a UserError for a value out of bounds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    program: ClassVar[str]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _name_the_flag(cls, values: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(values)
+        except ValidationError as error:
+            problems = [_problem(details) for details in error.errors()]
+            raise UserError("; ".join(problems)) from None
+
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def _problem(details: ErrorDetails) -> str:
+    """Return one problem of a validation, with the flag as typed and the value."""
+    flag = flag_of(str(details["loc"][0])) if details["loc"] else "the command"
+    return f"{flag}: {details['msg']}, got {details['input']!r}"
+
+
+def flag_of(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,148 @@
+"""How a trainer is launched: alone, or as several processes by torchrun, PyTorch's own launcher.
+
+    one process          python PROGRAM FLAGS
+    several              python -m torch.distributed.run --standalone --nproc-per-node=N ... PROGRAM FLAGS
+    on several machines  python -m torch.distributed.run --nnodes=M --node-rank=R ... PROGRAM FLAGS
+
+Which GPUs they see is said by CUDA_VISIBLE_DEVICES, in the environment of these processes only. No torch.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from indextts.commands.base import Command
+from indextts.errors import UserError
+
+# torchrun kills its processes 30 s after it passed a signal on, which is too soon for a checkpoint of
+# gigabytes; a job's own stages of a stop end before this does.
+SHUTDOWN_S = 600
+MOST_CHARACTERS = 1000
+DEFAULT_PORT = 29500  # torchrun's own
+
+GPU_NUMBERS = re.compile(r"(0|[1-9][0-9]{0,2})(,(0|[1-9][0-9]{0,2}))*")
+HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(:([0-9]{1,5}))?")
+
+
+class Launch(Command):
+    """How many processes train together, on which GPUs, and on how many machines."""
+
+    program: ClassVar[str] = "torch.distributed.run"
+    processes: int = Field(
+        1, ge=1, le=64, description="Trainers that work together on each machine, one for each GPU."
+    )
+    gpus: str = Field(
+        "", description="Numbers of the GPUs to use, as nvidia-smi counts them, such as 0,1; empty for all."
+    )
+    nodes: int = Field(1, ge=1, le=128, description="Machines that train together.")
+    node_rank: int = Field(0, ge=0, description="Number of this machine among them, from 0.")
+    endpoint: str = Field(
+        "",
+        description="With several machines: name or address of machine 0, and a free port of it, such as "
+        "10.0.0.1:29500.",
+    )
+
+    @field_validator("gpus", mode="before")
+    @classmethod
+    def _as_text(cls, given: object) -> object:
+        """Take a number or a list of numbers, as a YAML file has them, and blanks beside the commas."""
+        if isinstance(given, list | tuple):
+            given = ",".join(map(str, given))
+        text = str(given)
+        if len(text) > MOST_CHARACTERS:
+            raise UserError(f"--gpus: {len(text):,} characters; give numbers of GPUs, such as 0,1")
+        return ",".join(number.strip() for number in text.split(","))
+
+    @field_validator("endpoint")
+    @classmethod
+    def _without_blanks(cls, given: str) -> str:
+        return given.strip()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.gpus and not GPU_NUMBERS.fullmatch(self.gpus):
+            raise UserError(
+                f"--gpus {self.gpus!r}: give numbers of GPUs with commas between them, such as 0,1"
+            )
+        if len(set(self.gpu_numbers)) < len(self.gpu_numbers):
+            raise UserError(f"--gpus {self.gpus}: a number stands there twice; name each GPU once")
+        if self.gpus and len(self.gpu_numbers) < self.processes:
+            raise UserError(
+                f"--processes {self.processes}: each needs a GPU of its own, and --gpus names "
+                f"{len(self.gpu_numbers)}; name more, or take fewer processes"
+            )
+        if self.node_rank >= self.nodes:
+            raise UserError(
+                f"--node-rank {self.node_rank}: {self.nodes} machines are numbered 0 to {self.nodes - 1}"
+            )
+        if self.nodes > 1 and not self.endpoint:
+            raise UserError(
+                f"--nodes {self.nodes}: give --endpoint too, the address of machine 0 and a free port of it, "
+                f"such as 10.0.0.1:{DEFAULT_PORT}"
+            )
+        if self.endpoint and not _is_endpoint(self.endpoint):
+            raise UserError(
+                f"--endpoint {self.endpoint!r}: give the name or address of machine 0 and a port, such as "
+                f"10.0.0.1:{DEFAULT_PORT}"
+            )
+        return self
+
+    @property
+    def gpu_numbers(self) -> tuple[int, ...]:
+        """The GPUs that were named, in the order of the processes; none if all may be used."""
+        return tuple(map(int, self.gpus.split(","))) if self.gpus else ()
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes there are on all machines."""
+        return self.processes * self.nodes
+
+    @property
+    def prefix(self) -> list[str]:
+        """What stands between `python` and the program; nothing for one process."""
+        if self.num_processes == 1:
+            return []
+        each = [f"--nproc-per-node={self.processes}", f"--shutdown-timeout={SHUTDOWN_S}"]
+        if self.nodes == 1:
+            return ["-m", self.program, "--standalone", *each]
+        # With the backend c10d torchrun would number the machines itself, and the one whose process 0 writes
+        # the log and the checkpoints might not be machine 0.
+        machines = [f"--nnodes={self.nodes}", f"--node-rank={self.node_rank}", "--rdzv-backend=static"]
+        port = "" if HOST.fullmatch(self.endpoint)[3] else f":{DEFAULT_PORT}"  # type: ignore[index]
+        return ["-m", self.program, *machines, f"--rdzv-endpoint={self.endpoint}{port}", *each]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the processes find in their environment besides the usual."""
+        if not self.gpus:
+            return {}
+        # by itself CUDA would count the fastest card as 0, and nvidia-smi counts by place on the bus
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": self.gpus}
+
+    def on_other_nodes(self) -> Iterable["Launch"]:
+        """Yield the launches of all machines but this one."""
+        for rank in range(self.nodes):
+            if rank != self.node_rank:
+                yield self.model_copy(update={"node_rank": rank})
+
+
+ALONE = Launch()
+
+
+def launch_of(fields: dict[str, Any]) -> Launch:
+    """Return the launch that a project's settings ask for.
+
+    Raises:
+        UserError: there is no such field, or a value is out of its bounds.
+    """
+    try:
+        return Launch(**fields)
+    except UserError as error:
+        raise UserError(f"launch: {error}") from None
+
+
+def _is_endpoint(text: str) -> bool:
+    found = HOST.fullmatch(text)
+    return found is not None and (found[3] is None or 0 < int(found[3]) < 1 << 16)

@@ -1,0 +1,77 @@
+"""docs/commands.md: every flag of every program as Markdown.
+
+python -m indextts.commands.reference_page > docs/commands.md
+"""
+
+from pydantic_core import PydanticUndefined
+
+from indextts.commands.app import MakeBaseCheckpoint, RunPipeline, ServeTensorboard, WebUI
+from indextts.commands.base import Command, flag_of
+from indextts.commands.data import (
+    BuildPairs,
+    CheckData,
+    DownloadCheckpoints,
+    ExtendTokenizer,
+    ImportDataset,
+    ImportFeatures,
+    NormalizeText,
+    Preprocess,
+    VerifyTraining,
+)
+from indextts.commands.speech import Evaluate, ExportModel, Synthesize
+from indextts.commands.train import Train
+
+COMMANDS: tuple[type[Command], ...] = (
+    DownloadCheckpoints,
+    ImportDataset,
+    CheckData,
+    NormalizeText,
+    ExtendTokenizer,
+    VerifyTraining,
+    Preprocess,
+    ImportFeatures,
+    BuildPairs,
+    Train,
+    ExportModel,
+    Synthesize,
+    Evaluate,
+    RunPipeline,
+    ServeTensorboard,
+    WebUI,
+    MakeBaseCheckpoint,
+)
+
+
+def commands_page() -> str:
+    """Return docs/commands.md: all commands with their flags."""
+    heading = (
+        "# Commands\n\nEvery flag of every program, as `python -m indextts.commands.reference_page` prints "
+        "them. Each program also takes `--help`.\n"
+    )
+    return "\n".join([heading, *map(_markdown_table, COMMANDS)])
+
+
+def _markdown_table(command: type[Command]) -> str:
+    rows = [
+        f"## `python {command.program}`\n\n{command.__doc__}\n",
+        "| flag | default | meaning |",
+        "|---|---|---|",
+    ]
+    for name, field in command.model_fields.items():
+        kind = " (repeatable)" if "list" in str(field.annotation) else ""
+        rows.append(f"| `{flag_of(name)}`{kind} | {_shown_default(field.default)} | {field.description} |")
+    return "\n".join(rows) + "\n"
+
+
+def _shown_default(default: object) -> str:
+    if default is PydanticUndefined:
+        return "required"
+    if default is None or default == "" or default == []:
+        return "none"
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return f"`{default}`"
+
+
+if __name__ == "__main__":
+    print(commands_page(), end="")  # noqa: T201 - the result of this program

@@ -1,0 +1,131 @@
+"""Between the terminal and a command: arguments to the model, the model to arguments, a program's run.
+
+    parse(Train, ["--epochs=3", ...]) -> Train(...)          terminal to model
+    to_argv(Train(...))               -> ["--epochs=3", ...] model to terminal, defaults left out
+    parse(C, to_argv(c)) == c         for every command and every value
+
+pydantic notes which fields were given (`model_fields_set`), and here these are the typed ones: whoever goes
+on with a run takes the fields that were not typed from its checkpoint.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, TypeVar, cast
+
+import tyro
+
+from indextts.commands.base import Command, flag_of
+from indextts.commands.sampling_options import Sampling
+from indextts.commands.train import Train
+from indextts.errors import STOPPED_BY_CTRL_C, USER_MISTAKE, UserError
+from indextts.system.log_lines import show_on_screen
+
+CommandT = TypeVar("CommandT", bound=Command)
+
+
+def parse(command: type[CommandT], argv: Sequence[str] | None = None) -> CommandT:
+    """Return the command that `argv` (by default the program's own arguments) says.
+
+    Its `model_fields_set` are the fields that stand in `argv`.
+
+    Raises:
+        UserError: a value is outside its bounds.
+        SystemExit: with status 2, after tyro said which argument it does not understand.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    parsed = tyro.cli(
+        command,
+        prog=command.program,
+        args=argv,
+        config=(tyro.conf.UseAppendAction, tyro.conf.OmitArgPrefixes),
+    )
+    return with_typed(parsed, typed_fields(command, argv))
+
+
+def typed_fields(command: type[Command], argv: Sequence[str]) -> frozenset[str]:
+    """Return the fields of `command` that stand in `argv`, as `--x=v`, `--x v`, `--x` or `--no-x`.
+
+    `argv` is one that tyro understands. A value that looks like a flag of the command is one to tyro too, so
+    each argument can be read alone.
+    """
+    names = (argument[2:].partition("=")[0].replace("-", "_") for argument in argv if argument[:2] == "--")
+    return frozenset(
+        field
+        for name in names
+        for field in (name, name.removeprefix("no_"))
+        if field in command.model_fields and (field == name or command.model_fields[field].annotation is bool)
+    )
+
+
+def with_typed(command: CommandT, typed: Iterable[str]) -> CommandT:
+    """Return the same command, with `typed` as the fields that were given."""
+    values = {name: getattr(command, name) for name in type(command).model_fields}
+    return cast(CommandT, type(command).model_construct(_fields_set=set(typed), **values))
+
+
+def continued(command: Train, stored: Mapping[str, Any]) -> Train:
+    """Return the command that goes on with a run: typed fields as typed, the others as the run had them.
+
+    Args:
+        command: its `model_fields_set` are the fields that were typed.
+        stored: the settings in the run's checkpoint; what is no field of the command is left out.
+
+    Raises:
+        UserError: a stored value is out of bounds.
+    """
+    taken = {
+        name: value
+        for name, value in stored.items()
+        if name in Train.model_fields and name not in Train.of_process | command.model_fields_set
+    }
+    values = {name: getattr(command, name) for name in Train.model_fields}
+    try:
+        whole = Train.model_validate(values | taken)
+    except UserError as error:
+        raise UserError(
+            f"the settings in the checkpoint: {error}; give the value on the command line, which wins"
+        ) from None
+    return with_typed(whole, command.model_fields_set)
+
+
+def to_argv(command: Command) -> list[str]:
+    """Return the arguments that `parse` turns into `command`; fields at their default are left out.
+
+    On a resume a default that was given stays: left out, the value in the checkpoint would hold. So do
+    settings of a generation: left out, what the codes ask for would hold.
+    """
+    kept: Set[str] = frozenset()
+    if isinstance(command, Train) and command.resume:
+        kept = command.model_fields_set
+    elif isinstance(command, Sampling):
+        kept = command.model_fields_set & Sampling.model_fields.keys()
+    argv = []
+    for name, field in type(command).model_fields.items():
+        value = getattr(command, name)
+        if value == field.default and (name not in kept or name in Train.of_process):
+            continue
+        if isinstance(value, bool):
+            argv.append(flag_of(name) if value else flag_of(f"no_{name}"))
+        elif isinstance(value, list):
+            argv += [f"{flag_of(name)}={item}" for item in value]
+        else:
+            argv.append(f"{flag_of(name)}={value}")
+    return argv
+
+
+def run(main: Callable[[], int]) -> None:
+    """Run a program's `main` and exit with its status; a UserError becomes one line and its status."""
+    show_on_screen()
+    try:
+        status = main()
+    except UserError as error:
+        sys.stdout.flush()
+        print(f"[Error] {error}", file=sys.stderr)  # noqa: T201 - the one place that shows a UserError
+        status = error.exit_status
+    except KeyboardInterrupt:
+        print("[Error] stopped; run the same command to go on", file=sys.stderr)  # noqa: T201
+        status = STOPPED_BY_CTRL_C
+    except BrokenPipeError:  # the reader of our output left, as with `| head`
+        sys.stderr.close()
+        status = USER_MISTAKE
+    sys.exit(status)

@@ -1,0 +1,383 @@
+"""Manifests: JSON lines, UTF-8, one utterance or one pair in a line.
+
+    UTTERANCES   manifest.jsonl, train_manifest.jsonl, val_manifest.jsonl
+
+    {"id": "spk000_000012",             unique in the file; any characters
+     "audio": "audio/spk000_000012.wav",   relative to the manifest's folder, or absolute
+     "text": "ሰላም ለዓለም።",
+     "speaker": "spk000",
+     "duration": 3.25,                  seconds
+     "language": "am",                  may be left out: am
+     "recording": "video_17",           may be left out: the file or video that this is a part of
+     "features": "features/0f3a5d….json",   after preprocessing: the feature store, relative to the manifest
+     "features_key": "9c56cc51b3…",     after preprocessing: sha256 of the recording, its key in the store
+     "code_len": 162}                   after preprocessing: semantic codes of the utterance
+
+    PAIRS        train_pairs.jsonl, val_pairs.jsonl
+
+    {"id": "TARGET__PROMPT", "speaker": "spk000",
+     "prompt_id": "spk000_000001", "target_id": "spk000_000012",
+     "prompt_key": "e3b0c44298…", "target_key": "9c56cc51b3…",        their features_key
+     "target_text": "ሰላም ለዓለም።", "target_code_len": 162,
+     "target_duration": 3.25, "prompt_duration": 5.1,                seconds
+     "features": "features/0f3a5d….json"}   the feature store, relative to the folder of the pairs file
+
+Other fields are ignored, and so are blank lines. Whatever else is wrong with a line is a UserError that names
+file and line. Text ids are never stored: they are made from the text with the tokenizer of the run.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from indextts.errors import UserError
+from indextts.system.json_lines import read_json_lines, sample_json_lines, shown_value, write_json_lines
+
+UTTERANCE_FIELDS = ("id", "audio", "text", "speaker", "duration")
+PAIR_FIELDS = (
+    "id",
+    "speaker",
+    "prompt_id",
+    "target_id",
+    "target_text",
+    "target_code_len",
+    "target_duration",
+    "prompt_duration",
+    "features",
+    "prompt_key",
+    "target_key",
+)
+DEFAULT_LANGUAGE = "am"
+
+_FEATURE_FIELDS = ("features", "features_key", "code_len")
+_KEY = re.compile("[0-9a-f]{64}")
+_PREDECESSOR_FIELDS = {"codes_path", "target_codes_path", "condition_path", "prompt_condition_path"}
+_MAX_NUMBER = 1e9  # refuses infinity and integers that no float holds
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One recorded sentence; `features`, `num_codes` and `features_key` are None before preprocessing."""
+
+    id: str
+    audio: Path
+    text: str
+    speaker: str
+    duration_s: float
+    language: str = DEFAULT_LANGUAGE
+    features: Path | None = None
+    num_codes: int | None = None
+    features_key: str | None = None
+    recording: str | None = None  # what it was cut from; utterances of one are never in both splits
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A prompt and a target utterance of one speaker, both in the feature store `features`."""
+
+    id: str
+    speaker: str
+    prompt_id: str
+    target_id: str
+    target_text: str
+    target_num_codes: int
+    target_duration_s: float
+    prompt_duration_s: float
+    features: Path
+    prompt_key: str
+    target_key: str
+
+
+ItemT = TypeVar("ItemT", Utterance, Pair)
+
+
+def read_utterances(path: Path) -> list[Utterance]:
+    """Return the utterances of a manifest, raw or preprocessed, with absolute paths.
+
+    Raises:
+        UserError: the first thing wrong with the file, with its line.
+    """
+    return [utterance for _, utterance in read_numbered_utterances(path)]
+
+
+def read_numbered_utterances(path: Path) -> list[tuple[int, Utterance]]:
+    """Return what `read_utterances` returns, each with its line number, for messages about its recording."""
+    return _read_unique(path, UTTERANCE_FIELDS, _utterance)
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """Return the pairs of a pairs file, with absolute paths.
+
+    Raises:
+        UserError: the first thing wrong with the file, with its line.
+    """
+    return [pair for _, pair in _read_unique(path, PAIR_FIELDS, _pair)]
+
+
+def sample_pairs(path: Path, most: int) -> tuple[int, list[Pair]]:
+    """Return how many pairs a file has, and at most `most` of them, evenly spaced; quick for any file.
+
+    Raises:
+        UserError: the first thing wrong with the chosen lines.
+    """
+    total, records = sample_json_lines(path, most)
+    return total, [_pair(line) for line in _lines(path, PAIR_FIELDS, records)]
+
+
+def read_texts(path: Path) -> list[str]:
+    """Return the texts of a manifest in file order; no other field is looked at.
+
+    Raises:
+        UserError: the file or a line cannot be read, or has no text.
+    """
+    texts = []
+    for line in _lines(path, needed=("text",)):
+        line.refuse_pair()
+        texts.append(line.string("text"))
+    return texts
+
+
+def read_hours(path: Path) -> float | None:
+    """Return the hours of speech in a manifest, None where a line does not say its duration.
+
+    Raises:
+        UserError: the file or a line cannot be read, or a duration is none.
+    """
+    seconds = 0.0
+    for line in _lines(path, needed=("text",)):
+        if not line.has("duration"):
+            return None
+        seconds += line.seconds("duration")
+    return seconds / 3600
+
+
+def write_utterances(path: Path, utterances: Iterable[Utterance]) -> None:
+    """Write a manifest, aside and renamed; paths become relative to its folder.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    folder = _folder(path)
+    write_json_lines(path, (_utterance_record(utterance, folder) for utterance in utterances))
+
+
+def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
+    """Write a pairs file, aside and renamed; paths become relative to its folder.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    folder = _folder(path)
+    write_json_lines(path, (_pair_record(pair, folder) for pair in pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line's JSON object, with readers of its fields that say where a value is wrong."""
+
+    manifest: Path
+    number: int  # from 1
+    folder: Path  # of the manifest
+    record: dict[str, object]
+    needed: tuple[str, ...]  # fields that every line must have
+    shared: dict[str, str]  # one object per string that many lines hold: memory
+    shared_paths: dict[str, Path]
+
+    @property
+    def where(self) -> str:
+        return f"{self.manifest}:{self.number}"
+
+    def string(self, name: str) -> str:
+        value = self._present(name)
+        if not isinstance(value, str):
+            raise UserError(f"{self.where}: {name} is {shown_value(value)}, it must be a string")
+        if not value.strip():
+            raise UserError(f"{self.where}: {name} is empty, fill it in or remove the line")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"{self.where}: {name} has half a character (a lone surrogate), correct it"
+            ) from None
+        return value
+
+    def shared_string(self, name: str) -> str:
+        value = self.string(name)
+        return self.shared.setdefault(value, value)
+
+    def path(self, name: str) -> Path:
+        value = self.string(name)
+        if "\0" in value:
+            raise UserError(f"{self.where}: {name} has a NUL character, which no file name may have")
+        return Path(os.path.normpath(f"{self.folder}/{value}" if not value.startswith("/") else value))
+
+    def shared_path(self, name: str) -> Path:
+        value = self.string(name)
+        if value not in self.shared_paths:
+            self.shared_paths[value] = self.path(name)
+        return self.shared_paths[value]
+
+    def seconds(self, name: str) -> float:
+        value = self._present(name)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < _MAX_NUMBER:
+            raise UserError(
+                f"{self.where}: {name} is {shown_value(value)}, it must be a number of seconds above 0"
+            )
+        return float(value)
+
+    def count(self, name: str) -> int:
+        value = self._present(name)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _MAX_NUMBER:
+            raise UserError(
+                f"{self.where}: {name} is {shown_value(value)}, it must be a whole number above 0"
+            )
+        return value
+
+    def key(self, name: str) -> str:
+        value = self.shared_string(name)
+        if not _KEY.fullmatch(value):
+            raise UserError(
+                f"{self.where}: {name} is {shown_value(value)}, it must be a sha256 of 64 digits, "
+                "preprocess the manifest again"
+            )
+        return value
+
+    def has(self, name: str) -> bool:
+        return self.record.get(name) is not None
+
+    def refuse_pair(self) -> None:
+        if "target_id" in self.record:
+            raise UserError(
+                f"{self.where}: this is a pairs file, give the manifest of utterances that it was made from"
+            )
+
+    def refuse_utterance(self) -> None:
+        if "target_id" not in self.record and "audio" in self.record and "text" in self.record:
+            raise UserError(
+                f"{self.where}: this is a manifest of utterances and no pairs file, "
+                "make pairs from it with tools/build_gpt_prompt_pairs.py"
+            )
+
+    def refuse_predecessor(self) -> None:
+        found = sorted(_PREDECESSOR_FIELDS.intersection(self.record))
+        if found:
+            raise UserError(
+                f"{self.where}: {found[0]} points to features of another program's layout, "
+                "make them anew from the recordings with tools/preprocess_data.py"
+            )
+
+    def _present(self, name: str) -> object:
+        if name in self.record:
+            return self.record[name]
+        raise UserError(f"{self.where}: no field {name!r}, a line needs {', '.join(self.needed)}")
+
+
+def _utterance(line: _Line) -> Utterance:
+    line.refuse_predecessor()
+    line.refuse_pair()
+    is_preprocessed = line.has("features")
+    if any(line.has(name) != is_preprocessed for name in _FEATURE_FIELDS):
+        raise UserError(
+            f"{line.where}: {', '.join(_FEATURE_FIELDS)} belong together, preprocess the manifest again"
+        )
+    return Utterance(
+        id=line.string("id"),
+        audio=line.path("audio"),
+        text=line.string("text"),
+        speaker=line.shared_string("speaker"),
+        duration_s=line.seconds("duration"),
+        language=line.shared_string("language") if line.has("language") else DEFAULT_LANGUAGE,
+        features=line.shared_path("features") if is_preprocessed else None,
+        num_codes=line.count("code_len") if is_preprocessed else None,
+        features_key=line.key("features_key") if is_preprocessed else None,
+        recording=line.shared_string("recording") if line.has("recording") else None,
+    )
+
+
+def _pair(line: _Line) -> Pair:
+    line.refuse_predecessor()
+    line.refuse_utterance()
+    return Pair(
+        id=line.string("id"),
+        speaker=line.shared_string("speaker"),
+        prompt_id=line.shared_string("prompt_id"),
+        target_id=line.shared_string("target_id"),
+        target_text=line.shared_string("target_text"),
+        target_num_codes=line.count("target_code_len"),
+        target_duration_s=line.seconds("target_duration"),
+        prompt_duration_s=line.seconds("prompt_duration"),
+        features=line.shared_path("features"),
+        prompt_key=line.key("prompt_key"),
+        target_key=line.key("target_key"),
+    )
+
+
+def _read_unique(
+    path: Path, needed: tuple[str, ...], parse: Callable[[_Line], ItemT]
+) -> list[tuple[int, ItemT]]:
+    items = []
+    number_of: dict[str, int] = {}
+    for line in _lines(path, needed):
+        item = parse(line)
+        first = number_of.setdefault(item.id, line.number)
+        if first != line.number:
+            raise UserError(
+                f"{line.where}: id {item.id!r} is already that of line {first}, give each line its own"
+            )
+        items.append((line.number, item))
+    return items
+
+
+def _lines(
+    path: Path,
+    needed: tuple[str, ...],
+    records: Iterable[tuple[int, dict[str, object]]] | None = None,
+) -> Iterator[_Line]:
+    """Yield the lines of a manifest; `records` are those that were read already."""
+    folder = _folder(path)
+    shared: dict[str, str] = {}
+    shared_paths: dict[str, Path] = {}
+    for number, record in read_json_lines(path) if records is None else records:
+        yield _Line(path, number, folder, record, needed, shared, shared_paths)
+
+
+def _utterance_record(utterance: Utterance, folder: Path) -> dict[str, object]:
+    record: dict[str, object] = {
+        "id": utterance.id,
+        "audio": os.path.relpath(utterance.audio, folder),
+        "text": utterance.text,
+        "speaker": utterance.speaker,
+        "duration": utterance.duration_s,
+        "language": utterance.language,
+    }
+    if utterance.recording is not None:
+        record["recording"] = utterance.recording
+    if utterance.features is not None:
+        record["features"] = os.path.relpath(utterance.features, folder)
+        record["features_key"] = utterance.features_key
+        record["code_len"] = utterance.num_codes
+    return record
+
+
+def _pair_record(pair: Pair, folder: Path) -> dict[str, object]:
+    return {
+        "id": pair.id,
+        "speaker": pair.speaker,
+        "prompt_id": pair.prompt_id,
+        "target_id": pair.target_id,
+        "target_text": pair.target_text,
+        "target_code_len": pair.target_num_codes,
+        "target_duration": pair.target_duration_s,
+        "prompt_duration": pair.prompt_duration_s,
+        "features": os.path.relpath(pair.features, folder),
+        "prompt_key": pair.prompt_key,
+        "target_key": pair.target_key,
+    }
+
+
+def _folder(path: Path) -> Path:
+    """Return the folder that relative paths of the manifest start at; real, so that `..` means one thing."""
+    return path.parent.resolve()

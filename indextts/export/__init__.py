@@ -1,5 +1,0 @@
-"""From a checkpoint to a model folder that IndexTTS2 loads."""
-
-from indextts.export.model_folder import export
-
-__all__ = ["export"]

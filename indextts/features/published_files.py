@@ -1,0 +1,154 @@
+"""PUBLISHED FILES: which files of which repositories are needed, and where each goes. No torch, no network.
+
+FOLDER/                       `checkpoints/`, or the folder `checkpoints` of a workspace
+  config.yaml gpt.pth bpe.model wav2vec2bert_stats.pt s2mel.pth feat1.pt feat2.pt
+  w2v-bert-2.0/               config.json preprocessor_config.json model.safetensors
+  semantic_codec/             model.safetensors
+  campplus/                   campplus_cn_common.bin
+  bigvgan/                    config.json bigvgan_generator.pt
+  .downloads.json             what the hub says of each file: {place: {"repository", "name", "commit",
+                              "num_bytes", "etag", "checked": [size, time] or null}}
+  .tmp-NAME.ETAG              a file that is being fetched; the next download goes on with it
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from indextts.commands.data import PublishedSet
+from indextts.runs.directory import write_bytes
+
+Purpose = Literal["base model", "speech features", "sound"]
+PURPOSES: dict[PublishedSet, tuple[Purpose, ...]] = {
+    "training": ("base model", "speech features"),
+    "speech": ("sound",),
+    "all": get_args(Purpose),
+}
+
+INDEXTTS2 = "IndexTeam/IndexTTS-2"
+W2V_BERT = "facebook/w2v-bert-2.0"
+BIGVGAN = "nvidia/bigvgan_v2_22khz_80band_256x"
+RECORD_NAME = ".downloads.json"
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file on the hub.
+
+    Args:
+        name: in its repository.
+        place: in the folder, with `/`.
+    """
+
+    purpose: Purpose
+    repository: str
+    name: str
+    place: str
+
+
+FILES = (
+    PublishedFile("base model", INDEXTTS2, "config.yaml", "config.yaml"),
+    PublishedFile("base model", INDEXTTS2, "bpe.model", "bpe.model"),
+    PublishedFile("base model", INDEXTTS2, "gpt.pth", "gpt.pth"),
+    PublishedFile("speech features", INDEXTTS2, "wav2vec2bert_stats.pt", "wav2vec2bert_stats.pt"),
+    PublishedFile("speech features", W2V_BERT, "config.json", "w2v-bert-2.0/config.json"),
+    PublishedFile(
+        "speech features", W2V_BERT, "preprocessor_config.json", "w2v-bert-2.0/preprocessor_config.json"
+    ),
+    PublishedFile("speech features", W2V_BERT, "model.safetensors", "w2v-bert-2.0/model.safetensors"),
+    PublishedFile(
+        "speech features",
+        "amphion/MaskGCT",
+        "semantic_codec/model.safetensors",
+        "semantic_codec/model.safetensors",
+    ),
+    PublishedFile("sound", INDEXTTS2, "feat1.pt", "feat1.pt"),
+    PublishedFile("sound", INDEXTTS2, "feat2.pt", "feat2.pt"),
+    PublishedFile("sound", INDEXTTS2, "s2mel.pth", "s2mel.pth"),
+    PublishedFile("sound", "funasr/campplus", "campplus_cn_common.bin", "campplus/campplus_cn_common.bin"),
+    PublishedFile("sound", BIGVGAN, "config.json", "bigvgan/config.json"),
+    PublishedFile("sound", BIGVGAN, "bigvgan_generator.pt", "bigvgan/bigvgan_generator.pt"),
+)
+
+
+class Remote(BaseModel, frozen=True):
+    """What the hub says of a file, and which file here was compared with that.
+
+    Args:
+        etag: the sha256 of a large file, the git blob id of a small one, both in hexadecimal.
+        checked: size and time of the file here whose digest is that; None before it is there.
+    """
+
+    repository: str
+    name: str
+    commit: str
+    num_bytes: int
+    etag: str
+    checked: tuple[int, int] | None = None
+
+
+Record = Mapping[str, Remote]
+_RECORD = TypeAdapter(dict[str, Remote])
+
+
+def files_for(what: PublishedSet) -> list[PublishedFile]:
+    """Return the files of `--what`, in the order in which they are fetched."""
+    return [file for file in FILES if file.purpose in PURPOSES[what]]
+
+
+def read_record(folder: Path) -> dict[str, Remote]:
+    """Return what is known of the files, by place; nothing where there is no record, or a damaged one."""
+    try:
+        return _RECORD.validate_json((folder / RECORD_NAME).read_bytes())
+    except (OSError, ValidationError):
+        return {}
+
+
+def write_record(folder: Path, record: Record) -> None:
+    """Replace the record of a folder in one step."""
+    write_bytes(folder / RECORD_NAME, _RECORD.dump_json(dict(record), indent=1))
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """Return size and time of a file; a change of its content changes them."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def partial_path(path: Path, etag: str) -> Path:
+    """Return where the file at `path` is written until it is whole."""
+    return path.with_name(f".tmp-{path.name}.{etag[:16]}")
+
+
+def table(folder: Path) -> list[list[str]]:
+    """Return a row for each file: what it is for, its place, its size, and how it stands."""
+    record = read_record(folder)
+    return [_row(folder, file, record.get(file.place)) for file in FILES]
+
+
+def _row(folder: Path, file: PublishedFile, remote: Remote | None) -> list[str]:
+    path = folder / file.place
+    if path.is_file():
+        is_checked = remote is not None and remote.checked == stamp(path)
+        return [
+            file.purpose,
+            file.place,
+            shown_size(path.stat().st_size),
+            "checked" if is_checked else "there",
+        ]
+    if remote is None:
+        return [file.purpose, file.place, "", "absent"]
+    partial = partial_path(path, remote.etag)
+    percent = 100 * partial.stat().st_size // max(remote.num_bytes, 1) if partial.is_file() else 0
+    return [file.purpose, file.place, shown_size(remote.num_bytes), f"{percent} %" if percent else "absent"]
+
+
+def shown_size(num_bytes: int) -> str:
+    """Return a size as a person says it."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.2f} {unit}"
+    return f"{num_bytes} bytes"

@@ -1,0 +1,323 @@
+"""CHECKPOINT FORMAT: what is in a `.pth`; reading it safely, writing it with its digest.
+
+model                 name -> tensor, every weight of the GPT: IndexTTS2 loads the file as gpt.pth
+optimizer             AdamW's state, with the parameters' names
+scheduler             the numbers of an indextts.runs.schedule.Schedule
+scaler                of torch.amp.GradScaler; None but in float16
+averaged              {"decay", "num_updates", "weights"}: of the trained values, of a text table the rows
+                      behind the base's; None without --ema-decay, absent in older files
+epoch step batch_idx  where the run stands; batch_idx counts micro-steps of the epoch
+sampler               {"samples_done", "data_order"}: position in the order of the epoch
+rng                   {"seed"}: all randomness is a function of the seed, the epoch and the step
+tokenizer             {"fingerprint", "pieces", "base_size", "model", "normalizer"}: of the last two, the
+                      SentencePiece file and `NormalizerOptions.record`
+recent_checkpoints    names of the run's checkpoints, newest last
+manifests             {"train": [...], "val": [...]}
+learning_rate text_loss_weight mel_loss_weight
+meta                  what the `.json` beside it says, but for the size and the digest of this file
+state                 the rest of a `TrainState`: log window, best loss, what a probe of the model gave; and
+                      {"codes": {"backend", "identity"}}, of the speech backend that made the codes
+format_version
+
+All tensors are on the CPU, whatever the run was trained on.
+"""
+
+import io
+import logging
+import pickle
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import torch
+from numpy._core.multiarray import _reconstruct
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.models.file_kinds import kind_of_wrong_file
+from indextts.models.weight_names import canonical_names, some
+from indextts.runs.directory import CheckpointMeta, checkpoint_path, sync_file
+from indextts.runs.owner import commit, publish
+from indextts.system.digest import DigestWriter
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+TEXT_TABLES = ("text_embedding.weight", "text_head.weight", "text_head.bias")
+
+# What numpy's random state in the checkpoints of other trainers is made of; none of it runs code.
+NUMPY_STATE: list[Any] = [
+    _reconstruct,
+    (_reconstruct, "numpy.core.multiarray._reconstruct"),
+    np.ndarray,
+    np.dtype,
+    np.dtypes.UInt32DType,
+]
+
+# What torch.load raises for files that are no checkpoints.
+LOAD_ERRORS = (
+    RuntimeError,
+    ValueError,
+    OSError,
+    EOFError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    MemoryError,
+)
+
+
+def codes_identity(content: Mapping[str, Any]) -> str | None:
+    """Return the identity of the speech backend whose codes a checkpoint speaks, if it is written down."""
+    state = content.get("state")
+    codes = state.get("codes") if isinstance(state, dict) else None
+    return codes.get("identity") if isinstance(codes, dict) else None
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Return the dict in a `.pth`, its tensors memory-mapped.
+
+    Raises:
+        UserError: no such file, not a checkpoint, or a pickle that wants to run code.
+    """
+    content = _read(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds a {type(content).__name__}, a checkpoint is a dict of tensors")
+    return content
+
+
+def meta_of(content: Mapping[str, Any], path: Path) -> CheckpointMeta | None:
+    """Return what a checkpoint of ours carries of its meta file, None for another program's.
+
+    Raises:
+        UserError: with status 3 if it is damaged, or of a newer format.
+    """
+    if "meta" not in content:
+        return None
+    try:
+        return CheckpointMeta.model_validate({**content["meta"], "num_bytes": 0, "digest": ""})
+    except (TypeError, ValidationError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise UserError(
+            f"Failed to load checkpoint: {path}: its record cannot be read ({reason}); was it written by a "
+            "newer version of this program?",
+            RESUME_REFUSED,
+        ) from None
+
+
+def read_tensor(path: Path) -> Tensor:
+    """Return the one tensor in a file that torch.save wrote; errors as for `read_file`."""
+    content = _read(path)
+    if not isinstance(content, Tensor):
+        raise UserError(f"{path}: holds a {type(content).__name__}, expected one tensor")
+    return content
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Return the weights in a checkpoint or a bare state dict, by published name; tensors are memory-mapped.
+
+    A `.safetensors` file is read too; it is a bare state dict.
+
+    Raises:
+        UserError: the file cannot be loaded, or holds no weights.
+    """
+    content = _read_safetensors(path) if path.suffix == ".safetensors" else read_file(path)
+    weights = content.get("model", content)
+    if not isinstance(weights, dict) or not any(isinstance(value, Tensor) for value in weights.values()):
+        raise UserError(f"{path}: holds no weights; expected name -> tensor, bare or under the key 'model'")
+    others = [str(name) for name, value in weights.items() if not isinstance(value, Tensor)]
+    if others:
+        logger.warning("%s: %d entries are no tensors and are ignored: %s", path, len(others), some(others))
+    try:
+        return canonical_names({name: value for name, value in weights.items() if isinstance(value, Tensor)})
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def text_rows(path: Path) -> int:
+    """Return the rows of a checkpoint's text embedding: one more than its tokenizer has pieces."""
+    return table_rows(read_weights(path), str(path))
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    try:
+        return dict(load_file(path))  # mapped, like the tensors of `read_file`
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (OSError, SafetensorError) as error:
+        kind = kind_of_wrong_file(path)
+        raise UserError(
+            f"{path}: not a safetensors file: {kind} ({_first_line(error)}); fetch it again"
+        ) from None
+
+
+def table_rows(weights: Mapping[str, Tensor], source: str) -> int:
+    """Return the rows of the text tables in `weights`, which must agree."""
+    for name in TEXT_TABLES:
+        if name not in weights:
+            raise UserError(f"{source}: no tensor {name}; is this an IndexTTS2 gpt.pth?")
+    rows = {name: weights[name].shape[0] for name in TEXT_TABLES}
+    if len(set(rows.values())) != 1:
+        raise UserError(f"{source}: the text tables have different numbers of rows: {rows}")
+    return weights[TEXT_TABLES[0]].shape[0]
+
+
+def move_text_rows(
+    weights: Mapping[str, Tensor], row_of: tuple[int, ...], *, base_size: int, seed: int
+) -> dict[str, Tensor]:
+    """Return `weights` with text tables whose row i is the old row `row_of[i]`, or a fresh one.
+
+    A fresh row is the mean of the base's rows, the first `base_size`, plus N(0, 0.02), the model's own
+    initial spread: its logit starts at the average of the others, so that no fresh piece begins by drowning
+    the learned ones (Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language Models"). A fresh
+    bias is the mean alone. benchmarks/new_rows.py compares this with two other rules.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.tensor(row_of)
+    is_fresh = rows < 0
+    moved = dict(weights)
+    for name in TEXT_TABLES:
+        old = weights[name]
+        table = old[rows.clamp(min=0)].clone()  # (rows, D) or (rows,)
+        fresh = old[:base_size].float().mean(dim=0).expand(int(is_fresh.sum()), *old.shape[1:])
+        if old.dim() == 2:
+            fresh = fresh + 0.02 * torch.randn(fresh.shape, generator=generator)
+        table[is_fresh] = fresh.to(old.dtype)
+        moved[name] = table
+    return moved
+
+
+def write_checkpoint(run_dir: Path, content: Mapping[str, Any], meta: CheckpointMeta) -> Path:
+    """Write and commit `model_step{N}.pth` with its meta file; publish it as latest.pth, and as best.pth.
+
+    Args:
+        meta: without size and digest, which are those of the file written here.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written; what was there before is untouched.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)  # somebody may have moved the folder away
+    path = checkpoint_path(run_dir, meta.step)
+    aside = run_dir / f".tmp-{path.name}"
+    try:
+        num_bytes, digest = write_and_sync(aside, content)
+        commit(aside, meta.model_copy(update={"num_bytes": num_bytes, "digest": digest}))
+        publish(path, run_dir / "latest.pth")
+        if meta.is_best:
+            publish(path, run_dir / "best.pth")
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def write_and_sync(path: Path, content: Mapping[str, Any]) -> tuple[int, str]:
+    """Write a dict of tensors as torch does; return the file's size and its digest.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+    """
+    with path.open("wb") as file:
+        hashing = _HashingFile(file)
+        try:
+            torch.save(dict(content), cast(BinaryIO, hashing))
+        except RuntimeError as error:  # torch hides the system's error in one of its own
+            if hashing.error is None:
+                raise
+            raise hashing.error from error
+    sync_file(path)
+    return hashing.digest.num_bytes, hashing.digest.hexdigest()
+
+
+def _read(path: Path) -> object:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    _refuse_other_archives(path)
+    try:
+        with torch.serialization.safe_globals(NUMPY_STATE):
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        raise UserError(
+            f"{path}: refused, it holds {found[1] if found else 'something'} besides tensors and plain "
+            "values; a file that wants to run code is not loaded: take a plain state dict of a source you "
+            "trust"
+        ) from None
+    except LOAD_ERRORS as error:
+        raise UserError(f"{path}: not a checkpoint that can be loaded ({_first_line(error)})") from None
+    for tensor in _tensors_in(content):
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise UserError(
+                f"{path}: a tensor of shape {tuple(tensor.shape)} is larger than its data; refused"
+            )
+    return cast(object, content)
+
+
+def _refuse_other_archives(path: Path) -> None:
+    """Raise a UserError unless the file is as torch.save writes it: a zip of data, nothing compressed."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            is_plain = all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+            is_program = any(Path(name).name == "constants.pkl" for name in archive.namelist())
+    # the last is what zipfile raises for an archive of a newer zip version than it reads
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError):
+        kind = kind_of_wrong_file(path)
+        raise UserError(f"{path}: not a checkpoint that torch.save wrote: {kind}; fetch it again") from None
+    if is_program:  # torch.load would hand it to torch.jit
+        raise UserError(f"{path}: a TorchScript program, not a checkpoint that torch.save wrote; refused")
+    if not is_plain:
+        raise UserError(f"{path}: a compressed archive, torch.save writes none; refused")
+
+
+def _tensors_in(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors_in(item)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+class _HashingFile(io.RawIOBase):
+    """A file that is hashed while it is written, so that the bytes are not read again.
+
+    Args:
+        error: the first that a write raised.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.digest = DigestWriter()
+        self.error: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        try:
+            self.file.write(data)
+        except OSError as error:
+            self.error = self.error or error
+            raise
+        self.digest.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        try:
+            self.file.flush()
+        except OSError as error:
+            self.error = self.error or error
+            raise

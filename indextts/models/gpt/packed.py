@@ -1,0 +1,226 @@
+"""Samples packed end to end into one sequence: nothing is computed on padding.
+
+Axes: B samples, K latents, D model width, T positions of all samples; sample b has N_b tokens and M_b codes.
+
+    sample 0                                                                 sample 1 ...
+    [K latents + emotion][speed 1][speed 0][start, text..., stop][start, codes...][K latents + emotion] ...
+                                            -> text..., stop, -   -> codes..., stop
+
+Positions restart in every sample and a sample attends only to itself, so its losses are those it has alone.
+The last position of the padded form (a stop whose successor nobody asks for) is left out.
+
+A batch is made on the host, with all that the device would otherwise have to be asked for; `UnifiedVoice`
+runs on it with the same parameters as on a padded `GPTBatch`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from indextts.models.gpt.attention import AttentionBackend, Segments
+from indextts.models.gpt.config import GPTConfig
+from indextts.models.gpt.model import UnifiedVoice
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """Packed samples; all index tensors are int64.
+
+    Attributes:
+        lengths: positions per sample, B numbers on the host.
+        offsets: (B+1,), int32, first position of each sample, and T.
+        condition: (B, K, D), from `UnifiedVoice.conditioning`.
+        emo_vec: (B, D), from `UnifiedVoice.emotion`.
+        text_inputs: (sum of N_b+2,), start, tokens, stop of each sample.
+        text_positions: the same shape, from 0 in each sample.
+        mel_inputs: (sum of M_b+1,), start and codes of each sample.
+        mel_positions: the same shape, from 0 in each sample.
+        sources: (T,), for each position its row among all prefixes, all text inputs and all mel inputs.
+        text_rows: (sum of N_b+1,), the positions whose state predicts a text token.
+        text_targets: the same shape, the tokens.
+        mel_rows: (sum of M_b+1,), the positions whose state predicts a code.
+        mel_targets: the same shape, the codes.
+    """
+
+    lengths: tuple[int, ...]
+    offsets: Tensor
+    condition: Tensor
+    emo_vec: Tensor
+    text_inputs: Tensor
+    text_positions: Tensor
+    mel_inputs: Tensor
+    mel_positions: Tensor
+    sources: Tensor
+    text_rows: Tensor
+    text_targets: Tensor
+    mel_rows: Tensor
+    mel_targets: Tensor
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def num_text(self) -> int:
+        """Text tokens that count in the loss; known to the host."""
+        return len(self.text_targets)
+
+    @property
+    def num_mel(self) -> int:
+        """Codes that count in the loss; known to the host."""
+        return len(self.mel_targets)
+
+    @property
+    def segments(self) -> Segments:
+        """Where the samples lie."""
+        return Segments(self.lengths, self.offsets)
+
+    def to(self, device: torch.device | str) -> "PackedBatch":
+        """The same batch on `device`; from pinned memory the copy does not wait."""
+        to_gpu = torch.device(device).type == "cuda"
+        return PackedBatch(self.lengths, *(x.to(device, non_blocking=to_gpu) for x in self._tensors()))
+
+    def pin_memory(self) -> "PackedBatch":
+        """The same batch in pinned memory; a `DataLoader` calls this."""
+        return PackedBatch(self.lengths, *(x.pin_memory() for x in self._tensors()))
+
+    def split(self, size: int) -> "list[PackedBatch]":
+        """The samples in batches of at most `size`; a batch on the host."""
+        return [self._part(start, start + size) for start in range(0, self.num_samples, size)]
+
+    def _part(self, first: int, last: int) -> "PackedBatch":
+        """The samples from `first` to before `last`."""
+        num_prefix, num_samples = self.condition.shape[1] + 2, self.num_samples
+        last = min(last, num_samples)
+        # where the samples begin among the rows of each part, and the end
+        text, mel = (
+            torch.cat([(positions == 0).nonzero()[:, 0], torch.tensor([len(positions)])])
+            for positions in (self.text_positions, self.mel_positions)
+        )
+        of_prefix = slice(first * num_prefix, last * num_prefix)
+        of_text, of_mel = (slice(int(starts[first]), int(starts[last])) for starts in (text, mel))
+        of_targets = slice(
+            of_text.start - first, of_text.stop - last
+        )  # a sample's last stop predicts nothing
+        begin, end = int(self.offsets[first]), int(self.offsets[last])
+        sources = torch.empty(int(self.sources.max()) + 1, dtype=torch.int64)
+        kept = torch.cat(
+            [
+                torch.arange(of_prefix.start, of_prefix.stop),
+                num_samples * num_prefix + torch.arange(of_text.start, of_text.stop),
+                num_samples * num_prefix + len(self.text_inputs) + torch.arange(of_mel.start, of_mel.stop),
+            ]
+        )
+        sources[kept] = torch.arange(len(kept))
+        return PackedBatch(
+            lengths=self.lengths[first:last],
+            offsets=self.offsets[first : last + 1] - begin,
+            condition=self.condition[first:last],
+            emo_vec=self.emo_vec[first:last],
+            text_inputs=self.text_inputs[of_text],
+            text_positions=self.text_positions[of_text],
+            mel_inputs=self.mel_inputs[of_mel],
+            mel_positions=self.mel_positions[of_mel],
+            sources=sources[self.sources[begin:end]],
+            text_rows=self.text_rows[of_targets] - begin,
+            text_targets=self.text_targets[of_targets],
+            mel_rows=self.mel_rows[of_mel] - begin,
+            mel_targets=self.mel_targets[of_mel],
+        )
+
+    def _tensors(self) -> list[Tensor]:
+        return [getattr(self, field.name) for field in fields(self) if field.name != "lengths"]
+
+
+def pack(
+    text_ids: Sequence[Ints], codes: Sequence[Ints], condition: Tensor, emo_vec: Tensor, config: GPTConfig
+) -> PackedBatch:
+    """Pack samples, in their order.
+
+    Args:
+        text_ids: (N_b,) each, tokens without start and stop; N_b at most `max_text_tokens`.
+        codes: (M_b,) each, semantic codes without start and stop; M_b at most `max_mel_tokens` + 1.
+        condition: (B, K, D).
+        emo_vec: (B, D).
+        config: whose start and stop tokens frame them.
+    """
+    num_prefix = condition.shape[1] + 2
+    text = _Parts.of(np.array([len(ids) + 2 for ids in text_ids]))
+    mel = _Parts.of(np.array([len(ids) + 1 for ids in codes]))
+    prefix = _Parts.of(np.full(len(text_ids), num_prefix))
+    whole = _Parts.of(prefix.sizes + text.sizes + mel.sizes)
+
+    is_start, is_stop = text.positions == 0, text.positions == text.spread(text.sizes) - 1
+    text_inputs = np.empty(text.total, dtype=np.int64)
+    text_inputs[is_start], text_inputs[is_stop] = config.start_text_token, config.stop_text_token
+    text_inputs[~(is_start | is_stop)] = np.concatenate(text_ids)
+    mel_inputs = np.empty(mel.total, dtype=np.int64)
+    mel_inputs[mel.positions == 0] = config.start_mel_token
+    mel_inputs[mel.positions > 0] = np.concatenate(codes)
+    mel_targets = np.append(mel_inputs[1:], 0)
+    mel_targets[mel.positions == mel.spread(mel.sizes) - 1] = config.stop_mel_token
+
+    # where each part's rows go in the sequence
+    prefix_rows = prefix.spread(whole.starts) + prefix.positions
+    text_rows = text.spread(whole.starts + num_prefix) + text.positions
+    mel_rows = mel.spread(whole.starts + num_prefix + text.sizes) + mel.positions
+    sources = np.empty(whole.total, dtype=np.int64)
+    sources[np.concatenate([prefix_rows, text_rows, mel_rows])] = np.arange(whole.total)
+    return PackedBatch(
+        lengths=tuple(whole.sizes.tolist()),
+        offsets=torch.from_numpy(np.append(whole.starts, whole.total).astype(np.int32)),
+        condition=condition,
+        emo_vec=emo_vec,
+        text_inputs=torch.from_numpy(text_inputs),
+        text_positions=torch.from_numpy(text.positions),
+        mel_inputs=torch.from_numpy(mel_inputs),
+        mel_positions=torch.from_numpy(mel.positions),
+        sources=torch.from_numpy(sources),
+        text_rows=torch.from_numpy(text_rows[~is_stop]),
+        text_targets=torch.from_numpy(text_inputs[1:][~is_stop[:-1]]),
+        mel_rows=torch.from_numpy(mel_rows),
+        mel_targets=torch.from_numpy(mel_targets),
+    )
+
+
+def packed_states(
+    model: UnifiedVoice, batch: PackedBatch, backend: AttentionBackend
+) -> tuple[Tensor, Tensor]:
+    """States that the heads read where a target counts: (`num_text`, D) and (`num_mel`, D)."""
+    prefix = model.prefix(batch.condition, batch.emo_vec).flatten(0, 1)  # (B*(K+2), D)
+    text = model.embed_text(batch.text_inputs, batch.text_positions)
+    mel = model.embed_codes(batch.mel_inputs, batch.mel_positions)
+    # index_select, whose gradient is a plain sum; that of indexing with brackets sorts first
+    sequence = torch.cat([prefix, text, mel]).index_select(0, batch.sources)  # (T, D)
+    states = model.gpt(sequence, backend.bind(batch.segments))
+    counted = states.index_select(0, torch.cat([batch.text_rows, batch.mel_rows]))
+    text_states, mel_states = model.final_norm(counted).split([batch.num_text, batch.num_mel])
+    return text_states, mel_states
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """One part of every sample, laid end to end: `sizes` (B,), `starts` (B,), `positions` (sum of sizes,)."""
+
+    sizes: Ints
+    starts: Ints
+    positions: Ints
+
+    @classmethod
+    def of(cls, sizes: Ints) -> "_Parts":
+        starts = np.cumsum(sizes) - sizes
+        return cls(sizes, starts, np.arange(sizes.sum()) - np.repeat(starts, sizes))
+
+    @property
+    def total(self) -> int:
+        return len(self.positions)
+
+    def spread(self, values: Ints) -> Ints:
+        """One value per sample as one per position."""
+        return np.repeat(values, self.sizes)

@@ -1,0 +1,215 @@
+"""What the disk and /proc say of the jobs of a project, at this moment."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from indextts.commands.launching import ALONE, Launch
+from indextts.errors import UserError
+from indextts.projects.jobs.files import KILL_S, SAVE_S, living_processes
+from indextts.projects.project import Project
+from indextts.system.processes import Process
+
+EndReason = Literal["finished", "stopped", "failed", "killed", "not_started"]
+JobState = Literal[
+    "waiting", "running", "stopping", "finished", "stopped", "failed", "killed", "not_started", "lost"
+]
+StopStage = Literal["saving", "ending", "killing"]
+ExitIdentity = tuple[int, int, int]  # inode, time of the last change in ns, bytes
+
+NUM_LAST_JOBS = 8
+MOST_ENDED_JOBS = 2048  # kept in memory; a few KiB each
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as it was when it was read.
+
+    Args:
+        state: "waiting": for the job `after` to end; "killed": its program died of a signal other than SIGINT
+            and SIGTERM; "not_started": the job before it did not finish; "lost": nothing of it lives and
+            nobody saw how it ended.
+        started, began, ended: unix time in seconds; `began` is None while it waits, and if it never ran.
+        exit_status: None while it runs, and if it is lost or was not started.
+        before: how the job before this one ended, if that is why this one was not started.
+        stop_stage: how far a stop had to go.
+        save_s, kill_s: seconds between the stages of a stop.
+        launch: how each of its commands is launched.
+    """
+
+    folder: Path
+    stage: str
+    argvs: tuple[tuple[str, ...], ...]
+    started: float
+    state: JobState
+    exit_status: int | None
+    ended: float | None
+    began: float | None
+    after: Path | None
+    before: str | None
+    form: dict[str, Any]
+    versions: dict[str, str]
+    stop_stage: StopStage | None
+    is_kill_asked: bool
+    save_s: float
+    kill_s: float
+    launch: Launch
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "output.log"
+
+    @property
+    def is_active(self) -> bool:
+        return self.state in ("waiting", "running", "stopping")
+
+    def seconds(self, now: float) -> float:
+        """Return for how long it runs, or ran; for how long it waits, or waited, if it did not begin."""
+        return max(0.0, (self.ended or now) - (self.began or self.started))
+
+
+def list_jobs(project: Project, stage: str = "") -> list[Job]:
+    """Return the jobs of a project or of a stage, newest first; a folder without a whole job.json is none."""
+    names = (name for name in _names(project) if _may_be(name, stage))
+    jobs = [job for name in names if (job := read_job(project.jobs / name))]
+    return sorted(
+        (job for job in jobs if stage in ("", job.stage)),
+        key=lambda job: (job.started, job.folder),
+        reverse=True,
+    )
+
+
+def newest_job(project: Project, stage: str) -> Job | None:
+    """Return the job of `stage` that runs; if none does, the one that was started last; None if none was.
+
+    Only the last ones are looked at, however many there are: a job that waited for no other was started when
+    all before it were over.
+    """
+    jobs: list[Job] = []
+    for name in sorted((name for name in _names(project) if _may_be(name, stage)), reverse=True):
+        if (job := read_job(project.jobs / name)) and job.stage == stage:
+            jobs.append(job)
+            if len(jobs) >= NUM_LAST_JOBS and job.after is None:
+                break
+    jobs.sort(key=lambda job: (job.started, job.folder), reverse=True)  # a clock that was set back
+    running = (job for job in jobs if job.state in ("running", "stopping"))
+    return next(running, jobs[0] if jobs else None)
+
+
+def job_folders(project: Project) -> Iterator[Path]:
+    """Yield the folders that may be jobs."""
+    yield from (project.jobs / name for name in _names(project))
+
+
+def read_job(folder: Path) -> Job | None:
+    """Return the job in a folder, None if it is not one; one that is over never changes and is read once."""
+    try:
+        stat = (folder / "exit.json").stat()
+    except OSError:
+        return _read_now(folder)
+    ended = _read_ended(folder, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    return ended or _read_now(folder)
+
+
+def chain(folder: Path | None) -> list[Path]:
+    """Return the job in `folder`, the one that it waits or waited for, the one before that, and so on."""
+    found: list[Path] = []
+    while folder is not None and folder not in found:
+        found.append(folder)
+        job = read_job(folder)
+        folder = job.after if job else None
+    return found
+
+
+class _JobRecord(BaseModel):
+    """job.json; the fields with a value here are absent in older ones."""
+
+    stage: str
+    argvs: tuple[tuple[str, ...], ...]
+    started: float
+    runner: Process
+    form: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    after: Path | None = None
+    began: float | None = None
+    save_s: float = SAVE_S
+    kill_s: float = KILL_S
+    launch: Launch = ALONE
+
+
+class _Exit(BaseModel):
+    status: int | None
+    reason: EndReason
+    ended: float
+    stop_stage: StopStage | None = None
+    before: str | None = None
+
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
+
+
+def _read(model: type[RecordT], path: Path) -> RecordT | None:
+    """Return a file's record; None if it is absent or not whole."""
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError, UserError):
+        return None
+
+
+def _names(project: Project) -> list[str]:
+    """Return the names of the folders that may be jobs; names, for paths take most of the time."""
+    try:
+        with os.scandir(project.jobs) as entries:
+            return [entry.name for entry in entries if not entry.name.startswith(".")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _may_be(name: str, stage: str) -> bool:
+    return not stage or name.endswith(f"_{stage}")
+
+
+def _read_now(folder: Path) -> Job | None:
+    record = _read(_JobRecord, folder / "job.json")
+    if record is None:
+        return None
+    ending = _read(_Exit, folder / "exit.json")
+    if ending is None and living_processes(folder):
+        is_waiting = record.after is not None and record.began is None
+        state: JobState = "waiting" if is_waiting else "running"
+        return _job(folder, record, "stopping" if (folder / "stop_asked").exists() else state, None)
+    ending = ending or _read(_Exit, folder / "exit.json")  # it may have ended while we looked
+    return _job(folder, record, ending.reason if ending else "lost", ending)
+
+
+@lru_cache(MOST_ENDED_JOBS)
+def _read_ended(folder: Path, _identity: ExitIdentity) -> Job | None:
+    record, ending = _read(_JobRecord, folder / "job.json"), _read(_Exit, folder / "exit.json")
+    return _job(folder, record, ending.reason, ending) if record and ending else None
+
+
+def _job(folder: Path, record: _JobRecord, state: JobState, ending: _Exit | None) -> Job:
+    return Job(
+        folder,
+        record.stage,
+        record.argvs,
+        record.started,
+        state,
+        exit_status=ending.status if ending else None,
+        ended=ending.ended if ending else None,
+        began=record.started if record.after is None else record.began,
+        after=record.after,
+        before=ending.before if ending else None,
+        form=record.form,
+        versions=record.versions,
+        stop_stage=ending.stop_stage if ending else None,
+        is_kill_asked=(folder / "kill_asked").exists(),
+        save_s=record.save_s,
+        kill_s=record.kill_s,
+        launch=record.launch,
+    )

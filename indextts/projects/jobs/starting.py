@@ -1,0 +1,186 @@
+"""Starting a job: its folder, its record, its script, its runner."""
+
+import fcntl
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from indextts.commands.base import Command
+from indextts.commands.launching import ALONE, Launch
+from indextts.commands.terminal import to_argv
+from indextts.errors import UserError
+from indextts.projects.jobs import files
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import Job, chain, list_jobs, read_job
+from indextts.projects.project import Project
+from indextts.runs.directory import write_json
+from indextts.system.git_commit import git_commit
+from indextts.system.shell_text import shell_text
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+RUNNER = Path(__file__).resolve().with_name("runner.py")
+
+SCRIPT_NAME = "command.sh"
+SECRET_NAME = re.compile(
+    r"(^|[_-])(password|passwd|passphrase|secret|secrets|credentials|webhook|api_?key|auth|token|cookie)($|[_-])",
+    re.IGNORECASE,
+)  # of a field as a whole word: "tokenizer" and "num_text_tokens" are none
+
+
+def start_job(
+    project: Project,
+    stage: str,
+    commands: Sequence[Command],
+    *,
+    after: Path | None = None,
+    form: Mapping[str, Any] | None = None,
+    launch: Launch = ALONE,
+) -> Job:
+    """Start the commands, one after another, in the background; return when the job can be stopped.
+
+    Args:
+        after: the folder of another job, of any project. The new one waits until that one is over, runs if it
+            finished, and ends with "not_started" if it did not.
+        form: what the page was filled with; kept for the next time but for passwords and the like.
+        launch: how each command is launched.
+
+    Raises:
+        UserError: a job of this stage is active in this project and would not be over, `after` is no job, or
+            the job cannot be started.
+    """
+    try:
+        with _lock(project.jobs):
+            _refuse_a_second(project, stage, after)
+            folder = _make_folder(project.jobs, stage)
+            argvs = [[command.program, *to_argv(command)] for command in commands]
+            record = {
+                "stage": stage,
+                "argvs": argvs,
+                "launcher": launch.prefix,
+                "environment": launch.environment,
+                "launch": launch.model_dump(mode="json"),
+                "started": time.time(),
+                "form": _without_secrets(form or {}),
+                "versions": versions(),
+                "after": str(after.resolve()) if after else None,
+                "save_s": files.SAVE_S,
+                "kill_s": files.KILL_S,
+            }
+            write_json(folder / "job.json", record)
+            _write_script(folder, argvs, launch)
+            _launch(folder)
+    except OSError as error:
+        raise UserError(
+            f"{project.jobs}: {stage} cannot be started ({error.strerror}); check rights and free space"
+        ) from None
+    job = read_job(folder)
+    assert job
+    return job
+
+
+def shell_line(command: Command, launch: Launch = ALONE) -> str:
+    """Return the command as it is run and as it can be typed in the repository's root."""
+    return shell_text(["python", *launch.prefix, command.program, *to_argv(command)], launch.environment)
+
+
+def script(job: Job) -> Path:
+    """Return the file with the commands of a job, to be run by hand; jobs of before have none."""
+    return job.folder / SCRIPT_NAME
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a job runs with; torch is not imported for it."""
+    found = {"python": python_version()}
+    for name in ("torch", "gradio"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    commit = git_commit()
+    return {**found, "commit": commit} if commit else found
+
+
+def _refuse_a_second(project: Project, stage: str, after: Path | None) -> None:
+    """Raise UserError unless each active job of the stage will be over when the new one begins."""
+    if after is not None and read_job(after) is None:
+        raise UserError(f"{after.name} is no job that another can wait for; choose one of the list")
+    over_by_then = {folder.resolve() for folder in chain(after)}
+    active = [job for job in list_jobs(project, stage) if job.is_active]
+    for job in active:
+        if job.folder.resolve() not in over_by_then:
+            how = "waiting" if job.state == "waiting" else "running"
+            raise UserError(
+                f"{stage} is already {how} in {project.root.name}; stop it or let it end first, "
+                "or let this one start after it"
+            )
+
+
+def _without_secrets(form: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in form.items() if not SECRET_NAME.search(name)}
+    return dict(to_jsonable_python(kept))
+
+
+@contextmanager
+def _lock(jobs: Path) -> Iterator[None]:
+    jobs.mkdir(parents=True, exist_ok=True)
+    with (jobs / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make_folder(jobs: Path, stage: str) -> Path:
+    """Make the folder of a new job; the second job of a second is named after the next free second."""
+    seconds = time.time()
+    while True:
+        folder = jobs / f"{time.strftime('%Y%m%d_%H%M%S', time.localtime(seconds))}_{stage}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            seconds += 1
+        else:
+            return folder
+
+
+def _write_script(folder: Path, argvs: Sequence[Sequence[str]], launch: Launch) -> None:
+    lines = [
+        "#!/usr/bin/env bash",
+        "# What this job ran; run by hand it does the same, without the page.",
+        "set -eu",
+        f"cd {shlex.quote(str(REPOSITORY))}",
+        *(shell_text([sys.executable, "-u", *launch.prefix, *argv], launch.environment) for argv in argvs),
+    ]
+    path = folder / SCRIPT_NAME
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="surrogateescape")
+    path.chmod(0o755)
+
+
+def _launch(folder: Path) -> None:
+    """Start the runner in a session of its own; return when it stands in job.json."""
+    log = folder / "output.log"
+    with log.open("ab") as output:
+        launcher = subprocess.run(
+            [
+                sys.executable,
+                "-S",
+                "-P",
+                RUNNER,
+                folder.absolute(),
+            ],  # -P: nothing beside the runner is imported
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=REPOSITORY,
+            start_new_session=True,
+        )
+    if launcher.returncode:
+        raise UserError(f"{log}: the job could not be started ({tail(log, 1)}); free some disk and try again")

@@ -1,0 +1,206 @@
+"""Health of the losses: do they fall, do they rise again, do they jump where a run was resumed?"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from indextts.runs.health.finding import Finding
+from indextts.runs.health.observed import Observed
+
+Curve = Sequence[tuple[int, float]]
+
+SHORTEST_PLATEAU = 300  # steps; of a longer run a tenth
+FEWEST_LINES = 10
+MOST_WINDOWS = 40
+LEARNING_SHARE = 0.2  # of the peak rate: in warm-up and at the end of the schedule a loss may stand
+SMALL_FALL = 0.005  # of the loss, over the window
+SURE_FALL = 0.02  # more than this the loss has not fallen even if the noise hides it
+STANDARD_ERRORS = 3  # many windows are tried, so two would be chance now and then
+REAL_GAIN = 0.002  # of the best validation, whose pairs are always the same: there is no noise
+
+RISE = 0.01  # of the best validation
+NUM_RISEN = 3  # validations in a row
+
+JUMP = 0.05  # of the loss
+NUM_AROUND = 5  # lines on either side of a resume
+
+FLAT = "The losses have not fallen for {steps:,} steps."
+FLAT_MEL = "The speech loss (mel_loss) has not fallen for {steps:,} steps."
+FLAT_EVIDENCE = (
+    "From step {first:,} to step {last:,} the training mel_loss went from {before:.3f} to {after:.3f} along "
+    "{num_lines} log lines; text_loss from {text_before:.3f} to {text_after:.3f}."
+)
+FLAT_ADVICE = (
+    "More steps will not help by themselves. Listen to some recordings beside their texts (tab 2): texts "
+    "that do not fit their sound are the usual cause. If they fit, stop and start again with a higher "
+    "learning rate or with more recordings."
+)
+RISING = "The validation loss is rising: the model learns its recordings by heart."
+RISING_EVIDENCE = (
+    "The best validation mel_loss was {best:.3f} at step {best_step:,}; the last {number} are {now:.3f} on "
+    "average, up to step {step:,}."
+)
+RISING_ADVICE = (
+    "best.pth keeps the model of step {best_step:,}: listen to that one. Stop here (--patience does it by "
+    "itself); more recordings, fewer epochs or a lower learning rate help the next run."
+)
+JUMPED = "The losses jumped when the training was resumed at step {step:,}."
+JUMPED_EVIDENCE = (
+    "{loss} was {before:.3f} before and is {after:.3f} after it; its usual noise is {noise:.3f}."
+)
+JUMPED_ADVICE = (
+    "Look at the beginning of the log: it compares two fixed samples with the save and names what differs, "
+    "such as other data, another tokenizer or other settings. To undo it, resume from a checkpoint before "
+    "step {step:,} with the settings of then."
+)
+
+
+def plateau(run: Observed) -> Finding | None:
+    """Return whether the training losses stand still, over as many steps as can be told.
+
+    A straight line is laid through the longest stretch up to now. It counts as flat if it falls by less than
+    SMALL_FALL, and by less than SURE_FALL with the noise counted against the alarm; and if no validation in
+    it was clearly better than the best before.
+    """
+    curve = _while_learning(run, run.curve("train", "mel_loss"))
+    total_steps = run.schedule.total_steps if run.schedule else 0
+    shortest = max(SHORTEST_PLATEAU, total_steps // 10)
+    validations = run.curve("val", "mel_loss")
+    for first in _beginnings(curve, shortest):
+        window = curve[first:]
+        if not _is_flat(window) or _has_gained(validations, since=window[0][0]):
+            continue
+        text = [point for point in run.curve("train", "text_loss") if point[0] >= window[0][0]]
+        text = text[: len(window)]
+        is_all_flat = len(text) >= FEWEST_LINES and _is_flat(text)
+        before, after = _ends_of_line(window)
+        text_before, text_after = _ends_of_line(text) if len(text) > 1 else (math.nan, math.nan)
+        return Finding(
+            "plateau",
+            "problem" if is_all_flat else "warning",
+            FLAT if is_all_flat else FLAT_MEL,
+            FLAT_EVIDENCE,
+            FLAT_ADVICE,
+            {
+                "steps": window[-1][0] - window[0][0],
+                "first": window[0][0],
+                "last": window[-1][0],
+                "before": before,
+                "after": after,
+                "num_lines": len(window),
+                "text_before": text_before,
+                "text_after": text_after,
+            },
+        )
+    return None
+
+
+def validation_rising(run: Observed) -> Finding | None:
+    """Return whether the last validations are all worse than the best one by more than RISE."""
+    curve = [point for point in run.curve("val", "mel_loss") if point[0] > 0]
+    if not curve:
+        return None
+    best = min(range(len(curve)), key=lambda index: curve[index][1])
+    last = curve[best + 1 :][-NUM_RISEN:]
+    lowest = curve[best][1]
+    if len(last) < NUM_RISEN or min(value for _, value in last) <= lowest * (1 + RISE):
+        return None
+    return Finding(
+        "validation_rising",
+        "warning",
+        RISING,
+        RISING_EVIDENCE,
+        RISING_ADVICE,
+        {
+            "best": lowest,
+            "best_step": curve[best][0],
+            "number": NUM_RISEN,
+            "now": float(np.mean([value for _, value in last])),
+            "step": last[-1][0],
+        },
+    )
+
+
+def jump_at_resume(run: Observed) -> Finding | None:
+    """Return the last resume at which a training loss jumped and has not come back since."""
+    steps = sorted({line["step"] for line in run.of_kind("start") if line["step"] > 0}, reverse=True)
+    for step in steps:
+        for loss in ("mel_loss", "text_loss"):
+            found = _jump(run.curve("train", loss), step, loss)
+            if found is not None:
+                return found
+    return None
+
+
+def _jump(curve: Curve, step: int, loss: str) -> Finding | None:
+    earlier = [value for at, value in curve if at <= step]
+    later = [value for at, value in curve if at > step]
+    before, after = earlier[-NUM_AROUND:], later[:NUM_AROUND]
+    if len(before) < 3 or len(after) < 2:
+        return None
+    level, now = float(np.mean(before)), float(np.mean(after))
+    noise = _noise(earlier[-4 * NUM_AROUND :])
+    sure = 3 * noise * math.sqrt(1 / len(before) + 1 / len(after))
+    if now - level <= max(JUMP * level, sure) or float(np.mean(later[-NUM_AROUND:])) <= level:
+        return None
+    values: dict[str, int | float | str] = {
+        "step": step,
+        "loss": loss,
+        "before": level,
+        "after": now,
+        "noise": noise,
+    }
+    return Finding("resume_jump", "warning", JUMPED, JUMPED_EVIDENCE, JUMPED_ADVICE, values)
+
+
+def _while_learning(run: Observed, curve: Curve) -> Curve:
+    """Return the points at which the learning rate was high enough for a loss to fall."""
+    if run.schedule is None:
+        return curve
+    least = LEARNING_SHARE * run.schedule.peak
+    return [(step, value) for step, value in curve if run.schedule.learning_rate(step) >= least]
+
+
+def _beginnings(curve: Curve, shortest: int) -> list[int]:
+    """Return where a plateau up to the end may begin, the longest first; at most MOST_WINDOWS."""
+    last = len(curve) - FEWEST_LINES
+    possible = [i for i in range(max(0, last + 1)) if curve[-1][0] - curve[i][0] >= shortest]
+    return possible[:: max(1, math.ceil(len(possible) / MOST_WINDOWS))]
+
+
+def _is_flat(curve: Curve) -> bool:
+    steps, values = np.array(curve, dtype=float).T  # (N,), (N,)
+    before, after = _ends_of_line(curve)
+    line = before + (after - before) * (steps - steps[0]) / (steps[-1] - steps[0])
+    scatter = math.sqrt(float(((values - line) ** 2).sum()) / (len(curve) - 2))
+    # the standard error of the slope, times the length of the window
+    error = scatter * (steps[-1] - steps[0]) / math.sqrt(float(((steps - steps.mean()) ** 2).sum()))
+    fall, mean = before - after, float(values.mean())
+    # a short fall at the beginning of a long window belongs to what was before
+    falls_first = float(values[:NUM_AROUND].mean() - values[NUM_AROUND:].mean())
+    if falls_first > SMALL_FALL * mean + STANDARD_ERRORS * scatter / math.sqrt(NUM_AROUND):
+        return False
+    return fall < SMALL_FALL * mean and fall + STANDARD_ERRORS * error < SURE_FALL * mean
+
+
+def _ends_of_line(curve: Curve) -> tuple[float, float]:
+    """Return the first and last value of the straight line through the points."""
+    steps, values = np.array(curve, dtype=float).T
+    centred = steps - steps.mean()
+    slope = float((centred * values).sum() / (centred**2).sum())
+    mean = float(values.mean())
+    return mean + slope * float(centred[0]), mean + slope * float(centred[-1])
+
+
+def _has_gained(validations: Curve, since: int) -> bool:
+    before = [value for step, value in validations if step <= since]
+    later = [value for step, value in validations if step > since]
+    return bool(later) and min(later) < min(before or later[:1]) * (1 - REAL_GAIN)
+
+
+def _noise(values: Sequence[float]) -> float:
+    """Return the scatter from line to line, whatever the trend."""
+    differences = [later - earlier for earlier, later in pairwise(values)]
+    return float(np.std(differences)) / math.sqrt(2)

@@ -1,0 +1,109 @@
+"""What the checks look at: the numbers of a run's newest part, its settings, the room on its disk.
+
+`read_observed` is the only place that reads; each check is a pure function of what it returns.
+"""
+
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from indextts.runs.directory import LINKS, read_metrics
+from indextts.runs.schedule import Schedule
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A run as its directory shows it.
+
+    Args:
+        lines: of metrics.jsonl, of the newest part, in the order of writing, without what was done again.
+        schedule: of the newest process; None in a directory of an older version.
+        settings: the fields of the Train command.
+        device, arithmetic: "cpu" or the card's name; "float32", "bfloat16" or "float16"; empty if unknown.
+        reason_of_end: in exit.json, None while the newest process may be running.
+        num_checkpoints: numbered ones on the disk.
+        checkpoint_bytes: of the largest of them; 0 where there is none.
+    """
+
+    lines: Sequence[Line]
+    schedule: Schedule | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    device: str = ""
+    arithmetic: str = ""
+    reason_of_end: str | None = None
+    num_checkpoints: int = 0
+    checkpoint_bytes: int = 0
+    free_bytes: int = 0
+
+    def of_kind(self, kind: str) -> list[Line]:
+        """Return the lines of one kind in the order of their steps."""
+        return sorted((line for line in self.lines if line["kind"] == kind), key=lambda line: line["step"])
+
+    def curve(self, kind: str, metric: str) -> list[tuple[int, float]]:
+        """Return step and value of each line of a kind that has a finite value."""
+        lines = (line for line in self.of_kind(kind) if is_number(line.get(metric)))
+        return [(line["step"], line[metric]) for line in lines]
+
+    @property
+    def newest_start(self) -> Line | None:
+        """The line with which the newest process began."""
+        return next((line for line in reversed(self.lines) if line["kind"] == "start"), None)
+
+    @property
+    def newest_process(self) -> list[Line]:
+        """The lines of the newest process, with the one that says where it began."""
+        indices = (i for i in reversed(range(len(self.lines))) if self.lines[i]["kind"] == "start")
+        return list(self.lines[next(indices, 0) :])
+
+
+def read_observed(run_dir: Path, lines: Sequence[Line] | None = None) -> Observed:
+    """Return the run in `run_dir`; a file that is absent, or not whole, leaves its part out.
+
+    Args:
+        lines: of its metrics.jsonl, where they are read already, as `run_dir.read_metrics` returns them.
+    """
+    if lines is None:
+        lines = read_metrics(run_dir / "metrics.jsonl") if (run_dir / "metrics.jsonl").is_file() else []
+    newest = max((line["part"] for line in lines), default=0)
+    shown = [line for line in lines if line["part"] == newest]
+    config, ended = _object(run_dir / "config.json"), _object(run_dir / "exit.json")
+    environment = config.get("environment") or {}
+    sizes = [path.stat().st_size for path in run_dir.glob("model_step*.pth") if path.name not in LINKS]
+    is_over = bool(shown) and ended.get("time", 0) >= shown[-1].get("time", 0)
+    return Observed(
+        lines=shown,
+        schedule=_schedule(config.get("schedule")),
+        settings=config.get("command") or {},
+        device=str(environment.get("device", "")),
+        arithmetic=str(environment.get("arithmetic", "")),
+        reason_of_end=str(ended["reason"]) if is_over and "reason" in ended else None,
+        num_checkpoints=len(sizes),
+        checkpoint_bytes=max(sizes, default=0),
+        free_bytes=shutil.disk_usage(run_dir).free if run_dir.is_dir() else 0,
+    )
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a metric was there and finite."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _schedule(fields: Any) -> Schedule | None:
+    try:
+        return Schedule(**fields)
+    except TypeError:
+        return None

@@ -1,0 +1,97 @@
+"""Health of the text rows: the frozen ones stay, the new ones move, the tokenizer knows the texts."""
+
+from indextts.runs.health.finding import Finding, Level
+from indextts.runs.health.observed import Line, Observed
+
+FEWEST_STEPS = 20
+NUM_SAMPLED = 200  # rates, for the mean over many steps
+STANDS = 1e-4  # of what the learning rate allows; a random walk of a million steps still makes ten times that
+MANY_UNKNOWN = 0.005  # of the tokens
+TOO_MANY_UNKNOWN = 0.05
+
+CHANGED = "The base model's text rows changed; they must stay as they are."
+CHANGED_EVIDENCE = "Their digest was {before} at step {first:,} and is {after} since step {step:,}."
+CHANGED_ADVICE = (
+    "What the base model knew is being lost, and this is a fault of the software. Stop, keep the log, and go "
+    "on from a checkpoint before step {step:,} with an unchanged version."
+)
+STANDING = "The rows of the new pieces do not move: the new language is not being learned."
+STANDING_EVIDENCE = (
+    "Since step {first:,} their values moved by {moved:.1e} on average, in {steps:,} steps whose learning "
+    "rates add up to {allowed:.1e}."
+)
+STANDING_ADVICE = (
+    "Check in tab 3 that the tokenizer was extended with your texts, and that the pairs are of these texts "
+    "(tab 5); then start the training anew. If both are right, this is a fault of the software."
+)
+UNKNOWN = "The tokenizer does not know a part of the texts."
+UNKNOWN_EVIDENCE = "{percent:.1f} % of the tokens of the training texts are unknown to it."
+UNKNOWN_ADVICE = (
+    "Unknown letters are read as silence: the model cannot learn their sounds. Extend the tokenizer again in "
+    "tab 3 with all your texts, and look there at which pieces are marked unknown."
+)
+
+
+def base_rows_changed(run: Observed) -> Finding | None:
+    """Return whether the frozen rows are other ones than at the beginning of this part of the run."""
+    facts = [line for line in run.of_kind("facts") if line.get("base_rows")]
+    changed = next((line for line in facts if line["base_rows"] != facts[0]["base_rows"]), None)
+    if changed is None:
+        return None
+    return Finding(
+        "base_rows",
+        "problem",
+        CHANGED,
+        CHANGED_EVIDENCE,
+        CHANGED_ADVICE,
+        {
+            "before": facts[0]["base_rows"],
+            "first": facts[0]["step"],
+            "after": changed["base_rows"],
+            "step": changed["step"],
+        },
+    )
+
+
+def new_rows_standing(run: Observed) -> Finding | None:
+    """Return whether the new rows moved by next to nothing, measured by what the learning rate allows.
+
+    Adam moves a value by about the learning rate in each step that has a gradient for it.
+    """
+    process = run.newest_process
+    facts = [line for line in process if line["kind"] == "facts" and "new_rows_moved" in line]
+    if not facts or process[0]["kind"] != "start":
+        return None
+    first, last = int(process[0]["step"]), int(facts[-1]["step"])
+    allowed = _sum_of_rates(run, process, first, last)
+    moved = facts[-1]["new_rows_moved"]
+    if last - first < FEWEST_STEPS or moved >= STANDS * allowed:
+        return None
+    return Finding(
+        "new_rows",
+        "problem",
+        STANDING,
+        STANDING_EVIDENCE,
+        STANDING_ADVICE,
+        {"first": first, "moved": moved, "steps": last - first, "allowed": allowed},
+    )
+
+
+def unknown_pieces(run: Observed) -> Finding | None:
+    """Return whether the tokenizer leaves more than MANY_UNKNOWN of the training texts' tokens unknown."""
+    facts = [line for line in run.of_kind("facts") if "unknown_share" in line]
+    share = facts[-1]["unknown_share"] if facts else 0.0
+    if share <= MANY_UNKNOWN:
+        return None
+    level: Level = "problem" if share > TOO_MANY_UNKNOWN else "warning"
+    return Finding("unknown", level, UNKNOWN, UNKNOWN_EVIDENCE, UNKNOWN_ADVICE, {"percent": 100 * share})
+
+
+def _sum_of_rates(run: Observed, process: list[Line], first: int, last: int) -> float:
+    """Return the sum of the learning rates of the steps behind `first` up to `last`."""
+    if run.schedule is not None:
+        sampled = range(first + 1, last + 1, max(1, (last - first) // NUM_SAMPLED))
+        rates = [run.schedule.learning_rate(step) for step in sampled]
+    else:
+        rates = [line["lr"] for line in process if line["kind"] == "train" and line.get("lr") is not None]
+    return (last - first) * sum(rates) / len(rates) if rates else 0.0

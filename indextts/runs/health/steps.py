@@ -1,0 +1,123 @@
+"""Health of the steps: the learning rate, the gradients, the skipped steps, the waiting for data."""
+
+from statistics import median
+
+from indextts.runs.health.finding import Finding, Level
+from indextts.runs.health.observed import Observed, is_number
+
+MUCH_WAITING = 0.05  # of the time; the goal is 0.01
+NUM_RECENT = 5  # log lines
+FEWEST_LINES = 15
+
+RATE_TOLERANCE = 0.01  # of the schedule's rate
+EXPLODED = 10.0  # times the usual norm
+MANY_SKIPPED = 0.01  # of the steps; a gradient scaler of float16 skips some to find its scale
+
+RATE = "The learning rate is not where its schedule says."
+RATE_EVIDENCE = "At step {step:,} it was {rate:.2e}; the schedule of this run says {expected:.2e}."
+RATE_ADVICE = (
+    "Somebody changed the run's files or its version while it trained. Stop it and resume with --resume "
+    "auto: the rate is computed from the step again."
+)
+EXPLODING = "The gradients are exploding."
+EXPLODING_EVIDENCE = (
+    "Over the last {number} log lines, up to step {step:,}, their norm is {now:.1f}; before it was "
+    "{before:.1f}."
+)
+EXPLODING_ADVICE = (
+    "They are clipped, so the model is not lost yet. If the losses rise too, stop and resume from a "
+    "checkpoint before this with half the learning rate; look at the recordings that were added last."
+)
+SKIPPED = "Steps are skipped because their numbers are not finite (NaN)."
+SKIPPED_EVIDENCE = "{skipped:,} of the {steps:,} steps since step {first:,} changed nothing."
+SKIPPED_ADVICE = (
+    "The log names the pairs of each skipped step: listen to them and leave out what is damaged. If they are "
+    "always others, halve the learning rate, or use bfloat16 in place of float16."
+)
+WAITING = "The graphics card waits for its data."
+WAITING_EVIDENCE = (
+    "Over the last {number} log lines, up to step {step:,}, it had nothing to do {percent:.0f} % of the time."
+)
+WAITING_ADVICE = (
+    "You pay for a card that stands idle: stop, give more workers (num workers, now {workers}), or move the "
+    "features to a faster disk, and resume."
+)
+
+
+def rate_off_schedule(run: Observed) -> Finding | None:
+    """Return the newest line of this process whose rate is not that of the schedule it was started with."""
+    if run.schedule is None:
+        return None
+    for line in reversed(run.newest_process):
+        if line["kind"] != "train" or not is_number(line.get("lr")):
+            continue
+        expected = run.schedule.learning_rate(line["step"])
+        if abs(line["lr"] - expected) > RATE_TOLERANCE * expected:
+            return Finding(
+                "learning_rate",
+                "problem",
+                RATE,
+                RATE_EVIDENCE,
+                RATE_ADVICE,
+                {"step": line["step"], "rate": line["lr"], "expected": expected},
+            )
+    return None
+
+
+def gradients_exploding(run: Observed) -> Finding | None:
+    """Return whether the last norms are far above those of all lines before."""
+    norms = run.curve("train", "grad_norm")
+    if len(norms) < FEWEST_LINES:
+        return None
+    before = median(norm for _, norm in norms[:-NUM_RECENT])
+    now = median(norm for _, norm in norms[-NUM_RECENT:])
+    if now <= EXPLODED * before:
+        return None
+    return Finding(
+        "gradients",
+        "problem",
+        EXPLODING,
+        EXPLODING_EVIDENCE,
+        EXPLODING_ADVICE,
+        {"number": NUM_RECENT, "step": norms[-1][0], "now": now, "before": before},
+    )
+
+
+def steps_skipped(run: Observed) -> Finding | None:
+    """Return how many steps of this process were skipped; in float16 only if they are more than a few."""
+    lines = [line for line in run.lines if line["kind"] == "train" and "num_skipped" in line]
+    start = run.newest_start
+    if not lines or start is None or lines[-1]["step"] <= start["step"]:
+        return None
+    # how many it had when it was resumed; a line at that very step is of the process before
+    known = [line["num_skipped"] for line in lines if line["step"] <= start["step"]]
+    skipped, steps = lines[-1]["num_skipped"] - max(known, default=0), lines[-1]["step"] - start["step"]
+    usual = MANY_SKIPPED * steps if run.arithmetic == "float16" else 0
+    if skipped <= usual:
+        return None
+    level: Level = "problem" if skipped > MANY_SKIPPED * steps else "warning"
+    values: dict[str, int | float | str] = {"skipped": skipped, "steps": steps, "first": start["step"]}
+    return Finding("skipped", level, SKIPPED, SKIPPED_EVIDENCE, SKIPPED_ADVICE, values)
+
+
+def card_waiting(run: Observed) -> Finding | None:
+    """Return whether a card was idle for want of data in more than MUCH_WAITING of the time."""
+    waits = [line for line in run.newest_process if line["kind"] == "train" and "data_wait" in line]
+    if run.device in ("", "cpu") or len(waits) < NUM_RECENT:
+        return None
+    share = median(line["data_wait"] for line in waits[-NUM_RECENT:])
+    if share <= MUCH_WAITING:
+        return None
+    return Finding(
+        "data_wait",
+        "warning",
+        WAITING,
+        WAITING_EVIDENCE,
+        WAITING_ADVICE,
+        {
+            "percent": 100 * share,
+            "number": NUM_RECENT,
+            "step": waits[-1]["step"],
+            "workers": run.settings.get("num_workers", "?"),
+        },
+    )

@@ -1,0 +1,158 @@
+"""Scores of many clips as one row for each checkpoint, and as a page.
+
+The first row is of the recordings: what the recognizers make of people is the floor that no voice goes under,
+so each rate stands beside how many times that of the recordings it is.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from indextts.speech.evaluation.characters import error_rate, interval
+from indextts.speech.evaluation.judge import Judgement
+
+RECORDINGS = "recordings"
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A sentence as one voice said it.
+
+    Args:
+        id: of the utterance in the manifest.
+        text: what was to be said.
+        num_fidel: letters of the text, read out.
+        recorded_s: duration of the recording of the same text.
+        prompt_id: the utterance whose voice it is.
+        judgement: what is said of it.
+        has_stopped: whether the model itself ended; None for a recording.
+        is_loop: whether its codes say the same again and again; None for a recording.
+        file: the sound, relative to the report.
+    """
+
+    id: str
+    text: str
+    num_fidel: int
+    recorded_s: float
+    prompt_id: str
+    judgement: Judgement
+    has_stopped: bool | None = None
+    is_loop: bool | None = None
+    file: str | None = None
+
+    def record(self, name: str, step: int | None) -> dict[str, object]:
+        """Return the clip as a line of clips.jsonl, said by the checkpoint `name`."""
+        flat = asdict(self)
+        return {"checkpoint": name, "step": step, **{**flat, **flat.pop("judgement")}}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A checkpoint, or the recordings, over all clips; None for what was not measured.
+
+    Args:
+        cer: character error rate by recognizer, from 0.
+        cer_interval: the 95 % interval of each.
+        likeness: mean cosine to the prompt's voice.
+        fidel_per_s: median, silence included.
+        length_ratio: median of the durations over those of the recordings.
+        no_stop, loops, silent: shares of the clips.
+    """
+
+    name: str
+    step: int | None
+    num_clips: int
+    cer: dict[str, float]
+    cer_interval: dict[str, tuple[float, float]]
+    likeness: float | None
+    fidel_per_s: float
+    length_ratio: float
+    no_stop: float | None
+    loops: float | None
+    silent: float
+
+
+def row_of(name: str, step: int | None, clips: Sequence[Clip]) -> Row:
+    """Return the row of at least one clip."""
+    judgements = [clip.judgement for clip in clips]
+    names = list(judgements[0].errors)
+    errors = {name: [judgement.errors[name] for judgement in judgements] for name in names}
+    alike = [judgement.likeness for judgement in judgements if judgement.likeness is not None]
+    rates = [c.num_fidel / c.judgement.duration_s for c in clips if c.judgement.duration_s > 0]
+    return Row(
+        name=name,
+        step=step,
+        num_clips=len(clips),
+        cer={name: error_rate(errors[name]) for name in names},
+        cer_interval={name: interval(errors[name]) for name in names},
+        likeness=statistics.fmean(alike) if alike else None,
+        fidel_per_s=statistics.median(rates) if rates else 0.0,
+        length_ratio=statistics.median(clip.judgement.duration_s / clip.recorded_s for clip in clips),
+        no_stop=_share([None if clip.has_stopped is None else not clip.has_stopped for clip in clips]),
+        loops=_share([clip.is_loop for clip in clips]),
+        silent=_share([judgement.is_silent for judgement in judgements]) or 0.0,
+    )
+
+
+def _share(values: Sequence[bool | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
+    """Return the report as Markdown.
+
+    Args:
+        rows: the recordings first.
+        notes: what was measured with, and what was not measured.
+    """
+    recognizers = list(rows[0].cer)
+    titles = [
+        "",
+        "step",
+        "clips",
+        *(f"CER, {name} (95 %)" for name in recognizers),
+        *(f"times the recordings', {name}" for name in recognizers),
+        "likeness",
+        "fidel/s",
+        "length",
+        "no stop",
+        "loops",
+        "silent",
+    ]
+    lines = ["# Evaluation", "", *(f"* {note}" for note in notes), ""]
+    lines += [_line(titles), "|---" * len(titles) + "|"]
+    lines += [_line(_cells(row, rows[0], recognizers)) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: Row, recordings: Row, recognizers: Sequence[str]) -> list[str]:
+    rates = []
+    for name in recognizers:
+        low, high = row.cer_interval[name]
+        rates.append(f"{100 * row.cer[name]:.1f} % ({100 * low:.1f} to {100 * high:.1f})")
+    times = [
+        f"{row.cer[name] / recordings.cer[name]:.2f}" if recordings.cer[name] else "-" for name in recognizers
+    ]
+    return [
+        row.name,
+        _shown(row.step, "d"),
+        str(row.num_clips),
+        *rates,
+        *times,
+        _shown(row.likeness, ".3f"),
+        f"{row.fidel_per_s:.1f}",
+        f"{row.length_ratio:.2f}",
+        _shown(row.no_stop, ".0%"),
+        _shown(row.loops, ".0%"),
+        f"{row.silent:.0%}",
+    ]
+
+
+def _shown(value: Any, format: str) -> str:
+    return "-" if value is None else f"{value:{format}}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,98 @@
+"""Whether a file of weights is what it was made from: every tensor, and what the model says with them.
+
+Axes: T feature vectors, F their width, N text tokens, M codes.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from indextts.errors import CHECK_FAILED, UserError
+from indextts.models.checkpoint import read_weights
+from indextts.models.gpt.config import GPTConfig
+from indextts.models.gpt.load import load_model
+from indextts.models.gpt.model import GPTBatch, UnifiedVoice
+from indextts.models.weight_names import some
+
+NUM_FEATURES, NUM_TOKENS, NUM_CODES = 100, 64, 100
+
+# The largest relative difference of logits. Rounding the weights of the trained demo changes them by 4e-4
+# (float16) and 3e-3 (bfloat16); many layers add up to more. A wrong weight is found by its bits before.
+TOLERANCES = {torch.float32: 1e-6, torch.float16: 0.01, torch.bfloat16: 0.08}
+
+
+@torch.no_grad()
+def logits_on_fixed_inputs(config: GPTConfig, weights: Mapping[str, Tensor], source: str) -> Tensor:
+    """Return all logits of one text with codes, behind a voice that the model's own encoders hear: (n,).
+
+    Args:
+        config: that `weights` must fit.
+        weights: by published name, of any floating-point type; computed with in float32.
+        source: where they are from, for messages.
+
+    Raises:
+        UserError: the weights do not fit the config, or are not finite.
+    """
+    model = load_model(config, weights, source).eval()
+    features = torch.randn(1, NUM_FEATURES, config.feature_dim, generator=torch.Generator().manual_seed(0))
+    outputs = model(_fixed_batch(model, features))
+    return torch.cat([outputs.text_logits.flatten(), outputs.mel_logits.flatten()])
+
+
+def compare(
+    path: Path, config: GPTConfig, weights: Mapping[str, Tensor], dtype: torch.dtype, logits: Tensor
+) -> float:
+    """Read the file at `path` and return how far its logits are from `logits`, as a share of these.
+
+    Args:
+        path: what was written.
+        config: of the model.
+        weights: what it was written from.
+        dtype: that its floating-point tensors must have.
+        logits: those of `weights`, from `logits_on_fixed_inputs`.
+
+    Raises:
+        UserError: with status 1 if a tensor is missing, added or changed, or the logits are too far off.
+    """
+    written = read_weights(path)
+    differing = [
+        name
+        for name in sorted({*written, *weights})
+        if name not in written
+        or name not in weights
+        or not torch.equal(written[name], weights[name].to(dtype))
+    ]
+    if differing:
+        raise UserError(
+            f"{path.name}: {len(differing)} tensors read back are not those written: {some(differing)}; "
+            "check the disk and export again",
+            CHECK_FAILED,
+        )
+    found = logits_on_fixed_inputs(config, written, path.name)
+    difference = float((found - logits).norm() / logits.norm())
+    if not difference <= TOLERANCES[dtype]:
+        raise UserError(
+            f"{path.name}: its logits differ from the checkpoint's by {difference:.2g} of their size, "
+            f"allowed for {str(dtype).removeprefix('torch.')} is {TOLERANCES[dtype]:g}; export as float32",
+            CHECK_FAILED,
+        )
+    return difference
+
+
+def _fixed_batch(model: UnifiedVoice, features: Tensor) -> GPTBatch:
+    """Tokens and codes from all over the tables, so that old rows and new ones count."""
+    config = model.config
+    num_tokens = min(NUM_TOKENS, config.max_text_tokens)
+    num_codes = min(NUM_CODES, config.max_mel_tokens)
+    tokens = torch.linspace(2, config.number_text_tokens - 1, num_tokens).long()
+    codes = torch.linspace(0, config.number_mel_codes - 3, num_codes).long()
+    return GPTBatch(
+        condition=model.conditioning(features),
+        emo_vec=model.emotion(features),
+        text_ids=tokens[None],
+        text_lengths=torch.tensor([num_tokens]),
+        codes=codes[None],
+        code_lengths=torch.tensor([num_codes]),
+    )

@@ -1,0 +1,188 @@
+"""From semantic codes to sound with the published weights.
+
+Axes: S samples, M codes, D width of the GPT, T speech features, F their width, P mel frames of the reference,
+H width of a semantic embedding, K width of a condition, Z width of the style.
+
+    reference recording -> 22,050 Hz, at most 15 s
+      -> reference mel (1, 80, P)
+      -> 16,000 Hz -> Kaldi frames -> CAM++ -> style (1, Z)
+                   -> w2v-BERT features (T, F), which the GPT's own encoders read, too
+                        -> codec -> embeddings (1, T, H) -> length regulator -> prompt (1, P, K)
+    codes (M,), latents (M, D) -> mel (1, 80, 1.72 M) -> BigVGAN -> samples (S,) at 22,050 Hz
+
+Everything is float32 and one utterance at a time, as published. The published code has one feature more where
+a recording ends on half a pair of frames, the rest of which is padding; here it is left out.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from indextts.errors import UserError
+from indextts.features.campplus import CAMPPlus
+from indextts.features.log_mel import log_mel_pairs
+from indextts.features.mel_spectrogram import (
+    KALDI_RATE_HZ,
+    SAMPLE_RATE_HZ,
+    kaldi_frames,
+    reference_mel,
+    resample,
+)
+from indextts.models.gpt.config import load_config
+from indextts.speech.synthesis.bigvgan import BigVGAN
+from indextts.speech.synthesis.config import load_acoustic_config
+from indextts.speech.synthesis.flow_matching import SolverSettings
+from indextts.speech.synthesis.load import find_files, load_backend, load_bigvgan, load_campplus, load_s2mel
+from indextts.speech.synthesis.reference import load_emotion, load_reference
+from indextts.speech.synthesis.s2mel import S2Mel, target_frames
+
+if TYPE_CHECKING:  # it imports transformers, which takes seconds
+    from indextts.features.indextts2 import IndexTTS2Backend
+
+DEFAULT_SETTINGS = SolverSettings()
+
+
+@dataclass(frozen=True)
+class Voice:
+    """What is kept of a reference recording.
+
+    Attributes:
+        features: (T, F), for `UnifiedVoice.conditioning` and `emotion`.
+        style: (1, Z).
+        mel: (1, 80, P).
+        prompt: (1, P, K), what the recording says, frame by frame.
+    """
+
+    features: Tensor
+    style: Tensor
+    mel: Tensor
+    prompt: Tensor
+
+
+class AcousticModel:
+    """All networks behind the GPT, on one device."""
+
+    def __init__(
+        self,
+        backend: "IndexTTS2Backend",
+        s2mel: S2Mel,
+        campplus: CAMPPlus,
+        vocoder: BigVGAN,
+    ) -> None:
+        self.backend, self.s2mel, self.campplus, self.vocoder = backend, s2mel, campplus, vocoder
+
+    @classmethod
+    def load(
+        cls, folder: Path, device: torch.device, backend: "IndexTTS2Backend | None" = None
+    ) -> "AcousticModel":
+        """Return the model with the weights in `folder`.
+
+        Args:
+            folder: as drawn in `load`.
+            device: where it computes.
+            backend: with the speech encoder and the codec, on `device`, where they are loaded already.
+
+        Raises:
+            UserError: a file is missing, cannot be read, or does not fit the others.
+        """
+        files = find_files(folder)
+        config = load_acoustic_config(files.config)
+        latent_dim = load_config(files.config).model_dim
+        s2mel = load_s2mel(files.s2mel, config.s2mel, latent_dim, device)
+        campplus = load_campplus(files.campplus, config.s2mel.style_encoder.dim, device)
+        vocoder = load_bigvgan(files.bigvgan_config, files.bigvgan, device)
+        backend = backend or load_backend(folder, device)
+        width = config.s2mel.length_regulator.in_channels
+        if backend.feature_dim != width:
+            raise UserError(
+                f"{files.config}: s2mel.length_regulator.in_channels is {width}, the speech encoder makes "
+                f"{backend.feature_dim}; use the files that were published together"
+            )
+        return cls(backend, s2mel, campplus, vocoder)
+
+    def voice(self, recording: Path) -> Voice:
+        """Return what is kept of a reference recording.
+
+        Raises:
+            UserError: it cannot be read, or is too short, too long or silent (`reference.load_reference`).
+        """
+        return self.voice_of(load_reference(recording))
+
+    @torch.no_grad()
+    def voice_of(self, samples: NDArray[np.float32]) -> Voice:
+        """Return what is kept of `samples` (S,) at SAMPLE_RATE_HZ, a second or more."""
+        wave = torch.from_numpy(samples)[None].to(self._device)  # (1, S)
+        wave_16k = resample(wave, SAMPLE_RATE_HZ, KALDI_RATE_HZ)[0]
+        frames = kaldi_frames(wave_16k)
+        features = self.features_of(wave_16k.cpu().numpy())
+        mel = reference_mel(wave)  # (1, 80, P)
+        embeddings = self.backend.codec.quantize(features[None]).embeddings  # (1, T, H)
+        return Voice(
+            features=features,
+            style=self.campplus((frames - frames.mean(dim=0))[None]),
+            mel=mel,
+            prompt=self.s2mel.stretched(embeddings, mel.shape[2]),
+        )
+
+    def emotion_features(self, recording: Path) -> Tensor:
+        """Return the speech features (T, F) of an emotion's recording, for `emotion.heard_emotion`.
+
+        Args:
+            recording: a second one, or the reference itself where there is none.
+
+        Raises:
+            UserError: as for `voice`.
+        """
+        return self.features_of(load_emotion(recording))
+
+    @torch.no_grad()
+    def features_of(self, samples: NDArray[np.float32]) -> Tensor:
+        """Return the speech features (T, F) of `samples` (S,) at 16 kHz."""
+        encoder = self.backend.encoder
+        features: Tensor = encoder([torch.from_numpy(log_mel_pairs(samples))])[0]
+        return features
+
+    @torch.no_grad()
+    def render(
+        self,
+        codes: Tensor,
+        latents: Tensor,
+        voice: Voice,
+        *,
+        seed: int,
+        settings: SolverSettings = DEFAULT_SETTINGS,
+    ) -> NDArray[np.float32]:
+        """Return samples at SAMPLE_RATE_HZ in [-1, 1]: (256 * target_frames(M),); none for no codes.
+
+        Args:
+            codes: (M,), up to the first stop token.
+            latents: (M, D), the GPT's state that predicts each code, from a pass over all of them.
+            voice: of the reference recording.
+            seed: of the noise, which is the same on every device.
+            settings: of the flow matching.
+
+        Raises:
+            ValueError: a code is none of the codec's, such as the GPT's start token.
+        """
+        if len(codes) == 0:
+            return np.zeros(0, np.float32)
+        if not 0 <= int(codes.min()) <= int(codes.max()) < self.backend.num_codes:
+            raise ValueError(f"codes must be 0 to {self.backend.num_codes - 1}, found {int(codes.max())}")
+        embeddings = self.backend.codec.embed(codes.to(self._device))[None]  # (1, M, H)
+        content = self.s2mel.content(embeddings, latents[None].to(self._device, torch.float32))
+        num_frames = voice.mel.shape[2] + target_frames(len(codes))
+        noise = torch.randn(
+            1, voice.mel.shape[1], num_frames, generator=torch.Generator().manual_seed(seed)
+        ).to(self._device)
+        mel = self.s2mel.mel(voice.prompt, content, voice.mel, voice.style, noise, settings)
+        samples: NDArray[np.float32] = self.vocoder(mel)[0, 0].cpu().numpy()
+        return samples
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.s2mel.parameters()).device

@@ -1,0 +1,172 @@
+"""BigVGAN v2: sound from a mel spectrogram.
+
+Axes: B rows, C mel bands, T mel frames, R samples per frame (the product of the upsampling rates), N time at
+some stage.
+
+    (B, C, T) -> conv -> for every stage: upsampling, then the mean of residual blocks with different kernels
+      -> activation, conv, clamp -> (B, 1, R T) in [-1, 1]
+
+The activation, x + sin(a x)^2 / b with a and b per channel, makes new high frequencies: it is computed at
+twice the rate and brought back through a low-pass filter, so that they are not folded down.
+
+Names and shapes of the parameters are those of the published bigvgan_generator.pt; they keep their factored
+weights. float32 only: a and b are stored as logarithms, which half precision makes coarse.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from indextts.speech.synthesis.config import BigVGANConfig
+from indextts.speech.synthesis.weight_norm import NormedConv1d, NormedConvTranspose1d
+
+FILTER_TAPS = 12
+CUTOFF = 0.25  # of the doubled rate
+HALF_WIDTH = 0.3  # of the transition, as a share of the doubled rate
+SNAKE_EPS = 1e-9
+
+
+class BigVGAN(nn.Module):
+    """The generator."""
+
+    def __init__(self, config: BigVGANConfig) -> None:
+        super().__init__()
+        self.config = config
+        channels = config.upsample_initial_channel
+        self.conv_pre = NormedConv1d(config.num_mels, channels, 7, padding=3)
+        self.ups = nn.ModuleList()
+        self.resblocks = nn.ModuleList()
+        for rate, kernel in zip(config.upsample_rates, config.upsample_kernel_sizes, strict=True):
+            up = NormedConvTranspose1d(channels, channels // 2, kernel, rate, (kernel - rate) // 2)
+            self.ups.append(nn.Sequential(up))
+            channels //= 2
+            for size, dilations in zip(
+                config.resblock_kernel_sizes, config.resblock_dilation_sizes, strict=True
+            ):
+                self.resblocks.append(ResidualBlock(channels, size, dilations))
+        self.activation_post = Activation(channels)
+        self.conv_post = NormedConv1d(channels, 1, 7, padding=3, bias=False)
+
+    def forward(self, mel: Tensor) -> Tensor:
+        """(B, C, T) to samples (B, 1, R T) in [-1, 1]."""
+        x = self.conv_pre(mel)
+        num_blocks = len(self.config.resblock_kernel_sizes)
+        for stage, up in enumerate(self.ups):
+            x = up(x)
+            total = torch.zeros_like(x)
+            for block in self.resblocks[stage * num_blocks : (stage + 1) * num_blocks]:
+                total += block(x)
+            x = total / num_blocks
+        samples: Tensor = self.conv_post(self.activation_post(x))
+        return samples.clamp(-1.0, 1.0)
+
+
+class ResidualBlock(nn.Module):
+    """Pairs of convolutions, the first of each dilated, an activation before each."""
+
+    def __init__(self, channels: int, kernel_size: int, dilations: tuple[int, ...]) -> None:
+        super().__init__()
+        self.convs1 = nn.ModuleList(_convolution(channels, kernel_size, dilation) for dilation in dilations)
+        self.convs2 = nn.ModuleList(_convolution(channels, kernel_size, 1) for _ in dilations)
+        self.activations = nn.ModuleList(Activation(channels) for _ in range(2 * len(dilations)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, channels, N) to the same."""
+        for number, (first, second) in enumerate(zip(self.convs1, self.convs2, strict=True)):
+            y = first(self.activations[2 * number](x))
+            x = x + second(self.activations[2 * number + 1](y))
+        return x
+
+
+class Activation(nn.Module):
+    """`SnakeBeta` at twice the rate."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.act = SnakeBeta(channels)
+        self.upsample = Upsampling()
+        self.downsample = Downsampling()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, channels, N) to the same."""
+        y: Tensor = self.downsample(self.act(self.upsample(x)))
+        return y
+
+
+class SnakeBeta(nn.Module):
+    """x + sin(a x)^2 / b; the parameters are the logarithms of a and b."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.zeros(channels))
+        self.beta = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, channels, N) to the same."""
+        a, b = self.alpha.exp()[:, None], self.beta.exp()[:, None]  # (channels, 1)
+        return x + (x * a).sin().square() / (b + SNAKE_EPS)
+
+
+class Upsampling(nn.Module):
+    """Twice as many samples, through a low-pass filter."""
+
+    filter: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("filter", low_pass_filter())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, channels, N) to (B, channels, 2 N)."""
+        beyond = FILTER_TAPS // 2 - 1
+        padded = F.pad(x, (beyond, beyond), mode="replicate")
+        channels = x.shape[1]
+        one_each = self.filter.expand(channels, -1, -1)
+        doubled = 2 * F.conv_transpose1d(padded, one_each, stride=2, groups=channels)
+        surplus = 2 * beyond + FILTER_TAPS // 2 - 1
+        return doubled[:, :, surplus:-surplus]
+
+
+class Downsampling(nn.Module):
+    """Half as many samples, through a low-pass filter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lowpass = LowPass()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, channels, 2 N) to (B, channels, N)."""
+        y: Tensor = self.lowpass(x)
+        return y
+
+
+class LowPass(nn.Module):
+    """The filter of `Downsampling`, by its published name."""
+
+    filter: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("filter", low_pass_filter())
+
+    def forward(self, x: Tensor) -> Tensor:
+        padded = F.pad(x, (FILTER_TAPS // 2 - 1, FILTER_TAPS // 2), mode="replicate")
+        channels = x.shape[1]
+        return F.conv1d(padded, self.filter.expand(channels, -1, -1), stride=2, groups=channels)
+
+
+def low_pass_filter() -> Tensor:
+    """A windowed sinc whose taps sum to 1: (1, 1, FILTER_TAPS)."""
+    # Kaiser's rules for the window of a filter of this many taps and this transition
+    attenuation_db = 2.285 * (FILTER_TAPS // 2 - 1) * math.pi * 4 * HALF_WIDTH + 7.95
+    window = torch.kaiser_window(FILTER_TAPS, periodic=False, beta=0.1102 * (attenuation_db - 8.7))
+    time = torch.arange(FILTER_TAPS) - (FILTER_TAPS - 1) / 2
+    taps = window * torch.sinc(2 * CUTOFF * time)
+    return (taps / taps.sum())[None, None]
+
+
+def _convolution(channels: int, kernel_size: int, dilation: int) -> NormedConv1d:
+    padding = (kernel_size - 1) * dilation // 2
+    return NormedConv1d(channels, channels, kernel_size, dilation=dilation, padding=padding)

@@ -1,0 +1,248 @@
+"""The network that says how noise moves towards a mel spectrogram: the published `cfm.estimator`.
+
+Axes: B rows, T mel frames, C mel bands, D width, K width of the condition, S width of the style, d width of
+a head, L layers.
+
+    x, prompt (B, C, T), condition (B, T, K), style (B, S) -> one linear layer (B, T, D)
+      -> L transformer layers, whose norms are steered by the first time embedding; a layer behind the middle
+         also reads what its mirror image before the middle put out
+      -> joined with x again -> gated convolutions, steered by the second time embedding -> (B, C, T)
+
+Only keys are masked: what stands behind the length of a row is computed like the rest.
+
+Names and shapes of the parameters are those of the published s2mel.pth.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from indextts.speech.synthesis.config import FlowConfig
+from indextts.speech.synthesis.wavenet import WaveNet
+from indextts.speech.synthesis.weight_norm import NormedLinear
+
+NUM_TIME_WAVES = 128
+LONGEST_PERIOD = 10_000.0
+TIME_SCALE = 1000.0
+RMS_EPS = 1e-5
+FINAL_NORM_EPS = 1e-6
+NUM_POSITIONS = 16_384
+
+
+class DiT(nn.Module):
+    """The whole network."""
+
+    input_pos: Tensor
+
+    def __init__(self, config: FlowConfig) -> None:
+        super().__init__()
+        sizes, convolutions, style_dim = config.DiT, config.wavenet, config.style_encoder.dim
+        dim, bands = sizes.hidden_dim, sizes.in_channels
+        self.transformer = Transformer(dim, sizes.num_heads, sizes.depth)
+        self.cond_projection = nn.Linear(sizes.content_dim, dim)
+        self.cond_x_merge_linear = nn.Linear(dim + 2 * bands + style_dim, dim)
+        self.skip_linear = nn.Linear(dim + bands, dim)
+        self.t_embedder = TimeEmbedding(dim)
+        self.t_embedder2 = TimeEmbedding(dim)
+        self.conv1 = nn.Linear(dim, dim)
+        self.conv2 = nn.Conv1d(dim, bands, 1)
+        self.wavenet = WaveNet(
+            dim, convolutions.num_layers, convolutions.kernel_size, convolutions.dilation_rate
+        )
+        self.res_projection = nn.Linear(dim, dim)
+        self.final_layer = FinalLayer(dim)
+        # In the published file, and read by nobody.
+        self.x_embedder = NormedLinear(bands, dim)
+        self.cond_embedder = nn.Embedding(sizes.content_codebook_size, dim)
+        self.content_mask_embedder = nn.Embedding(1, dim)
+        self.register_buffer("input_pos", torch.arange(NUM_POSITIONS))
+
+    def forward(
+        self, x: Tensor, prompt_x: Tensor, x_lens: Tensor, t: Tensor, style: Tensor, cond: Tensor
+    ) -> Tensor:
+        """The direction in which x moves at time t: (B, C, T).
+
+        Args:
+            x: (B, C, T), between noise and mel.
+            prompt_x: (B, C, T), the mel of the prompt, zeros after it.
+            x_lens: (B,) or (1,), frames that count.
+            t: (B,), from 0 (noise) to 1 (mel).
+            style: (B, S), of the speaker.
+            cond: (B, T, K), what shall be said, frame by frame.
+        """
+        return self.from_merged(self.merge(x, prompt_x, style, self.cond_projection(cond)), x, x_lens, t)
+
+    def merge(self, x: Tensor, prompt_x: Tensor, style: Tensor, projected: Tensor) -> Tensor:
+        """All inputs as one (B, T, D); `projected` (B, T, D) is the projected condition."""
+        styles = style[:, None].expand(-1, x.shape[2], -1)  # (B, T, S)
+        parts = [x.transpose(1, 2), prompt_x.transpose(1, 2), projected, styles]
+        merged: Tensor = self.cond_x_merge_linear(torch.cat(parts, dim=2))
+        return merged
+
+    def from_merged(self, merged: Tensor, x: Tensor, x_lens: Tensor, t: Tensor) -> Tensor:
+        """The rest of `forward` behind `merge`."""
+        time, time2 = self.t_embedder(t), self.t_embedder2(t)  # (B, D) each
+        is_real = torch.arange(x.shape[2], device=x.device) < x_lens[:, None]  # (B or 1, T)
+        h = self.transformer(merged, time, is_real)  # (B, T, D)
+        h = self.skip_linear(torch.cat([h, x.transpose(1, 2)], dim=2))
+        waves = self.wavenet(self.conv1(h).transpose(1, 2), is_real, time2)  # (B, D, T)
+        h = self.final_layer(waves.transpose(1, 2) + self.res_projection(h), time)
+        direction: Tensor = self.conv2(h.transpose(1, 2))
+        return direction
+
+
+class TimeEmbedding(nn.Module):
+    """Waves of a time, and two linear layers."""
+
+    freqs: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(2 * NUM_TIME_WAVES, dim), nn.SiLU(), nn.Linear(dim, dim))
+        exponents = torch.arange(NUM_TIME_WAVES, dtype=torch.float32) / NUM_TIME_WAVES
+        self.register_buffer("freqs", torch.exp(-math.log(LONGEST_PERIOD) * exponents))
+
+    def forward(self, t: Tensor) -> Tensor:
+        """(B,) to (B, D)."""
+        embedded: Tensor = self.mlp(self.waves(t))
+        return embedded
+
+    def waves(self, t: Tensor) -> Tensor:
+        """Cosines, then sines: (B, 2 NUM_TIME_WAVES)."""
+        angles = TIME_SCALE * t[:, None] * self.freqs
+        return torch.cat([angles.cos(), angles.sin()], dim=1)
+
+
+class Transformer(nn.Module):
+    """Layers with long skips between mirrored ones, and a last norm."""
+
+    def __init__(self, dim: int, num_heads: int, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(TransformerLayer(dim, num_heads) for _ in range(depth))
+        self.norm = AdaptiveNorm(dim)
+
+    def forward(self, h: Tensor, time: Tensor, is_real: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D); `time` (B, D), `is_real` (B, T) or (1, T)."""
+        head_dim = h.shape[2] // self.layers[0].attention.num_heads  # type: ignore[union-attr, operator]
+        rotation = rotary_table(h.shape[1], int(head_dim), h.device)
+        keys = None if is_real.all() else is_real[:, None, None, :]  # (B or 1, 1, 1, T)
+        middle = len(self.layers) // 2
+        skips: list[Tensor] = []
+        for number, layer in enumerate(self.layers):
+            h = layer(h, skips.pop() if number > middle else None, time, keys, rotation)
+            if number < middle:
+                skips.append(h)
+        normed: Tensor = self.norm(h, time)
+        return normed
+
+
+class TransformerLayer(nn.Module):
+    """Attention and a gated linear unit; each with a norm in front and a residual around it."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.attention = Attention(dim, num_heads)
+        self.feed_forward = FeedForward(dim)
+        self.attention_norm = AdaptiveNorm(dim)
+        self.ffn_norm = AdaptiveNorm(dim)
+        self.skip_in_linear = nn.Linear(2 * dim, dim)  # of the first half, too, which never reads it
+
+    def forward(
+        self,
+        h: Tensor,
+        skip: Tensor | None,
+        time: Tensor,
+        keys: Tensor | None,
+        rotation: tuple[Tensor, Tensor],
+    ) -> Tensor:
+        """One layer; `h` and `skip` (B, T, D), `keys` (B or 1, 1, 1, T) or None for all."""
+        if skip is not None:
+            h = self.skip_in_linear(torch.cat([h, skip], dim=2))
+        h = h + self.attention(self.attention_norm(h, time), keys, rotation)
+        h = h + self.feed_forward(self.ffn_norm(h, time))
+        return h
+
+
+class Attention(nn.Module):
+    """Attention in both directions, with rotated queries and keys."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.wqkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.wo = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, h: Tensor, keys: Tensor | None, rotation: tuple[Tensor, Tensor]) -> Tensor:
+        """(B, T, D) to (B, T, D); `keys` (B or 1, 1, 1, T) or None for all, `rotation` two of (T, d/2)."""
+        q, k, v = (
+            part.view(*part.shape[:2], self.num_heads, -1).transpose(1, 2)  # (B, heads, T, d)
+            for part in self.wqkv(h).chunk(3, dim=2)
+        )
+        q, k = rotate(q, rotation), rotate(k, rotation)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=keys)
+        out: Tensor = self.wo(mixed.transpose(1, 2).flatten(2))
+        return out
+
+
+def rotary_table(length: int, head_dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the angles by which pair j is turned at each position: (T, d/2) each."""
+    pairs = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim  # (d/2,)
+    positions = torch.arange(length, dtype=torch.float32, device=device)
+    angles = positions[:, None] / LONGEST_PERIOD**pairs
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair of neighbouring values of `x` (..., T, d) by the angles of `rotation`, (T, d/2) each."""
+    cos, sin = rotation
+    a, b = x.view(*x.shape[:-1], -1, 2).unbind(dim=-1)  # (..., T, d/2) each
+    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
+
+
+class FeedForward(nn.Module):
+    """A gated linear unit with SiLU."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        hidden_dim = 256 * math.ceil(int(8 * dim / 3) / 256)
+        self.w1 = nn.Linear(dim, hidden_dim, bias=False)
+        self.w3 = nn.Linear(dim, hidden_dim, bias=False)
+        self.w2 = nn.Linear(hidden_dim, dim, bias=False)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Apply to the last axis of `h` (..., D)."""
+        out: Tensor = self.w2(F.silu(self.w1(h)) * self.w3(h))
+        return out
+
+
+class AdaptiveNorm(nn.Module):
+    """Division by the root mean square, then a scale and a shift that depend on the time."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.project_layer = nn.Linear(dim, 2 * dim)
+        self.norm = nn.RMSNorm(dim, eps=RMS_EPS)
+
+    def forward(self, h: Tensor, time: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D); the scale from `time` (B, D) is the factor itself, not added to 1."""
+        scale, shift = self.project_layer(time)[:, None].chunk(2, dim=2)  # (B, 1, D) each
+        normed: Tensor = scale * self.norm(h) + shift
+        return normed
+
+
+class FinalLayer(nn.Module):
+    """A norm whose shift and scale depend on the time, and a linear layer."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.norm_final = nn.LayerNorm(dim, eps=FINAL_NORM_EPS, elementwise_affine=False)
+        self.linear = NormedLinear(dim, dim)
+        self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(dim, 2 * dim))
+
+    def forward(self, h: Tensor, time: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D); shift first, and unlike in `AdaptiveNorm` the scale is added to 1."""
+        shift, scale = self.adaLN_modulation(time)[:, None].chunk(2, dim=2)  # (B, 1, D) each
+        out: Tensor = self.linear(self.norm_final(h) * (1 + scale) + shift)
+        return out

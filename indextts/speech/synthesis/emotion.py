@@ -1,0 +1,136 @@
+"""How an utterance shall feel: from a second recording, or by eight numbers.
+
+Axes: D width of the GPT, T speech features, F their width, E rows of the two tables, S width of the style.
+
+    recording:  emo_vec = vec(speaker) + alpha * (vec(recording) - vec(speaker))
+    numbers:    emo_vec = sum_i e_i row_i + (1 - sum_i e_i) * vec(recording, or the speaker's)
+
+`vec` is `UnifiedVoice.emotion`; where there is no second recording it hears the speaker's own as
+`reference.load_emotion` reads it, and alpha is 1. row_i is a row of emotion i's group in feat2.pt: the one
+whose neighbour in feat1.pt is nearest in angle to the speaker's style.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from indextts.errors import UserError
+from indextts.models.checkpoint import read_tensor
+from indextts.models.gpt.config import load_config
+from indextts.models.gpt.model import UnifiedVoice
+from indextts.speech.synthesis.config import load_acoustic_config
+
+EMOTIONS = ("happy", "angry", "sad", "afraid", "disgusted", "melancholic", "surprised", "calm")
+# The published page takes each number times this, and scales their sum down to this at most.
+PAGE_BIAS = (0.9375, 0.875, 1.0, 1.0, 0.9375, 0.9375, 0.6875, 0.5625)
+PAGE_LARGEST_SUM = 0.8
+ADVICE = "give feat1.pt, feat2.pt and the config.yaml of IndexTeam/IndexTTS-2"
+
+
+@dataclass(frozen=True)
+class EmotionTable:
+    """The published examples of emotions.
+
+    Attributes:
+        styles: (E, S), float32, of the speakers.
+        vectors: (E, D), float32.
+        group_sizes: rows of each of the EMOTIONS, in order.
+    """
+
+    styles: Tensor
+    vectors: Tensor
+    group_sizes: tuple[int, ...]
+
+    def rows_near(self, style: Tensor) -> Tensor:
+        """Return per emotion the vector of the speaker nearest to `style` (1, S): (8, D)."""
+        nearness = F.cosine_similarity(style.to(self.styles), self.styles)  # (E,)
+        starts = itertools.accumulate(self.group_sizes, initial=0)
+        chosen = [
+            start + int(nearness[start : start + size].argmax())
+            for start, size in zip(starts, self.group_sizes, strict=False)
+        ]
+        return self.vectors[chosen]
+
+    def blend(self, weights: Sequence[float], style: Tensor, heard: Tensor, alpha: float = 1.0) -> Tensor:
+        """Return the emotion by numbers: (1, D).
+
+        Args:
+            weights: one per emotion, in the order of EMOTIONS.
+            style: (1, S), of the speaker.
+            heard: (1, D), the emotion of the recording.
+            alpha: from 0 to 1; the published code cuts the product with it after four digits.
+
+        Raises:
+            UserError: `weights` are not eight numbers of at least 0 with a sum of at most 1.
+        """
+        check_weights(weights)
+        alpha = min(max(alpha, 0.0), 1.0)
+        if alpha != 1.0:
+            weights = [int(weight * alpha * 10_000) / 10_000 for weight in weights]
+        factors = torch.tensor(weights, dtype=torch.float32)[:, None]  # (8, 1)
+        vector = (factors * self.rows_near(style)).sum(dim=0, keepdim=True).to(heard.device)  # (1, D)
+        return vector + (1 - sum(weights)) * heard
+
+
+def load_emotions(folder: Path) -> EmotionTable:
+    """Return the published tables: feat1.pt and feat2.pt of `folder`, cut as its config.yaml says.
+
+    Raises:
+        UserError: a file cannot be read, or the three do not fit together.
+    """
+    path = folder / "config.yaml"
+    config = load_acoustic_config(path)
+    sizes = config.emo_num
+    if len(sizes) != len(EMOTIONS):
+        raise UserError(
+            f"{path}: emo_num has {len(sizes)} groups, but there are {len(EMOTIONS)} emotions; {ADVICE}"
+        )
+    styles = _read_table(folder / "feat1.pt", sum(sizes), config.s2mel.style_encoder.dim)
+    vectors = _read_table(folder / "feat2.pt", sum(sizes), load_config(path).model_dim)
+    return EmotionTable(styles, vectors, sizes)
+
+
+def _read_table(path: Path, num_rows: int, width: int) -> Tensor:
+    table = read_tensor(path).float().clone()
+    if table.shape != (num_rows, width) or not table.isfinite().all():
+        raise UserError(
+            f"{path}: must hold {num_rows} rows of {width} numbers, found a table of {tuple(table.shape)}; "
+            f"{ADVICE}"
+        )
+    return table
+
+
+def check_weights(weights: Sequence[float]) -> None:
+    """Raise a UserError unless these are eight weights that leave at most all to the recording."""
+    names = ", ".join(EMOTIONS)
+    if len(weights) != len(EMOTIONS):
+        raise UserError(f"{len(weights)} emotion weights were given, there must be {len(EMOTIONS)}: {names}")
+    if not all(0 <= weight <= 1 for weight in weights) or sum(weights) > 1 + 1e-6:
+        raise UserError(
+            f"the emotion weights are {', '.join(f'{weight:g}' for weight in weights)}; each must be from 0 "
+            f"to 1, and their sum at most 1: {names}"
+        )
+
+
+def page_weights(weights: Sequence[float]) -> list[float]:
+    """Return eight numbers from 0 to 1 as the published page hands them on: biased, their sum limited."""
+    biased = [weight * bias for weight, bias in zip(weights, PAGE_BIAS, strict=True)]
+    return [weight * min(1.0, PAGE_LARGEST_SUM / max(sum(biased), 1e-9)) for weight in biased]
+
+
+@torch.no_grad()
+def heard_emotion(gpt: UnifiedVoice, speaker: Tensor, recording: Tensor, alpha: float = 1.0) -> Tensor:
+    """Return what the GPT hears of the emotion, on the way from the voice to the recording: (1, D).
+
+    Args:
+        speaker: (T, F), speech features of the voice.
+        recording: (T', F), speech features of the emotion's recording.
+        alpha: 0 for the voice's own emotion, 1 for the recording's.
+    """
+    own, other = gpt.emotion(speaker[None]), gpt.emotion(recording[None])
+    return own + alpha * (other - own)

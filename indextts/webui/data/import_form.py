@@ -1,0 +1,134 @@
+"""The part of tab 2 that brings recordings in: uploads, and what the data do not say of themselves.
+
+What is answered here holds for the sources that were not imported yet, or for the one that is chosen: the
+import remembers it with each source.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+from gradio.utils import get_upload_folder
+
+from indextts.commands.base import Command
+from indextts.commands.data import ImportDataset
+from indextts.data.importing.answers import FIELDS, read_answers
+from indextts.data.importing.names import source_name
+from indextts.errors import UserError
+from indextts.projects.pipeline import plan_stage
+from indextts.projects.project import Project, ProjectSettings
+from indextts.webui.data.uploads import described, remove, take_in
+from indextts.webui.events import on
+from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import t
+from indextts.webui.page import Page
+from indextts.webui.versions import once
+
+NEW_SOURCES = "what is new"
+CHOOSE = "choose the upload to remove; what was imported from it stays"
+NOTHING = "there is nothing to import: upload recordings with their texts first"
+
+
+@dataclass(frozen=True)
+class ImportForm:
+    """The components that say how to import.
+
+    Args:
+        inputs: those that the commands are made from.
+        uploads: the table of what was uploaded, which the commands import.
+    """
+
+    inputs: Sequence[Component]
+    uploads: gr.Dataframe
+
+
+def import_form(page: Page) -> ImportForm:
+    """Lay out uploads and answers, and tie their events."""
+    files = gr.File(
+        label="Recordings with texts: a zip archive, or single files",
+        file_count="multiple",
+        height=140,
+        elem_id="upload",
+    )
+    table = gr.Dataframe(
+        headers=["upload", "files", "size"], label="Uploaded", interactive=False, elem_id="uploads"
+    )
+    with gr.Row():
+        chosen = gr.Dropdown(
+            [(NEW_SOURCES, NEW_SOURCES)],
+            value=NEW_SOURCES,
+            label="the answers below are for",
+            allow_custom_value=False,
+            elem_id="answers-for",
+        )
+        removal = gr.Button("Remove this upload", elem_id="upload-remove")
+    with gr.Row():
+        fields = form_for(ImportDataset, FIELDS)
+
+    def received(name: str, paths: list[str] | None) -> tuple[Any, Any, Any]:
+        project = page.find_project(name)
+        if paths:
+            take_in(project, paths, Path(get_upload_folder()))
+        return None, described(project), choices(page, name)
+
+    def removed(name: str, upload: str) -> tuple[Any, Any]:
+        project = page.find_project(name)
+        if upload == NEW_SOURCES:
+            raise UserError(t(CHOOSE))
+        remove(project, upload)
+        return described(project), choices(page, name)
+
+    def shown(name: str) -> tuple[Any, Any]:
+        return described(page.find_project(name)), choices(page, name)
+
+    on([files.upload], received, [page.project, files], [files, table, chosen])
+    on([removal.click], removed, [page.project, chosen], [table, chosen])
+    page.watch(once, shown, [table, chosen])
+    return ImportForm([chosen, *fields.values()], table)
+
+
+def choices(page: Page, name: str) -> gr.Dropdown:
+    """Return what answers can be for: all that is new, or one upload."""
+    uploads = [path.name for path in page.find_project(name).uploaded()]
+    return gr.Dropdown(
+        [(t(NEW_SOURCES), NEW_SOURCES), *((name, name) for name in uploads)], value=NEW_SOURCES
+    )
+
+
+def import_commands(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> list[Command]:
+    """Return the commands of the stage, with the form's answers where they are meant.
+
+    Raises:
+        UserError: there is nothing to import.
+    """
+    chosen, *answers = values
+    fields = fields_from(ImportDataset, FIELDS, answers)
+    known = read_answers(project.dataset)
+    commands: list[Command] = []
+    for command in plan_stage(project, settings, "data").commands:
+        if not isinstance(command, ImportDataset):
+            commands.append(command)
+            continue
+        sources = [*([command.manifest] if command.manifest is not None else []), *command.source]
+        if not sources:
+            raise UserError(t(NOTHING))
+        names = {source_name(source, project.dataset) for source in sources}
+        is_meant = chosen in {source.name for source in sources}
+        is_new = chosen == NEW_SOURCES and not names & known.keys()
+        given = fields if is_meant or is_new else {}
+        if command.manifest is not None and not command.source:
+            given = {name: value for name, value in given.items() if name != "layout"}
+        commands.append(command.model_copy(update={**given, **allowed_audio(page, command)}))
+    return commands
+
+
+def allowed_audio(page: Page, command: ImportDataset) -> dict[str, list[Path]]:
+    """Return where the recordings of a manifest inside the roots may lie; a file of ours names its own."""
+    roots = [page.roots.workspace, *page.roots.others]
+    manifest = command.manifest
+    if command.audio_root or manifest is None or not any(manifest.is_relative_to(root) for root in roots):
+        return {}
+    return {"audio_root": roots}

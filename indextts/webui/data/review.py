@@ -1,0 +1,282 @@
+"""The second half of tab 2: the check of what was imported, and a person's review of it.
+
+What is shown is read from the disk at each event (review_rows.py); what a person decides is appended to the
+project's review.jsonl (indextts/data/review.py), and nothing else is written.
+"""
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import gradio as gr
+import soundfile
+from gradio.components import Component
+
+from indextts.commands.base import Command
+from indextts.commands.data import CheckData
+from indextts.commands.quality_limits import QualityLimits
+from indextts.data.review import Decision, add_decision, check_folder, review_file, undo
+from indextts.errors import UserError
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.pipeline import plan_check
+from indextts.projects.project import Project, ProjectSettings
+from indextts.webui.data.review_rows import (
+    ALL,
+    MAX_TEXT_CHARS,
+    ROWS_PER_PAGE,
+    Row,
+    checked_text,
+    read_review,
+)
+from indextts.webui.events import on, then
+from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import t
+from indextts.webui.page import Page
+from indextts.webui.running.panel import stage_panel
+from indextts.webui.serving.links import file_address
+from indextts.webui.versions import files_version, job_version
+
+STAGES = ("data", "check")
+LIMITS = tuple(QualityLimits.model_fields)
+HEADERS = ["clip", "speaker", "seconds", "verdict", "flags", "text"]
+WIDTHS: list[str | int] = ["14%", "12%", "8%", "12%", "18%", "36%"]
+
+NOT_CHECKED = "not checked yet"
+NO_FLAG = NO_CLIP = "none"
+MANIFEST_TEXT = "the manifest's text: {text}"
+CLIPS_SHOWN = "{first} to {last} of {count:,}"
+OUTSIDE = "{clip} (the recording lies outside of the project)"
+UNREADABLE = "{clip} (the recording cannot be read)"
+EDITED = "{text} (edited)"
+NOTHING_DECIDED = "nothing was decided that could be undone"
+PICTURE = "Histograms of the measures"
+
+
+def lay_out(page: Page) -> None:
+    """Lay out check and review."""
+    gr.Markdown("## Check")
+    with gr.Accordion("Limits", open=False, elem_id="check-limits"):
+        limits = list(form_for(CheckData, LIMITS).values())
+    stage_panel(page, "check", "Check", check_commands, limits)
+    report = gr.Textbox(label="Report", lines=16, max_lines=16, interactive=False, elem_id="check-report")
+    histograms = gr.HTML(elem_id="check-histograms")
+    gr.Markdown("## Review")
+    with gr.Row():
+        flag = gr.Dropdown([ALL], value=ALL, label="Show", elem_id="review-filter")
+        number = gr.Number(1, precision=0, minimum=1, label="Page", elem_id="review-page")
+        count = gr.Textbox(label="Clips", interactive=False, elem_id="review-count")
+    table = gr.Dataframe(
+        headers=HEADERS,
+        datatype="str",
+        interactive=False,
+        wrap=True,
+        max_height=420,
+        column_widths=WIDTHS,
+        elem_id="review-table",
+    )
+    editor = _Editor()
+
+    page.watch(version, lambda name: show_report(page, name), [report, histograms])
+    shown, choice = [flag, number, count, table], [page.project, flag, number]
+    page.watch(clips_version, lambda *values: show_page_if_idle(page, *values), shown, [flag, number])
+    # A person's choice must never be dropped because a tick is being answered.
+    on([number.change], lambda *values: show_page(page, *values), choice, shown, latest=True)
+    on(
+        [flag.input],
+        lambda name, flag: show_page(page, name, flag, 1),
+        [page.project, flag],
+        shown,
+        latest=True,
+    )
+
+    def select(name: str, event: gr.SelectData) -> list[Any]:
+        return _Editor.show(page, name, str(event.row_value[0]))
+
+    on([table.select], select, [page.project], editor.outputs, each=True)
+    # The other project may have a clip of the same name.
+    on([page.project.change], lambda: ["", "", "", None, ""], [], editor.outputs)
+    clip = [page.project, editor.clip]
+    decided = [
+        on([editor.save.click], lambda *v: save_text(page, *v), [*clip, editor.text], editor.outputs),
+        on([editor.undo.click], lambda name: take_back(page, name), [page.project], editor.outputs),
+    ]
+    verdicts: list[tuple[gr.Button, Literal["keep", "reject"] | None]] = [
+        (editor.keep, "keep"),
+        (editor.reject, "reject"),
+        (editor.as_checked, None),
+    ]
+    for button, verdict in verdicts:
+        handler = _decider(page, verdict)
+        decided.append(on([button.click], handler, clip, editor.outputs))
+    for event in decided:
+        then(event, lambda *values: show_page(page, *values), choice, shown)
+
+
+def version(project: Project) -> str:
+    """Return a word that changes when an import or a check starts or ends."""
+    return " ".join(job_version(project, stage) for stage in STAGES)
+
+
+def clips_version(project: Project) -> str:
+    """Return a word that changes with the import, the check and what was decided, by whomever."""
+    return f"{version(project)} {files_version(review_file(project.manifest))}"
+
+
+class _Editor:
+    """The components around one clip."""
+
+    def __init__(self) -> None:
+        with gr.Row():
+            self.clip = gr.Textbox(label="Clip", interactive=False, elem_id="review-clip")
+            self.verdict = gr.Textbox(label="Verdict", interactive=False, elem_id="review-verdict")
+        self.flags = gr.Textbox(label="Flags", interactive=False, lines=2, elem_id="review-flags")
+        self.player = gr.Audio(interactive=False, buttons=["download"], elem_id="review-player")
+        self.text = gr.Textbox(
+            label="Text", lines=2, max_length=MAX_TEXT_CHARS, elem_id="review-text", interactive=True
+        )
+        with gr.Row():
+            self.save = gr.Button("Save text", elem_id="review-save")
+            self.keep = gr.Button("Keep", elem_id="review-keep")
+            self.reject = gr.Button("Reject", elem_id="review-reject")
+            self.as_checked = gr.Button("As the check says", elem_id="review-as-checked")
+            self.undo = gr.Button("Undo", elem_id="review-undo")
+
+    @property
+    def outputs(self) -> list[Component]:
+        return [self.clip, self.verdict, self.flags, self.player, self.text]
+
+    @staticmethod
+    def show(page: Page, name: str, id: str, play: bool = True) -> list[Any]:
+        """Return what the editor shows of a clip; the player may be left as it is."""
+        project = page.find_project(name)
+        row = read_review(project).find(id)
+        said = "\n".join(flag.said for flag in row.flags) or t(NO_FLAG)
+        if row.utterance.text != row.original_text:
+            said += "\n" + t(MANIFEST_TEXT, text=row.original_text)
+        player = _player(project, row) if play else gr.skip()
+        return [row.utterance.id, t(row.verdict), said, player, row.utterance.text]
+
+
+def check_commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+    """Return the check of a project with the limits of the form."""
+    planned = plan_check(project, settings)
+    fields = fields_from(CheckData, LIMITS, values)
+    changed = {name: value for name, value in fields.items() if value != CheckData.model_fields[name].default}
+    return [CheckData(**{**planned.model_dump(), **changed})]
+
+
+def show_report(page: Page, name: str) -> Any:
+    """Return the report and the histograms of the newest check."""
+    project = page.find_project(name)
+    if _is_busy(project):
+        return gr.skip(), gr.skip()
+    folder = check_folder(project.manifest)
+    try:
+        report = (folder / "report.txt").read_text(encoding="utf-8")
+    except OSError:
+        return t(NOT_CHECKED), ""
+    return report, _picture(folder / "histograms.png")
+
+
+def show_page_if_idle(page: Page, name: str, flag: str | None, number: float | None) -> list[Any]:
+    """Return what `show_page` does, unless the data are being imported or checked."""
+    if _is_busy(page.find_project(name)):
+        return [gr.skip()] * 4
+    return show_page(page, name, flag, number)
+
+
+def show_page(page: Page, name: str, flag: str | None, number: float | None) -> list[Any]:
+    """Return one page of the table, and what can be chosen."""
+    review = read_review(page.find_project(name))
+    choices = review.filters()
+    flag = flag if flag in [value for _, value in choices] else ALL
+    rows = review.chosen(flag or ALL)
+    num_pages = max(1, -(-len(rows) // ROWS_PER_PAGE))
+    place = min(max(1, int(number or 1)), num_pages)
+    first = (place - 1) * ROWS_PER_PAGE
+    values = [_cells(row) for row in rows[first : first + ROWS_PER_PAGE]]
+    numbers = {"first": first + 1, "last": first + len(values), "count": len(rows)}
+    said = t(CLIPS_SHOWN, **numbers) if values else t(NO_CLIP)
+    number_update = gr.skip() if place == number else place
+    return [gr.Dropdown(choices=choices, value=flag), number_update, said, values]
+
+
+def save_text(page: Page, name: str, id: str, typed: str) -> list[Any]:
+    """Store a text for a clip; the manifest's own takes the stored one away."""
+    project, row = _find(page, name, id)
+    text = checked_text(typed)
+    _decide(project, row, text=None if text == row.original_text else text)
+    return _Editor.show(page, name, id, play=False)
+
+
+def take_back(page: Page, name: str) -> list[Any]:
+    """Undo the last decision and show the clip that it was about."""
+    project = page.find_project(name)
+    undone = undo(project.manifest)
+    if undone is None:
+        raise UserError(t(NOTHING_DECIDED))
+    return _Editor.show(page, name, undone.id)
+
+
+def _decider(page: Page, verdict: Literal["keep", "reject"] | None) -> Any:
+    def decide(name: str, id: str) -> list[Any]:
+        project, row = _find(page, name, id)
+        _decide(project, row, verdict=verdict)
+        return _Editor.show(page, name, id, play=False)
+
+    return decide
+
+
+def _decide(project: Project, row: Row, **changed: Any) -> None:
+    """Append the clip's decision with what changed; nothing if that is how it stands."""
+    before = row.decision or Decision(id=row.utterance.id)
+    after = before.model_copy(update=changed)
+    if after != before:
+        add_decision(project.manifest, after)
+
+
+def _find(page: Page, name: str, id: str) -> tuple[Project, Row]:
+    project = page.find_project(name)
+    return project, read_review(project).find(id)
+
+
+def _player(project: Project, row: Row) -> gr.Audio:
+    """Return a player with the clip's samples: a path would be copied to where Gradio serves files from.
+
+    What a manifest names outside of the project is never played: the page may be public.
+    """
+    label = f"{row.utterance.speaker}: {row.utterance.id}"
+    audio = row.utterance.audio.resolve()
+    if not audio.is_relative_to(project.root.resolve()):
+        return gr.Audio(value=None, label=t(OUTSIDE, clip=label))
+    try:
+        samples, sample_rate_hz = soundfile.read(audio, dtype="int16")
+    except (OSError, soundfile.LibsndfileError):
+        return gr.Audio(value=None, label=t(UNREADABLE, clip=label))
+    return gr.Audio(value=(sample_rate_hz, samples), label=label)
+
+
+def _cells(row: Row) -> list[str]:
+    utterance = row.utterance
+    flags = ", ".join(flag.reason for flag in row.flags)
+    return [
+        utterance.id,
+        utterance.speaker,
+        f"{utterance.duration_s:.2f}",
+        t(row.verdict),
+        flags,
+        utterance.text if utterance.text == row.original_text else t(EDITED, text=utterance.text),
+    ]
+
+
+def _picture(path: Path) -> str:
+    """Return the picture, served from where it is; its time in the address makes a browser load a new one."""
+    if not path.is_file():
+        return ""
+    return f'<img alt="{html.escape(t(PICTURE))}" style="max-width: 100%" src="{file_address(path)}">'
+
+
+def _is_busy(project: Project) -> bool:
+    jobs = [newest_job(project, stage) for stage in STAGES]
+    return any(job is not None and job.is_active for job in jobs)

@@ -1,0 +1,155 @@
+"""What the review shows: the clips of a project with what the check and a person say of them. No Gradio here.
+
+A set may have 100,000 clips: the files of the check are read once for each change, and only a page of rows
+ever goes to a browser.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from indextts.data.manifest import Utterance
+from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
+from indextts.data.review import Decision, Decisions, check_folder, edited, is_kept, read_decisions
+from indextts.errors import UserError
+from indextts.projects.project import Project
+from indextts.system.json_lines import read_json_lines
+from indextts.webui.data.manifests import utterances_of
+from indextts.webui.language import t
+from indextts.webui.versions import files_version
+
+ROWS_PER_PAGE = 50
+MAX_TEXT_CHARS = 2000
+ALL, REJECTED, WARNED, DECIDED = "all", "rejected", "warned", "decided by hand"
+VERDICTS = {  # is kept, by hand
+    (True, False): "kept",
+    (False, False): "rejected",
+    (True, True): "kept by hand",
+    (False, True): "rejected by hand",
+}
+
+CHOOSE = "choose a clip in the table first"
+EMPTY = "the text is empty; write what is said, or reject the clip"
+TOO_LONG = "the text has {count} characters; a clip's has at most {most}"
+DAMAGED = "{path}: damaged ({problem}); check the data again"
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One clip as it will be used: with the text that a person wrote, if one did."""
+
+    utterance: Utterance
+    original_text: str
+    flags: tuple[Flag, ...]
+    decision: Decision | None
+
+    @property
+    def is_kept(self) -> bool:
+        decisions = {self.utterance.id: self.decision} if self.decision else {}
+        rejected = [self.utterance.id] if any(flag.is_hard for flag in self.flags) else []
+        return is_kept(self.utterance.id, decisions, rejected)
+
+    @property
+    def verdict(self) -> str:
+        """What happens to the clip, and who says so."""
+        by_hand = self.decision is not None and self.decision.verdict is not None
+        return VERDICTS[self.is_kept, by_hand]
+
+    @property
+    def is_decided(self) -> bool:
+        return self.decision is not None and (self.decision.verdict or self.decision.text) is not None
+
+
+@dataclass(frozen=True)
+class Review:
+    """All clips of a project, in the order of the manifest."""
+
+    rows: Sequence[Row]
+    last: Decision | None
+
+    def find(self, id: str) -> Row:
+        """Return the row of a clip.
+
+        Raises:
+            UserError: there is no such clip.
+        """
+        for row in self.rows:
+            if row.utterance.id == id:
+                return row
+        raise UserError(t(CHOOSE))
+
+    def filters(self) -> list[tuple[str, str]]:
+        """Return what can be shown: its label with the number of clips, and its name."""
+        counts = Counter(flag.reason for row in self.rows for flag in row.flags)
+        counts[ALL] = len(self.rows)
+        for name in (REJECTED, WARNED, DECIDED):
+            counts[name] = len(self.chosen(name))
+        names = [ALL, REJECTED, WARNED, DECIDED]
+        names += [reason.name for reason in REASONS if counts[reason.name]]
+        return [(f"{t(name)} ({counts[name]:,})", name) for name in names]
+
+    def chosen(self, name: str) -> Sequence[Row]:
+        """Return the clips that a filter lets through; those of a reason with the worst first."""
+        if name == REJECTED:
+            return [row for row in self.rows if not row.is_kept]
+        if name == WARNED:
+            return [row for row in self.rows if row.flags and row.is_kept]
+        if name == DECIDED:
+            return [row for row in self.rows if row.is_decided]
+        if name in REASON_OF:
+            found = [(flag.severity, row) for row in self.rows for flag in row.flags if flag.reason == name]
+            return [row for _, row in sorted(found, key=lambda pair: -pair[0])]
+        return self.rows
+
+
+def read_review(project: Project) -> Review:
+    """Return the clips of a project as they are on the disk now; none before the import.
+
+    Raises:
+        UserError: one of the files is damaged.
+    """
+    manifest = project.manifest
+    if not manifest.is_file():
+        return Review([], None)
+    flags = _flags(check_folder(manifest) / "clips.jsonl")
+    decisions: Decisions = read_decisions(manifest)
+    rows = [
+        Row(edited(u, decisions.of), u.text, flags.get(u.id, ()), decisions.of.get(u.id))
+        for u in utterances_of(manifest)
+    ]
+    return Review(rows, decisions.last)
+
+
+def checked_text(typed: str | None) -> str:
+    """Return a text that was typed for a clip.
+
+    Raises:
+        UserError: it is empty or too long.
+    """
+    text = " ".join(_CONTROL.sub(" ", typed or "").split())
+    if not text:
+        raise UserError(t(EMPTY))
+    if len(text) > MAX_TEXT_CHARS:
+        raise UserError(t(TOO_LONG, count=len(text), most=MAX_TEXT_CHARS))
+    return text
+
+
+def _flags(path: Path) -> Mapping[str, tuple[Flag, ...]]:
+    return _read_flags(path, files_version(path)) if path.is_file() else {}
+
+
+@lru_cache(maxsize=2)
+def _read_flags(path: Path, _version: str) -> Mapping[str, tuple[Flag, ...]]:
+    try:
+        return {
+            str(record["id"]): tuple(Flag(**flag) for flag in record["flags"])  # type: ignore[attr-defined]
+            for _, record in read_json_lines(path)
+            if record["flags"]
+        }
+    except (KeyError, TypeError) as error:
+        raise UserError(t(DAMAGED, path=path, problem=error)) from None

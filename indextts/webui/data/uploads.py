@@ -1,0 +1,128 @@
+"""Uploads: files from a browser, put into the project as sources of its import. No Gradio here.
+
+    NAME/uploads/
+      talks.zip        an archive; the import unpacks it, with its checks
+      files/           single recordings and texts, together: a text finds the recording that came before it
+
+    NAME/listen/voices/  recordings to speak like
+
+What is uploaded under a name that is there takes its place.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import soundfile
+
+from indextts.data.importing.file_kinds import AUDIO_SUFFIXES, TEXT_SUFFIXES
+from indextts.errors import UserError
+from indextts.features.voice_limits import require_fitting_length
+from indextts.projects.project import Project
+from indextts.webui.language import t
+
+FILES_NAME = "files"
+VOICES_NAME = "voices"
+
+NO_RECORDING = "{name}: no recording; give a sound file of one person who speaks"
+UNREADABLE = "{name}: cannot be read as audio; convert it to .wav"
+NO_UPLOAD = "there is no upload {name!r} in {project}"
+UNWRITABLE = "{folder}: cannot be written ({problem}); look at the disk"
+NOT_UPLOADED = "{name}: this file was not uploaded; choose it anew"
+BAD_NAME = "{name!r}: no name for a recording or a text; rename the file"
+BAD_KIND = "{name}: neither a recording, a text, a table, subtitles, nor a zip archive"
+
+_SUFFIXES = AUDIO_SUFFIXES | TEXT_SUFFIXES | {".zip"}
+_MAX_NAME_CHARS = 150
+
+
+def take_in(project: Project, received: Sequence[str], received_in: Path) -> list[Path]:
+    """Move received files into the project; return the sources that they belong to.
+
+    Args:
+        received_in: the folder that the server keeps uploads in: a request can name any file.
+
+    Raises:
+        UserError: a file is none that was uploaded, has a name or kind that cannot be imported, or the disk
+            does not take it; none was moved unless it is the disk.
+    """
+    moves = [(Path(path), _target(project, Path(path), received_in)) for path in received]
+    _move(moves)
+    return sorted({project.uploads / target.relative_to(project.uploads).parts[0] for _, target in moves})
+
+
+def take_in_voice(project: Project, received: str, received_in: Path) -> Path:
+    """Move a received recording to where voices are kept; return it.
+
+    Args:
+        received_in: as for `take_in`.
+
+    Raises:
+        UserError: it is none that was uploaded, no recording, of no fitting length, or the disk does not take
+            it.
+    """
+    source = Path(received)
+    _require_upload(source, received_in)
+    if source.suffix.lower() not in AUDIO_SUFFIXES:
+        raise UserError(t(NO_RECORDING, name=source.name))
+    try:
+        duration_s = soundfile.info(source).duration
+    except (OSError, soundfile.LibsndfileError):
+        raise UserError(t(UNREADABLE, name=source.name)) from None
+    require_fitting_length(Path(source.name), duration_s)
+    target = project.listen / VOICES_NAME / source.name
+    _move([(source, target)])
+    return target
+
+
+def remove(project: Project, name: str) -> None:
+    """Remove an upload; what was imported from it stays.
+
+    Raises:
+        UserError: there is no such upload.
+    """
+    found = [path for path in project.uploaded() if path.name == name]
+    if not found:
+        raise UserError(t(NO_UPLOAD, name=name, project=project.root.name))
+    if found[0].is_dir():
+        shutil.rmtree(found[0])
+    else:
+        found[0].unlink()
+
+
+def described(project: Project) -> list[list[str]]:
+    """Return name, number of files and size of each upload."""
+    rows = []
+    for path in project.uploaded():
+        files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+        size = sum(file.stat().st_size for file in files)
+        rows.append([path.name, str(len(files)), f"{size / 1e6:.1f} MB"])
+    return rows
+
+
+def _move(moves: Sequence[tuple[Path, Path]]) -> None:
+    for source, target in moves:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            aside = target.with_name(f".part-{target.name}")
+            shutil.move(source, aside)
+            aside.replace(target)
+        except OSError as error:
+            raise UserError(t(UNWRITABLE, folder=target.parent, problem=error.strerror)) from None
+
+
+def _require_upload(path: Path, received_in: Path) -> None:
+    name = path.name
+    if not path.resolve().is_relative_to(received_in.resolve()) or not path.is_file():
+        raise UserError(t(NOT_UPLOADED, name=name))
+    if name.startswith(".") or len(name) > _MAX_NAME_CHARS or not name.isprintable():
+        raise UserError(t(BAD_NAME, name=name))
+
+
+def _target(project: Project, path: Path, received_in: Path) -> Path:
+    _require_upload(path, received_in)
+    name = path.name
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise UserError(t(BAD_KIND, name=name))
+    return project.uploads / name if suffix == ".zip" else project.uploads / FILES_NAME / name

@@ -1,0 +1,106 @@
+"""The second part of tab 8: two checkpoints spoke the same texts; which is better is asked blindly.
+
+The players get samples, not addresses, which would say whose they are. After a vote both names are shown.
+"""
+
+from typing import Any
+
+import gradio as gr
+import soundfile
+
+from indextts.errors import UserError
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.project import Project
+from indextts.webui.events import on
+from indextts.webui.language import t
+from indextts.webui.listen.renders import Render, Sound, newest_render, tally, vote, vote_on, votes
+from indextts.webui.listen.speaking import STAGE, Speaking, show_players, spoken_version
+from indextts.webui.page import Page
+
+NOTHING = "nothing to compare: choose a second checkpoint above and let both speak"
+JUDGED = {
+    "first": "first: {first}; second: {second}; the first was better",
+    "second": "first: {first}; second: {second}; the second was better",
+    "same": "first: {first}; second: {second}; no difference",
+}
+HEADERS = ["one", "the other", "votes for the one", "for the other", "no difference"]
+
+
+def lay_out(page: Page, speaking: Speaking) -> None:
+    """Lay out the comparison of what was spoken."""
+    gr.Markdown("## Which is better?")
+    with gr.Row():
+        number = gr.Number(1, precision=0, minimum=1, label="Text", elem_id="compare-number")
+        said = gr.Textbox(NOTHING, label="It says", interactive=False, elem_id="compare-said", scale=4)
+    with gr.Row():
+        first = gr.Audio(interactive=False, buttons=[], label="first", elem_id="compare-first")
+        second = gr.Audio(interactive=False, buttons=[], label="second", elem_id="compare-second")
+    with gr.Row():
+        buttons = {
+            "first": gr.Button("The first is better", elem_id="compare-vote-first"),
+            "same": gr.Button("No difference", elem_id="compare-vote-same"),
+            "second": gr.Button("The second is better", elem_id="compare-vote-second"),
+        }
+        following = gr.Button("Next text", elem_id="compare-next")
+    result = gr.Textbox(label="They were", interactive=False, elem_id="compare-result")
+    table = gr.Dataframe(headers=HEADERS, label="Votes", interactive=False, elem_id="compare-tally")
+
+    shown = [said, first, second, result, table]
+    page.watch(spoken_version, lambda *v: show_if_idle(page, *v), shown, [number])
+    on([number.change], lambda *v: show(page, *v), [page.project, number], shown, latest=True)
+    on([following.click], lambda name, at: following_number(page, name, at), [page.project, number], [number])
+    for choice, button in buttons.items():
+        on([button.click], _voter(page, choice), [page.project, number], [result, table, speaking.players])
+
+
+def show_if_idle(page: Page, name: str, number: float | None) -> list[Any]:
+    """Return what `show` does, unless something is speaking."""
+    job = newest_job(page.find_project(name), STAGE)
+    return [gr.skip()] * 5 if job is not None and job.is_active else show(page, name, number)
+
+
+def show(page: Page, name: str, number: float | None) -> list[Any]:
+    """Return text, both players, what they were if that is known, and the votes."""
+    project = page.find_project(name)
+    render, rows = newest_render(project), tally(votes(project))
+    try:
+        if render is None:
+            raise UserError(NOTHING)
+        first, second = render.pair(int(number or 1))
+    except UserError:
+        return [t(NOTHING), None, None, "", rows]
+    result = said_of(project, render, int(number or 1))
+    return [first.spoken.text, _samples(first), _samples(second), result, rows]
+
+
+def following_number(page: Page, name: str, number: float | None) -> int:
+    """Return the number of the next text, the first after the last."""
+    render = newest_render(page.find_project(name))
+    count = len(render.sides[0]) if render else 1
+    return int(number or 0) % count + 1
+
+
+def said_of(project: Project, render: Render, number: int) -> str:
+    """Return what the two were, once they were judged."""
+    given = vote_on(project, render, number)
+    if given is None:
+        return ""
+    return t(JUDGED[given.choice], first=given.first, second=given.second)
+
+
+def _voter(page: Page, choice: str) -> Any:
+    def decide(name: str, number: float | None) -> tuple[Any, Any, Any]:
+        project = page.find_project(name)
+        vote(project, int(number or 1), choice)
+        render = newest_render(project)
+        assert render is not None
+        return said_of(project, render, int(number or 1)), tally(votes(project)), show_players(page, name)
+
+    return decide
+
+
+def _samples(sound: Sound) -> Any:
+    if sound.path is None:
+        return None
+    samples, sample_rate_hz = soundfile.read(sound.path, dtype="int16")
+    return sample_rate_hz, samples

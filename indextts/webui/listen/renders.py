@@ -1,0 +1,193 @@
+"""RENDERS: what the page let speak, and how people judged two checkpoints blindly. No Gradio, no torch here.
+
+    NAME/listen/
+      voices/              uploaded recordings to speak like (uploads.py)
+      0001/  a/            what tools/synthesize.py wrote: 001.wav ... spoken.jsonl
+             b/            of the other checkpoint, where two are compared
+      votes.jsonl          {"render": "0001", "number": 1, "text": ..., "first": "step 200",
+                            "second": "step 236", "choice": "first" | "second" | "same", "time": unix time}
+
+Which checkpoint is heard first is told by a digest of what both wrote: the same in every view, another for
+each sentence, and nothing that a listener could know.
+"""
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from indextts.errors import UserError
+from indextts.projects.project import Project
+from indextts.system.json_lines import append_json_line
+from indextts.webui.language import t
+from indextts.webui.listen.numbered import numbered
+
+SPOKEN_NAME = "spoken.jsonl"
+SIDES = ("a", "b")
+
+NO_TEXT = "there is no text {number} to compare; let two checkpoints speak it first"
+NOTHING_YET = "there is nothing to compare yet; let two checkpoints speak first"
+JUDGED_ALREADY = "text {number} was judged already, and is no longer blind; choose the next one"
+NO_VOTE = "{choice!r} is no vote; choose first, second or same"
+
+Choice = Literal["first", "second", "same"]
+
+
+class SpokenText(BaseModel):
+    """A line of spoken.jsonl, as far as the page shows it."""
+
+    file: str | None
+    text: str
+    spoken: str
+    seconds: float
+    has_stopped: bool
+    checkpoint: str
+    step: int | None
+    part: int | None = None
+
+    @property
+    def model(self) -> str:
+        """Return which model spoke: a name such as latest.pth is another one after the next save."""
+        if self.step is None:
+            return self.checkpoint
+        return f"step {self.step}" + (f" of part {self.part}" if (self.part or 1) > 1 else "")
+
+
+class Vote(BaseModel):
+    """What somebody thought of two sounds."""
+
+    render: str
+    number: int
+    text: str
+    first: str
+    second: str
+    choice: Choice
+    time: float
+
+
+@dataclass(frozen=True)
+class Sound:
+    """A text as one model spoke it; `path` is None where it said nothing."""
+
+    path: Path | None
+    spoken: SpokenText
+
+
+@dataclass(frozen=True)
+class Render:
+    """What one press of the button made: of each text the sounds of one model, or of two."""
+
+    folder: Path
+    sides: tuple[tuple[Sound, ...], ...]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def is_comparison(self) -> bool:
+        return len(self.sides) == len(SIDES)
+
+    def pair(self, number: int) -> tuple[Sound, Sound]:
+        """Return both sounds of text `number`, from 1, in the order in which they are heard.
+
+        Raises:
+            UserError: two models did not speak such a text.
+        """
+        if not self.is_comparison or not 1 <= number <= len(self.sides[0]):
+            raise UserError(t(NO_TEXT, number=number))
+        sounds = tuple(side[number - 1] for side in self.sides)
+        said = "".join(sound.spoken.model_dump_json() for side in self.sides for sound in side)
+        is_swapped = hashlib.sha256(f"{self.name} {number} {said}".encode()).digest()[0] & 1
+        return (sounds[1], sounds[0]) if is_swapped else (sounds[0], sounds[1])
+
+
+def newest_render(project: Project) -> Render | None:
+    """Return what was made last and is whole."""
+    for folder in numbered(project.listen):
+        sides = tuple(found for side in SIDES if (found := read_sounds(folder / side)))
+        if sides and len({len(side) for side in sides}) == 1:
+            return Render(folder, sides)
+    return None
+
+
+def votes(project: Project) -> list[Vote]:
+    """Return all votes, oldest first; a line that is none is left out."""
+    try:
+        lines = (project.listen / "votes.jsonl").read_bytes().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(Vote.model_validate_json(line))
+        except ValidationError:
+            continue
+    return found
+
+
+def vote_on(project: Project, render: Render, number: int) -> Vote | None:
+    """Return how text `number` of a render was judged; None if it was not yet."""
+    return next((v for v in votes(project) if (v.render, v.number) == (render.name, number)), None)
+
+
+def vote(project: Project, number: int, choice: str) -> Vote:
+    """Keep what somebody thought of text `number` of the newest render; return it.
+
+    Raises:
+        UserError: there is nothing to compare, it was judged already, or the file cannot be written.
+    """
+    render = newest_render(project)
+    if render is None:
+        raise UserError(t(NOTHING_YET))
+    first, second = render.pair(number)
+    if vote_on(project, render, number) is not None:
+        raise UserError(t(JUDGED_ALREADY, number=number))
+    if choice not in get_args(Choice):
+        raise UserError(t(NO_VOTE, choice=choice))
+    given = Vote(
+        render=render.name,
+        number=number,
+        text=first.spoken.text,
+        first=first.spoken.model,
+        second=second.spoken.model,
+        choice=choice,
+        time=time.time(),
+    )
+    append_json_line(project.listen / "votes.jsonl", given.model_dump())
+    return given
+
+
+def tally(given: Iterable[Vote]) -> list[list[str | int]]:
+    """Return a row for each two models: one, the other, votes for the one, for the other, for neither."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for one in given:
+        models = (min(one.first, one.second), max(one.first, one.second))
+        winner = {"first": one.first, "second": one.second, "same": ""}[one.choice]
+        counts.setdefault(models, Counter())[winner] += 1
+    return [
+        [*models, *(count[name] for name in (*models, ""))]
+        for models, count in sorted(counts.items(), key=lambda item: item[0])
+    ]
+
+
+def read_sounds(folder: Path) -> tuple[Sound, ...]:
+    """Return what one model spoke; nothing if it is not whole."""
+    try:
+        lines = (folder / SPOKEN_NAME).read_text(encoding="utf-8").splitlines()
+        spoken = [SpokenText.model_validate(json.loads(line)) for line in lines]
+    except (OSError, ValueError):
+        return ()
+    return tuple(Sound(_sound_file(folder, text.file), text) for text in spoken)
+
+
+def _sound_file(folder: Path, name: str | None) -> Path | None:
+    """Return a file of the folder itself: what a record names elsewhere is never served."""
+    path = folder / Path(name or "").name
+    return path if name and path.is_file() and not path.is_symlink() else None

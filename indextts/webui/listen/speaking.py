@@ -1,0 +1,281 @@
+"""The first part of tab 8: type, choose a voice and one or two checkpoints, let them speak, listen.
+
+A checkpoint speaks with its own tokenizer: there is nothing to choose. What is shown and played is read from
+the disk (renders.py).
+"""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from gradio.utils import get_upload_folder
+
+from indextts.commands.base import Command
+from indextts.commands.data import Preprocess
+from indextts.commands.sampling_options import Sampling
+from indextts.commands.speech import Synthesize
+from indextts.errors import UserError
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.project import Project, ProjectSettings, project_names
+from indextts.text.normalize import normalize
+from indextts.webui.data.uploads import take_in_voice
+from indextts.webui.events import on
+from indextts.webui.forms import fields_from, form_for, with_choices
+from indextts.webui.language import t
+from indextts.webui.listen.numbered import next_folder
+from indextts.webui.listen.renders import SIDES, Render, Sound, newest_render, vote_on
+from indextts.webui.listen.saved_models import choices, names, normalizer_of
+from indextts.webui.listen.voices import UPLOAD, find_recording, voice_choices
+from indextts.webui.page import Page
+from indextts.webui.running.panel import stage_panel
+from indextts.webui.serving.links import file_address
+from indextts.webui.telling import listener
+from indextts.webui.versions import files_version, job_version
+
+STAGE = "listen"
+SETTINGS = (*Sampling.model_fields, "device", "solver_steps", "guidance", "emotion", "emotion_alpha")
+MAX_TEXTS = 100
+MAX_CHARS = 20_000
+NOBODY = ""
+
+NOTHING, ITSELF = "nothing", "the voice itself"
+JUDGE_FIRST = "{text}: judge it below first"
+SILENT = "{model}: it stopped at once, nothing to hear"
+SOUND = "{model}, {seconds:.1f} s"
+SOUND_CUT = "{model}, {seconds:.1f} s, cut off at the limit"
+DOWNLOAD = "download"
+NO_CHECKPOINT = "choose a checkpoint; there is one as soon as the training has saved"
+NO_TEXT = "type what to say"
+TOO_LONG = "{count:,} characters are typed, at most {most:,} are spoken at once"
+TOO_MANY = "{count} lines are typed, at most {most} are spoken at once"
+
+
+@dataclass(frozen=True)
+class Speaking:
+    """The components that the comparison changes too."""
+
+    players: gr.HTML
+
+
+def lay_out(page: Page) -> Speaking:
+    """Lay out the form, the job and the players."""
+    text = gr.Textbox(
+        "ሰላም ለዓለም።", label="Text: each line is spoken by itself", lines=4, elem_id="listen-text"
+    )
+    spoken = gr.Textbox(label="Read as", lines=2, interactive=False, elem_id="listen-spoken")
+    with gr.Row():
+        checkpoint = gr.Dropdown(
+            [], label="Checkpoint", info="It speaks with its own tokenizer.", elem_id="listen-checkpoint"
+        )
+        other = gr.Dropdown(
+            [],
+            label="Compare with",
+            info="Another one that speaks the same, to be judged blindly below.",
+            elem_id="listen-other",
+        )
+    with gr.Row():
+        voice = gr.Dropdown([], label="Voice", elem_id="listen-voice")
+        emotion = gr.Dropdown([], label="Emotion of", elem_id="listen-emotion")
+        upload = gr.File(
+            label="Upload a voice: 3 to 15 s of one person",
+            file_count="single",
+            height=110,
+            elem_id="voice-upload",
+        )
+    with gr.Accordion("Settings", open=False, elem_id="listen-settings"), gr.Row():
+        form = form_for(Synthesize, SETTINGS)
+    listener(page, "listen", choices, checkpoint)
+    inputs = [text, voice, emotion, checkpoint, other, *form.values()]
+
+    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+        return speak_commands(page, project, settings, *values)
+
+    filled_for = page.fill(lambda name, _before: own_settings(page, name), list(form.values()))
+    stage_panel(page, STAGE, "Speak", commands, inputs, filled_for=filled_for)
+    players = gr.HTML(elem_id="listen-players")
+
+    page.watch(
+        lambda project: files_version(project.run_dir),
+        lambda name, *now: checkpoint_choices(page, name, *now),
+        [checkpoint, other],
+        [checkpoint, other],
+    )
+    page.watch(
+        lambda project: files_version(project.manifest, project.listen / "voices"),
+        lambda name, *now: known_voices(page, name, *now),
+        [voice, emotion],
+        [voice, emotion],
+    )
+    on(
+        [upload.upload],
+        lambda *v: received(page, *v),
+        [page.project, upload, emotion],
+        [upload, voice, emotion],
+    )
+    on(
+        [page.demo.load, page.project.change, text.change, checkpoint.change],
+        lambda name, typed, chosen: read_as(page, name, typed, chosen),
+        [page.project, text, checkpoint],
+        [spoken],
+        latest=True,
+    )
+    page.watch(spoken_version, lambda name: show_players(page, name), [players])
+    return Speaking(players)
+
+
+def speak_commands(
+    page: Page,
+    project: Project,
+    settings: ProjectSettings,
+    typed: str,
+    voice: str | None,
+    emotion: str | None,
+    checkpoint: str | None,
+    other: str | None,
+    *values: Any,
+) -> list[Command]:
+    """Return a command for each chosen checkpoint: the same texts, voice, settings and seed.
+
+    Raises:
+        UserError: something is not chosen, or too much is typed.
+    """
+    chosen = [checkpoint, *([other] if other else [])]
+    known = names(project)
+    if not all(name in known for name in chosen):
+        raise UserError(t(NO_CHECKPOINT))
+    folder = next_folder(project.listen)
+    fields: dict[str, Any] = {
+        "text": texts_in(typed),
+        "voice": str(find_recording(project, voice, page.roots)),
+        "emotion_voice": find_recording(project, emotion, page.roots) if emotion else None,
+        "features": project.preprocessed / "features",
+        "models": settings.base,
+        **changed(fields_from(Synthesize, SETTINGS, values), backend_of(settings)),
+    }
+    if fields.get("device", "auto") == "auto" and somebody_trains(page.workspace):
+        fields["device"] = "cpu"  # the program itself sees only the run that its checkpoint is of
+    return [
+        Synthesize(checkpoint=project.run_dir / str(name), output=folder / side, **fields)
+        for name, side in zip(chosen, SIDES, strict=False)
+    ]
+
+
+def somebody_trains(workspace: Path) -> bool:
+    """Return whether a training that the page started is running, in any project."""
+    jobs = [newest_job(Project(workspace / name), "train") for name in project_names(workspace)]
+    return any(job is not None and job.is_active for job in jobs)
+
+
+def texts_in(typed: str) -> list[str]:
+    """Return the lines that say something.
+
+    Raises:
+        UserError: there are none, or too many.
+    """
+    if len(typed) > MAX_CHARS:
+        raise UserError(t(TOO_LONG, count=len(typed), most=MAX_CHARS))
+    texts = [line.strip() for line in typed.splitlines() if line.strip()]
+    if not texts:
+        raise UserError(t(NO_TEXT))
+    if len(texts) > MAX_TEXTS:
+        raise UserError(t(TOO_MANY, count=len(texts), most=MAX_TEXTS))
+    return texts
+
+
+def own_settings(page: Page, name: str) -> list[Any]:
+    """Return the settings that the codes of a project ask for."""
+    asked = asked_settings(backend_of(page.find_settings(name)))
+    return [asked[field] for field in SETTINGS]
+
+
+def backend_of(settings: ProjectSettings) -> str:
+    """Return the speech backend that makes a project's features."""
+    return str(settings.preprocess.get("backend", Preprocess.model_fields["backend"].default))
+
+
+def asked_settings(backend: str) -> dict[str, Any]:
+    """Return what holds for the codes of a backend where nothing is said."""
+    sampling = Sampling.of_backend(backend, {}).model_dump()
+    return {field: sampling.get(field, Synthesize.model_fields[field].default) for field in SETTINGS}
+
+
+def changed(fields: dict[str, Any], backend: str) -> dict[str, Any]:
+    """Return the fields that say something else than what holds without them."""
+    asked = asked_settings(backend)
+    return {name: value for name, value in fields.items() if value != asked[name]}
+
+
+def checkpoint_choices(page: Page, name: str, now: str | None, other: str | None) -> tuple[Any, Any]:
+    """Return the checkpoints that are there, for both choices; what is chosen stays."""
+    found = choices(page.find_project(name))
+    return with_choices(found, now), with_choices([(t(NOTHING), NOBODY), *found], other)
+
+
+def known_voices(page: Page, name: str, now: str | None, emotion: str | None) -> tuple[Any, Any]:
+    """Return the voices that are there, and the same for an emotion; what is chosen stays."""
+    found = voice_choices(page.find_project(name))
+    return with_choices(found, now), with_choices([(t(ITSELF), NOBODY), *found], emotion)
+
+
+def received(page: Page, name: str, path: str | None, emotion: str | None) -> tuple[Any, Any, Any]:
+    """Take an uploaded voice in and choose it."""
+    project = page.find_project(name)
+    if not path:
+        return gr.skip(), gr.skip(), gr.skip()
+    taken = take_in_voice(project, path, Path(get_upload_folder()))
+    found = voice_choices(project)
+    chosen = gr.Dropdown(choices=found, value=UPLOAD + taken.name)
+    return None, chosen, with_choices([(t(ITSELF), NOBODY), *found], emotion)
+
+
+def read_as(page: Page, name: str, typed: str, checkpoint: str | None) -> str:
+    """Return the lines as the chosen checkpoint's tokenizer gets them."""
+    options = normalizer_of(page.find_project(name), checkpoint)
+    lines = typed[:MAX_CHARS].splitlines()[:MAX_TEXTS]
+    return "\n".join(normalize(line, options) for line in lines if line.strip())
+
+
+def spoken_version(project: Project) -> str:
+    """Return a word that changes when something was spoken or judged."""
+    return f"{job_version(project, STAGE)} {files_version(project.listen)}"
+
+
+def show_players(page: Page, name: str) -> Any:
+    """Return the players of what was made last; a comparison shows only what was judged."""
+    project = page.find_project(name)
+    job = newest_job(project, STAGE)
+    render = newest_render(project)
+    if job is not None and job.is_active:
+        return gr.skip()
+    return "" if render is None else players_html(project, render)
+
+
+def players_html(project: Project, render: Render) -> str:
+    """Return a row for each text: what was read, and a player with a download for each model."""
+    rows = []
+    for number, sounds in enumerate(zip(*render.sides, strict=True), 1):
+        if render.is_comparison and vote_on(project, render, number) is None:
+            rows.append(f"<p>{number}. {html.escape(t(JUDGE_FIRST, text=sounds[0].spoken.text))}</p>")
+            continue
+        heard = "".join(map(player_html, sounds))
+        title = f"{number}. {html.escape(sounds[0].spoken.spoken)}"
+        rows.append(f"<p style='margin-top:8px'>{title}</p>{heard}")
+    return "".join(rows)
+
+
+def player_html(sound: Sound) -> str:
+    """Return a player that is served from where the file is; its time in the address makes it load anew."""
+    model = sound.spoken.model
+    if sound.path is None:
+        return f"<div>{html.escape(t(SILENT, model=model))}</div>"
+    address = file_address(sound.path)
+    said = t(SOUND if sound.spoken.has_stopped else SOUND_CUT, model=model, seconds=sound.spoken.seconds)
+    return (
+        f'<div style="display:flex;align-items:center;gap:12px">'
+        f'<audio controls preload="metadata" src="{address}"></audio>'
+        f"<span>{html.escape(said)}</span>"
+        f'<a href="{address}" download>{html.escape(t(DOWNLOAD))}</a></div>'
+    )

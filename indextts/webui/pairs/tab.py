@@ -1,0 +1,138 @@
+"""Tab 5: prompt and target utterances of one speaker, and how they are distributed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+import pandas as pd
+
+from indextts.commands.base import Command
+from indextts.commands.data import BuildPairs
+from indextts.data.pair_summary import HEADLINE, NUM_BARS, Histogram, PairSummary, read_summary, summary_path
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.pipeline import plan_stage
+from indextts.projects.project import Project, ProjectSettings
+from indextts.webui.events import on
+from indextts.webui.forms import fields_from, form_for, own_values
+from indextts.webui.language import t
+from indextts.webui.page import Page
+from indextts.webui.running.panel import stage_panel
+from indextts.webui.versions import job_version, once
+
+FIELDS = ("pairs_per_target", "max_pairs", "max_pairs_per_speaker", "min_text_len", "min_code_len", "seed")
+HISTOGRAMS = (
+    ("prompt_s", "seconds", "Length of prompts"),
+    ("target_s", "seconds", "Length of targets"),
+    ("target_codes", "codes", "Codes of targets"),
+    ("prompt_uses", "times", "How often a clip is a prompt"),
+)
+SPLITS = {"to train on": "train", "to validate on": "val"}
+NONE_YET = "no pairs yet"
+
+
+def lay_out(page: Page) -> None:
+    with gr.Row():
+        form = list(form_for(BuildPairs, FIELDS).values())
+    filled_for = page.fill(
+        lambda name, _before: own_values(BuildPairs, FIELDS, page.find_settings(name).pairs), form
+    )
+    stage_panel(page, "pairs", "Build pairs", commands, form, filled_for=filled_for)
+    split = gr.Radio(list(SPLITS.items()), value="train", label="Pairs", elem_id="pairs-split")
+    numbers = gr.Textbox(label="In these pairs", interactive=False, elem_id="pairs-numbers")
+    with gr.Row():
+        plots = [
+            gr.BarPlot(
+                x="speaker",
+                y=y,
+                title=title,
+                x_title="speaker",
+                y_title=y,
+                y_lim=[0, None],
+                height=240,
+                elem_id=f"plot-{y}",
+            )
+            for y, title in (("pairs", "Pairs of a speaker"), ("hours", "Hours of targets"))
+        ]
+    with gr.Row():
+        for name, unit, title in HISTOGRAMS:
+            plots.append(
+                gr.BarPlot(
+                    x=unit,
+                    y="number",
+                    title=title,
+                    x_title=unit,
+                    y_title="number",
+                    height=240,
+                    elem_id=f"plot-{name}",
+                )
+            )
+    table = gr.Dataframe(
+        headers=["speaker", "pairs", "share in %", "hours of targets"],
+        label="Pairs of each speaker",
+        interactive=False,
+        elem_id="pairs-table",
+    )
+    outputs = [numbers, *plots, table]
+
+    def shown(name: str, part: str) -> Any:
+        return show(page, name, part)
+
+    page.watch(
+        once, lambda _name: gr.Radio(choices=[(t(said), part) for said, part in SPLITS.items()]), [split]
+    )
+    page.watch(lambda project: job_version(project, "pairs"), shown, outputs, [split])
+    on([split.change], shown, [page.project, split], outputs, latest=True)
+
+
+def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+    fields = fields_from(BuildPairs, FIELDS, values)
+    return plan_stage(project, settings.with_fields("pairs", **fields), "pairs").commands
+
+
+def show(page: Page, name: str, split: str) -> Any:
+    """Return the numbers, plots and table of the pairs of one split; nothing while there are none."""
+    project = page.find_project(name)
+    job = newest_job(project, "pairs")
+    if job is not None and job.is_active:
+        return [gr.skip()] * (4 + len(HISTOGRAMS))
+    pairs = project.pairs(split)
+    if not (pairs.is_file() and summary_path(pairs).is_file()):
+        empty = [pd.DataFrame({unit: [], "number": []}) for _, unit, _ in HISTOGRAMS]
+        speakers = pd.DataFrame({"speaker": [], "pairs": [], "hours": []})
+        return [t(NONE_YET), speakers, speakers, *empty, []]
+    summary = read_summary(pairs)
+    bars = speaker_bars(summary)
+    histograms = [bins(getattr(summary, name), unit) for name, unit, _ in HISTOGRAMS]
+    return [_numbers(summary), bars, bars, *histograms, rows(summary)]
+
+
+def _numbers(summary: PairSummary) -> str:
+    return t(HEADLINE, **summary.numbers)
+
+
+def speaker_bars(summary: PairSummary) -> pd.DataFrame:
+    """Return the speakers with the most pairs, numbered, so that the bars keep their order."""
+    shown = summary.speakers[:NUM_BARS]
+    return pd.DataFrame(
+        {
+            "speaker": [f"{place:02d} {one.speaker}" for place, one in enumerate(shown, start=1)],
+            "pairs": [one.num_pairs for one in shown],
+            "hours": [one.target_hours for one in shown],
+        }
+    )
+
+
+def bins(histogram: Histogram, unit: str) -> pd.DataFrame:
+    return pd.DataFrame({unit: histogram.centres, "number": histogram.counts})
+
+
+def rows(summary: PairSummary) -> list[list[object]]:
+    return [
+        [
+            one.speaker,
+            one.num_pairs,
+            round(100 * one.num_pairs / summary.num_pairs, 1),
+            round(one.target_hours, 3),
+        ]
+        for one in summary.speakers[:NUM_BARS]
+    ]

@@ -1,0 +1,64 @@
+"""Tab 4: recordings to features, with a bar that counts the clips done."""
+
+import html
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from indextts.commands.base import Command
+from indextts.commands.data import Preprocess as PreprocessCommand
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.pipeline import plan_stage
+from indextts.projects.project import Project, ProjectSettings
+from indextts.webui.forms import fields_from, form_for, own_values
+from indextts.webui.language import t
+from indextts.webui.page import Page
+from indextts.webui.running.panel import stage_panel
+
+FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")
+# lines of indextts/data/progress.py, and the last one of tools/preprocess_data.py
+PROGRESS = re.compile(
+    r"((?:Checking|Comparing) recordings|Encoding): (\d+)/(\d+) clips(.*)|"
+    r"\d+ for validation; (\d+ encoded, \d+ kept, \d+ rejected.*)"
+)
+DOING = {
+    "Checking recordings": "Checking recordings: {done} of {total} clips{speed}",
+    "Comparing recordings": "Comparing recordings: {done} of {total} clips{speed}",
+    "Encoding": "Encoding: {done} of {total} clips{speed}",
+}
+
+
+def lay_out(page: Page) -> None:
+    with gr.Row():
+        form = form_for(PreprocessCommand, FIELDS)
+    inputs = list(form.values())
+    filled_for = page.fill(
+        lambda name, _before: own_values(PreprocessCommand, FIELDS, page.find_settings(name).preprocess),
+        inputs,
+    )
+    stage_panel(page, "preprocess", "Preprocess", commands, inputs, filled_for=filled_for)
+    bar = gr.HTML(elem_id="preprocess-bar")
+    page.watch(show_bar, lambda name: show_bar(page.find_project(name)), [bar])
+
+
+def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+    fields = fields_from(PreprocessCommand, FIELDS, values)
+    return plan_stage(project, settings.with_fields("preprocess", **fields), "preprocess").commands
+
+
+def show_bar(project: Project) -> str:
+    """Return the clips done of all clips as a bar, or what came of them, from the last line that counts."""
+    job = newest_job(project, "preprocess")
+    found = list(PROGRESS.finditer(tail(job.log))) if job else []
+    return bar(found[-1]) if found else ""
+
+
+def bar(line: re.Match[str]) -> str:
+    doing, done, total, speed, result = line.groups()
+    if result:
+        return f"<div>{html.escape(result)}</div>"
+    said = html.escape(t(DOING[doing], done=done, total=total, speed=speed))
+    return f'<progress value="{done}" max="{total}" style="width:100%"></progress><div>{said}</div>'

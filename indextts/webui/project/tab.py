@@ -1,0 +1,123 @@
+"""Tab 1: choose or make a project; what is done, the base files, the published files, the machine."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from indextts.commands.base import Command
+from indextts.commands.data import DownloadCheckpoints
+from indextts.errors import UserError
+from indextts.features.published_files import shown_size, table
+from indextts.projects.pipeline import place_base_files
+from indextts.projects.project import PUBLISHED, Project, ProjectSettings, make_settings, project_names
+from indextts.webui.events import on
+from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import t
+from indextts.webui.monitor.machine import read_machine
+from indextts.webui.page import Page
+from indextts.webui.running import all_jobs
+from indextts.webui.running.panel import stage_panel
+from indextts.webui.versions import now_and_then, once
+from indextts.webui.way import stands, way_html
+
+PUBLISHED_IN = "In {folder}, for all projects"
+ABSENT = "absent"
+RESERVED = "the folder {folder} is for the published files; choose another name"
+NAME_TAKEN = "there is a project {name} already; choose another name"
+NO_FILE = "Manifest: {path} is no file"
+
+
+def lay_out(page: Page) -> None:
+    way = gr.HTML(elem_id="way")
+    with gr.Accordion("Make a project", open=False, elem_id="new-project"):
+        name = gr.Textbox(label="Name", elem_id="new-name")
+        manifest = gr.Textbox(
+            label="Manifest",
+            info="JSON lines in the workspace or a --root folder; empty if you upload recordings in tab 2.",
+            elem_id="new-manifest",
+        )
+        base = gr.Textbox(
+            PUBLISHED,
+            label="Base model",
+            info="Folder with config.yaml, gpt.pth and bpe.model, see below.",
+            elem_id="new-base",
+        )
+        button = gr.Button("Make", variant="primary", elem_id="project-start")
+    all_jobs.lay_out(page)
+    files = gr.Dataframe(
+        headers=["base file", "size"], label="Base model", interactive=False, elem_id="base-files"
+    )
+    with gr.Accordion("Published files", elem_id="published"):
+        published = lay_out_download(page)
+    hardware = gr.Textbox(label="This machine", interactive=False, lines=4, elem_id="hardware")
+    page.watch(now_and_then, lambda _: str(read_machine(page.workspace)), [hardware])
+    on([button.click], lambda *values: make(page, *values), [name, manifest, base], [page.project])
+    page.watch(
+        lambda project: str([stand.state for stand in stands(project)]),
+        lambda name: way_html(stands(page.find_project(name))),
+        [way],
+    )
+    watch_rows(page, base_rows, files)
+    watch_rows(page, lambda _project: published_rows(page), published)
+
+
+def watch_rows(page: Page, rows: Callable[[Project], list[list[str]]], shown: gr.Dataframe) -> None:
+    """Show rows that cost so little that they are their own version."""
+    page.watch(lambda project: str(rows(project)), lambda name: rows(page.find_project(name)), [shown])
+
+
+def lay_out_download(page: Page) -> gr.Dataframe:
+    """Lay out what fetches the published files into the workspace; return the table of what is there."""
+    published = gr.Dataframe(
+        headers=["for", "file", "size", "state"],
+        label=t(PUBLISHED_IN, folder=published_folder(page)),
+        interactive=False,
+        elem_id="published-files",
+        max_height=700,
+    )
+    form = form_for(DownloadCheckpoints, ("what",))
+    home = Project(published_folder(page))
+    page.watch(once, lambda _name: gr.Dataframe(label=t(PUBLISHED_IN, folder=home.root)), [published])
+    stage_panel(page, "download", "Download", download_commands, list(form.values()), home=home)
+    return published
+
+
+def published_folder(page: Page) -> Path:
+    """Return where the published files of a workspace are."""
+    return page.workspace / PUBLISHED
+
+
+def published_rows(page: Page) -> list[list[str]]:
+    """Return purpose, place, size and state of each published file."""
+    rows = table(published_folder(page))
+    return [[t(purpose), place, size, t(state)] for purpose, place, size, state in rows]
+
+
+def download_commands(home: Project, _settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+    fields = fields_from(DownloadCheckpoints, ("what",), values)
+    return [DownloadCheckpoints(output_dir=home.root, **fields)]
+
+
+def make(page: Page, name: str | None, manifest: str | None, base: str | None) -> gr.Dropdown:
+    """Make a project and choose it."""
+    settings = make_settings(
+        name=(name or "").strip(),
+        manifest=page.roots.inside(manifest, "Manifest") if (manifest or "").strip() else None,
+        base=page.roots.inside(base, "Base model"),
+    )
+    if settings.name == PUBLISHED:
+        raise UserError(t(RESERVED, folder=PUBLISHED))
+    if settings.name in project_names(page.workspace):
+        raise UserError(t(NAME_TAKEN, name=settings.name))
+    if settings.manifest is not None and not settings.manifest.is_file():
+        raise UserError(t(NO_FILE, path=settings.manifest))
+    place_base_files(Project(page.roots.inside(settings.name, "Name")), settings)  # no link that leads out
+    return gr.Dropdown(choices=project_names(page.workspace), value=settings.name)
+
+
+def base_rows(project: Project) -> list[list[str]]:
+    """Return the base files of the project with their sizes."""
+    paths = (project.config, project.base_checkpoint, project.base_tokenizer)
+    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else t(ABSENT)] for p in paths]

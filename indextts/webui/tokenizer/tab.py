@@ -1,0 +1,97 @@
+"""Tab 3: extend the base tokenizer, verify that all fits, see a sentence cut before and after."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from indextts.commands.base import Command
+from indextts.commands.data import ExtendTokenizer
+from indextts.commands.normalizer_options import NormalizerOptions, chosen_options
+from indextts.errors import UserError
+from indextts.projects.pipeline import plan_stage
+from indextts.projects.project import Project, ProjectSettings, read_project, write_project
+from indextts.text.tokenizer import Tokenizer
+from indextts.webui.events import on
+from indextts.webui.forms import component_for, form_for
+from indextts.webui.language import t
+from indextts.webui.page import Page
+from indextts.webui.pieces import legend_html, pieces_html
+from indextts.webui.running.panel import stage_panel
+
+NO_SIZE = "target size is empty; give a number of pieces, or 0 for what the hours of speech advise"
+EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
+OPTIONS = tuple(NormalizerOptions.model_fields)
+
+READ_AS, BEFORE, AFTER = "Read as", "Before", "After"
+NOT_MADE = "The extended tokenizer is not made yet."
+
+
+def lay_out(page: Page) -> None:
+    size = component_for(ExtendTokenizer, "target_size")
+    label = "How texts are read, in training and at inference"
+    with gr.Accordion(label, open=False, elem_id="normalizer"), gr.Row():
+        options = list(form_for(ExtendTokenizer, OPTIONS).values())
+    form = [size, *options]
+    filled_for = page.fill(lambda name, _before: own_values(page, name), form)
+    stage_panel(
+        page, "tokenizer", "Extend and verify", commands, form, remember=remember, filled_for=filled_for
+    )
+    sentence = gr.Textbox(EXAMPLE, label="Try a sentence", elem_id="try-sentence")
+    button = gr.Button("Cut into pieces", elem_id="try-start")
+    pieces = gr.HTML(elem_id="try-pieces")
+    on([button.click, sentence.submit], lambda *v: cut(page, *v), [page.project, sentence], [pieces])
+
+
+def own_values(page: Page, name: str) -> list[Any]:
+    """Return the size and the normaliser's options that the project asks for."""
+    settings = page.find_settings(name)
+    default: int = ExtendTokenizer.model_fields["target_size"].default
+    chosen = NormalizerOptions(**settings.normalizer)
+    return [int(settings.tokenizer.get("target_size", default)), *chosen.model_dump().values()]
+
+
+def commands(
+    project: Project, settings: ProjectSettings, size: float | None, *values: Any
+) -> Sequence[Command]:
+    if size is None:
+        raise UserError(t(NO_SIZE))
+    options = dict(zip(OPTIONS, values, strict=True))
+    asked = settings.with_fields("tokenizer", target_size=int(size)).with_fields("normalizer", **options)
+    return plan_stage(project, asked, "tokenizer").commands
+
+
+def remember(project: Project, planned: Sequence[Command]) -> None:
+    """Keep size and options in the project's settings, for the check and for the next visit."""
+    for command in planned:
+        if isinstance(command, ExtendTokenizer):
+            settings = read_project(project).with_fields("tokenizer", target_size=command.target_size)
+            options = chosen_options(command).model_dump()
+            write_project(project, settings.with_fields("normalizer", **options))
+
+
+def cut(page: Page, name: str, sentence: str) -> str:
+    """Return a sentence as it is read, and its pieces by the base tokenizer and by the extended one."""
+    project = page.find_project(name)
+    base = Tokenizer.load(project.base_tokenizer)
+    if not project.tokenizer.is_file():
+        parts = [
+            pieces_html(t(BEFORE), base, sentence, base.size),
+            f"<p>{escape(t(NOT_MADE))}</p>",
+        ]
+        return "".join([legend_html(), _read_as(base, sentence), *parts])
+    extended = Tokenizer.load(project.tokenizer)
+    as_read = Tokenizer(base.model_bytes, base.path, extended.options)
+    return "".join(
+        [
+            legend_html(),
+            _read_as(extended, sentence),
+            pieces_html(t(BEFORE), as_read, sentence, base.size),
+            pieces_html(t(AFTER), extended, sentence, base.size),
+        ]
+    )
+
+
+def _read_as(tokenizer: Tokenizer, sentence: str) -> str:
+    return f"<p><b>{escape(t(READ_AS))}</b>: {escape(tokenizer.normalize(sentence))}</p>"

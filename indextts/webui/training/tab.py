@@ -1,0 +1,189 @@
+"""Tab 6: the trainer's flags as a form, what a start would take and meet, Start, Stop, and how it goes."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from indextts.commands.base import Command
+from indextts.commands.launching import Launch
+from indextts.commands.train import Train
+from indextts.errors import UserError
+from indextts.planning.hardware import find_machine
+from indextts.planning.preflight import Preflight, Problem, look_ahead
+from indextts.projects.project import Project, ProjectSettings, project_names
+from indextts.system.sentence import Sentence
+from indextts.webui.events import on
+from indextts.webui.forms import form_for
+from indextts.webui.monitor.progress import progress
+from indextts.webui.page import Page
+from indextts.webui.running.panel import stage_panel
+from indextts.webui.training.field_search import field_search
+from indextts.webui.training.launch_group import (
+    launch_group,
+    other_nodes,
+    others_than_the_owners,
+    require_allowed,
+)
+from indextts.webui.training.trainer_plan import restore_plan
+from indextts.webui.training.training_fill import fill_buttons, tie_fill
+from indextts.webui.training.training_form import (
+    ADVANCED,
+    FIELDS,
+    MAIN,
+    NAMES,
+    PATHS,
+    RESUME,
+    command_of,
+    filled,
+    keep,
+    launch_in,
+)
+from indextts.webui.training.training_outlook import (
+    HEADERS,
+    checkpoint_rows,
+    estimate_html,
+    look_version,
+    pick,
+    plan_of,
+    problems_html,
+    spoken,
+)
+
+WIDTHS: list[str | int] = [230, 70, 70, 150, 110, 160, 240]  # pixels: a phone scrolls sideways
+
+
+def lay_out(page: Page) -> None:
+    buttons, source = fill_buttons()
+    search_place = gr.Row()
+    with gr.Row():
+        form = form_for(Train, MAIN)
+    with gr.Accordion("Advanced", open=False, elem_id="train-advanced") as advanced:
+        with gr.Row():
+            form |= form_for(Train, ADVANCED)
+        form |= form_for(Train, PATHS)
+    launch_form, others = launch_group(page)
+    with search_place:
+        field_search(Train, FIELDS, advanced)
+    resume, path, table, plan, ask = _resume_part()
+    estimate = gr.HTML(elem_id="train-estimate", padding=False)
+    problems = gr.HTML(elem_id="train-problems", padding=False)
+    inputs = [resume, path, *form.values(), *launch_form.values()]
+
+    def commands(
+        project: Project, settings: ProjectSettings, is_resume: bool, typed: str, *values: Any
+    ) -> Sequence[Train]:
+        return [command_of(page.roots, project, settings, is_resume, typed, values)]
+
+    def launch(_project: Project, _settings: ProjectSettings, *values: Any) -> Launch:
+        return launch_in(values[len(RESUME) :])
+
+    def launched(name: str, *values: Any) -> tuple[Train, Launch]:
+        project, settings = page.find_project(name), page.find_settings(name)
+        return commands(project, settings, *values)[0], launch(project, settings, *values)
+
+    def command(name: str, *values: Any) -> Train:
+        return launched(name, *values)[0]
+
+    def look_again(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
+        project, settings = page.find_project(name), page.find_settings(name)
+        if filled_for != name:  # what stands in the form is not this project's yet
+            values = tuple(filled(project, settings).values())
+        try:
+            [wanted] = commands(project, settings, *values)
+            launching = launch(project, settings, *values)
+        except UserError as error:
+            unusable = problems_html([Problem("settings", Sentence(str(error)))])
+            return ["", [], "", unusable, gr.Textbox(visible=False), gr.Button(interactive=False)]
+        ahead = look(page, wanted, launching)
+        strangers = others_than_the_owners(settings, launching)
+        forbidden = [Problem("launch", strangers)] if strangers else []
+        said: list[Any] = [plan_of(wanted, ahead), checkpoint_rows(wanted)]
+        said += [estimate_html(ahead.estimate), problems_html([*ahead.problems, *forbidden])]
+        said.append(gr.Textbox(other_nodes(wanted, launching), visible=launching.nodes > 1))
+        # what is missing may come from the job before it; at its turn the trainer looks itself
+        return [*said, gr.Button(interactive=not forbidden and (bool(after) or not ahead.problems))]
+
+    def changed(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
+        if filled_for == name:
+            keep(page.find_project(name), page.find_settings(name), dict(zip(NAMES, values, strict=True)))
+        return look_again(name, filled_for, after, *values)
+
+    def chosen(event: gr.SelectData, name: str, *values: Any) -> list[Any]:
+        row = event.row_value  # as the browser sent it
+        first = str(row[0]) if isinstance(row, list) and row else ""
+        return [True, str(pick(command(name, *values), first))]
+
+    def show_plan(name: str, *values: Any) -> str:
+        wanted, launching = launched(name, *values)
+        return restore_plan(wanted, launching.num_processes)
+
+    pace = gr.Textbox(label="Progress", interactive=False, elem_id="train-progress")
+    filled_for = tie_fill(page, buttons, source, inputs, launched)
+    panel = stage_panel(
+        page,
+        "train",
+        "Start training",
+        commands,
+        inputs,
+        allowed=require_allowed,
+        before_start=lambda _, planned, launching: require_ready(page, planned, launching),
+        filled_for=filled_for,
+        launch=launch,
+    )
+    outlook = [plan, table, estimate, problems, others, panel.start]
+    given = [page.project, *inputs]
+    looked_at = [filled_for, panel.after, *inputs]
+    page.watch(look_version, look_again, outlook, looked_at)
+    changes = [component.change for component in (panel.after, *inputs)]  # type: ignore[attr-defined]
+    on(changes, changed, [page.project, *looked_at], outlook, latest=True)
+    on([table.select], chosen, given, [resume, path], each=True)
+    on([ask.click], show_plan, given, [plan], waits_for_programs=True)
+    page.watch(show_progress, lambda name: show_progress(page.find_project(name)), [pace])
+
+
+def _resume_part() -> tuple[gr.Checkbox, gr.Textbox, gr.Dataframe, gr.Textbox, gr.Button]:
+    """Lay out how to go on from a checkpoint."""
+    with gr.Row():
+        resume = gr.Checkbox(label="Resume from checkpoint", elem_id="train-resume")
+        path = gr.Textbox(
+            label="Resume Checkpoint Path (optional)",
+            placeholder="Leave empty for auto-resume from output_dir/latest.pth",
+            elem_id="train-resume-path",
+        )
+    table = gr.Dataframe(
+        headers=HEADERS,
+        datatype="str",
+        interactive=False,
+        wrap=True,
+        max_height=320,
+        column_widths=WIDTHS,
+        label="Checkpoints of the output dir: a click on one chooses it",
+        elem_id="train-checkpoints",
+    )
+    plan = gr.Textbox(
+        label="What a start would do", lines=2, max_lines=30, interactive=False, elem_id="train-plan"
+    )
+    return resume, path, table, plan, gr.Button("Show the restore plan", elem_id="train-plan-start")
+
+
+def look(page: Page, command: Train, launch: Launch) -> Preflight:
+    """Return what a start would meet on this machine; the paces of all projects are known."""
+    runs = [Project(page.workspace / name).run_dir for name in project_names(page.workspace)]
+    return look_ahead(command, find_machine(), runs, launch)
+
+
+def require_ready(page: Page, commands: Sequence[Command], launch: Launch) -> None:
+    """Refuse to start what a check blocks, or the trainer would refuse."""
+    for command in commands:
+        assert isinstance(command, Train)
+        problems = look(page, command, launch).problems
+        if problems:
+            raise UserError(" ".join(f"{spoken(problem.sentence)}." for problem in problems))
+        restore_plan(command, launch.num_processes)
+
+
+def show_progress(project: Project) -> str:
+    """Return step, speed and time left of the newest run."""
+    return str(progress(project.run_dir, time.time()))
