@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The whole check: format, lint, types, import contracts, tests. Arguments go to pytest alone:
-# ./test.sh tests/test_restore_plan.py -k matched
+# ./test.sh tests/test_runs_restore.py -k matched
 set -eu
 cd "$(dirname "$0")"
 . ./setup_venv.sh

@@ -11,7 +11,7 @@ from indextts.models.gpt.config import load_config
 from indextts.projects.default_paths import with_files_found
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import verify
-from indextts.text.vocabulary_size import advise_size
+from indextts.text.vocabulary import advise_size
 
 
 def main(argv: Sequence[str] | None = None) -> int:

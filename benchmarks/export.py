@@ -22,7 +22,7 @@ from indextts.commands.base import Command
 from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
 from indextts.models.gpt.config import GPTConfig
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 from indextts.text.extend import extend
 
 BASE = Path(__file__).resolve().parent.parent / "demo/checkpoints/bpe.model"

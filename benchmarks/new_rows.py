@@ -53,9 +53,9 @@ from indextts.data.preprocess import preprocess
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES, move_text_rows, read_weights
 from indextts.models.gpt.config import GPTConfig, load_config
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import CheckpointMeta, read_metrics
-from indextts.system.git_commit import git_commit
+from indextts.system.processes import git_commit
 from indextts.text.extend import extend_file
 from indextts.text.tokenizer import WORD_START, Tokenizer
 from indextts.training import start

@@ -22,8 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.speech_models import SIZES, builtin_backend, conditioning_model, speech_backend
 from benchmarks.workload import config_of, git_commit, machine, make_samples
-from indextts.data.batching import BatchLimit, batches_of
-from indextts.data.encoding import ClipEncoder, exact_arithmetic
+from indextts.data.encoding import BatchLimit, ClipEncoder, batches_of, exact_arithmetic
 from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Utterance

@@ -40,7 +40,7 @@ from indextts.data.encoding import encoders_identity
 from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import write_pairs
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 from indextts.system.log_lines import show_on_screen
 from trainers.train_gpt_v2 import main as train
 

@@ -37,7 +37,7 @@ from benchmarks.resume_time import memory, write_tokenizer
 from benchmarks.speech_models import PUBLISHED_LAYERS, SIZES, SpeechSize, filled, on_meta
 from benchmarks.workload import git_commit
 from indextts.features.semantic_codec import SemanticCodec
-from indextts.models.gpt.conformer import PositionTable, sinusoids
+from indextts.models.gpt.encoders import PositionTable, sinusoids
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.system.processes import session_members
 

@@ -32,7 +32,7 @@ from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Pair, write_pairs
 from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NUM_TRAIN, NUM_VAL = 4, 4

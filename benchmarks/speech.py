@@ -28,13 +28,12 @@ from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.features.indextts2 import IndexTTS2Backend
 from indextts.features.semantic_codec import SemanticCodec
 from indextts.features.speech_encoder import NUM_LAYERS, SpeechEncoder
-from indextts.models.gpt.initialise import random_model
 from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.weights import random_model
 from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import BigVGANConfig, S2MelConfig
-from indextts.speech.synthesis.flow_matching import SolverSettings
-from indextts.speech.synthesis.s2mel import S2Mel
+from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings
 from indextts.speech.synthesis.sound import PublishedSound
 from indextts.speech.synthesis.speak import Speaker
 from indextts.speech.synthesis.trained import TrainedModel

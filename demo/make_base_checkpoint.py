@@ -8,7 +8,7 @@ from indextts.commands.app import MakeBaseCheckpoint
 from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
 from indextts.models.gpt.config import load_config
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 
 
 def main(argv: Sequence[str] | None = None) -> int:

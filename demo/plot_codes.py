@@ -30,7 +30,7 @@ from indextts.data.networks import NUM_SPECIAL_CODES
 from indextts.errors import UserError
 from indextts.models.gpt.generate import Generated, Prompt, generate
 from indextts.runs.directory import checkpoints, read_metrics
-from indextts.speech.evaluation.codes import has_loop, histogram, histogram_distance
+from indextts.speech.evaluation.judge import has_loop, histogram, histogram_distance
 from indextts.speech.synthesis.trained import TrainedModel, load_trained
 
 BATCH = 10

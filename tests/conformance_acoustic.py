@@ -23,9 +23,13 @@ from indextts.features.weights import fill_weights
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import BigVGANConfig, FlowConfig, LengthRegulatorSection, S2MelConfig
 from indextts.speech.synthesis.dit import DiT, rotary_table
-from indextts.speech.synthesis.flow_matching import FlowMatching, SolverSettings
-from indextts.speech.synthesis.length_regulator import LengthRegulator
-from indextts.speech.synthesis.s2mel import S2Mel, target_frames
+from indextts.speech.synthesis.s2mel import (
+    FlowMatching,
+    LengthRegulator,
+    S2Mel,
+    SolverSettings,
+    target_frames,
+)
 from tests.reference_vectors import Arrays, folder_kind, read, read_arrays
 
 Results = Iterator[tuple[str, Any]]

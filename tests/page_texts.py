@@ -17,7 +17,7 @@ from tests.conftest import REPOSITORY
 SPEAKERS = {
     "t": ("indextts.webui.language", (0,)),
     "Sentence": ("indextts.system.sentence", (0,)),
-    "Finding": ("indextts.runs.health.finding", (2, 3, 4)),
+    "Finding": ("indextts.runs.health.observed", (2, 3, 4)),
     "Step": ("indextts.webui.way", (2, 3)),
     "stage_panel": ("indextts.webui.running.panel", (1,)),  # the stage's name is said of its jobs
 }

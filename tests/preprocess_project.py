@@ -18,7 +18,7 @@ from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_utterances
 from indextts.data.preprocess import PreprocessResult, preprocess
 from indextts.models.gpt.config import load_config
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 
 CONDITION_MODULE = {
     "output_size": 8,

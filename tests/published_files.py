@@ -23,7 +23,7 @@ from indextts.features.log_mel import log_mel_pairs
 from indextts.features.semantic_codec import SemanticCodec, SemanticCodecConfig
 from indextts.features.speech_encoder import load_speech_encoder
 from indextts.models.gpt.config import load_config
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 
 FEATURE_DIM = 32
 NUM_CODES = 64

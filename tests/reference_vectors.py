@@ -22,8 +22,8 @@ from torch import Tensor
 
 from indextts.errors import UserError
 from indextts.models.gpt.config import GPTConfig, load_config
-from indextts.models.gpt.load import load_model
 from indextts.models.gpt.model import GPTBatch, GPTOutput, UnifiedVoice
+from indextts.models.gpt.weights import load_model
 from indextts.training.losses import LossSums, token_losses
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]

@@ -12,7 +12,7 @@ from indextts.commands.data import Preprocess
 from indextts.data.manifest import Utterance, read_utterances, write_pairs, write_utterances
 from indextts.data.pairs import build_pairs
 from indextts.data.preprocess import preprocess
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 from indextts.projects.project import Project, make_settings
 from indextts.runs.directory import write_json
 from tests.acoustic_files import write_acoustic_files

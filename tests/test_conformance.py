@@ -7,7 +7,7 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 from tests import conformance
 from tests.reference_vectors import read_vectors
 from tests.tiny_gpt import TINY, tiny_batch

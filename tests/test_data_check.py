@@ -16,7 +16,7 @@ from indextts.data.check_pairs import check_pairs, check_split
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Pair, Utterance, write_pairs, write_utterances
-from indextts.data.quality.text import is_mostly_ethiopic
+from indextts.data.quality.measures import is_mostly_ethiopic
 from indextts.errors import UserError
 from indextts.projects.default_paths import with_default_paths
 from indextts.projects.project import Project, ProjectSettings, write_project

@@ -14,9 +14,9 @@ from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip
 from indextts.data.rejected import Rejected
 from indextts.data.throughput import Throughput
+from indextts.features.backend import to_device, to_host
 from indextts.features.builtin import BuiltinBackend
-from indextts.features.transfer import to_device, to_host
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 from indextts.models.out_of_memory import is_out_of_memory
 from tests.tiny_gpt import TINY
 

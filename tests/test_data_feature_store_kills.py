@@ -16,7 +16,7 @@ from indextts.data.feature_store import FeatureStore, store_path
 from indextts.errors import DISK_FULL, UserError
 from tests.conftest import REPOSITORY
 from tests.feature_store_program import CLIPS_PER_SHARD, INFO, append
-from tests.test_run_owner import count_changes
+from tests.test_runs_owner import count_changes
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from indextts.errors import UserError
 from tests.import_sources import manifest_lines, run_import
-from tests.test_data_importing_cutting import join_clips
+from tests.test_data_importing_long_recordings import join_clips
 
 PAGE = """<html><title>A talk</title><video src="talk.flac">
 <track kind="subtitles" srclang="am" src="talk.vtt"><track kind="subtitles" srclang="en" src="talk.en.vtt">

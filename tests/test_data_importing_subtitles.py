@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from indextts.data.importing.long_recordings import read_cues
-from indextts.data.importing.rolling import unrolled
 from indextts.data.importing.subtitle_language import foreign_by_info, foreign_by_letters, foreign_by_name
-from indextts.data.importing.subtitles import Cue, read_subtitles, spoken_text
+from indextts.data.importing.subtitles import Cue, read_subtitles, spoken_text, unrolled
 
 
 def read(

@@ -8,8 +8,7 @@ import pytest
 import soundfile
 
 from indextts.data import predecessor
-from indextts.data.predecessor import Limits, OldFolder, OldUtterance, is_old_folder
-from indextts.data.predecessor_paths import MovedPaths
+from indextts.data.predecessor import Limits, MovedPaths, OldFolder, OldUtterance, is_old_folder
 from indextts.errors import UserError
 from indextts.features import backend
 from indextts.text.tokenizer import Tokenizer

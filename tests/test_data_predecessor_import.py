@@ -14,7 +14,7 @@ from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import Utterance, read_utterances
 from indextts.data.predecessor_import import import_features
 from indextts.errors import UserError
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
 from tests.predecessor_folder import save_features, write_old_folder, write_rows
 from tests.tiny_run import CONFIG, TinyRun, write_tokenizer

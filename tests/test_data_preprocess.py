@@ -18,7 +18,7 @@ from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.features.audio import load_audio
 from indextts.models.gpt.config import load_config
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 from tests.preprocess_project import (
     codes_by_key,
     command,

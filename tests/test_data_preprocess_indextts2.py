@@ -15,8 +15,7 @@ import yaml
 
 from indextts.commands.data import Preprocess
 from indextts.commands.terminal import to_argv
-from indextts.data.batching import BatchLimit, batches_of
-from indextts.data.encoding import ClipEncoder
+from indextts.data.encoding import BatchLimit, ClipEncoder, batches_of
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_numbered_utterances, read_utterances
 from indextts.data.preprocess import preprocess
@@ -27,7 +26,7 @@ from indextts.features import indextts2
 from indextts.features.audio import load_audio
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import load_config
-from indextts.models.gpt.load import load_model
+from indextts.models.gpt.weights import load_model
 from tests.conftest import REPOSITORY
 from tests.published_files import write_published_files, write_stats
 from tools.preprocess_data import main

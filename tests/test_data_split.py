@@ -7,7 +7,7 @@ import pytest
 from indextts.data.manifest import Utterance
 from indextts.data.split import log_split, split_utterances
 from indextts.errors import UserError
-from indextts.text.text_key import text_key
+from indextts.text.ethiopic import text_key
 
 
 def said(id: str, speaker: str, text: str = "", recording: str | None = None) -> Utterance:

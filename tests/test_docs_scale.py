@@ -6,7 +6,7 @@ import re
 import pytest
 
 from benchmarks.workload import NUM_BASE_PIECES, config_of
-from indextts.planning.model_size import model_size
+from indextts.planning.memory import model_size
 from tests.conftest import REPOSITORY
 
 TEXT = (REPOSITORY / "docs/scale.md").read_text(encoding="utf-8")

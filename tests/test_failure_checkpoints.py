@@ -22,7 +22,7 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES, read_file
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import LARGEST_META, CheckpointMeta, verify_checkpoint
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import owned, publish
@@ -34,10 +34,10 @@ from indextts.training.batches import load_pairs
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import resume
 from tests.conftest import REPOSITORY
-from tests.test_checkpoint import Payload
-from tests.test_restore_plan import PIECES, foreign
-from tests.test_restore_plan import run as facts_of_run
-from tests.test_restore_plan import shapes as trained_shapes
+from tests.test_models_checkpoint import Payload
+from tests.test_runs_restore import PIECES, foreign
+from tests.test_runs_restore import run as facts_of_run
+from tests.test_runs_restore import shapes as trained_shapes
 from tests.test_trainer import copy_checkpoint, load, numbers
 from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run
 

@@ -24,8 +24,8 @@ from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWri
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
-from indextts.models.gpt.initialise import random_model
 from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from indextts.text.tokenizer import Tokenizer
 from indextts.training import loop, metrics, step
@@ -43,8 +43,8 @@ from indextts.training.order import epoch_order, in_batches
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import start_from_base
 from indextts.training.step import accumulate
-from tests.test_checkpoint import Payload
 from tests.test_exact_resume import marking_words, one_utterance_a_file
+from tests.test_models_checkpoint import Payload
 from tests.test_trainer import load, numbers
 from tests.tiny_run import (
     BASE_SIZE,

@@ -14,7 +14,7 @@ from indextts.features.backend import CODES_PER_SECOND, LEAD_S, SpeechBackend
 from indextts.features.indextts2 import IndexTTS2Backend, find_files
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import load_config
-from indextts.models.gpt.load import load_model
+from indextts.models.gpt.weights import load_model
 from tests.published_files import FEATURE_DIM, NUM_CODES, write_published_files
 
 ONE_FRAME = 840  # samples at 24 kHz: 560 at 16 kHz, two log-mel frames

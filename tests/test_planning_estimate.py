@@ -13,8 +13,7 @@ from indextts.data.manifest import read_pairs, sample_pairs, write_pairs
 from indextts.errors import UserError
 from indextts.models.gpt.config import load_config
 from indextts.planning import pairs_size
-from indextts.planning.disk import SPARE_BYTES, disk_need
-from indextts.planning.estimate import Estimate, estimate, sizes_of
+from indextts.planning.estimate import SPARE_BYTES, Estimate, disk_need, estimate, sizes_of
 from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.pace import BENCHMARKS, SOURCE, find_pace
 from indextts.planning.pairs_size import measure_pairs
@@ -23,7 +22,7 @@ from indextts.runs.directory import read_metrics
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.batches import load_pairs
 from tests.conftest import REPOSITORY
-from tests.test_gpt_load import PUBLISHED
+from tests.test_models_gpt_weights import PUBLISHED
 from tests.tiny_run import TinyRun, make_tiny_run
 
 CPU = MachineFacts((), 2, 8 << 30)

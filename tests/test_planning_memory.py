@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from indextts.planning.memory import CPU_FACTORS, CPU_SOURCE, SOURCE, card_memory, host_memory
-from indextts.planning.model_size import model_size
+from indextts.planning.memory import CPU_FACTORS, CPU_SOURCE, SOURCE, card_memory, host_memory, model_size
 from tests.conftest import REPOSITORY
-from tests.test_gpt_load import PUBLISHED
+from tests.test_models_gpt_weights import PUBLISHED
 
 CONFIG = replace(PUBLISHED, number_text_tokens=24_000)
 SIZE = model_size(CONFIG, base_size=12_000)

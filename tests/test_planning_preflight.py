@@ -13,7 +13,7 @@ from indextts.commands.launching import Launch
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.data.manifest import read_pairs, write_pairs
-from indextts.planning import disk
+from indextts.planning import estimate as disk
 from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.preflight import Preflight, look_ahead
 from indextts.system.processes import this_process

@@ -6,13 +6,12 @@ import pytest
 
 from indextts.commands.train import Train
 from indextts.planning.hardware import CardFacts, MachineFacts
-from indextts.planning.memory import CONTEXT_BYTES, card_memory
-from indextts.planning.model_size import model_size
+from indextts.planning.memory import CONTEXT_BYTES, card_memory, model_size
 from indextts.planning.pairs_size import PairsSize
 from indextts.planning.proposal import Proposal, propose
 from indextts.runs.schedule import EpochSize
 from indextts.text.tokenizer import TextMeasure
-from tests.test_gpt_load import PUBLISHED
+from tests.test_models_gpt_weights import PUBLISHED
 
 CONFIG = replace(PUBLISHED, number_text_tokens=24_000)
 SIZE = model_size(CONFIG, base_size=12_000)

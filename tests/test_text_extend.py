@@ -9,7 +9,7 @@ from indextts.text.ethiopic import amharic_letters, is_ethiopic, main_block_lett
 from indextts.text.extend import describe, extend, extend_file
 from indextts.text.normalize import normalize
 from indextts.text.tokenizer import WORD_START, Tokenizer, first_difference, measure, parse_model
-from indextts.text.vocabulary_size import advise_size
+from indextts.text.vocabulary import advise_size
 from tests.conftest import REPOSITORY
 from tests.tokenizers import AMHARIC, ENGLISH, trained_model, write_base
 

@@ -5,7 +5,7 @@ import pytest
 from indextts.text.extend import extend
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import verify
-from indextts.text.vocabulary_size import advise_size
+from indextts.text.vocabulary import advise_size
 from tests.tokenizers import AMHARIC, ENGLISH, trained_model, write_base
 
 

@@ -16,7 +16,7 @@ import torch
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.runs.directory import CheckpointMeta, read_metrics, verify_checkpoint
-from indextts.training import device
+from indextts.training import run as device
 from indextts.training.optim import Trained
 from tests.conftest import REPOSITORY
 from tests.tiny_run import BASE_SIZE, SENTENCES, TinyRun, make_tiny_run, write_tokenizer

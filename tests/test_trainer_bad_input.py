@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 from indextts.text.tokenizer import parse_model
 from tests.conftest import REPOSITORY
 from tests.test_trainer import TRAINER

@@ -12,7 +12,7 @@ from indextts.commands.speech import ExportModel
 from indextts.errors import UserError
 from indextts.models.averaged_weights import chosen_weights
 from indextts.models.checkpoint import TEXT_TABLES, read_weights
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
 from indextts.speech.export import export
 from indextts.speech.synthesis.trained import load_trained

@@ -17,8 +17,8 @@ from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import TEXT_TABLES, meta_of, move_text_rows, read_file, read_weights
 from indextts.models.gpt.config import config_with_text_tokens
-from indextts.models.gpt.load import load_model
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
+from indextts.models.gpt.weights import load_model
 from indextts.training.batches import collate_padded, load_batches
 from indextts.training.checkpoint_facts import Layout, facts_of, moments_of
 from indextts.training.losses import token_losses

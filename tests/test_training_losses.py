@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from indextts.models.gpt.initialise import random_model
 from indextts.models.gpt.model import GPTOutput
+from indextts.models.gpt.weights import random_model
 from indextts.training.losses import LossMeans, token_losses
 from tests.tiny_gpt import TINY, tiny_batch
 

@@ -7,8 +7,8 @@ import torch
 
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
-from indextts.models.gpt.initialise import random_model
 from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.weights import random_model
 from indextts.training.losses import token_losses
 from indextts.training.optim import Skipped, build_optimizer, load_optimizer, select_trained, update
 from tests.tiny_gpt import TINY, tiny_batch

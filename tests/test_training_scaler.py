@@ -11,10 +11,9 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.training import run
 from indextts.training.batches import MicroBatch
-from indextts.training.device import arithmetic
 from indextts.training.loop import endless_groups
 from indextts.training.optim import Update, update
-from indextts.training.run import Run, load_inputs
+from indextts.training.run import Run, arithmetic, load_inputs
 from indextts.training.start import start_from_base
 from indextts.training.step import accumulate
 from tests.test_trainer import copy_checkpoint, load
@@ -104,7 +103,7 @@ def test_only_a_card_without_bfloat16_computes_in_float16(monkeypatch: pytest.Mo
     cpu, card = torch.device("cpu"), torch.device("cuda")
     for is_native, wanted in ((True, (torch.bfloat16,) * 2), (False, (torch.float32, torch.float16))):
         monkeypatch.setattr(
-            "indextts.training.device.has_native_bfloat16", lambda _, is_native=is_native: is_native
+            "indextts.training.run.has_native_bfloat16", lambda _, is_native=is_native: is_native
         )
         assert (arithmetic(True, cpu), arithmetic(True, card)) == wanted
         assert arithmetic(False, card) == torch.float32

@@ -9,8 +9,8 @@ import torch
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.models.gpt.attention import BLOCKS
 from indextts.models.gpt.config import config_with_text_tokens
-from indextts.models.gpt.initialise import random_model
 from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.batches import PairDataset, choose_collate, load_pairs

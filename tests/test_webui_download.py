@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from indextts.features.published_files import FILES
 from tests.hub_server import Hub
-from tests.test_download import GPT, MIB, hub  # noqa: F401 - a fixture
+from tests.test_features_download import GPT, MIB, hub  # noqa: F401 - a fixture
 from tests.test_webui_walk import FLAGS, MINUTES, Server, wait_for
 
 pytestmark = pytest.mark.slow

@@ -34,8 +34,8 @@ from indextts.webui.language import (
     texts_of,
 )
 from indextts.webui.listen.renders import vote
+from indextts.webui.listen.saved_models import find_recording
 from indextts.webui.listen.speaking import texts_in
-from indextts.webui.listen.voices import find_recording
 from indextts.webui.monitor.charts import KINDS
 from indextts.webui.serving.security import Roots
 from indextts.webui.training.training_outlook import MACHINES

@@ -9,11 +9,10 @@ import pytest
 from indextts.projects.project import Project
 from indextts.runs.checkpoints import pin
 from indextts.webui.monitor import checkpoint_list, health_cards
-from indextts.webui.monitor.charts import Look
-from indextts.webui.monitor.compared_runs import MAX_COMPARED, comparable, compared, runs_version
+from indextts.webui.monitor.charts import MAX_COMPARED, Look, comparable, compared, runs_version
 from indextts.webui.monitor.curves_view import look_of
 from indextts.webui.monitor.standing import bar_html, machine_html
-from indextts.webui.telling import telling
+from indextts.webui.page import telling
 from tests.watched_workspace import make_project, make_watched_workspace
 
 

@@ -11,7 +11,7 @@ from indextts.data.encoding import encoders_identity
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Pair, write_pairs
-from indextts.models.gpt.initialise import random_model
+from indextts.models.gpt.weights import random_model
 from indextts.system.log_lines import show_on_screen
 from indextts.text.extend import extend
 from tests.tiny_gpt import TINY

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from indextts.commands.data import BuildPairs
 from indextts.commands.terminal import parse, run
 from indextts.data.manifest import write_pairs
-from indextts.data.pair_picture import draw
-from indextts.data.pair_summary import summarise, write_summary
+from indextts.data.pair_summary import draw, summarise, write_summary
 from indextts.data.pairs import build_pairs, log_left_out
 from indextts.data.review import read_reviewed
 from indextts.errors import UserError

@@ -10,7 +10,7 @@ from indextts.data.manifest import read_hours
 from indextts.data.review import read_reviewed_texts
 from indextts.errors import UserError
 from indextts.text.extend import describe, extend_file
-from indextts.text.vocabulary_size import advise_size
+from indextts.text.vocabulary import advise_size
 
 
 def main(argv: Sequence[str] | None = None) -> int:

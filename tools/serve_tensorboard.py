@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from indextts.commands.app import ServeTensorboard
 from indextts.commands.terminal import parse, run
-from indextts.projects.tensorboard_server import serve_tensorboard
+from indextts.projects.tensorboard import serve_tensorboard
 
 
 def main(argv: Sequence[str] | None = None) -> int:

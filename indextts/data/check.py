@@ -6,16 +6,14 @@ from pathlib import Path
 from indextts.commands.data import CheckData, Engine
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions, chosen_options
 from indextts.commands.quality_limits import QualityLimits
-from indextts.data.check_pairs import check_pairs, check_split
-from indextts.data.check_store import Stored, check_features
-from indextts.data.findings import Findings
+from indextts.data.check_pairs import Stored, check_features, check_pairs, check_split
 from indextts.data.manifest import Utterance, read_numbered_utterances
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.quality import summary
 from indextts.data.quality.clips import measure_clips
 from indextts.data.quality.files import REPORT_NAME, read_known, write_files
 from indextts.data.quality.verdicts import judge
-from indextts.data.report import Report
+from indextts.data.report import Findings, Report
 from indextts.data.review import check_folder, edited, read_decisions
 from indextts.errors import UserError
 

@@ -1,15 +1,19 @@
-"""The report on pairs: whether they teach what they should, and whether validation tests something else."""
+"""The report on pairs: whether they teach what they should, and whether validation tests something else.
+
+Whether what a manifest or pairs say of their feature store is true.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
-from indextts.data.check_store import Stored, check_features
-from indextts.data.findings import Findings
+from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import Pair, Utterance, read_pairs, read_utterances
-from indextts.data.quality.text import is_mostly_ethiopic, measure_text
-from indextts.data.report import MAX_SPEAKERS_SHOWN, Report, spread
+from indextts.data.quality.measures import is_mostly_ethiopic, measure_text
+from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, Report, spread
+from indextts.errors import UserError
 
 MIN_ETHIOPIC_TEXTS = 0.9  # of all texts; with fewer, these are probably not Amharic recordings
 
@@ -113,3 +117,34 @@ def _speaker_facts(num_of: Counter[str]) -> list[str]:
     shown = [f"  {speaker}: {num_of[speaker]}" for speaker in sorted(num_of)[:MAX_SPEAKERS_SHOWN]]
     more = len(num_of) - len(shown)
     return [f"speakers: {len(num_of)}", *shown, *([f"  and {more} more"] if more > 0 else [])]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where the features of an utterance are; `num_codes` is what its line says, if it does."""
+
+    features: Path
+    key: str
+    num_codes: int | None
+
+
+def check_features(stored: Mapping[str, Stored], findings: Findings) -> None:
+    """Check utterances, by id, against their feature stores, which are read whole."""
+    stores = {}
+    for path in sorted({each.features for each in stored.values()}):
+        try:
+            stores[path] = FeatureStore.open(path)
+            for file in stores[path].damaged_files():
+                findings.add("files of the feature store are damaged", str(file))
+        except UserError as error:
+            stores.pop(path, None)
+            findings.add("feature stores cannot be read", str(error))
+    for id, each in sorted(stored.items()):
+        store = stores.get(each.features)
+        if store is None:
+            continue
+        if each.key not in store:
+            findings.add("utterances are not in their feature store", id)
+        elif each.num_codes not in (None, store.num_codes(each.key)):
+            found = f"{id}: {each.num_codes}, the store has {store.num_codes(each.key)}"
+            findings.add("numbers of codes are not those of the feature store", found)

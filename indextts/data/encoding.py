@@ -10,31 +10,43 @@ On a CPU one clip at a time, several beside each other. On a card clips of simil
 host hands over the next one before it looks at the last, so that the card always has work. Padding is kept
 from the real vectors everywhere, so a clip's codes are those of the clip alone, and its conditioning and
 emotion too, but for rounding.
+
+Utterances into batches: of similar length, and no larger than memory allows.
 """
 
 import hashlib
+import logging
+import math
+import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from indextts.data.batching import BatchLimit, batches_of, parts_within
 from indextts.data.feature_store_writer import EncodedUtterance
 from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip, ClipReader, Reading
 from indextts.data.rejected import Rejected
 from indextts.data.throughput import Throughput
-from indextts.features.backend import CODES_PER_SECOND, SAMPLE_RATE_HZ, SpeechBackend
-from indextts.features.transfer import OnTheirWay, to_device, to_host
-from indextts.models.gpt.load import ENCODERS
+from indextts.features.backend import (
+    CODES_PER_SECOND,
+    SAMPLE_RATE_HZ,
+    OnTheirWay,
+    SpeechBackend,
+    to_device,
+    to_host,
+)
 from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.weights import ENCODERS
 from indextts.models.out_of_memory import is_out_of_memory
+
+logger = logging.getLogger(__name__)
 
 MIN_CODES = 3  # the conformer's first convolution is 3 feature vectors wide
 BATCHES_ON_CARD = 3  # handed over and not yet looked at; only their results take memory
@@ -255,3 +267,68 @@ def exact_arithmetic() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(num_threads)
+
+
+SORTED_CLIPS = 512  # are looked at together to find clips of similar length
+
+ItemT = TypeVar("ItemT")
+
+
+class BatchLimit:
+    """Seconds of audio that a batch may have with its padding; where memory runs out, they get fewer.
+
+    Args:
+        seconds: 0 for one clip at a time.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._turn = threading.Lock()
+
+    def now(self) -> float:
+        """Return the seconds that a batch of several clips may have at this moment."""
+        return self.seconds or math.inf
+
+    def lower(self, tried_s: float, problem: str) -> None:
+        """Halve what may be tried, after a batch of `tried_s` did not fit."""
+        with self._turn:
+            half_s = tried_s / 2
+            if 0 < self.seconds <= half_s:
+                return  # a batch that was begun before the limit was lowered
+            self.seconds = half_s
+        logger.warning(
+            "Out of memory (%s): batches of at most %.1f s from now on, this one is done again",
+            problem,
+            half_s,
+        )
+
+
+def batches_of(utterances: Sequence[Utterance], limit: BatchLimit) -> Iterator[list[Utterance]]:
+    """Yield all utterances, those of similar length together; never far from their order."""
+    for start in range(0, len(utterances), SORTED_CLIPS):
+        window = utterances[start : start + SORTED_CLIPS]
+        if not limit.seconds:
+            yield from ([utterance] for utterance in window)
+            continue
+        by_length = sorted(window, key=lambda utterance: utterance.duration_s)
+        yield from parts_within(by_length, lambda utterance: utterance.duration_s, limit.now)
+
+
+def parts_within(
+    items: Sequence[ItemT], size: Callable[[ItemT], float], limit: Callable[[], float]
+) -> Iterator[list[ItemT]]:
+    """Yield the items in parts that keep the limit with their padding, or are one item.
+
+    Args:
+        items: sorted by size, so that the last of a part says what the others are padded to.
+        size: of an item.
+        limit: asked for every item: it may change meanwhile.
+    """
+    part: list[ItemT] = []
+    for item in items:
+        if part and (len(part) + 1) * size(item) > limit():
+            yield part
+            part = []
+        part.append(item)
+    if part:
+        yield part

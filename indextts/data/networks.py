@@ -13,8 +13,8 @@ from indextts.errors import UserError
 from indextts.features.backend import FEATURE_DIM, SpeechBackend
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import GPTConfig, load_config
-from indextts.models.gpt.load import load_encoders
 from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.weights import load_encoders
 
 logger = logging.getLogger(__name__)
 

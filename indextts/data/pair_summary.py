@@ -5,6 +5,8 @@ It stands beside the pairs, so that nobody needs to read a million lines for a f
     train_pairs.jsonl            the pairs
     train_pairs.summary.json     a PairSummary
     train_pairs.png              the same, drawn
+
+The distribution of a pairs file as a picture.
 """
 
 import json
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from indextts.data.manifest import Pair
 from indextts.errors import UserError
@@ -155,3 +158,28 @@ def read_summary(pairs: Path) -> PairSummary:
         raise UserError(f"{path}: cannot be read ({error.strerror}), build the pairs again") from None
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path}: is damaged ({error}), build the pairs again") from None
+
+
+def draw(summary: PairSummary, picture: Path) -> None:
+    """Write a PNG with pairs and hours of each speaker and the lengths of prompts and targets."""
+    figure = Figure(figsize=(12, 6.5), layout="constrained")
+    axes = figure.subplots(2, 3)
+    shown = summary.speakers[:NUM_BARS]
+    places = range(1, len(shown) + 1)  # names may be of any length and script: the text output has them
+    for axis, values, title in (
+        (axes[0][0], [speaker.num_pairs for speaker in shown], "pairs of a speaker"),
+        (axes[0][1], [speaker.target_hours for speaker in shown], "hours of targets of a speaker"),
+    ):
+        axis.bar(places, values)
+        axis.set(title=title, xlabel="speakers, most pairs first")
+    histograms: tuple[tuple[Histogram, str, str], ...] = (
+        (summary.prompt_uses, "how often a clip is a prompt", "times"),
+        (summary.prompt_s, "length of prompts", "s"),
+        (summary.target_s, "length of targets", "s"),
+        (summary.target_codes, "codes of targets", "codes"),
+    )
+    for axis, (histogram, title, unit) in zip((axes[0][2], *axes[1]), histograms, strict=True):
+        axis.stairs(histogram.counts, histogram.edges, fill=True)
+        axis.set(title=title, xlabel=unit)
+    figure.suptitle(f"{summary.num_pairs} pairs of {len(summary.speakers)} speakers")
+    figure.savefig(picture, dpi=100)

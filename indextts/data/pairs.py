@@ -3,19 +3,22 @@
 The model learns to say the target's text in the prompt's voice. So a pair is never one clip twice nor one
 sentence twice; a prompt lasts 3 to 15 s, as those that users give, and is preferably of another recording, so
 that the voice is learned and not the room. Each clip is a prompt about equally often.
+
+Which of a speaker's clips are prompts for which targets.
 """
 
 import hashlib
+import itertools
 import logging
 import random
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from indextts.data.manifest import Pair, Utterance
-from indextts.data.prompts import PromptDealer
 from indextts.errors import UserError
+from indextts.text.ethiopic import text_key
 
 logger = logging.getLogger(__name__)
 
@@ -238,3 +241,50 @@ def _drawn(pairs: list[Pair], max_pairs: int, seed: int) -> list[Pair]:
 
 def _first(names: Sequence[str], limit: int = 5) -> str:
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+REACH = 16  # clips that are looked at for a better prompt: the work grows with the clips, not their square
+
+
+class PromptDealer:
+    """Deals a speaker's clips like cards: who was a prompt goes to the end, so all are about equally often.
+
+    Never the target's sound, under whatever id, nor its sentence; a clip of another recording before one of
+    the same.
+    """
+
+    def __init__(self, clips: Sequence[Utterance]) -> None:
+        """Begin with `clips` in this order; their ids differ."""
+        self._clips = clips
+        self._texts = {clip.id: text_key(clip.text) for clip in clips}
+        self._waiting = deque(clips)
+        self._others: dict[str, Iterator[Utterance]] = {}  # of sentences that nearly all clips have
+
+    def deal(self, target: Utterance, num: int) -> list[Utterance]:
+        """Return up to `num` different prompts for `target`; fewer only where there are no more."""
+        if num == 0:
+            return []
+        text = text_key(target.text)
+        elsewhere: list[Utterance] = []
+        same_recording: list[Utterance] = []
+        passed: list[Utterance] = []
+        while self._waiting and len(elsewhere) < num and len(passed) < REACH:
+            clip = self._waiting.popleft()
+            passed.append(clip)
+            if clip.features_key == target.features_key or self._texts[clip.id] == text:
+                continue
+            is_same = clip.recording is not None and clip.recording == target.recording
+            (same_recording if is_same else elsewhere).append(clip)
+        dealt = [*elsewhere, *same_recording][:num]
+        ids = {clip.id for clip in dealt}
+        self._waiting.extendleft(reversed([clip for clip in passed if clip.id not in ids]))
+        self._waiting.extend(dealt)
+        return dealt or self._with_other_text(target, text, num)
+
+    def _with_other_text(self, target: Utterance, text: str, num: int) -> list[Utterance]:
+        """Return prompts where the next clips all say `text`: in turn those that do not."""
+        if text not in self._others:
+            others = [clip for clip in self._clips if self._texts[clip.id] != text]
+            self._others[text] = itertools.cycle(others)
+        found = {clip.id: clip for clip in itertools.islice(self._others[text], num)}
+        return [clip for clip in found.values() if clip.features_key != target.features_key]

@@ -1,4 +1,4 @@
-"""Folders of the predecessor: reading them, and finding their known damage. No torch here.
+r"""Folders of the predecessor: reading them, and finding their known damage. No torch here.
 
 Axes: T codes, K latents, D model width.
 
@@ -15,9 +15,15 @@ Axes: T codes, K latents, D model width.
 A row is rejected if its features are not certain to be those of its recording: see `_Rows.read`. Codes beyond
 the recording's end are cut off, which leaves the right number of codes. The last of them, and the
 conditioning, were still computed beside padding and are not exactly those of the clip alone.
+
+Where the files of a folder are that was written on another machine.
+
+A path in such a manifest is relative or absolute, of Linux or of Windows, and may begin with folders that are
+not there any more: D:\work\processed_data\codes\a.npy is codes/a.npy of the folder.
 """
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,14 +32,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indextts.data.findings import Findings
 from indextts.data.manifest import DEFAULT_LANGUAGE, Utterance
-from indextts.data.predecessor_paths import MovedPaths
 from indextts.data.recordings import DURATION_TOLERANCE_S
+from indextts.data.report import Findings
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
 from indextts.system.json_lines import read_broken_json_lines, read_json_lines
-from indextts.text.text_key import text_key
+from indextts.text.ethiopic import text_key
 from indextts.text.tokenizer import Tokenizer
 
 UTTERANCE_FILES = ("train_manifest.jsonl", "val_manifest.jsonl")
@@ -335,3 +340,39 @@ def _recording_name(record: dict[str, object]) -> str | None:
         if isinstance(value, str) and value.strip():
             return value
     return None
+
+
+_DRIVE = re.compile("^[A-Za-z]:")
+
+
+class MovedPaths:
+    """Finds files of `folder`; what was learned about one path is tried first for its neighbours."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._found_in: dict[str, Path] = {}  # written folder -> real folder
+
+    def find(self, written: str) -> Path | None:
+        """Return the file that a manifest calls `written`, None if there is none."""
+        plain = _DRIVE.sub("", written.replace("\\", "/"))
+        if "\0" in plain:
+            return None
+        written_folder, _, name = plain.rpartition("/")
+        known = self._found_in.get(written_folder)
+        if known is not None and (known / name).is_file():
+            return known / name
+        for candidate in self._candidates(plain):
+            if candidate.is_file():
+                self._found_in[written_folder] = candidate.parent
+                return candidate
+        return None
+
+    def _candidates(self, plain: str) -> list[Path]:
+        """Return where to look: as written, then with ever fewer of its first folders."""
+        parts = [part for part in plain.split("/") if part not in ("", ".")]
+        tails = [Path(*parts[start:]) for start in range(len(parts))]
+        as_written = [Path(plain)] if plain.startswith("/") else []
+        inside = [self.folder / tail for tail in tails]
+        # recordings lie beside: amharic_dataset/audio and processed_data/codes
+        beside = [self.folder.parent / tail for tail in tails if len(tail.parts) > 1]
+        return [*as_written, *inside, *beside]

@@ -36,8 +36,7 @@ from indextts.data.networks import (
 )
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.progress import Progress
-from indextts.data.recording_keys import keys_of
-from indextts.data.recordings import measure, of_fitting_length
+from indextts.data.recordings import keys_of, measure, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, complete, counted, write_rejected
 from indextts.data.review import read_reviewed
 from indextts.data.split import Split, log_split, split_utterances

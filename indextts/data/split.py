@@ -17,7 +17,7 @@ from typing import Literal
 
 from indextts.data.manifest import Utterance
 from indextts.errors import UserError
-from indextts.text.text_key import text_key
+from indextts.text.ethiopic import text_key
 
 logger = logging.getLogger(__name__)
 

@@ -11,6 +11,8 @@ What is wrong with a recording has a sentence, for the person, and a code that s
     reader_died  the process that read it died, twice
     out_of_memory  it does not fit into memory, alone
     changed      it became another file while it was encoded
+
+How long a recording may be that says how a voice sounds. No torch here.
 """
 
 import math
@@ -206,3 +208,18 @@ def _ends_inside_a_page(path: Path) -> bool:
 
 def _longer(duration_s: float, max_duration_s: float) -> str:
     return f"lasts {duration_s:.1f} s, the model takes {max_duration_s:.1f} s, cut the recording"
+
+
+MAX_REFERENCE_S = 15  # what the published model listens to
+SHORT_REFERENCE_S = 3.0
+MIN_REFERENCE_S = 1.0
+MAX_RECORDING_S = 600.0
+
+
+def require_fitting_length(path: Path, duration_s: float) -> None:
+    """Raise a UserError unless a voice can be taken from a recording of this length."""
+    if not MIN_REFERENCE_S <= duration_s <= MAX_RECORDING_S:
+        raise UserError(
+            f"{path}: lasts {duration_s:.1f} s, a reference must last {MIN_REFERENCE_S:g} to "
+            f"{MAX_RECORDING_S:g} s; best are {SHORT_REFERENCE_S:g} to {MAX_REFERENCE_S} s of one voice"
+        )

@@ -39,7 +39,7 @@ from torch import Tensor
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, as_it_is, load_audio
 from indextts.features.backend import CODES_PER_SECOND, FEATURE_DIM, SAMPLE_RATE_HZ
-from indextts.features.mel_filters import triangles
+from indextts.features.log_mel import triangles
 
 logger = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from indextts.errors import UserError
 from indextts.features import log_mel, speech_encoder
+from indextts.features.backend import to_device
 from indextts.features.semantic_codec import SemanticCodec, load_codec, load_codec_config
 from indextts.features.speech_encoder import SpeechEncoder, cached_folder, load_speech_encoder
-from indextts.features.transfer import to_device
 
 logger = logging.getLogger(__name__)
 

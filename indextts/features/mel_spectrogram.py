@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from indextts.features.mel_filters import corners_hz, triangles
+from indextts.features.log_mel import corners_hz, triangles
 
 SAMPLE_RATE_HZ = 22_050  # of the reference mel, and of the sound that comes out
 NUM_MELS = 80

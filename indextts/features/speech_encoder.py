@@ -31,7 +31,7 @@ from transformers import Wav2Vec2BertConfig, Wav2Vec2BertModel
 
 from indextts.errors import UserError
 from indextts.features import log_mel
-from indextts.features.transfer import to_device
+from indextts.features.backend import to_device
 from indextts.features.weights import load_safetensors
 from indextts.models.checkpoint import read_file
 

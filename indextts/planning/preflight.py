@@ -23,9 +23,8 @@ from indextts.runs.directory import checkpoint_files, read_complete
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import is_training
 from indextts.system.sentence import Sentence
-from indextts.text.base_fit import base_tokenizer, require_extension
 from indextts.text.tokenizer import Tokenizer
-from indextts.text.verify import unknown_pieces
+from indextts.text.verify import base_tokenizer, require_extension, unknown_pieces
 
 IN_USE = (
     "a training is running in {folder}; stop it in this tab or wait for its end, or choose another output dir"

@@ -11,8 +11,7 @@ from typing import Any
 
 from indextts.models.gpt.config import GPTConfig
 from indextts.planning.hardware import CardFacts, MachineFacts
-from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, card_memory, host_memory
-from indextts.planning.model_size import ModelSize
+from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, card_memory, host_memory
 from indextts.planning.pairs_size import PairsSize
 from indextts.runs.restore import FEWEST_LONGEST
 from indextts.system.amounts import shown_gib

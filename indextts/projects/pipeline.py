@@ -42,8 +42,7 @@ from indextts.data.review import check_folder, overlay_files, read_rejected
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_settings, write_project
 from indextts.runs.directory import link_as, read_metrics, write_json
-from indextts.system.processes import STOPPED_LAUNCHER
-from indextts.system.shell_text import shell_text
+from indextts.system.processes import STOPPED_LAUNCHER, shell_text
 
 logger = logging.getLogger(__name__)
 

@@ -3,11 +3,18 @@
 A process is the one that was started if its number, its start in clock ticks since boot (field 22 of
 /proc/PID/stat) and the boot are the same; the wall clock has no part in it. A zombie is dead. Linux only, and
 the standard library only: the runner of a job starts without anything else.
+
+Which code runs.
+
+A command as a person can type it. The standard library only: see indextts/projects/jobs/runner.py.
 """
 
 import json
 import os
+import shlex
 import signal
+import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -151,3 +158,20 @@ def _named(pid: int, stat: Stat) -> Process:
 
 def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def git_commit() -> str | None:
+    """Return the commit of this code, None where it is no checkout."""
+    here = Path(__file__).parent
+    try:
+        answer = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True)
+    except FileNotFoundError:  # no git on this machine
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def shell_text(words: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return a command behind what it finds in its environment besides the usual."""
+    return " ".join(
+        [*(f"{name}={shlex.quote(value)}" for name, value in environment.items()), shlex.join(words)]
+    )

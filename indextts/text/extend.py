@@ -28,7 +28,7 @@ from indextts.errors import UserError
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, amharic_letters, is_ethiopic, main_block_letters
 from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import WORD_START, Tokenizer, measure, parse_model
-from indextts.text.vocabulary_size import SizeAdvice, advise_size
+from indextts.text.vocabulary import SizeAdvice, advise_size
 
 logger = logging.getLogger(__name__)
 

@@ -31,9 +31,9 @@ from indextts.commands.normalizer_options import (
     chosen_options,
 )
 from indextts.commands.terminal import parse, run
-from indextts.text import abbreviations, characters, latin, marks, number_rules, quantities, symbols
-from indextts.text.ethiopic import ETHIOPIC_CHARACTERS
-from indextts.text.homophones import merge_homophones, merge_labialised
+from indextts.text import abbreviations, characters, latin, marks, number_rules, quantities
+from indextts.text import marks as symbols
+from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, merge_homophones, merge_labialised
 from indextts.text.number_words import ethiopic_numerals_to_digits
 
 __all__ = ["DEFAULT_OPTIONS", "NORMALIZER_VERSION", "Change", "NormalizerOptions", "explain", "normalize"]

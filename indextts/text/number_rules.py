@@ -19,7 +19,7 @@ import re
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.abbreviations import PREFIXES
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
-from indextts.text.homophones import merge_homophones
+from indextts.text.ethiopic import merge_homophones
 from indextts.text.number_words import (
     MAX_CARDINAL,
     POINT,

@@ -1,12 +1,17 @@
-"""Do tokenizer, config, base checkpoint and texts fit together? A report of all problems of the text side."""
+"""Do tokenizer, config, base checkpoint and texts fit together? A report of all problems of the text side.
+
+Does a tokenizer extend the one that its base checkpoint was trained with? No torch here.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from indextts.errors import UserError
 from indextts.text.ethiopic import amharic_letters, is_ethiopic
 from indextts.text.tokenizer import TextMeasure, Tokenizer, first_difference, measure
-from indextts.text.vocabulary_size import SizeAdvice
+from indextts.text.vocabulary import SizeAdvice
 
 RARE = 20  # a piece that is seen less often is hardly learned
 SAMPLES = ("ሰላም ለሁላችሁም።", "ኢትዮጵያ ብዙ ወንዞች አሏት፣ ትልቁ ዓባይ ነው።", "በ2017 ዓ.ም ስንት ትምህርት ቤቶች ተከፈቱ?")
@@ -235,3 +240,18 @@ def _advised(num_appended: int, advice: SizeAdvice | None) -> list[Finding]:
 def _listed(items: Sequence[str]) -> str:
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return ", ".join(items[:_SHOWN]) + more
+
+
+def base_tokenizer(base_checkpoint: Path) -> Path:
+    """Return where the tokenizer of a base checkpoint lies, if it is at hand: beside it."""
+    return base_checkpoint.parent / "bpe.model"
+
+
+def require_extension(tokenizer: Tokenizer, base: Tokenizer) -> None:
+    """Raise a UserError unless `tokenizer` begins with the pieces of `base`."""
+    difference = first_difference(base, tokenizer)
+    if difference is not None:
+        raise UserError(
+            f"--tokenizer {tokenizer.path} does not extend {base.path}: {difference}; make it with "
+            "tools/extend_bpe.py from that file"
+        )

@@ -31,20 +31,16 @@ from indextts.training.distributed.agreement import (
     unreadable_of_all,
 )
 from indextts.training.distributed.ranks import ALONE, STOPPED_EARLY, Ranks
-from indextts.training.distributed.sharding import Balance
-from indextts.training.distributed.shares import Shares, load_shares, total
-from indextts.training.gradients import accumulate_share
-from indextts.training.metrics import MetricsLog, Pace
+from indextts.training.distributed.sharding import Balance, Shares, load_shares, total
+from indextts.training.metrics import MetricsLog, Pace, StartTimes
 from indextts.training.optim import Skipped, update
 from indextts.training.order import BatchPlan, mix
 from indextts.training.probe import Probe, compare
-from indextts.training.record import checkpoint_content, checkpoint_meta, write_run_files
-from indextts.training.row_facts import RowFacts
+from indextts.training.record import RowFacts, checkpoint_content, checkpoint_meta, write_run_files
 from indextts.training.run import Run, TrainState, load_inputs
 from indextts.training.saving import LAST_RETRY_AFTER_S, Saver
 from indextts.training.start import resume, start_from_base
-from indextts.training.step import accumulate
-from indextts.training.timing import StartTimes
+from indextts.training.step import accumulate, accumulate_share
 from indextts.training.validate import validate
 
 logger = logging.getLogger(__name__)

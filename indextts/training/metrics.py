@@ -20,11 +20,14 @@ is that of the training texts' tokens, `base_rows` a digest of the frozen rows o
 process began, `new_rows_moved` is how far the new rows moved (root mean square of the values, of the table
 that moved least) and `new_rows_seen` the share of those in the embedding that changed at all. Without frozen
 rows there is `unknown_share` alone.
+
+Where the time from the start of the process to its first step goes.
 """
 
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +42,7 @@ from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
 from indextts.runs.health.steps import MUCH_WAITING
+from indextts.system.processes import read_stat
 from indextts.training.losses import LossMeans
 from indextts.training.validate import Validation
 
@@ -262,3 +266,30 @@ def _ends_with_newline(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, 2)
         return file.read() == b"\n"
+
+
+class StartTimes:
+    """Seconds of each part of the start, in order; the first is all that came before this was made."""
+
+    def __init__(self, first: str) -> None:
+        self._parts = [(first, seconds_since_process_start())]
+        self._last = time.perf_counter()
+
+    def mark(self, part: str) -> None:
+        """Note that `part` is done now."""
+        now = time.perf_counter()
+        self._parts.append((part, now - self._last))
+        self._last = now
+
+    def log(self, step: int) -> None:
+        total = sum(seconds for _, seconds in self._parts)
+        parts = ", ".join(f"{part} {seconds:.1f}" for part, seconds in self._parts)
+        logger.info("Ready for step %d after %.1f s: %s", step, total, parts)
+
+
+def seconds_since_process_start() -> float:
+    """Return the age of this process, interpreter start and imports included."""
+    stat = read_stat(os.getpid())
+    assert stat is not None
+    started = stat.start_ticks / os.sysconf("SC_CLK_TCK")  # since boot
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)

@@ -27,8 +27,8 @@ from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
 from indextts.errors import USER_MISTAKE, UserError
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.speech.synthesis.acoustic import AcousticModel
-from indextts.speech.synthesis.flow_matching import SolverSettings
 from indextts.speech.synthesis.load import find_backend, find_files
+from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.said import Said, make_sound, waiting, write_said
 from indextts.speech.synthesis.sound import PublishedSound
 from indextts.speech.synthesis.speak import Segment

@@ -20,17 +20,17 @@ from indextts.data.encoding import encoders_identity
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import meta_of, move_text_rows, read_file, read_weights, table_rows, text_rows
 from indextts.models.gpt.config import config_with_text_tokens
-from indextts.models.gpt.load import check_fit, empty_model, load_model
 from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.weights import check_fit, empty_model, load_model
 from indextts.models.weight_names import canonical_names
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.restore import plan_restore, require_keys, wanted_schedule
 from indextts.runs.restore_facts import CheckpointFacts, RunFacts
 from indextts.runs.restore_text import plan_text
-from indextts.runs.schedule import Schedule
-from indextts.text.base_fit import base_tokenizer, require_extension
+from indextts.runs.schedule import Schedule, with_val_interval
 from indextts.text.tokenizer import Tokenizer
+from indextts.text.verify import base_tokenizer, require_extension
 from indextts.text.vocabulary import Vocabulary, move_rows
 from indextts.training.averaging import begin_average
 from indextts.training.checkpoint_facts import Layout, facts_of, moments_of
@@ -45,7 +45,6 @@ from indextts.training.optim import (
     select_trained,
 )
 from indextts.training.run import Inputs, Run, TrainState, load_inputs
-from indextts.training.val_interval import with_val_interval
 
 logger = logging.getLogger(__name__)
 

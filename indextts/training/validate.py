@@ -11,7 +11,7 @@ from indextts.models.gpt.attention import AttentionBackend
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.training.batches import Collate, PairDataset, Unreadable, load_batches
 from indextts.training.distributed.ranks import ALONE, Ranks
-from indextts.training.distributed.shares import Shares, total
+from indextts.training.distributed.sharding import Shares, total
 from indextts.training.losses import LossMeans, LossSums, batch_sums
 from indextts.training.order import epoch_order, in_batches
 

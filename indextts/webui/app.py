@@ -1,4 +1,7 @@
-"""The page: a project to choose, eight tabs, one clock."""
+"""The page: a project to choose, eight tabs, one clock.
+
+The page's blocks: what does not fit a component is one sentence, not a traceback in the log.
+"""
 
 import json
 from typing import Any
@@ -10,7 +13,7 @@ from indextts.projects.pipeline import DEMO, place_base_files
 from indextts.projects.project import Project, project_names, read_settings
 from indextts.webui.data import tab as data
 from indextts.webui.events import then
-from indextts.webui.language import CHOOSE_JS, ENGLISH, LANGUAGES, switching_js, texts_of
+from indextts.webui.language import CHOOSE_JS, ENGLISH, LANGUAGES, switching_js, t, texts_of
 from indextts.webui.listen import tab as listen
 from indextts.webui.monitor import tab as monitor
 from indextts.webui.page import TICK_S, Page
@@ -18,7 +21,6 @@ from indextts.webui.pairs import tab as pairs
 from indextts.webui.preprocess import tab as preprocess
 from indextts.webui.project import tab as project
 from indextts.webui.running import now
-from indextts.webui.serving.checked_blocks import CheckedBlocks
 from indextts.webui.serving.security import Roots
 from indextts.webui.tokenizer import tab as tokenizer
 from indextts.webui.training import tab as training
@@ -106,3 +108,24 @@ def known_projects(page: Page, name: str) -> gr.Dropdown:
     """Return the choice of projects as the disk has them now."""
     names = project_names(page.workspace)
     return gr.Dropdown(choices=names, value=name if name in names else names[0])
+
+
+DOES_NOT_FIT = "a value was sent that does not fit its field; reload the page"
+
+
+class CheckedBlocks(gr.Blocks):
+    """Blocks that anybody may send anything: components raise whatever comes to them over a wrong type."""
+
+    async def preprocess_data(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the inputs as the handler gets them.
+
+        Raises:
+            gr.Error: one of them is nothing that its component can have.
+        """
+        try:
+            return await super().preprocess_data(*args, **kwargs)
+        except gr.Error as error:
+            error.print_exception = False
+            raise
+        except Exception:  # noqa: BLE001 - no promise says which ones
+            raise gr.Error(t(DOES_NOT_FIT), print_exception=False) from None

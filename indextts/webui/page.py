@@ -7,9 +7,12 @@ restart of the page shows the same.
 
 A view that is hidden, or of which nothing changed, is neither made nor sent: a page that is left open costs
 one small request a tick.
+
+One tab tells a later one which checkpoint to take: a component that nobody sees carries the name.
 """
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -61,7 +64,7 @@ class Page:
         tab: the id of the tab that is given this page.
         views: of all tabs.
         marks: a component for each view that holds the version which a browser has; nobody sees it.
-        told: what one tab tells a later one (indextts/webui/telling.py).
+        told: what one tab tells a later one (indextts/webui/page.py).
     """
 
     demo: gr.Blocks
@@ -178,3 +181,38 @@ def read_versions(views: Sequence[View], project: Project, open_tab: str, known:
             with suppress(UserError, OSError, ValueError, KeyError, TypeError):
                 now[str(place)] = f"{project.root.name} {view.version(project)}"
     return known if now == seen else json.dumps(now)
+
+
+# a click on the tab itself, so that the page notices which tab is open
+OPEN = """() => {{
+  document.getElementById('tab-{tab}-button').click();
+  setTimeout(() => document.getElementById('{place}')?.scrollIntoView({{block: 'center'}}), 300);
+}}"""
+
+
+def teller(page: Page, what: str) -> gr.Textbox:
+    """Return the component whose value tells `what` from now on; fill it with `telling`."""
+    told = gr.Textbox(visible="hidden", container=False, show_label=False)
+    page.told[what] = told
+    return told
+
+
+def telling(name: str) -> str:
+    """Return the value that tells a checkpoint; it differs from the last also where the name does not."""
+    return f"{time.time_ns()} {name}"
+
+
+def listener(
+    page: Page, what: str, choices: Callable[[Project], list[tuple[str, str]]], chosen: gr.Dropdown
+) -> None:
+    """Choose in this tab what an earlier tab tells, and open this tab."""
+
+    def choose(name: str, said: str) -> Any:
+        found = choices(page.find_project(name))
+        told = said.partition(" ")[2]
+        is_there = told in [value for _, value in found]
+        return gr.Dropdown(choices=found, value=told) if is_there else gr.skip()
+
+    told = page.told[what]
+    event = on([told.change], choose, [page.project, told], [chosen], latest=True)
+    event.then(None, None, None, js=OPEN.format(tab=page.tab, place=chosen.elem_id))

@@ -1,8 +1,14 @@
-"""Words that change when what is on the disk does, for `Page.watch`. No Gradio here; stat calls only."""
+"""Words that change when what is on the disk does, for `Page.watch`. No Gradio here; stat calls only.
+
+Manifests as the page reads them: again only when the file has changed. No Gradio here.
+"""
 
 import time
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
+from indextts.data.manifest import Utterance, read_utterances
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project
 
@@ -62,3 +68,17 @@ def _stamp(path: Path) -> str:
     except OSError:
         return "-"
     return f"{status.st_ino}.{status.st_size}.{status.st_mtime_ns}"
+
+
+def utterances_of(manifest: Path) -> Sequence[Utterance]:
+    """Return the utterances of a manifest; it may be asked at every key that somebody types.
+
+    Raises:
+        UserError: the file is not there, or is damaged.
+    """
+    return _read(manifest, files_version(manifest))
+
+
+@lru_cache(maxsize=4)
+def _read(manifest: Path, _version: str) -> Sequence[Utterance]:
+    return tuple(read_utterances(manifest))

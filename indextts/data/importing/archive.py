@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from indextts.data.importing.file_kinds import AUDIO_SUFFIXES, TEXT_SUFFIXES
+from indextts.data.importing.found import AUDIO_SUFFIXES, TEXT_SUFFIXES
 from indextts.errors import UserError
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import soundfile
 
-from indextts.data.importing.file_kinds import AUDIO_SUFFIXES, SNDFILE_SUFFIXES
+from indextts.data.importing.found import AUDIO_SUFFIXES, SNDFILE_SUFFIXES
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from indextts.data.importing.audio_files import AudioFinder
-from indextts.data.importing.file_kinds import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES
-from indextts.data.importing.found import Found, Rejection, Where
+from indextts.data.importing.found import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES, Found, Rejection, Where
 from indextts.data.importing.subtitle_language import foreign_by_name, is_language_tag
 from indextts.data.importing.text_lines import BadText, whole_text
 

@@ -23,18 +23,15 @@ from pathlib import Path
 from typing import cast
 
 from indextts.commands.data import ImportDataset, ImportLayout
-from indextts.data.importing.answers import answered, read_answers, write_answers
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpacked
 from indextts.data.importing.audio_files import AudioFinder
-from indextts.data.importing.cutting import Limits
 from indextts.data.importing.download import DOWNLOADS_NAME, download
-from indextts.data.importing.found import Found, Rejection
+from indextts.data.importing.found import Found, Rejection, source_name
 from indextts.data.importing.journal import Journal, read_journal
-from indextts.data.importing.keeping import Keeper
 from indextts.data.importing.layouts import read_source
-from indextts.data.importing.making import ASIDE_PREFIX, Made, make, stamp_of
-from indextts.data.importing.names import source_name
-from indextts.data.importing.speakers import with_speakers
+from indextts.data.importing.long_recordings import Limits
+from indextts.data.importing.speakers import answered, read_answers, with_speakers, write_answers
+from indextts.data.importing.storing import ASIDE_PREFIX, Keeper, Made, make, stamp_of
 from indextts.data.manifest import DEFAULT_LANGUAGE, write_utterances
 from indextts.data.progress import Progress
 from indextts.errors import UserError

@@ -19,9 +19,8 @@ from pathlib import Path
 
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.audio_files import AudioFinder
-from indextts.data.importing.file_kinds import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES
 from indextts.data.importing.file_pairs import found_files
-from indextts.data.importing.found import Found, Rejection
+from indextts.data.importing.found import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES, Found, Rejection
 from indextts.data.importing.tables import ALIASES, Row, header, json_rows, table_rows
 from indextts.errors import UserError
 

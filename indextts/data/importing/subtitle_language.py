@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from indextts.text.script import MAX_TIGRINYA_SHARE, ethiopic_share, tigrinya_share
+from indextts.text.ethiopic import MAX_TIGRINYA_SHARE, ethiopic_share, tigrinya_share
 
 MIN_ETHIOPIC_SHARE = 0.5  # of the letters: a Latin name does not make a subtitle foreign
 _AMHARIC = ("am", "amh")

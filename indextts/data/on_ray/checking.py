@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+from indextts.data.on_ray.cluster import require_folders
 from indextts.data.on_ray.pool import Place, Pool
-from indextts.data.on_ray.shared_folders import require_folders
-from indextts.data.quality.audio import MEASURES_VERSION
 from indextts.data.quality.clips import ClipResult, Task
+from indextts.data.quality.measures import MEASURES_VERSION
 
 Measure = Callable[[Task], list[ClipResult]]
 

@@ -1,11 +1,15 @@
-"""A connection to a Ray cluster, or a cluster of this machine alone for as long as it is needed."""
+"""A connection to a Ray cluster, or a cluster of this machine alone for as long as it is needed.
+
+Whether a machine of a cluster sees the recordings: without their disk it must not judge them.
+"""
 
 import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from indextts.commands.data import Engine
@@ -101,3 +105,21 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 def _one_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def require_folders(recordings: Iterable[Path]) -> None:
+    """Raise a UserError if a recording's folder is not on this machine.
+
+    Each recording of a machine that lacks the shared disk would be missing, and since nothing is quicker to
+    find out, it would get most of them.
+    """
+    for folder in sorted({path.parent for path in recordings}):
+        try:
+            is_there = folder.is_dir()
+        except OSError:  # a network disk that is gone
+            is_there = False
+        if not is_there:
+            raise UserError(
+                f"{folder} is not on {socket.gethostname()}: all machines need the recordings under the same "
+                "paths; mount the disk there, then run the same command again"
+            )

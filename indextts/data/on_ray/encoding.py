@@ -17,13 +17,18 @@ from pathlib import Path
 import torch
 
 from indextts.commands.data import Preprocess
-from indextts.data.batching import SORTED_CLIPS
-from indextts.data.encoding import ClipEncoder, arithmetic_mark, encoders_identity, exact_arithmetic
+from indextts.data.encoding import (
+    SORTED_CLIPS,
+    ClipEncoder,
+    arithmetic_mark,
+    encoders_identity,
+    exact_arithmetic,
+)
 from indextts.data.feature_store_writer import CLIPS_PER_SHARD, EncodedUtterance
 from indextts.data.manifest import Utterance
 from indextts.data.networks import load_fitting_config, load_networks
+from indextts.data.on_ray.cluster import require_folders
 from indextts.data.on_ray.pool import Place, Pool, has_cards
-from indextts.data.on_ray.shared_folders import require_folders
 from indextts.data.rejected import Rejected
 from indextts.data.throughput import choose_device, choose_throughput
 from indextts.features import builtin

@@ -25,7 +25,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from indextts.errors import UserError
-from indextts.system.git_commit import git_commit
+from indextts.system.processes import git_commit
 
 logger = logging.getLogger(__name__)
 

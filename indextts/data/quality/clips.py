@@ -16,8 +16,7 @@ from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOpti
 from indextts.data.feature_shards import file_sha256
 from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
-from indextts.data.quality.audio import Measures, measure_audio
-from indextts.data.quality.text import TextMeasures, measure_text
+from indextts.data.quality.measures import Measures, TextMeasures, measure_audio, measure_text
 from indextts.errors import UserError
 
 logger = logging.getLogger(__name__)

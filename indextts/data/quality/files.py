@@ -12,18 +12,23 @@
                                 "audio": null or {"version", "file_sha256", "samples_sha256", "measures"}}
 
 `audio` of clips.jsonl is what the next check takes instead of listening again to the same bytes.
+
+The measures of a set as one picture: a histogram of each, with the limits.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.manifest import Utterance
-from indextts.data.quality.audio import MEASURES_VERSION
 from indextts.data.quality.clips import AudioResult, ClipResult
-from indextts.data.quality.histograms import write_histograms
+from indextts.data.quality.measures import MEASURES_VERSION
+from indextts.data.quality.reasons import REASONS
 from indextts.data.quality.verdicts import Verdict
 from indextts.data.review import REJECTED_NAME
 from indextts.errors import UserError
@@ -113,3 +118,39 @@ def _rejected_record(utterance: Utterance, verdict: Verdict) -> dict[str, object
         "reasons": [flag.reason for flag in verdict.flags],
         "said": [flag.said for flag in verdict.flags],
     }
+
+
+PANELS = {
+    "duration_s": "duration (s)",
+    "fidel_per_s": "fidel per second",
+    "snr_db": "SNR (dB)",
+    "silence_percent": "silence (%)",
+    "rms_dbfs": "RMS (dBFS)",
+    "loudness_lufs": "loudness (LUFS)",
+    "bandwidth_hz": "bandwidth (Hz)",
+    "clipped_percent": "clipped samples (%)",
+    "ethiopic_percent": "Ethiopic letters (%)",
+}
+NUM_BINS = 40
+COLUMNS = 3
+
+
+def write_histograms(path: Path, verdicts: Sequence[Verdict], limits: QualityLimits) -> None:
+    """Write the picture as PNG: solid lines where clips are rejected, dashed ones for warnings."""
+    rows = -(-len(PANELS) // COLUMNS)
+    figure = Figure(figsize=(4 * COLUMNS, 2.4 * rows), layout="constrained", dpi=90)
+    FigureCanvasAgg(figure)
+    for place, (name, title) in enumerate(PANELS.items()):
+        axes = figure.add_subplot(rows, COLUMNS, place + 1)
+        values = [value for verdict in verdicts if (value := verdict.measures.get(name)) is not None]
+        axes.hist(values, bins=NUM_BINS, color="#3b6ea5")
+        low, high = axes.get_xlim()
+        for reason in REASONS:
+            limit = getattr(limits, reason.limit) if reason.measure == name and reason.limit else None
+            if limit is not None and low <= limit <= high:
+                axes.axvline(limit, color="#b03a2e", linestyle="-" if reason.is_hard else "--", linewidth=1)
+        axes.set_title(f"{title}, {len(values)} clips", fontsize=9)
+        axes.tick_params(labelsize=8)
+    aside = path.with_name(f".tmp-{path.name}")
+    figure.savefig(aside, format="png")
+    aside.replace(path)

@@ -4,12 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from indextts.commands.quality_limits import QualityLimits
-from indextts.data.findings import Findings
 from indextts.data.manifest import Utterance
 from indextts.data.quality.clips import ClipResult
 from indextts.data.quality.reasons import REASONS, Flag
 from indextts.data.quality.verdicts import Verdict
-from indextts.data.report import MAX_SPEAKERS_SHOWN, spread
+from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, spread
 
 GOOD_NUM_SPEAKERS = 50
 LOW_NUM_SPEAKERS = 10

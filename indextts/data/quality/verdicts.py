@@ -8,8 +8,8 @@ from typing import Literal
 
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.manifest import Utterance
-from indextts.data.quality.audio import Measures
 from indextts.data.quality.clips import ClipResult
+from indextts.data.quality.measures import Measures
 from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
 
 MIN_CLIPS_FOR_RATES = 20  # of a speaker: quartiles of fewer say little

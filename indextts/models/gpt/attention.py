@@ -24,8 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from indextts.models.gpt.dropout import draw_kept, kept_scale
-from indextts.models.gpt.gpt2 import Attend
+from indextts.models.gpt.gpt2 import Attend, draw_kept, kept_scale
 
 HALF = (torch.bfloat16, torch.float16)
 

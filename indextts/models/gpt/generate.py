@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from indextts.commands.sampling_options import Sampling
-from indextts.models.gpt.beam_search import search_beams
 from indextts.models.gpt.decoder import Decoder, make_prefix
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.gpt.sampling import draw, generator_of, narrow, penalise
+from indextts.models.gpt.sampling import draw, generator_of, narrow, penalise, search_beams
 
 DUMMY_CODE = 1  # the published code fills the prefix with ones for the penalty, so code 1 counts as used
 

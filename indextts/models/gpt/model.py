@@ -21,9 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from indextts.models.gpt.config import GPTConfig
-from indextts.models.gpt.conformer import ConformerEncoder
+from indextts.models.gpt.encoders import ConformerEncoder, PerceiverResampler
 from indextts.models.gpt.gpt2 import GPT2
-from indextts.models.gpt.perceiver import PerceiverResampler
 
 
 @dataclass(frozen=True)

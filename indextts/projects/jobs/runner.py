@@ -49,9 +49,9 @@ from indextts.system.processes import (
     read_stat,
     send_signal,
     session_and_descendants,
+    shell_text,
     this_process,
 )
-from indextts.system.shell_text import shell_text
 
 COULD_NOT_START = 127
 STOPPED = 128 + signal.SIGTERM

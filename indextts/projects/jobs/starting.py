@@ -24,8 +24,7 @@ from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.records import Job, chain, list_jobs, read_job
 from indextts.projects.project import Project
 from indextts.runs.directory import write_json
-from indextts.system.git_commit import git_commit
-from indextts.system.shell_text import shell_text
+from indextts.system.processes import git_commit, shell_text
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 RUNNER = Path(__file__).resolve().with_name("runner.py")

@@ -1,14 +1,53 @@
-"""All checks of a run's health, in the order in which a person should hear of what they find."""
+"""All checks of a run's health, in the order in which a person should hear of what they find.
+
+Health of the disk: is there room for the checkpoints that are to come?
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from indextts.runs.health.disk import disk_filling
-from indextts.runs.health.finding import Finding
 from indextts.runs.health.losses import jump_at_resume, plateau, validation_rising
-from indextts.runs.health.observed import Line, Observed, read_observed
+from indextts.runs.health.observed import Finding, Line, Observed, read_observed
 from indextts.runs.health.rows import base_rows_changed, new_rows_standing, unknown_pieces
 from indextts.runs.health.steps import card_waiting, gradients_exploding, rate_off_schedule, steps_skipped
+
+ADDITIONAL = 2  # besides those that are kept: the one being written, and the best one
+
+FULL = "The disk has no room for the next checkpoint: the next save will fail."
+FILLING = "The disk is running out of room for checkpoints."
+ROOM_EVIDENCE = (
+    "{free_gb:.1f} GB are free; a checkpoint takes {each_gb:.1f} GB, and up to {number} more are written "
+    "before the oldest are removed."
+)
+ROOM_ADVICE = (
+    "Delete checkpoints that you do not need and empty the trash, remove other files from this disk, or keep "
+    "fewer (keep checkpoints, now {keep})."
+)
+
+
+def disk_filling(run: Observed) -> Finding | None:
+    """Return whether the disk is too small for the checkpoints until the number that is kept is reached."""
+    if not run.checkpoint_bytes or run.reason_of_end == "finished":
+        return None
+    keep = int(run.settings.get("keep_checkpoints", 3))
+    number = max(1, keep + ADDITIONAL - run.num_checkpoints)
+    if run.free_bytes >= number * run.checkpoint_bytes:
+        return None
+    is_full = run.free_bytes < run.checkpoint_bytes
+    return Finding(
+        "disk",
+        "problem" if is_full else "warning",
+        FULL if is_full else FILLING,
+        ROOM_EVIDENCE,
+        ROOM_ADVICE,
+        {
+            "free_gb": run.free_bytes / 1e9,
+            "each_gb": run.checkpoint_bytes / 1e9,
+            "number": number,
+            "keep": keep,
+        },
+    )
+
 
 CHECKS: tuple[Callable[[Observed], Finding | None], ...] = (
     disk_filling,

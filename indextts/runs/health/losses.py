@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from indextts.runs.health.finding import Finding
-from indextts.runs.health.observed import Observed
+from indextts.runs.health.observed import Finding, Observed
 
 Curve = Sequence[tuple[int, float]]
 

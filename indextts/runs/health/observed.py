@@ -1,6 +1,8 @@
 """What the checks look at: the numbers of a run's newest part, its settings, the room on its disk.
 
 `read_observed` is the only place that reads; each check is a pure function of what it returns.
+
+What a check of a run's health found: sentences with their numbers, to be shown in any language.
 """
 
 import json
@@ -9,7 +11,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from indextts.runs.directory import LINKS, read_metrics
 from indextts.runs.schedule import Schedule
@@ -107,3 +109,30 @@ def _schedule(fields: Any) -> Schedule | None:
         return Schedule(**fields)
     except TypeError:
         return None
+
+
+Level = Literal["problem", "warning"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is not as it should be.
+
+    Args:
+        check: its name, a word that stays the same: "plateau".
+        level: "problem" where the training is for nothing unless something is done, else "warning".
+        what, evidence, advice: templates of `str.format` that take `values`: what is wrong, by which numbers
+            and steps it is known, what to do.
+    """
+
+    check: str
+    level: Level
+    what: str
+    evidence: str
+    advice: str
+    values: dict[str, int | float | str]
+
+    def __str__(self) -> str:
+        return " ".join(
+            template.format(**self.values) for template in (self.what, self.evidence, self.advice)
+        )

@@ -1,7 +1,6 @@
 """Health of the text rows: the frozen ones stay, the new ones move, the tokenizer knows the texts."""
 
-from indextts.runs.health.finding import Finding, Level
-from indextts.runs.health.observed import Line, Observed
+from indextts.runs.health.observed import Finding, Level, Line, Observed
 
 FEWEST_STEPS = 20
 NUM_SAMPLED = 200  # rates, for the mean over many steps

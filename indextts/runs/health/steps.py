@@ -2,8 +2,7 @@
 
 from statistics import median
 
-from indextts.runs.health.finding import Finding, Level
-from indextts.runs.health.observed import Observed, is_number
+from indextts.runs.health.observed import Finding, Level, Observed, is_number
 
 MUCH_WAITING = 0.05  # of the time; the goal is 0.01
 NUM_RECENT = 5  # log lines

@@ -8,13 +8,16 @@ OUTPUT_DIR/
   audio/CHECKPOINT/0001.wav    what was said
 
 The reports are written when all is done, each whole or not at all.
+
+What is rendered: sentences of which a manifest has recordings, each in the voice of another clip.
 """
 
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from datetime import date
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -24,18 +27,17 @@ from torch import Tensor
 
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Evaluate
-from indextts.data.quality.text import measure_text
+from indextts.data.manifest import Utterance, read_utterances
+from indextts.data.pairs import PromptDealer
+from indextts.data.quality.measures import measure_text
 from indextts.errors import UserError
-from indextts.features.audio import load_audio
+from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
 from indextts.features.campplus import CAMPPlusConfig
 from indextts.runs.directory import write_bytes
-from indextts.speech.evaluation.codes import has_loop
-from indextts.speech.evaluation.held_out import HeldOut, read_held_out
-from indextts.speech.evaluation.judge import Judge
-from indextts.speech.evaluation.plot import draw
-from indextts.speech.evaluation.report import RECORDINGS, Clip, Row, page, row_of
-from indextts.speech.synthesis.flow_matching import SolverSettings
+from indextts.speech.evaluation.judge import Judge, has_loop
+from indextts.speech.evaluation.report import RECORDINGS, Clip, Row, draw, page, row_of
 from indextts.speech.synthesis.load import campplus_file, load_campplus
+from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.sound import load_sound
 from indextts.speech.synthesis.speak import Speaker
 from indextts.speech.synthesis.synthesize import device_of, sampling_of, write_wav
@@ -43,6 +45,54 @@ from indextts.speech.synthesis.trained import load_trained
 from indextts.system.json_lines import write_json_lines
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A sentence with its recording, and a clip of the same speaker that says something else."""
+
+    utterance: Utterance
+    prompt: Utterance
+
+
+def read_held_out(manifest: Path, limit: int) -> list[HeldOut]:
+    """Return sentences of a manifest, in turn of each speaker, the same each time.
+
+    Args:
+        manifest: raw or preprocessed.
+        limit: how many at most; 0 for all.
+
+    Raises:
+        UserError: the manifest cannot be read, or no speaker has two fitting clips.
+    """
+    of_speaker: dict[str, list[Utterance]] = {}
+    for utterance in read_utterances(manifest):
+        known = utterance.features_key or str(utterance.audio)
+        of_speaker.setdefault(utterance.speaker, []).append(replace(utterance, features_key=known))
+    dealt = [list(_deal(clips)) for clips in of_speaker.values()]
+    chosen = [one for turn in zip_longest(*dealt) for one in turn if one is not None]
+    if not chosen:
+        raise UserError(
+            f"--manifest {manifest}: no speaker has two clips with different texts, one of them a second or "
+            "longer to speak like; give a larger manifest"
+        )
+    num_without = sum(map(len, of_speaker.values())) - len(chosen)
+    if num_without:
+        logger.warning(
+            "%d clips of %s have no other clip of their speaker to speak like", num_without, manifest
+        )
+    return chosen[:limit] if limit else chosen
+
+
+def _deal(clips: list[Utterance]) -> Iterator[HeldOut]:
+    """Yield a speaker's sentences with their prompts, long enough ones where there are any."""
+    long = [clip for clip in clips if SHORT_REFERENCE_S <= clip.duration_s <= MAX_RECORDING_S]
+    fitting = [clip for clip in clips if MIN_REFERENCE_S <= clip.duration_s <= MAX_RECORDING_S]
+    dealer = PromptDealer(long if len(long) > 1 else fitting)
+    for clip in clips:
+        for prompt in dealer.deal(clip, 1):
+            yield HeldOut(clip, prompt)
+
 
 RECORDING_RATE_HZ = 24_000
 PROGRESS_CLIPS = 10  # between two lines of the log

@@ -12,8 +12,8 @@ from torch import Tensor
 from indextts.errors import CHECK_FAILED, UserError
 from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import GPTConfig
-from indextts.models.gpt.load import load_model
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
+from indextts.models.gpt.weights import load_model
 from indextts.models.weight_names import some
 
 NUM_FEATURES, NUM_TOKENS, NUM_CODES = 100, 64, 100

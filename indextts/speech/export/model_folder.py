@@ -35,9 +35,8 @@ from indextts.features import builtin
 from indextts.models.checkpoint import table_rows, write_and_sync
 from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config
 from indextts.runs.directory import sync_file, write_bytes, write_json
-from indextts.speech.export.card import Checked, model_card
+from indextts.speech.export.card import LICENCE_NOTE, Checked, model_card
 from indextts.speech.export.comparison import TOLERANCES, compare, logits_on_fixed_inputs
-from indextts.speech.export.licence import LICENCE_NOTE
 from indextts.speech.export.source import Source, read_source
 from indextts.speech.export.staging import foreign_files, written_aside
 from indextts.system.digest import file_digest

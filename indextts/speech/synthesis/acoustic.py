@@ -36,10 +36,9 @@ from indextts.features.mel_spectrogram import (
 from indextts.models.gpt.config import load_config
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import load_acoustic_config
-from indextts.speech.synthesis.flow_matching import SolverSettings
 from indextts.speech.synthesis.load import find_files, load_backend, load_bigvgan, load_campplus, load_s2mel
 from indextts.speech.synthesis.reference import load_emotion, load_reference
-from indextts.speech.synthesis.s2mel import S2Mel, target_frames
+from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings, target_frames
 
 if TYPE_CHECKING:  # it imports transformers, which takes seconds
     from indextts.features.indextts2 import IndexTTS2Backend

@@ -12,11 +12,16 @@ import soxr
 from numpy.typing import NDArray
 
 from indextts.errors import UserError
-from indextts.features.audio import audio_duration_s, load_audio
+from indextts.features.audio import (
+    MAX_REFERENCE_S,
+    SHORT_REFERENCE_S,
+    audio_duration_s,
+    load_audio,
+    require_fitting_length,
+)
 from indextts.features.mel_spectrogram import KALDI_RATE_HZ, SAMPLE_RATE_HZ
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
 from indextts.features.vad import find_speech
-from indextts.features.voice_limits import MAX_REFERENCE_S, SHORT_REFERENCE_S, require_fitting_length
 
 logger = logging.getLogger(__name__)
 

@@ -26,9 +26,9 @@ from indextts.features import mel_spectrogram as front_end
 from indextts.features.backend import SAMPLE_RATE_HZ as BUILTIN_RATE_HZ
 from indextts.models.gpt.config import load_config
 from indextts.speech.synthesis.acoustic import AcousticModel, Voice
-from indextts.speech.synthesis.flow_matching import SolverSettings
 from indextts.speech.synthesis.griffin_lim import speak
 from indextts.speech.synthesis.reference import load_speech
+from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.trained import TrainedModel
 from indextts.system.json_lines import read_json_lines
 

@@ -28,7 +28,7 @@ from indextts.data.throughput import choose_device
 from indextts.errors import UserError
 from indextts.runs.owner import is_training
 from indextts.speech.synthesis.emotion import check_weights
-from indextts.speech.synthesis.flow_matching import SolverSettings
+from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.sound import load_sound
 from indextts.speech.synthesis.speak import Emotion, Speaker, Spoken, parse_emotion
 from indextts.speech.synthesis.trained import TrainedModel, load_trained

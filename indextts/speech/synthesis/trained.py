@@ -18,8 +18,8 @@ from indextts.errors import UserError
 from indextts.models.averaged_weights import chosen_weights
 from indextts.models.checkpoint import codes_identity, read_file, read_weights, table_rows
 from indextts.models.gpt.config import GPTConfig, config_of, config_with_text_tokens, load_config
-from indextts.models.gpt.load import load_model
 from indextts.models.gpt.model import UnifiedVoice
+from indextts.models.gpt.weights import load_model
 from indextts.runs.directory import LINKS
 from indextts.text.normalizer_record import stored_tokenizer
 from indextts.text.tokenizer import Tokenizer

@@ -15,8 +15,8 @@ from gradio.utils import get_upload_folder
 
 from indextts.commands.base import Command
 from indextts.commands.data import ImportDataset
-from indextts.data.importing.answers import FIELDS, read_answers
-from indextts.data.importing.names import source_name
+from indextts.data.importing.found import source_name
+from indextts.data.importing.speakers import FIELDS, read_answers
 from indextts.errors import UserError
 from indextts.projects.pipeline import plan_stage
 from indextts.projects.project import Project, ProjectSettings

@@ -34,7 +34,7 @@ from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.running.panel import stage_panel
-from indextts.webui.serving.links import file_address
+from indextts.webui.serving.security import file_address
 from indextts.webui.versions import files_version, job_version
 
 STAGES = ("data", "check")

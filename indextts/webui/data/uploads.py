@@ -15,9 +15,9 @@ from pathlib import Path
 
 import soundfile
 
-from indextts.data.importing.file_kinds import AUDIO_SUFFIXES, TEXT_SUFFIXES
+from indextts.data.importing.found import AUDIO_SUFFIXES, TEXT_SUFFIXES
 from indextts.errors import UserError
-from indextts.features.voice_limits import require_fitting_length
+from indextts.features.audio import require_fitting_length
 from indextts.projects.project import Project
 from indextts.webui.language import t
 

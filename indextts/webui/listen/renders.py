@@ -9,6 +9,8 @@
 
 Which checkpoint is heard first is told by a digest of what both wrote: the same in every view, another for
 each sentence, and nothing that a listener could know.
+
+Numbered folders, one for each press of a button: 0001, 0002, ...
 """
 
 import hashlib
@@ -26,7 +28,6 @@ from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.system.json_lines import append_json_line
 from indextts.webui.language import t
-from indextts.webui.listen.numbered import numbered
 
 SPOKEN_NAME = "spoken.jsonl"
 SIDES = ("a", "b")
@@ -191,3 +192,17 @@ def _sound_file(folder: Path, name: str | None) -> Path | None:
     """Return a file of the folder itself: what a record names elsewhere is never served."""
     path = folder / Path(name or "").name
     return path if name and path.is_file() and not path.is_symlink() else None
+
+
+def next_folder(parent: Path) -> Path:
+    """Return the folder of the next press; nothing is made yet."""
+    newest = max((int(folder.name) for folder in numbered(parent)), default=0)
+    return parent / f"{newest + 1:04}"
+
+
+def numbered(parent: Path) -> list[Path]:
+    """Return the numbered folders, newest first; none where `parent` is not there."""
+    if not parent.is_dir():
+        return []
+    found = [path for path in parent.iterdir() if path.name.isdecimal() and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name), reverse=True)

@@ -1,13 +1,29 @@
-"""The checkpoints of a run as choices, and how the texts of each are normalised. No Gradio, no torch here."""
+"""The checkpoints of a run as choices, and how the texts of each are normalised. No Gradio, no torch here.
+
+Whose voice the page speaks with: an uploaded recording, or a clip of the data set. No Gradio here.
+
+A choice is `upload:NAME` or `clip:ID`. A request can name anything: what a choice means is looked up, and a
+recording that lies outside of what the page may use is no choice.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
+from indextts.data.manifest import Utterance
+from indextts.errors import UserError
+from indextts.features.audio import MAX_REFERENCE_S
 from indextts.projects.project import Project
 from indextts.runs.checkpoints import meta_of, validation_losses
 from indextts.runs.directory import CheckpointMeta, checkpoint_files
+from indextts.webui.data.uploads import VOICES_NAME
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.serving.security import Roots
+from indextts.webui.versions import utterances_of
 
 LABEL = "{name}: step {step}, {pieces:,} pieces"
 LABEL_WITH_LOSS = "{name}: step {step}, validation mel loss {loss:.3f}, {pieces:,} pieces"
@@ -48,3 +64,57 @@ def _meta(project: Project, name: str) -> CheckpointMeta | None:
     if name not in names(project):
         return None
     return meta_of(project.run_dir / name)
+
+
+CLIPS_OF_A_SPEAKER = 5
+MAX_CLIPS = 200
+UPLOAD, CLIP = "upload:", "clip:"
+NOT_CHOSEN = "choose whose voice to speak with: upload a recording, or import some"
+UPLOADED = "{name} (uploaded)"
+
+
+def voice_choices(project: Project) -> list[tuple[str, str]]:
+    """Return label and value of each choice: the uploads, then the longest clips of each speaker to 15 s."""
+    uploads = [(t(UPLOADED, name=path.name), UPLOAD + path.name) for path in _uploads(project)]
+    clips = [
+        (f"{clip.speaker}: {clip.id}, {clip.duration_s:.1f} s", CLIP + clip.id) for clip in _clips(project)
+    ]
+    return uploads + clips
+
+
+def find_recording(project: Project, choice: str | None, roots: Roots) -> Path:
+    """Return the recording that a choice means.
+
+    Raises:
+        UserError: there is none, or it lies outside of what the page may use.
+    """
+    choice = choice or ""
+    for path in _uploads(project):
+        if choice == UPLOAD + path.name:
+            return path
+    for clip in _utterances(project):
+        if choice == CLIP + clip.id:
+            return roots.inside(clip.audio, f"the recording of {clip.id}")
+    raise UserError(t(NOT_CHOSEN))
+
+
+def _uploads(project: Project) -> list[Path]:
+    folder = project.listen / VOICES_NAME
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in found if not path.name.startswith(".") and path.is_file())
+
+
+def _clips(project: Project) -> list[Utterance]:
+    fitting = [clip for clip in _utterances(project) if clip.duration_s <= MAX_REFERENCE_S]
+    fitting.sort(key=lambda clip: (clip.speaker, -clip.duration_s, clip.id))
+    chosen = []
+    for _, clips in groupby(fitting, lambda clip: clip.speaker):
+        chosen += list(clips)[:CLIPS_OF_A_SPEAKER]
+    return chosen[:MAX_CLIPS]
+
+
+def _utterances(project: Project) -> Sequence[Utterance]:
+    try:
+        return utterances_of(project.manifest)
+    except UserError:  # not imported yet, or being imported
+        return ()

@@ -17,12 +17,12 @@ from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
-from indextts.webui.listen.numbered import next_folder, numbered
+from indextts.webui.listen.renders import next_folder, numbered
 from indextts.webui.listen.saved_models import names
 from indextts.webui.listen.speaking import somebody_trains
 from indextts.webui.page import Page
 from indextts.webui.running.panel import stage_panel
-from indextts.webui.serving.links import download_link, file_address
+from indextts.webui.serving.security import download_link, file_address
 from indextts.webui.versions import files_version, job_version
 
 STAGE = "evaluate"

@@ -25,14 +25,18 @@ from indextts.webui.data.uploads import take_in_voice
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.language import t
-from indextts.webui.listen.numbered import next_folder
-from indextts.webui.listen.renders import SIDES, Render, Sound, newest_render, vote_on
-from indextts.webui.listen.saved_models import choices, names, normalizer_of
-from indextts.webui.listen.voices import UPLOAD, find_recording, voice_choices
-from indextts.webui.page import Page
+from indextts.webui.listen.renders import SIDES, Render, Sound, newest_render, next_folder, vote_on
+from indextts.webui.listen.saved_models import (
+    UPLOAD,
+    choices,
+    find_recording,
+    names,
+    normalizer_of,
+    voice_choices,
+)
+from indextts.webui.page import Page, listener
 from indextts.webui.running.panel import stage_panel
-from indextts.webui.serving.links import file_address
-from indextts.webui.telling import listener
+from indextts.webui.serving.security import file_address
 from indextts.webui.versions import files_version, job_version
 
 STAGE = "listen"

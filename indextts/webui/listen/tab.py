@@ -13,10 +13,9 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for, own_values, with_choices
 from indextts.webui.listen import comparing, scoring, speaking
 from indextts.webui.listen.saved_models import names
-from indextts.webui.page import Page
+from indextts.webui.page import Page, listener
 from indextts.webui.running.panel import stage_panel
-from indextts.webui.serving.links import download_link
-from indextts.webui.telling import listener
+from indextts.webui.serving.security import download_link
 from indextts.webui.versions import files_version, job_version
 
 EXPORT_FIELDS = ("dtype", "format", "average_last")

@@ -26,8 +26,7 @@ from indextts.runs.checkpoints import (
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS
-from indextts.webui.page import Page
-from indextts.webui.telling import teller, telling
+from indextts.webui.page import Page, teller, telling
 from indextts.webui.versions import files_version
 
 HEADERS = ["checkpoint", "step", "epoch", "saved", "validation mel_loss", "size", "notes"]

@@ -11,15 +11,18 @@ from indextts.webui.language import t
 from indextts.webui.monitor.charts import (
     AS_LOGGED,
     EXACT,
+    MAX_COMPARED,
     RESUMED,
     ComparedRun,
     Look,
+    comparable,
+    compared,
     curves,
     for_plot,
     resumes,
+    runs_version,
     series_name,
 )
-from indextts.webui.monitor.compared_runs import MAX_COMPARED, comparable, compared, runs_version
 from indextts.webui.monitor.metrics_reader import RUNS, Line
 from indextts.webui.page import Page
 from indextts.webui.versions import calm_version

@@ -7,7 +7,7 @@ import gradio as gr
 
 from indextts.projects.project import Project
 from indextts.runs.health.checks import CHECKS, find
-from indextts.runs.health.finding import Finding, Level
+from indextts.runs.health.observed import Finding, Level
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.page import Page

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pynvml
 
-from indextts.planning.container_memory import CGROUP, container_limit, container_use
+from indextts.planning.hardware import CGROUP, container_limit, container_use
 from indextts.webui.language import t
 
 GB = 1e9

@@ -6,15 +6,14 @@ import time
 import gradio as gr
 
 from indextts.errors import UserError
-from indextts.projects.jobs.outcome import last_lines
-from indextts.projects.jobs.records import Job, job_folders, read_job
+from indextts.projects.jobs.records import Job, job_folders, last_lines, read_job
 from indextts.projects.jobs.starting import script
 from indextts.projects.project import Project
 from indextts.webui.events import on
 from indextts.webui.language import said, t
 from indextts.webui.page import Page
 from indextts.webui.running import history
-from indextts.webui.serving.links import download_link
+from indextts.webui.serving.security import download_link
 
 HEADERS = ["job", "took", "how it stands", "command"]
 WIDTHS: list[str | int] = ["22%", "8%", "25%", "45%"]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from indextts.projects.jobs.outcome import clock, outcome
-from indextts.projects.jobs.records import Job, job_folders, list_jobs, read_job
+from indextts.projects.jobs.records import Job, clock, job_folders, list_jobs, outcome, read_job
 from indextts.projects.project import Project
 from indextts.system.sentence import Sentence
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import gradio as gr
 
-from indextts.projects.jobs.outcome import outcome
-from indextts.projects.jobs.records import Job, list_jobs
+from indextts.projects.jobs.records import Job, list_jobs, outcome
 from indextts.webui.language import said, t
 from indextts.webui.page import EVERY_TAB, Page
 from indextts.webui.running.queue_choice import active_version, job_homes

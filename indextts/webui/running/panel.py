@@ -14,8 +14,7 @@ from gradio.components import Component
 from indextts.commands.base import Command
 from indextts.commands.launching import ALONE, Launch
 from indextts.errors import UserError
-from indextts.projects.jobs.outcome import last_lines, outcome
-from indextts.projects.jobs.records import Job, list_jobs, newest_job
+from indextts.projects.jobs.records import Job, last_lines, list_jobs, newest_job, outcome
 from indextts.projects.jobs.starting import shell_line, start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job, stop_stage
 from indextts.projects.project import Project, ProjectSettings

@@ -7,10 +7,13 @@
 
 Every handler of the page can be called by hand over HTTP, whatever the page shows. So a path is checked in
 the handler, and what `Roots.inside` returned is what the handler opens.
+
+Links to files of the workspace, which the page serves from where they are. No Gradio here.
 """
 
 import hashlib
 import hmac
+import html
 import ipaddress
 import logging
 import os
@@ -20,6 +23,7 @@ import socket
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from indextts.commands.app import WebUI
 from indextts.errors import UserError
@@ -179,3 +183,16 @@ def _read_login(path: Path) -> tuple[str, str]:
     if is_open:
         logger.warning("--auth-file %s: other users of this machine can read it; run chmod 600 on it", path)
     return user.strip(), password
+
+
+def file_address(path: Path) -> str:
+    """Return the address of a file, to be put into an attribute; its time makes a browser load a new one."""
+    return html.escape(f"/gradio_api/file={quote(str(path.resolve()))}?{path.stat().st_mtime_ns}", quote=True)
+
+
+def download_link(path: Path, name: str, text: str = "") -> str:
+    """Return a link that downloads a file under a name; nothing if it is not there."""
+    if not path.is_file() or path.is_symlink():
+        return ""
+    shown = html.escape(text or name)
+    return f'<a href="{file_address(path)}" download="{html.escape(name, quote=True)}">{shown}</a>'

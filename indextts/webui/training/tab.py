@@ -26,8 +26,6 @@ from indextts.webui.training.launch_group import (
     others_than_the_owners,
     require_allowed,
 )
-from indextts.webui.training.trainer_plan import restore_plan
-from indextts.webui.training.training_fill import fill_buttons, tie_fill
 from indextts.webui.training.training_form import (
     ADVANCED,
     FIELDS,
@@ -36,9 +34,11 @@ from indextts.webui.training.training_form import (
     PATHS,
     RESUME,
     command_of,
+    fill_buttons,
     filled,
     keep,
     launch_in,
+    tie_fill,
 )
 from indextts.webui.training.training_outlook import (
     HEADERS,
@@ -48,6 +48,7 @@ from indextts.webui.training.training_outlook import (
     pick,
     plan_of,
     problems_html,
+    restore_plan,
     spoken,
 )
 

@@ -1,0 +1,254 @@
+"""Tests of cutting: the plan on drawn speech, and real clips joined to a long recording and cut again."""
+
+import csv
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from indextts.data.importing.long_recordings import Cut, Limits, Refused, find_speech_in_file, plan_cuts
+from indextts.data.importing.subtitles import Cue
+from indextts.features.audio import load_audio
+from indextts.features.vad import Span, find_speech
+from tests.import_sources import manifest_lines, rejected, run_import, write_tone
+
+RATE = 24_000
+LIMITS = Limits(1.0, 20.0)
+
+
+def cue(start: float, end: float, text: str, line: int = 0, voice: str | None = None) -> Cue:
+    return Cue(start, end, text, line, voice)
+
+
+def plan(cues: list[Cue], speech: list[tuple[float, float]], duration: float = 30.0, **flags: bool):
+    return plan_cuts(cues, [Span(*times) for times in speech], duration, LIMITS, **flags)
+
+
+def test_clips_are_cut_in_the_silence_between_subtitles_and_trimmed():  # D7, D8
+    cues = [cue(0.0, 4.9, "a"), cue(5.1, 9.0, "b"), cue(14.0, 20.0, "c")]
+    first, second, third = plan(cues, [(1.0, 2.0), (2.3, 4.7), (5.2, 9.3), (14.5, 18.0)])
+    assert (first.start_s, first.end_s) == pytest.approx((0.85, 4.85))
+    assert (second.start_s, second.end_s) == pytest.approx((5.05, 9.45))
+    assert (third.start_s, third.end_s) == pytest.approx((14.35, 18.15))
+    assert [clip.text for clip in (first, second, third)] == ["a", "b", "c"]
+
+
+def test_a_short_silence_is_shared_and_no_clip_goes_beyond_its_middle():
+    first, second = plan([cue(1, 5, "a"), cue(5, 9, "b")], [(1, 4.95), (5.15, 9)])
+    assert first.end_s == second.start_s == pytest.approx(5.05)
+
+
+def test_subtitles_without_a_silence_between_them_become_one_clip():
+    clips = plan([cue(1, 5, "a", 1), cue(5, 9, "b", 2), cue(9.5, 12, "c", 3)], [(1, 9), (9.6, 12)])
+    assert [(clip.text, clip.line) for clip in clips if isinstance(clip, Cut)] == [("a b", 1), ("c", 3)]
+
+
+def test_speech_without_a_subtitle_belongs_to_no_clip():
+    clips = plan([cue(1, 4, "a"), cue(12, 15, "b")], [(1, 4), (5, 6), (7, 11), (12, 15)])
+    assert [(round(clip.start_s), round(clip.end_s)) for clip in clips] == [(1, 4), (12, 15)]
+
+
+def test_speech_is_never_cut_where_nobody_pauses():
+    cues = [cue(1, 4, "a", 1), cue(8, 11, "b", 2), cue(14, 15, "c", 3)]
+    assert [
+        (clip.line, clip.code) for clip in plan(cues, [(1, 10.9), (14, 15)]) if isinstance(clip, Refused)
+    ] == [
+        (1, "no_pause"),  # somebody goes on without subtitles
+        (2, "no_pause"),
+    ]
+
+
+def test_a_refused_subtitle_gives_its_speech_to_nobody():
+    cues = [cue(1, 4, "a", 1), cue(4, 8, "", 2), cue(8, 11, "b", 3)]
+    kept = plan(cues, [(1, 3.8), (4.2, 8), (8.3, 11)])
+    assert [clip.text for clip in kept] == ["a", "b"]
+    assert [clip.end_s for clip in kept] == pytest.approx([3.95, 11.15])
+    (lost,) = plan(cues, [(1, 11)])
+    assert (lost.line, lost.code) == (1, "no_pause")
+
+
+def test_lengths_silence_and_subtitles_after_the_end_are_refused():
+    cues = [
+        cue(0, 0.5, "a", 1),
+        cue(2, 5, "b", 2),
+        cue(6, 28, "c", 3),
+        cue(29, 29.9, "d", 4),
+        cue(31, 33, "e", 5),
+    ]
+    codes = [(item.line, item.code) for item in plan(cues, [(0.1, 0.4), (6, 28)])]
+    assert codes == [(1, "too_short"), (2, "no_speech"), (3, "too_long"), (4, "no_speech"), (5, "bad_time")]
+
+
+def test_two_voices_without_a_pause_are_refused_and_a_pause_parts_them():
+    cues = [cue(1, 4, "a", 1, "A"), cue(4, 8, "b", 2, "B")]
+    assert [item.code for item in plan(cues, [(1, 8)])] == ["dialogue"]
+    assert [clip.voice for clip in plan(cues, [(1, 3.8), (4.1, 8)])] == ["A", "B"]
+
+
+def test_borders_that_fall_on_any_word_need_a_silence_close_by():
+    cues = [cue(1, 4, "a"), cue(4, 8, "b")]
+    speech = [(1, 3.5), (3.65, 8)]
+    assert [clip.text for clip in plan(cues, speech)] == ["a", "b"]
+    assert [clip.text for clip in plan(cues, speech, is_rolling=True)] == ["a b"]
+
+
+def shown(seconds: float) -> str:
+    milliseconds = round(1000 * seconds)
+    return f"00:{milliseconds // 60_000:02}:{milliseconds // 1000 % 60:02},{milliseconds % 1000:03}"
+
+
+def join_clips(shared: Path, folder: Path, num_clips: int, seed: int) -> list[tuple[float, float, str]]:
+    """Write talk.flac and talk.srt from real clips; the subtitles are off by up to 0.2 s on either side.
+
+    Returns start, end and text of each clip as it really stands in the recording.
+    """
+    data = shared / "data/amharic_synthetic_speech"
+    with (data / "metadata.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="|", quoting=csv.QUOTE_NONE))[:num_clips]
+    random = np.random.default_rng(seed)
+    parts, blocks, truth = [np.zeros(RATE, np.float32)], [], []
+    position = 1.0
+    for number, row in enumerate(rows, start=1):
+        samples = load_audio(data / row["file"], RATE)
+        pause = np.zeros(int(random.uniform(0.3, 1.2) * RATE), np.float32)
+        end = position + len(samples) / RATE
+        off = random.uniform(-0.2, 0.2, 2)
+        blocks.append(f"{number}\n{shown(position + off[0])} --> {shown(end + off[1])}\n{row['text']}\n")
+        truth.append((position, end, row["text"]))
+        parts += [samples, pause]
+        position = end + len(pause) / RATE
+    recording = np.concatenate(parts)
+    noise = random.normal(0, 1e-4, len(recording))
+    folder.mkdir()
+    soundfile.write(folder / "talk.flac", recording + noise, RATE)
+    (folder / "talk.srt").write_text("\n".join(blocks), encoding="utf-8")
+    return truth
+
+
+@pytest.mark.shared
+def test_each_cut_of_a_long_recording_holds_its_clip_and_nothing_else(tmp_path, shared):
+    truth = join_clips(shared, tmp_path / "in", 25, seed=3)
+    result = run_import(tmp_path / "in", tmp_path / "out", speaker="almaz")
+    assert (result.num_added, rejected(tmp_path / "out")) == (25, [])
+    recording, _ = soundfile.read(tmp_path / "in/talk.flac", dtype="float32")
+    for line, (start, end, text) in zip(manifest_lines(tmp_path / "out"), truth, strict=True):
+        assert (line["text"], line["recording"], line["speaker"]) == (text, "talk", "almaz")
+        samples, rate = soundfile.read(tmp_path / "out" / line["audio"], dtype="float32")
+        cut_start = int(line["id"].rpartition("_")[2]) / 1000
+        cut_end = cut_start + len(samples) / rate
+        assert len(samples) / rate == pytest.approx(line["duration"], abs=1e-3)
+        first = round(cut_start * RATE)
+        np.testing.assert_allclose(samples[50:-50], recording[first:][: len(samples)][50:-50], atol=0.05)
+        # all that sounds in the clip is in the cut, and nothing of its neighbours
+        clip = recording[round(start * RATE) : round(end * RATE)]
+        loud = np.flatnonzero(np.abs(clip) > 0.02) / RATE + start
+        assert cut_start <= loud[0]
+        assert loud[-1] <= cut_end
+        assert start - 0.2 < cut_start
+        assert cut_end < end + 0.2
+    assert run_import(tmp_path / "in", tmp_path / "out").num_unchanged == 25
+
+
+@pytest.mark.shared
+def test_changed_subtitles_cut_the_recording_anew_and_leave_no_old_clips(tmp_path, shared):
+    join_clips(shared, tmp_path / "in", 6, seed=4)
+    run_import(tmp_path / "in", tmp_path / "out", speaker="almaz")
+    path = tmp_path / "in/talk.srt"
+    blocks = path.read_text(encoding="utf-8").split("\n\n")
+    path.write_text("\n\n".join(blocks[1:]), encoding="utf-8")
+    result = run_import(tmp_path / "in", tmp_path / "out")
+    assert (result.num_utterances, result.num_changed) == (5, 5)
+    assert len(list((tmp_path / "out/audio").iterdir())) == 5
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
+def test_a_video_with_subtitles_is_cut_and_one_without_sound_is_a_row(tmp_path, shared):
+    truth = join_clips(shared, tmp_path / "in", 4, seed=5)
+    folder = tmp_path / "in"
+    make = ["ffmpeg", "-v", "error", "-f", "lavfi", "-i", "color=size=64x64:rate=5:duration=60"]
+    encode = ["-c:v", "mpeg4", "-c:a", "aac", "-shortest"]
+    subprocess.run([*make, "-i", folder / "talk.flac", *encode, folder / "-i talk:1.mp4"], check=True)
+    subprocess.run([*make, "-c:v", "mpeg4", folder / "mute.mp4"], check=True)
+    (folder / "talk.srt").rename(folder / "-i talk:1.srt")
+    (folder / "talk.flac").unlink()
+    shutil.copy(folder / "-i talk:1.srt", folder / "mute.srt")
+    shutil.copy(folder / "-i talk:1.srt", folder / "alone.am.srt")
+    (folder / "talk2.mp4").write_bytes(b"\0\0\0 ftypisom" + bytes(1000))
+    shutil.copy(folder / "-i talk:1.srt", folder / "talk2.srt")
+    run_import(folder, tmp_path / "out", speaker="almaz")
+    assert [line["text"] for line in manifest_lines(tmp_path / "out")] == [text for _, _, text in truth]
+    assert sorted(rejected(tmp_path / "out")) == [
+        ("alone.am.srt", None, "no_audio"),
+        ("mute.mp4", None, "no_sound"),
+        ("talk2.mp4", None, "unreadable_audio"),
+    ]
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
+def test_a_playlist_in_a_videos_clothes_reads_no_other_file(tmp_path):
+    secret = write_tone(tmp_path / "secret.wav", duration_s=1.0)
+    write_tone(tmp_path / "in/b.wav")
+    for name, text in {
+        "concat.mp4": f"ffconcat version 1.0\nfile '{secret}'\n",
+        "hls.mp4": f"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\nfile://{secret}\n#EXT-X-ENDLIST\n",
+    }.items():
+        (tmp_path / "in" / name).write_text(text)
+    for stem in ("b", "concat", "hls"):
+        (tmp_path / f"in/{stem}.txt").write_text("ሰላም", encoding="utf-8")
+    run_import(tmp_path / "in", tmp_path / "out", speaker="s")
+    assert [line["id"] for line in manifest_lines(tmp_path / "out")] == ["b"]
+    assert [row[2] for row in rejected(tmp_path / "out")] == ["unreadable_audio"] * 2
+
+
+@pytest.mark.shared
+def test_speech_in_a_file_is_that_of_its_samples_across_the_chunks(tmp_path, shared, monkeypatch):
+    join_clips(shared, tmp_path / "in", 8, seed=6)
+    whole = find_speech(load_audio(tmp_path / "in/talk.flac", 16_000))
+    monkeypatch.setattr("indextts.data.importing.long_recordings._CHUNK_SAMPLES", 512 * 320)  # 10 s
+    in_chunks, duration_s = find_speech_in_file(tmp_path / "in/talk.flac")
+    assert duration_s == pytest.approx(soundfile.info(tmp_path / "in/talk.flac").duration, abs=0.01)
+    assert len(in_chunks) == len(whole)
+    for span, expected in zip(in_chunks, whole, strict=True):
+        assert (span.start_s, span.end_s) == pytest.approx((expected.start_s, expected.end_s), abs=0.1)
+
+
+def clock(seconds: float) -> str:
+    return shown(seconds).replace(",", ".")
+
+
+def write_rolling(folder: Path, truth: list[tuple[float, float, str]]) -> None:
+    """Write talk.vtt as video sites make captions: two lines of four words that roll, wherever speech is."""
+    pieces = []  # start and words of each new line
+    for start, end, text in truth:
+        words = text.split()
+        for first in range(0, len(words), 4):
+            pieces.append((start + (end - start) * first / len(words), " ".join(words[first : first + 4])))
+    blocks = ["WEBVTT\nKind: captions\nLanguage: am"]
+    for number, (start, line) in enumerate(pieces):
+        end = pieces[number + 1][0] if number + 1 < len(pieces) else truth[-1][1]
+        above = pieces[number - 1][1] if number else " "
+        blocks.append(f"{clock(start)} --> {clock(end - 0.01)} align:start\n{above}\n<c>{line}</c>")
+        blocks.append(f"{clock(end - 0.01)} --> {clock(end)} align:start\n{line}\n ")
+    (folder / "talk.vtt").write_text("\n\n".join(blocks), encoding="utf-8")
+
+
+@pytest.mark.shared
+def test_rolling_captions_of_real_speech_give_each_word_to_the_clip_that_says_it(tmp_path, shared):
+    truth = join_clips(shared, tmp_path / "in", 20, seed=8)
+    (tmp_path / "in/talk.srt").unlink()
+    write_rolling(tmp_path / "in", truth)
+    run_import(tmp_path / "in", tmp_path / "out", speaker="almaz", max_clip_s=40.0)
+    lines = manifest_lines(tmp_path / "out")
+    said = {text: (start, end) for start, end, text in truth}
+    whole = [line for line in lines if line["text"] in said]
+    assert len(whole) >= 15, rejected(tmp_path / "out")
+    for line in whole:
+        start = int(line["id"].rpartition("_")[2]) / 1000
+        assert start == pytest.approx(said[line["text"]][0], abs=0.3)
+        assert start + line["duration"] == pytest.approx(said[line["text"]][1], abs=0.3)
+    words = " ".join(line["text"] for line in lines).split()
+    assert len(words) <= len(" ".join(text for _, _, text in truth).split())  # none is there twice

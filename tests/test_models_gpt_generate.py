@@ -1,0 +1,135 @@
+import itertools
+
+import pytest
+import torch
+
+from indextts.commands.sampling_options import Sampling
+from indextts.models.gpt.decoder import Decoder, make_prefix
+from indextts.models.gpt.generate import Prompt, code_states, generate
+from indextts.models.gpt.weights import random_model
+from tests.tiny_gpt import TINY, tiny_batch
+
+STOP = TINY.stop_mel_token
+TEXTS = [torch.tensor([5, 6, 7, 2]), torch.tensor([11, 3]), torch.tensor([4, 4, 4])]
+
+
+@pytest.fixture
+def model():
+    model = random_model(TINY, seed=3).eval()
+    with torch.no_grad():  # a random model says nearly the same of every code
+        model.mel_head.weight *= 40
+    return model
+
+
+@pytest.fixture
+def prompts():
+    batch = tiny_batch()
+    rows = [0, 1, 0]
+    return [
+        Prompt(batch.condition[row], batch.emo_vec[row], text) for row, text in zip(rows, TEXTS, strict=True)
+    ]
+
+
+SETTINGS = [
+    Sampling(do_sample=False, num_beams=1, repetition_penalty=1, max_codes=12),
+    Sampling(num_beams=1, repetition_penalty=1.5, max_codes=12, top_k=0, temperature=1.5, seed=4),
+    Sampling(do_sample=False, num_beams=3, max_codes=12),
+    Sampling(num_beams=3, max_codes=12, temperature=2.0, seed=4),
+]
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=["greedy", "draws", "beams", "drawn beams"])
+def test_a_prompt_gets_in_a_batch_what_it_gets_at_that_place_alone(model, prompts, sampling):
+    together = generate(model, prompts, sampling)
+    again = generate(model, prompts, sampling)
+    for one, same in zip(together, again, strict=True):
+        assert torch.equal(one.codes, same.codes)
+    first_alone = generate(model, prompts[:1], sampling)[0]  # the place says which draws it gets
+    assert torch.equal(first_alone.codes, together[0].codes)
+    assert first_alone.has_stopped == together[0].has_stopped
+
+
+def test_another_seed_says_it_otherwise(model, prompts):
+    lively = Sampling(num_beams=1, repetition_penalty=1, max_codes=12, top_k=0, top_p=1, temperature=4)
+    found = {
+        tuple(generate(model, prompts[:1], lively.model_copy(update={"seed": seed}))[0].codes.tolist())
+        for seed in range(8)
+    }
+    assert len(found) > 4
+
+
+def test_a_row_ends_at_its_stop_and_the_others_go_on(model, prompts):
+    """Random draws until rows of one batch end at different steps."""
+    sampling = SETTINGS[1]
+    for seed in range(30):
+        found = generate(model, prompts, sampling.model_copy(update={"seed": seed}))
+        lengths = {len(one.codes) for one in found}
+        for one in found:
+            assert STOP not in one.codes
+            assert one.has_stopped or len(one.codes) == sampling.max_codes
+        if len(lengths) == 3 and any(one.has_stopped for one in found):
+            return
+    pytest.fail("no seed gave rows of different lengths")
+
+
+def test_the_limit_is_the_models_own_at_most(model, prompts):
+    with torch.no_grad():
+        model.mel_head.bias[STOP] = -1000
+    for sampling in SETTINGS:
+        found = generate(model, prompts[:1], sampling.model_copy(update={"max_codes": 1500}))[0]
+        assert len(found.codes) == TINY.max_mel_tokens
+        assert not found.has_stopped
+
+
+def test_progress_counts_the_codes(model, prompts):
+    for sampling in SETTINGS:
+        seen = []
+        found = generate(model, prompts[:1], sampling, seen.append)[0]
+        assert seen == sorted(seen)
+        assert seen[-1] >= len(found.codes) - 1
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0, -1.0])
+def test_enough_beams_find_the_best_of_all_sequences(model, prompts, length_penalty):
+    """Of all sequences of at most 2 codes, each scored on its own."""
+    sampling = Sampling(
+        do_sample=False, num_beams=10, repetition_penalty=1, max_codes=2, length_penalty=length_penalty
+    )
+    for prompt in prompts:
+        best = max(all_sequences(model, prompt, length_penalty), key=lambda found: found[1])
+        found = generate(model, [prompt], sampling)[0]
+        assert found.codes.tolist() == [code for code in best[0] if code != STOP]
+        assert found.score == pytest.approx(best[1], abs=1e-4)
+
+
+def all_sequences(model, prompt, length_penalty):
+    prefix = make_prefix(
+        model, model.prefix(prompt.condition[None], prompt.emo_vec[None]).detach(), [prompt.text_ids]
+    )
+    first = Decoder(model, "published").start(prefix)[0].log_softmax(-1)
+    yield [STOP], float(first[STOP])
+    for code in set(range(TINY.number_mel_codes)) - {STOP}:
+        decoder = Decoder(model, "published")
+        decoder.start(prefix)
+        second = decoder.step(torch.tensor([code]))[0].log_softmax(-1)
+        for last in range(TINY.number_mel_codes):
+            yield [code, last], float(first[code] + second[last]) / 2**length_penalty
+
+
+def test_the_second_pass_gives_the_states_that_predict_each_code(model, prompts):
+    codes = torch.tensor([1, 4, 2])
+    states = code_states(model, prompts[0], codes)
+    assert states.shape == (3, TINY.model_dim)
+    decoder = Decoder(model, "training")
+    conditions = model.prefix(prompts[0].condition[None], prompts[0].emo_vec[None]).detach()
+    scores = [decoder.start(make_prefix(model, conditions, [prompts[0].text_ids]))]
+    scores += [decoder.step(code[None]) for code in codes[:-1]]
+    with torch.inference_mode():
+        torch.testing.assert_close(model.mel_head(states), torch.cat(scores), rtol=1e-4, atol=1e-4)
+
+
+def test_a_text_longer_than_the_positions_is_refused(model, prompts):
+    prompt = Prompt(prompts[0].condition, prompts[0].emo_vec, torch.full((TINY.max_text_tokens + 1,), 5))
+    for sampling, times in itertools.product(SETTINGS, (1, 2)):
+        with pytest.raises(ValueError, match="text tokens are more than the model's 20"):
+            generate(model, [prompt] * times, sampling)

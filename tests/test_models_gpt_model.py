@@ -1,0 +1,118 @@
+import copy
+import json
+from dataclasses import fields, replace
+
+import pytest
+import torch
+
+from benchmarks.workload import PUBLISHED
+from indextts.models.gpt.model import UnifiedVoice, frame
+from indextts.models.gpt.weights import initialise, random_model
+from tests.tiny_gpt import TINY, tiny_batch
+
+
+def published_model() -> UnifiedVoice:
+    with torch.device("meta"):
+        return UnifiedVoice(PUBLISHED)
+
+
+def test_every_name_shape_and_type_is_the_published_one(shared):
+    published = json.loads((shared / "vectors/published_keys/gpt.json").read_text())
+    tensors = published_model().state_dict()
+    assert [
+        (name, [list(tensor.shape), str(tensor.dtype).removeprefix("torch.")])
+        for name, tensor in tensors.items()
+    ] == list(published.items())
+
+
+def test_the_published_model_has_865980639_parameters_and_two_position_tables():
+    model = published_model()
+    assert sum(parameter.numel() for parameter in model.parameters()) == 865_980_639
+    assert [buffer.numel() for buffer in model.buffers()] == [2_560_000, 2_560_000]
+
+
+def test_framing_shifts_by_one_and_counts_one_stop():
+    framed = frame(torch.tensor([[5, 6, 7], [8, 99, -1]]), torch.tensor([3, 1]), start=0, stop=1)
+    assert framed.inputs.tolist() == [[0, 5, 6, 7, 1], [0, 8, 1, 1, 1]]
+    assert framed.targets.tolist() == [[5, 6, 7, 1, 1], [8, 1, 1, 1, 1]]
+    assert framed.mask.tolist() == [[True, True, True, True, False], [True, True, False, False, False]]
+
+
+def test_forward_does_not_write_into_the_batch():
+    batch = tiny_batch()
+    before = copy.deepcopy(batch)
+    random_model(TINY, seed=0)(batch)
+    for field in fields(batch):
+        assert torch.equal(getattr(batch, field.name), getattr(before, field.name)), field.name
+
+
+def test_what_stands_in_the_padding_changes_nothing():
+    model = random_model(TINY, seed=0).eval()
+    batch = tiny_batch()
+    other = replace(batch, text_ids=batch.text_ids.clone(), codes=batch.codes.clone())
+    other.text_ids[1, 2:] = 4
+    other.codes[0, 3:] = 2
+    output, other_output = model(batch), model(other)
+    for field in fields(output):
+        expected = getattr(output, field.name)
+        torch.testing.assert_close(getattr(other_output, field.name), expected, rtol=0, atol=0)
+
+
+def test_no_position_sees_a_later_one():
+    model = random_model(TINY, seed=0).eval()
+    batch = tiny_batch()
+    changed = replace(batch, codes=batch.codes.clone())
+    changed.codes[1, 3] = 2
+    output, changed_output = model(batch), model(changed)
+    torch.testing.assert_close(changed_output.text_logits, output.text_logits, rtol=0, atol=0)
+    is_same = (changed_output.mel_logits == output.mel_logits).all(dim=2)
+    assert is_same.tolist() == [[True] * 7, [True] * 4 + [False] * 3]
+
+
+def test_dropout_acts_only_in_training():
+    model = random_model(TINY, seed=0)
+    batch = tiny_batch()
+    assert not torch.equal(model.train()(batch).mel_logits, model(batch).mel_logits)
+    assert torch.equal(model.eval()(batch).mel_logits, model(batch).mel_logits)
+
+
+def test_the_conditioning_never_has_dropout():
+    model = random_model(TINY, seed=0).train()
+    features = torch.randn(2, 9, TINY.feature_dim, generator=torch.Generator().manual_seed(0))
+    lengths = torch.tensor([9, 5])
+    assert torch.equal(model.conditioning(features, lengths), model.conditioning(features, lengths))
+    assert torch.equal(model.emotion(features, lengths), model.emotion(features, lengths))
+
+
+def test_a_clip_without_real_frames_gives_numbers_and_gradients():
+    model = random_model(TINY, seed=0)
+    features = torch.randn(1, 9, TINY.feature_dim, generator=torch.Generator().manual_seed(0))
+    condition = model.conditioning(features, torch.tensor([1]))
+    condition.sum().backward()
+    assert condition.isfinite().all()
+    gradients = [p.grad for p in model.conditioning_encoder.parameters() if p.grad is not None]
+    assert gradients
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_the_same_seed_gives_the_same_model_and_leaves_the_global_random_state_alone():
+    state = torch.get_rng_state()
+    first, again, other = random_model(TINY, 1), random_model(TINY, 1), random_model(TINY, 2)
+    initialise(other, seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, tensor in first.state_dict().items():
+        assert tensor.isfinite().all(), name
+        assert torch.equal(again.state_dict()[name], tensor), name
+        assert torch.equal(other.state_dict()[name], tensor), name
+    assert not torch.equal(random_model(TINY, 2).text_embedding.weight, first.text_embedding.weight)
+
+
+def test_fresh_weights_have_the_published_spread():
+    model = random_model(replace(TINY, model_dim=64, layers=8), seed=0)
+    weights = model.state_dict()
+    assert weights["gpt.h.0.attn.c_attn.weight"].std().item() == pytest.approx(0.02, rel=0.05)
+    assert weights["gpt.h.0.mlp.c_proj.weight"].std().item() == pytest.approx(0.02 / 4, rel=0.05)
+    assert weights["text_embedding.weight"].std().item() == pytest.approx(0.02, rel=0.1)
+    assert weights["text_head.weight"].abs().max().item() == pytest.approx(1 / 8, rel=0.05)
+    assert not weights["speed_emb.weight"].any()
+    assert not weights["gpt.h.0.attn.c_attn.bias"].any()

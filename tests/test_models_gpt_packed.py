@@ -1,0 +1,238 @@
+"""Tests of indextts/models/gpt/packed.py and attention.py: packed samples are computed alone."""
+
+import warnings
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from indextts.models.gpt.attention import BLOCKS, JAGGED, VARLEN, AttentionBackend, Segments, choose_backend
+from indextts.models.gpt.gpt2 import causal_attention
+from indextts.models.gpt.model import GPTBatch, UnifiedVoice
+from indextts.models.gpt.packed import PackedBatch, pack
+from indextts.models.gpt.weights import random_model
+from indextts.training.losses import LossSums, batch_sums
+from tests.conformance import gradients_of, single_row
+from tests.reference_vectors import Vectors, read_vectors
+from tests.tiny_gpt import TINY, tiny_batch
+
+FLOAT32, BFLOAT16 = torch.float32, torch.bfloat16
+
+
+def packed(batch: GPTBatch, rows: list[int], config=TINY) -> PackedBatch:
+    return pack(
+        [batch.text_ids[row, : batch.text_lengths[row]].numpy() for row in rows],
+        [batch.codes[row, : batch.code_lengths[row]].numpy() for row in rows],
+        batch.condition[rows],
+        batch.emo_vec[rows],
+        config,
+    )
+
+
+def alone(model: UnifiedVoice, batch: GPTBatch) -> LossSums:
+    """The sums over all rows, each computed without the others and without padding."""
+    rows = [batch_sums(model, single_row(batch, row), BLOCKS, 7) for row in range(len(batch.text_ids))]
+    total = rows[0]
+    for sums in rows[1:]:
+        total = total + sums
+    return total
+
+
+def weighted(sums: LossSums) -> Tensor:
+    return 0.2 * sums.text_nats / sums.text_tokens + 0.8 * sums.mel_nats / sums.mel_tokens
+
+
+@pytest.fixture
+def vectors(shared: Path) -> Vectors:
+    return read_vectors(shared / "vectors/gpt_a")
+
+
+def test_a_batch_is_laid_out_as_drawn():
+    batch = packed(tiny_batch(), [0, 1])
+    assert batch.lengths == (5 + 6 + 4, 5 + 4 + 6)
+    assert batch.offsets.tolist() == [0, 15, 30]
+    assert batch.text_inputs.tolist() == [0, 5, 6, 7, 12, 1, 0, 11, 3, 1]
+    assert batch.text_positions.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+    assert batch.mel_inputs.tolist() == [8, 1, 2, 7, 8, 4, 4, 0, 6, 5]
+    assert batch.mel_positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5]
+    prefixes, text, mel = range(0, 10), range(10, 20), range(20, 30)
+    first = [*prefixes[:5], *text[:6], *mel[:4]]
+    assert batch.sources.tolist() == [*first, *prefixes[5:], *text[6:], *mel[4:]]
+    assert batch.text_rows.tolist() == [5, 6, 7, 8, 9, 20, 21, 22]
+    assert batch.text_targets.tolist() == [5, 6, 7, 12, 1, 11, 3, 1]
+    assert batch.mel_rows.tolist() == [11, 12, 13, 14, 24, 25, 26, 27, 28, 29]
+    assert batch.mel_targets.tolist() == [1, 2, 7, 9, 4, 4, 0, 6, 5, 9]
+    assert (batch.num_samples, batch.num_text, batch.num_mel) == (2, 8, 10)
+
+
+def test_a_padded_batch_counts_the_same_tokens():
+    padded = tiny_batch()
+    batch = packed(padded, [0, 1])
+    assert (padded.num_samples, padded.num_text, padded.num_mel) == (2, batch.num_text, batch.num_mel)
+
+
+def test_the_losses_are_those_of_each_sample_alone_of_the_published_code(vectors: Vectors):
+    model = vectors.model(vectors.config)
+    for row, (text_loss, mel_loss) in enumerate(vectors.arrays["single_sample_losses"]):
+        batch = packed(vectors.batch(), [row], vectors.config)
+        means = batch_sums(model, batch, BLOCKS, 7).means()
+        assert means.text_loss == pytest.approx(text_loss, abs=1e-5)
+        assert means.mel_loss == pytest.approx(mel_loss, abs=1e-5)
+
+
+def test_padded_batches_keep_the_losses_of_the_published_trainer(vectors: Vectors):
+    model = vectors.model(vectors.config)
+    means = batch_sums(model, vectors.batch(), BLOCKS, 7).means()
+    assert means.text_loss == pytest.approx(float(vectors.arrays["text_loss"]), abs=1e-5)
+    assert means.mel_loss == pytest.approx(float(vectors.arrays["mel_loss"]), abs=1e-5)
+    assert means.mel_top1 == pytest.approx(float(vectors.arrays["mel_top1"]), abs=1e-6)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_losses_and_gradients_are_the_sums_over_samples_alone(vectors: Vectors, recompute: bool):
+    model = vectors.model(replace(vectors.config, dropout=0.0)).train()
+    model.gpt.recompute = recompute
+    batch = vectors.batch()
+    sums = batch_sums(model, packed(batch, list(range(len(batch.text_ids))), vectors.config), BLOCKS, 7)
+    expected = alone(model, batch)
+    for name, value in vars(expected).items():
+        torch.testing.assert_close(getattr(sums, name), value, rtol=1e-6, atol=1e-5)
+    found, wanted = gradients_of(weighted(sums), model), gradients_of(weighted(expected), model)
+    assert found.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_samples_do_not_see_each_other():
+    model = random_model(TINY, seed=0).eval()
+    batch = tiny_batch()
+    changed = replace(batch, codes=batch.codes.clone(), emo_vec=batch.emo_vec.clone())
+    changed.codes[0, 0] = 5
+    changed.emo_vec[0] += 1
+    with torch.no_grad():
+        both, other = (packed(b, [0, 1]) for b in (batch, changed))
+        first = batch_sums(model, both, BLOCKS, 7)
+        assert not torch.equal(batch_sums(model, other, BLOCKS, 7).mel_nats, first.mel_nats)
+        second = packed(batch, [1])
+        alone_sums = batch_sums(model, second, BLOCKS, 7)
+    rest = batch_sums(model, packed(batch, [0]), BLOCKS, 7)
+    torch.testing.assert_close(first.mel_nats, rest.mel_nats + alone_sums.mel_nats, rtol=1e-6, atol=1e-5)
+
+
+def test_dropout_repeats_with_its_seed_and_acts_on_attention_too():
+    model = random_model(TINY, seed=0).train()
+    batch = packed(tiny_batch(), [0, 1])
+
+    def loss(seed: int) -> float:
+        torch.manual_seed(seed)
+        return float(batch_sums(model, batch, BLOCKS, 7).mel_nats.detach())
+
+    assert loss(1) == loss(1) != loss(2)
+    for block in model.gpt.h:
+        block.attn.dropout, block.mlp.dropout = 0.0, 0.0
+    model.gpt.dropout = 0.0
+    without = loss(1)
+    assert without == loss(2)
+    attend = BLOCKS.bind(batch.segments)
+    q, k, v = torch.randn(3, 30, 2, 8, generator=torch.Generator().manual_seed(0))
+    assert not torch.equal(attend(q, k, v, 0.5), attend(q, k, v, 0.0))
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16])
+def test_blocks_equal_the_attention_of_each_sample(dtype: torch.dtype):
+    lengths = (3, 130, 64, 1, 200)  # below, above and at the size of a block
+    offsets = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
+    generator = torch.Generator().manual_seed(0)
+    qkv = torch.randn(3, sum(lengths), 2, 16, generator=generator).to(dtype).requires_grad_()
+    weights = torch.randn(sum(lengths), 2, 16, generator=generator)
+    attended = BLOCKS.bind(Segments(lengths, offsets))(*qkv, 0.0)
+    exact = qkv.detach().float().requires_grad_()
+    parts = [causal_attention(*part[:, None], 0.0)[0] for part in exact.split(lengths, dim=1)]
+    expected = torch.cat(parts)
+    tolerance = {"rtol": 1e-5, "atol": 1e-5} if dtype == FLOAT32 else {"rtol": 0.02, "atol": 0.03}
+    torch.testing.assert_close(attended.float(), expected, **tolerance)
+    (found,) = torch.autograd.grad((attended * weights).sum(), qkv)
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), exact)
+    torch.testing.assert_close(found.float(), wanted, **tolerance)
+
+
+def test_the_gradient_of_dropped_attention_is_that_of_its_own_forward_pass():
+    lengths = (70, 5)
+    qkv = torch.randn(3, 75, 1, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    attend = BLOCKS.bind(Segments(lengths, torch.tensor([0, 70, 75], dtype=torch.int32)))
+
+    def with_seed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return attend(q, k, v, 0.25)[::7]
+
+    with torch.random.fork_rng():
+        # scores and softmax are float32, so that differences of 1e-4 still tell right from wrong
+        assert torch.autograd.gradcheck(
+            with_seed, tuple(qkv.requires_grad_()), eps=1e-3, atol=2e-3, rtol=1e-2, nondet_tol=0.0
+        )
+
+
+def test_the_mean_of_dropped_attention_is_the_attention():
+    q, k, v = torch.randn(3, 40, 1, 8, generator=torch.Generator().manual_seed(0))
+    attend = BLOCKS.bind(Segments((40,), torch.tensor([0, 40], dtype=torch.int32)))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        mean = torch.stack([attend(q, k, v, 0.1) for _ in range(2000)]).mean(0)
+    torch.testing.assert_close(mean, attend(q, k, v, 0.0), rtol=0, atol=0.05)
+
+
+def test_the_cpu_has_attention_dropout_and_the_variable_length_kernel_has_none():
+    assert choose_backend(torch.device("cpu"), FLOAT32) is BLOCKS
+    assert choose_backend(torch.device("cpu"), BFLOAT16) is BLOCKS
+    assert choose_backend(torch.device("cuda"), FLOAT32) is JAGGED
+    assert choose_backend(torch.device("cuda"), BFLOAT16) is VARLEN
+    assert [backend.has_dropout for backend in (BLOCKS, JAGGED, VARLEN)] == [True, True, False]
+
+
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # torch's compiler imports parts that torch deprecates
+def test_compiled_blocks_keep_the_names_of_the_weights():
+    model = random_model(TINY, seed=0)
+    names = list(model.state_dict())
+    model.gpt.compile_blocks()
+    assert list(model.state_dict()) == names
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("backend", "dtype"), [(BLOCKS, FLOAT32), (JAGGED, FLOAT32), (JAGGED, BFLOAT16), (VARLEN, BFLOAT16)]
+)
+def test_a_card_computes_what_the_cpu_computes(backend: AttentionBackend, dtype: torch.dtype):
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    model = random_model(replace(TINY, dropout=0.0), seed=0).train()
+    batch = packed(tiny_batch(), [0, 1])
+    expected = batch_sums(model, batch, BLOCKS, 7)
+    model.cuda()
+    with warnings.catch_warnings(), torch.autocast("cuda", dtype, enabled=dtype != FLOAT32):
+        warnings.simplefilter("ignore")  # nested tensors announce themselves as a prototype
+        sums = batch_sums(model, batch.to("cuda"), backend, 7)
+    tolerance = 1e-3 if dtype == FLOAT32 else 5e-2
+    torch.testing.assert_close(sums.mel_nats.cpu(), expected.mel_nats, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
+def test_a_split_batch_is_what_packing_its_samples_gives(size: int):
+    random = np.random.default_rng(0)
+    lengths = [(3, 5), (1, 1), (4, 2), (2, 9), (7, 3)]
+    texts = [random.integers(2, 12, num_text) for num_text, _ in lengths]
+    codes = [random.integers(0, 8, num_codes) for _, num_codes in lengths]
+    condition, emo_vec = torch.randn(5, TINY.num_latents, TINY.model_dim), torch.randn(5, TINY.model_dim)
+    parts = pack(texts, codes, condition, emo_vec, TINY).split(size)
+    assert [part.num_samples for part in parts] == [min(size, 5 - start) for start in range(0, 5, size)]
+    for start, part in zip(range(0, 5, size), parts, strict=True):
+        own = slice(start, start + size)
+        expected = pack(texts[own], codes[own], condition[own], emo_vec[own], TINY)
+        for field in fields(expected):
+            mine, other = getattr(part, field.name), getattr(expected, field.name)
+            same = mine == other if field.name == "lengths" else torch.equal(mine, other)
+            assert same, field.name

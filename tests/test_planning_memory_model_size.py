@@ -1,0 +1,61 @@
+"""Tests of indextts/planning/memory.py: the counts are those of the real model."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from indextts.models.checkpoint import read_file
+from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.models.gpt.weights import ENCODERS, empty_model
+from indextts.planning.memory import model_size
+from indextts.training.optim import select_trained
+from indextts.training.saving import num_bytes
+from tests.conftest import REPOSITORY
+from tests.test_models_gpt_weights import PUBLISHED
+from tests.tiny_gpt import TINY
+from tests.tiny_run import BASE_SIZE, CONFIG, make_tiny_run
+
+DEMO = load_config(REPOSITORY / "demo/checkpoints/config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("config", "base_size"),
+    [
+        (TINY, TINY.number_text_tokens),
+        (replace(TINY, number_text_tokens=20), 12),
+        (replace(DEMO, number_text_tokens=1000), 400),
+        (PUBLISHED, PUBLISHED.number_text_tokens),
+        (replace(PUBLISHED, number_text_tokens=24_000), 12_000),
+    ],
+    ids=["tiny", "tiny, extended", "demo, extended", "published", "published, extended"],
+)
+def test_every_number_is_counted(config: GPTConfig, base_size: int):
+    model = empty_model(config)
+    parameters = dict(model.named_parameters())
+    trained = select_trained(model, base_size)
+    size = model_size(config, base_size=base_size)
+    encoders = sum(each.numel() for name, each in parameters.items() if name.startswith(ENCODERS))
+    assert size.encoders == encoders
+    assert size.gpt == sum(each.numel() for each in parameters.values()) - encoders
+    assert size.tables == sum(buffer.numel() for buffer in model.buffers())
+    assert size.trained == sum(each.numel() for each in trained.parameters.values())
+
+
+def test_a_checkpoint_of_published_size_is_as_large_as_the_measured_one():
+    text = (REPOSITORY / "benchmarks/results/resume_time_2_cores.md").read_text(encoding="utf-8")
+    assert "checkpoint of 7.83 GB" in text
+    config = replace(PUBLISHED, number_text_tokens=24_000)
+    assert model_size(config, base_size=12_000).checkpoint_bytes("float32", 0.0) == pytest.approx(
+        7.83e9, rel=0.002
+    )
+
+
+def test_a_checkpoint_that_was_written_holds_as_many_bytes_of_tensors(tmp_path: Path):
+    run = make_tiny_run(tmp_path)
+    assert run.train(max_steps=1) == 0
+    content = read_file(run.output / "model_step1.pth")
+    counted = model_size(replace(CONFIG, number_text_tokens=BASE_SIZE + 320), base_size=BASE_SIZE)
+    step_counters = 4 * len(content["optimizer"]["state"])
+    written = num_bytes({name: content[name] for name in ("model", "optimizer")})
+    assert written - step_counters == counted.checkpoint_bytes("float32", 0.0)

@@ -1,0 +1,242 @@
+"""Tests of indextts/planning/restore_plan.py: the plan from the meta file alone, over real files."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.errors import RESUME_REFUSED, UserError
+from indextts.models.gpt.config import load_config
+from indextts.planning.restore_plan import plan_command
+from indextts.runs.directory import CheckpointMeta, identify
+from indextts.runs.schedule import Schedule
+from indextts.system.digest import file_digest
+from indextts.text.tokenizer import Tokenizer
+from indextts.webui.training.training_outlook import restore_plan
+from tests.conftest import REPOSITORY
+
+DEMO = REPOSITORY / "demo/checkpoints"
+NUM_BYTES = 7 * 10**9
+
+
+class RunFolder:
+    """A run directory whose newest checkpoint is a file of 7 GB with a hole in place of its bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.output = folder / "run"
+        self.output.mkdir()
+        self.train, self.val = folder / "train.jsonl", folder / "val.jsonl"
+        self.train.write_text("{}\n" * 40)
+        self.val.write_text("{}\n" * 4)
+        self.base = folder / "gpt.pth"
+        self.base.write_bytes(b"base weights")
+        self.command = self.parsed(f"--output-dir={self.output}", "--learning-rate=5e-5", "--batch-size=4")
+        self.tokenizer = Tokenizer.load(DEMO / "bpe.model")
+        self.write()
+
+    def parsed(self, *argv: str) -> Train:
+        files = {
+            "train-manifest": self.train,
+            "val-manifest": self.val,
+            "tokenizer": DEMO / "bpe.model",
+            "config": DEMO / "config.yaml",
+            "base-checkpoint": self.base,
+        }
+        return parse(Train, [*(f"--{name}={path}" for name, path in files.items()), *argv])
+
+    def resumed(self, *argv: str) -> Train:
+        return self.parsed(f"--output-dir={self.output}", "--resume=auto", *argv)
+
+    def write(self, name: str = "latest", **changes: object) -> None:
+        """Write a checkpoint, its meta file last."""
+        fields = {
+            "step": 25,
+            "epoch": 2,
+            "samples_done": 20,
+            "batch_idx": 5,
+            "serial": 1,
+            "part": 1,
+            "is_best": False,
+            "tokenizer_fingerprint": self.tokenizer.vocabulary.fingerprint,
+            "tokenizer_size": self.tokenizer.size,
+            "base_size": self.tokenizer.size - 10,
+            "gpt_config": asdict(load_config(DEMO / "config.yaml")),
+            "data_order": "of the samples",
+            "num_samples": 40,
+            "manifests": [identify(self.train), identify(self.val)],
+            "base": identify(self.base),
+            "settings": self.command.model_dump(mode="json"),
+            "schedule": asdict(Schedule(5e-5, 1000, 100)),
+            "environment": {"torch": "1.0", "device": "a card"},
+            "losses": {},
+            "num_bytes": NUM_BYTES,
+            "digest": "of bytes that nobody reads",
+            "pieces": list(self.tokenizer.pieces),
+            **changes,
+        }
+        path = self.output / f"{name}.pth"
+        path.touch()
+        os.truncate(path, NUM_BYTES)
+        path.with_suffix(".json").write_text(CheckpointMeta(**fields).model_dump_json())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path)
+
+
+def planned(command: Train) -> list[str]:
+    text = plan_command(command)
+    assert text is not None
+    return text.splitlines()
+
+
+def test_the_plan_of_a_resume_comes_from_the_meta_file(folder: RunFolder):
+    lines = planned(folder.resumed())
+    assert lines[0] == "latest.pth: step 25, epoch 2: model, optimizer and scheduler continue"
+    assert lines[1] == "to do: steps 26 to 100"
+    said = "\n".join(lines[2:])
+    assert "learning_rate  5e-05 stays" in said
+    assert "batch_size     4 stays" in said
+    assert "torch" in said
+    assert "device" not in said  # not known without torch
+
+
+def test_a_typed_setting_is_shown_as_the_one_that_holds(folder: RunFolder):
+    said = "\n".join(planned(folder.resumed("--epochs=20", "--batch-size=8")))
+    assert "batch_size     4 -> 8" in said
+    assert "learning rate at step" in said
+    assert "instead of 100" in said
+
+
+def test_the_plan_for_several_processes_counts_the_batches_of_all_of_them(folder: RunFolder):
+    assert "processes" not in str(plan_command(folder.resumed()))
+    text = str(plan_command(folder.resumed(), num_processes=4))
+    assert "  processes" in text
+    assert "1 -> 4" in text
+
+
+def test_the_newest_serial_counts_and_a_path_means_itself(folder: RunFolder):
+    folder.write("model_step9", step=9, serial=7)
+    assert planned(folder.resumed())[0].startswith("model_step9.pth: step 9,")
+    command = folder.parsed(f"--output-dir={folder.output}", f"--resume={folder.output / 'latest.pth'}")
+    assert planned(command)[0].startswith("latest.pth: step 25,")
+
+
+def test_another_tokenizer_starts_over(folder: RunFolder):
+    shorter = folder.tokenizer.proto
+    del shorter.pieces[-3:]
+    path = folder.folder / "shorter.model"
+    path.write_bytes(shorter.SerializeToString())
+    size = folder.tokenizer.size
+    assert (
+        f"tokenizer changed, {size} -> {size - 3} pieces"
+        in planned(folder.resumed().model_copy(update={"tokenizer": path}))[0]
+    )
+
+
+def test_pairs_with_another_time_and_the_same_content_are_the_same(folder: RunFolder):
+    os.utime(folder.train, ns=(1, 1))
+    assert planned(folder.resumed())[0].endswith("continue")
+
+
+def test_changed_pairs_are_counted_and_said(folder: RunFolder):
+    folder.train.write_text("{}\n" * 60 + "\n")
+    lines = planned(folder.resumed())
+    assert "the epoch starts at its beginning" in lines[0]
+    assert lines[1] == f"to do: steps 26 to about {25 + 8 * 15}"
+    assert any("40 before and 60 now" in line for line in lines)
+
+
+def test_a_config_of_another_model_is_refused_with_its_status(folder: RunFolder):
+    config = folder.folder / "config.yaml"
+    text = (DEMO / "config.yaml").read_text(encoding="utf-8")
+    layers = load_config(DEMO / "config.yaml").layers
+    config.write_text(text.replace(f"layers: {layers}", f"layers: {layers + 1}"), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"layers is {layers} in the checkpoint and {layers + 1}") as caught:
+        plan_command(folder.resumed().model_copy(update={"config": config}))
+    assert caught.value.exit_status == RESUME_REFUSED
+
+
+@pytest.mark.parametrize("content", [b"base weights, longer", b"base WEIGHTS"], ids=["size", "bytes"])
+def test_another_base_is_refused(folder: RunFolder, content: bytes):
+    folder.base.write_bytes(content)
+    with pytest.raises(UserError, match="frozen weights are part of the run"):
+        plan_command(folder.resumed())
+
+
+def test_a_large_base_that_was_touched_is_left_to_the_start(folder: RunFolder):
+    os.truncate(folder.base, 10**9)
+    recorded = identify(folder.folder / "train.jsonl").model_copy(update={"num_bytes": 10**9})
+    folder.write(base=recorded)
+    assert any("the start compares it" in line for line in planned(folder.resumed()))
+
+
+def test_an_absent_base_is_said(folder: RunFolder):
+    folder.base.unlink()
+    assert any("it is absent" in line for line in planned(folder.resumed()))
+
+
+def test_where_weights_must_be_seen_there_is_no_plan(folder: RunFolder):
+    latest = folder.output / "latest.pth"
+    assert plan_command(folder.parsed(f"--output-dir={folder.output}")) is None  # a new run
+    assert plan_command(folder.parsed(f"--output-dir={folder.folder / 'empty'}", "--resume=auto")) is None
+    assert plan_command(folder.resumed().model_copy(update={"resume": "absent.pth"})) is None
+    os.truncate(latest, NUM_BYTES - 1)  # cut: the trainer may fall back to another
+    assert plan_command(folder.resumed()) is None
+    os.truncate(latest, NUM_BYTES)
+    latest.with_suffix(".json").write_text("{}")
+    assert plan_command(folder.resumed().model_copy(update={"resume": str(latest)})) is None
+    latest.with_suffix(".json").unlink()
+    assert plan_command(folder.resumed()) is None  # from elsewhere
+
+
+def test_a_missing_manifest_is_one_sentence(folder: RunFolder):
+    folder.val.unlink()
+    with pytest.raises(UserError, match=r"val\.jsonl: cannot be read"):
+        plan_command(folder.resumed())
+
+
+def test_torch_is_never_loaded_for_it(folder: RunFolder):
+    program = (
+        "import json, sys\n"
+        "from indextts.commands.terminal import parse, to_argv\n"
+        "from indextts.commands.train import Train\n"
+        "from indextts.planning.restore_plan import plan_command\n"
+        "text = plan_command(parse(Train))\n"
+        "print(json.dumps([text, 'torch' in sys.modules]))"
+    )
+    argv = ["--resume=auto", f"--output-dir={folder.output}", f"--base-checkpoint={folder.base}"]
+    argv += [f"--train-manifest={folder.train}", f"--val-manifest={folder.val}"]
+    argv += [f"--tokenizer={DEMO / 'bpe.model'}", f"--config={DEMO / 'config.yaml'}"]
+    answer = subprocess.run(
+        [sys.executable, "-c", program, *argv], capture_output=True, text=True, check=True, cwd=REPOSITORY
+    )
+    assert json.loads(answer.stdout) == [plan_command(folder.resumed()), False]
+
+
+def test_the_page_shows_the_same_text(folder: RunFolder):
+    command = folder.resumed("--epochs=20")
+    assert restore_plan(command) == plan_command(command)
+
+
+# ---- the identity of a file
+
+
+def test_a_known_file_that_nobody_touched_is_not_read_again(tmp_path: Path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("one")
+    known = identify(path)
+    assert known.digest == file_digest(path)
+    marked = known.model_copy(update={"digest": "as recorded"})
+    assert identify(path, [marked]) == marked
+    assert identify(path, [marked.model_copy(update={"mtime_ns": 1})]) == known
+    assert identify(path, [marked.model_copy(update={"num_bytes": 1})]) == known
+    assert identify(path, [marked.model_copy(update={"path": "elsewhere"})]) == known

@@ -1,0 +1,181 @@
+"""Tests of jobs of several processes: PyTorch's real launcher, real signals, nothing left behind."""
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from indextts.commands.launching import Launch
+from indextts.projects.jobs import files
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import STOPPED_UNSAVED, Job, outcome
+from indextts.projects.jobs.starting import script, shell_line, start_job
+from indextts.projects.jobs.stopping import kill_job, stop_job
+from indextts.projects.project import Project
+from indextts.webui.running.panel import error_of
+from tests.conftest import REPOSITORY
+from tests.running_jobs import (
+    kill,
+    processes_in,
+    program,
+    program_of,
+    project_with_jobs,
+    wait_for,
+    wait_until_over,
+    wait_until_ready,
+)
+
+TWO = Launch(processes=2)
+
+# One of several trainers, which agree on the stop as trainers do and save once.
+TRAINS_TOGETHER = """
+import os, signal, sys
+import torch, torch.distributed as dist
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+dist.barrier()
+print("ready")
+while True:
+    flag = torch.tensor(len(asked))
+    dist.all_reduce(flag)
+    if flag:
+        break
+if rank == 0:
+    open("saved", "x").write(f"{dist.get_world_size()} {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+    print("saved")
+dist.barrier()
+dist.destroy_process_group()
+sys.exit(143)
+"""
+DEAF = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready")
+while True:
+    time.sleep(0.01)
+"""
+HANGS_WHILE_SAVING = f"""
+import sys, time
+sys.path.insert(0, {str(REPOSITORY)!r})
+from indextts.system.signals import StopRequest
+with StopRequest(ends_process=True) as stop:
+    print("ready")
+    while True:
+        time.sleep(0.01)
+"""
+MISTAKEN = "import sys; sys.exit('[Error] no such voice')"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    with project_with_jobs(tmp_path, monkeypatch) as project:
+        yield project
+
+
+def leaves_nothing(job: Job) -> None:
+    folder = job.folder.parent.parent.parent
+    wait_for(job, lambda: processes_in(folder) <= {os.getpid()})
+
+
+def test_a_stop_of_several_processes_saves_once_and_is_a_stop(project: Project, tmp_path: Path):
+    launch = Launch(processes=2, gpus="5,7")
+    job = start_job(project, "train", [program(project, TRAINS_TOGETHER)], launch=launch)
+    job = wait_until_ready(job, times=2)
+    stop_job(job)
+    over = wait_until_over(job)
+    assert (over.state, over.exit_status, over.stop_stage) == ("stopped", 143, "saving")
+    assert (tmp_path / "saved").read_text() == "2 5,7"
+    assert over.launch == launch
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+    leaves_nothing(job)
+
+
+def test_the_command_for_another_machine_joins_the_job_that_runs_here(project: Project, tmp_path: Path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        launch = Launch(nodes=2, endpoint=f"localhost:{free.getsockname()[1]}")
+    [other] = launch.on_other_nodes()
+    command = program(project, TRAINS_TOGETHER)
+    job = start_job(project, "train", [command], launch=launch)
+    words = shlex.split(shell_line(command, other))
+    with subprocess.Popen([sys.executable, *words[1:]], cwd=tmp_path, stderr=subprocess.DEVNULL) as there:
+        stop_job(wait_until_ready(job))
+        assert wait_until_over(job).state == "stopped"
+        assert there.wait(timeout=30) == 1
+    assert (tmp_path / "saved").read_text() == "2 None"
+    assert "saved" in tail(job.log).splitlines()  # the first process is the one here
+    leaves_nothing(job)
+
+
+def test_a_launcher_that_is_killed_leaves_no_process(project: Project):
+    job = wait_until_ready(start_job(project, "train", [program(project, DEAF)], launch=TWO), times=2)
+    assert len(processes_in(project.root.parent)) == 4  # the runner too
+    kill(program_of(job))
+    over = wait_until_over(job)
+    assert (over.state, over.exit_status) == ("killed", 128 + signal.SIGKILL)
+    assert "left processes behind" in tail(over.log)
+    leaves_nothing(job)
+
+
+def test_processes_whose_save_hangs_end_without_it(project: Project, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(files, "SAVE_S", 0.5)
+    job = start_job(project, "train", [program(project, HANGS_WHILE_SAVING)], launch=TWO)
+    stop_job(wait_until_ready(job, times=2))
+    over = wait_until_over(job)
+    assert (over.state, over.stop_stage) == ("stopped", "ending")
+    assert outcome(over, 0.0).template == STOPPED_UNSAVED
+    assert "had to be killed" not in tail(over.log)
+    leaves_nothing(job)
+
+
+def test_stop_now_reaches_every_process(project: Project):
+    job = wait_until_ready(start_job(project, "train", [program(project, DEAF)], launch=TWO), times=2)
+    kill_job(job)
+    assert wait_until_over(job).state == "killed"
+    leaves_nothing(job)
+
+
+def test_what_a_process_said_last_is_found_among_what_the_launcher_says(project: Project):
+    over = wait_until_over(start_job(project, "train", [program(project, MISTAKEN)], launch=TWO))
+    assert (over.state, over.exit_status) == ("failed", 1)
+    assert error_of(over) == "no such voice"
+
+
+def test_line_script_record_and_log_have_the_same_command(project: Project):
+    launch = Launch(processes=1, gpus="3")  # no launcher to wait for
+    command = program(project, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
+    over = wait_until_over(start_job(project, "train", [command], launch=launch))
+    line = "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=3 python program.py"
+    assert shell_line(command, launch) == line
+    assert tail(over.log) == f"$ {line}\n3"
+    assert script(over).read_text().splitlines()[-1] == line.replace("python", f"{sys.executable} -u")
+    record = json.loads((over.folder / "job.json").read_bytes())
+    assert (record["launcher"], record["environment"]) == ([], launch.environment)
+
+
+def test_a_script_launches_as_the_job_does(project: Project):
+    command = program(project, "")
+    job = start_job(project, "train", [command], launch=TWO)
+    kill_job(job)
+    line = script(job).read_text().splitlines()[-1]
+    assert shlex.split(line) == [sys.executable, "-u", *TWO.prefix, "program.py"]
+    assert shell_line(command, TWO) == shlex.join(["python", *TWO.prefix, "program.py"])
+    assert job.argvs == (("program.py",),)
+
+
+def test_a_record_with_a_launch_that_cannot_be_is_no_job(project: Project):
+    job = wait_until_over(start_job(project, "train", [program(project, "")]))
+    path = job.folder / "job.json"
+    path.write_text(path.read_text().replace('"processes": 1', '"processes": 0'))
+    from indextts.projects.jobs.records import _read_now
+
+    assert _read_now(job.folder) is None

@@ -1,0 +1,188 @@
+"""Tests of jobs that wait for another: real processes, started by pages that may be dead by then."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from indextts.errors import UserError
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import Job, list_jobs, newest_job, outcome
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import kill_job, stop_job
+from indextts.projects.project import Project
+from tests.conftest import REPOSITORY
+from tests.running_jobs import (
+    SAVES_ON_SIGTERM,
+    WAITS_FOR_GO,
+    command_for,
+    go,
+    kill,
+    program,
+    program_of,
+    project_with_jobs,
+    reread,
+    runner_of,
+    wait_for,
+    wait_until_over,
+    wait_until_ready,
+)
+
+STARTS_A_QUEUE = """
+import sys
+from pathlib import Path
+from indextts.projects.jobs import starting
+from indextts.projects.project import Project
+from tests.running_jobs import command_for
+starting.REPOSITORY = Path(sys.argv[1])
+project = Project(starting.REPOSITORY / "voice")
+first = starting.start_job(project, "pairs", [command_for("first.py")])
+starting.start_job(project, "train", [command_for("second.py")], after=first.folder)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    with project_with_jobs(tmp_path, monkeypatch) as project:
+        yield project
+
+
+def chain_of_three(project: Project, first: str, words: tuple[str, ...] = ()) -> list[Job]:
+    """Start `first` and two jobs that wait, the last for the second; return all three."""
+    program(project, first, "first.py")
+    jobs = [start_job(project, "pairs", [command_for("first.py", words)])]
+    wait_until_ready(jobs[0])
+    for name in ("second.py", "third.py"):
+        command = program(project, f"print('this is {name}')", name)
+        jobs.append(start_job(project, "train", [command], after=jobs[-1].folder))
+    return jobs
+
+
+def test_a_chain_runs_one_after_the_other(project: Project):
+    first, second, third = chain_of_three(project, WAITS_FOR_GO)
+    assert [reread(job).state for job in (first, second, third)] == ["running", "waiting", "waiting"]
+    assert second.after == first.folder.resolve()
+    assert (second.began, tail(second.log)) == (None, "")
+    go(project)
+    ends = [wait_until_over(job) for job in (first, second, third)]
+    assert [job.state for job in ends] == ["finished"] * 3
+    for before, job in pairwise(ends):
+        assert before.ended is not None
+        assert job.began is not None
+        assert before.ended <= job.began
+    assert tail(third.log) == "$ python third.py\nthis is third.py"
+
+
+def test_after_a_job_that_has_finished_the_next_runs_at_once(project: Project):
+    first = wait_until_over(start_job(project, "pairs", [program(project, "", "first.py")]))
+    second = start_job(project, "train", [program(project, "", "second.py")], after=first.folder)
+    assert wait_until_over(second).state == "finished"
+
+
+@pytest.mark.parametrize("end", ["failed", "stopped", "killed", "lost"])
+def test_what_waits_for_a_job_that_does_not_finish_is_not_started(project: Project, end: str):
+    source = WAITS_FOR_GO if end == "failed" else SAVES_ON_SIGTERM
+    first, second, third = chain_of_three(project, source, ("7",) if end == "failed" else ())
+    match end:
+        case "failed":
+            go(project)
+        case "stopped":
+            stop_job(first)
+        case "killed":
+            kill(program_of(first))
+        case "lost":
+            kill(runner_of(first))
+            kill(program_of(first))
+    assert wait_until_over(first).state == end
+    ends = [wait_until_over(job) for job in (second, third)]
+    assert [(job.state, job.before, job.exit_status, job.began) for job in ends] == [
+        ("not_started", end, None, None),
+        ("not_started", "not_started", None, None),
+    ]
+    word = {"failed": "failed"}.get(end, f"was {end}")
+    assert str(outcome(ends[0], 0)) == f"not started: the job before it {word}"
+    assert tail(second.log) == tail(third.log) == ""
+
+
+@pytest.mark.parametrize("stop", [stop_job, kill_job])
+def test_a_job_that_waits_is_stopped_at_once_and_no_other_is_touched(project: Project, stop):
+    first, second, third = chain_of_three(project, WAITS_FOR_GO)
+    stop(second)
+    over = wait_until_over(second)
+    assert (over.state, over.exit_status, over.began) == ("stopped", 143, None)
+    assert str(outcome(over, 0)) == "taken out of the queue"
+    assert wait_until_over(third).before == "stopped"
+    assert reread(first).state == "running"
+
+
+def test_a_job_that_waits_and_whose_runner_is_killed_is_lost(project: Project):
+    _, second, third = chain_of_three(project, WAITS_FOR_GO)
+    kill(runner_of(second))
+    assert reread(second).state == "lost"
+    assert wait_until_over(third).before == "lost"
+
+
+def test_the_queue_goes_on_without_the_page_that_made_it(project: Project, tmp_path: Path):
+    program(project, WAITS_FOR_GO, "first.py")
+    program(project, "print('late')", "second.py")
+    subprocess.run([sys.executable, "-c", STARTS_A_QUEUE, str(tmp_path)], cwd=REPOSITORY, check=True)
+    waiting = newest_job(project, "train")
+    assert waiting is not None
+    assert waiting.state == "waiting"
+    go(project)
+    assert wait_until_over(waiting).state == "finished"
+    assert tail(waiting.log, 1) == "late"
+
+
+def test_a_job_may_wait_for_one_of_another_project(project: Project, tmp_path: Path):
+    other = Project(tmp_path / "other")
+    first = start_job(other, "train", [program(project, WAITS_FOR_GO)])
+    second = start_job(project, "train", [program(project, "", "second.py")], after=first.folder)
+    assert reread(second).state == "waiting"
+    go(project)
+    assert wait_until_over(second).state == "finished"
+    assert reread(first).state == "finished"
+
+
+def test_two_jobs_of_a_stage_never_run_at_once_whatever_they_wait_for(project: Project):
+    program(project, WAITS_FOR_GO)
+    command = command_for("program.py")
+    train = start_job(project, "train", [command])
+    pairs = start_job(project, "pairs", [command])
+    with pytest.raises(UserError, match=r"train is already running in voice; .* let this one start after it"):
+        start_job(project, "train", [command], after=pairs.folder)
+    second = start_job(project, "train", [command], after=train.folder)
+    for after in (None, train.folder, pairs.folder):  # beside the second, which waits too
+        with pytest.raises(UserError, match="train is already"):
+            start_job(project, "train", [command], after=after)
+    third = start_job(project, "train", [command], after=second.folder)
+    shown = newest_job(project, "train")
+    assert shown is not None
+    assert shown.folder == train.folder
+    stop_job(third)
+    stop_job(second)
+    wait_for(second, lambda: not reread(second).is_active and not reread(third).is_active)
+    with pytest.raises(UserError, match="train is already running"):
+        start_job(project, "train", [command])
+
+
+def test_what_is_no_job_is_not_waited_for(project: Project, tmp_path: Path):
+    with pytest.raises(UserError, match="nowhere is no job"):
+        start_job(project, "train", [program(project, "")], after=tmp_path / "nowhere")
+    assert list_jobs(project) == []
+
+
+def test_a_runner_that_is_woken_often_leaves_no_descriptor_open(project: Project):
+    _, second, _ = chain_of_three(project, WAITS_FOR_GO)
+    runner = runner_of(second)
+    for _ in range(200):
+        os.kill(runner.pid, signal.SIGHUP)
+        time.sleep(0.002)
+    assert len(list(Path(f"/proc/{runner.pid}/fd").iterdir())) < 20
+    assert reread(second).state == "waiting"

@@ -1,0 +1,275 @@
+"""Tests of stopping a job: real programs, real signals."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.errors import UserError
+from indextts.projects.jobs import files
+from indextts.projects.jobs.log_tail import tail
+from indextts.projects.jobs.records import (
+    FINISHED,
+    KILLED_BY_HAND,
+    KILLED_FOR_MEMORY,
+    KILLED_STOPPING,
+    STOPPED,
+    STOPPED_UNSAVED,
+    outcome,
+)
+from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.stopping import UNATTENDED, kill_job, stop_job, stop_stage
+from indextts.projects.project import Project
+from indextts.system.processes import read_stat, session_and_descendants, session_members
+from tests.conftest import REPOSITORY
+from tests.running_jobs import (
+    DEAF_WITH_A_CHILD,
+    SAVES_ON_SIGTERM,
+    command_for,
+    kill,
+    processes_in,
+    program,
+    program_of,
+    project_with_jobs,
+    reread,
+    runner_of,
+    wait_for,
+    wait_until_over,
+    wait_until_ready,
+)
+from tests.tiny_run import make_tiny_run
+
+# A trainer whose save hangs, with the handler that trainers have.
+HANGS_WHILE_SAVING = f"""
+import sys, time
+sys.path.insert(0, {str(REPOSITORY)!r})
+from indextts.system.signals import StopRequest
+with StopRequest(ends_process=True) as stop:
+    print("ready")
+    while not stop.is_asked:
+        time.sleep(0.01)
+    print("saving")
+    while True:
+        time.sleep(0.01)
+"""
+LEAVES_A_WORKER = """
+import os, signal, sys, time
+reading, writing = os.pipe()
+if not os.fork():
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.write(writing, b"1")
+    time.sleep(600)
+os.read(reading, 1)
+print("ready")
+if "--words=wait" in sys.argv:
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    with project_with_jobs(tmp_path, monkeypatch) as project:
+        yield project
+
+
+def test_stop_lets_the_program_save_and_starts_no_other(project: Project):
+    training, export = program(project, SAVES_ON_SIGTERM), program(project, "print('late')", "export.py")
+    job = wait_until_ready(start_job(project, "train", [training, export]))
+    stop_job(job)
+    over = wait_until_over(job)
+    assert (over.state, over.exit_status) == ("stopped", 143)
+    assert tail(over.log) == "$ python program.py\nready\nsaved"
+
+
+def test_no_command_follows_one_that_ended_well_although_asked_to_stop(project: Project):
+    source = SAVES_ON_SIGTERM.replace("143", "0")
+    first, second = program(project, source), program(project, "print('late')", "second.py")
+    job = wait_until_ready(start_job(project, "train", [first, second]))
+    stop_job(job)
+    over = wait_until_over(job)
+    assert (over.state, over.exit_status) == ("stopped", 143)
+    assert tail(over.log, 1) == "saved"
+
+
+def test_a_stop_right_after_the_start_is_not_lost(project: Project):
+    commands = [program(project, SAVES_ON_SIGTERM)]
+    for _ in range(5):
+        job = start_job(project, "train", commands)
+        stop_job(job)
+        over = wait_until_over(job)
+        assert (over.state, over.exit_status) == ("stopped", 143)
+
+
+@pytest.mark.parametrize("has_runner", [True, False])
+def test_stop_pressed_three_times_is_one_signal_to_the_program(project: Project, has_runner: bool):
+    source = (
+        "import signal, time\ncount = 0\ndef note(*_):\n    global count; count += 1\n"
+        "signal.signal(signal.SIGTERM, note)\nprint('ready')\n"
+        "while not count: time.sleep(0.01)\n"
+        "print('saving'); time.sleep(0.5); print(count, 'signals'); raise SystemExit(143)"
+    )
+    job = wait_until_ready(start_job(project, "train", [program(project, source)]))
+    if not has_runner:
+        kill(runner_of(job))
+    for _ in range(3):
+        stop_job(job)
+        assert reread(job).state == "stopping"
+        time.sleep(0.05)
+    assert wait_until_over(job).state == ("stopped" if has_runner else "lost")
+    assert tail(job.log, 1) == "1 signals"
+
+
+def test_kill_leaves_no_process_of_a_deaf_job(project: Project):
+    job = wait_until_ready(start_job(project, "train", [program(project, DEAF_WITH_A_CHILD)]), times=2)
+    stat = read_stat(runner_of(job).pid)
+    assert stat is not None
+    assert len(session_members(stat.session)) == 3
+    stop_job(job)
+    time.sleep(0.1)
+    assert reread(job).state == "stopping"
+    kill_job(job)
+    assert session_members(stat.session) == []
+    over = reread(job)
+    assert (over.state, over.exit_status) == ("killed", 137)
+
+
+def test_a_program_whose_runner_was_killed_runs_on_and_can_be_stopped(project: Project):
+    job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
+    kill(runner_of(job))
+    assert reread(job).state == "running"
+    with pytest.raises(UserError, match="already running"):
+        start_job(project, "train", [command_for("program.py")])
+    stop_job(job)
+    over = wait_until_over(job)
+    assert tail(over.log, 1) == "saved"
+    assert (over.state, over.exit_status, over.ended) == ("lost", None, None)
+
+
+def test_kill_works_without_the_runner(project: Project):
+    job = wait_until_ready(start_job(project, "train", [program(project, DEAF_WITH_A_CHILD)]), times=2)
+    stat = read_stat(program_of(job).pid)
+    assert stat is not None
+    kill(runner_of(job))
+    kill_job(job)
+    assert session_members(stat.session) == []
+    assert reread(job).state == "lost"
+
+
+def patience(monkeypatch: pytest.MonkeyPatch, save_s: float, kill_s: float) -> None:
+    monkeypatch.setattr(files, "SAVE_S", save_s)
+    monkeypatch.setattr(files, "KILL_S", kill_s)
+
+
+def test_a_trainer_that_does_not_end_in_time_is_told_to_end_without_saving(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+):
+    patience(monkeypatch, 0.5, 60)
+    job = wait_until_ready(start_job(project, "train", [program(project, HANGS_WHILE_SAVING)]))
+    stop_job(job)
+    over = wait_until_over(job)
+    assert (over.state, over.exit_status, over.stop_stage) == ("stopped", 143, "ending")
+    assert tail(over.log, 1) == "saving"
+    assert outcome(over, 0).template == STOPPED_UNSAVED
+
+
+def test_what_ends_in_time_is_not_hurried(project: Project):
+    job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
+    stop_job(job)
+    over = wait_until_over(job)
+    assert (over.state, over.stop_stage, outcome(over, 0).template) == ("stopped", "saving", STOPPED)
+
+
+@pytest.mark.parametrize("by_page", [True, False])
+def test_a_deaf_job_is_killed_with_all_it_started(
+    project: Project, monkeypatch: pytest.MonkeyPatch, by_page: bool
+):
+    patience(monkeypatch, 0.3, 0.3)
+    job = wait_until_ready(start_job(project, "train", [program(project, DEAF_WITH_A_CHILD)]), times=2)
+    stat = read_stat(runner_of(job).pid)
+    assert stat is not None
+    if by_page:
+        stop_job(job)
+    else:  # as when the machine is shut down: nobody but the runner writes down that it was asked
+        os.kill(runner_of(job).pid, signal.SIGTERM)
+    over = wait_until_over(job)
+    assert (over.state, over.exit_status, over.stop_stage) == ("killed", 137, "killing")
+    wait_for(job, lambda: session_and_descendants(stat.session) == [])
+    assert json.loads((job.folder / "stop_asked").read_bytes())["asked"] <= time.time()
+    assert outcome(over, 0).template == KILLED_STOPPING
+
+
+def test_the_stages_of_a_stop_are_counted_down(project: Project):
+    job = wait_until_ready(start_job(project, "train", [program(project, DEAF_WITH_A_CHILD)]), times=2)
+    assert stop_stage(job, time.time()) is None
+    stop_job(job)
+    job = reread(job)
+    asked = json.loads((job.folder / "stop_asked").read_bytes())["asked"]
+    shown = [stop_stage(job, asked + later) for later in (85, 185, 500)]
+    assert [(step.stage, str(step.sentence)) for step in shown if step] == [
+        ("saving", "saving… ends without saving in 95 s"),
+        ("ending", "ending without saving… is killed in 15 s"),
+        ("killing", "being killed…"),
+    ]
+    (job.folder / "stop_asked").write_text("")  # as a full disk leaves it
+    step = stop_stage(job, asked + 85)
+    assert step is not None
+    assert step.seconds == pytest.approx(95, abs=30)
+    kill(runner_of(job))
+    unattended = stop_stage(job, asked + 500)
+    assert unattended is not None
+    assert (unattended.seconds, unattended.sentence.template) == (None, UNATTENDED)
+    kill_job(job)
+    assert stop_stage(reread(job), asked) is None
+
+
+@pytest.mark.parametrize("end", ["by itself", "killed", "stop now"])
+def test_a_worker_in_a_session_of_its_own_that_ignores_sigterm_is_swept(project: Project, end: str):
+    words = () if end == "by itself" else ("wait",)
+    program(project, LEAVES_A_WORKER)
+    job = start_job(project, "train", [command_for("program.py", words)])
+    wait_for(job, lambda: "ready" in tail(job.log))
+    if end == "killed":
+        kill(program_of(job))
+    elif end == "stop now":
+        kill_job(job)
+    over = wait_until_over(job)
+    assert over.state == ("finished" if end == "by itself" else "killed")
+    assert processes_in(project.root.parent) <= {
+        runner_of(job).pid
+    }  # it may end a moment after its exit.json
+    if end != "stop now":
+        assert tail(over.log, 1) == "[Warn] program.py left processes behind; 1 had to be killed"
+        assert outcome(over, 0).template == (FINISHED if end == "by itself" else KILLED_FOR_MEMORY)
+    else:
+        assert outcome(over, 0).template == KILLED_BY_HAND
+
+
+@pytest.mark.slow
+def test_a_real_training_saves_when_it_is_stopped_and_leaves_no_worker_when_it_is_killed(tmp_path: Path):
+    tiny = make_tiny_run(tmp_path)
+    command = parse(Train, tiny.flags(epochs=100_000, num_workers=2, val_interval=1000, resume="auto"))
+    project = Project(tmp_path / "voice")
+    for end in (stop_job, lambda job: kill(program_of(job))):
+        job = start_job(project, "train", [command])
+        wait_for(job, lambda job=job: "[Train]" in tail(job.log))
+        stat = read_stat(runner_of(job).pid)
+        assert stat is not None
+        assert len(session_members(stat.session)) == 4  # the runner, the trainer, two workers
+        end(job)
+        over = wait_until_over(job)
+        wait_for(job, lambda session=stat.session: session_and_descendants(session) == [])
+        if end is stop_job:
+            assert (over.state, over.exit_status, over.stop_stage) == ("stopped", 143, "saving")
+            assert "From step 0" in tail(over.log)
+            assert "Stopped at step" in tail(over.log)
+            assert (tiny.output / "latest.pth").is_file()
+        else:
+            assert (over.state, over.exit_status) == ("killed", 137)
+            assert "From step 0" not in tail(over.log)  # it went on from what the stop saved

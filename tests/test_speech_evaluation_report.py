@@ -1,0 +1,92 @@
+"""Tests of indextts/speech/evaluation/{report,plot,likeness}.py: many clips as one row, rows as a page."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, likeness, style_of
+from indextts.speech.evaluation.judge import Errors, Judge, Judgement
+from indextts.speech.evaluation.report import Clip, draw, page, row_of
+
+PNG = b"\x89PNG"
+
+
+def clip(
+    edits: int,
+    duration_s: float,
+    *,
+    likeness: float | None = 0.5,
+    has_stopped: bool | None = True,
+    is_loop: bool | None = False,
+    is_silent: bool = False,
+) -> Clip:
+    judgement = Judgement(duration_s, {"asr": "ሰላም"}, {"asr": Errors(edits, 10)}, likeness, is_silent)
+    return Clip("u", "ሰላም", 12, 2.0, "p", judgement, has_stopped, is_loop)
+
+
+RECORDED = [clip(1, 2.0, has_stopped=None, is_loop=None), clip(1, 2.0, has_stopped=None, is_loop=None)]
+SAID = [
+    clip(3, 2.0, likeness=0.2),
+    clip(3, 3.0, likeness=0.4),
+    clip(2, 4.0, likeness=None, is_loop=True, has_stopped=False),
+    clip(10, 0.0, likeness=None, is_silent=True),
+]
+
+
+def test_a_row_is_what_its_clips_add_up_to():
+    row = row_of("best", 236, SAID)
+    assert (row.num_clips, row.cer["asr"]) == (4, pytest.approx(18 / 40))
+    assert row.cer_interval["asr"][0] < 18 / 40 < row.cer_interval["asr"][1]
+    assert row.likeness == pytest.approx(0.3)
+    assert row.fidel_per_s == 4.0  # 6, 4 and 3; nothing was said the fourth time
+    assert row.length_ratio == pytest.approx(1.25)
+    assert (row.no_stop, row.loops, row.silent) == (0.25, 0.25, 0.25)
+
+
+def test_what_was_not_measured_is_left_out_and_not_zero():
+    row = row_of("recordings", None, RECORDED)
+    assert (row.no_stop, row.loops, row.step) == (None, None, None)
+    table = page([row, row_of("best", 236, SAID)], ["2026-01-01"]).splitlines()
+    assert table[4:] == [
+        "|  | step | clips | CER, asr (95 %) | times the recordings', asr | likeness | fidel/s | length "
+        "| no stop | loops | silent |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| recordings | - | 2 | 10.0 % (10.0 to 10.0) | 1.00 | 0.500 | 6.0 | 1.00 | - | - | 0% |",
+        table[-1],
+    ]
+    assert table[-1].startswith("| best | 236 | 4 | 45.0 % (")
+    assert table[-1].endswith(" | 4.50 | 0.300 | 4.0 | 1.25 | 25% | 25% | 25% |")
+
+
+def test_recordings_that_are_heard_without_an_error_are_no_measure():
+    rows = [row_of("recordings", None, [clip(0, 2.0)]), row_of("best", 1, [clip(1, 2.0)])]
+    assert "| 10.0 % (10.0 to 10.0) | - |" in page(rows, [])
+
+
+def test_the_rows_are_drawn_also_where_nothing_was_heard_or_compared(tmp_path: Path):
+    nothing = Clip("u", "ሰላም", 3, 2.0, "p", Judgement(1.0, {}, {}, None, False), True, False)
+    for rows in ([RECORDED, SAID, SAID], [[nothing], [nothing]]):
+        draw([row_of(str(number), number, clips) for number, clips in enumerate(rows)], tmp_path / "a.png")
+        assert (tmp_path / "a.png").read_bytes().startswith(PNG)
+
+
+def test_a_voice_is_most_like_itself():
+    torch.manual_seed(0)
+    campplus = CAMPPlus(CAMPPlusConfig(growth_rate=4, bn_size=1, init_channels=8, embedding_size=16)).eval()
+    time = np.arange(32_000) / 16_000
+    low, high = (np.sin(2 * np.pi * hz * time).astype(np.float32) for hz in (150, 2500))
+    a, b = style_of(campplus, low), style_of(campplus, high)
+    assert likeness(a, a) == pytest.approx(1, abs=1e-6)
+    assert likeness(a, b) < 0.999
+    assert style_of(campplus, low[:15_000]) is None
+    assert likeness(a, None) is None
+
+
+def test_nothing_said_is_silent_and_all_of_its_text_is_missed():
+    recognizer = type("Deaf", (), {"name": "asr", "sample_rate_hz": 16_000, "transcribe": lambda *_: ""})()
+    judged = Judge([recognizer], None).judge(np.zeros(0, np.float32), 24_000, "ሰላም ለዓለም", None)
+    assert judged.is_silent
+    assert judged.errors == {"asr": Errors(7, 7)}
+    assert (judged.duration_s, judged.likeness) == (0.0, None)

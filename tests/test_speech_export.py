@@ -1,0 +1,361 @@
+"""Tests of indextts/speech/export: a checkpoint becomes a model folder."""
+
+import json
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerOptions
+from indextts.commands.speech import ExportModel
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
+from indextts.models.checkpoint import read_weights, write_and_sync
+from indextts.models.gpt.config import load_config
+from indextts.models.gpt.weights import load_model
+from indextts.planning.restore_plan import plan_command
+from indextts.runs.directory import CheckpointMeta
+from indextts.speech.export import comparison, export, model_folder
+from indextts.speech.export.model_folder import config_with_tokens
+from indextts.text.normalizer_record import with_record
+from indextts.text.tokenizer import Tokenizer
+from tests.conftest import REPOSITORY
+from tests.tiny_run import TinyRun, make_tiny_run
+
+SMALL_FILES = {"bpe.model", "config.yaml", "README.md", "LICENSE-NOTE.txt", "export.json"}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    run = make_tiny_run(tmp_path_factory.mktemp("export") / "tiny")
+    assert run.train(max_steps=6, keep_checkpoints=9) == 0
+    return run
+
+
+def command(run: TinyRun, output: Path, **changes: object) -> ExportModel:
+    fields = {"checkpoint": run.output / "latest.pth", "config": run.folder / "base/config.yaml", **changes}
+    return ExportModel(output_dir=output, **fields)  # type: ignore[arg-type]
+
+
+def test_the_folder_fits_together_and_holds_the_trained_weights(trained: TinyRun, tmp_path: Path):
+    path = export(command(trained, tmp_path / "model"))
+    assert {file.name for file in path.parent.iterdir()} == {"gpt.pth", *SMALL_FILES}
+    config, tokenizer = load_config(path.parent / "config.yaml"), Tokenizer.load(path.parent / "bpe.model")
+    assert config.number_text_tokens == tokenizer.size == 720
+    model = load_model(config, read_weights(path), str(path))
+    checkpoint = torch.load(trained.output / "latest.pth", weights_only=True)["model"]
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, checkpoint[name]), name
+
+
+def test_how_texts_are_normalised_goes_from_the_tokenizer_into_run_checkpoint_and_export(
+    trained: TinyRun, tmp_path: Path
+):
+    record = Tokenizer.load(trained.folder / "tokenizer.model").options.record
+    assert record == NormalizerOptions().record
+    assert json.loads((trained.output / "config.json").read_text("utf-8"))["normalizer"] == record
+    assert CheckpointMeta.read(trained.output / "latest.json").normalizer == record
+    checkpoint = torch.load(trained.output / "latest.pth", weights_only=True)
+    assert checkpoint["tokenizer"]["normalizer"] == record
+    model = export(command(trained, tmp_path / "model")).with_name("bpe.model")
+    assert model.read_bytes() == (trained.output / "tokenizer.model").read_bytes()
+    assert not Tokenizer.load(model).normalizer_doubt
+
+
+def test_a_run_resumed_with_other_options_says_so_and_the_export_reads_texts_as_the_run_did(tmp_path: Path):
+    run = make_tiny_run(tmp_path / "tiny")
+    path = run.folder / "tokenizer.model"
+    path.write_bytes(without_record(path))
+    assert run.train(max_steps=2) == 0
+    assert "does not say how texts are normalised for it" in run.log
+    first = Tokenizer.load(export(command(run, tmp_path / "first")).with_name("bpe.model"))
+    assert (first.options, first.recorded_version) == (NormalizerOptions(), NORMALIZER_VERSION)
+
+    path.write_bytes(with_record(path.read_bytes(), NormalizerOptions(homophones="strict").record))
+    said = plan_command(parse(Train, run.flags(resume="auto", max_steps=4)))
+    assert re.search("normalizer homophones +off -> strict +texts are read otherwise than before", str(said))
+    assert run.train(resume="auto", max_steps=4) == 0
+    assert "[Warn] normalizer homophones: off -> strict; texts are read otherwise than before" in run.log
+    assert "   Epoch: 0, Step: 2, Batch: " in run.log  # the pieces are the same: all continues
+    second = Tokenizer.load(export(command(run, tmp_path / "second")).with_name("bpe.model"))
+    assert second.normalize("ፀሐይ") == "ጸሀይ"
+
+
+def without_record(path: Path) -> bytes:
+    proto = Tokenizer.load(path).proto
+    proto.DiscardUnknownFields()
+    return bytes(proto.SerializeToString())
+
+
+def test_the_optimizer_is_left_out_and_half_precision_halves_the_rest(trained: TinyRun, tmp_path: Path):
+    whole = export(command(trained, tmp_path / "whole"))
+    half = export(command(trained, tmp_path / "half", dtype="bfloat16"))
+    assert whole.stat().st_size < 0.5 * (trained.output / "latest.pth").stat().st_size
+    assert half.stat().st_size < 0.7 * whole.stat().st_size  # small tensors: the file's own index weighs
+    assert {tensor.dtype for tensor in read_weights(half).values()} == {torch.bfloat16}
+
+
+def test_weights_without_a_tokenizer_are_refused(trained: TinyRun, tmp_path: Path):
+    with pytest.raises(UserError, match=r"gpt\.pth: holds no model with its tokenizer"):
+        export(command(trained, tmp_path / "model", checkpoint=trained.folder / "base/gpt.pth"))
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_config_that_is_none_is_refused_before_anything_is_written(trained: TinyRun, tmp_path: Path):
+    (tmp_path / "config.yaml").write_text("a: 1\n")
+    with pytest.raises(UserError, match="it has no section gpt"):
+        export(command(trained, tmp_path / "model", config=tmp_path / "config.yaml"))
+    assert not (tmp_path / "model").exists()
+
+
+def test_the_base_model_is_never_written_over(trained: TinyRun):
+    with pytest.raises(UserError, match="holds the base model"):
+        export(command(trained, trained.folder / "base"))
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(trained: TinyRun, tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"--output-dir .* cannot be written"):
+        export(command(trained, tmp_path / "file/model"))
+
+
+def test_all_weights_and_tables_of_the_model_are_there_and_nothing_else(trained: TinyRun, tmp_path: Path):
+    names = set(read_weights(trained.folder / "base/gpt.pth"))
+    both = export(command(trained, tmp_path / "model", format="both"))
+    as_pth, as_safetensors = read_weights(both), read_weights(both.with_name("gpt.safetensors"))
+    assert set(as_pth) == set(as_safetensors) == names
+    assert "conditioning_encoder.embed.pos_enc.pe" in names
+    assert all(torch.equal(as_pth[name], as_safetensors[name]) for name in names)
+    untouched = read_weights(trained.folder / "base/gpt.pth")
+    encoders = [name for name in names if "conditioning_encoder" in name]
+    assert encoders
+    assert all(torch.equal(as_pth[name], untouched[name]) for name in encoders)
+
+
+def test_the_config_keeps_all_sections_keys_and_comments_but_for_the_number_of_tokens(tmp_path: Path):
+    path = tmp_path / "config.yaml"
+    text = (
+        "dataset:\n  bpe_model: bpe.model\n\ngpt:\n  layers: 24\n  number_text_tokens: 12000  # pieces\n"
+        's2mel:\n  preprocess_params:\n    spect_params: {fmax: "None"}\nemo_num: [3, 17]\nversion: 2.0\n'
+    )
+    path.write_text(text)
+    assert config_with_tokens(path, 24000) == text.replace("12000", "24000")
+    path.write_text("gpt: {layers: 24, number_text_tokens: 12000}\ns2mel: {number_text_tokens: 7}\n")
+    in_one_line = yaml.safe_load(config_with_tokens(path, 24000))
+    assert in_one_line == {
+        "gpt": {"layers": 24, "number_text_tokens": 24000},
+        "s2mel": {"number_text_tokens": 7},
+    }
+
+
+def test_the_mean_of_the_last_checkpoints_is_exported(trained: TinyRun, tmp_path: Path):
+    newest = export(command(trained, tmp_path / "mean", average_last=3))
+    names = json.loads(newest.with_name("export.json").read_text())["checkpoints"]
+    assert names[:2] == ["latest.pth", "model_step4.pth"]
+    one, two, three = (torch.load(trained.output / name, weights_only=True)["model"] for name in names)
+    found = read_weights(newest)
+    name = "mel_head.weight"
+    expected = (one[name].double() + two[name].double() + three[name].double()) / 3
+    assert not torch.equal(one[name], two[name])
+    assert torch.equal(found[name], expected.float())
+    never_trained = "conditioning_encoder.after_norm.weight"
+    assert torch.equal(found[never_trained], one[never_trained])
+
+
+def test_too_few_checkpoints_to_average_are_counted(trained: TinyRun, tmp_path: Path):
+    with pytest.raises(UserError, match=r"--average-last 99: .* has only \d checkpoints .* before latest"):
+        export(command(trained, tmp_path / "model", average_last=99))
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"part": 9}, r"model_step4\.pth is of part 9 of the run, latest\.pth of part 1"),
+        ({"tokenizer_fingerprint": "0"}, r"model_step4\.pth has another vocabulary"),
+    ],
+)
+def test_checkpoints_of_another_part_or_vocabulary_are_not_averaged(
+    trained: TinyRun, tmp_path: Path, changes: dict[str, object], problem: str
+):
+    run = TinyRun(tmp_path / "copy")
+    shutil.copytree(trained.folder, run.folder)
+    path = run.output / "model_step4.json"
+    CheckpointMeta.read(path).model_copy(update=changes).write(path)
+    with pytest.raises(UserError, match=problem):
+        export(command(run, tmp_path / "model", average_last=2))
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_damaged_checkpoint_is_not_exported(trained: TinyRun, tmp_path: Path):
+    for name in ("latest.pth", "latest.json"):
+        shutil.copy(trained.output / name, tmp_path)
+    content = bytearray((tmp_path / "latest.pth").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "latest.pth").write_bytes(content)
+    with pytest.raises(UserError, match="digest differs"):
+        export(command(trained, tmp_path / "model", checkpoint=tmp_path / "latest.pth"))
+
+
+def test_a_checkpoint_of_another_model_than_the_config_is_refused(trained: TinyRun, tmp_path: Path):
+    config = (trained.folder / "base/config.yaml").read_text()
+    (tmp_path / "config.yaml").write_text(config.replace("  layers: 2\n", "  layers: 3\n"))
+    with pytest.raises(UserError, match=r"has 2 blocks gpt\.h\.N, gpt\.layers in the config says 3"):
+        export(command(trained, tmp_path / "model", config=tmp_path / "config.yaml"))
+
+
+def test_the_card_tells_what_the_model_was_made_of_and_no_path(trained: TinyRun, tmp_path: Path):
+    card = export(command(trained, tmp_path / "model")).with_name("README.md").read_text("utf-8")
+    meta = CheckpointMeta.read(trained.output / "latest.json")
+    # 22 targets of 0.4 s to train on, 7 to validate on
+    assert "| train_pairs.jsonl | training | 22 | 1 | 0.00 |" in card
+    assert "| val_pairs.jsonl | validation | 7 | 1 | 0.00 |" in card
+    for said in (
+        "| step | 6 |",
+        f"| last mel loss | {meta.losses['mel_loss']:.4f} |",
+        "| learning_rate | 0.01 |",
+        meta.tokenizer_fingerprint,
+        meta.base.digest,
+        "| normaliser: thousand | ሺህ |",
+    ):
+        assert said in card
+    assert str(trained.folder) not in card
+    assert str(REPOSITORY) not in card
+
+
+def test_pairs_that_changed_since_count_for_nothing_in_the_card(trained: TinyRun, tmp_path: Path):
+    run = TinyRun(tmp_path / "copy")
+    shutil.copytree(trained.folder, run.folder)
+    content = torch.load(run.output / "latest.pth", weights_only=True)
+    train, val = content["meta"]["manifests"]
+    train["path"], val["path"] = str(run.folder / "train_pairs.jsonl"), str(run.folder / "gone.jsonl")
+    for path in run.output.glob("*.json"):
+        path.unlink()
+    torch.save(content, run.output / "latest.pth")
+    pairs = run.folder / "train_pairs.jsonl"
+    pairs.write_text(pairs.read_text("utf-8") + "\n", "utf-8")
+    card = export(command(run, tmp_path / "model")).with_name("README.md").read_text("utf-8")
+    assert "| train_pairs.jsonl | training | not known: the file was changed | | |" in card
+    assert "| gone.jsonl | validation | not known: the file is not there any more | | |" in card
+
+
+def test_a_file_that_is_not_what_was_meant_is_removed_and_the_export_before_stays(
+    trained: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = export(command(trained, tmp_path / "model")).read_bytes()
+
+    def spoil(path: Path, content: dict[str, Tensor]) -> tuple[int, str]:
+        content["mel_head.bias"] = content["mel_head.bias"] + 1e-3
+        return write_and_sync(path, content)
+
+    monkeypatch.setattr(model_folder, "write_and_sync", spoil)
+    with pytest.raises(UserError, match=r"1 tensors read back .* mel_head\.bias") as caught:
+        export(command(trained, tmp_path / "model"))
+    assert caught.value.exit_status == CHECK_FAILED
+    assert (tmp_path / "model/gpt.pth").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_logits_too_far_from_the_checkpoints_fail_the_export(
+    trained: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(comparison.TOLERANCES, torch.bfloat16, 1e-9)
+    with pytest.raises(UserError, match=r"logits differ .* allowed for bfloat16 is 1e-09") as caught:
+        export(command(trained, tmp_path / "model", dtype="bfloat16"))
+    assert caught.value.exit_status == CHECK_FAILED
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("format", ["pth", "safetensors"])
+def test_a_full_disk_is_said_and_leaves_nothing(trained: TinyRun, tmp_path: Path, format: str):
+    with largest_file(20_000), pytest.raises(UserError, match="make room on its disk") as caught:
+        export(command(trained, tmp_path / "model", format=format))
+    assert caught.value.exit_status == DISK_FULL
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def largest_file(num_bytes: int) -> Iterator[None]:
+    """Let the system refuse longer files, as it does when a disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, old)
+
+
+def test_a_folder_with_files_of_others_is_left_alone(trained: TinyRun, tmp_path: Path):
+    for name in ("s2mel.pth", "gpt.pth"):
+        folder = tmp_path / name.removesuffix(".pth")
+        folder.mkdir()
+        (folder / name).write_text("mine")
+        with pytest.raises(UserError, match=rf"holds {name}, which no export wrote"):
+            export(command(trained, folder))
+        assert (folder / name).read_text() == "mine"
+    kept = export(command(trained, tmp_path / "model"))
+    (kept.parent / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"holds notes\.txt"):
+        export(command(trained, tmp_path / "model"))
+
+
+def test_an_interrupted_rename_is_mended(trained: TinyRun, tmp_path: Path):
+    path = export(command(trained, tmp_path / "model"))
+    path.parent.rename(tmp_path / ".old-model")
+    (tmp_path / ".tmp-model-dead").mkdir()
+    with pytest.raises(UserError, match="holds no model"):  # nothing new is written
+        export(command(trained, tmp_path / "model", checkpoint=trained.folder / "base/gpt.pth"))
+    export(command(trained, tmp_path / "model"))
+    assert {path.name for path in tmp_path.iterdir()} == {"model"}
+
+
+EXPORT_FOR_EVER = """
+import sys
+from indextts.commands.terminal import parse
+from indextts.commands.speech import ExportModel
+from indextts.speech.export import export
+command = parse(ExportModel, sys.argv[1:])
+while True:
+    export(command)
+    print("done", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_export_leaves_a_whole_folder_or_none(trained: TinyRun, tmp_path: Path):
+    target = tmp_path / "model"
+    argv = [
+        f"--checkpoint={trained.output / 'latest.pth'}",
+        f"--config={trained.folder / 'base/config.yaml'}",
+    ]
+    argv += [f"--output-dir={target}", "--format=both"]
+    chance = random.Random(0)
+    for _ in range(2):
+        program = subprocess.Popen(
+            [sys.executable, "-c", EXPORT_FOR_EVER, *argv], stdout=subprocess.PIPE, cwd=REPOSITORY
+        )
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"done\n"
+        time.sleep(chance.uniform(0, 0.3))
+        program.kill()
+        program.wait()
+        program.stdout.close()
+        if target.exists():
+            assert {path.name for path in target.iterdir()} == {"gpt.pth", "gpt.safetensors", *SMALL_FILES}
+            assert len(read_weights(target / "gpt.pth")) == len(read_weights(target / "gpt.safetensors"))
+    export(command(trained, target, format="both"))
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -1,0 +1,124 @@
+"""Tests of indextts/training/optim.py: shorter moments that still learn, and resume bit by bit."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.run_checks import differences
+from indextts.models.gpt.weights import random_model
+from indextts.training.losses import token_losses
+from indextts.training.optim import Trained, build_optimizer, rounded_at_random, select_trained, update
+from tests.test_training_averaging import SETTINGS, saved, standing_at
+from tests.tiny_gpt import TINY, tiny_batch
+from tests.tiny_run import TinyRun, make_tiny_run
+
+BASE_SIZE = 8
+BFLOAT16 = torch.bfloat16
+
+
+def curve(state: torch.dtype, num_steps: int) -> list[float]:
+    """Return the losses of a model that learns one batch."""
+    model = random_model(replace(TINY, dropout=0.0), seed=0)
+    trained = select_trained(model, BASE_SIZE)
+    optimizer = build_optimizer(trained, weight_decay=0.1, state=state)
+    losses = []
+    for number in range(num_steps):
+        sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
+        loss = sums.text_nats + sums.mel_nats
+        loss.backward()
+        update(trained, optimizer, 3e-3, max_norm=1.0, loss=loss, rounding_seed=number)
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def test_it_learns_as_with_moments_in_float32():
+    full, short = curve(torch.float32, 50), curve(BFLOAT16, 50)
+    assert short[0] == full[0]
+    assert full[-1] < 0.1 * full[0]
+    assert short[-1] != full[-1]
+    assert short == pytest.approx(full, rel=0.05)  # of losses that fall to a tenth and less
+
+
+def test_a_second_moment_follows_a_gradient_that_nearest_rounding_would_not_see():
+    """With beta 0.999, a moment of 1 and gradients of 0 it is 0.905 after 100 steps."""
+    moment = torch.ones(10_000, dtype=BFLOAT16)
+    nearest = moment.clone()
+    for number in range(100):
+        generator = torch.Generator().manual_seed(number)
+        moment.copy_(rounded_at_random(0.999 * moment.float(), generator))
+        nearest.copy_(0.999 * nearest.float())
+    assert torch.equal(nearest, torch.ones_like(nearest))
+    assert float(moment.float().mean()) == pytest.approx(0.999**100, abs=1e-3)
+
+
+def test_rounding_goes_to_the_neighbours_and_keeps_the_mean():
+    value = 1.0 + 2**-7 * 0.3  # between 1 and the next bfloat16, 1 + 2**-7
+    values = torch.full((100_001,), value)  # no multiple of the four of a draw
+    found = rounded_at_random(values.clone(), torch.Generator().manual_seed(0))
+    assert set(found.tolist()) == {1.0, 1.0 + 2**-7}
+    assert float(found.mean()) == pytest.approx(value, abs=2**-7 * 0.01)
+    exact = torch.tensor([0.0, 1.0, 2.5e-20, 3.0]).bfloat16().float()
+    assert torch.equal(rounded_at_random(exact.clone(), torch.Generator().manual_seed(1)), exact)
+
+
+@pytest.fixture
+def after_a_step() -> tuple[Trained, torch.optim.AdamW]:
+    model = random_model(TINY, seed=0)
+    trained = select_trained(model, BASE_SIZE)
+    optimizer = build_optimizer(trained, weight_decay=0.1, state=BFLOAT16)
+    sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
+    loss = sums.text_nats + sums.mel_nats
+    loss.backward()
+    update(trained, optimizer, 1e-2, max_norm=1.0, loss=loss)
+    return trained, optimizer
+
+
+def test_a_step_that_is_not_finite_changes_neither_weights_nor_moments(
+    after_a_step: tuple[Trained, torch.optim.AdamW],
+):
+    trained, optimizer = after_a_step
+    before = {name: parameter.detach().clone() for name, parameter in trained.parameters.items()}
+    moments = {
+        (name, key): tensor.clone()
+        for name, parameter in trained.parameters.items()
+        for key, tensor in optimizer.state[parameter].items()
+    }
+    assert all(tensor.dtype == BFLOAT16 for (_, key), tensor in moments.items() if key != "step")
+    for parameter in trained.parameters.values():
+        parameter.grad = torch.full_like(parameter, torch.nan)
+    for rows in trained.new_rows:
+        rows.table.grad = torch.full_like(rows.table, torch.nan)
+    done = update(trained, optimizer, 1e-2, 1.0, torch.tensor(1.0), rounding_seed=7)
+    assert float(done.is_bad) == 1
+    for name, parameter in trained.parameters.items():
+        assert torch.equal(parameter, before[name])
+        for key, tensor in optimizer.state[parameter].items():
+            assert torch.equal(tensor, moments[name, key])
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    run = make_tiny_run(tmp_path_factory.mktemp("short") / "tiny")
+    assert run.train(optimizer_state="bfloat16", **SETTINGS) == 0
+    return run
+
+
+def test_a_resumed_run_ends_bit_identical(short: TinyRun, tmp_path: Path):
+    run = standing_at(short, tmp_path / "tiny", step=4)
+    assert run.train(resume="auto", **SETTINGS) == 0
+    for key in ("model", "optimizer", "state"):
+        assert list(differences(saved(run, 6)[key], saved(short, 6)[key], key)) == []
+    state = saved(run, 6)["optimizer"]["state"][0]
+    assert state["exp_avg"].dtype == state["exp_avg_sq"].dtype == BFLOAT16
+
+
+def test_the_type_may_change_on_a_resume(short: TinyRun, tmp_path: Path):
+    run = standing_at(short, tmp_path / "tiny", step=4)
+    assert run.train(resume="auto", optimizer_state="float32", **SETTINGS | {"max_steps": 5}) == 0
+    state = saved(run, 5)["optimizer"]["state"][0]
+    assert state["exp_avg"].dtype == torch.float32
+    assert float(state["step"]) == 5
+    assert run.train(resume="auto", optimizer_state="bfloat16", **SETTINGS) == 0
+    assert saved(run, 6)["optimizer"]["state"][0]["exp_avg"].dtype == BFLOAT16

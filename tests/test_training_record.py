@@ -1,0 +1,74 @@
+"""Tests of indextts/training/record.py and of the checks of health that only a real training can trip."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.runs.directory import read_metrics
+from indextts.runs.health.checks import find
+from indextts.training.optim import Trained
+from indextts.training.record import RowFacts
+from indextts.training.run import load_inputs
+from indextts.training.start import start_from_base
+from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> TinyRun:
+    return make_tiny_run(tmp_path / "tiny")
+
+
+def test_a_training_writes_its_facts_at_the_start_and_with_each_validation_and_is_healthy(tiny: TinyRun):
+    assert tiny.train(epochs=2) == 0
+    assert tiny.train(epochs=6, resume="auto") == 0
+    lines = read_metrics(tiny.output / "metrics.jsonl")
+    facts = [line for line in lines if line["kind"] == "facts"]
+    assert [line["step"] for line in facts] == [0, 3, 6, 8, 9, 12, 15, 18, 21, 24]
+    assert len({line["base_rows"] for line in facts}) == 1
+    assert facts[3]["new_rows_moved"] == 0  # a process began at step 8
+    assert 0 < facts[4]["new_rows_moved"] < facts[-1]["new_rows_moved"]
+    assert 0 < facts[4]["new_rows_seen"] <= facts[-1]["new_rows_seen"] < 1  # some pieces are in no text
+    assert facts[0]["unknown_share"] == 0
+    assert {line["num_skipped"] for line in lines if line["kind"] == "train"} == {0}
+    config = json.loads((tiny.output / "config.json").read_text())
+    assert config["schedule"]["total_steps"] == 24
+    assert [str(finding) for finding in find(tiny.output)] == []
+
+
+def test_rows_that_an_optimizer_never_gets_and_texts_that_cannot_be_read_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Trained, "collect_gradients", lambda _: None)
+    tiny = make_tiny_run(tmp_path / "tiny", text="ሰላም 中文 ለዓለም")
+    assert tiny.train(epochs=6) == 0
+    found = {finding.check: finding for finding in find(tiny.output)}
+    assert found["new_rows"].values["moved"] == 0
+    assert found["unknown"].level == "problem"
+
+
+def test_a_changed_base_row_is_found_whichever_table_it_is_in(tiny: TinyRun):
+    tiny.output.mkdir()
+    this = start_from_base(load_inputs(parse(Train, tiny.flags())))
+    rows = RowFacts(this)
+    before = rows.read()
+    with torch.no_grad():
+        this.model.text_embedding.weight[BASE_SIZE] += 1.0  # a new row
+    moved = rows.read()
+    assert moved["base_rows"] == before["base_rows"]
+    assert moved["new_rows_moved"] == 0  # those of the head stand
+    assert moved["new_rows_seen"] == 1 / 321
+    with torch.no_grad():
+        this.model.text_head.bias[BASE_SIZE - 1] += 1e-6
+    assert rows.read()["base_rows"] != before["base_rows"]
+
+
+def test_without_frozen_rows_there_is_the_share_of_unknown_tokens_alone(tiny: TinyRun):
+    (tiny.folder / "tokenizer.model").write_bytes((tiny.folder / "base/bpe.model").read_bytes())
+    tiny.output.mkdir()
+    facts = RowFacts(start_from_base(load_inputs(parse(Train, tiny.flags())))).read()
+    assert facts.keys() == {"unknown_share"}
+    assert facts["unknown_share"] > 0.1  # the base knows no Amharic

@@ -1,0 +1,67 @@
+"""Tests of indextts/training/run.py: a card that does not work stops a training, with the fix."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from indextts.errors import UserError
+from indextts.training import run as device
+from indextts.training.distributed.torchrun import Place
+
+
+def test_a_machine_without_a_card_trains_on_the_cpu(tmp_path: Path):
+    assert not device.has_nvidia_card(devices=tmp_path, driver=tmp_path / "absent")
+    assert device.why_cuda_fails(has_card=False, cuda_of_torch=None) is None
+
+
+def test_a_card_is_seen_by_its_device_file_or_by_its_driver(tmp_path: Path):
+    (tmp_path / "nvidia0").touch()
+    assert device.has_nvidia_card(devices=tmp_path, driver=tmp_path / "absent")
+    driver = tmp_path / "gpus"
+    (driver / "0000:01:00.0").mkdir(parents=True)
+    assert device.has_nvidia_card(devices=tmp_path / "none", driver=driver)
+
+
+def test_a_torch_without_cuda_is_named_with_the_command_that_mends_it():
+    reason = device.why_cuda_fails(has_card=True, cuda_of_torch=None)
+    assert reason is not None
+    assert "built without CUDA" in reason
+    assert "pip install --force-reinstall torch==" in reason
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a card that works")
+def test_a_visible_card_without_cuda_stops_the_training_unless_the_cpu_is_allowed(monkeypatch):
+    monkeypatch.setattr(device, "has_nvidia_card", lambda: True)
+    with pytest.raises(UserError, match=r"--allow-cpu$"):
+        device.choose_device(allow_cpu=False)
+    assert device.choose_device(allow_cpu=True) == torch.device("cpu")
+
+
+def test_without_amp_the_arithmetic_is_float32():
+    assert device.arithmetic(amp=False, device=torch.device("cpu")) == torch.float32
+
+
+def test_amp_is_bfloat16_only_where_the_hardware_has_it(monkeypatch):
+    for native, dtype in ((True, torch.bfloat16), (False, torch.float32)):
+        monkeypatch.setattr(device, "has_native_bfloat16", lambda _device, native=native: native)
+        assert device.arithmetic(amp=True, device=torch.device("cpu")) == dtype
+
+
+def test_each_process_takes_a_card_of_its_own_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch):
+    taken = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a card")
+    precision = torch.get_float32_matmul_precision()
+    try:
+        second = device.choose_device(False, Place(rank=5, size=8, local_rank=1, local_size=4))
+        with pytest.raises(
+            UserError, match=r"4 processes on this machine, but 2 cards: .*--nproc-per-node=2"
+        ):
+            device.choose_device(False, Place(rank=6, size=8, local_rank=2, local_size=4))
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    assert second == torch.device("cuda", 1)
+    assert taken == [1]

@@ -1,0 +1,105 @@
+"""Tests of indextts/webui/listen/renders.py: what was spoken is found again, and judged blindly, once."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from indextts.errors import UserError
+from indextts.projects.project import Project
+from indextts.webui.listen.renders import newest_render, next_folder, tally, vote, votes
+
+STEPS = {"a": 200, "b": 236}
+
+
+def write_side(folder: Path, side: str, count: int = 3, **changes: object) -> None:
+    (folder / side).mkdir(parents=True)
+    lines = []
+    for number in range(1, count + 1):
+        (folder / side / f"{number:03}.wav").write_bytes(side.encode())
+        record = {"file": f"{number:03}.wav", "text": f"t{number}", "spoken": f"s{number}", "seconds": 1.0}
+        rest = {"has_stopped": True, "checkpoint": f"{side}.pth", "step": STEPS[side], "part": 1, "more": 1}
+        lines.append(json.dumps(record | rest | changes))
+    (folder / side / "spoken.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def compared(tmp_path: Path, count: int = 3) -> Project:
+    project = Project(tmp_path / "voice")
+    folder = next_folder(project.listen)
+    for side in "ab":
+        write_side(folder, side, count)
+    return project
+
+
+def test_the_newest_whole_render_is_shown_and_the_next_gets_a_name_of_its_own(tmp_path: Path):
+    project = Project(tmp_path / "voice")
+    assert newest_render(project) is None
+    assert next_folder(project.listen).name == "0001"
+    write_side(project.listen / "0009", "a")
+    (project.listen / "0010/a").mkdir(parents=True)
+    (project.listen / "0010/a/001.wav").touch()  # stopped: no record
+    (project.listen / "voices").mkdir()
+    render = newest_render(project)
+    assert render is not None
+    assert (render.name, render.is_comparison) == ("0009", False)
+    assert [sound.path.name for sound in render.sides[0] if sound.path] == ["001.wav", "002.wav", "003.wav"]
+    assert next_folder(project.listen).name == "0011"
+
+
+def test_a_record_cannot_name_a_file_elsewhere(tmp_path: Path):
+    project = Project(tmp_path / "voice")
+    (tmp_path / "secret.wav").write_bytes(b"x")
+    write_side(project.listen / "0001", "a", 1, file="../../../../secret.wav")
+    render = newest_render(project)
+    assert render is not None
+    assert render.sides[0][0].path is None
+
+
+def test_who_is_heard_first_is_mixed_and_stays(tmp_path: Path):
+    project = compared(tmp_path, count=60)
+    render, again = newest_render(project), newest_render(project)
+    assert render is not None
+    assert again is not None
+    orders = [render.pair(number)[0].spoken.checkpoint for number in range(1, 61)]
+    assert orders == [again.pair(number)[0].spoken.checkpoint for number in range(1, 61)]
+    assert all(count > 15 for count in Counter(orders).values())  # of 60, half on average
+    assert {sound.spoken.step for sound in render.pair(1)} == {200, 236}
+
+
+def test_votes_are_kept_and_counted_for_the_model_that_was_heard(tmp_path: Path):
+    project = compared(tmp_path)
+    render = newest_render(project)
+    assert render is not None
+    winner = render.pair(1)[0].spoken.step
+    assert vote(project, 1, "first").first == f"step {winner}"
+    loser = render.pair(2)[1].spoken.step
+    vote(project, 2, "second")
+    vote(project, 3, "same")
+    wins = Counter([winner, loser])
+    assert tally(votes(project)) == [["step 200", "step 236", wins[200], wins[236], 1]]
+    assert [one.text for one in votes(project)] == ["t1", "t2", "t3"]
+
+
+def test_a_text_is_judged_once_and_only_where_two_spoke(tmp_path: Path):
+    project = Project(tmp_path / "voice")
+    with pytest.raises(UserError, match="there is nothing to compare yet"):
+        vote(project, 1, "first")
+    project = compared(tmp_path)
+    vote(project, 1, "first")
+    with pytest.raises(UserError, match="text 1 was judged already"):
+        vote(project, 1, "second")
+    for number in (0, 4, -1):
+        with pytest.raises(UserError, match=f"there is no text {number} to compare"):
+            vote(project, number, "first")
+    with pytest.raises(UserError, match="is no vote"):
+        vote(project, 2, "both")
+    assert len(votes(project)) == 1
+
+
+def test_models_of_another_part_of_the_run_are_others(tmp_path: Path):
+    project = Project(tmp_path / "voice")
+    write_side(project.listen / "0001", "a", 1, step=236)
+    write_side(project.listen / "0001", "b", 1, step=236, part=2)
+    vote(project, 1, "same")
+    assert tally(votes(project)) == [["step 236", "step 236 of part 2", 0, 0, 1]]

@@ -1,0 +1,139 @@
+"""Tests of the log box."""
+
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from indextts.webui.running.log_box import line_class, show_log
+from indextts.webui.serving.launch import PAGE_FILES
+from tests.running_jobs import bytes_read_so_far
+
+CSS = (PAGE_FILES / "page.css").read_text(encoding="utf-8")
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '<img src=x onerror="alert(1)">',
+    "</pre></span><iframe src=//example.org>",
+    "[Error] <svg/onload=alert(1)>",
+    "\" onmouseover='alert(1)' x=\"",
+    "<!-- <style>body{display:none}</style>",
+    "&lt;b&gt; &#60;script&#62;",
+    "[Train] \x1b]8;;javascript:alert(1)\x07click\x1b]8;;\x07",
+    "<\x00script>",
+    "\ufeff<a href=javascript:alert(1)>\u202e",
+)
+
+
+class Parsed(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(data)
+
+
+def log_of(folder: Path, *lines: str) -> Path:
+    path = folder / "output.log"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_nothing_in_a_log_can_act(tmp_path: Path):
+    page = Parsed(show_log(log_of(tmp_path, *HOSTILE)).html)
+    assert {tag for tag, _ in page.tags} <= {"pre", "span"}
+    assert page.tags[0] == ("pre", {"class": "log-view", "tabindex": "0"})
+    for tag, attributes in page.tags[1:]:
+        assert (tag, set(attributes)) == ("span", {"class"})
+    shown = page.text.split("\n")
+    assert len(shown) == len(HOSTILE)
+    assert shown[:3] == list(HOSTILE[:3])
+    assert shown[6] == HOSTILE[6]
+    assert shown[7] == "[Train] click"
+    assert shown[8] == "<script>"
+
+
+def test_the_filter_is_not_put_into_the_page(tmp_path: Path):
+    view = show_log(log_of(tmp_path, "one"), wanted="<script>")
+    assert "script" not in view.html
+    assert str(view.note) == "No line of the last 0.0 MB contains this text."
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("[Error] --manifest: no such file", "error"),
+        ("Traceback (most recent call last):", "error"),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory", "error"),
+        ("ValueError", "error"),
+        ("[Warn] 3 clips were left out", "warning"),
+        ("WARNING: the tokenizer is another", "warning"),
+        ("/lib/x.py:3: UserWarning: this is old", "warning"),
+        ("[Train] step 10 loss 3.1 lr=1.00e-05", "train"),
+        ("[Val] step 10 loss 3.1", "val"),
+        ("$ python trainers/train_gpt_v2.py --epochs=1", "command"),
+        ("[Info] 0 errors, no warning", ""),
+        ("ErrorBudget 3", ""),
+        ("ሰላም", ""),
+    ],
+)
+def test_a_line_has_the_class_of_what_it_says(line: str, name: str):
+    assert line_class(line) == name
+    assert not name or f".log-view .log-{name} {{" in CSS
+    assert not name or f".dark .log-view .log-{name} {{" in CSS
+
+
+def test_a_progress_line_shows_its_last_state_and_bad_bytes_are_replaced(tmp_path: Path):
+    path = tmp_path / "output.log"
+    path.write_bytes(b"  0%\r 50%\r100%\n\xff\xfe ok\n" + b"y" * 5000 + b"\n 1%\r 2%\r")
+    lines = Parsed(show_log(path).html).text.split("\n")
+    assert lines == ["100%", "\ufffd\ufffd ok", "y" * 2000, " 2%"]
+
+
+def test_the_last_lines_are_shown_and_how_much_there_is(tmp_path: Path):
+    path = log_of(tmp_path, *(f"[Train] step {number}" for number in range(100_000)))
+    view = show_log(path)
+    assert Parsed(view.html).text.split("\n")[-1] == "[Train] step 99999"
+    assert len(view.html.splitlines()) == 200
+    assert str(view.note) == "The last 200 lines; the whole log of 1.9 MB can be downloaded."
+    found = show_log(path, wanted="STEP 9999")
+    assert len(found.html.splitlines()) == 11
+    assert str(found.note) == "11 lines with this text, looked for in the last 1.9 MB."
+    assert show_log(log_of(tmp_path, "one", "two")).note is None
+
+
+def test_an_empty_log_and_none_are_said_to_be_empty(tmp_path: Path):
+    empty = log_of(tmp_path)
+    empty.write_text("")
+    for path in (empty, tmp_path / "absent.log"):
+        assert str(show_log(path).note) == "The log is empty so far."
+        assert Parsed(show_log(path).html).text == ""
+
+
+@pytest.mark.parametrize("wanted", ["", "step 7"])
+def test_a_log_of_five_gigabytes_opens_like_a_small_one(tmp_path: Path, wanted: str):
+    lines = "".join(f"[Train] step {number}\n" for number in range(10_000))
+    small, huge = tmp_path / "small.log", tmp_path / "huge.log"
+    small.write_text(lines)
+    with huge.open("wb") as file:
+        file.truncate(5 * 10**9)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + lines.encode())
+    before = bytes_read_so_far()
+    shown = show_log(small, wanted=wanted)
+    for_small = bytes_read_so_far() - before
+    assert show_log(huge, wanted=wanted).html == shown.html
+    assert bytes_read_so_far() - before - for_small < for_small + 100_000

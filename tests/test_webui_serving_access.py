@@ -1,0 +1,192 @@
+"""Which addresses answer whom: without login, with one, with a forged one; and trying passwords."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from indextts.webui.serving.access import (
+    CLIENT_TRIES,
+    MAX_REQUEST_BYTES,
+    PUBLIC,
+    SIGNED_IN,
+    is_selection,
+    lax,
+    names_remote_file,
+)
+from tests.webui_server import TWO_HANDLERS, Server, serving
+
+PASSWORD = "correct horse battery"
+PUBLIC_PAGES = {"/", "/login", "/login/", "/logout", "/theme.css", "/favicon.ico", "/manifest.json"}
+PUBLIC_PAGES |= {"/robots.txt", "/assets/x", "/static/x", "/svelte/x"}
+PUBLIC_PAGES |= {f"/gradio_api/{name}" for name in ("app_id", "startup-events", "theme.css", "login_check")}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("door")
+    (folder / "login").write_text(f"me:{PASSWORD}")
+    (folder / "login").chmod(0o600)
+    with serving(folder, f"--auth-file={folder / 'login'}", program=TWO_HANDLERS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("loopback"), program=TWO_HANDLERS) as server:
+        yield server
+
+
+ROUTES = """
+import json, re
+import gradio as gr
+from gradio.routes import App
+with gr.Blocks(analytics_enabled=False) as demo:
+    gr.Textbox()
+app = App.create_app(demo)
+routers = [app.router, *(r.original_router for r in app.routes if hasattr(r, "original_router"))]
+routes = [route for router in routers for route in router.routes if hasattr(route, "methods")]
+found = {(m, re.sub(r"[{][^}]*[}]", "x", route.path)) for route in routes for m in route.methods}
+print(json.dumps(sorted(found)))
+"""
+
+
+@pytest.fixture(scope="module")
+def addresses() -> list[tuple[str, str]]:
+    """Return method and path of every route that Gradio has, with x for what may vary."""
+    said = subprocess.run([sys.executable, "-c", ROUTES], capture_output=True, text=True, check=True)
+    found = [(method, path) for method, path in json.loads(said.stdout.splitlines()[-1])]
+    assert len(found) > 60
+    return found
+
+
+def test_without_login_every_address_of_gradio_is_closed_but_the_login_and_the_front_end(
+    page: Server, addresses: list[tuple[str, str]]
+):
+    for method, path in addresses:
+        is_public = path.removesuffix("/") in PUBLIC_PAGES or path in PUBLIC_PAGES
+        status = page.ask(method, path).status
+        assert (status != 401) == is_public or path.startswith("/gradio_api/login_check"), (method, path)
+
+
+def test_with_login_what_the_page_does_not_use_is_not_there(page: Server, addresses: list[tuple[str, str]]):
+    cookie = page.cookie("me", PASSWORD)
+    for method, path in addresses:
+        if not (PUBLIC.fullmatch(path) or SIGNED_IN.fullmatch(path)):
+            assert page.ask(method, path, cookie=cookie).status == 404, (method, path)
+    for path in (
+        "/gradio_api/call/x",
+        "/gradio_api/api/x",
+        "/gradio_api/proxy=http://a",
+        "/monitoring/summary",
+    ):
+        assert page.ask("POST", path, [], cookie=cookie).status == 404
+
+
+@pytest.mark.parametrize("path", ["/config", "/gradio_api/info", "/tensorboard/demo/", "/gradio_api/user"])
+def test_a_forged_cookie_is_none(page: Server, path: str):
+    real = page.cookie("me", PASSWORD).split(";")[0]
+    assert page.ask("GET", "/config", cookie=real).status == 200
+    name = real.partition("=")[0]
+    other_name = "access-token-0"
+    for forged in (
+        f"{name}=me",
+        f"{name}=",
+        f"{name}=None",
+        f"{other_name}={real.partition('=')[2]}",
+        "a" * 8000,
+    ):
+        assert page.ask("GET", path, cookie=forged).status == 401, forged
+
+
+def test_the_cookies_are_hidden_from_scripts_and_stay_on_this_site(page: Server):
+    cookies = page.sign_in("me", PASSWORD).headers.get_all("set-cookie")
+    assert cookies
+    for cookie in cookies:
+        assert "httponly" in cookie.lower()
+        assert "samesite=lax" in cookie.lower()
+
+
+def test_who_signs_out_is_out(page: Server):
+    cookie = page.cookie("me", PASSWORD)
+    assert page.ask("GET", "/logout", cookie=cookie).status == 302
+    assert page.ask("GET", "/config", cookie=cookie).status == 401
+
+
+def test_trying_passwords_is_soon_slow_but_not_for_others(page: Server):
+    said = [page.sign_in("me", f"wrong {n}", x_forwarded_for="9.9.9.9").status for n in range(50)]
+    assert said == [400] * CLIENT_TRIES + [429] * (50 - CLIENT_TRIES)
+    refused = page.sign_in("me", PASSWORD, x_forwarded_for="9.9.9.9")
+    assert refused.status == 429
+    assert 1 <= int(refused.headers["retry-after"]) <= 7
+    assert page.sign_in("me", PASSWORD).status == 200  # from another address, or at the machine itself
+
+
+def test_trying_from_many_addresses_is_slow_too(page: Server):
+    said = [page.sign_in("me", "wrong", x_forwarded_for=f"9.8.{n}.1").status for n in range(120)]
+    assert said.count(400) < 80
+    assert said[-1] == 429
+
+
+@pytest.mark.parametrize("path", ["/login", "/login/"])
+def test_a_huge_sign_in_is_not_read(tmp_path_factory: pytest.TempPathFactory, page: Server, path: str):
+    answer = page.ask(
+        "POST", path, {"username": "me", "password": "x" * 5000}, form=True, x_forwarded_for="7.7.7.7"
+    )
+    assert answer.status in (413, 429)
+
+
+def test_no_password_is_ever_printed_or_logged(page: Server):
+    assert PASSWORD not in "".join(page.printed)
+    assert "wrong 1" not in "".join(page.printed)
+
+
+# Requests
+
+
+def test_a_file_of_elsewhere_is_found_wherever_it_hides():
+    assert names_remote_file({"path": "http://a.org/x"})
+    assert names_remote_file([1, {"a": [{"path": " HTTPS://a.org"}]}])
+    assert names_remote_file({"path": "file:///etc/passwd"})
+    assert not names_remote_file(
+        [{"path": "/tmp/gradio/a/b.wav", "url": "http://127.0.0.1/x"}, "http://a", None]
+    )
+
+
+NO_REQUESTS = [
+    b"",
+    b"{",
+    b"[]",
+    b"7",
+    b'{"data": ["\\ud800"], "fn_index": 0, "session_hash": "a"}',
+    b'{"data": [{"path": "http://127.0.0.1:1/a"}], "fn_index": 0, "session_hash": "a"}',
+    b"[" * 200_000,
+    b"\xff",
+]
+
+
+@pytest.mark.parametrize("body", NO_REQUESTS)
+def test_what_is_no_request_of_the_page_is_refused(loopback: Server, body: bytes):
+    assert loopback.ask_raw("POST", "/gradio_api/queue/join", body).status == 400
+
+
+def test_a_request_that_is_too_large_is_refused(loopback: Server):
+    body = b'{"data": ["' + b"a" * MAX_REQUEST_BYTES + b'"]}'
+    for path in ("/gradio_api/queue/join", "/gradio_api/cancel"):
+        assert loopback.ask_raw("POST", path, body).status == 413
+
+
+def test_cookies_of_the_sign_in_stay_on_this_site():
+    assert lax(b"Set-Cookie", b"a=b; SameSite=none; Secure") == b"a=b; SameSite=lax; Secure"
+    assert lax(b"Location", b"/?samesite=none") == b"/?samesite=none"
+
+
+def test_a_selection_is_a_place_and_the_values_of_its_row():
+    chosen = {"index": [1, 0], "value": "a", "row_value": ["a", "b"], "col_value": ["x", "a"]}
+    assert is_selection(chosen)
+    changes = [{"index": "x"}, {"index": [-1]}, {"index": [True]}, {"row_value": []}, {"row_value": None}]
+    changes += [{"value": {"path": "x"}}, {"row_value": [{"path": "x"}]}, {"other": [["x"]]}]
+    assert not [change for change in changes if is_selection(chosen | change)]
+    assert not [data for data in (None, "a", 7, 1.5, [], {}, {"index": [0]}) if is_selection(data)]

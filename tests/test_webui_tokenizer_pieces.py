@@ -1,0 +1,46 @@
+import re
+from pathlib import Path
+
+from indextts.text.extend import extend
+from indextts.text.tokenizer import Tokenizer
+from indextts.webui.tokenizer.tab import legend_html, pieces_html
+from tests.tokenizers import AMHARIC, write_base
+
+
+def shown(html: str) -> list[tuple[str, str, str]]:
+    """Return kind, piece and id of each piece."""
+    return re.findall(r'<span class="(\w+)"[^>]*><span>(.*?)</span><small>(\d+)</small></span>', html)
+
+
+def test_pieces_are_coloured_by_where_they_come_from_with_their_ids(tmp_path: Path):
+    base = Tokenizer.load(write_base(tmp_path))
+    extended = Tokenizer(extend(base.path, AMHARIC, 24_000), base.path)
+    sentence = "the ሰላም 日"
+    after = shown(pieces_html("After", extended, sentence, base.size))
+    assert [int(token) for _, _, token in after] == extended.encode(sentence)
+    assert [piece for _, piece, _ in after] == extended.encode_pieces(sentence)
+    kinds = {piece: kind for kind, piece, _ in after}
+    assert (kinds["▁ሰላም"], kinds["日"]) == ("appended", "unknown")
+    assert kinds[extended.encode_pieces("the")[0]] == "base"
+    before = pieces_html("Before", base, sentence, base.size)
+    assert "unknown" in before
+    assert ("unknown", "ሰላም", str(base.unknown_id)) in shown(before)
+
+
+def test_what_was_typed_is_never_markup(tmp_path: Path):
+    tokenizer = Tokenizer.load(write_base(tmp_path))
+    html = pieces_html("<b>", tokenizer, "<script>alert(1)</script><img src=x onerror=y> &lt;i&gt; \"'", 90)
+    rest = re.sub(r"</?(p|div|span|small|b)\b[^<>]*>", "", html)
+    assert "<" not in rest
+    assert ">" not in rest
+
+
+def test_a_very_long_text_is_cut_off_and_counted(tmp_path: Path):
+    tokenizer = Tokenizer.load(write_base(tmp_path))
+    html = pieces_html("Before", tokenizer, "FOX 5 " * 5000, 90)
+    assert len(shown(html)) == 400
+    assert re.search(r" and \d+ more", html)
+
+
+def test_the_legend_names_all_three_colours():
+    assert all(word in legend_html() for word in ("of the base", "appended", "unknown"))
