@@ -1,13 +1,9 @@
-"""Where a project's TensorBoard listens, as its process wrote it down. No TensorBoard here.
+"""TensorBoard of a project: where it listens, and the server itself.
 
     NAME/tensorboard.json    {"port", "process": {"pid", "start_ticks", "boot_id"}}
 
-The port counts only as long as that very process lives: a later program may listen on the same one.
-
-TensorBoard over a run's event files, for this machine only; it ends by a signal.
-
-Only what shows scalars is loaded: the other plugins read files that the event files name. Nothing is asked of
-or told to any other host.
+The port counts only as long as that very process lives: a later program may listen on the same one. The server
+listens on 127.0.0.1, contacts no other host, and ends by a signal.
 """
 
 import threading
@@ -15,10 +11,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, ValidationError
-from tensorboard import program
-from tensorboard.plugins.core import core_plugin
-from tensorboard.plugins.metrics import metrics_plugin
-from tensorboard.plugins.scalar import scalars_plugin
 
 from indextts.commands.app import ServeTensorboard
 from indextts.errors import UserError
@@ -47,13 +39,6 @@ def living_port(path: Path) -> int | None:
     return address.port if is_alive(address.process) else None
 
 
-PLUGINS = [
-    core_plugin.CorePluginLoader(include_debug_info=False),
-    metrics_plugin.MetricsPlugin,
-    scalars_plugin.ScalarsPlugin,
-]
-
-
 def serve_tensorboard(command: ServeTensorboard) -> None:
     """Serve until a signal ends the process, on a free port that is written to the address file.
 
@@ -62,7 +47,14 @@ def serve_tensorboard(command: ServeTensorboard) -> None:
     """
     if not any(command.logdir.rglob("*tfevents*")):
         raise UserError(f"--logdir {command.logdir}: no event files in it; a training writes them")
-    board = program.TensorBoard(plugins=PLUGINS)
+    from tensorboard import program  # seconds to import, and the page needs only the address
+    from tensorboard.plugins.core import core_plugin
+    from tensorboard.plugins.metrics import metrics_plugin
+    from tensorboard.plugins.scalar import scalars_plugin
+
+    core = core_plugin.CorePluginLoader(include_debug_info=False)
+    # only what shows scalars: the other plugins read files that the event files name
+    board = program.TensorBoard(plugins=[core, metrics_plugin.MetricsPlugin, scalars_plugin.ScalarsPlugin])
     board.configure(
         logdir=str(command.logdir),
         host="127.0.0.1",
