@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from indextts.data.manifest import Pair
 from indextts.errors import UserError
@@ -162,6 +161,8 @@ def read_summary(pairs: Path) -> PairSummary:
 
 def draw(summary: PairSummary, picture: Path) -> None:
     """Write a PNG with pairs and hours of each speaker and the lengths of prompts and targets."""
+    from matplotlib.figure import Figure  # half a second to import, and the page only reads summaries
+
     figure = Figure(figsize=(12, 6.5), layout="constrained")
     axes = figure.subplots(2, 3)
     shown = summary.speakers[:NUM_BARS]

@@ -2,8 +2,8 @@
 
     NAME/tensorboard.json    {"port", "process": {"pid", "start_ticks", "boot_id"}}
 
-The port counts only as long as that very process lives: a later program may listen on the same one. The server
-listens on 127.0.0.1, contacts no other host, and ends by a signal.
+The port counts only as long as that very process lives: a later program may listen on the same one. The
+server listens on 127.0.0.1, contacts no other host, and ends by a signal.
 """
 
 import threading
