@@ -14,7 +14,7 @@ from indextts.data.pairs import build_pairs
 from indextts.data.preprocess import preprocess
 from indextts.models.gpt.weights import random_model
 from indextts.projects.project import Project, make_settings
-from indextts.runs.directory import write_json
+from indextts.system.files import write_json
 from tests.acoustic_files import write_acoustic_files
 from tests.tiny_gpt import TINY
 from tests.tiny_run import BASE_SIZE, BASE_TOKENIZER, REPOSITORY, write_tokenizer

@@ -165,7 +165,7 @@ PLACES = [
     (saving, "write_checkpoint"),
     (run_owner, "_make_way"),
     (CheckpointMeta, "write"),
-    (run_owner, "link_as"),
+    (run_owner, "link_or_copy"),
     (saving, "prune"),
     (loop, "finish_saving"),
 ]

@@ -15,7 +15,7 @@ from indextts.projects.jobs.records import list_jobs, newest_job, read_job
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job
 from indextts.projects.project import Project
-from indextts.runs.directory import write_json
+from indextts.system.files import write_json
 from indextts.system.processes import Process, is_alive, read_stat
 from tests.running_jobs import (
     SAVES_ON_SIGTERM,

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.runs.directory import CheckpointMeta, checkpoints, link_as, read_metrics, write_json
+from indextts.runs.directory import CheckpointMeta, checkpoints, read_metrics
+from indextts.system.files import link_or_copy, write_json
 from tests.checkpoint_files import save
 
 
@@ -70,5 +71,5 @@ def test_a_link_to_a_symbolic_link_is_one_to_the_file_itself(tmp_path: Path):
     (tmp_path / "snapshots").mkdir()
     (tmp_path / "blobs/weights").write_bytes(b"weights")
     (tmp_path / "snapshots/gpt.pth").symlink_to("../blobs/weights")  # as the hub's cache does
-    link_as(tmp_path / "snapshots/gpt.pth", tmp_path / "gpt.pth")
+    link_or_copy(tmp_path / "snapshots/gpt.pth", tmp_path / "gpt.pth")
     assert (tmp_path / "gpt.pth").read_bytes() == b"weights"

@@ -14,8 +14,8 @@ from indextts.commands.terminal import parse, to_argv
 from indextts.data.manifest import write_utterances
 from indextts.errors import UserError
 from indextts.projects.project import Project, read_project
-from indextts.runs.directory import write_json
 from indextts.speech.synthesis.synthesize import sampling_of
+from indextts.system.files import write_json
 from indextts.system.processes import this_process
 from indextts.webui.listen.saved_models import choices, find_recording, normalizer_of, voice_choices
 from indextts.webui.listen.speaking import SETTINGS, asked_settings, speak_commands

@@ -27,9 +27,9 @@ from indextts.commands.terminal import parse, run
 from indextts.commands.train import Train
 from indextts.errors import DISK_FULL, NO_ROOM, UserError
 from indextts.planning.restore_plan import plan_command
-from indextts.runs.directory import write_json
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import owned, prepare
+from indextts.system.files import write_json
 from indextts.system.log_lines import also_write, write_for_one_of_many
 from indextts.training.distributed.torchrun import Place
 

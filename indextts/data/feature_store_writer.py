@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from indextts.data.feature_shards import INDEX, ArrayFormat, Shards, file_sha256, shard_folders
 from indextts.data.feature_store import FORMAT_VERSION, StoreInfo, packed, read_info, store_path
 from indextts.errors import DISK_FULL, NO_ROOM, UserError
-from indextts.runs.directory import sync_file, write_json
+from indextts.system.files import sync, write_json
 from indextts.system.locks import locked_folder
 
 MAX_CODE = 2**16 - 1
@@ -127,8 +127,8 @@ class _ShardWriter:
         self.clips_per_shard = clips_per_shard
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            sync_file(folder.parent)
-            sync_file(folder.parent.parent)
+            sync(folder.parent)
+            sync(folder.parent.parent)
             for leftover in folder.glob("shard_*.part"):
                 shutil.rmtree(leftover)
         self._committed = Shards.open(folder, formats)
@@ -155,7 +155,7 @@ class _ShardWriter:
                 part.mkdir()
                 self._write(part)
                 part.rename(target)
-                sync_file(self.folder)
+                sync(self.folder)
         except UserError:
             shutil.rmtree(part, ignore_errors=True)  # its room is needed
             raise
@@ -174,7 +174,7 @@ class _ShardWriter:
             _save(folder / f"{name}.npy", array)
         digests = {name: file_sha256(folder / f"{name}.npy") for name in ("index", *arrays)}
         write_json(folder / "digests.json", digests)
-        sync_file(folder)
+        sync(folder)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import numpy as np
 
 from indextts.data.manifest import Pair
 from indextts.errors import UserError
-from indextts.runs.directory import write_json
+from indextts.system.files import write_json
 
 NUM_BINS = 20
 MAX_SPEAKERS_PRINTED = 20

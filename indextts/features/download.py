@@ -44,7 +44,7 @@ from indextts.features.published_files import (
     stamp,
     write_record,
 )
-from indextts.runs.directory import link_as, sync_file
+from indextts.system.files import link_or_copy, sync
 from indextts.system.locks import locked_folder
 
 logger = logging.getLogger(__name__)
@@ -239,7 +239,7 @@ def _get(path: Path, file: PublishedFile, remote: Remote) -> str:
                 f"{path}: what {constants.ENDPOINT} sent is not the file that it says it is (digest "
                 f"{remote.etag}); nothing of it was kept: run the same command again, or use another network"
             )
-        sync_file(partial)
+        sync(partial)
         _keep_other(path)
         partial.replace(path)
     return "fetched"
@@ -326,7 +326,7 @@ def _keep_other(path: Path) -> None:
 def _place_cached(cached: Path, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with _disk_errors(path):
-        link_as(cached, path)
+        link_or_copy(cached, path)
 
 
 def _result(folder: Path, states: dict[PublishedFile, str]) -> DownloadResult:

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from indextts.commands.data import PublishedSet
-from indextts.runs.directory import write_bytes
+from indextts.system.files import write_bytes
 
 Purpose = Literal["base model", "speech features", "sound"]
 PURPOSES: dict[PublishedSet, tuple[Purpose, ...]] = {

@@ -43,9 +43,10 @@ from torch import Tensor
 
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.weight_names import canonical_names, some
-from indextts.runs.directory import CheckpointMeta, checkpoint_path, sync_file
+from indextts.runs.directory import CheckpointMeta, checkpoint_path
 from indextts.runs.owner import commit, publish
 from indextts.system.digest import DigestWriter
+from indextts.system.files import sync
 
 logger = logging.getLogger(__name__)
 
@@ -232,7 +233,7 @@ def write_and_sync(path: Path, content: Mapping[str, Any]) -> tuple[int, str]:
             if hashing.error is None:
                 raise
             raise hashing.error from error
-    sync_file(path)
+    sync(path)
     return hashing.digest.num_bytes, hashing.digest.hexdigest()
 
 

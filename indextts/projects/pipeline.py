@@ -41,7 +41,8 @@ from indextts.commands.train import Train
 from indextts.data.review import check_folder, overlay_files, read_rejected
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_settings, write_project
-from indextts.runs.directory import link_as, read_metrics, write_json
+from indextts.runs.directory import read_metrics
+from indextts.system.files import link_or_copy, write_json
 from indextts.system.processes import STOPPED_LAUNCHER, shell_text
 
 logger = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ def place_base_files(project: Project, settings: ProjectSettings) -> None:
 def _place(source: Path, target: Path) -> None:
     """Put a base file into a project; the weights are gigabytes and never edited, so they may be a link."""
     if source.suffix == ".pth":
-        link_as(source, target)
+        link_or_copy(source, target)
         return
     aside = target.with_name(f".tmp-{target.name}")
     shutil.copy2(source, aside)  # with its time, by which a change is noticed

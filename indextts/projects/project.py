@@ -43,7 +43,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
-from indextts.runs.directory import write_json
+from indextts.system.files import write_json
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 

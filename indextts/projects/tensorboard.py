@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from indextts.commands.app import ServeTensorboard
 from indextts.errors import UserError
-from indextts.runs.directory import write_json
+from indextts.system.files import write_json
 from indextts.system.processes import Process, is_alive, this_process
 
 

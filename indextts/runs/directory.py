@@ -29,8 +29,6 @@ checkpoint was resumed. Every save has a serial number that only grows: "newest"
 
 import json
 import logging
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -38,6 +36,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ValidationError
 
 from indextts.system.digest import file_digest
+from indextts.system.files import write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -210,44 +209,6 @@ def checkpoint_files(run_dir: Path) -> list[Path]:
     """Return every checkpoint file of the folder, committed or not, damaged or not, for messages."""
     names = ("model_step*.pth", "damaged-model_step*.pth", "latest.pth", "best.pth")
     return sorted(path for name in names for path in run_dir.glob(name))
-
-
-def link_as(source: Path, target: Path) -> None:
-    """Make `target` the same file as `source` and replace what was there in one step.
-
-    A hard link where the file system can, else a copy.
-    """
-    aside = target.with_name(f".tmp-{target.name}")
-    aside.unlink(missing_ok=True)
-    try:
-        os.link(source.resolve(), aside)  # not a symbolic link, which may be relative to its own folder
-    except OSError:
-        shutil.copy2(source, aside)  # with its time, by which the pipeline notices a change
-        sync_file(aside)
-    aside.replace(target)
-    aside.unlink(missing_ok=True)  # rename keeps both names when they already are the same file
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write `content` aside, sync it and rename it to `path`."""
-    write_bytes(path, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` aside, sync it and rename it to `path`."""
-    aside = path.with_name(f".tmp-{path.name}")
-    aside.write_bytes(content)
-    sync_file(aside)
-    aside.replace(path)
-
-
-def sync_file(path: Path) -> None:
-    """Force a file's bytes, or a folder's names, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -20,17 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from indextts.errors import DISK_FULL, FOLDER_IN_USE, NO_ROOM, USER_MISTAKE, UserError
-from indextts.runs.directory import (
-    LINKS,
-    CheckpointMeta,
-    checkpoint_path,
-    checkpoints,
-    link_as,
-    sync_file,
-    verify_checkpoint,
-    write_bytes,
-)
+from indextts.runs.directory import LINKS, CheckpointMeta, checkpoint_path, checkpoints, verify_checkpoint
 from indextts.system.digest import file_digest
+from indextts.system.files import link_or_copy, sync, write_bytes
 from indextts.system.processes import Process, is_alive, this_process
 
 logger = logging.getLogger(__name__)
@@ -91,7 +83,7 @@ def owned(run_dir: Path) -> Iterator[None]:
             probe = run_dir / ".tmp-probe"
             write_bytes(probe, b"probe")
             probe.unlink()
-            sync_file(run_dir)
+            sync(run_dir)
         yield
 
 
@@ -126,7 +118,7 @@ def commit(aside: Path, meta: CheckpointMeta) -> Path:
     meta.write(meta_aside)
     aside.replace(path)
     meta_aside.replace(path.with_suffix(".json"))
-    sync_file(path.parent)
+    sync(path.parent)
     return path
 
 
@@ -135,9 +127,9 @@ def publish(checkpoint: Path, link: Path) -> None:
     if link.is_file() and not link.with_suffix(".json").exists() and not _is_ours(link):
         _rename_foreign(link)
     link.with_suffix(".json").unlink(missing_ok=True)  # never the meta file of another checkpoint beside it
-    link_as(checkpoint, link)
-    link_as(checkpoint.with_suffix(".json"), link.with_suffix(".json"))
-    sync_file(link.parent)
+    link_or_copy(checkpoint, link)
+    link_or_copy(checkpoint.with_suffix(".json"), link.with_suffix(".json"))
+    sync(link.parent)
 
 
 def prune(run_dir: Path, keep: int, part: int) -> list[str]:
@@ -178,7 +170,7 @@ def set_apart(damaged: Path) -> Path:
     for source in (damaged.with_suffix(".json"), damaged):
         if source.exists():
             source.replace(renamed.with_suffix(source.suffix))
-    sync_file(damaged.parent)
+    sync(damaged.parent)
     return renamed
 
 

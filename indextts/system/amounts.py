@@ -1,6 +1,42 @@
-"""Amounts as people know them."""
+"""Amounts in English as people read them: counts with their noun, durations, sizes."""
+
+
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """Return a count with its noun: "1 utterance", "2,000 utterances".
+
+    Args:
+        plural: the plural where it is not the singular and an "s".
+    """
+    return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+def ordinal(number: int) -> str:
+    """Return "1st", "2nd", "3rd", "4th", "11th", "93rd"."""
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def shown_duration(seconds: float) -> str:
+    """Return a time span with the precision that a person needs: "40 s", "12 min", "3 h 20 min", "4 days"."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s" if seconds < 10 else f"{10 * round(seconds / 10)} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes // (24 * 60)} days"
+
+
+def shown_size(num_bytes: float) -> str:
+    """Return a file size in decimal units: "3.52 GB", "120.00 kB", "12 bytes"."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.2f} {unit}"
+    return counted(round(num_bytes), "byte")
 
 
 def shown_gib(num_bytes: float) -> str:
-    """Return bytes in GiB of 2^30, as cards are sold: "22.0"."""
+    """Return memory in GiB of 2^30 bytes, the unit in which GPU memory is sold: "22.0"."""
     return f"{num_bytes / 2**30:.1f}"

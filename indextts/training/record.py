@@ -18,7 +18,8 @@ from torch import Tensor
 
 from indextts.commands.terminal import to_argv
 from indextts.models.checkpoint import FORMAT_VERSION, TEXT_TABLES
-from indextts.runs.directory import CheckpointMeta, write_bytes, write_json
+from indextts.runs.directory import CheckpointMeta
+from indextts.system.files import write_bytes, write_json
 from indextts.system.processes import git_commit
 from indextts.training.batches import PairDataset
 from indextts.training.run import Run

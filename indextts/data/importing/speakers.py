@@ -15,7 +15,7 @@ from indextts.commands.data import ImportDataset
 from indextts.data.importing.audio_files import AudioFinder
 from indextts.data.importing.found import Found, Rejection
 from indextts.errors import UserError
-from indextts.runs.directory import write_json
+from indextts.system.files import write_json
 
 logger = logging.getLogger(__name__)
 

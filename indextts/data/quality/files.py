@@ -32,7 +32,7 @@ from indextts.data.quality.reasons import REASONS
 from indextts.data.quality.verdicts import Verdict
 from indextts.data.review import REJECTED_NAME
 from indextts.errors import UserError
-from indextts.runs.directory import write_json
+from indextts.system.files import write_json
 from indextts.system.json_lines import read_json_lines, write_json_lines
 
 CLIPS_NAME = "clips.jsonl"

@@ -23,7 +23,7 @@ from indextts.projects.jobs import files
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.records import Job, chain, list_jobs, read_job
 from indextts.projects.project import Project
-from indextts.runs.directory import write_json
+from indextts.system.files import write_json
 from indextts.system.processes import git_commit, shell_text
 
 REPOSITORY = Path(__file__).resolve().parents[3]

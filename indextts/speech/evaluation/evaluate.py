@@ -33,7 +33,6 @@ from indextts.data.quality.measures import measure_text
 from indextts.errors import UserError
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
 from indextts.features.campplus import CAMPPlusConfig
-from indextts.runs.directory import write_bytes
 from indextts.speech.evaluation.judge import Judge, has_loop
 from indextts.speech.evaluation.report import RECORDINGS, Clip, Row, draw, page, row_of
 from indextts.speech.synthesis.load import campplus_file, load_campplus
@@ -42,6 +41,7 @@ from indextts.speech.synthesis.sound import load_sound
 from indextts.speech.synthesis.speak import Speaker
 from indextts.speech.synthesis.synthesize import device_of, sampling_of, write_wav
 from indextts.speech.synthesis.trained import load_trained
+from indextts.system.files import write_bytes
 from indextts.system.json_lines import write_json_lines
 
 logger = logging.getLogger(__name__)

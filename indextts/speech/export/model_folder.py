@@ -34,12 +34,12 @@ from indextts.errors import DISK_FULL, NO_ROOM, USER_MISTAKE, UserError
 from indextts.features import builtin
 from indextts.models.checkpoint import table_rows, write_and_sync
 from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config
-from indextts.runs.directory import sync_file, write_bytes, write_json
 from indextts.speech.export.card import LICENCE_NOTE, Checked, model_card
 from indextts.speech.export.comparison import TOLERANCES, compare, logits_on_fixed_inputs
 from indextts.speech.export.source import Source, read_source
 from indextts.speech.export.staging import foreign_files, written_aside
 from indextts.system.digest import file_digest
+from indextts.system.files import sync, write_bytes, write_json
 from indextts.system.json_lines import read_json_lines
 from indextts.text.normalizer_record import stored_tokenizer
 
@@ -92,7 +92,7 @@ def export(command: ExportModel) -> Path:
             fitted = builtin_file(source)
             if fitted is not None:
                 shutil.copyfile(fitted, aside / BACKEND_NAME)
-                sync_file(aside / BACKEND_NAME)
+                sync(aside / BACKEND_NAME)
             write_bytes(aside / "README.md", model_card(source, checked).encode())
             write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.encode())
             write_json(aside / RECORD, _record(aside, source, command, checked))
@@ -168,7 +168,7 @@ def _write_safetensors(path: Path, weights: dict[str, Tensor]) -> None:
     except SafetensorError as error:  # it hides the system's error in its text
         found = re.search(r"os error (\d+)", str(error))
         raise OSError(int(found[1]) if found else 0, str(error)) from None
-    sync_file(path)
+    sync(path)
 
 
 def builtin_file(source: Source) -> Path | None:

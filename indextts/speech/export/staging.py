@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from indextts.runs.directory import sync_file
+from indextts.system.files import sync
 
 FOLDER_MODE = 0o755
 
@@ -34,7 +34,7 @@ def written_aside(target: Path) -> Iterator[Path]:
         _try_lock(lock)
         aside.chmod(FOLDER_MODE)
         yield aside
-        sync_file(aside)
+        sync(aside)
         _swap(aside, target)
     finally:
         os.close(lock)
@@ -58,7 +58,7 @@ def _swap(aside: Path, target: Path) -> None:
     if target.exists():
         target.replace(old)
     aside.replace(target)
-    sync_file(target.parent)
+    sync(target.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 

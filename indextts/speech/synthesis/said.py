@@ -22,10 +22,10 @@ import torch
 
 from indextts.errors import UserError
 from indextts.models.checkpoint import read_file
-from indextts.runs.directory import write_bytes
 from indextts.speech.synthesis.sound import Sound
 from indextts.speech.synthesis.speak import Segment, sound_of
 from indextts.speech.synthesis.synthesize import record_of, write_wav
+from indextts.system.files import write_bytes
 from indextts.system.json_lines import write_json_lines
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,44 @@
+"""Tests of indextts/system/amounts.py."""
+
+import pytest
+
+from indextts.system.amounts import counted, ordinal, shown_duration, shown_gib, shown_size
+
+
+def test_a_noun_agrees_with_its_count():
+    assert counted(0, "utterance") == "0 utterances"
+    assert counted(1, "utterance") == "1 utterance"
+    assert counted(2000, "utterance") == "2,000 utterances"
+    assert counted(2, "entry", "entries") == "2 entries"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1, "1st"),
+        (2, "2nd"),
+        (3, "3rd"),
+        (4, "4th"),
+        (11, "11th"),
+        (12, "12th"),
+        (93, "93rd"),
+        (111, "111th"),
+    ],
+)
+def test_ordinals_are_english(number: int, text: str):
+    assert ordinal(number) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "1 s"), (7.4, "7 s"), (44, "40 s"), (700, "12 min"), (12000, "3 h 20 min"), (360000, "4 days")],
+)
+def test_durations_have_the_precision_that_a_person_needs(seconds: float, text: str):
+    assert shown_duration(seconds) == text
+
+
+def test_sizes_are_in_decimal_units_and_memory_in_binary_ones():
+    assert shown_size(1) == "1 byte"
+    assert shown_size(12) == "12 bytes"
+    assert shown_size(3_517_000_000) == "3.52 GB"
+    assert shown_gib(22 * 2**30) == "22.0"
