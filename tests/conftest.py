@@ -3,16 +3,69 @@
 import os
 import shutil
 import signal
+import uuid
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
+
+from tests import leftovers
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
 
 
-# Programs that nohup started ignore a closed terminal, and so would all that the tests start.
+# What nohup starts ignores a closed terminal, and what a shell starts in the background ignores Ctrl-C. All
+# programs that the tests start would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+MARK_KEY = pytest.StashKey[str]()
+FAILED_KEY = pytest.StashKey[str]()
+TEST_NUMBERS = count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark the session, or the worker of a session; see tests/leftovers.py."""
+    above = os.environ.get(leftovers.MARK)
+    name = os.environ["PYTEST_XDIST_WORKER"] if hasattr(config, "workerinput") else uuid.uuid4().hex
+    mark = f"{above}/{name}" if above else name
+    config.stash[MARK_KEY] = os.environ[leftovers.MARK] = mark
+    if not hasattr(config, "workerinput"):
+        leftovers.start_guardian(mark)
+
+
+@pytest.hookimpl(trylast=True)  # after the workers of xdist
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        for command in leftovers.sweep(session.config.stash[MARK_KEY]):
+            print(f"\nkilled, a test left it running: {command[:300]}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Mark what the test itself starts; its fixtures end what they started."""
+    above = item.config.stash[MARK_KEY]
+    mark = f"{above}/{next(TEST_NUMBERS):x}"
+    os.environ[leftovers.MARK] = mark
+    try:
+        return (yield)
+    except BaseException:
+        item.stash[FAILED_KEY] = mark
+        raise
+    finally:
+        os.environ[leftovers.MARK] = above
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Kill what a failed test started and left running, once its fixtures had their chance."""
+    try:
+        return (yield)
+    finally:
+        if mark := item.stash.get(FAILED_KEY, None):
+            leftovers.sweep(mark)
 
 
 @pytest.fixture
