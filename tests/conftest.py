@@ -39,8 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)  # after the workers of xdist
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
+        terminal = session.config.get_terminal_writer()
         for command in leftovers.sweep(session.config.stash[MARK_KEY]):
-            print(f"\nkilled, a test left it running: {command[:300]}")
+            terminal.line(f"\nkilled at the end of the session: {command[:300]}")
 
 
 @pytest.hookimpl(wrapper=True)

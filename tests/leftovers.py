@@ -8,8 +8,8 @@ the xdist worker, then the test that is running, so that a sweep can be limited 
     1f0c2a/gw1              what a worker's fixtures start
     1f0c2a/gw1/4d           what the 77th test of that worker starts
 
-A guardian process waits for the end of pytest and sweeps too: SIGKILL, SIGTERM or a second Ctrl-C leave pytest
-no time for it. The guardian runs this file as a program, with the standard library only:
+A guardian process waits for the end of pytest and sweeps too: SIGKILL, SIGTERM or a second Ctrl-C leave
+pytest no time for it. The guardian runs this file as a program, with the standard library only:
 
     python tests/leftovers.py PARENT_PID MARK
 """
