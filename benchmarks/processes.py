@@ -41,7 +41,7 @@ from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import write_pairs
 from indextts.models.gpt.weights import random_model
-from indextts.system.log_lines import show_on_screen
+from indextts.system.log_lines import log_to_stdout
 from trainers.train_gpt_v2 import main as train
 
 NUM_VAL = 2
@@ -154,7 +154,7 @@ def as_trainer(flags: Sequence[str]) -> int:
     """Be one of the processes: take a core, and train."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(os.environ["LOCAL_RANK"])]})
-    show_on_screen()
+    log_to_stdout()
     return train(flags)
 
 

@@ -9,7 +9,7 @@ import random
 import time
 from pathlib import Path
 
-from indextts.system.log_lines import show_on_screen
+from indextts.system.log_lines import log_to_stdout
 from indextts.training.losses import LossMeans
 from indextts.training.metrics import MetricsLog, Speed
 from indextts.training.validate import Validation
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, required=True)
     parser.add_argument("--times", type=float, required=True)
     args = parser.parse_args()
-    show_on_screen()
+    log_to_stdout()
     args.run_dir.mkdir(parents=True, exist_ok=True)
     num_lines = int(args.hours * 3600 / LINE_S)
     log = MetricsLog(args.run_dir, part=1, step=0, epoch=0, total_steps=STEPS_PER_LINE * num_lines)

@@ -28,7 +28,7 @@ PROCESS_LOST = 8
 STOPPED_BY_CTRL_C = 130
 
 # What the system says of a disk, or of a user's share of it, that is full.
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class UserError(Exception):

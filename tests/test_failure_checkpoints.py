@@ -25,7 +25,7 @@ from indextts.models.checkpoint import TEXT_TABLES, read_file
 from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import LARGEST_META, CheckpointMeta, verify_checkpoint
 from indextts.runs.find_checkpoint import find_checkpoint
-from indextts.runs.owner import owned, publish
+from indextts.runs.owner import publish, run_lock
 from indextts.runs.restore import plan_restore
 from indextts.system.digest import file_digest
 from indextts.text.tokenizer import Tokenizer, parse_model
@@ -60,7 +60,7 @@ def two_steps(whole_run: TinyRun, tiny: TinyRun) -> TinyRun:
     """Return a run with the checkpoints of steps 4 and 6, the newer of them published as latest.pth."""
     for step in (4, 6):
         copy_checkpoint(whole_run, step, tiny)
-    with owned(tiny.output):  # publishes latest.pth and best.pth
+    with run_lock(tiny.output):  # publishes latest.pth and best.pth
         return tiny
 
 
@@ -70,7 +70,7 @@ def command(run: TinyRun, **changes: object) -> Train:
 
 def newest_whole(run: TinyRun) -> Path | None:
     """Return what a trainer that comes into the folder would go on from."""
-    with owned(run.output):
+    with run_lock(run.output):
         return find_checkpoint(command(run, resume="auto"))
 
 

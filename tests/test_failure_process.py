@@ -22,7 +22,7 @@ from benchmarks.trainer_process import TRAINER, TrainerProcess
 from indextts.models.checkpoint import write_checkpoint
 from indextts.runs import owner as run_owner
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
-from indextts.runs.owner import owned
+from indextts.runs.owner import run_lock
 from indextts.training import loop, saving, start
 from indextts.training.metrics import MetricsLog
 from indextts.training.run import Run
@@ -456,7 +456,7 @@ def kill(pid: int) -> None:
 def test_row_27_a_lock_file_that_nobody_holds_stops_nobody(tiny: TinyRun):
     tiny.output.mkdir()
     (tiny.output / ".lock").write_text(f'{{"pid": {os.getpid()}, "start_ticks": 1, "boot_id": "another"}}')
-    with owned(tiny.output):
+    with run_lock(tiny.output):
         assert json.loads((tiny.output / ".lock").read_text())["pid"] == os.getpid()
 
 

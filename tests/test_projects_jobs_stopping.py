@@ -52,7 +52,7 @@ sys.path.insert(0, {str(REPOSITORY)!r})
 from indextts.system.signals import StopRequest
 with StopRequest(ends_process=True) as stop:
     print("ready")
-    while not stop.is_asked:
+    while not stop.is_requested:
         time.sleep(0.01)
     print("saving")
     while True:

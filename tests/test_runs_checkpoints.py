@@ -7,15 +7,15 @@ import pytest
 from indextts.errors import UserError
 from indextts.runs.checkpoints import (
     bytes_in_trash,
+    deletion_refusal,
     empty_trash,
     list_checkpoints,
+    move_to_trash,
     pin,
-    throw_away,
     validation_losses,
-    why_kept,
 )
 from indextts.runs.directory import checkpoints, verify_checkpoint
-from indextts.runs.owner import owned, prepare, prune
+from indextts.runs.owner import prepare, prune, run_lock
 from tests.checkpoint_files import save
 from tests.metrics_lines import point
 
@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def whole_names(run_dir: Path) -> list[str]:
-    return [each.name for each in list_checkpoints(run_dir) if each.is_whole]
+    return [each.name for each in list_checkpoints(run_dir) if each.is_complete]
 
 
 def test_checkpoints_are_listed_with_what_a_person_chooses_by(run: Path):
@@ -40,7 +40,7 @@ def test_checkpoints_are_listed_with_what_a_person_chooses_by(run: Path):
     assert [each.is_latest for each in found] == [True, False, False, False, False]
     assert [each.is_best for each in found] == [False, False, True, False, False]
     assert [each.is_pinned for each in found] == [False, True, False, False, False]
-    assert [each.is_whole for each in found] == [True, True, True, True, False]
+    assert [each.is_complete for each in found] == [True, True, True, True, False]
     assert found[0].num_bytes == (run / "model_step40.pth").stat().st_size
     assert found[0].time == (run / "model_step40.pth").stat().st_mtime
     assert list_checkpoints(run / "absent") == []
@@ -58,7 +58,7 @@ def test_a_link_whose_checkpoint_is_gone_is_listed_itself_and_kept(run: Path):
     assert found["best.pth"].step == 20
     assert "latest.pth" not in found
     with pytest.raises(UserError, match="another name"):
-        throw_away(run, "best.pth")
+        move_to_trash(run, "best.pth")
 
 
 def test_validation_losses_are_known_by_part_and_step():
@@ -76,12 +76,12 @@ def test_a_pinned_checkpoint_survives_pruning_until_it_is_unpinned(run: Path):
 
 
 def test_what_is_thrown_away_no_longer_counts_and_can_be_moved_back(run: Path):
-    folder = throw_away(run, "model_step30.pth")
+    folder = move_to_trash(run, "model_step30.pth")
     assert whole_names(run) == ["model_step40.pth", "model_step20.pth", "model_step10.pth"]
     assert sorted(path.name for path in folder.iterdir()) == ["model_step30.json", "model_step30.pth"]
     assert folder.parent == run / "trash"
     prepare(run)
-    with owned(run):  # the next trainer's mending leaves it alone
+    with run_lock(run):  # the next trainer's mending leaves it alone
         pass
     for path in folder.iterdir():
         path.replace(run / path.name)
@@ -95,8 +95,8 @@ def test_emptying_the_trash_frees_what_it_said(run: Path):
         for suffix in (".pth", ".json")
     ]
     assert empty_trash(run) == 0
-    throw_away(run, "model_step10.pth")
-    throw_away(run, "model_step30.pth")
+    move_to_trash(run, "model_step10.pth")
+    move_to_trash(run, "model_step30.pth")
     assert bytes_in_trash(run) == sum(sizes)
     assert empty_trash(run) == sum(sizes)
     assert not (run / "trash").exists()
@@ -104,10 +104,10 @@ def test_emptying_the_trash_frees_what_it_said(run: Path):
 
 
 def test_the_same_checkpoint_thrown_away_twice_has_two_folders(run: Path):
-    first = throw_away(run, "model_step10.pth")
+    first = move_to_trash(run, "model_step10.pth")
     save(run, 10, serial=5)
     save(run, 50, serial=6)
-    assert throw_away(run, "model_step10.pth") != first
+    assert move_to_trash(run, "model_step10.pth") != first
     assert len(list((run / "trash").iterdir())) == 2
 
 
@@ -122,10 +122,10 @@ def test_the_same_checkpoint_thrown_away_twice_has_two_folders(run: Path):
 def test_what_is_needed_is_not_thrown_away(run: Path, name: str, reason: str):
     pin(run, "model_step30.pth", is_pinned=True)
     with pytest.raises(UserError, match=reason):
-        throw_away(run, name)
+        move_to_trash(run, name)
     assert not (run / "trash").exists()
     assert len(whole_names(run)) == 4
-    assert why_kept(run, "model_step10.pth") == ""
+    assert deletion_refusal(run, "model_step10.pth") == ""
 
 
 def test_the_only_whole_checkpoint_is_kept_though_no_link_says_so(run: Path):
@@ -134,8 +134,8 @@ def test_the_only_whole_checkpoint_is_kept_though_no_link_says_so(run: Path):
     for step in (20, 30, 40):
         os.truncate(run / f"model_step{step}.pth", 10)
     with pytest.raises(UserError, match="the only whole checkpoint"):
-        throw_away(run, "model_step10.pth")
-    throw_away(run, "model_step40.pth")  # a damaged one may go
+        move_to_trash(run, "model_step10.pth")
+    move_to_trash(run, "model_step40.pth")  # a damaged one may go
     assert find_checkpoint_of(run) == "model_step10.pth"
 
 
@@ -165,10 +165,10 @@ def test_only_listed_names_are_acted_on(run: Path, name: str):
     (run / "metrics.jsonl").touch()
     before = sorted(path.name for path in run.iterdir())
     for act in (
-        lambda: throw_away(run, name),
+        lambda: move_to_trash(run, name),
         lambda: pin(run, name, is_pinned=True),
         lambda: pin(run, name, is_pinned=False),
-        lambda: why_kept(run, name),
+        lambda: deletion_refusal(run, name),
     ):
         with pytest.raises(UserError, match="there is no checkpoint"):
             act()
@@ -193,7 +193,7 @@ def test_beside_a_trainer_that_saves_and_prunes_every_checkpoint_is_whole_or_gon
         while not is_over.is_set():
             for each in list_checkpoints(tmp_path):
                 try:
-                    thrown.append(throw_away(tmp_path, each.name))
+                    thrown.append(move_to_trash(tmp_path, each.name))
                 except UserError:
                     continue
                 except OSError as error:

@@ -12,7 +12,7 @@ import pytest
 from indextts.errors import UserError
 from indextts.runs.directory import CheckpointMeta, checkpoints, verify_checkpoint
 from indextts.runs.find_checkpoint import find_checkpoint
-from indextts.runs.owner import owned, prepare, prune, publish, set_apart
+from indextts.runs.owner import prepare, prune, publish, quarantine, run_lock
 from tests.checkpoint_files import save
 from tests.tiny_run import TinyRun
 
@@ -62,8 +62,8 @@ def save_beside_foreign_files(folder: Path) -> None:
 
 
 def go_around_a_damaged_one(folder: Path) -> None:
-    set_apart(folder / "model_step2.pth")
-    set_apart(folder / "latest.pth")
+    quarantine(folder / "model_step2.pth")
+    quarantine(folder / "latest.pth")
     publish(folder / "model_step1.pth", folder / "latest.pth")
 
 
@@ -139,7 +139,7 @@ def test_a_kill_before_any_change_of_the_disk_leaves_what_the_next_owner_mends(
         foreign = sorted(p.read_bytes() for p in folder.glob("*.pth") if p.read_bytes().startswith(b"of an"))
         whole = [meta.serial for path, meta in checkpoints(folder) if is_whole(path)]
         total = count_changes(act, folder, die_at)
-        with owned(folder):
+        with run_lock(folder):
             if act is go_around_a_damaged_one:
                 assert find_checkpoint(tiny_flags(folder)).name in ("model_step1.pth", "best.pth")
         where = f"died before change {die_at}"
@@ -238,8 +238,8 @@ def tiny_flags():
 
 def test_a_second_trainer_is_refused_and_the_lock_ends_with_its_process(tmp_path: Path):
     program = (
-        "import sys, pathlib; from indextts.runs.owner import owned\n"
-        "with owned(pathlib.Path(sys.argv[1])): print('owned', flush=True); sys.stdin.read()"
+        "import sys, pathlib; from indextts.runs.owner import run_lock\n"
+        "with run_lock(pathlib.Path(sys.argv[1])): print('owned', flush=True); sys.stdin.read()"
     )
     owner = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],
@@ -250,11 +250,11 @@ def test_a_second_trainer_is_refused_and_the_lock_ends_with_its_process(tmp_path
     with owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "owned\n"
-        with pytest.raises(UserError, match=f"process {owner.pid}") as caught, owned(tmp_path):
+        with pytest.raises(UserError, match=f"process {owner.pid}") as caught, run_lock(tmp_path):
             pass
         assert caught.value.exit_status == 5
         owner.kill()
-    with owned(tmp_path):
+    with run_lock(tmp_path):
         assert not list(tmp_path.glob(".tmp-*"))
 
 
@@ -277,16 +277,16 @@ def test_without_locks_the_owners_identity_decides(tmp_path: Path, monkeypatch, 
     }.get(record, record)
     (tmp_path / ".lock").write_text(text)
     if record == "alive":
-        with pytest.raises(UserError, match=f"process {me.pid}"), owned(tmp_path):
+        with pytest.raises(UserError, match=f"process {me.pid}"), run_lock(tmp_path):
             pass
     else:
-        with owned(tmp_path):
+        with run_lock(tmp_path):
             assert CheckpointMeta  # owned
 
 
 def test_what_an_interrupted_save_left_is_swept_by_the_next_owner(tmp_path: Path):
     (tmp_path / ".tmp-model_step5.pth").write_bytes(b"half")
-    with owned(tmp_path):
+    with run_lock(tmp_path):
         assert not list(tmp_path.glob(".tmp-*"))
 
 
@@ -300,12 +300,12 @@ def test_of_trainers_that_start_at_once_one_owns_the_folder_and_the_others_say_s
     program = (
         "import sys, pathlib\n"
         "from indextts.errors import UserError\n"
-        "from indextts.runs.owner import owned, prepare\n"
+        "from indextts.runs.owner import run_lock, prepare\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "try:\n"
         "    for _ in range(100): prepare(folder)\n"
-        "    with owned(folder): print(0, flush=True); sys.stdin.read()\n"
+        "    with run_lock(folder): print(0, flush=True); sys.stdin.read()\n"
         "except UserError as error: print(error.exit_status, error, flush=True)\n"
     )
     argv = [sys.executable, "-c", program, str(tmp_path / "run")]
@@ -328,7 +328,7 @@ def test_of_trainers_that_start_at_once_one_owns_the_folder_and_the_others_say_s
 def test_what_is_tried_out_touches_no_file_of_the_user(tmp_path: Path):
     (tmp_path / "probe").write_text("mine")
     prepare(tmp_path)
-    with owned(tmp_path):
+    with run_lock(tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "probe"]
     assert (tmp_path / "probe").read_text() == "mine"
 
@@ -338,6 +338,9 @@ def test_a_full_disk_at_the_start_is_one_sentence_with_its_status(tmp_path: Path
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.raises(UserError, match=r"No space left on device\); make room") as caught, owned(tmp_path):
+    with (
+        pytest.raises(UserError, match=r"No space left on device\); make room") as caught,
+        run_lock(tmp_path),
+    ):
         pass
     assert caught.value.exit_status == 4

@@ -72,7 +72,7 @@ def test_how_texts_are_normalised_goes_from_the_tokenizer_into_run_checkpoint_an
     assert checkpoint["tokenizer"]["normalizer"] == record
     model = export(command(trained, tmp_path / "model")).with_name("bpe.model")
     assert model.read_bytes() == (trained.output / "tokenizer.model").read_bytes()
-    assert not Tokenizer.load(model).normalizer_doubt
+    assert not Tokenizer.load(model).normalizer_warning
 
 
 def test_a_run_resumed_with_other_options_says_so_and_the_export_reads_texts_as_the_run_did(tmp_path: Path):

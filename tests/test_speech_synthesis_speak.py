@@ -17,7 +17,7 @@ from indextts.commands.speech import ExportModel, Synthesize
 from indextts.errors import UserError
 from indextts.features import builtin
 from indextts.projects.project import Project
-from indextts.runs.owner import owned
+from indextts.runs.owner import run_lock
 from indextts.speech.export import export
 from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.sound import load_sound
@@ -299,7 +299,7 @@ def test_while_a_run_is_trained_the_cpu_speaks(
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     caplog.set_level("INFO")
-    with owned(run.run_dir):
+    with run_lock(run.run_dir):
         assert len(spoken(run, tmp_path / "a.wav")) > 0
     assert "is being trained, so the CPU speaks" in caplog.text
 

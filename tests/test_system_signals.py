@@ -41,9 +41,9 @@ def handlers() -> list[object]:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_is_noted_and_stops_nothing(number: signal.Signals):
     with StopRequest(ends_process=False) as stop:
-        assert not stop.is_asked
+        assert not stop.is_requested
         os.kill(os.getpid(), number)
-        assert stop.is_asked
+        assert stop.is_requested
         assert (stop.signal, stop.count) == (number, 1)
 
 
@@ -76,7 +76,7 @@ def test_a_hangup_that_nohup_ignores_stays_ignored():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with StopRequest(ends_process=False) as stop:
         os.kill(os.getpid(), signal.SIGHUP)
-        assert not stop.is_asked
+        assert not stop.is_requested
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
@@ -150,9 +150,9 @@ def test_a_clusters_notice_and_a_hangup_save_and_leave_with_their_status(
 
 def test_a_stop_can_be_asked_for_by_another_process_but_an_own_signal_stands():
     stop = StopRequest(ends_process=False)
-    stop.ask(signal.SIGTERM)
-    stop.ask(signal.SIGINT)
-    assert (stop.is_asked, stop.signal) == (True, signal.SIGTERM)
+    stop.request(signal.SIGTERM)
+    stop.request(signal.SIGINT)
+    assert (stop.is_requested, stop.signal) == (True, signal.SIGTERM)
 
 
 def test_while_it_is_suspended_signals_do_what_they_did_before():

@@ -43,7 +43,7 @@ def test_sentencepiece_reads_and_copies_the_model_as_before(model, tmp_path):
 def test_a_tokenizer_reads_texts_as_its_record_says(model, tmp_path):
     tokenizer = Tokenizer(with_record(model, OPTIONS.record), tmp_path / "bpe.model")
     assert tokenizer.normalize("ፀሐይ 1000") == "ጸሀይ አንድ ሺ"
-    assert tokenizer.normalizer_doubt == ""
+    assert tokenizer.normalizer_warning == ""
     assert Tokenizer(model, tmp_path / "bpe.model").normalize("ፀሐይ") == "ፀሐይ"
 
 
@@ -55,9 +55,9 @@ def test_the_identity_of_the_pieces_does_not_depend_on_the_record(model, tmp_pat
 
 def test_a_file_without_a_record_or_with_an_old_one_says_so(model, tmp_path):
     path = tmp_path / "bpe.model"
-    assert "does not say" in Tokenizer(model, path).normalizer_doubt
+    assert "does not say" in Tokenizer(model, path).normalizer_warning
     old = Tokenizer(with_record(model, {**OPTIONS.record, "version": 1}), path)
-    assert f"version 1 of the normaliser, this is version {NORMALIZER_VERSION}" in old.normalizer_doubt
+    assert f"version 1 of the normaliser, this is version {NORMALIZER_VERSION}" in old.normalizer_warning
 
 
 def test_a_record_of_a_newer_version_is_refused_in_a_sentence(model, tmp_path):

@@ -32,7 +32,7 @@ def test_one_process_agrees_with_itself_and_joins_nobody():
 
 def test_who_was_asked_to_stop_joins_nobody():
     stop = StopRequest(ends_process=False)
-    stop.ask(signal.SIGTERM)
+    stop.request(signal.SIGTERM)
     with (
         pytest.raises(UserError, match="Stopped before anything was loaded") as stopped,
         joined(Place(size=2), stop),

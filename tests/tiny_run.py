@@ -12,7 +12,7 @@ from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Pair, write_pairs
 from indextts.models.gpt.weights import random_model
-from indextts.system.log_lines import show_on_screen
+from indextts.system.log_lines import log_to_stdout
 from indextts.text.extend import extend
 from tests.tiny_gpt import TINY
 from trainers.train_gpt_v2 import main
@@ -63,7 +63,7 @@ class TinyRun:
 
     def train(self, **changes: object) -> int:
         """Run the trainer in this process; return its exit status."""
-        show_on_screen()
+        log_to_stdout()
         return main(self.flags(**changes))
 
 

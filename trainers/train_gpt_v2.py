@@ -25,12 +25,12 @@ from typing import NoReturn
 
 from indextts.commands.terminal import parse, run
 from indextts.commands.train import Train
-from indextts.errors import DISK_FULL, NO_ROOM, UserError
+from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
 from indextts.planning.restore_plan import plan_command
 from indextts.runs.find_checkpoint import find_checkpoint
-from indextts.runs.owner import owned, prepare
+from indextts.runs.owner import prepare, run_lock
 from indextts.system.files import write_json
-from indextts.system.log_lines import also_write, write_for_one_of_many
+from indextts.system.log_lines import log_for_rank, log_to_file
 from indextts.training.distributed.torchrun import Place
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         prepare(command.output_dir)
         try:
-            with owned(command.output_dir) if place.is_first else nullcontext():
+            with run_lock(command.output_dir) if place.is_first else nullcontext():
                 status = logged_run(command, place, stop)
         except UserError:
             raise
@@ -66,9 +66,9 @@ def logged_run(command: Train, place: Place, stop: StopRequest) -> int:
     folder = command.output_dir
     if place.is_first:
         (folder / "exit.json").unlink(missing_ok=True)
-        log_file = also_write(folder / place.log_name)
+        log_file = log_to_file(folder / place.log_name)
     else:
-        log_file = write_for_one_of_many(folder / place.log_name, place.rank)
+        log_file = log_for_rank(folder / place.log_name, place.rank)
 
     def write_exit(status: int, reason: str) -> None:
         if place.is_first:
@@ -88,7 +88,7 @@ def logged_run(command: Train, place: Place, stop: StopRequest) -> int:
         write_exit(error.exit_status, str(error))
         return error.exit_status
     except BaseException as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
+        if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
             logger.error("%s: %s; make room on the disk and start again", folder, error.strerror)
             write_exit(DISK_FULL, str(error))
             return DISK_FULL

@@ -18,7 +18,7 @@ from indextts.commands.base import Command, flag_of
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.train import Train
 from indextts.errors import STOPPED_BY_CTRL_C, USER_MISTAKE, UserError
-from indextts.system.log_lines import show_on_screen
+from indextts.system.log_lines import log_to_stdout
 
 CommandT = TypeVar("CommandT", bound=Command)
 
@@ -115,7 +115,7 @@ def to_argv(command: Command) -> list[str]:
 
 def run(main: Callable[[], int]) -> None:
     """Run a program's `main` and exit with its status; a UserError becomes one line and its status."""
-    show_on_screen()
+    log_to_stdout()
     try:
         status = main()
     except UserError as error:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from indextts.data.feature_shards import INDEX, ArrayFormat, Shards, file_sha256, shard_folders
 from indextts.data.feature_store import FORMAT_VERSION, StoreInfo, packed, read_info, store_path
-from indextts.errors import DISK_FULL, NO_ROOM, UserError
+from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
 from indextts.system.files import sync, write_json
 from indextts.system.locks import locked_folder
 
@@ -195,7 +195,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in NO_ROOM:
+        if error.errno in DISK_FULL_ERRNOS:
             raise UserError(
                 f"{path}: cannot be written, the disk is full; free some space and start again: "
                 "what is encoded is kept",

@@ -37,7 +37,7 @@ from indextts.data.recordings import DURATION_TOLERANCE_S
 from indextts.data.report import Findings
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
-from indextts.system.json_lines import read_broken_json_lines, read_json_lines
+from indextts.system.json_lines import read_json_lines, read_json_lines_or_errors
 from indextts.text.ethiopic import text_key
 from indextts.text.tokenizer import Tokenizer
 
@@ -134,7 +134,7 @@ class OldFolder:
         """Yield the rows that are sound, in the order of the files; the others are in `rejected`."""
         first_line: dict[str, str] = {}
         for manifest in self.manifests:
-            for number, record in read_broken_json_lines(manifest):
+            for number, record in read_json_lines_or_errors(manifest):
                 line = f"{manifest.name}:{number}"
                 try:
                     if isinstance(record, UserError):
@@ -287,7 +287,7 @@ class OldFolder:
             if not path.is_file():
                 continue
             seen: set[object] = set()
-            for number, record in read_broken_json_lines(path):
+            for number, record in read_json_lines_or_errors(path):
                 line = f"{path.name}:{number}"
                 if isinstance(record, UserError):
                     self.findings.add("lines of pairs are broken", line)

@@ -33,7 +33,7 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 )
 
 from indextts.commands.data import DownloadCheckpoints
-from indextts.errors import DISK_FULL, NO_ROOM, UserError
+from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
 from indextts.features.published_files import (
     PublishedFile,
     Remote,
@@ -305,7 +305,7 @@ def _disk_errors(path: Path) -> Iterator[None]:
     except HfHubHTTPError:  # is an OSError too
         raise
     except OSError as error:
-        if error.errno in NO_ROOM:
+        if error.errno in DISK_FULL_ERRNOS:
             raise UserError(
                 f"{path}: the disk is full; free some and run the same command again to go on", DISK_FULL
             ) from None

@@ -23,7 +23,7 @@ from indextts.planning.pace import Pace, arithmetic_of, find_pace
 from indextts.planning.pairs_size import PairsSize, measure_pairs
 from indextts.planning.restore_plan import MetaPlan
 from indextts.runs.directory import LINKS, CheckpointMeta, checkpoints
-from indextts.runs.restore import wanted_schedule
+from indextts.runs.restore import requested_schedule
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import base_tokenizer
 
@@ -192,7 +192,7 @@ def estimate(
     )
     whole = -(-num_micro_steps // command.grad_accumulation)
     if resumed is None:
-        wanted = wanted_schedule(
+        wanted = requested_schedule(
             command, pairs.size, num_processes=num_processes, step=0, epoch=0, samples_done=0
         )
         first, total = 0, wanted.total_steps

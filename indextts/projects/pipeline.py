@@ -43,7 +43,7 @@ from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_settings, write_project
 from indextts.runs.directory import read_metrics
 from indextts.system.files import link_or_copy, write_json
-from indextts.system.processes import STOPPED_LAUNCHER, shell_text
+from indextts.system.processes import LAUNCHER_STOPPED, shell_text
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ def run_program(argv: list[str], launch: Launch = ALONE) -> int:
     )
     with _signals_go_to(program) as signals:
         status = program.wait()
-    if launch.prefix and signals and status == STOPPED_LAUNCHER:
+    if launch.prefix and signals and status == LAUNCHER_STOPPED:
         return 128 + signals[0]
     return 128 - status if status < 0 else status
 

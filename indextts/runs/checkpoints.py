@@ -41,7 +41,7 @@ class Checkpoint:
         step, epoch, part: None where there is no meta file.
         serial: grows with every save; 0 where there is no meta file.
         time: when it was written, unix time.
-        is_whole: its meta file is there and its size is right; the digest is only read by a resume.
+        is_complete: its meta file is there and its size is right; the digest is only read by a resume.
         is_latest, is_best: latest.pth, best.pth is this checkpoint.
     """
 
@@ -52,7 +52,7 @@ class Checkpoint:
     epoch: int | None = None
     part: int | None = None
     serial: int = 0
-    is_whole: bool = False
+    is_complete: bool = False
     is_pinned: bool = False
     is_latest: bool = False
     is_best: bool = False
@@ -84,13 +84,13 @@ def list_checkpoints(run_dir: Path) -> list[Checkpoint]:
                 epoch=meta.epoch,
                 part=meta.part,
                 serial=meta.serial,
-                is_whole=status.st_size == meta.num_bytes and not path.name.startswith("damaged-"),
+                is_complete=status.st_size == meta.num_bytes and not path.name.startswith("damaged-"),
                 is_pinned=path.with_suffix(".pinned").exists(),
                 is_latest=meta.serial == latest,
                 is_best=meta.serial == best,
             )
         found.append(listed)
-    return sorted(found, key=lambda each: (not each.is_whole, -each.serial, each.name))
+    return sorted(found, key=lambda each: (not each.is_complete, -each.serial, each.name))
 
 
 def validation_losses(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], float]:
@@ -120,32 +120,32 @@ def pin(run_dir: Path, name: str, *, is_pinned: bool) -> None:
             raise UserError(GONE.format(name=name))
 
 
-def why_kept(run_dir: Path, name: str) -> str:
+def deletion_refusal(run_dir: Path, name: str) -> str:
     """Return why a checkpoint may not be thrown away; empty if it may.
 
     Raises:
         UserError: there is no such checkpoint.
     """
     chosen = _find(run_dir, name)
-    whole = [each for each in list_checkpoints(run_dir) if each.is_whole]
+    whole = [each for each in list_checkpoints(run_dir) if each.is_complete]
     reasons = (
         (name in LINKS, IS_LINK),
         (chosen.is_pinned, IS_PINNED),
-        (chosen.is_whole and len(whole) == 1, IS_ONLY),
-        (chosen.is_latest or (chosen.is_whole and chosen.serial == whole[0].serial), IS_LATEST),
+        (chosen.is_complete and len(whole) == 1, IS_ONLY),
+        (chosen.is_latest or (chosen.is_complete and chosen.serial == whole[0].serial), IS_LATEST),
         (chosen.is_best, IS_BEST),
     )
     return next((reason.format(name=name) for holds, reason in reasons if holds), "")
 
 
-def throw_away(run_dir: Path, name: str) -> Path:
+def move_to_trash(run_dir: Path, name: str) -> Path:
     """Move a checkpoint to the trash; return its folder there.
 
     Raises:
         UserError: it is needed, is not there, or cannot be moved.
     """
     path, has_meta = run_dir / name, _find(run_dir, name).step is not None
-    reason = why_kept(run_dir, name)
+    reason = deletion_refusal(run_dir, name)
     if reason:
         raise UserError(reason)
     with _said_of(path):

@@ -21,7 +21,7 @@
       .lock                  held by the running trainer
       .tmp-*                 what is being written; swept by the next owner
 
-What only the folder's owner does (lock, commit, prune, mend) is in indextts/runs/owner.py.
+What only the folder's owner does (lock, commit, prune, repair) is in indextts/runs/owner.py.
 
 A run has parts: part 1 from the base checkpoint; a new part when the vocabulary changed or an older
 checkpoint was resumed. Every save has a serial number that only grows: "newest" means serial, never step.

@@ -14,7 +14,7 @@ from indextts.runs.directory import (
     checkpoints,
     verify_checkpoint,
 )
-from indextts.runs.owner import publish, set_apart
+from indextts.runs.owner import publish, quarantine
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def _newest_whole(folder: Path, may_change: bool) -> Path:
             )
         if damaged and may_change:
             for bad, _ in damaged:
-                set_apart(bad)
+                quarantine(bad)
             publish(path, folder / "latest.pth")
         unknown = _of_unknown_age(folder, [path for path, _ in present])
         if unknown:

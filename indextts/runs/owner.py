@@ -1,7 +1,7 @@
 """What only the owner of a run directory does: lock it, commit, publish, prune, mend what a kill left.
 
 Each is a row of renames and links, of which every one is atomic. A kill between two leaves a state that
-`mend` brings to its end when the next owner comes:
+`repair` brings to its end when the next owner comes:
 
     commit        .tmp-X.pth, .tmp-X.json are written and synced; .tmp-X.pth -> X.pth; .tmp-X.json -> X.json
     step aside    X.pth -> X.partP.pth; X.json -> X.partP.json
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from indextts.errors import DISK_FULL, FOLDER_IN_USE, NO_ROOM, USER_MISTAKE, UserError
+from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, FOLDER_IN_USE, USER_MISTAKE, UserError
 from indextts.runs.directory import LINKS, CheckpointMeta, checkpoint_path, checkpoints, verify_checkpoint
 from indextts.system.digest import file_digest
 from indextts.system.files import link_or_copy, sync, write_bytes
@@ -50,7 +50,7 @@ def is_training(run_dir: Path) -> bool:
 
 
 @contextmanager
-def owned(run_dir: Path) -> Iterator[None]:
+def run_lock(run_dir: Path) -> Iterator[None]:
     """Hold the folder's lock, after mending what an interrupted owner left; see that it can be written.
 
     The kernel frees the lock when the process ends, however it ends, so that it cannot be stale. Where the
@@ -79,7 +79,7 @@ def owned(run_dir: Path) -> Iterator[None]:
             lock.truncate(0)
             lock.write(this_process().to_json() + "\n")
             lock.flush()
-            mend(run_dir)
+            repair(run_dir)
             probe = run_dir / ".tmp-probe"
             write_bytes(probe, b"probe")
             probe.unlink()
@@ -87,7 +87,7 @@ def owned(run_dir: Path) -> Iterator[None]:
         yield
 
 
-def mend(run_dir: Path) -> None:
+def repair(run_dir: Path) -> None:
     """Bring to its end what a kill interrupted, and sweep the rest; only the owner may."""
     for aside in run_dir.glob(".tmp-model_step*.json"):
         _finish_commit(aside)
@@ -164,7 +164,7 @@ def prune(run_dir: Path, keep: int, part: int) -> list[str]:
     return [path.name for path in spare]
 
 
-def set_apart(damaged: Path) -> Path:
+def quarantine(damaged: Path) -> Path:
     """Rename a damaged checkpoint, so that it counts no more but can be looked at; return the new path."""
     renamed = damaged.with_name(f"damaged-{damaged.name}")
     for source in (damaged.with_suffix(".json"), damaged):
@@ -180,7 +180,7 @@ def _said_of(run_dir: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        is_full = error.errno in NO_ROOM
+        is_full = error.errno in DISK_FULL_ERRNOS
         raise UserError(
             f"--output-dir {run_dir} cannot be written ({error.strerror}); "
             + ("make room on its disk" if is_full else "choose a folder you may write to"),

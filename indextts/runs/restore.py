@@ -35,7 +35,7 @@ from indextts.runs.restore_facts import (
     RestorePlan,
     RunFacts,
     has_same_pairs,
-    processes_of,
+    world_size,
 )
 from indextts.runs.restore_text import (
     base_notes,
@@ -169,10 +169,10 @@ def _start_over(
         takes_scaler=False,
         row_of=row_of,
         command=run.command,
-        schedule=wanted_schedule(
+        schedule=requested_schedule(
             run.command,
             run.size,
-            num_processes=processes_of(run.environment),
+            num_processes=world_size(run.environment),
             step=0,
             epoch=0,
             samples_done=0,
@@ -224,7 +224,7 @@ def _is_same_data(meta: CheckpointMeta, run: RunFacts, command: Train) -> bool:
     return command.seed == meta.settings.get("seed") and has_same_pairs(meta, run)
 
 
-def wanted_schedule(
+def requested_schedule(
     command: Train, size: EpochSize, *, num_processes: int = 1, step: int, epoch: int, samples_done: int
 ) -> Schedule:
     """Return the plain schedule that the settings ask for, seen from where the run stands.
@@ -260,8 +260,8 @@ def _plan_schedule(
 ) -> Schedule:
     meta, step = checkpoint.meta, checkpoint.step
     done = meta.samples_done if meta is not None and keeps_position else 0
-    num_processes = processes_of(run.environment)
-    wanted = wanted_schedule(
+    num_processes = world_size(run.environment)
+    wanted = requested_schedule(
         command,
         run.size,
         num_processes=num_processes,
@@ -271,10 +271,10 @@ def _plan_schedule(
     )
     if meta is None:
         rate = checkpoint.learning_rate
-        return wanted if rate is None else wanted.entered(step, rate)
+        return wanted if rate is None else wanted.bridged(step, rate)
     stored = Schedule(**meta.schedule)
     held = _of_all_processes(command.model_dump(mode="json"), num_processes)
-    before = _of_all_processes(meta.settings, processes_of(meta.environment))
+    before = _of_all_processes(meta.settings, world_size(meta.environment))
     # Where nothing was told otherwise the stored schedule holds, also if skipped steps or samples would make
     # another count now: an interruption must not change a run.
     is_told_otherwise = (

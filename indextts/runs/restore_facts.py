@@ -125,7 +125,7 @@ class RestorePlan:
     lines: tuple[str, ...]
 
 
-def processes_of(environment: Mapping[str, Any]) -> int:
+def world_size(environment: Mapping[str, Any]) -> int:
     """Return how many processes trained together; an older checkpoint does not know of more than one."""
     return int(environment.get("processes", 1))
 

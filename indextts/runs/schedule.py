@@ -62,9 +62,9 @@ class Schedule:
         if (peak, warmup_steps, total_steps) == (self.peak, self.warmup_steps, self.total_steps):
             return self
         plain = type(self)(peak, warmup_steps, total_steps)
-        return plain.entered(step, self.learning_rate(step))
+        return plain.bridged(step, self.learning_rate(step))
 
-    def entered(self, step: int, rate: float) -> Self:
+    def bridged(self, step: int, rate: float) -> Self:
         """Return this schedule for a run whose rate was `rate` at `step`, the last that it did."""
         if step == 0 or rate == self.learning_rate(step):
             return self

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from indextts.errors import DISK_FULL, NO_ROOM, USER_MISTAKE, UserError
+from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, USER_MISTAKE, UserError
 
 _UTF8_BOM = b"\xef\xbb\xbf"
 
@@ -28,7 +28,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         raise UserError(f"{path}: the file is empty, a manifest needs at least one line")
 
 
-def read_broken_json_lines(path: Path) -> Iterator[tuple[int, dict[str, object] | UserError]]:
+def read_json_lines_or_errors(path: Path) -> Iterator[tuple[int, dict[str, object] | UserError]]:
     """Yield line numbers with what `read_json_lines` yields, or with what is wrong with that line.
 
     Raises:
@@ -81,7 +81,7 @@ def write_json_lines(path: Path, records: Iterable[dict[str, object]]) -> None:
             aside.unlink()
         raise UserError(
             f"{path}: cannot be written ({error.strerror}), check the folder and the disk",
-            DISK_FULL if error.errno in NO_ROOM else USER_MISTAKE,
+            DISK_FULL if error.errno in DISK_FULL_ERRNOS else USER_MISTAKE,
         ) from None
 
 

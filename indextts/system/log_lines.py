@@ -12,7 +12,7 @@ from pathlib import Path
 TAGS = {logging.INFO: "[Info] ", logging.WARNING: "[Warn] ", logging.ERROR: "[Error] "}
 
 
-class TaggedLine(logging.Formatter):
+class TaggedFormatter(logging.Formatter):
     """One line per record, with the tag of its level unless the message has one."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -20,23 +20,23 @@ class TaggedLine(logging.Formatter):
         return line if line.startswith(("[", "WARNING")) else TAGS.get(record.levelno, "") + line
 
 
-def show_on_screen() -> None:
+def log_to_stdout() -> None:
     """Send the log to standard output, from INFO on."""
     logging.raiseExceptions = False  # a reader of our output that leaves is no reason to stop, or to complain
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(TaggedLine())
+    handler.setFormatter(TaggedFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
-def also_write(path: Path) -> logging.Handler:
+def log_to_file(path: Path) -> logging.Handler:
     """Append the log to `path` too; return the handler, which the caller closes."""
     handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(TaggedLine())
+    handler.setFormatter(TaggedFormatter())
     logging.getLogger().addHandler(handler)
     return handler
 
 
-def write_for_one_of_many(path: Path, rank: int) -> logging.Handler:
+def log_for_rank(path: Path, rank: int) -> logging.Handler:
     """Append warnings and errors to `path`, and show errors alone on the screen that the processes share.
 
     What all processes would say alike, the first one says. Returns the handler, which the caller closes.
@@ -45,8 +45,8 @@ def write_for_one_of_many(path: Path, rank: int) -> logging.Handler:
     root.setLevel(logging.WARNING)
     for screen in root.handlers:
         screen.setLevel(logging.ERROR)
-        screen.setFormatter(TaggedLine(f"process {rank}: %(message)s"))
+        screen.setFormatter(TaggedFormatter(f"process {rank}: %(message)s"))
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    handler.setFormatter(TaggedLine("%(asctime)s %(message)s"))
+    handler.setFormatter(TaggedFormatter("%(asctime)s %(message)s"))
     root.addHandler(handler)
     return handler

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-STOPPED_LAUNCHER = 1  # the status with which torchrun ends after a signal, once its processes are over
+LAUNCHER_STOPPED = 1  # the status with which torchrun ends after a signal, once its processes are over
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class StopRequest:
         self._before: dict[int, signal._HANDLER] = {}
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         return self.signal is not None
 
     def listen(self) -> Self:
@@ -43,7 +43,7 @@ class StopRequest:
         }
         return self
 
-    def ask(self, number: int) -> None:
+    def request(self, number: int) -> None:
         """Ask for the end as signal `number` would, where another process of the training got it."""
         if self.signal is None:
             self.signal = number

@@ -23,10 +23,10 @@ from indextts.text.ethiopic import merge_homophones
 from indextts.text.number_words import (
     MAX_CARDINAL,
     POINT,
+    canonical_spelling,
     cardinal,
     digits_in_pairs,
     digits_one_by_one,
-    one_spelling,
     with_ending,
     year_in_hundreds,
 )
@@ -250,7 +250,7 @@ def glosses(text: str, options: NormalizerOptions) -> str:
 
 
 def _comparable(words: str) -> str:
-    return one_spelling(merge_homophones(words.strip(), "strict"))
+    return canonical_spelling(merge_homophones(words.strip(), "strict"))
 
 
 _VERSION = re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}")

@@ -100,7 +100,7 @@ def with_ending(words: str, ending: str) -> str:
     return words + ending
 
 
-def one_spelling(words: str) -> str:
+def canonical_spelling(words: str) -> str:
     """Return number words, homophones merged, in one spelling, to compare with others."""
     return " ".join(_ONE_SPELLING.get(word, word) for word in words.split())
 

@@ -91,7 +91,7 @@ class Tokenizer:
         return normalize(text, self.options)
 
     @property
-    def normalizer_doubt(self) -> str:
+    def normalizer_warning(self) -> str:
         """Why texts may be read otherwise than the pieces were learned from; empty if there is no doubt."""
         if self.recorded_version is None:
             return (
@@ -123,25 +123,25 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text`, without start and stop."""
-        return self.encode_spoken(self.normalize(text))
+        return self.encode_normalized(self.normalize(text))
 
     def encode_pieces(self, text: str) -> list[str]:
         """Return the pieces of `text`; what is unknown stands there as it is written."""
-        return self.spoken_pieces(self.normalize(text))
+        return self.normalized_pieces(self.normalize(text))
 
     def words(self, text: str) -> str:
         """Return `text` after our normaliser and the model's own: what the model cuts, with plain spaces."""
-        return self.spoken_words(self.normalize(text))
+        return self.normalized_words(self.normalize(text))
 
-    def encode_spoken(self, spoken: str) -> list[int]:
+    def encode_normalized(self, spoken: str) -> list[int]:
         """Return the ids of a text that was normalised already."""
         return cast(list[int], self._processor.encode(spoken))
 
-    def spoken_pieces(self, spoken: str) -> list[str]:
+    def normalized_pieces(self, spoken: str) -> list[str]:
         """Return the pieces of a text that was normalised already."""
         return cast(list[str], self._processor.encode(spoken, out_type=str))
 
-    def spoken_words(self, spoken: str) -> str:
+    def normalized_words(self, spoken: str) -> str:
         """Return a text that was normalised already after the model's own normaliser."""
         return cast(str, self._processor.normalize(spoken)).replace(WORD_START, " ").strip()
 
@@ -208,12 +208,12 @@ def measure(tokenizer: Tokenizer, texts: Iterable[str]) -> TextMeasure:
     changed = []
     for text in texts:
         spoken = tokenizer.normalize(text)
-        ids, words = tokenizer.encode_spoken(spoken), tokenizer.spoken_words(spoken)
+        ids, words = tokenizer.encode_normalized(spoken), tokenizer.normalized_words(spoken)
         tokens.update(ids)
         num_texts += 1
         num_words += len(words.split())
         if tokenizer.unknown_id in ids:
-            for token, piece in zip(ids, tokenizer.spoken_pieces(spoken), strict=True):
+            for token, piece in zip(ids, tokenizer.normalized_pieces(spoken), strict=True):
                 if token == tokenizer.unknown_id:
                     unknown_characters.update(piece)
         elif tokenizer.decode(ids).split() != words.split():

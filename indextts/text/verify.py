@@ -93,9 +93,9 @@ def _base_size(base: Tokenizer | None, base_text_rows: int | None, config_text_t
 
 def _normalizer(tokenizer: Tokenizer) -> Finding:
     what = "normaliser"
-    if tokenizer.normalizer_doubt:
+    if tokenizer.normalizer_warning:
         advice = "make the tokenizer anew with tools/extend_bpe.py to be sure"
-        return Finding(what, tokenizer.normalizer_doubt, "warning", advice)
+        return Finding(what, tokenizer.normalizer_warning, "warning", advice)
     return Finding(what, f"{tokenizer.options.summary} ({tokenizer.options.fingerprint})")
 
 

@@ -67,7 +67,7 @@ def train(
     logger.info("%d pairs to train on, %d to validate on", len(inputs.train_set), len(inputs.val_set))
     found = ranks.from_first(None if checkpoint is None else checkpoint.result())
     times.mark("waiting for the checkpoint's digest")
-    if ranks.is_any(stop.is_asked):
+    if ranks.is_any(stop.is_requested):
         ask_all(ranks, stop)
         return say_how_it_ended(None, stop)
     if found is None:
@@ -326,7 +326,7 @@ def validate_now(this: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest
         max_batches=inputs.command.max_val_batches,
         first_new_token=this.base_size,
         dtype=inputs.dtype,
-        should_stop=lambda: stop.is_asked,
+        should_stop=lambda: stop.is_requested,
         trained_speakers={pair.speaker for pair in inputs.train_set.pairs},
         ranks=inputs.ranks,
     )

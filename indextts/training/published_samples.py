@@ -33,7 +33,7 @@ from indextts.speech.synthesis.said import Said, make_sound, waiting, write_said
 from indextts.speech.synthesis.sound import PublishedSound
 from indextts.speech.synthesis.speak import Segment
 from indextts.system.json_lines import read_json_lines
-from indextts.system.log_lines import show_on_screen
+from indextts.system.log_lines import log_to_stdout
 from indextts.system.signals import StopRequest
 from indextts.training.batches import leave_signals_to_the_trainer
 from indextts.training.metrics import MetricsLog
@@ -112,9 +112,9 @@ class PublishedSamples:
             self._go_on()
 
     def finish(self, stop: StopRequest) -> None:
-        if self.asked and not stop.is_asked:
+        if self.asked and not stop.is_requested:
             logger.info("Waiting for the sound of the last samples; a stop does not wait for it")
-        while not stop.is_asked and (self._is_at_work() or (waiting(self.root) and self._go_on())):
+        while not stop.is_requested and (self._is_at_work() or (waiting(self.root) and self._go_on())):
             assert self.process is not None
             self.process.join(SECONDS_BETWEEN_LOOKS)
         if self.process is not None:
@@ -168,7 +168,7 @@ def speak_waiting(root: Path, models: Path) -> None:
     """Make sound of all that waits in `root`, on the CPU; the process's whole work."""
     leave_signals_to_the_trainer(0)
     os.nice(NICENESS)
-    show_on_screen()
+    log_to_stdout()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     try:
         sound = PublishedSound(AcousticModel.load(models, torch.device("cpu")), SolverSettings())

@@ -171,8 +171,8 @@ def load_inputs(command: Train, ranks: Ranks = ALONE) -> Inputs:
     """
     device = choose_device(command.allow_cpu, ranks.place)
     config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
-    if tokenizer.normalizer_doubt:
-        logger.warning(tokenizer.normalizer_doubt)
+    if tokenizer.normalizer_warning:
+        logger.warning(tokenizer.normalizer_warning)
     train_set = load_pairs(command.train_manifest, tokenizer, config)
     val_set = load_pairs(command.val_manifest, tokenizer, config)
     check_disjoint(train_set, val_set)

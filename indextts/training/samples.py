@@ -102,7 +102,7 @@ class Samples:
 
     def _speak(self, this: Run, way: Way, folder: Path, metrics: MetricsLog, stop: StopRequest) -> None:
         def look_for_stop(_: int) -> None:
-            if stop.is_asked:
+            if stop.is_requested:
                 raise _StoppedError
 
         state, inputs = this.state, this.inputs

@@ -25,7 +25,7 @@ from indextts.models.gpt.weights import check_fit, empty_model, load_model
 from indextts.models.weight_names import canonical_names
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.runs.find_checkpoint import find_checkpoint
-from indextts.runs.restore import plan_restore, require_keys, wanted_schedule
+from indextts.runs.restore import plan_restore, requested_schedule, require_keys
 from indextts.runs.restore_facts import CheckpointFacts, RunFacts
 from indextts.runs.restore_text import plan_text
 from indextts.runs.schedule import Schedule, with_val_interval
@@ -86,7 +86,7 @@ def _with_chosen_settings(inputs: Inputs) -> Inputs:
 
 def first_schedule(inputs: Inputs) -> Schedule:
     """Return the schedule of a run that begins."""
-    return wanted_schedule(
+    return requested_schedule(
         inputs.command,
         inputs.train_set.size,
         num_processes=inputs.ranks.size,

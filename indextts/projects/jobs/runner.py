@@ -42,7 +42,7 @@ from indextts.projects.jobs.files import (
     write_object,
 )
 from indextts.system.processes import (
-    STOPPED_LAUNCHER,
+    LAUNCHER_STOPPED,
     Process,
     children_of,
     find_process,
@@ -194,7 +194,7 @@ class Runner:
                 write_object(self.folder / "program.json", asdict(find_process(program.pid)))
             code = self.wait_for_end(program)
             self.sweep(argv[0])
-            if code == STOPPED_LAUNCHER and self.launcher and self.stop.asked is not None:
+            if code == LAUNCHER_STOPPED and self.launcher and self.stop.asked is not None:
                 return STOPPED, "stopped"
             if code:
                 return outcome(code)

@@ -30,7 +30,7 @@ from torch import Tensor
 from indextts.commands.speech import ExportModel
 from indextts.data.feature_store import read_info
 from indextts.data.networks import BACKEND_NAME
-from indextts.errors import DISK_FULL, NO_ROOM, USER_MISTAKE, UserError
+from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, USER_MISTAKE, UserError
 from indextts.features import builtin
 from indextts.models.checkpoint import table_rows, write_and_sync
 from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config
@@ -97,7 +97,7 @@ def export(command: ExportModel) -> Path:
             write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.encode())
             write_json(aside / RECORD, _record(aside, source, command, checked))
     except OSError as error:
-        is_full = error.errno in NO_ROOM
+        is_full = error.errno in DISK_FULL_ERRNOS
         raise UserError(
             f"--output-dir {target} cannot be written ({error.strerror or error})"
             + ("; make room on its disk" if is_full else ""),

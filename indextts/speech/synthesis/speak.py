@@ -208,7 +208,7 @@ def _say_part(
     on_step: OnStep,
 ) -> Segment:
     gpt, tokenizer = trained.gpt, trained.tokenizer
-    ids = tokenizer.encode_spoken(text)
+    ids = tokenizer.encode_normalized(text)
     num_unknown = ids.count(tokenizer.unknown_id)
     if num_unknown:
         logger.warning("%d of %d pieces of %r are unknown, and not heard", num_unknown, len(ids), text)

@@ -57,7 +57,7 @@ def agree(ranks: Ranks, group: Sequence[MicroBatch] | None, stop: StopRequest, s
             sum(batch.num_text for batch in batches),
             sum(batch.num_mel for batch in batches),
             sum(len(part.unreadable) for part in group or ()),
-            stop.is_asked,
+            stop.is_requested,
             saver.failures > 0,
             saver.wants_another_try,
         ]
@@ -73,7 +73,7 @@ def agree(ranks: Ranks, group: Sequence[MicroBatch] | None, stop: StopRequest, s
 def ask_all(ranks: Ranks, stop: StopRequest) -> None:
     """Ask all processes to stop, by the signal that the first of those that were asked got."""
     number = next(number for number in ranks.gathered(stop.signal) if number is not None)
-    stop.ask(number)
+    stop.request(number)
 
 
 def unreadable_of_all(ranks: Ranks, group: Sequence[MicroBatch]) -> list[Unreadable]:

@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
-from indextts.errors import CHECK_FAILED, DISK_FULL, NO_ROOM, PROCESS_LOST, UserError
+from indextts.errors import CHECK_FAILED, DISK_FULL, DISK_FULL_ERRNOS, PROCESS_LOST, UserError
 from indextts.system.processes import Process, is_alive, this_process
 from indextts.system.signals import StopRequest
 from indextts.training.distributed.torchrun import Place, log_name
@@ -202,7 +202,7 @@ class Reasons:
         if isinstance(error, UserError):
             status, reason = error.exit_status, str(error)
         else:
-            is_full = isinstance(error, OSError) and error.errno in NO_ROOM
+            is_full = isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS
             status = DISK_FULL if is_full else CHECK_FAILED
             reason = f"{type(error).__name__}: {error}"
         rank = self._ranks.rank

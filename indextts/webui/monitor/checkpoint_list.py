@@ -16,12 +16,12 @@ from indextts.runs.checkpoints import (
     TRASH,
     Checkpoint,
     bytes_in_trash,
+    deletion_refusal,
     empty_trash,
     list_checkpoints,
+    move_to_trash,
     pin,
-    throw_away,
     validation_losses,
-    why_kept,
 )
 from indextts.webui.events import on
 from indextts.webui.language import t
@@ -142,7 +142,7 @@ def _row(each: Checkpoint, loss: float | None) -> list[str]:
         time.strftime("%Y-%m-%d %H:%M", time.localtime(each.time)),
         "" if loss is None else f"{loss:.3f}",
         shown_size(each.num_bytes),
-        ", ".join(notes if each.is_whole else [*notes, t(NOT_WHOLE)]),
+        ", ".join(notes if each.is_complete else [*notes, t(NOT_WHOLE)]),
     ]
 
 
@@ -164,7 +164,7 @@ def ask(page: Page, name: str, chosen: str | None) -> list[Any]:
     """Return the question whether to delete; a UserError says at once if that is refused."""
     project = page.find_project(name)
     found = _found(project, chosen)
-    reason = why_kept(project.run_dir, found.name)
+    reason = deletion_refusal(project.run_dir, found.name)
     if reason:
         raise UserError(reason)
     question = t(
@@ -179,7 +179,7 @@ def ask(page: Page, name: str, chosen: str | None) -> list[Any]:
 def delete(page: Page, name: str, asked: str) -> list[Any]:
     """Move to the trash what the question was about."""
     project = page.find_project(name)
-    throw_away(project.run_dir, asked)
+    move_to_trash(project.run_dir, asked)
     gr.Info(t(THROWN, name=asked))
     return [*hide(), *shown(project, None)]
 

@@ -128,7 +128,7 @@ def pieces_html(title: str, tokenizer: Tokenizer, sentence: str, base_size: int)
         base_size: ids from this on are appended pieces.
     """
     spoken = tokenizer.normalize(sentence)
-    ids, pieces = tokenizer.encode_spoken(spoken), tokenizer.spoken_pieces(spoken)
+    ids, pieces = tokenizer.encode_normalized(spoken), tokenizer.normalized_pieces(spoken)
     num_unknown = ids.count(tokenizer.unknown_id)
     kinds = [
         "unknown" if token == tokenizer.unknown_id else "appended" if token >= base_size else "base"
