@@ -3,7 +3,7 @@
     python -m benchmarks.imbalance --output benchmarks/results/imbalance.md
 
 The trainer's own functions choose the samples (`BatchPlan`: each process adds its --batch-size or
---batch-tokens to a global micro-batch) and deal them to the ranks (`deal`). What is simulated is how long a
+--batch-tokens to a global micro-batch) and the shards (`assign_samples`). What is simulated is how long a
 rank works: the operations of its samples by the formula of `workload.py`, which has attention's quadratic
 part, at the published size. Lengths are those of `workload.py`: clips of 2 to 15 s, log-normal.
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from benchmarks.stragglers import SLOWDOWNS, Floats, cost
 from benchmarks.workload import config_of, draw_lengths, git_commit, machine, operations, positions
 from indextts.models.gpt.packed import Ints
-from indextts.training.distributed.sharding import costs_of, deal
+from indextts.training.distributed.sharding import assign_samples, sample_costs
 from indextts.training.order import BatchPlan, cut
 
 Deal = Callable[[Ints, int], list[list[int]]]  # lengths of a micro-batch, ranks -> samples of each rank
@@ -188,7 +188,7 @@ def flat(dealt: Sequence[Sequence[int]]) -> Ints:
 
 def balanced(batch_lengths: Ints, num_ranks: int) -> list[list[int]]:
     """Return the dealing of the trainer."""
-    return deal(costs_of(batch_lengths, CONFIG.model_dim).tolist(), num_ranks)
+    return assign_samples(sample_costs(batch_lengths, CONFIG.model_dim).tolist(), num_ranks)
 
 
 def contiguous(share: Share) -> Deal:

@@ -58,7 +58,7 @@ from indextts.models.gpt.attention import BLOCKS
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch
-from indextts.training.batches import MicroBatch, PairDataset, choose_collate, load_batches
+from indextts.training.batches import MicroBatch, PairDataset, collate_for, load_batches
 from indextts.training.losses import packed_sums
 from indextts.training.optim import Trained, build_optimizer, select_trained, update
 from indextts.training.order import BatchPlan
@@ -230,7 +230,7 @@ def open_all_shards(dataset: PairDataset) -> float:
 def batches_of(dataset: PairDataset, config: GPTConfig, size: int, epoch: int) -> Iterator[MicroBatch]:
     """Return what the trainer's loader gives, in the trainer's own process."""
     plan = BatchPlan(dataset.lengths, 0, size, batch_tokens=0, epoch=epoch, samples_done=0)
-    return iter(load_batches(dataset, plan, 0, choose_collate("none", config)))
+    return iter(load_batches(dataset, plan, 0, collate_for("none", config)))
 
 
 def timed(batches: Iterator[MicroBatch]) -> Iterator[tuple[float, PackedBatch]]:

@@ -105,7 +105,7 @@ def test_a_sample_that_is_dealt_to_nobody_or_twice_is_noticed(
         shares[0][0] = shares[1][0]
         return shares
 
-    monkeypatch.setattr(imbalance, "deal", wrong)
+    monkeypatch.setattr(imbalance, "assign_samples", wrong)
     seen = times_seen(lengths, SAMPLES, [4])
     assert (seen.min(), seen.max()) == (0, 2)
 

@@ -34,7 +34,7 @@ from indextts.training.batches import (
     MicroBatch,
     PairDataset,
     collate_padded,
-    grouped,
+    group_batches,
     load_batches,
 )
 from indextts.training.batches import load_pairs as load_pairs_of
@@ -362,7 +362,7 @@ def first_group(this: Run, batch_size: int) -> list[MicroBatch]:
     train_set = this.inputs.train_set
     order = in_batches(epoch_order(len(train_set), this.inputs.command.seed, 0), batch_size)
     batches = load_batches(train_set, order, 0, this.inputs.collate)
-    return next(grouped(batches, cycle([False]), 2))
+    return next(group_batches(batches, cycle([False]), 2))
 
 
 @pytest.mark.parametrize("padding", ["none", "reference"])

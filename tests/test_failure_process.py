@@ -24,6 +24,7 @@ from indextts.runs import owner as run_owner
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from indextts.runs.owner import run_lock
 from indextts.training import loop, saving, start
+from indextts.training.distributed.ranks import STOPPED_BEFORE_LOADING
 from indextts.training.metrics import MetricsLog
 from indextts.training.run import Run
 from tests.conftest import REPOSITORY
@@ -145,7 +146,7 @@ def test_row_20_a_signal_in_the_imports_ends_the_run_with_143(
         assert trainer.wait(DEADLINE_S) == 143, name
         assert exit_status(runs[name]) == 143, name
         assert not list(runs[name].output.glob("*.pth")), name
-        assert "Stopped before anything was loaded" in runs[name].log, name
+        assert STOPPED_BEFORE_LOADING in runs[name].log, name
 
 
 PLACES = [
@@ -219,7 +220,7 @@ IMPATIENT = (
     "import sys, runpy\n"
     "from indextts.training import saving, loop\n"
     "saving.RETRY_AFTER_S = float(sys.argv.pop(1))\n"
-    "saving.LAST_RETRY_AFTER_S = loop.LAST_RETRY_AFTER_S = 0.05\n"
+    "saving.FINAL_RETRY_AFTER_S = loop.FINAL_RETRY_AFTER_S = 0.05\n"
     "sys.argv[0] = {trainer!r}\n"
     "runpy.run_path({trainer!r}, run_name='__main__')\n"
 )

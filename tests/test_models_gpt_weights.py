@@ -15,7 +15,7 @@ from indextts.models.gpt.weights import (
     random_model,
 )
 from indextts.models.weight_names import canonical_names
-from indextts.training.optim import device_of, select_trained
+from indextts.training.optim import select_trained, weight_device
 from tests.tiny_gpt import TINY, tiny_batch
 
 
@@ -153,7 +153,7 @@ def test_a_training_puts_527_of_866_million_parameters_on_the_card():
     model = empty_model(PUBLISHED)
     trained = select_trained(model, base_size=PUBLISHED.number_text_tokens)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    on_the_card = {name for name in model.state_dict() if device_of(name, card) == card}
+    on_the_card = {name for name in model.state_dict() if weight_device(name, card) == card}
     assert sum(sizes.values()) == 865_980_639
     assert sum(sizes[name] for name in on_the_card) == 527_083_235
     assert on_the_card == set(trained.parameters)

@@ -1,5 +1,6 @@
 """A training of several processes, as torchrun starts it: on 2 and 4 processes of this machine, over gloo."""
 
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -165,8 +166,8 @@ def test_a_process_that_is_killed_ends_the_run_and_its_log_is_named(
     assert training.wait() != 0
     status, reason = ending(run.output)
     assert status == PROCESS_LOST
-    assert reason.startswith("Process 1 is gone without a word")
-    assert "its log is train_rank1.log" in reason
+    assert reason.startswith("Rank 1 ")
+    assert "train_rank1.log" in reason
     assert f"[Error] {reason}" in run.log
     assert verify_checkpoint(run.output / "latest.pth").step > 6
 
@@ -226,7 +227,4 @@ def test_what_one_process_refuses_ends_all_with_its_status(launch: Callable[...,
     training = launch(run, 2, resume="auto")
     assert training.wait() != 0
     assert ending(run.output)[0] == 3
-    assert (
-        "Process 0 ended: Resume failed: none of the checkpoints"
-        in (run.output / "train_rank1.log").read_text()
-    )
+    assert re.search(r"Rank 0 .*: Resume failed: ", (run.output / "train_rank1.log").read_text())

@@ -65,7 +65,7 @@ def test_each_step_moves_the_average_towards_the_weights_by_the_share_that_the_d
 def test_a_skipped_step_moves_nothing():
     model = random_model(TINY, seed=0)
     trained = select_trained(model, base_size=8)
-    average = WeightAverage.beginning(trained, decay=0.5)
+    average = WeightAverage.from_weights(trained, decay=0.5)
     before = {name: tensor.clone() for name, tensor in average.weights.items()}
     with torch.no_grad():
         for parameter in trained.parameters.values():
@@ -78,12 +78,12 @@ def test_a_skipped_step_moves_nothing():
 
 def test_an_error_in_between_leaves_the_weights_as_they_were():
     model = random_model(TINY, seed=0)
-    average = WeightAverage.beginning(select_trained(model, base_size=8), decay=0.5)
+    average = WeightAverage.from_weights(select_trained(model, base_size=8), decay=0.5)
     average.weights["mel_head.weight"] += 1.0
     raw, other = model.mel_head.weight.detach().clone(), average.weights["mel_head.weight"].clone()
 
     def fail() -> None:
-        with average.in_the_model():
+        with average.swapped_in():
             assert torch.equal(model.mel_head.weight, other)
             raise ZeroDivisionError
 

@@ -4,18 +4,18 @@ import torch
 from indextts.training.batches import Sample as TrainingSample
 from indextts.training.batches import (
     Unreadable,
-    choose_collate,
+    collate_for,
     collate_padded,
     collate_readable,
-    grouped,
-    too_many,
+    group_batches,
+    is_too_many,
 )
 from tests.tiny_gpt import TINY
 
 
 def test_groups_are_full_but_for_the_last_of_an_epoch():
     ends = [False, False, False, False, True, False, False, True]
-    assert list(grouped(range(8), ends, 3)) == [[0, 1, 2], [3, 4], [5, 6, 7]]  # type: ignore[arg-type, comparison-overlap]
+    assert list(group_batches(range(8), ends, 3)) == [[0, 1, 2], [3, 4], [5, 6, 7]]  # type: ignore[arg-type, comparison-overlap]
 
 
 def test_a_batch_knows_its_true_lengths():
@@ -34,7 +34,7 @@ def test_a_batch_knows_its_true_lengths():
 
 @pytest.mark.parametrize("padding", ["none", "reference"])
 def test_a_sample_that_cannot_be_read_is_named_and_takes_nobodys_place(padding: str):
-    collate = choose_collate(padding, TINY)
+    collate = collate_for(padding, TINY)
     sample = TrainingSample("a", torch.arange(3), torch.arange(5), torch.zeros(2, 4), torch.zeros(4))
     unreadable = Unreadable("b", "the disk")
     mixed = collate_readable([unreadable, sample], collate)
@@ -66,7 +66,7 @@ def test_a_padded_batch_is_split_into_rows_with_the_text_padding_of_the_whole():
 
 
 def test_how_many_unusable_samples_are_too_many():
-    assert not too_many(10, 20)
-    assert too_many(11, 20)
-    assert not too_many(100, 10_000)
-    assert too_many(101, 10_000)
+    assert not is_too_many(10, 20)
+    assert is_too_many(11, 20)
+    assert not is_too_many(100, 10_000)
+    assert is_too_many(101, 10_000)

@@ -20,7 +20,7 @@ from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.weights import load_model
 from indextts.training.batches import collate_padded, load_batches
-from indextts.training.checkpoint_facts import Layout, facts_of, moments_of
+from indextts.training.checkpoint_facts import OptimizerLayout, checkpoint_facts, named_moments
 from indextts.training.losses import token_losses
 from indextts.training.optim import select_trained
 from indextts.training.order import in_batches
@@ -97,11 +97,11 @@ def foreign(original: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def layout() -> Layout:
+def layout() -> OptimizerLayout:
     with torch.device("meta"):
         model = UnifiedVoice(config_with_text_tokens(CONFIG, NUM_PIECES))
     shapes = {name: tuple(p.shape) for name, p in select_trained(model, BASE_SIZE).parameters.items()}
-    return Layout(frozenset(name for name, _ in model.named_parameters()), shapes, BASE_SIZE)
+    return OptimizerLayout(frozenset(name for name, _ in model.named_parameters()), shapes, BASE_SIZE)
 
 
 def moments_by_identity(content: dict[str, Any]) -> dict[str, dict[str, Tensor]]:
@@ -210,8 +210,8 @@ def test_a_foreign_optimizer_that_does_not_fit_is_said_and_all_but_the_weights_i
 # --- what is read of it ---
 
 
-def test_the_facts_of_a_predecessors_checkpoint(foreign: dict[str, Any], layout: Layout):
-    facts = facts_of(foreign, Path("run/latest.pth"), None, layout)
+def test_the_facts_of_a_predecessors_checkpoint(foreign: dict[str, Any], layout: OptimizerLayout):
+    facts = checkpoint_facts(foreign, Path("run/latest.pth"), None, layout)
     assert (facts.name, facts.step, facts.epoch) == ("latest.pth", NUM_STEPS, 1)
     assert facts.text_rows == NUM_PIECES + 1
     assert facts.trained_shapes == layout.trained
@@ -221,21 +221,21 @@ def test_the_facts_of_a_predecessors_checkpoint(foreign: dict[str, Any], layout:
     assert facts.learning_rate == pytest.approx(RATE / (1 + NUM_STEPS))
 
 
-def test_without_a_scheduler_the_rate_is_the_optimizers_own(foreign: dict[str, Any], layout: Layout):
+def test_without_a_scheduler_the_rate_is_the_optimizers_own(foreign: dict[str, Any], layout: OptimizerLayout):
     foreign["scheduler"] = None
     foreign["optimizer"]["param_groups"][0]["lr"] = 3e-5
-    facts = facts_of(foreign, Path("latest.pth"), None, layout)
+    facts = checkpoint_facts(foreign, Path("latest.pth"), None, layout)
     assert not facts.has_scheduler
     assert facts.learning_rate == 3e-5
     foreign["optimizer"] = {"state": {}, "param_groups": []}
-    assert facts_of(foreign, Path("latest.pth"), None, layout).learning_rate is None
+    assert checkpoint_facts(foreign, Path("latest.pth"), None, layout).learning_rate is None
 
 
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0, None, "fast"])
-def test_a_rate_that_is_none_is_not_taken(foreign: dict[str, Any], layout: Layout, rate: object):
+def test_a_rate_that_is_none_is_not_taken(foreign: dict[str, Any], layout: OptimizerLayout, rate: object):
     foreign["scheduler"]["_last_lr"] = [rate]
     foreign["optimizer"]["param_groups"][0]["lr"] = 3e-5
-    assert facts_of(foreign, Path("latest.pth"), None, layout).learning_rate == 3e-5
+    assert checkpoint_facts(foreign, Path("latest.pth"), None, layout).learning_rate == 3e-5
 
 
 def change(key: str, value: Any) -> Callable[[dict], None]:
@@ -266,20 +266,22 @@ DAMAGES: dict[str, tuple[Callable[[dict], None], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_optimizer_is_a_misfit_with_its_reason(
-    foreign: dict[str, Any], layout: Layout, damage: str
+    foreign: dict[str, Any], layout: OptimizerLayout, damage: str
 ):
     act, reason = DAMAGES[damage]
     act(foreign["optimizer"])
     with pytest.raises(ValueError, match=reason):
-        moments_of(foreign, layout)
-    facts = facts_of(foreign, Path("latest.pth"), None, layout)
+        named_moments(foreign, layout)
+    facts = checkpoint_facts(foreign, Path("latest.pth"), None, layout)
     assert facts.trained_shapes is None
     assert facts.misfit
 
 
 @pytest.mark.parametrize("optimizer", [None, "junk", [], {}, 3], ids=str)
-def test_what_is_no_optimizer_is_a_misfit(foreign: dict[str, Any], layout: Layout, optimizer: object):
-    facts = facts_of({**foreign, "optimizer": optimizer}, Path("latest.pth"), None, layout)
+def test_what_is_no_optimizer_is_a_misfit(
+    foreign: dict[str, Any], layout: OptimizerLayout, optimizer: object
+):
+    facts = checkpoint_facts({**foreign, "optimizer": optimizer}, Path("latest.pth"), None, layout)
     assert facts.trained_shapes is None
     assert "no AdamW state" in facts.misfit
 
@@ -287,19 +289,19 @@ def test_what_is_no_optimizer_is_a_misfit(foreign: dict[str, Any], layout: Layou
 @pytest.mark.parametrize("key", ["step", "epoch"])
 @pytest.mark.parametrize("value", [None, "x", [1], float("nan"), float("inf"), torch.zeros(2)], ids=str)
 def test_a_step_or_epoch_that_is_no_number_is_refused(
-    foreign: dict[str, Any], layout: Layout, key: str, value: object
+    foreign: dict[str, Any], layout: OptimizerLayout, key: str, value: object
 ):
     with pytest.raises(UserError, match=f"Failed to load checkpoint: .*latest.pth: {key} is") as caught:
-        facts_of({**foreign, key: value}, Path("latest.pth"), None, layout)
+        checkpoint_facts({**foreign, key: value}, Path("latest.pth"), None, layout)
     assert caught.value.exit_status == RESUME_REFUSED
 
 
 @pytest.mark.parametrize(
     "weights", [None, [torch.zeros(1)], {"text_head.bias": 3}], ids=["none", "list", "value"]
 )
-def test_a_model_that_is_none_is_refused(foreign: dict[str, Any], layout: Layout, weights: object):
+def test_a_model_that_is_none_is_refused(foreign: dict[str, Any], layout: OptimizerLayout, weights: object):
     with pytest.raises(UserError, match="its model is no name -> tensor") as caught:
-        facts_of({**foreign, "model": weights}, Path("latest.pth"), None, layout)
+        checkpoint_facts({**foreign, "model": weights}, Path("latest.pth"), None, layout)
     assert caught.value.exit_status == RESUME_REFUSED
 
 
@@ -313,11 +315,11 @@ def own(project: TinyRun) -> Path:
     return output / "latest.pth"
 
 
-def test_the_facts_of_our_own_checkpoint(own: Path, layout: Layout):
+def test_the_facts_of_our_own_checkpoint(own: Path, layout: OptimizerLayout):
     content = read_file(own)
     meta = meta_of(content, own)
     assert meta is not None
-    facts = facts_of(content, own, meta, layout)
+    facts = checkpoint_facts(content, own, meta, layout)
     assert (facts.step, facts.epoch, facts.text_rows) == (2, 0, NUM_PIECES + 1)
     assert facts.trained_shapes == layout.trained
     assert facts.vocabulary is not None
@@ -325,7 +327,7 @@ def test_the_facts_of_our_own_checkpoint(own: Path, layout: Layout):
     assert meta.gpt_config == asdict(CONFIG)
 
 
-def test_the_moments_of_our_own_checkpoint_are_found_by_name_in_any_order(own: Path, layout: Layout):
+def test_the_moments_of_our_own_checkpoint_are_found_by_name_in_any_order(own: Path, layout: OptimizerLayout):
     content = torch.load(own, weights_only=True)
     expected = saved_moments(own)
     optimizer = content["optimizer"]
@@ -333,17 +335,17 @@ def test_the_moments_of_our_own_checkpoint_are_found_by_name_in_any_order(own: P
         group["params"].reverse()
         group["param_names"].reverse()
     optimizer["param_groups"].reverse()
-    found = moments_of(content, layout)
+    found = named_moments(content, layout)
     assert found.keys() == expected.keys() == layout.trained.keys()
     for name, state in found.items():
         assert all(torch.equal(state[key], expected[name][key]) for key in state)
 
 
-def test_names_for_some_of_the_parameters_are_a_misfit(own: Path, layout: Layout):
+def test_names_for_some_of_the_parameters_are_a_misfit(own: Path, layout: OptimizerLayout):
     content = torch.load(own, weights_only=True)
     del content["optimizer"]["param_groups"][0]["param_names"]
     with pytest.raises(ValueError, match=r"shorter|longer"):
-        moments_of(content, layout)
+        named_moments(content, layout)
 
 
 @pytest.mark.parametrize("record", [None, 3, {}, {"step": "x"}], ids=str)

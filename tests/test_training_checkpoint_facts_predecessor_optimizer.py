@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from indextts.training.checkpoint_facts import Moments, map_moments
+from indextts.training.checkpoint_facts import MomentsLocation, map_moments
 
 BASE_SIZE = 3
 # Two encoder weights that no loss reaches, a buffer, two text tables of 5 pieces, a second name of a weight
@@ -22,7 +22,7 @@ MOMENTS = {2: (6, 4), 3: (4,), 4: (6,)}
 TRAINED = {"text_embedding.weight": (3, 4), "text_head.bias": (3,), "gpt.ln_f.weight": (4,)}
 
 
-def mapped(**changes: object) -> dict[str, Moments]:
+def mapped(**changes: object) -> dict[str, MomentsLocation]:
     facts = {
         "order": [0, 1, 2, 3, 4],
         "moments": MOMENTS,
@@ -36,9 +36,9 @@ def mapped(**changes: object) -> dict[str, Moments]:
 
 def test_names_go_by_the_order_of_the_model_past_buffers_and_second_names():
     assert mapped() == {
-        "text_embedding.weight": Moments(2, BASE_SIZE),
-        "text_head.bias": Moments(4, BASE_SIZE),
-        "gpt.ln_f.weight": Moments(3, 0),
+        "text_embedding.weight": MomentsLocation(2, BASE_SIZE),
+        "text_head.bias": MomentsLocation(4, BASE_SIZE),
+        "gpt.ln_f.weight": MomentsLocation(3, 0),
     }
 
 

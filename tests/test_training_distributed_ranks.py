@@ -1,4 +1,4 @@
-"""The processes of a training as one, as far as one process can show it; the rest is in several_processes."""
+"""Tests of indextts/training/distributed/ranks.py in one process; test_several_processes.py starts more."""
 
 import signal
 import subprocess
@@ -12,44 +12,41 @@ from indextts.errors import OUT_OF_MEMORY, PROCESS_LOST, UserError
 from indextts.system.processes import Process, find_process, this_process
 from indextts.system.signals import StopRequest
 from indextts.training.distributed import ranks
-from indextts.training.distributed.ranks import ALONE, Ranks, Reasons, joined
-from indextts.training.distributed.torchrun import Place
+from indextts.training.distributed.ranks import SINGLE_PROCESS, ExitReasons, Ranks, process_group
+from indextts.training.distributed.torchrun import RankInfo
 
 
-def test_one_process_agrees_with_itself_and_joins_nobody():
-    with joined(Place(), StopRequest(ends_process=False)) as alone:
-        assert alone is ALONE
+def test_a_single_process_needs_no_process_group():
+    with process_group(RankInfo(), StopRequest(ends_process=False)) as single:
+        assert single is SINGLE_PROCESS
         assert not dist.is_initialized()
-        assert alone.agree([3, 0]) == [3, 0]
-        assert (alone.is_any(True), alone.is_any(False)) == (True, False)
-        assert alone.from_first("a") == "a"
-        assert alone.gathered("a") == ["a"]
-        assert alone.seed == ()
+        assert single.all_reduce_ints([3, 0]) == [3, 0]
+        assert (single.any_rank(True), single.any_rank(False)) == (True, False)
+        assert single.broadcast("a") == "a"
+        assert single.all_gather("a") == ["a"]
+        assert single.seed_parts == ()
         tensor = torch.ones(3)
-        alone.add_up(tensor)
+        single.all_reduce(tensor)
         assert tensor.tolist() == [1, 1, 1]
 
 
-def test_who_was_asked_to_stop_joins_nobody():
+def test_a_process_that_was_asked_to_stop_does_not_join():
     stop = StopRequest(ends_process=False)
     stop.request(signal.SIGTERM)
-    with (
-        pytest.raises(UserError, match="Stopped before anything was loaded") as stopped,
-        joined(Place(size=2), stop),
-    ):
+    with pytest.raises(UserError) as stopped, process_group(RankInfo(world_size=2), stop):
         pytest.fail("joined")
     assert stopped.value.exit_status == 128 + signal.SIGTERM
 
 
-class Introduced(Ranks):
-    """Process 0 of as many as are named, which all said where they run."""
+class RanksOfProcesses(Ranks):
+    """Rank 0 of the given processes, each with its host."""
 
-    def __init__(self, everybody: list[tuple[str, Process]]) -> None:
-        super().__init__(Place(size=len(everybody)))
-        self.everybody = everybody
+    def __init__(self, processes: list[tuple[str, Process]]) -> None:
+        super().__init__(RankInfo(world_size=len(processes)))
+        self.processes = processes
 
-    def gathered(self, value: object) -> list:
-        return self.everybody
+    def all_gather(self, value: object) -> list:
+        return self.processes
 
 
 def ended_process() -> Process:
@@ -59,39 +56,45 @@ def ended_process() -> Process:
     return process
 
 
-def reasons(store: dist.Store, *others: tuple[str, Process]) -> Reasons:
+def reasons(store: dist.Store, *others: tuple[str, Process]) -> ExitReasons:
     here = (ranks.socket.gethostname(), this_process())
-    found = Reasons(store, Introduced([here, *((host or here[0], process) for host, process in others)]))
-    found.meet()
+    processes = [here, *((host or here[0], process) for host, process in others)]
+    found = ExitReasons(store, RanksOfProcesses(processes))
+    found.exchange_processes()
     return found
 
 
-def test_a_process_that_left_no_word_is_found_by_its_absence():
-    lost = reasons(dist.HashStore(), ("", this_process()), ("", ended_process())).of_the_lost("broken pipe")
+def test_a_rank_that_published_no_reason_is_found_by_its_missing_process():
+    found = reasons(dist.HashStore(), ("", this_process()), ("", ended_process()))
+    lost = found.find_lost_rank("broken pipe")
     assert lost.exit_status == PROCESS_LOST
-    assert str(lost).startswith("Process 2 is gone without a word")
-    assert "its log is train_rank2.log" in str(lost)
+    assert str(lost).startswith("Rank 2 ")
+    assert "train_rank2.log" in str(lost)
 
 
-def test_the_word_that_a_process_left_counts_for_all():
+def test_a_published_reason_reaches_the_other_ranks():
     store = dist.HashStore()
-    told = Reasons(store, Ranks(Place(rank=1, size=2)))
-    told.tell(UserError("Out of memory with a single sample", OUT_OF_MEMORY))
-    lost = reasons(store, ("", ended_process())).of_the_lost("broken pipe")
+    failed = ExitReasons(store, Ranks(RankInfo(rank=1, world_size=2)))
+    failed.publish_failure(UserError("Out of memory with a single sample", OUT_OF_MEMORY))
+    lost = reasons(store, ("", ended_process())).find_lost_rank("broken pipe")
     assert lost.exit_status == OUT_OF_MEMORY
-    assert str(lost) == "Process 1 ended: Out of memory with a single sample (train_rank1.log)"
+    assert str(lost).startswith("Rank 1 ")
+    assert str(lost).endswith("Out of memory with a single sample (train_rank1.log)")
 
 
-def test_a_process_that_lost_another_passes_on_whom():
+def test_a_rank_that_lost_another_publishes_which_one():
     store = dist.HashStore()
     first = reasons(store, ("", this_process()), ("", ended_process()))
-    first.pass_on(first.of_the_lost("broken pipe"))
-    neighbour = Reasons(store, Introduced([(ranks.socket.gethostname(), ended_process())] * 3))
-    neighbour.meet()
-    assert str(neighbour.of_the_lost("broken pipe")).startswith("Process 2 is gone without a word")
+    first.publish_lost_rank(first.find_lost_rank("broken pipe"))
+    processes = [(ranks.socket.gethostname(), ended_process())] * 3
+    neighbor = ExitReasons(store, RanksOfProcesses(processes))
+    neighbor.exchange_processes()
+    assert str(neighbor.find_lost_rank("broken pipe")).startswith("Rank 2 ")
 
 
-def test_of_another_machine_only_its_name_is_known(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ranks, "LOOK_FOR_REASON_S", 0.1)
-    lost = reasons(dist.HashStore(), ("node-b", this_process())).of_the_lost("broken pipe")
-    assert str(lost).startswith("A process on node-b is gone (broken pipe); its log is train_rank1.log")
+def test_a_lost_rank_on_another_machine_is_reported_by_host(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ranks, "EXIT_REASON_TIMEOUT_S", 0.1)
+    lost = reasons(dist.HashStore(), ("node-b", this_process())).find_lost_rank("broken pipe")
+    assert "node-b" in str(lost)
+    assert "(broken pipe)" in str(lost)
+    assert "train_rank1.log" in str(lost)

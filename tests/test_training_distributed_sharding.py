@@ -1,86 +1,204 @@
-"""Samples are dealt so that every rank has about as much to do, each sample once."""
+"""Tests of indextts/training/distributed/sharding.py: balanced shards that add up to the micro-batch."""
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from indextts.training.distributed.sharding import Balance, costs_of, deal, imbalance
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.training.batches import load_batches
+from indextts.training.distributed.ranks import Ranks
+from indextts.training.distributed.sharding import (
+    ImbalanceMeter,
+    Sharding,
+    all_reduce_losses,
+    assign_samples,
+    imbalance,
+    load_shards,
+    sample_costs,
+)
+from indextts.training.distributed.torchrun import RankInfo
+from indextts.training.losses import LossSums
+from indextts.training.order import in_batches
+from indextts.training.run import Inputs, load_inputs
+from indextts.training.start import start_from_base
+from indextts.training.step import BUCKET_BYTES, LARGE_BYTES, accumulate, all_reduce_tensors, in_buckets
+from tests.tiny_run import make_tiny_run
+
+NUM_RANKS = 3
+PLAN = in_batches(range(22), 6)  # the last has 4 samples
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    folder: Path = tmp_path_factory.mktemp("shards") / "tiny"
+    return load_inputs(parse(Train, make_tiny_run(folder).flags()))
 
 
 def lengths_of_speech(num_samples: int, seed: int) -> np.ndarray:
-    """Positions of utterances of about 2 to 20 s: a long tail, as recordings have it."""
+    """Positions of utterances of about 2 to 20 s, with the long tail of real recordings."""
     drawn = np.random.default_rng(seed).lognormal(mean=5.8, sigma=0.45, size=num_samples)
     return drawn.clip(120, 1400).astype(np.int64)
 
 
 @pytest.mark.parametrize(("num_samples", "num_ranks"), [(0, 3), (1, 4), (3, 4), (7, 2), (64, 4), (512, 64)])
-def test_every_sample_goes_to_one_rank(num_samples, num_ranks):
-    shares = deal(lengths_of_speech(num_samples, 1).tolist(), num_ranks)
-    assert len(shares) == num_ranks
-    assert sorted(index for share in shares for index in share) == list(range(num_samples))
+def test_every_sample_is_assigned_to_one_rank(num_samples, num_ranks):
+    shards = assign_samples(lengths_of_speech(num_samples, 1).tolist(), num_ranks)
+    assert len(shards) == num_ranks
+    assert sorted(index for shard in shards for index in shard) == list(range(num_samples))
 
 
-def test_one_rank_keeps_the_order():
-    assert deal([3.0, 9.0, 1.0, 9.0], 1) == [[0, 1, 2, 3]]
+def test_a_single_rank_keeps_the_order():
+    assert assign_samples([3.0, 9.0, 1.0, 9.0], 1) == [[0, 1, 2, 3]]
 
 
-def test_the_longest_stands_alone_beside_the_many_short_ones():
-    assert deal([1, 1, 8, 2, 2, 2], 2) == [[2], [0, 1, 3, 4, 5]]
+def test_the_longest_sample_is_alone_and_the_short_ones_share_the_other_rank():
+    assert assign_samples([1, 1, 8, 2, 2, 2], 2) == [[2], [0, 1, 3, 4, 5]]
 
 
-def test_equal_costs_are_dealt_alike_in_every_process():
+def test_every_process_assigns_equal_costs_alike():
     program = (
-        "from indextts.training.distributed.sharding import deal; print(deal([5.0] * 10 + [2.5] * 5, 4))"
+        "from indextts.training.distributed.sharding import assign_samples; "
+        "print(assign_samples([5.0] * 10 + [2.5] * 5, 4))"
     )
     printed = {
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
         for _ in range(2)
     }
-    assert printed == {f"{deal([5.0] * 10 + [2.5] * 5, 4)}\n"}
+    assert printed == {f"{assign_samples([5.0] * 10 + [2.5] * 5, 4)}\n"}
 
 
 @pytest.mark.parametrize("num_ranks", [2, 8, 64])
-def test_no_rank_has_more_than_the_mean_and_one_sample(num_ranks):
+def test_no_rank_exceeds_the_mean_by_more_than_one_sample(num_ranks):
     for seed in range(20):
-        costs = costs_of(lengths_of_speech(3 * num_ranks, seed), model_dim=1280)
-        loads = [costs[share].sum() for share in deal(costs.tolist(), num_ranks)]
+        costs = sample_costs(lengths_of_speech(3 * num_ranks, seed), model_dim=1280)
+        loads = [costs[shard].sum() for shard in assign_samples(costs.tolist(), num_ranks)]
         assert max(loads) <= costs.sum() / num_ranks + costs.max()
 
 
 @pytest.mark.parametrize("num_ranks", [2, 8, 64])
-def test_ranks_with_eight_samples_each_wait_less_than_a_hundredth(num_ranks):
-    found, by_turns = [], []
+def test_with_eight_samples_per_rank_the_mean_imbalance_is_below_one_percent(num_ranks):
+    balanced, round_robin = [], []
     for seed in range(20):
-        costs = costs_of(lengths_of_speech(8 * num_ranks, seed), model_dim=1280)
-        found.append(imbalance([costs[share].sum() for share in deal(costs.tolist(), num_ranks)]))
-        by_turns.append(imbalance([costs[rank::num_ranks].sum() for rank in range(num_ranks)]))
-    assert np.mean(found) < 1.01 < np.mean(by_turns)
+        costs = sample_costs(lengths_of_speech(8 * num_ranks, seed), model_dim=1280)
+        shards = assign_samples(costs.tolist(), num_ranks)
+        balanced.append(imbalance([costs[shard].sum() for shard in shards]))
+        round_robin.append(imbalance([costs[rank::num_ranks].sum() for rank in range(num_ranks)]))
+    assert np.mean(balanced) < 1.01 < np.mean(round_robin)
 
 
-def test_attention_makes_a_long_sample_cost_more_than_its_positions():
-    short, long = costs_of(np.array([100, 1000]), model_dim=1280)
+def test_attention_raises_the_cost_of_a_long_sample_above_its_positions():
+    short, long = sample_costs(np.array([100, 1000]), model_dim=1280)
     assert 10 < long / short < 11
     assert long == pytest.approx(1000 * (1 + 1000 / 15360))
 
 
-def test_loads_that_are_equal_have_no_imbalance():
+def test_imbalance_is_the_largest_load_over_the_mean():
     assert imbalance([2.0, 2.0]) == 1.0
     assert imbalance([3.0, 1.0]) == 1.5
     assert imbalance([0.0, 0.0]) == 1.0
 
 
-def test_dealing_is_done_without_torch():
-    program = "import sys, indextts.training.distributed.sharding; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)
+def test_an_imbalance_meter_covers_the_steps_since_the_last_reading():
+    meter = ImbalanceMeter()
+    assert meter.read() == 1.0
+    meter.add([3.0, 1.0])
+    meter.add([4.0, 4.0])
+    assert meter.read() == pytest.approx(7 / 6)
+    meter.add([2.0, 2.0])
+    assert meter.read() == 1.0
 
 
-def test_a_balance_is_of_the_steps_since_it_was_read():
-    balance = Balance()
-    assert balance.read() == 1.0
-    balance.add([3.0, 1.0])
-    balance.add([4.0, 4.0])
-    assert balance.read() == pytest.approx(7 / 6)
-    balance.add([2.0, 2.0])
-    assert balance.read() == 1.0
+def loaded(inputs: Inputs, rank: int, num_ranks: int, workers: int) -> list:
+    ranks = Ranks(RankInfo(rank=rank, world_size=num_ranks))
+    sharding = Sharding.of(inputs.train_set, inputs.config.model_dim, ranks)
+    return list(load_shards(inputs.train_set, PLAN, sharding, workers, inputs.collate))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_shards_of_all_ranks_add_up_to_the_micro_batch(inputs: Inputs, workers: int):
+    batches = list(load_batches(inputs.train_set, PLAN, 0, inputs.collate))
+    shards = [loaded(inputs, rank, NUM_RANKS, workers) for rank in range(NUM_RANKS)]
+    for number, batch in enumerate(batches):
+        parts = [own[number] for own in shards]
+        assert all(part.ids == batch.ids for part in parts)
+        assert len({part.rank_costs for part in parts}) == 1
+        assert sum(part.batch.num_samples for part in parts) == len(batch.ids)
+        assert sum(part.batch.num_text for part in parts) == batch.batch.num_text
+        assert sum(part.batch.num_mel for part in parts) == batch.batch.num_mel
+
+
+def test_a_rank_without_samples_gets_an_empty_shard(inputs: Inputs):
+    last = [loaded(inputs, rank, 6, 0)[-1] for rank in range(6)]
+    assert [part.batch is None for part in last].count(True) == 2
+    assert all(len(part.ids) == 4 for part in last)
+    assert all((part.rank_costs[rank] == 0) == (part.batch is None) for rank, part in enumerate(last))
+
+
+class RanksWithValues(Ranks):
+    """Rank 0; the other ranks have the given values."""
+
+    def __init__(self, others: Sequence[object]) -> None:
+        super().__init__(RankInfo(world_size=1 + len(others)))
+        self.others = others
+
+    def all_gather(self, value: object) -> list:
+        return [value, *self.others]
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        tensor.mul_(self.world_size)
+
+
+def sums(numbers: Sequence[float]) -> LossSums:
+    return LossSums.nothing(torch.device("cpu")).with_numbers(numbers)
+
+
+def test_sums_over_all_ranks_keep_their_types_and_skip_ranks_without_any():
+    cpu = torch.device("cpu")
+    other = sums([0.5, 20, 0.25, 40, 3, 0, 0])
+    ranks = RanksWithValues([other.numbers(), None])
+    found = all_reduce_losses(sums([1.5, 10, 2.5, 30, 4, 1, 1]), ranks, cpu)
+    assert found is not None
+    assert found.numbers() == [2, 30, 2.75, 70, 7, 1, 1]
+    assert (found.text_nats.dtype, found.text_tokens.dtype) == (torch.float32, torch.int64)
+    assert all_reduce_losses(None, RanksWithValues([None]), cpu) is None
+
+
+def test_small_gradients_are_bucketed_and_large_ones_are_not():
+    large = torch.ones(LARGE_BYTES // 4)
+    small = [torch.ones(LARGE_BYTES // 8) for _ in range(40)]
+    other = torch.ones(3, dtype=torch.float64)
+    buckets = list(in_buckets([small[0], large, other, *small[1:]]))
+    sizes = [sum(tensor.nbytes for tensor in bucket) for bucket in buckets]
+    assert [len(bucket) for bucket in buckets if bucket[0] is large] == [1]
+    assert all(len({tensor.dtype for tensor in bucket}) == 1 for bucket in buckets)
+    assert sum(map(len, buckets)) == 42
+    assert max(sizes) <= BUCKET_BYTES
+    assert len(buckets) == 5  # the large one, three of 40 small ones, the other type
+
+
+def test_an_all_reduce_writes_each_tensor_back_in_any_layout():
+    tensors = [torch.arange(6.0).view(2, 3).T, torch.tensor(2.0), torch.ones(LARGE_BYTES // 4, 2).T]
+    wanted = [3 * tensor.clone() for tensor in tensors]
+    all_reduce_tensors(tensors, RanksWithValues(["", ""]))
+    for found, expected in zip(tensors, wanted, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_every_trained_parameter_has_a_gradient_after_a_step(inputs: Inputs):
+    """Otherwise zeros in its place would let weight decay move what a single process would not."""
+    run = start_from_base(inputs)
+    group = list(load_batches(inputs.train_set, PLAN[:1], 0, inputs.collate))
+    accumulate(run, group)
+    run.trained.collect_gradients()
+    assert len(run.trained.gradients()) == len(run.trained.parameters)
+    run.trained.clear_gradients()
+    run.trained.fill_missing_gradients()
+    run.trained.collect_gradients()
+    assert len(run.trained.gradients()) == len(run.trained.parameters)
+    assert not any(gradient.any() for gradient in run.trained.gradients())

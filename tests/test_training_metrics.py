@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from indextts.training.metrics import Pace
+from indextts.training.metrics import SpeedMeter
 
 
 def slow(number: int, seconds: float) -> Iterator[int]:
@@ -14,9 +14,9 @@ def slow(number: int, seconds: float) -> Iterator[int]:
 
 
 def test_waiting_for_data_is_counted_and_everything_else_is_not():
-    pace = Pace(torch.device("cpu"))
+    pace = SpeedMeter(torch.device("cpu"))
     groups = slow(3, 0.05)
-    assert [pace.next_of(groups) for _ in range(3)] == [0, 1, 2]
+    assert [pace.next_group(groups) for _ in range(3)] == [0, 1, 2]
     time.sleep(0.15)  # work
     with pace.paused():
         time.sleep(0.3)
@@ -28,8 +28,8 @@ def test_waiting_for_data_is_counted_and_everything_else_is_not():
 
 
 def test_each_reading_begins_anew():
-    pace = Pace(torch.device("cpu"))
-    pace.next_of(slow(1, 0.05))
+    pace = SpeedMeter(torch.device("cpu"))
+    pace.next_group(slow(1, 0.05))
     assert pace.read().data_wait > 0.5
     time.sleep(0.01)
     speed = pace.read()
@@ -40,11 +40,11 @@ def test_each_reading_begins_anew():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_card_that_is_busy_has_not_waited():
     device = torch.device("cuda")
-    pace = Pace(device)
+    pace = SpeedMeter(device)
     large = torch.rand(8192, 8192, device=device)
     torch.cuda.synchronize()
     for _ in range(100):
         large @ large
-    pace.has_given_work()
-    pace.next_of(slow(1, 0.01))
+    pace.mark_submitted()
+    pace.next_group(slow(1, 0.01))
     assert pace.read().data_wait == 0

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from indextts.training.metrics import StartTimes, seconds_since_process_start
+from indextts.training.metrics import StartupTimes, seconds_since_process_start
 
 
 def test_the_age_of_the_process_grows_with_the_clock():
@@ -35,7 +35,7 @@ def test_the_age_counts_what_came_before_this_was_imported():
 
 
 def test_the_line_has_every_part_in_order_and_their_sum(caplog: pytest.LogCaptureFixture):
-    times = StartTimes("imports")
+    times = StartupTimes("imports")
     times.mark("pairs")
     time.sleep(0.1)
     times.mark("weights")

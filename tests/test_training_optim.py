@@ -10,7 +10,7 @@ from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import random_model
 from indextts.training.losses import token_losses
-from indextts.training.optim import Skipped, build_optimizer, load_optimizer, select_trained, update
+from indextts.training.optim import SkippedSteps, build_optimizer, load_optimizer, select_trained, update
 from tests.tiny_gpt import TINY, tiny_batch
 
 BASE_SIZE = 8
@@ -148,7 +148,7 @@ def test_moments_are_restored_by_name_even_in_another_order(model: UnifiedVoice)
 
 
 def test_ten_bad_steps_in_a_row_end_the_run_and_nine_do_not(caplog):
-    skipped = Skipped()
+    skipped = SkippedSteps()
     flags = [1.0] * 9 + [0.0] + [1.0] * 9
     for number, flag in enumerate(flags, start=1):
         skipped.note(number, (f"u{number}",), torch.tensor(flag))
@@ -163,7 +163,7 @@ def test_ten_bad_steps_in_a_row_end_the_run_and_nine_do_not(caplog):
 
 
 def test_flags_on_the_host_are_read_at_once():
-    skipped = Skipped(total=3)
+    skipped = SkippedSteps(total=3)
     assert not skipped.is_due
     skipped.note(1, (), torch.tensor(1.0))
     assert skipped.is_due

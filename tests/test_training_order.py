@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from indextts.training.order import BatchPlan, cut, epoch_order, in_batches, mix, size_of
+from indextts.training.order import BatchPlan, cut, epoch_order, epoch_size, in_batches, mix
 
 LENGTHS = np.random.default_rng(0).integers(120, 900, 400)
 
@@ -17,7 +17,7 @@ def plan(epoch: int = 0, samples_done: int = 0, **changes: int) -> BatchPlan:
 def epochs(these: BatchPlan, number: int) -> list[list[list[int]]]:
     """Return the batches of the first epochs, by their marks."""
     found: list[list[list[int]]] = [[]]
-    for batch, is_last in zip(these, these.ends_of_epochs(), strict=False):
+    for batch, is_last in zip(these, these.epoch_end_flags(), strict=False):
         found[-1].append(batch)
         if is_last:
             if len(found) == number:
@@ -110,5 +110,5 @@ def test_batches_of_a_size_end_with_a_smaller_one():
 
 
 def test_a_size_counts_samples_and_positions():
-    size = size_of(np.array([3, 9, 4]))
+    size = epoch_size(np.array([3, 9, 4]))
     assert (size.num_samples, size.num_positions, size.longest) == (3, 16, 9)

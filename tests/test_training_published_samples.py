@@ -105,7 +105,7 @@ def test_a_voice_that_cannot_be_heard_is_left_out_and_named(
     content = torch.load(folder / "said.pth", weights_only=True)
     content["texts"][1]["recording"] = str(tmp_path / "gone.wav")
     torch.save(content, folder / "said.pth")
-    monkeypatch.setattr(published_samples, "leave_signals_to_the_trainer", lambda _: None)
+    monkeypatch.setattr(published_samples, "configure_worker_signals", lambda _: None)
     monkeypatch.setattr(published_samples.os, "nice", lambda _: 0)
     monkeypatch.setattr(published_samples, "log_to_stdout", lambda: None)
     threads = torch.get_num_threads()

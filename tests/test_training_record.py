@@ -11,7 +11,7 @@ from indextts.commands.train import Train
 from indextts.runs.directory import read_metrics
 from indextts.runs.health.checks import find
 from indextts.training.optim import Trained
-from indextts.training.record import RowFacts
+from indextts.training.record import TextRowFacts
 from indextts.training.run import load_inputs
 from indextts.training.start import start_from_base
 from tests.tiny_run import BASE_SIZE, TinyRun, make_tiny_run
@@ -52,23 +52,23 @@ def test_rows_that_an_optimizer_never_gets_and_texts_that_cannot_be_read_are_fou
 
 def test_a_changed_base_row_is_found_whichever_table_it_is_in(tiny: TinyRun):
     tiny.output.mkdir()
-    this = start_from_base(load_inputs(parse(Train, tiny.flags())))
-    rows = RowFacts(this)
+    run = start_from_base(load_inputs(parse(Train, tiny.flags())))
+    rows = TextRowFacts(run)
     before = rows.read()
     with torch.no_grad():
-        this.model.text_embedding.weight[BASE_SIZE] += 1.0  # a new row
+        run.model.text_embedding.weight[BASE_SIZE] += 1.0  # a new row
     moved = rows.read()
     assert moved["base_rows"] == before["base_rows"]
     assert moved["new_rows_moved"] == 0  # those of the head stand
     assert moved["new_rows_seen"] == 1 / 321
     with torch.no_grad():
-        this.model.text_head.bias[BASE_SIZE - 1] += 1e-6
+        run.model.text_head.bias[BASE_SIZE - 1] += 1e-6
     assert rows.read()["base_rows"] != before["base_rows"]
 
 
 def test_without_frozen_rows_there_is_the_share_of_unknown_tokens_alone(tiny: TinyRun):
     (tiny.folder / "tokenizer.model").write_bytes((tiny.folder / "base/bpe.model").read_bytes())
     tiny.output.mkdir()
-    facts = RowFacts(start_from_base(load_inputs(parse(Train, tiny.flags())))).read()
+    facts = TextRowFacts(start_from_base(load_inputs(parse(Train, tiny.flags())))).read()
     assert facts.keys() == {"unknown_share"}
     assert facts["unknown_share"] > 0.1  # the base knows no Amharic

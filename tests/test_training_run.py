@@ -7,7 +7,7 @@ import torch
 
 from indextts.errors import UserError
 from indextts.training import run as device
-from indextts.training.distributed.torchrun import Place
+from indextts.training.distributed.torchrun import RankInfo
 
 
 def test_a_machine_without_a_card_trains_on_the_cpu(tmp_path: Path):
@@ -56,11 +56,11 @@ def test_each_process_takes_a_card_of_its_own_and_too_many_are_refused(monkeypat
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a card")
     precision = torch.get_float32_matmul_precision()
     try:
-        second = device.choose_device(False, Place(rank=5, size=8, local_rank=1, local_size=4))
+        second = device.choose_device(False, RankInfo(rank=5, world_size=8, local_rank=1, local_world_size=4))
         with pytest.raises(
             UserError, match=r"4 processes on this machine, but 2 cards: .*--nproc-per-node=2"
         ):
-            device.choose_device(False, Place(rank=6, size=8, local_rank=2, local_size=4))
+            device.choose_device(False, RankInfo(rank=6, world_size=8, local_rank=2, local_world_size=4))
     finally:
         torch.set_float32_matmul_precision(precision)
     assert second == torch.device("cuda", 1)

@@ -220,7 +220,7 @@ def test_a_full_disk_is_said_and_counted_and_the_next_save_makes_it_good(
     save(saver, 1)
     fill_disk(tmp_path, 2)
     save(saver, 2, is_best=True)
-    assert (saver.failures, saver.lost_best) == (1, 2)
+    assert (saver.failures, saver.lost_best_step) == (1, 2)
     assert "The checkpoint of step 2 could not be written to" in caplog.text
     assert "(No space left on device); the training goes on and tries again: make room" in caplog.text
     assert verify_checkpoint(tmp_path / "latest.pth").step == 1
@@ -253,14 +253,14 @@ def test_a_save_between_two_failures_makes_them_the_first_again(tmp_path: Path, 
 def test_another_try_comes_when_there_was_time_to_make_room(
     tmp_path: Path, saver: Saver, monkeypatch: pytest.MonkeyPatch
 ):
-    assert not saver.wants_another_try
+    assert not saver.is_retry_due
     fill_disk(tmp_path, 1)
     save(saver, 1)
-    assert not saver.wants_another_try
+    assert not saver.is_retry_due
     monkeypatch.setattr(saving, "RETRY_AFTER_S", 0.0)
-    assert saver.wants_another_try
+    assert saver.is_retry_due
     save(saver, 1)
-    assert not saver.wants_another_try
+    assert not saver.is_retry_due
 
 
 def test_what_does_not_fit_is_not_begun(tmp_path: Path, saver: Saver, caplog: pytest.LogCaptureFixture):
@@ -312,7 +312,7 @@ def fill_disk_in_the_loop(monkeypatch: pytest.MonkeyPatch, run: TinyRun, *steps:
         return validate(*args, **kwargs)
 
     monkeypatch.setattr(loop, "validate", validate_on_a_full_disk)
-    monkeypatch.setattr(loop, "LAST_RETRY_AFTER_S", 0.0)
+    monkeypatch.setattr(loop, "FINAL_RETRY_AFTER_S", 0.0)
 
 
 def test_the_last_save_is_tried_again_and_still_is_the_best(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):

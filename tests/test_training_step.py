@@ -39,7 +39,7 @@ def padding(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def this(project: TinyRun, padding: str) -> Run:
+def run(project: TinyRun, padding: str) -> Run:
     return new_run(project, padding)
 
 
@@ -47,10 +47,10 @@ def new_run(project: TinyRun, padding: str) -> Run:
     return start_from_base(load_inputs(parse(Train, project.flags(padding=padding))))
 
 
-def group_of(this: Run, *sizes: int) -> list[MicroBatch]:
+def group_of(run: Run, *sizes: int) -> list[MicroBatch]:
     """Return micro-batches of `sizes`, of one sample after another."""
-    samples = this.inputs.train_set.subset(range(sum(sizes)))
-    collate = this.inputs.collate
+    samples = run.inputs.train_set.subset(range(sum(sizes)))
+    collate = run.inputs.collate
     singles = iter(range(sum(sizes)))
     return [next(iter(load_batches(samples, [list(islice(singles, size))], 0, collate))) for size in sizes]
 
@@ -102,19 +102,19 @@ def give_memory_for(monkeypatch: pytest.MonkeyPatch) -> GiveMemory:
     return give
 
 
-def gradients(this: Run) -> dict[str, Tensor]:
+def gradients(run: Run) -> dict[str, Tensor]:
     return {
         name: parameter.grad.clone()
-        for name, parameter in this.model.named_parameters()
+        for name, parameter in run.model.named_parameters()
         if parameter.grad is not None
     }
 
 
 def done_whole(project: TinyRun, padding: str, sizes: Sequence[int]) -> tuple[float, dict[str, Tensor]]:
-    this = new_run(project, padding)
-    _, loss = accumulate(this, group_of(this, *sizes))
+    run = new_run(project, padding)
+    _, loss = accumulate(run, group_of(run, *sizes))
     assert loss is not None
-    return float(loss), gradients(this)
+    return float(loss), gradients(run)
 
 
 def relative_difference(found: Tensor, expected: Tensor) -> float:
@@ -135,7 +135,7 @@ def relative_difference(found: Tensor, expected: Tensor) -> float:
 )
 def test_a_step_that_was_split_has_the_gradients_of_the_whole(
     project: TinyRun,
-    this: Run,
+    run: Run,
     padding: str,
     give_memory_for: GiveMemory,
     sizes: tuple[int, ...],
@@ -146,25 +146,25 @@ def test_a_step_that_was_split_has_the_gradients_of_the_whole(
 ):
     whole_loss, whole = done_whole(project, padding, sizes)
     asked = give_memory_for(num_samples, run_out, in_backward=in_backward)
-    sums, loss = accumulate(this, group_of(this, *sizes))
+    sums, loss = accumulate(run, group_of(run, *sizes))
     assert sums is not None
     assert loss is not None
-    split = gradients(this)
+    split = gradients(run)
     assert split.keys() == whole.keys()
     for name, gradient in whole.items():
         assert relative_difference(split[name], gradient) < ROUNDING, name
     assert float(loss) == pytest.approx(whole_loss, rel=ROUNDING)
-    assert this.state.micro_batch_limit == limit
+    assert run.state.micro_batch_limit == limit
     assert max(asked) > num_samples >= asked[-1]  # it did run out, and went on with parts that fit
 
 
-def test_the_sums_of_a_split_step_count_every_token_once(this: Run, give_memory_for: GiveMemory):
-    group = group_of(this, 3, 2)
-    whole, _ = accumulate(this, group)
-    this.trained.clear_gradients()
+def test_the_sums_of_a_split_step_count_every_token_once(run: Run, give_memory_for: GiveMemory):
+    group = group_of(run, 3, 2)
+    whole, _ = accumulate(run, group)
+    run.trained.clear_gradients()
     give_memory_for(1)
-    sums, _ = accumulate(this, group)
-    samples = [this.inputs.train_set[index] for index in range(5)]
+    sums, _ = accumulate(run, group)
+    samples = [run.inputs.train_set[index] for index in range(5)]
     num_text = sum(len(sample.text_ids) + 1 for sample in samples if isinstance(sample, Sample))
     num_mel = sum(len(sample.codes) + 1 for sample in samples if isinstance(sample, Sample))
     assert whole is not None
@@ -176,14 +176,14 @@ def test_the_sums_of_a_split_step_count_every_token_once(this: Run, give_memory_
 
 
 def test_the_size_that_fits_is_kept_for_the_steps_behind(
-    this: Run, give_memory_for: GiveMemory, caplog: pytest.LogCaptureFixture
+    run: Run, give_memory_for: GiveMemory, caplog: pytest.LogCaptureFixture
 ):
     sizes = give_memory_for(2)
-    accumulate(this, group_of(this, 6))
+    accumulate(run, group_of(run, 6))
     assert sizes == [6, 3, 1, 1, 1, 1, 1, 1]
     sizes.clear()
-    this.trained.clear_gradients()
-    accumulate(this, group_of(this, 6))
+    run.trained.clear_gradients()
+    accumulate(run, group_of(run, 6))
     assert sizes == [1] * 6
     said = [record.getMessage() for record in caplog.records if record.name == step.__name__]
     assert len(said) == 2
@@ -193,25 +193,25 @@ def test_the_size_that_fits_is_kept_for_the_steps_behind(
 
 
 def test_a_single_sample_that_does_not_fit_ends_the_run_with_what_to_change(
-    this: Run, give_memory_for: GiveMemory
+    run: Run, give_memory_for: GiveMemory
 ):
     give_memory_for(0)
-    group = group_of(this, 2)
-    samples = [this.inputs.train_set[index] for index in range(2)]
+    group = group_of(run, 2)
+    samples = [run.inputs.train_set[index] for index in range(2)]
     longest = max(len(sample.codes) for sample in samples if isinstance(sample, Sample))
     with pytest.raises(UserError, match=f"the longest of this step has {longest} codes .*--amp") as caught:
-        accumulate(this, group)
+        accumulate(run, group)
     assert caught.value.exit_status == OUT_OF_MEMORY
-    assert gradients(this) == {}
+    assert gradients(run) == {}
 
 
-def test_other_errors_of_torch_are_not_taken_for_a_lack_of_memory(this: Run, give_memory_for: GiveMemory):
+def test_other_errors_of_torch_are_not_taken_for_a_lack_of_memory(run: Run, give_memory_for: GiveMemory):
     def break_off() -> None:
         torch.zeros(2) @ torch.zeros(3)
 
     sizes = give_memory_for(0, break_off)
     with pytest.raises(RuntimeError, match="size"):
-        accumulate(this, group_of(this, 2))
+        accumulate(run, group_of(run, 2))
     assert sizes == [2]
 
 
@@ -222,35 +222,35 @@ def test_what_torch_raises_where_the_hosts_memory_ends_is_recognised():
     assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 
-def test_a_step_of_which_nothing_can_be_read_leaves_no_gradient(this: Run):
+def test_a_step_of_which_nothing_can_be_read_leaves_no_gradient(run: Run):
     unreadable = MicroBatch(None, ("a", "b"), (Unreadable("a", "gone"), Unreadable("b", "gone")))
-    assert accumulate(this, [unreadable, unreadable]) == (None, None)
-    assert gradients(this) == {}
+    assert accumulate(run, [unreadable, unreadable]) == (None, None)
+    assert gradients(run) == {}
 
 
 def test_what_can_be_read_of_a_step_counts_as_if_it_was_asked_for_alone(
-    project: TinyRun, this: Run, padding: str
+    project: TinyRun, run: Run, padding: str
 ):
     whole_loss, whole = done_whole(project, padding, (3,))
     unreadable = MicroBatch(None, ("a",), (Unreadable("a", "gone"),))
-    _, loss = accumulate(this, [unreadable, *group_of(this, 3)])
+    _, loss = accumulate(run, [unreadable, *group_of(run, 3)])
     assert loss is not None
     assert float(loss) == whole_loss
-    assert all(torch.equal(gradient, whole[name]) for name, gradient in gradients(this).items())
+    assert all(torch.equal(gradient, whole[name]) for name, gradient in gradients(run).items())
 
 
 def test_a_part_of_a_padded_batch_has_the_losses_of_its_rows(project: TinyRun):
     """Also of codes behind a text that is padded: they see the padding."""
-    this = new_run(project, "reference")
-    batch = group_of(this, 4)[0].batch
+    run = new_run(project, "reference")
+    batch = group_of(run, 4)[0].batch
     assert isinstance(batch, GPTBatch)
     shortest_last = torch.argsort(batch.text_lengths, descending=True)
     batch = GPTBatch(*(getattr(batch, name)[shortest_last] for name in vars(batch)))
     assert int(batch.text_lengths[-1]) < int(batch.text_lengths[0])
-    device = this.inputs.device
-    whole = this.model.eval()(batch.to(device))
+    device = run.inputs.device
+    whole = run.model.eval()(batch.to(device))
     for row, part in enumerate(batch.split(1)):
-        alone = this.model(part.to(device))
+        alone = run.model(part.to(device))
         length = int(part.code_lengths[0]) + 1
         torch.testing.assert_close(
             alone.mel_logits[0, :length], whole.mel_logits[row, :length], rtol=1e-4, atol=1e-5
@@ -258,16 +258,16 @@ def test_a_part_of_a_padded_batch_has_the_losses_of_its_rows(project: TinyRun):
 
 
 def test_a_part_of_a_packed_batch_has_the_losses_of_its_samples_alone(project: TinyRun):
-    this = new_run(project, "none")
-    batch = group_of(this, 4)[0].batch
+    run = new_run(project, "none")
+    batch = group_of(run, 4)[0].batch
     assert isinstance(batch, PackedBatch)
     parts = batch.split(1)
     assert len(parts) == 4
     for index, part in enumerate(parts):
-        alone = next(iter(load_batches(this.inputs.train_set, [[index]], 0, this.inputs.collate))).batch
+        alone = next(iter(load_batches(run.inputs.train_set, [[index]], 0, run.inputs.collate))).batch
         assert alone is not None
         expected, found = (
-            batch_sums(this.model.eval(), each.to(this.inputs.device), this.inputs.attention, this.base_size)
+            batch_sums(run.model.eval(), each.to(run.inputs.device), run.inputs.attention, run.base_size)
             for each in (alone, part)
         )
         for name, number in vars(expected).items():

@@ -13,7 +13,7 @@ from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
 from indextts.text.tokenizer import Tokenizer
-from indextts.training.batches import PairDataset, choose_collate, load_pairs
+from indextts.training.batches import PairDataset, collate_for, load_pairs
 from indextts.training.losses import LossMeans
 from indextts.training.validate import Validation, validate
 from tests.tiny_run import BASE_SIZE, CONFIG, make_tiny_run
@@ -31,7 +31,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[UnifiedVoice, PairDa
 
 def validation(tiny: tuple[UnifiedVoice, PairDataset], **changes: object) -> Validation | None:
     settings = {
-        "collate": choose_collate("none", tiny[0].config),
+        "collate": collate_for("none", tiny[0].config),
         "backend": BLOCKS,
         "batch_size": 2,
         "max_batches": 0,
@@ -83,7 +83,7 @@ def test_the_losses_without_padding_do_not_depend_on_the_batches(tiny: tuple[Uni
     assert whole is not None
     assert single is not None
     assert single.mel_loss == pytest.approx(whole.mel_loss, abs=1e-5)
-    padded = losses(tiny, batch_size=7, collate=choose_collate("reference", tiny[0].config))
+    padded = losses(tiny, batch_size=7, collate=collate_for("reference", tiny[0].config))
     assert padded is not None
     assert abs(padded.mel_loss - whole.mel_loss) > 1e-5
 

@@ -31,7 +31,7 @@ from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import prepare, run_lock
 from indextts.system.files import write_json
 from indextts.system.log_lines import log_for_rank, log_to_file
-from indextts.training.distributed.torchrun import Place
+from indextts.training.distributed.torchrun import RankInfo
 
 logger = logging.getLogger(__name__)
 
@@ -41,46 +41,48 @@ A_BUG = 1
 def main(argv: Sequence[str] | None = None) -> int:
     with STOP if argv is None else StopRequest(ends_process=False) as stop:
         command = parse(Train, argv)
-        place = Place.of_this_process()
+        place = RankInfo.from_environment()
         if command.plan:
-            if place.is_first:
-                print(plan_of(command, place.size))
+            if place.is_main:
+                print(plan_of(command, place.world_size))
             return 0
         prepare(command.output_dir)
         try:
-            with run_lock(command.output_dir) if place.is_first else nullcontext():
+            with run_lock(command.output_dir) if place.is_main else nullcontext():
                 status = logged_run(command, place, stop)
         except UserError:
             raise
         except BaseException:
-            if place.size > 1:  # it is in the log; the others must not wait for this process to fall apart
+            if (
+                place.world_size > 1
+            ):  # it is in the log; the others must not wait for this process to fall apart
                 leave(A_BUG)
             raise
-    if place.size > 1:
+    if place.world_size > 1:
         leave(status)
     return status
 
 
-def logged_run(command: Train, place: Place, stop: StopRequest) -> int:
+def logged_run(command: Train, place: RankInfo, stop: StopRequest) -> int:
     """Run the training with its log and exit.json in the run directory; return the exit status."""
     folder = command.output_dir
-    if place.is_first:
+    if place.is_main:
         (folder / "exit.json").unlink(missing_ok=True)
         log_file = log_to_file(folder / place.log_name)
     else:
         log_file = log_for_rank(folder / place.log_name, place.rank)
 
     def write_exit(status: int, reason: str) -> None:
-        if place.is_first:
+        if place.is_main:
             write_ending(folder, status, reason)
 
     try:
         with ThreadPoolExecutor(1) as reader:
-            checkpoint = reader.submit(find_checkpoint, command) if place.is_first else None
-            from indextts.training.distributed.ranks import joined
+            checkpoint = reader.submit(find_checkpoint, command) if place.is_main else None
+            from indextts.training.distributed.ranks import process_group
             from indextts.training.loop import train  # torch
 
-            with joined(place, stop) as ranks:
+            with process_group(place, stop) as ranks:
                 status = train(command, checkpoint, stop, ranks)
         write_exit(status, "finished" if status == 0 else "stopped")
     except UserError as error:
@@ -103,7 +105,7 @@ def logged_run(command: Train, place: Place, stop: StopRequest) -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """End this process without taking the other ranks down, see `ranks.joined`."""
+    """End this process without taking the other ranks down, see `ranks.process_group`."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -115,9 +117,9 @@ def plan_of(command: Train, num_processes: int) -> str:
     text = plan_command(command, num_processes)
     if text is not None:
         return text
-    from indextts.training.start import plan_by_weights
+    from indextts.training.start import plan_from_weights
 
-    return plan_by_weights(command, num_processes)
+    return plan_from_weights(command, num_processes)
 
 
 def write_ending(run_dir: Path, status: int, reason: str) -> None:

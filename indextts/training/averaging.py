@@ -38,7 +38,7 @@ class WeightAverage:
     num_updates: int = 0
 
     @classmethod
-    def beginning(cls, trained: Trained, decay: float) -> "WeightAverage":
+    def from_weights(cls, trained: Trained, decay: float) -> "WeightAverage":
         """Return the average that begins with the weights as they are."""
         copies = {name: parameter.detach().clone() for name, parameter in trained.parameters.items()}
         return cls(trained, decay, copies)
@@ -57,7 +57,7 @@ class WeightAverage:
         self.num_updates += 1
 
     @contextmanager
-    def in_the_model(self) -> Iterator[None]:
+    def swapped_in(self) -> Iterator[None]:
         """Swap the averaged weights into the model; both come back bit by bit.
 
         By content, one tensor at a time: the optimizer, the views of the text tables and compiled blocks hold
@@ -89,7 +89,7 @@ class WeightAverage:
         self.num_updates = content["num_updates"]
 
 
-def begin_average(trained: Trained, decay: float, kept: Mapping[str, Any] | None) -> WeightAverage | None:
+def start_average(trained: Trained, decay: float, kept: Mapping[str, Any] | None) -> WeightAverage | None:
     """Return the average of a run, None where `decay` is 0.
 
     Args:
@@ -99,7 +99,7 @@ def begin_average(trained: Trained, decay: float, kept: Mapping[str, Any] | None
         if kept:
             logger.warning("The averaged weights of the checkpoint are dropped: --ema-decay is 0")
         return None
-    average = WeightAverage.beginning(trained, decay)
+    average = WeightAverage.from_weights(trained, decay)
     if kept:
         logger.info("Restoring averaged weights...")
         average.restore(kept)

@@ -28,7 +28,7 @@ from indextts.models.gpt.model import GPTBatch
 from indextts.models.gpt.packed import PackedBatch, pack
 from indextts.runs.schedule import EpochSize
 from indextts.text.tokenizer import Tokenizer
-from indextts.training.order import size_of
+from indextts.training.order import epoch_size
 
 logger = logging.getLogger(__name__)
 
@@ -66,13 +66,13 @@ class MicroBatch:
     Args:
         batch: the samples that could be read, None if there are none.
         ids: of all pairs asked for, in their order; of several processes those of the others too.
-        work: of each of several processes what its share costs, as `dealing.costs_of`.
+        work: of each of several processes what its share costs, as `dealing.sample_costs`.
     """
 
     batch: Batch | None
     ids: tuple[str, ...]
     unreadable: tuple[Unreadable, ...]
-    work: tuple[float, ...] = ()
+    rank_costs: tuple[float, ...] = ()
 
     def pin_memory(self) -> "MicroBatch":
         """Return the same with page-locked tensors; the loader calls this."""
@@ -128,7 +128,7 @@ class PairDataset(Dataset[Sample | Unreadable]):
     @property
     def size(self) -> EpochSize:
         """Return what an epoch of it holds."""
-        return size_of(self.lengths)
+        return epoch_size(self.lengths)
 
     def digest(self, seed: int) -> str:
         """Return what a position in the data belongs to: the samples in their order, and the seed."""
@@ -197,7 +197,7 @@ def load_batches(
         batch_sampler=batches,  # type: ignore[arg-type]
         collate_fn=partial(collate_readable, collate=collate),
         num_workers=num_workers,
-        worker_init_fn=leave_signals_to_the_trainer if num_workers else None,
+        worker_init_fn=configure_worker_signals if num_workers else None,
         # its own generator: else the loader draws from the global one, which dropout uses
         generator=torch.Generator().manual_seed(0),
         pin_memory=torch.cuda.is_available(),
@@ -214,7 +214,7 @@ def collate_readable(items: list[Sample | Unreadable], collate: Collate) -> Micr
     )
 
 
-def choose_collate(padding: str, config: GPTConfig) -> Collate:
+def collate_for(padding: str, config: GPTConfig) -> Collate:
     """Return what makes batches for `--padding`."""
     return partial(collate_packed, config=config) if padding == "none" else collate_padded
 
@@ -242,8 +242,8 @@ def collate_padded(samples: list[Sample]) -> GPTBatch:
     )
 
 
-def grouped(
-    batches: Iterable[MicroBatch], ends_of_epochs: Iterable[bool], size: int
+def group_batches(
+    batches: Iterable[MicroBatch], epoch_end_flags: Iterable[bool], size: int
 ) -> Iterator[list[MicroBatch]]:
     """Yield the micro-batches of each step; the last group of an epoch may be smaller.
 
@@ -255,14 +255,14 @@ def grouped(
         size: micro-batches in a step.
     """
     group: list[MicroBatch] = []
-    for batch, is_last in zip(batches, ends_of_epochs, strict=False):
+    for batch, is_last in zip(batches, epoch_end_flags, strict=False):
         group.append(batch)
         if len(group) == size or is_last:
             yield group
             group = []
 
 
-def leave_signals_to_the_trainer(_worker: int) -> None:
+def configure_worker_signals(_worker: int) -> None:
     """Keep a data worker alive while the trainer answers a signal, and end it with the trainer.
 
     Ctrl-C goes to the whole process group: a worker that dies of it would break the step that is being
@@ -274,7 +274,7 @@ def leave_signals_to_the_trainer(_worker: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def too_many(num_unusable: int, num_samples: int) -> bool:
+def is_too_many(num_unusable: int, num_samples: int) -> bool:
     """Return whether so many samples cannot be used that the data, not the odd file, is at fault."""
     return num_unusable > max(FEWEST_TOO_MANY, num_samples // 100)
 
@@ -297,7 +297,7 @@ def _with_features(pairs: list[Pair], stores: dict[Path, FeatureStore]) -> list[
         f"{len(left_out)} of {len(pairs)} pairs have utterances without features, as {min(left_out)}; run "
         "tools/preprocess_data.py and tools/build_gpt_prompt_pairs.py again"
     )
-    if too_many(len(left_out), len(pairs)) or not present:
+    if is_too_many(len(left_out), len(pairs)) or not present:
         raise UserError(message)
     logger.warning("Left out: %s", message)
     return present

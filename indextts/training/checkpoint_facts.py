@@ -33,7 +33,7 @@ from indextts.runs.restore_facts import CheckpointFacts
 
 
 @dataclass(frozen=True)
-class Layout:
+class OptimizerLayout:
     """What tells which moments are whose in an optimizer without names.
 
     Args:
@@ -46,8 +46,8 @@ class Layout:
     base_size: int
 
 
-def facts_of(
-    content: Mapping[str, Any], path: Path, meta: CheckpointMeta | None, layout: Layout
+def checkpoint_facts(
+    content: Mapping[str, Any], path: Path, meta: CheckpointMeta | None, layout: OptimizerLayout
 ) -> CheckpointFacts:
     """Return the facts of a checkpoint that was read.
 
@@ -70,7 +70,7 @@ def facts_of(
     shapes: dict[str, tuple[int, ...]] | None = None
     misfit = ""
     try:
-        moments = moments_of(content, layout)
+        moments = named_moments(content, layout)
         shapes = {name: tuple(state["exp_avg"].shape) for name, state in moments.items()}
     except ValueError as error:
         misfit = str(error)
@@ -89,7 +89,7 @@ def facts_of(
     )
 
 
-def moments_of(content: Mapping[str, Any], layout: Layout) -> dict[str, dict[str, Tensor]]:
+def named_moments(content: Mapping[str, Any], layout: OptimizerLayout) -> dict[str, dict[str, Tensor]]:
     """Return `step`, `exp_avg` and `exp_avg_sq` of each trained parameter, without those of frozen rows.
 
     Raises:
@@ -102,7 +102,7 @@ def moments_of(content: Mapping[str, Any], layout: Layout) -> dict[str, dict[str
         names = [name for group in groups for name in group.get("param_names", ())]
         if names:
             by_name = dict(zip(names, order, strict=True))
-            places = {name: Moments(by_name[name], 0) for name in by_name if by_name[name] in states}
+            places = {name: MomentsLocation(by_name[name], 0) for name in by_name if by_name[name] in states}
         else:
             weights = canonical_names(content["model"])
             places = map_moments(
@@ -158,7 +158,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Moments:
+class MomentsLocation:
     """Where the moments of a trained parameter are.
 
     Args:
@@ -178,7 +178,7 @@ def map_moments(
     parameter_names: frozenset[str],
     trained: Mapping[str, Shape],
     base_size: int,
-) -> dict[str, Moments]:
+) -> dict[str, MomentsLocation]:
     """Return for each trained parameter where its moments are.
 
     Args:
@@ -203,7 +203,7 @@ def map_moments(
         index = index_of.get(name, -1)
         if index not in moments:
             raise ValueError(f"it has no moments of {name}, which this run trains")
-        found[name] = Moments(index, _first_row(name, moments[index], shape, base_size))
+        found[name] = MomentsLocation(index, _first_row(name, moments[index], shape, base_size))
     return found
 
 

@@ -120,7 +120,7 @@ class MetricsLog:
             logger.info("      averaged weights: %s", _losses(validation.averaged))
 
     def facts(self, step: int, epoch: int, facts: dict[str, Any]) -> None:
-        """Write what `RowFacts.read` gave; for the screens alone."""
+        """Write what `TextRowFacts.read` gave; for the screens alone."""
         self._append({"kind": "facts", "part": self.part, "step": step, "epoch": epoch, **facts})
 
     def audio(self, name: str, step: int, samples: NDArray[np.float32], sample_rate_hz: int) -> None:
@@ -187,7 +187,7 @@ class Speed:
     data_wait: float
 
 
-class Pace:
+class SpeedMeter:
     """The speed of training and of waiting for its data, without validations and saves."""
 
     def __init__(self, device: torch.device) -> None:
@@ -206,13 +206,13 @@ class Pace:
         yield
         self._left_out += time.perf_counter() - started
 
-    def has_given_work(self) -> None:
+    def mark_submitted(self) -> None:
         """Note that the work of a step was handed to the device."""
         if self._device.type == "cuda":
             self._last_work = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._last_work.record()
 
-    def next_of(self, groups: Iterator[GroupT]) -> GroupT:
+    def next_group(self, groups: Iterator[GroupT]) -> GroupT:
         """Return the next group, and note how long the device had nothing to do meanwhile, at most.
 
         A card that is still busy with what it was given before has not waited at all.
@@ -268,7 +268,7 @@ def _ends_with_newline(path: Path) -> bool:
         return file.read() == b"\n"
 
 
-class StartTimes:
+class StartupTimes:
     """Seconds of each part of the start, in order; the first is all that came before this was made."""
 
     def __init__(self, first: str) -> None:

@@ -75,7 +75,7 @@ class Trained:
             assert rows.table.grad is not None
             rows.view.grad = rows.table.grad[rows.num_frozen :]
 
-    def fill_gradients(self) -> None:
+    def fill_missing_gradients(self) -> None:
         """Put zeros where the samples left no gradient, as where there were none."""
         for parameter in self._with_gradients():
             if parameter.grad is None:
@@ -108,7 +108,7 @@ class Trained:
         yield from (rows.table for rows in self.new_rows)
 
 
-def device_of(name: str, device: torch.device) -> torch.device:
+def weight_device(name: str, device: torch.device) -> torch.device:
     """Return where a weight shall be: on the device, but for the encoders, which no step needs."""
     return torch.device("cpu") if name.startswith(ENCODERS) else device
 
@@ -227,7 +227,7 @@ def update(
     return Update(norm, is_bad)
 
 
-class Skipped:
+class SkippedSteps:
     """Counts the steps that changed nothing, and ends the run when too many come in a row.
 
     The flags stay on the device until `check`, so that the steps in between need not wait.
@@ -236,8 +236,8 @@ class Skipped:
         is_said: whether this process names them; of several, which all skip the same steps, one does.
     """
 
-    def __init__(self, total: int = 0, *, is_said: bool = True) -> None:
-        self.total, self.in_a_row, self.is_said = total, 0, is_said
+    def __init__(self, total: int = 0, *, should_log: bool = True) -> None:
+        self.total, self.in_a_row, self.should_log = total, 0, should_log
         self._pending: list[tuple[int, tuple[str, ...], Tensor]] = []
 
     def note(self, step: int, ids: tuple[str, ...], is_bad: Tensor) -> None:
@@ -267,7 +267,7 @@ class Skipped:
             if not is_bad:
                 continue
             self.total += 1
-            if self.is_said:
+            if self.should_log:
                 logger.warning(
                     "Step %d is skipped, its loss or gradient is not finite (%d so far); its pairs: %s",
                     step,

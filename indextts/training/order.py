@@ -44,13 +44,13 @@ class BatchPlan:
     @property
     def size(self) -> EpochSize:
         """What an epoch holds."""
-        return size_of(self.lengths)
+        return epoch_size(self.lengths)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the samples of each micro-batch."""
         return (batch for batch, _ in self._walk())
 
-    def ends_of_epochs(self) -> Iterator[bool]:
+    def epoch_end_flags(self) -> Iterator[bool]:
         """Yield for each micro-batch whether it is the last of its epoch."""
         return (is_last for _, is_last in self._walk())
 
@@ -72,7 +72,7 @@ class BatchPlan:
         return [order[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def size_of(lengths: NDArray[np.int64]) -> EpochSize:
+def epoch_size(lengths: NDArray[np.int64]) -> EpochSize:
     """Return the size of an epoch of samples of `lengths` (S,), S at least 1."""
     return EpochSize(len(lengths), int(lengths.sum()), int(lengths.max()))
 

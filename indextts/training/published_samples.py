@@ -35,7 +35,7 @@ from indextts.speech.synthesis.speak import Segment
 from indextts.system.json_lines import read_json_lines
 from indextts.system.log_lines import log_to_stdout
 from indextts.system.signals import StopRequest
-from indextts.training.batches import leave_signals_to_the_trainer
+from indextts.training.batches import configure_worker_signals
 from indextts.training.metrics import MetricsLog
 from indextts.training.run import Inputs
 
@@ -166,7 +166,7 @@ def recordings_of(pairs: Sequence[Pair], manifests: Sequence[Path]) -> dict[str,
 
 def speak_waiting(root: Path, models: Path) -> None:
     """Make sound of all that waits in `root`, on the CPU; the process's whole work."""
-    leave_signals_to_the_trainer(0)
+    configure_worker_signals(0)
     os.nice(NICENESS)
     log_to_stdout()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))

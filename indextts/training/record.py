@@ -25,9 +25,9 @@ from indextts.training.batches import PairDataset
 from indextts.training.run import Run
 
 
-def checkpoint_meta(this: Run, *, is_best: bool) -> CheckpointMeta:
+def checkpoint_meta(run: Run, *, is_best: bool) -> CheckpointMeta:
     """Return the meta of a checkpoint of this moment, without the size and digest of its file."""
-    state, inputs = this.state, this.inputs
+    state, inputs = run.state, run.inputs
     vocabulary = inputs.tokenizer.vocabulary
     return CheckpointMeta(
         step=state.step,
@@ -39,16 +39,16 @@ def checkpoint_meta(this: Run, *, is_best: bool) -> CheckpointMeta:
         is_best=is_best,
         tokenizer_fingerprint=vocabulary.fingerprint,
         tokenizer_size=vocabulary.size,
-        base_size=this.base_size,
+        base_size=run.base_size,
         gpt_config=asdict(inputs.config),
         data_order=inputs.data_order,
         num_samples=inputs.train_set.size.num_samples,
         num_positions=inputs.train_set.size.num_positions,
         longest=inputs.train_set.size.longest,
         manifests=inputs.manifests,
-        base=this.base,
+        base=run.base,
         settings=inputs.command.model_dump(mode="json"),
-        schedule=asdict(this.schedule),
+        schedule=asdict(run.schedule),
         environment=inputs.environment,
         losses={name: loss for name, loss in (state.last_losses or {}).items() if loss is not None},
         num_bytes=0,
@@ -58,17 +58,17 @@ def checkpoint_meta(this: Run, *, is_best: bool) -> CheckpointMeta:
     )
 
 
-def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
+def checkpoint_content(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
     """Return the keys that `indextts/models/checkpoint.py` draws."""
-    state, command, tokenizer = this.state, this.inputs.command, this.inputs.tokenizer
-    train_set = this.inputs.train_set
+    state, command, tokenizer = run.state, run.inputs.command, run.inputs.tokenizer
+    train_set = run.inputs.train_set
     made_with = train_set.stores[train_set.pairs[0].features].info
     return {
-        "model": this.model.state_dict(),
-        "optimizer": this.optimizer.state_dict(),
-        "scheduler": asdict(this.schedule),
-        "scaler": this.scaler.state_dict() or None,
-        "averaged": None if this.average is None else this.average.content,
+        "model": run.model.state_dict(),
+        "optimizer": run.optimizer.state_dict(),
+        "scheduler": asdict(run.schedule),
+        "scaler": run.scaler.state_dict() or None,
+        "averaged": None if run.average is None else run.average.content,
         "epoch": state.epoch,
         "step": state.step,
         "batch_idx": state.batch_idx,
@@ -77,7 +77,7 @@ def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
         "tokenizer": {
             "fingerprint": tokenizer.vocabulary.fingerprint,
             "pieces": list(tokenizer.pieces),
-            "base_size": this.base_size,
+            "base_size": run.base_size,
             "model": tokenizer.model_bytes,
             "normalizer": tokenizer.options.record,
         },
@@ -92,14 +92,14 @@ def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
         "best_mel_loss": state.best_mel_loss,
         "state": {
             "validated_step": state.validated_step,
-            "validation_set": this.inputs.validation_set,
+            "validation_set": run.inputs.validation_set,
             "window": None if state.window is None else vars(state.window),
             "last_losses": state.last_losses,
             "num_skipped": state.num_skipped,
             "num_worse": state.num_worse,
             "micro_batch_limit": state.micro_batch_limit,
             "probe": state.probe,
-            "encoders": this.encoders,
+            "encoders": run.encoders,
             "codes": {"backend": made_with.backend, "identity": made_with.backend_identity},
         },
         "meta": meta.model_dump(mode="json", exclude={"num_bytes", "digest"}),
@@ -107,34 +107,34 @@ def checkpoint_content(this: Run, meta: CheckpointMeta) -> dict[str, Any]:
     }
 
 
-def write_run_files(this: Run) -> None:
+def write_run_files(run: Run) -> None:
     """Write config.json and tokenizer.model of this part of the run."""
-    command = this.inputs.command
+    command = run.inputs.command
     folder = command.output_dir
     content = {
         "command": command.model_dump(mode="json"),
         "argv": [command.program, *to_argv(command)],
-        "part": this.state.part,
-        "schedule": asdict(this.schedule),
+        "part": run.state.part,
+        "schedule": asdict(run.schedule),
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "environment": this.inputs.environment,
-        "normalizer": this.inputs.tokenizer.options.record,
+        "environment": run.inputs.environment,
+        "normalizer": run.inputs.tokenizer.options.record,
         "git_commit": git_commit(),
     }
     write_json(folder / "config.json", content)
-    write_bytes(folder / "tokenizer.model", this.inputs.tokenizer.model_bytes)
+    write_bytes(folder / "tokenizer.model", run.inputs.tokenizer.model_bytes)
 
 
 DIGEST_CHARS = 16  # of a sha256: enough to tell two states of the same rows apart
 
 
-class RowFacts:
+class TextRowFacts:
     """The facts of a run's text rows, compared with how they were when this was made."""
 
-    def __init__(self, this: Run) -> None:
-        self._new_rows = this.trained.new_rows
+    def __init__(self, run: Run) -> None:
+        self._new_rows = run.trained.new_rows
         self._before = {rows.name: _on_host(rows.view) for rows in self._new_rows}
-        self._unknown_share = unknown_share(this.inputs.train_set, this.inputs.tokenizer.unknown_id)
+        self._unknown_share = unknown_share(run.inputs.train_set, run.inputs.tokenizer.unknown_id)
 
     def read(self) -> dict[str, Any]:
         """Return the facts under the names that `indextts/training/metrics.py` draws."""

@@ -27,11 +27,11 @@ from indextts.training.batches import (
     Collate,
     PairDataset,
     check_disjoint,
-    choose_collate,
+    collate_for,
     load_pairs,
 )
-from indextts.training.distributed.ranks import ALONE, Ranks
-from indextts.training.distributed.torchrun import Place
+from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
+from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.losses import LossSums
 from indextts.training.optim import Trained
 
@@ -64,7 +64,7 @@ class TrainState:
     validated_step: int = -1
     saved_step: int = -1
     best_mel_loss: float = float("inf")
-    best_before: float = float("inf")
+    previous_best_mel_loss: float = float("inf")
     window: LossSums | None = None
     last_losses: dict[str, float | None] | None = None
     recent: list[str] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Inputs:
     val_set: PairDataset
     manifests: list[FileIdentity]
     device: torch.device
-    ranks: Ranks = ALONE
+    ranks: Ranks = SINGLE_PROCESS
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -105,7 +105,7 @@ class Inputs:
     @cached_property
     def collate(self) -> Collate:
         """What makes batches: packed, or padded as the published trainer does."""
-        return choose_collate(self.command.padding, self.config)
+        return collate_for(self.command.padding, self.config)
 
     @cached_property
     def attention(self) -> AttentionBackend:
@@ -133,7 +133,7 @@ class Inputs:
             "arithmetic": str(self.dtype).removeprefix("torch."),
             "attention": self.attention.name if self.command.padding == "none" else "padded",
             "threads": torch.get_num_threads(),
-            "processes": self.ranks.size,
+            "processes": self.ranks.world_size,
         }
 
 
@@ -160,16 +160,16 @@ class Run:
     base_size: int
     base: FileIdentity
     encoders: str
-    saved_in: dict[str, Any]
+    saved_environment: dict[str, Any]
 
 
-def load_inputs(command: Train, ranks: Ranks = ALONE) -> Inputs:
+def load_inputs(command: Train, ranks: Ranks = SINGLE_PROCESS) -> Inputs:
     """Read everything but weights.
 
     Raises:
         UserError: a file cannot be used, or there is a card on which CUDA does not work.
     """
-    device = choose_device(command.allow_cpu, ranks.place)
+    device = choose_device(command.allow_cpu, ranks.info)
     config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
     if tokenizer.normalizer_warning:
         logger.warning(tokenizer.normalizer_warning)
@@ -180,7 +180,7 @@ def load_inputs(command: Train, ranks: Ranks = ALONE) -> Inputs:
     return Inputs(command, config, tokenizer, train_set, val_set, manifests, device, ranks)
 
 
-def choose_device(allow_cpu: bool, place: Place = Place()) -> torch.device:  # noqa: B008 - frozen
+def choose_device(allow_cpu: bool, place: RankInfo = RankInfo()) -> torch.device:  # noqa: B008 - frozen
     """Return the card if there is one, else the CPU; of several processes each gets a card of its own.
 
     Raises:
@@ -188,7 +188,7 @@ def choose_device(allow_cpu: bool, place: Place = Place()) -> torch.device:  # n
             a training that quietly takes the CPU costs days; or it has fewer cards than processes.
     """
     if torch.cuda.is_available():
-        device = torch.device("cuda") if place.size == 1 else _card_of(place)
+        device = torch.device("cuda") if place.world_size == 1 else _card_of(place)
         torch.set_float32_matmul_precision("high")  # TF32 for what is left in float32
         logger.info("Training on %s", torch.cuda.get_device_name(device))
         return device
@@ -199,11 +199,11 @@ def choose_device(allow_cpu: bool, place: Place = Place()) -> torch.device:  # n
     return torch.device("cpu")
 
 
-def _card_of(place: Place) -> torch.device:
+def _card_of(place: RankInfo) -> torch.device:
     num_cards = torch.cuda.device_count()
     if place.local_rank >= num_cards:
         raise UserError(
-            f"{place.local_size} processes on this machine, but {num_cards} cards: start with "
+            f"{place.local_world_size} processes on this machine, but {num_cards} cards: start with "
             f"--nproc-per-node={num_cards}"
         )
     torch.cuda.set_device(place.local_rank)

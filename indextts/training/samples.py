@@ -65,7 +65,7 @@ class Way(Protocol):
         """Wait for what is not sound yet, unless the training shall stop."""
 
 
-class Samples:
+class SampleSynthesizer:
     """Speaks at the first validation at or behind every multiple of `--sample-interval`."""
 
     def __init__(self, inputs: Inputs) -> None:
@@ -74,25 +74,25 @@ class Samples:
         self.way = self._way(inputs) if self.interval else None
         self.last_interval = -1
 
-    def speak_if_due(self, this: Run, metrics: MetricsLog, stop: StopRequest) -> None:
+    def synthesize_if_due(self, run: Run, metrics: MetricsLog, stop: StopRequest) -> None:
         """Let the model speak, if it is time; a disk that takes none is only said."""
         if self.way is None:
             return
         self.way.collect(metrics)
-        if this.state.step // self.interval == self.last_interval:
+        if run.state.step // self.interval == self.last_interval:
             return
-        self.last_interval = this.state.step // self.interval
-        name = f"part{this.state.part}_step{this.state.step}"
-        was_training = this.model.training
-        this.model.eval()
+        self.last_interval = run.state.step // self.interval
+        name = f"part{run.state.part}_step{run.state.step}"
+        was_training = run.model.training
+        run.model.eval()
         try:
-            self._speak(this, self.way, this.inputs.command.output_dir / SAMPLES_NAME / name, metrics, stop)
+            self._speak(run, self.way, run.inputs.command.output_dir / SAMPLES_NAME / name, metrics, stop)
         except _StoppedError:
-            logger.info("The samples of step %d were not finished", this.state.step)
+            logger.info("The samples of step %d were not finished", run.state.step)
         except UserError as error:
-            logger.warning("No samples of step %d: %s", this.state.step, error)
+            logger.warning("No samples of step %d: %s", run.state.step, error)
         finally:
-            this.model.train(was_training)
+            run.model.train(was_training)
 
     def finish(self, metrics: MetricsLog, stop: StopRequest) -> None:
         """Wait for sounds that are still made, unless the training was asked to stop."""
@@ -100,17 +100,17 @@ class Samples:
             self.way.finish(stop)
             self.way.collect(metrics)
 
-    def _speak(self, this: Run, way: Way, folder: Path, metrics: MetricsLog, stop: StopRequest) -> None:
+    def _speak(self, run: Run, way: Way, folder: Path, metrics: MetricsLog, stop: StopRequest) -> None:
         def look_for_stop(_: int) -> None:
             if stop.is_requested:
                 raise _StoppedError
 
-        state, inputs = this.state, this.inputs
-        trained = TrainedModel(this.model, inputs.tokenizer, folder, state.step, state.part)
+        state, inputs = run.state, run.inputs
+        trained = TrainedModel(run.model, inputs.tokenizer, folder, state.step, state.part)
         sampling = way.settings([inputs.val_set.pairs[index] for index in self.chosen])
         lines: list[Line] = []
         for index in self.chosen:
-            voice = _voice_of(inputs.val_set, index, this.model.mel_head.weight.device)
+            voice = _voice_of(inputs.val_set, index, run.model.mel_head.weight.device)
             if voice is None:
                 continue
             pair = inputs.val_set.pairs[index]

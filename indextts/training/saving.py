@@ -27,18 +27,18 @@ logger = logging.getLogger(__name__)
 
 MOST_FAILURES = 3
 RETRY_AFTER_S = 60.0  # a person needs some time to make room
-LAST_RETRY_AFTER_S = 2.0  # at the end of the run there is nothing else to do in between
+FINAL_RETRY_AFTER_S = 2.0  # at the end of the run there is nothing else to do in between
 WORTH_SAYING_S = 1.0
 SPARE_BYTES = 16 << 20  # meta files, log and metrics want some room too
 
-Place = tuple[object, ...]  # of a tensor in the content: the keys that lead to it
+KeyPath = tuple[object, ...]  # of a tensor in the content: the keys that lead to it
 
 
 class HostCopy:
     """A copy of tensors in host memory, allocated once, in page-locked memory where they are on a card."""
 
     def __init__(self) -> None:
-        self._copies: dict[Place, Tensor] = {}
+        self._copies: dict[KeyPath, Tensor] = {}
 
     def take(self, content: Mapping[str, Any], unchanging: frozenset[int]) -> dict[str, Any]:
         """Return `content` with copies in place of its tensors; the next call writes over them.
@@ -59,9 +59,9 @@ class HostCopy:
     def _walk(
         self,
         value: Any,
-        place: Place,
+        place: KeyPath,
         unchanging: frozenset[int],
-        for_tensor: Callable[[Tensor, Place], Tensor],
+        for_tensor: Callable[[Tensor, KeyPath], Tensor],
     ) -> Any:
         if isinstance(value, Tensor):
             return value if value.data_ptr() in unchanging else for_tensor(value, place)
@@ -72,10 +72,10 @@ class HostCopy:
             return [self._walk(v, (*place, i), unchanging, for_tensor) for i, v in enumerate(value)]
         return value
 
-    def _copy(self, tensor: Tensor, place: Place) -> Tensor:
+    def _copy(self, tensor: Tensor, place: KeyPath) -> Tensor:
         return self._memory_for(tensor, place).copy_(tensor.detach(), non_blocking=True)
 
-    def _memory_for(self, tensor: Tensor, place: Place) -> Tensor:
+    def _memory_for(self, tensor: Tensor, place: KeyPath) -> Tensor:
         memory = self._copies.get(place)
         if memory is None or memory.shape != tensor.shape or memory.dtype != tensor.dtype:
             memory = _host_memory(tensor)
@@ -94,7 +94,7 @@ class Saver:
     def __init__(self, run_dir: Path, keep: int) -> None:
         self.run_dir, self.keep = run_dir, keep
         self.failures = 0
-        self.lost_best: int | None = None
+        self.lost_best_step: int | None = None
         self._copy = HostCopy()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="save")
         self._reserving: Future[None] | None = None
@@ -102,7 +102,7 @@ class Saver:
         self._failed_at = 0.0
 
     @property
-    def wants_another_try(self) -> bool:
+    def is_retry_due(self) -> bool:
         """Whether the last save failed and a person has had time to make room."""
         return self.failures > 0 and time.monotonic() - self._failed_at > RETRY_AFTER_S
 
@@ -139,7 +139,7 @@ class Saver:
             future.result()
         except OSError as error:
             if meta.is_best:
-                self.lost_best = meta.step
+                self.lost_best_step = meta.step
             self._note_failure(meta.step, error)
         else:
             self.failures = 0

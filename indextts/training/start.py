@@ -32,17 +32,17 @@ from indextts.runs.schedule import Schedule, with_val_interval
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import base_tokenizer, require_extension
 from indextts.text.vocabulary import Vocabulary, move_rows
-from indextts.training.averaging import begin_average
-from indextts.training.checkpoint_facts import Layout, facts_of, moments_of
+from indextts.training.averaging import start_average
+from indextts.training.checkpoint_facts import OptimizerLayout, checkpoint_facts, named_moments
 from indextts.training.distributed.ranks import Ranks
-from indextts.training.distributed.torchrun import Place
+from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.losses import LossSums
 from indextts.training.optim import (
     Trained,
     build_optimizer,
-    device_of,
     load_optimizer,
     select_trained,
+    weight_device,
 )
 from indextts.training.run import Inputs, Run, TrainState, load_inputs
 
@@ -50,13 +50,13 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedCheckpoint:
     """A checkpoint that was opened, and what a restore of it is decided by."""
 
     facts: CheckpointFacts
     run: RunFacts
     content: dict[str, Any]
-    layout: Layout
+    layout: OptimizerLayout
 
 
 def start_from_base(inputs: Inputs) -> Run:
@@ -80,7 +80,9 @@ def start_from_base(inputs: Inputs) -> Run:
 
 def _with_chosen_settings(inputs: Inputs) -> Inputs:
     """Return the inputs of a run that begins, with what was not typed chosen for its data."""
-    command = with_val_interval(inputs.command, inputs.train_set.size, inputs.val_set.size, inputs.ranks.size)
+    command = with_val_interval(
+        inputs.command, inputs.train_set.size, inputs.val_set.size, inputs.ranks.world_size
+    )
     return replace(inputs, command=command)
 
 
@@ -89,17 +91,17 @@ def first_schedule(inputs: Inputs) -> Schedule:
     return requested_schedule(
         inputs.command,
         inputs.train_set.size,
-        num_processes=inputs.ranks.size,
+        num_processes=inputs.ranks.world_size,
         step=0,
         epoch=0,
         samples_done=0,
     )
 
 
-def plan_by_weights(command: Train, num_processes: int = 1) -> str:
+def plan_from_weights(command: Train, num_processes: int = 1) -> str:
     """Return what a start would do where no meta file says it: a new run, or another program's checkpoint."""
     path = find_checkpoint(command, may_change=False)
-    inputs = load_inputs(command, Ranks(Place(size=num_processes)))
+    inputs = load_inputs(command, Ranks(RankInfo(world_size=num_processes)))
     if path is None:
         _base_vocabulary(inputs, text_rows(command.base_checkpoint) - 1)
         return (
@@ -138,7 +140,7 @@ def resume(inputs: Inputs, path: Path) -> Run:
             state.saved_step = -1
     meta = facts.meta
     base = opened.run.base or (meta.base if meta else identify(inputs.command.base_checkpoint))
-    saved_in = meta.environment if meta else {}
+    saved_environment = meta.environment if meta else {}
     encoders = opened.content["state"]["encoders"] if meta else None
     with _refusing():
         run = _assemble(
@@ -150,12 +152,12 @@ def resume(inputs: Inputs, path: Path) -> Run:
             opened.run.base_size,
             lambda: base,
             encoders,
-            saved_in,
+            saved_environment,
             opened.content.get("averaged") if plan.continues else None,
         )
     if plan.continues:
         logger.info("Restoring optimizer state...")
-        load_optimizer(run.optimizer, run.trained, moments_of(opened.content, opened.layout))
+        load_optimizer(run.optimizer, run.trained, named_moments(opened.content, opened.layout))
         logger.info("Restoring scheduler state...")
     if plan.takes_scaler:
         logger.info("Restoring gradient scaler state...")
@@ -175,7 +177,7 @@ def _assemble(
     base_size: int,
     base: Callable[[], FileIdentity],
     encoders: str | None,
-    saved_in: dict[str, Any],
+    saved_environment: dict[str, Any],
     averaged: Mapping[str, Any] | None,
 ) -> Run:
     """Make the run; `base` is asked for last, since it may still be read.
@@ -184,7 +186,7 @@ def _assemble(
         averaged: what the checkpoint kept of the average, None where there is none to go on with.
     """
     config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
-    model = load_model(config, weights, source, lambda name: device_of(name, inputs.device))
+    model = load_model(config, weights, source, lambda name: weight_device(name, inputs.device))
     trained = select_trained(model, base_size)
     optimizer = build_optimizer(
         trained, inputs.command.weight_decay, getattr(torch, inputs.command.optimizer_state)
@@ -194,7 +196,7 @@ def _assemble(
     encoders = encoders or encoders_identity(model)
     _require_same_encoders(inputs, encoders)
     scaler = torch.amp.GradScaler(inputs.device.type, enabled=inputs.dtype == torch.float16)
-    average = begin_average(trained, inputs.command.ema_decay, averaged)
+    average = start_average(trained, inputs.command.ema_decay, averaged)
     return Run(
         inputs,
         model,
@@ -207,7 +209,7 @@ def _assemble(
         base_size,
         base(),
         encoders,
-        saved_in,
+        saved_environment,
     )
 
 
@@ -254,7 +256,7 @@ def _base_vocabulary(inputs: Inputs, base_size: int) -> Vocabulary:
     return base.vocabulary
 
 
-def _open(inputs: Inputs, path: Path) -> "Opened":
+def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
     """Read what a restore is decided by; tensors are only looked at."""
     command = inputs.command
     try:
@@ -286,10 +288,10 @@ def _open(inputs: Inputs, path: Path) -> "Opened":
         normalizer=inputs.tokenizer.options.record,
         why_no_base=why_no_base,
     )
-    layout = Layout(frozenset(name for name, _ in model.named_parameters()), shapes, base_size)
+    layout = OptimizerLayout(frozenset(name for name, _ in model.named_parameters()), shapes, base_size)
     with _refusing():
-        facts = facts_of(content, path, meta, layout)
-    return Opened(facts, run, content, layout)
+        facts = checkpoint_facts(content, path, meta, layout)
+    return OpenedCheckpoint(facts, run, content, layout)
 
 
 @contextmanager
@@ -336,7 +338,9 @@ def _is_what_auto_takes(command: Train, resumed: Path, meta: CheckpointMeta | No
     return is_in_folder and meta is not None and meta.part == part
 
 
-def _restore_state(state: TrainState, opened: Opened, inputs: Inputs, *, keeps_position: bool) -> None:
+def _restore_state(
+    state: TrainState, opened: OpenedCheckpoint, inputs: Inputs, *, keeps_position: bool
+) -> None:
     """Take over what changes between two steps; of another program's checkpoint step and epoch alone."""
     facts, content = opened.facts, opened.content
     state.step = state.saved_step = state.validated_step = facts.step
@@ -347,7 +351,7 @@ def _restore_state(state: TrainState, opened: Opened, inputs: Inputs, *, keeps_p
     state.validated_step = more["validated_step"]
     state.last_losses, state.probe = more["last_losses"], more["probe"]
     state.num_skipped, state.recent = more["num_skipped"], list(content["recent_checkpoints"])
-    if more["window"] is not None and inputs.ranks.is_first:  # it is the sum over all processes
+    if more["window"] is not None and inputs.ranks.is_main:  # it is the sum over all processes
         state.window = LossSums(**more["window"]).to(inputs.device)
     if more["validation_set"] == inputs.validation_set:
         state.best_mel_loss = content["best_mel_loss"]

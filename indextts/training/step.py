@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 CODES_PER_SECOND = 50
 
 
-def accumulate(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor] | tuple[None, None]:
+def accumulate(run: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor] | tuple[None, None]:
     """Leave the gradients of the step's loss in the parameters; return its sums and the loss, on the device.
 
     Where memory runs out the whole step is done again in smaller parts, so that no sample is lost or counted
@@ -51,11 +51,11 @@ def accumulate(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor
     if not batches:
         return None, None
     num_text, num_mel = sum(batch.num_text for batch in batches), sum(batch.num_mel for batch in batches)
-    return accumulate_batches(this, batches, num_text, num_mel)
+    return accumulate_batches(run, batches, num_text, num_mel)
 
 
 def accumulate_batches(
-    this: Run, batches: Sequence[Batch], num_text: int, num_mel: int
+    run: Run, batches: Sequence[Batch], num_text: int, num_mel: int
 ) -> tuple[LossSums, Tensor]:
     """Do the same for what could be read, at least one sample.
 
@@ -66,23 +66,23 @@ def accumulate_batches(
         UserError: as `accumulate`.
     """
     while True:
-        limit = this.state.micro_batch_limit
+        limit = run.state.micro_batch_limit
         parts = [part for batch in batches for part in (_split(batch, limit) if limit else [batch])]
         try:
-            return _accumulate(this, parts, num_text, num_mel)
+            return _accumulate(run, parts, num_text, num_mel)
         except RuntimeError as error:  # torch.OutOfMemoryError is one
             if not is_out_of_memory(error):
                 raise
             problem = str(error).splitlines()[0]
         # behind the except clause: the error holds the tensors of the failed pass
-        this.trained.clear_gradients()
+        run.trained.clear_gradients()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        this.state.micro_batch_limit = _smaller(parts, problem)
+        run.state.micro_batch_limit = _smaller(parts, problem)
         logger.warning(
             "Out of memory (%s): the step is done again with micro-batches of at most %d",
             problem,
-            this.state.micro_batch_limit,
+            run.state.micro_batch_limit,
         )
 
 
@@ -97,18 +97,18 @@ def _split(batch: Batch, limit: int) -> Sequence[Batch]:
     ]
 
 
-def _accumulate(this: Run, parts: Sequence[Batch], num_text: int, num_mel: int) -> tuple[LossSums, Tensor]:
-    command, inputs = this.inputs.command, this.inputs
+def _accumulate(run: Run, parts: Sequence[Batch], num_text: int, num_mel: int) -> tuple[LossSums, Tensor]:
+    command, inputs = run.inputs.command, run.inputs
     total: LossSums | None = None
     total_loss: Tensor | None = None
     for micro_step, part in enumerate(parts):
         # dropout is a function of the step, so that a resumed run draws what this one would have drawn
-        torch.manual_seed(mix(command.seed, "dropout", this.state.step, micro_step, *inputs.ranks.seed))
+        torch.manual_seed(mix(command.seed, "dropout", run.state.step, micro_step, *inputs.ranks.seed_parts))
         with torch.autocast(inputs.device.type, inputs.dtype, enabled=inputs.dtype != torch.float32):
-            sums = batch_sums(this.model, part.to(inputs.device), inputs.attention, this.base_size)
+            sums = batch_sums(run.model, part.to(inputs.device), inputs.attention, run.base_size)
         text_loss, mel_loss = sums.text_nats / num_text, sums.mel_nats / num_mel
         loss = command.text_loss_weight * text_loss + command.mel_loss_weight * mel_loss
-        this.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        run.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         sums, loss = sums.detach(), loss.detach()
         total = sums if total is None else total + sums
         total_loss = loss if total_loss is None else total_loss + loss
@@ -142,7 +142,7 @@ LARGE_BYTES = 4 << 20  # a message of its own, without a copy
 
 
 def accumulate_share(
-    this: Run, group: Sequence[MicroBatch], num_text: int, num_mel: int
+    run: Run, group: Sequence[MicroBatch], num_text: int, num_mel: int
 ) -> tuple[LossSums, Tensor] | tuple[None, None]:
     """Leave the gradients of the step's loss in the parameters, the same ones in every process.
 
@@ -160,29 +160,29 @@ def accumulate_share(
     if not num_mel:
         return None, None
     batches = [part.batch for part in group if part.batch is not None]
-    device = this.inputs.device
+    device = run.inputs.device
     if batches:
-        sums, loss = accumulate_batches(this, batches, num_text, num_mel)
+        sums, loss = accumulate_batches(run, batches, num_text, num_mel)
     else:
         sums, loss = LossSums.nothing(device), torch.zeros((), device=device)
-        this.scaler.scale(loss)  # makes the scale, which an update needs, where this was not done yet
-    this.trained.fill_gradients()
-    this.trained.collect_gradients()
+        run.scaler.scale(loss)  # makes the scale, which an update needs, where this was not done yet
+    run.trained.fill_missing_gradients()
+    run.trained.collect_gradients()
     loss = loss.clone()
     # whoever's memory ran out has said so: on a card the sum itself would wait for it without a word
-    this.inputs.ranks.wait_for_all()
-    add_up([*this.trained.gradients(), loss], this.inputs.ranks)
+    run.inputs.ranks.barrier()
+    all_reduce_tensors([*run.trained.gradients(), loss], run.inputs.ranks)
     return sums, loss
 
 
-def add_up(tensors: Iterable[Tensor], ranks: Ranks) -> None:
+def all_reduce_tensors(tensors: Iterable[Tensor], ranks: Ranks) -> None:
     """Replace each tensor by its sum over all processes; their order must be the same in all of them."""
     for bucket in in_buckets(tensors):
         if len(bucket) == 1 and bucket[0].is_contiguous():
-            ranks.add_up(bucket[0])
+            ranks.all_reduce(bucket[0])
             continue
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-        ranks.add_up(flat)
+        ranks.all_reduce(flat)
         pieces = torch.split(flat, [tensor.numel() for tensor in bucket])
         for tensor, piece in zip(bucket, pieces, strict=True):
             tensor.copy_(piece.view_as(tensor))

@@ -10,8 +10,8 @@ from indextts.errors import UserError
 from indextts.models.gpt.attention import AttentionBackend
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.training.batches import Collate, PairDataset, Unreadable, load_batches
-from indextts.training.distributed.ranks import ALONE, Ranks
-from indextts.training.distributed.sharding import Shares, total
+from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
+from indextts.training.distributed.sharding import Sharding, all_reduce_losses
 from indextts.training.losses import LossMeans, LossSums, batch_sums
 from indextts.training.order import epoch_order, in_batches
 
@@ -49,7 +49,7 @@ def validate(
     dtype: torch.dtype,
     should_stop: Callable[[], bool],
     trained_speakers: Set[str] | None = None,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Validation | None:
     """Return the means over tokens of all batches; None if `should_stop` said so in between.
 
@@ -65,12 +65,12 @@ def validate(
     device = model.mel_head.weight.device  # the encoders may be elsewhere
     order = epoch_order(len(dataset), VALIDATION_SEED, epoch=0)
     if max_batches:
-        order = order[: max_batches * batch_size * ranks.size]
+        order = order[: max_batches * batch_size * ranks.world_size]
     orders: dict[str, list[int]] = {SEEN: [], UNSEEN: []}
     for index in order:
         is_seen = trained_speakers is None or dataset.pairs[index].speaker in trained_speakers
         orders[SEEN if is_seen else UNSEEN].append(index)
-    shares = None if ranks.is_alone else Shares.of(dataset, model.config.model_dim, ranks)
+    sharding = None if not ranks.is_distributed else Sharding.of(dataset, model.config.model_dim, ranks)
     totals: dict[str, LossSums] = {}
     unreadable: list[Unreadable] = []
     is_stopped = False
@@ -78,9 +78,9 @@ def validate(
     model.eval()
     try:
         for part, indices in orders.items():
-            batches: Iterable[list[int]] = in_batches(indices, batch_size * ranks.size)
-            if shares is not None:
-                batches = shares.own(batches)
+            batches: Iterable[list[int]] = in_batches(indices, batch_size * ranks.world_size)
+            if sharding is not None:
+                batches = sharding.own_shards(batches)
             for micro_batch in load_batches(dataset, batches, 0, collate):
                 if is_stopped := is_stopped or should_stop():
                     break
@@ -93,13 +93,13 @@ def validate(
                 totals[part] = totals[part] + sums if part in totals else sums
     finally:
         model.train(was_training)
-    if ranks.is_any(is_stopped):
+    if ranks.any_rank(is_stopped):
         return None
-    if not ranks.is_alone:
-        unreadable = [each for part in ranks.gathered(unreadable) for each in part]
-        found_sums = {part: total(totals.get(part), ranks, device) for part in orders}
+    if ranks.is_distributed:
+        unreadable = [each for part in ranks.all_gather(unreadable) for each in part]
+        found_sums = {part: all_reduce_losses(totals.get(part), ranks, device) for part in orders}
         totals = {part: sums for part, sums in found_sums.items() if sums is not None}
-    if unreadable and ranks.is_first:
+    if unreadable and ranks.is_main:
         logger.warning(
             "%d of %d pairs to validate on cannot be read, as %s: %s",
             len(unreadable),

@@ -1,16 +1,16 @@
-"""The processes of a training as one: what they tell each other, and what is said when one of them is gone.
+"""Communication between the ranks of a training run, and the report when a rank is lost.
 
-    torchrun's environment --joined--> Ranks --agree, from_first, gathered, add_up--> the same on all of them
+    torchrun's environment --process_group--> Ranks --broadcast, all_gather, all_reduce--> same on every rank
 
-Numbers for decisions travel over gloo, from host memory to host memory, so that no card is waited for;
-gradients over the device's own backend, NCCL on cards. One process alone has no group at all.
+Numbers for decisions are exchanged over gloo, from host memory to host memory, so that no rank waits for its
+GPU. Gradients use the backend of the device, NCCL on GPUs. A single process has no process group.
 
-Not the DistributedDataParallel wrapper: it sums inside of the backward pass. A process whose memory runs out
-there does its share again in smaller parts, and the others would wait for sums that nobody sends. So each
-process does its whole share first, and then all of them add up.
+DistributedDataParallel is not used: it reduces gradients during the backward pass. A rank that runs out of
+memory there repeats its shard in smaller parts, and the other ranks would block in an all-reduce that never
+comes. So each rank finishes the backward passes of its whole shard, and then all ranks reduce.
 
-A process that ends for a reason writes it to torchrun's store before, where the others find it when their
-connections break. One that was killed writes nothing: it is found by its absence.
+A rank that fails writes the reason to torchrun's store, where the other ranks find it when their connections
+break. A rank that was killed writes nothing; it is found because its process no longer exists.
 """
 
 import json
@@ -29,176 +29,178 @@ from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[att
 from indextts.errors import CHECK_FAILED, DISK_FULL, DISK_FULL_ERRNOS, PROCESS_LOST, UserError
 from indextts.system.processes import Process, is_alive, this_process
 from indextts.system.signals import StopRequest
-from indextts.training.distributed.torchrun import Place, log_name
+from indextts.training.distributed.torchrun import RankInfo, log_name
 
-# The first process may read gigabytes, speak samples or wait for a disk while the others wait for it.
-PATIENCE = timedelta(minutes=30)
-LOOK_FOR_REASON_S = 3.0
-PARTING_S = 5.0
-STOPPED_EARLY = "Stopped before anything was loaded; the same command starts again"
+# While the other ranks block, rank 0 may read gigabytes, synthesize samples or wait for a disk.
+GROUP_TIMEOUT = timedelta(minutes=30)
+EXIT_REASON_TIMEOUT_S = 3.0
+SHUTDOWN_TIMEOUT_S = 5.0
+STOPPED_BEFORE_LOADING = "Stopped before anything was loaded; run the same command to start again"
 
 ValueT = TypeVar("ValueT")
 
 
 class Ranks:
-    """This process among those that train together; alone, everything is what it is here."""
+    """Collectives between the ranks; without torchrun, each returns the value of the only process."""
 
-    def __init__(self, place: Place = Place()) -> None:  # noqa: B008 - frozen
-        self.place = place
+    def __init__(self, info: RankInfo = RankInfo()) -> None:  # noqa: B008 - frozen
+        self.info = info
 
     @property
     def rank(self) -> int:
-        return self.place.rank
+        return self.info.rank
 
     @property
-    def size(self) -> int:
-        return self.place.size
+    def world_size(self) -> int:
+        return self.info.world_size
 
     @property
-    def is_first(self) -> bool:
-        """Whether this process writes the run directory."""
-        return self.place.is_first
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which writes the run directory."""
+        return self.info.is_main
 
     @property
-    def is_alone(self) -> bool:
-        return self.place.size == 1
+    def is_distributed(self) -> bool:
+        return self.info.world_size > 1
 
     @property
-    def seed(self) -> tuple[int, ...]:
-        """What this process adds to the seeds of what must differ between processes."""
-        return () if self.is_alone else (self.rank,)
+    def seed_parts(self) -> tuple[int, ...]:
+        """Parts that this rank adds to seeds that must differ between ranks."""
+        return (self.rank,) if self.is_distributed else ()
 
-    def agree(self, numbers: Sequence[int]) -> list[int]:
-        """Return the sums of `numbers` over all processes."""
-        if self.is_alone:
+    def all_reduce_ints(self, numbers: Sequence[int]) -> list[int]:
+        """Return the sum of each of `numbers` over all ranks."""
+        if not self.is_distributed:
             return list(numbers)
         sums = torch.tensor(numbers, dtype=torch.int64)
-        with self._together():
+        with self._detecting_lost_ranks():
             dist.all_reduce(sums)
         return sums.tolist()
 
-    def is_any(self, is_so: bool) -> bool:
-        """Return whether it is so in any process."""
-        return self.agree([is_so])[0] > 0
+    def any_rank(self, condition: bool) -> bool:
+        """Return whether `condition` is true on any rank."""
+        return self.all_reduce_ints([condition])[0] > 0
 
-    def wait_for_all(self) -> None:
-        """Return when all processes have come here."""
-        self.agree([0])
+    def barrier(self) -> None:
+        """Block until all ranks have called this."""
+        self.all_reduce_ints([0])
 
-    def from_first(self, value: ValueT | None) -> ValueT:
-        """Return what the first process has; `value` does not count in the others."""
+    def broadcast(self, value: ValueT | None) -> ValueT:
+        """Return the value of rank 0; the `value` of other ranks is ignored."""
         values = [value]
-        if not self.is_alone:
-            with self._together():
+        if self.is_distributed:
+            with self._detecting_lost_ranks():
                 dist.broadcast_object_list(values, src=0)
         return values[0]  # type: ignore[return-value]
 
-    def gathered(self, value: ValueT) -> list[ValueT]:
-        """Return what each process has, by rank."""
-        if self.is_alone:
+    def all_gather(self, value: ValueT) -> list[ValueT]:
+        """Return the value of each rank, indexed by rank."""
+        if not self.is_distributed:
             return [value]
-        values: list[Any] = [None] * self.size
-        with self._together():
+        values: list[Any] = [None] * self.world_size
+        with self._detecting_lost_ranks():
             dist.all_gather_object(values, value)
         return values
 
-    def add_up(self, tensor: Tensor) -> None:
-        """Replace a contiguous `tensor` by its sum over all processes; a card's host does not wait for it."""
-        if not self.is_alone:
-            with self._together():
+    def all_reduce(self, tensor: Tensor) -> None:
+        """Sum a contiguous `tensor` over all ranks in place; the host does not wait for a GPU."""
+        if self.is_distributed:
+            with self._detecting_lost_ranks():
                 dist.all_reduce(tensor)
 
     @contextmanager
-    def _together(self) -> Iterator[None]:
-        """Say of a broken connection that a process is gone."""
+    def _detecting_lost_ranks(self) -> Iterator[None]:
         try:
             yield
-        except RuntimeError as error:  # all errors of torch.distributed are
-            raise LostProcessError(str(error).splitlines()[0]) from error
+        except RuntimeError as error:  # the base class of all errors of torch.distributed
+            raise LostRankError(str(error).splitlines()[0]) from error
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()
 
 
-class LostProcessError(Exception):
-    """Another process can be reached no more."""
+class LostRankError(Exception):
+    """The connection to another rank broke."""
 
 
 @contextmanager
-def joined(place: Place, stop: StopRequest) -> Iterator[Ranks]:
-    """Join the others; at the end of an own mistake tell them why.
+def process_group(info: RankInfo, stop: StopRequest) -> Iterator[Ranks]:
+    """Join the process group; if this rank fails, publish the reason for the other ranks.
 
-    The group is not taken down: the process shall end by `os._exit`. Taking it down may hang on a card that
-    waits for a process that is gone, and on the CPU it was seen to abort now and then.
+    The group is never destroyed, so the process must end with `os._exit`. Destroying it can hang on a GPU
+    that waits for a lost rank, and on the CPU it sometimes aborts.
 
     Raises:
-        UserError: this process was asked to stop before; or one of the others ended, for its reason and with
-            its status, PROCESS_LOST where it gave none.
+        UserError: this process was asked to stop before it joined; or another rank ended, with that rank's
+            reason and exit status, or PROCESS_LOST where it gave none.
     """
-    if place.size == 1:
-        yield ALONE
+    if info.world_size == 1:
+        yield SINGLE_PROCESS
         return
-    if stop.signal is not None:  # the others may be gone, and would be waited for
-        raise UserError(STOPPED_EARLY, 128 + stop.signal)
-    with stop.suspended():  # nothing is loaded yet, and the C++ that waits here would not see a note
+    if stop.signal is not None:  # the other ranks may have stopped already, and this one would wait for them
+        raise UserError(STOPPED_BEFORE_LOADING, 128 + stop.signal)
+    # nothing is loaded yet, and the C++ code that blocks here would not see a recorded signal
+    with stop.suspended():
         try:
-            store = _meet(place)
-        except RuntimeError as error:  # all errors of torch.distributed are
+            store = _initialize(info)
+        except RuntimeError as error:  # the base class of all errors of torch.distributed
             raise UserError(
-                f"The processes did not find each other ({str(error).splitlines()[0]}): see what the others "
-                "say; with several machines, whether the address is right, its port open, and "
-                "GLOO_SOCKET_IFNAME the network between them (docs/several-gpus.md)",
+                f"The ranks could not connect ({str(error).splitlines()[0]}): read the logs of the other "
+                "ranks; with several machines, check the address, that its port is open, and that "
+                "GLOO_SOCKET_IFNAME names the network between them (docs/several-gpus.md)",
                 PROCESS_LOST,
             ) from error
-    ranks = Ranks(place)
-    reasons = Reasons(PrefixStore("reasons", store), ranks)
+    ranks = Ranks(info)
+    reasons = ExitReasons(PrefixStore("reasons", store), ranks)
     try:
-        reasons.meet()
+        reasons.exchange_processes()
         yield ranks
-        ranks.wait_for_all()
-        reasons.part()
-    except LostProcessError as error:
-        lost = reasons.of_the_lost(str(error))
-        reasons.pass_on(lost)
+        ranks.barrier()
+        reasons.wait_for_shutdown()
+    except LostRankError as error:
+        lost = reasons.find_lost_rank(str(error))
+        reasons.publish_lost_rank(lost)
         raise lost from error
     except BaseException as error:
-        reasons.tell(error)
+        reasons.publish_failure(error)
         raise
 
 
-def _meet(place: Place) -> Store:
-    """Make the group of processes; return the store that they share."""
-    store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
-    # torchrun keeps one store over its restarts: addresses and reasons of before shall not be found in it
-    store = PrefixStore(f"start{place.restarts}-of{place.size}", store)
+def _initialize(info: RankInfo) -> Store:
+    """Initialize the process group; return the store that the ranks share."""
+    store, _, _ = next(rendezvous("env://", timeout=GROUP_TIMEOUT))
+    # torchrun keeps the store across restarts; the prefix hides addresses and reasons of earlier starts
+    store = PrefixStore(f"start{info.num_restarts}-of{info.world_size}", store)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=PATIENCE)
+    dist.init_process_group(
+        backend, store=store, rank=info.rank, world_size=info.world_size, timeout=GROUP_TIMEOUT
+    )
     return store
 
 
-class Reasons:
-    """Why processes ended, in a store that outlives them."""
+class ExitReasons:
+    """Reasons why ranks ended, in a store that outlives them."""
 
     def __init__(self, store: Store, ranks: Ranks) -> None:
         self._store, self._ranks = store, ranks
-        self._everybody: list[tuple[str, Process]] = []
+        self._processes: list[tuple[str, Process]] = []  # host and process of each rank
 
-    def meet(self) -> None:
-        """Learn who the others are, to see later who is gone."""
-        self._everybody = self._ranks.gathered((socket.gethostname(), this_process()))
+    def exchange_processes(self) -> None:
+        """Gather the host and process of every rank, to find out later which of them is lost."""
+        self._processes = self._ranks.all_gather((socket.gethostname(), this_process()))
 
-    def part(self) -> None:
-        """Return when all came to the end: who closes connections first may break those of the others."""
-        deadline = time.monotonic() + PARTING_S
+    def wait_for_shutdown(self) -> None:
+        """Wait until all ranks are done: a rank that exits early may break the others' connections."""
+        deadline = time.monotonic() + SHUTDOWN_TIMEOUT_S
         try:
-            self._store.add("parted", 1)
-            while self._store.add("parted", 0) < self._ranks.size and time.monotonic() < deadline:
+            self._store.add("done", 1)
+            while self._store.add("done", 0) < self._ranks.world_size and time.monotonic() < deadline:
                 time.sleep(0.01)
-        except RuntimeError:  # the launcher is gone, and the store with it
+        except RuntimeError:  # the launcher ended, and the store with it
             return
 
-    def tell(self, error: BaseException) -> None:
-        """Leave word that this process ends by `error`."""
+    def publish_failure(self, error: BaseException) -> None:
+        """Publish that this rank ends because of `error`."""
         if isinstance(error, UserError):
             status, reason = error.exit_status, str(error)
         else:
@@ -206,70 +208,70 @@ class Reasons:
             status = DISK_FULL if is_full else CHECK_FAILED
             reason = f"{type(error).__name__}: {error}"
         rank = self._ranks.rank
-        self._leave(UserError(f"Process {rank} ended: {reason} ({log_name(rank)})", status))
+        self._publish(UserError(f"Rank {rank} failed: {reason} ({log_name(rank)})", status))
 
-    def pass_on(self, lost: UserError) -> None:
-        """Leave word of whose loss this process ends by: its own end would hide that from its neighbours."""
-        self._leave(lost)
+    def publish_lost_rank(self, lost: UserError) -> None:
+        """Publish whose loss ends this rank; otherwise its neighbors would report this rank as lost."""
+        self._publish(lost)
 
-    def _leave(self, end: UserError) -> None:
-        word = json.dumps({"status": end.exit_status, "reason": str(end)})
+    def _publish(self, error: UserError) -> None:
+        record = json.dumps({"status": error.exit_status, "reason": str(error)})
         try:
-            self._store.set(str(self._ranks.rank), word)
-        except RuntimeError:  # the launcher is gone too
+            self._store.set(str(self._ranks.rank), record)
+        except RuntimeError:  # the launcher ended too
             return
 
-    def of_the_lost(self, problem: str) -> UserError:
-        """Return why another process can be reached no more, as far as it can be known.
+    def find_lost_rank(self, problem: str) -> UserError:
+        """Return an error that explains, as far as possible, why a connection broke.
 
         Args:
-            problem: what this process saw of it.
+            problem: the error that this rank got from the connection.
         """
-        deadline = time.monotonic() + LOOK_FOR_REASON_S
+        deadline = time.monotonic() + EXIT_REASON_TIMEOUT_S
         while time.monotonic() < deadline:
-            told = self._told()
-            if told is not None:
-                return told
-            gone = self._gone_from_this_host()
-            if gone:
-                return self._lost(f"Process {gone[0]} is gone without a word, as when it is killed", gone[0])
+            published = self._published()
+            if published is not None:
+                return published
+            ended = self._ended_on_this_host()
+            if ended:
+                return self._lost(f"Rank {ended[0]} ended without an error message, as if killed", ended[0])
             time.sleep(0.05)
         here = socket.gethostname()
-        elsewhere = [rank for rank, (host, _) in enumerate(self._everybody) if host != here]
+        elsewhere = [rank for rank, (host, _) in enumerate(self._processes) if host != here]
         if elsewhere:
-            hosts = sorted({self._everybody[rank][0] for rank in elsewhere})
-            return self._lost(f"A process on {' or '.join(hosts)} is gone ({problem})", elsewhere[0])
-        return self._lost(f"A process can be reached no more ({problem})", None)
+            hosts = sorted({self._processes[rank][0] for rank in elsewhere})
+            return self._lost(f"A rank on {' or '.join(hosts)} is lost ({problem})", elsewhere[0])
+        return self._lost(f"The connection to a rank broke ({problem})", None)
 
-    def _told(self) -> UserError | None:
-        for rank in range(self._ranks.size):
+    def _published(self) -> UserError | None:
+        for rank in range(self._ranks.world_size):
             try:
                 if not self._store.check([str(rank)]):
                     continue
-                word = json.loads(self._store.get(str(rank)))
+                record = json.loads(self._store.get(str(rank)))
             except RuntimeError:
                 return None
-            return UserError(word["reason"], word["status"])
+            return UserError(record["reason"], record["status"])
         return None
 
-    def _gone_from_this_host(self) -> list[int]:
+    def _ended_on_this_host(self) -> list[int]:
         here = socket.gethostname()
         return [
             rank
-            for rank, (host, process) in enumerate(self._everybody)
-            if host == here and rank != self._ranks.rank and not _lives(process)
+            for rank, (host, process) in enumerate(self._processes)
+            if host == here and rank != self._ranks.rank and not _is_running(process)
         ]
 
-    def _lost(self, what: str, rank: int | None) -> UserError:
-        logs = log_name(rank) if rank is not None else "train.log, train_rank*.log"
+    def _lost(self, problem: str, rank: int | None) -> UserError:
+        logs = log_name(rank) if rank is not None else "train.log and train_rank*.log"
         return UserError(
-            f"{what}; its log is {logs}, and torchrun's own lines say how it ended. The last checkpoint is "
-            "untouched: go on with --resume auto",
+            f"{problem}; see {logs} and the output of torchrun for the cause. The last checkpoint is intact: "
+            "resume with --resume auto",
             PROCESS_LOST,
         )
 
 
-def _lives(process: Process) -> bool:
+def _is_running(process: Process) -> bool:
     try:
         return is_alive(process)
     except OSError:

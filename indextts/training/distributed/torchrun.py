@@ -1,6 +1,6 @@
-"""What torchrun tells a process of its place among the others, in its environment. No torch here.
+"""Rank and world size of this process, from the environment variables that torchrun sets. No torch here.
 
-Without torchrun there is one process, and nothing of this is there.
+Without torchrun there is one process, and none of the variables is set.
 """
 
 import os
@@ -12,26 +12,26 @@ from indextts.errors import UserError
 
 
 @dataclass(frozen=True)
-class Place:
-    """The place of a process among those that train together.
+class RankInfo:
+    """Rank and world size of this process.
 
     Args:
-        rank: 0 to `size` - 1; 0 alone writes the run directory.
-        size: processes in all.
-        local_rank: 0 to `local_size` - 1, on this machine; which card it takes.
-        local_size: processes on this machine.
-        restarts: how often torchrun started the processes again.
+        rank: 0 to `world_size` - 1; only rank 0 writes the run directory.
+        world_size: number of ranks.
+        local_rank: 0 to `local_world_size` - 1, on this machine; it selects the GPU.
+        local_world_size: number of ranks on this machine.
+        num_restarts: number of times torchrun restarted the ranks.
     """
 
     rank: int = 0
-    size: int = 1
+    world_size: int = 1
     local_rank: int = 0
-    local_size: int = 1
-    restarts: int = 0
+    local_world_size: int = 1
+    num_restarts: int = 0
 
     @classmethod
-    def of_this_process(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Return the place that torchrun, or who else sets its variables, gave this process.
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """Return the rank that torchrun, or another launcher with the same variables, gave this process.
 
         Raises:
             UserError: the variables contradict each other.
@@ -39,37 +39,38 @@ class Place:
         if "RANK" not in environment or "WORLD_SIZE" not in environment:
             return cls()
 
-        def number(name: str, otherwise: int) -> int:
-            value = environment.get(name, str(otherwise))
+        def number(name: str, default: int) -> int:
+            value = environment.get(name, str(default))
             if not value.isdecimal():
-                raise UserError(f"{name}={value!r} in the environment is no number; start with torchrun")
+                raise UserError(f"The environment variable {name}={value!r} is not a number; use torchrun")
             return int(value)
 
-        place = cls(
+        info = cls(
             rank=number("RANK", 0),
-            size=number("WORLD_SIZE", 1),
+            world_size=number("WORLD_SIZE", 1),
             local_rank=number("LOCAL_RANK", 0),
-            local_size=number("LOCAL_WORLD_SIZE", 1),
-            restarts=number("TORCHELASTIC_RESTART_COUNT", 0),
+            local_world_size=number("LOCAL_WORLD_SIZE", 1),
+            num_restarts=number("TORCHELASTIC_RESTART_COUNT", 0),
         )
-        if place.rank >= place.size or place.local_rank >= place.local_size:
+        if info.rank >= info.world_size or info.local_rank >= info.local_world_size:
             raise UserError(
-                f"RANK={place.rank} of WORLD_SIZE={place.size} and LOCAL_RANK={place.local_rank} of "
-                f"LOCAL_WORLD_SIZE={place.local_size} in the environment cannot be; start with torchrun, or "
-                "remove these variables"
+                f"The environment variables RANK={info.rank}, WORLD_SIZE={info.world_size}, "
+                f"LOCAL_RANK={info.local_rank} and LOCAL_WORLD_SIZE={info.local_world_size} contradict each "
+                "other; start with torchrun, or unset them"
             )
-        return place
+        return info
 
     @property
-    def is_first(self) -> bool:
+    def is_main(self) -> bool:
+        """Whether this is rank 0, the main process."""
         return self.rank == 0
 
     @property
     def log_name(self) -> str:
-        """The file in the run directory that this process writes its log to."""
+        """File in the run directory to which this process writes its log."""
         return log_name(self.rank)
 
 
 def log_name(rank: int) -> str:
-    """Return the file in the run directory that process `rank` writes its log to."""
+    """Return the file in the run directory to which `rank` writes its log."""
     return f"train_rank{rank}.log" if rank else "train.log"

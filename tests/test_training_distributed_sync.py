@@ -1,0 +1,105 @@
+"""Tests of indextts/training/distributed/sync.py: a stop, a save, and checks that the ranks are identical."""
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.errors import CHECK_FAILED, USER_MISTAKE, UserError
+from indextts.system.signals import StopRequest
+from indextts.training.batches import load_batches
+from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
+from indextts.training.distributed.sync import (
+    fingerprint,
+    require_same_start,
+    require_same_weights,
+    sync_step,
+)
+from indextts.training.distributed.torchrun import RankInfo
+from indextts.training.run import Run, load_inputs
+from indextts.training.saving import Saver
+from indextts.training.start import start_from_base
+from tests.tiny_run import TinyRun, make_tiny_run
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    return make_tiny_run(tmp_path_factory.mktemp("sync") / "tiny")
+
+
+class TwoRanks(Ranks):
+    """Rank 0 of two; rank 1 has what the test sets."""
+
+    def __init__(self) -> None:
+        super().__init__(RankInfo(world_size=2))
+        self.numbers: list[int] = []
+        self.other: object = None
+        self.changes: dict[str, str] = {}
+
+    def all_reduce_ints(self, numbers: list[int]) -> list[int]:
+        return [int(a) + b for a, b in zip(numbers, self.numbers, strict=True)]
+
+    def all_gather(self, value: object) -> list:
+        return [value, {**value, **self.changes} if isinstance(value, dict) else self.other]
+
+
+def new_run(project: TinyRun, ranks: Ranks = SINGLE_PROCESS) -> Run:
+    return start_from_base(load_inputs(parse(Train, project.flags()), ranks))
+
+
+def test_in_a_single_process_the_tokens_of_a_step_are_those_of_its_batches(project: TinyRun, tmp_path: Path):
+    run = new_run(project)
+    [part] = load_batches(run.inputs.train_set, [[0, 1]], 0, run.inputs.collate)
+    found = sync_step(SINGLE_PROCESS, [part, part], StopRequest(ends_process=False), Saver(tmp_path, 1))
+    assert part.batch is not None
+    assert (found.num_text, found.num_mel) == (2 * part.batch.num_text, 2 * part.batch.num_mel)
+    assert (found.must_stop, found.has_failed_save, found.num_unreadable) == (False, False, 0)
+
+
+def test_a_stop_asked_of_another_rank_stops_this_rank_with_the_same_signal(tmp_path: Path):
+    ranks, stop = TwoRanks(), StopRequest(ends_process=False)
+    ranks.numbers, ranks.other = [30, 40, 0, 1, 0, 0], signal.SIGUSR1
+    found = sync_step(ranks, None, stop, Saver(tmp_path, 1))
+    assert found.must_stop
+    assert found.num_tokens == 70
+    assert stop.signal == signal.SIGUSR1
+
+
+def test_a_fingerprint_changes_with_the_last_bit_of_a_trained_weight(project: TinyRun):
+    run, other = new_run(project), new_run(project)
+    before = fingerprint(run.trained)
+    assert fingerprint(other.trained) == before
+    with torch.no_grad():
+        weight = run.trained.parameters["mel_head.bias"]
+        weight[0] = weight[0].nextafter(torch.tensor(9.0))
+    assert fingerprint(run.trained) != before
+
+
+def test_weights_that_differ_are_refused_and_the_rank_is_named(project: TinyRun):
+    ranks = TwoRanks()
+    run = new_run(project, ranks)
+    require_same_weights(run)
+    ranks.changes = {"weights": "others"}
+    with pytest.raises(UserError, match="rank 1") as refused:
+        require_same_weights(run)
+    assert refused.value.exit_status == CHECK_FAILED
+
+
+@pytest.mark.parametrize("fact", ["training pairs", "settings", "weights", "start step"])
+def test_ranks_that_start_with_other_files_are_refused(project: TinyRun, fact: str):
+    ranks = TwoRanks()
+    run = new_run(project, ranks)
+    require_same_start(run)
+    ranks.changes = {fact: "others"}
+    with pytest.raises(UserError, match=f"Rank 1 .*: {fact}") as refused:
+        require_same_start(run)
+    assert refused.value.exit_status == USER_MISTAKE
+
+
+def test_a_single_process_passes_every_check(project: TinyRun):
+    run = new_run(project)
+    require_same_start(run)
+    require_same_weights(run)
