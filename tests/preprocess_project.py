@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from indextts.data.manifest import read_utterances
 from indextts.data.preprocess import PreprocessResult, preprocess
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import random_model
+from tests.conftest import REPOSITORY
 
 CONDITION_MODULE = {
     "output_size": 8,
@@ -130,15 +130,25 @@ def spoil(project: Path) -> dict[str, str]:
     return {f"{'ab'[number % 2]}{number:03d}": code for number, code in enumerate(codes)}
 
 
+KILLS_ITSELF = """
+import os, runpy, signal, sys
+from pathlib import Path
+_, folder, pattern, *arguments = sys.argv
+def look(event, _):
+    if event in ("open", "os.mkdir", "os.rename") and any(Path(folder).glob(pattern)):
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(look)
+sys.argv = ["preprocess_data.py", *arguments]
+runpy.run_module("tools.preprocess_data", run_name="__main__", alter_sys=True)
+"""
+
+
 def kill_when(folder: Path, pattern: str, arguments: list[str]) -> None:
-    """Run the program and kill it in the moment in which the folder has what matches `pattern`."""
-    program = subprocess.Popen(
-        [sys.executable, "-m", "tools.preprocess_data", *arguments],
+    """Run the program, which dies at the next use of a file once `folder` has what matches `pattern`."""
+    program = subprocess.run(
+        [sys.executable, "-c", KILLS_ITSELF, str(folder), pattern, *arguments],
+        cwd=REPOSITORY,
         stdout=subprocess.DEVNULL,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    deadline = time.monotonic() + 60
-    while not any(folder.glob(pattern)) and program.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.002)
-    program.send_signal(signal.SIGKILL)
-    assert program.wait() == -signal.SIGKILL, "it ended before it was killed"
+    assert program.returncode == -signal.SIGKILL, "it ended before it was killed"

@@ -1,5 +1,6 @@
 """Tests of indextts/data/on_ray/ on a real cluster: two machines of one core each, both of them this one."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from indextts.data.on_ray.cluster import cluster as connected
 from indextts.data.preprocess import preprocess
 from indextts.errors import DISK_FULL, UserError
 from tests.preprocess_project import command, files_of, kill_when, spoil, write_dataset, write_model
+from tests.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from indextts.data.on_ray.pool import Place
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 STORE_BYTES = 100_000_000
-FOUND_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +58,26 @@ def ray_processes(doing: str) -> list[psutil.Process]:
     return found
 
 
+def is_stopped(process: psutil.Process) -> bool:
+    return process.status() == psutil.STATUS_STOPPED
+
+
 def kill_one(doing: str, killed: list[int]) -> None:
-    """Kill one process as soon as one is at something."""
-    deadline = time.monotonic() + FOUND_S
-    while not killed and time.monotonic() < deadline:
-        for process in ray_processes(doing)[:1]:
-            process.kill()
-            killed.append(process.pid)
-        time.sleep(0.002)
+    """Kill one process as soon as one is at something; a stopped process is surely still at it."""
+
+    def is_killed() -> bool:
+        for process in ray_processes(doing):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+                wait_until(partial(is_stopped, process))
+                if f"ray::_Actor.{doing}" in " ".join(process.cmdline()):
+                    process.kill()
+                    killed.append(process.pid)
+                    return True
+                process.resume()
+        return False
+
+    wait_until(is_killed, pause_s=0.002)
 
 
 def project(folder: Path, num_recordings: int) -> Path:
@@ -205,13 +218,25 @@ def test_machines_where_every_process_dies_are_left_out(tmp_path, machines, capl
     assert caplog.text.count("is left out: 3 processes died there in a row") == 2
 
 
+def test_a_stop_has_its_exit_status_also_while_ray_waits(machines):
+    import ray
+
+    def wait_in_ray() -> None:
+        with connected(machines.address):
+            stop = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+            stop.start()
+            ray.wait([ray.remote(lambda: time.sleep(3600)).remote()], timeout=PATIENCE_S)
+
+    with pytest.raises(SystemExit) as stopped:
+        wait_in_ray()
+    assert stopped.value.code == 128 + signal.SIGTERM
+
+
 def test_a_machine_that_dies_costs_its_task_alone(tmp_path, machines):
     third = machines.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
 
     def kill_machine() -> None:
-        deadline = time.monotonic() + FOUND_S
-        while not (tmp_path / "hanging").exists() and time.monotonic() < deadline:
-            time.sleep(0.002)
+        wait_until((tmp_path / "hanging").exists)
         machines.remove_node(third, allow_graceful=False)
 
     killer = threading.Thread(target=kill_machine)

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -19,6 +18,7 @@ from indextts.data.preprocess import preprocess
 from indextts.errors import UserError
 from tests.conftest import REPOSITORY
 from tests.preprocess_project import command, write_dataset, write_model
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def test_without_ray_the_sentence_says_what_to_install(tmp_path, monkeypatch):
@@ -69,7 +69,6 @@ def test_a_stop_ends_the_cluster_that_was_started_here(tmp_path: Path, number: i
     write_dataset(tmp_path / "data", "ab" * 300, max_duration_s=0.4)
     write_model(tmp_path / "model")
     settings = command(tmp_path, engine="ray")
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
     program = subprocess.Popen(
         [sys.executable, "-m", "tools.preprocess_data", *to_argv(settings)],
         cwd=REPOSITORY,
@@ -77,19 +76,16 @@ def test_a_stop_ends_the_cluster_that_was_started_here(tmp_path: Path, number: i
         env=os.environ | {"HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},  # Ray keeps its token there
     )
     try:
-        deadline = time.monotonic() + 60
-        while not any(settings.output_dir.glob("features/conditioning/*/shard_00000")):
-            assert program.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        shards = "features/conditioning/*/shard_00000"
+        wait_until(lambda: any(settings.output_dir.glob(shards)), process=program)
         started = psutil.Process(program.pid).children(recursive=True)
         assert len(started) > 3
         if number == signal.SIGINT:
             os.killpg(program.pid, number)  # as Ctrl-C in a terminal does
         else:
             program.send_signal(number)
-        assert program.wait(30) == status
+        assert program.wait(PATIENCE_S) == status
     finally:
         program.kill()
         program.wait()
-    assert psutil.wait_procs(started, timeout=20)[1] == []
+    assert psutil.wait_procs(started, timeout=PATIENCE_S)[1] == []

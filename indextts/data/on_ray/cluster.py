@@ -75,9 +75,19 @@ def cluster(address: str) -> Iterator[None]:
             f"--ray-address {address or '(none)'}: no connection to the cluster ({_one_line(error)}); "
             "this machine must be one of it (`ray start`), with the same versions and the same token"
         ) from None
+    received: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        raise SystemExit(128 + number)
+
     try:
-        signal.signal(signal.SIGTERM, _stop)  # Ray's own leaves with the status 15
+        signal.signal(signal.SIGTERM, stop)  # Ray's own handler exits with status 15
         yield
+    except SystemExit:
+        if received:  # Ray turns a SystemExit that reaches it in ray.wait or ray.get into SystemExit(1)
+            raise SystemExit(128 + received[0]) from None
+        raise
     finally:
         ray.shutdown()
         signal.signal(signal.SIGTERM, before)
@@ -97,10 +107,6 @@ def _require_reachable(address: str) -> None:
             f"--ray-address {address}: nothing answers there ({_one_line(error)}), start the cluster with "
             "`ray start --head`, or look at its address and the firewall"
         ) from None
-
-
-def _stop(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 def _one_line(error: Exception) -> str:
