@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
         terminal = session.config.get_terminal_writer()
         for command in leftovers.sweep(session.config.stash[MARK_KEY]):
-            terminal.line(f"\nkilled at the end of the session: {command[:300]}")
+            if not any(name in command for name in leftovers.OF_LIBRARIES):
+                terminal.line(f"\nkilled at the end of the session: {command[:300]}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -66,7 +68,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         if mark := item.stash.get(FAILED_KEY, None):
-            leftovers.sweep(mark)
+            leftovers.sweep(mark, spare=leftovers.OF_LIBRARIES)
 
 
 @pytest.fixture
@@ -88,6 +90,25 @@ def chromium() -> str:
             pytest.fail("chromium is absent: in CI the browser tests must run")
         pytest.skip("needs chromium (Debian, Ubuntu: apt install chromium)")
     return found
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Any]:
+    """A running browser; not for the session, for Playwright's event loop keeps other tests from theirs."""
+    from tests.walking import launched
+
+    with launched(chromium) as running:
+        yield running
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Any]:
+    """The web UI on a workspace of its own; it ends with all the jobs that it started."""
+    from tests.walking import Server
+
+    running = Server(tmp_path / "workspace")
+    yield running
+    running.kill_with_jobs()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

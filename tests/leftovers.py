@@ -20,13 +20,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 MARK = "INDEXTTS_TEST_SESSION"
 SWEEP_S = 30.0
-# Python itself starts these once per process and expects them to live on.
-SPARED = (b"multiprocessing.resource_tracker", b"torch/_inductor/compile_worker")
+# Libraries start these once per process and expect them to live as long.
+OF_LIBRARIES = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "_inductor/compile_worker")
 
 
 def start_guardian(mark: str) -> None:
@@ -44,12 +45,16 @@ def start_guardian(mark: str) -> None:
     guardian.returncode = 0  # it outlives this process, so nothing waits for it
 
 
-def sweep(mark: str) -> list[str]:
-    """Kill every process that carries the mark or a mark below it; return their command lines."""
+def sweep(mark: str, spare: Sequence[str] = ()) -> list[str]:
+    """Kill every process that carries the mark or a mark below it; return their command lines.
+
+    Args:
+        spare: not those with one of these in their command line.
+    """
     killed: dict[int, str] = {}
     deadline = time.monotonic() + SWEEP_S
     while time.monotonic() < deadline:
-        found = [pid for pid in _numbers() if pid != os.getpid() and _is_marked(pid, mark)]
+        found = [pid for pid in marked(mark) if not any(name in _command(pid) for name in spare)]
         if not found:
             break
         for pid in found:
@@ -62,7 +67,7 @@ def sweep(mark: str) -> list[str]:
 
 def marked(mark: str) -> list[int]:
     """Return the processes that carry the mark or a mark below it."""
-    return [pid for pid in _numbers() if _is_marked(pid, mark)]
+    return [pid for pid in _numbers() if pid != os.getpid() and _is_marked(pid, mark)]
 
 
 def _numbers() -> list[int]:
@@ -75,8 +80,7 @@ def _is_marked(pid: int, mark: str) -> bool:
     with suppress(OSError):
         for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             if variable == wanted or variable.startswith(wanted + b"/"):
-                command = Path(f"/proc/{pid}/cmdline").read_bytes()
-                return not any(name in command for name in SPARED)
+                return True
     return False
 
 

@@ -346,18 +346,19 @@ def test_a_validation_worse_than_the_best_before_the_resume_is_not_the_best(
 
 
 def test_a_run_ends_when_validations_get_no_better(tiny: TinyRun):
-    steps = {"val_interval": 2, "max_steps": 20, "epochs": 10}
-    assert tiny.train(learning_rate=1.0, warmup_steps=0, patience=3, **steps) == 0
+    # so small a rate changes no weight: every loss is the same, whatever the processor's arithmetic
+    flags = {"learning_rate": 1e-30, "warmup_steps": 0, "val_interval": 2, "max_steps": 20, "epochs": 10}
+    assert tiny.train(patience=3, **flags) == 0
     losses = [line["mel_loss"] for step, line in numbers(tiny, kind="val").items() if step]
-    best = losses.index(min(losses))
-    assert len(losses) == best + 1 + 3
+    assert len(losses) == 1 + 3
+    assert len(set(losses)) == 1
     assert "3 validations in a row were not better (--patience)" in tiny.log
     last = max(numbers(tiny, kind="val"))
     assert load(tiny.output / "latest.pth")["step"] == last < 20
     # the same command has nothing more to do, a longer patience has
-    assert tiny.train(learning_rate=1.0, warmup_steps=0, patience=3, resume="auto", **steps) == 0
+    assert tiny.train(patience=3, resume="auto", **flags) == 0
     assert load(tiny.output / "latest.pth")["step"] == last
-    assert tiny.train(learning_rate=1.0, warmup_steps=0, patience=5, resume="auto", **steps) == 0
+    assert tiny.train(patience=5, resume="auto", **flags) == 0
     assert load(tiny.output / "latest.pth")["step"] > last
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import gradio as gr
 import pytest
 import soundfile
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from indextts.data.manifest import Utterance, read_utterances, write_utterances
 from indextts.data.review import read_reviewed
@@ -17,17 +17,9 @@ from indextts.projects.project import Project
 from indextts.webui.data.review import _player
 from indextts.webui.data.review_rows import Row
 from tests.conftest import REPOSITORY
-from tests.test_webui_walk import FLAGS, MINUTES, Server, open_tab, value, wait_for
+from tests.walking import Server, open_tab, value, wait_for
 
 EVIL = "ሰላም <img src=x onerror=\"document.title='evil'\"> ለሁሉም ሰው"
-
-
-@pytest.fixture(scope="module")
-def chrome(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +60,8 @@ def reviewed(server: Server) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_person_checks_listens_edits_rejects_and_undoes(served: Server, chrome: Browser, tmp_path: Path):
-    page = chrome.new_page(viewport={"width": 1280, "height": 1000})
+def test_a_person_checks_listens_edits_rejects_and_undoes(served: Server, browser: Browser, tmp_path: Path):
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
     page.goto(served.url)
     open_tab(page, "2 Data")
     wait_for(page, "check-report", "not checked yet")
@@ -77,14 +69,14 @@ def test_a_person_checks_listens_edits_rejects_and_undoes(served: Server, chrome
     wait_for(page, "check-status", r"^finished after")
     wait_for(page, "check-report", r"clipped: 1, .*quiet: 1, ")
     picture = page.locator("#check-histograms img")
-    expect(picture).to_have_js_property("naturalWidth", 1080, timeout=MINUTES)
+    expect(picture).to_have_js_property("naturalWidth", 1080)
     wait_for(page, "review-count", "^1 to 50 of 54$")
 
     cell(page, "demo_0002").click()
     wait_for(page, "review-clip", "^demo_0002$")
     page.locator("#review-text textarea").fill("ሰላም ነው፣ አስተካከልኩት")
     page.locator("#review-save").click()
-    expect(page.locator("#review-table")).to_contain_text("አስተካከልኩት (edited)", timeout=MINUTES)
+    expect(page.locator("#review-table")).to_contain_text("አስተካከልኩት (edited)")
     page.locator("#review-reject").click()
     wait_for(page, "review-verdict", "^rejected by hand$")
     assert "demo_0002" not in reviewed(served)
@@ -105,7 +97,7 @@ def test_a_person_checks_listens_edits_rejects_and_undoes(served: Server, chrome
     page.reload()
     open_tab(page, "2 Data")
     table = page.locator("#review-table")
-    expect(table.get_by_role("row", name="demo_0004")).to_contain_text("kept by hand", timeout=MINUTES)
+    expect(table.get_by_role("row", name="demo_0004")).to_contain_text("kept by hand")
     expect(table).to_contain_text("አስተካከልኩት (edited)")
     assert page.title() != "evil"
     assert "demo_0004" in reviewed(served)

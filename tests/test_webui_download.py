@@ -5,22 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from indextts.features.published_files import FILES
 from tests.hub_server import Hub
 from tests.test_features_download import GPT, MIB, hub  # noqa: F401 - a fixture
-from tests.test_webui_walk import FLAGS, MINUTES, Server, wait_for
+from tests.walking import Server, wait_for
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def page(chromium: str) -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield browser.new_page(viewport={"width": 1100, "height": 1900})
-        browser.close()
+def page(browser: Browser) -> Page:
+    return browser.new_page(viewport={"width": 1100, "height": 1900})
 
 
 @pytest.fixture
@@ -45,12 +42,12 @@ def test_the_published_files_are_fetched_from_the_page_stopped_and_fetched_on(
 ):
     hub.files[GPT].hold_after = 2 * MIB + 70_000
     page.goto(server.url)
-    expect(row(page, "gpt.pth")).to_contain_text("absent", timeout=MINUTES)
+    expect(row(page, "gpt.pth")).to_contain_text("absent")
     wait_for(
         page, "download-command", r"^python tools/download_checkpoints\.py --output-dir=\S+/checkpoints$"
     )
     page.locator("#download-start").click()
-    expect(row(page, "gpt.pth")).to_contain_text(re.compile(r"\b(6[6-9]|7[01]) %"), timeout=MINUTES)
+    expect(row(page, "gpt.pth")).to_contain_text(re.compile(r"\b(6[6-9]|7[01]) %"))
     page.locator("#download-stop").click()
     wait_for(page, "download-status", r"^stopped after")
     assert not (server.workspace / "checkpoints/gpt.pth").exists()
@@ -61,6 +58,6 @@ def test_the_published_files_are_fetched_from_the_page_stopped_and_fetched_on(
     wait_for(page, "download-log", r"going on at 2\.\d\d MB")
     for file in FILES:
         expected = "checked" if file.purpose != "sound" else "absent"
-        expect(row(page, file.place).last).to_contain_text(expected, timeout=MINUTES)
+        expect(row(page, file.place).last).to_contain_text(expected)
     assert (server.workspace / "checkpoints/gpt.pth").read_bytes() == hub.files[GPT].content
     page.screenshot(path=tmp_path / "page.png")

@@ -13,9 +13,7 @@ from indextts.projects.project import Project
 from indextts.speech.synthesis.trained import load_trained
 from indextts.webui.listen.renders import votes
 from tests.speaking_run import clips_of, make_speaking_project
-from tests.test_webui_walk import MINUTES, Server, browser, open_tab, server, value, wait_for
-
-__all__ = ["browser", "server"]  # fixtures
+from tests.walking import Server, open_tab, value, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +48,7 @@ def test_a_person_hears_two_checkpoints_and_judges_them(server: Server, browser:
     soundfile.write(tmp_path / "short.wav", np.zeros(800), 8000)
     page.locator("#voice-upload input[type=file]").set_input_files(tmp_path / "short.wav")
     toast = page.get_by_test_id("toast-body").first
-    expect(toast).to_contain_text("a reference must last 1 to 600 s", timeout=MINUTES)
+    expect(toast).to_contain_text("a reference must last 1 to 600 s")
     page.reload()
     open_tab(page, "8 Listen and export")
     page.locator("#voice-upload input[type=file]").set_input_files(clips_of(project)[0].audio)
@@ -67,15 +65,15 @@ def test_a_person_hears_two_checkpoints_and_judges_them(server: Server, browser:
     assert "read as: አምስት ሰዎች መጡ." in value(page, "listen-log")
 
     players = page.locator("#listen-players")
-    expect(players).to_contain_text("1. 5 ሰዎች መጡ።: judge it below first", timeout=MINUTES)
+    expect(players).to_contain_text("1. 5 ሰዎች መጡ።: judge it below first")
     expect(players.locator("audio")).to_have_count(0)  # who speaks is not to be seen yet
     for side in ("first", "second"):
-        expect(page.locator(f"#compare-{side}")).to_contain_text("0:0", timeout=MINUTES)
+        expect(page.locator(f"#compare-{side}")).to_contain_text("0:0")
     assert value(page, "compare-result") == ""
     page.locator("#compare-vote-second").click()
     wait_for(page, "compare-result", r"^first: step \d; second: step \d; the second was better$")
     page.locator("#compare-vote-second").click()
-    expect(page.get_by_test_id("toast-body").first).to_contain_text("was judged already", timeout=MINUTES)
+    expect(page.get_by_test_id("toast-body").first).to_contain_text("was judged already")
     page.locator("#compare-next").click()
     wait_for(page, "compare-said", "^ሰላም <img")
     assert value(page, "compare-result") == ""
@@ -84,7 +82,7 @@ def test_a_person_hears_two_checkpoints_and_judges_them(server: Server, browser:
     assert [(vote.number, vote.choice) for vote in votes(project)] == [(1, "second"), (2, "same")]
     expect(page.locator("#compare-tally")).to_contain_text("step 1")
 
-    expect(players.locator("audio")).to_have_count(4, timeout=MINUTES)
+    expect(players.locator("audio")).to_have_count(4)
     expect(page.locator("#planted")).to_have_count(0)
     page.wait_for_function(f"{DURATIONS}.every(seconds => seconds > 0.1)")
     assert page.evaluate(PLAY) > 0
@@ -118,21 +116,21 @@ def test_a_person_scores_a_checkpoint_and_takes_it_away(server: Server, browser:
     page.locator("#Evaluate-num_clips input").press("Tab")
     wait_for(page, "evaluate-command", r"--num-clips=1")
     page.locator("#evaluate-start").click()
-    wait_for(page, "evaluate-status", r"^finished after", minutes=5)
+    wait_for(page, "evaluate-status", r"^finished after")
     report = page.locator("#scores-report")
-    expect(report.locator("table tbody tr")).to_have_count(2, timeout=MINUTES)
+    expect(report.locator("table tbody tr")).to_have_count(2)
     expect(report).to_contain_text("recordings")
     expect(report).to_contain_text("no character error rate")
     page.wait_for_function("document.querySelector('#scores-picture img')?.naturalWidth > 100")
 
     page.locator("#export-start").click()
-    wait_for(page, "export-status", r"^finished after", minutes=5)
+    wait_for(page, "export-status", r"^finished after")
     folder = tmp_path / "taken"
     folder.mkdir()
     for name in ("gpt.pth", "bpe.model", "config.yaml", "builtin.npz"):
         link = page.locator("#export-files").get_by_role("link", name=name, exact=True)
         with page.expect_download() as download:
-            link.click(timeout=MINUTES)
+            link.click()
         assert download.value.suggested_filename == name
         download.value.save_as(folder / name)
     taken = load_trained(folder, torch.device("cpu"))

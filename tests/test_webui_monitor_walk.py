@@ -9,10 +9,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from indextts.runs.checkpoints import list_checkpoints
 from indextts.runs.health.checks import CHECKS
-from tests.test_webui_walk import MINUTES, Server, browser, open_tab, wait_for
+from tests.walking import Server, open_tab, wait_for
 from tests.watched_workspace import make_watched_workspace
-
-__all__ = ["browser"]  # a fixture
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +34,7 @@ def choose(page: Page, element: str, option: str) -> None:
 
 
 def toast(page: Page, text: str) -> None:
-    expect(page.get_by_test_id("toast-body").filter(has_text=text).first).to_be_visible(timeout=MINUTES)
+    expect(page.get_by_test_id("toast-body").filter(has_text=text).first).to_be_visible()
 
 
 def test_a_person_sees_what_is_wrong_compares_runs_and_keeps_the_right_checkpoints(
@@ -48,7 +46,7 @@ def test_a_person_sees_what_is_wrong_compares_runs_and_keeps_the_right_checkpoin
     wait_for(page, "project", "^sick$")
     open_tab(page, "7 Monitor")
     cards = page.locator("#monitor-health .health")
-    expect(cards).to_have_count(len(CHECKS), timeout=MINUTES)
+    expect(cards).to_have_count(len(CHECKS))
     checks = {card.get_attribute("data-check") for card in cards.all()}
     assert checks == {
         *("disk", "base_rows", "new_rows", "learning_rate", "skipped", "gradients", "resume_jump"),
@@ -62,47 +60,47 @@ def test_a_person_sees_what_is_wrong_compares_runs_and_keeps_the_right_checkpoin
     expect(page.locator("#monitor-machine")).to_contain_text("processors")
     expect(page.locator("#monitor-notes")).to_contain_text("Resumed at step 1,000.")
 
-    expect(page.locator("#plot-mel-loss svg.marks")).to_be_visible(timeout=MINUTES)
-    expect(page.locator("#plot-mel-loss .role-legend-label text")).to_have_count(3, timeout=MINUTES)
+    expect(page.locator("#plot-mel-loss svg.marks")).to_be_visible()
+    expect(page.locator("#plot-mel-loss .role-legend-label text")).to_have_count(3)
     page.locator("#monitor-smoothing input[type=number]").fill("0.6")
     page.locator("#monitor-smoothing input[type=number]").press("Tab")
-    expect(page.locator("#plot-mel-loss")).to_contain_text("as logged", timeout=MINUTES)
+    expect(page.locator("#plot-mel-loss")).to_contain_text("as logged")
     assert legend(page) == ["as logged", "training", "validation", "resumed"]
     choose(page, "monitor-compare", "well")
-    expect(page.locator("#plot-mel-loss")).to_contain_text("validation, well", timeout=MINUTES)
+    expect(page.locator("#plot-mel-loss")).to_contain_text("validation, well")
     page.keyboard.press("Escape")
     page.locator("#monitor-smoothing input[type=number]").fill("0")
     page.locator("#monitor-smoothing input[type=number]").press("Tab")
-    expect(page.locator("#plot-mel-loss")).not_to_contain_text("as logged", timeout=MINUTES)
+    expect(page.locator("#plot-mel-loss")).not_to_contain_text("as logged")
     assert legend(page) == ["training", "validation", "training, well", "validation, well", "resumed"]
     page.locator("#monitor-log").get_by_role("checkbox").check()
-    expect(page.locator("#plot-mel-loss")).to_contain_text("decimal logarithm", timeout=MINUTES)
+    expect(page.locator("#plot-mel-loss")).to_contain_text("decimal logarithm")
     page.screenshot(path=tmp_path / "monitor.png", full_page=True)
 
     table = page.locator("#checkpoint-table")
-    expect(table).to_contain_text("model_step8000.pth", timeout=MINUTES)
+    expect(table).to_contain_text("model_step8000.pth")
     choose(page, "checkpoint-chosen", "model_step5000.pth")
     page.locator("#checkpoint-pin").click()
-    expect(page.locator("#checkpoint-pin")).to_have_text("Unpin", timeout=MINUTES)
+    expect(page.locator("#checkpoint-pin")).to_have_text("Unpin")
     assert (run_dir / "model_step5000.pinned").exists()
     expect(table).to_contain_text("pinned")
     page.locator("#checkpoint-delete").click()
     toast(page, "is pinned; unpin it first")
     page.locator("#checkpoint-pin").click()
-    expect(page.locator("#checkpoint-pin")).to_have_text("Pin: never remove it", timeout=MINUTES)
+    expect(page.locator("#checkpoint-pin")).to_have_text("Pin: never remove it")
 
     page.locator("#checkpoint-delete").click()
     question = page.locator("#checkpoint-question")
     expect(question).to_contain_text(re.compile(r"Move model_step5000\.pth \(.*, step 5000\) to the trash\?"))
     page.locator("#checkpoint-no").click()
-    expect(question).to_be_hidden(timeout=MINUTES)
+    expect(question).to_be_hidden()
     assert len(list_checkpoints(run_dir)) == 5
     page.locator("#checkpoint-delete").click()
     page.locator("#checkpoint-yes").click()
-    expect(table).not_to_contain_text("model_step5000.pth", timeout=MINUTES)
+    expect(table).not_to_contain_text("model_step5000.pth")
     assert len(list((run_dir / "trash").glob("*_model_step5000/model_step5000.*"))) == 2
     page.locator("#checkpoint-empty").click()
-    expect(page.locator("#checkpoint-empty")).to_be_hidden(timeout=MINUTES)
+    expect(page.locator("#checkpoint-empty")).to_be_hidden()
     assert not (run_dir / "trash").exists()
 
     choose(page, "checkpoint-chosen", "model_step7000.pth")
@@ -118,18 +116,18 @@ def test_a_person_sees_what_is_wrong_compares_runs_and_keeps_the_right_checkpoin
     open_tab(page, "7 Monitor")
     choose(page, "project", "well")
     health = page.locator("#monitor-health")
-    expect(health).to_contain_text(f"All is well: {len(CHECKS)} checks", timeout=MINUTES)
-    expect(page.locator("#monitor-notes")).to_contain_text("Part 2 of the run is drawn", timeout=MINUTES)
-    expect(page.locator("#monitor-compare")).not_to_contain_text("well", timeout=MINUTES)  # not with itself
+    expect(health).to_contain_text(f"All is well: {len(CHECKS)} checks")
+    expect(page.locator("#monitor-notes")).to_contain_text("Part 2 of the run is drawn")
+    expect(page.locator("#monitor-compare")).not_to_contain_text("well")  # not with itself
     choose(page, "monitor-compare", "part 1")
-    expect(page.locator("#plot-mel-loss")).to_contain_text("training, part 1", timeout=MINUTES)
-    expect(page.locator("#checkpoint-none")).to_contain_text("No checkpoint yet.", timeout=MINUTES)
+    expect(page.locator("#plot-mel-loss")).to_contain_text("training, part 1")
+    expect(page.locator("#checkpoint-none")).to_contain_text("No checkpoint yet.")
     page.keyboard.press("Escape")
-    expect(page.locator("#plot-mel-loss .role-legend-label text")).to_have_count(5, timeout=MINUTES)
+    expect(page.locator("#plot-mel-loss .role-legend-label text")).to_have_count(5)
     page.screenshot(path=tmp_path / "well.png", full_page=True)
     choose(page, "project", "demo")
-    expect(health).to_contain_text("No training yet", timeout=MINUTES)
-    expect(page.locator("#plot-mel-loss")).to_be_hidden(timeout=MINUTES)
+    expect(health).to_contain_text("No training yet")
+    expect(page.locator("#plot-mel-loss")).to_be_hidden()
     page.set_viewport_size({"width": 390, "height": 844})
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= 390

@@ -16,7 +16,8 @@ import pytest
 from indextts.commands.app import WebUI
 from indextts.errors import UserError
 from indextts.webui.serving.security import PasswordCheck, Roots, accepted_hosts, is_loopback, login
-from tests.webui_server import START_S, TWO_HANDLERS, Server, serving, start_program
+from tests.waiting import PATIENCE_S
+from tests.webui_server import TWO_HANDLERS, Server, serving, start_program
 
 PASSWORD = "correct horse battery"
 
@@ -309,7 +310,7 @@ def test_ctrl_c_closes_the_page_with_one_sentence(tmp_path):
 def end_of(server: Server, number: int) -> str:
     """Send a signal; return what the page printed after its address, once it ended well."""
     server.process.send_signal(number)
-    assert server.process.wait(timeout=20) == 0
+    assert server.process.wait(timeout=PATIENCE_S) == 0
     server.reader.join()
     return "".join(server.printed[1:])
 
@@ -320,6 +321,6 @@ def test_a_port_in_use_is_one_sentence_and_status_2(tmp_path):
         other.listen()
         port = other.getsockname()[1]
         process = start_program(tmp_path, port, program=TWO_HANDLERS)
-        printed, _ = process.communicate(timeout=START_S)
+        printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2
     assert re.fullmatch(rf"\[Error\] --port {port}: another program listens there already.*\n", printed)

@@ -10,10 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from indextts.projects.project import Project, ProjectSettings, write_project
 from indextts.webui.training.training_form import PATHS
-from tests.test_webui_walk import MINUTES, Server, ask, browser, open_tab, start_request, value, wait_for
 from tests.tiny_run import make_tiny_run
-
-__all__ = ["browser"]  # the fixture
+from tests.walking import Server, ask, open_tab, start_request, value, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -66,18 +64,16 @@ def server(workspace: Path) -> Iterator[Server]:
 
 def opened(server: Server, browser: Browser) -> Page:
     page = browser.new_page()
-    page.set_default_timeout(MINUTES)
-    expect.set_options(timeout=MINUTES)  # a loaded machine is slow to lay out
     page.goto(server.url)
     return page
 
 
 def is_shown(page: Page, element: str, text: str) -> None:
-    expect(page.locator(f"#{element}")).to_contain_text(text, timeout=MINUTES)
+    expect(page.locator(f"#{element}")).to_contain_text(text)
 
 
 def set_to(page: Page, field: str, number: str) -> None:
-    expect(page.locator(f"#Train-{field} input")).to_have_value(number, timeout=MINUTES)
+    expect(page.locator(f"#Train-{field} input")).to_have_value(number)
 
 
 def choose(page: Page, checkpoint: str) -> None:

@@ -9,9 +9,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.conftest import REPOSITORY
 from tests.import_sources import manifest_lines
-from tests.test_webui_walk import MINUTES, Server, browser, open_tab, server, value, wait_for
-
-__all__ = ["browser", "server"]  # fixtures
+from tests.walking import Server, open_tab, value, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +45,7 @@ def test_a_person_with_a_browser_only_makes_a_project_from_an_upload(
     open_tab(page, "2 Data")
     wait_for(page, "data-command", "nothing to import: upload recordings")
     page.locator("#upload input[type=file]").set_input_files(write_upload(tmp_path / "mine"))
-    expect(page.locator("#uploads")).to_contain_text("ንግግር.zip", timeout=MINUTES)
+    expect(page.locator("#uploads")).to_contain_text("ንግግር.zip")
     wait_for(page, "data-command", "import_dataset.py .*uploads/ንግግር.zip")
     page.locator("#data-start").click()
     wait_for(page, "data-status", r"^failed with exit status 2")
@@ -70,6 +68,6 @@ def test_a_person_with_a_browser_only_makes_a_project_from_an_upload(
     page.get_by_role("option", name="ንግግር.zip").click()
     wait_for(page, "data-command", "--speaker=bekele")
     page.locator("#upload-remove").click()
-    expect(page.locator("#uploads")).not_to_contain_text("ንግግር.zip", timeout=MINUTES)
+    expect(page.locator("#uploads")).not_to_contain_text("ንግግር.zip")
     assert len(manifest_lines(server.workspace / "voice/dataset")) == NUM_CLIPS
     page.close()

@@ -1,127 +1,14 @@
 """The page as a person uses it: a real server, real jobs, a real browser, the demo from start to resume."""
 
-import contextlib
-import json
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from indextts.runs.directory import read_metrics
-from tests.conftest import REPOSITORY
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
-MINUTES = 60_000  # ms
+from tests.walking import Server, ask, open_tab, start_request, value, wait_for
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield launched
-        launched.close()
-
-
-class Server:
-    """The web UI as a process, on a port of its own."""
-
-    def __init__(self, workspace: Path) -> None:
-        self.workspace = workspace
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.log = workspace.with_name("webui.log")
-        self.start()
-
-    def start(self) -> None:
-        argv = [sys.executable, str(REPOSITORY / "webui_amharic.py"), f"--workspace={self.workspace}"]
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen([*argv, f"--port={self.port}"], stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return
-            assert self.process.poll() is None, self.log.read_text()
-            time.sleep(0.2)
-        raise AssertionError(self.log.read_text())
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path / "workspace")
-    yield server
-    server.kill()
-    for record in server.workspace.glob("*/jobs/*/program.json"):
-        for pid in re.findall(r'"pid": (\d+)', record.read_text()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
-
-
-def ask(server: Server, path: str, body: object = None, **headers: str) -> tuple[int, str]:
-    """Send a request past the page; return its status and text."""
-    request = urllib.request.Request(
-        f"{server.url}{path}", headers={"Content-Type": "application/json", **headers}
-    )
-    if body is not None:
-        request.data = json.dumps(body).encode()
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
-def start_request(server: Server, **typed: object) -> dict[str, object]:
-    """Return the request that the button Start training sends, with other values in its form."""
-    config = json.loads(ask(server, "/config")[1])
-    components = {component["id"]: component["props"] for component in config["components"]}
-    [button] = [n for n, props in components.items() if props.get("elem_id") == "train-start"]
-    [handler] = [d for d in config["dependencies"] if [button, "click"] in d["targets"]]
-    elements = [components[number].get("elem_id") for number in handler["inputs"]]
-    values = [
-        typed.get(element, components[number].get("value"))
-        for number, element in zip(handler["inputs"], elements, strict=True)
-    ]
-    assert typed.keys() <= set(elements)
-    return {"fn_index": handler["id"], "data": values, "session_hash": "raw"}
-
-
-def open_tab(page: Page, name: str) -> None:
-    page.get_by_role("tab", name=name, exact=True).click()
-
-
-def value(page: Page, element: str) -> str:
-    if element.endswith("-log"):
-        return page.locator(f"#{element} .log-view").inner_text()
-    return page.locator(f"#{element} textarea, #{element} input").first.input_value()
-
-
-def wait_for(page: Page, element: str, pattern: str, minutes: float = 2) -> None:
-    wanted = re.compile(pattern, re.DOTALL)
-    if element.endswith("-log"):
-        expect(page.locator(f"#{element} .log-view")).to_contain_text(wanted, timeout=minutes * MINUTES)
-        return
-    field = page.locator(f"#{element} textarea, #{element} input").first
-    expect(field).to_have_value(wanted, timeout=minutes * MINUTES)
 
 
 def run_stage(page: Page, tab: str, stage: str) -> None:
@@ -155,12 +42,12 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     ):
         run_stage(page, tab, stage)
     wait_for(page, "pairs-numbers", "472 pairs of 236 targets, 4 speakers")
-    expect(page.locator("#plot-hours svg.marks")).to_be_visible(timeout=MINUTES)
+    expect(page.locator("#plot-hours svg.marks")).to_be_visible()
     page.get_by_label("to validate on").click()
     wait_for(page, "pairs-numbers", "40 pairs of 20 targets, 4 speakers")
     open_tab(page, "2 Data")
     wait_for(page, "data-numbers", "256 utterances")
-    assert "No problems" in value(page, "data-log")
+    wait_for(page, "data-log", "No problems")
     open_tab(page, "3 Tokenizer")
     page.locator("#try-sentence textarea, #try-sentence input").first.fill("5 ነው <img src=x id=planted>")
     page.locator("#try-start").click()
@@ -171,10 +58,10 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     expect(page.locator("#planted")).to_have_count(0)
 
     start_training(page)
-    wait_for(page, "train-log", r"step=20 ", 5)
+    wait_for(page, "train-log", r"step=20 ")
     wait_for(page, "train-progress", r"step \d+ of 236")
     open_tab(page, "7 Monitor")
-    expect(page.locator("#plot-mel-loss svg.marks")).to_be_visible(timeout=MINUTES)
+    expect(page.locator("#plot-mel-loss svg.marks")).to_be_visible()
 
     page.reload()
     open_tab(page, "6 Training")
@@ -189,7 +76,7 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     wait_for(page, "train-status", r"^running for")
     page.locator("#train-stop").click()
     wait_for(page, "train-status", r"^stopped after")
-    assert "Stopped at step" in value(page, "train-log")
+    wait_for(page, "train-log", r"Stopped at step \d+")
     stopped_at = int(re.findall(r"Stopped at step (\d+)", value(page, "train-log"))[-1])
 
     page.locator("#train-resume input").check()
@@ -217,13 +104,13 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     wait_for(page, "train-plan", r"tokenizer changed, 1,000 -> 999 pieces: weights by piece.*step 0")
     start_training(page)
     wait_for(page, "train-log", r"Training will RESTART from step 0")
-    wait_for(page, "train-log", r"step=20 ", 5)
+    wait_for(page, "train-log", r"step=20 ")
     page.locator("#train-stop").click()
     wait_for(page, "train-status", r"^stopped after")
     assert steps(server, part=2)[:2] == [10, 20]
 
     run_stage(page, "8 Listen and export", "export")
-    expect(page.locator("#export-files")).to_contain_text("gpt.pth", timeout=MINUTES)
+    expect(page.locator("#export-files")).to_contain_text("gpt.pth")
     page.close()
 
 
@@ -249,11 +136,9 @@ def test_a_start_that_the_trainer_would_refuse_is_refused_with_its_sentence(serv
     missing = server.workspace / "demo/absent.pth"
     page.locator("#train-resume-path textarea, #train-resume-path input").first.fill(str(missing))
     wait_for(page, "train-command", "--resume=")
-    expect(page.locator("#train-problems")).to_contain_text("Resume checkpoint not found", timeout=MINUTES)
+    expect(page.locator("#train-problems")).to_contain_text("Resume checkpoint not found")
     expect(page.locator("#train-start")).to_be_disabled()
     page.locator("#train-plan-start").click()
-    expect(page.get_by_test_id("toast-body").first).to_contain_text(
-        "Resume checkpoint not found", timeout=MINUTES
-    )
+    expect(page.get_by_test_id("toast-body").first).to_contain_text("Resume checkpoint not found")
     assert value(page, "train-status") == "not started yet"
     page.close()

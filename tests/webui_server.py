@@ -9,15 +9,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
 from tests.conftest import REPOSITORY
+from tests.waiting import PATIENCE_S, wait_until
 
-START_S = 60.0
 PAGE = REPOSITORY / "webui_amharic.py"
 
 TWO_HANDLERS = '''
@@ -99,7 +98,7 @@ class Server:
         sent = {"Host": f"127.0.0.1:{self.port}", "Content-type": "application/json"} | {
             name.replace("_", "-").capitalize(): text for name, text in headers.items()
         }
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         with contextlib.closing(connection):
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, text in (sent | {"Content-Length": str(len(body))}).items():
@@ -188,19 +187,19 @@ def serving(folder: Path, *flags: str, program: str | Path = PAGE) -> Iterator[S
 
 def wait_until_printed(process: subprocess.Popen[str], printed: list[str]) -> None:
     """Wait for the line with the address, the last one of the start."""
-    deadline = time.monotonic() + START_S
-    while not any(line.startswith("The page is at") for line in printed):
-        assert process.poll() is None, "".join(printed)
-        assert time.monotonic() < deadline, "".join(printed)
-        time.sleep(0.02)
+    wait_until(
+        lambda: any(line.startswith("The page is at") for line in printed),
+        explain=lambda: "".join(printed),
+        process=process,
+    )
 
 
 def wait_until_listening(process: subprocess.Popen[bytes], port: int) -> None:
     """Wait until a server answers on its port."""
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        assert process.poll() is None
-        time.sleep(0.05)
-    raise AssertionError(port)
+    wait_until(lambda: answers(port), process=process)
+
+
+def answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), PATIENCE_S):
+        return True
+    return False

@@ -1,0 +1,124 @@
+"""A real server of the page and a real browser, used as a person uses them."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from indextts.projects.jobs.records import list_jobs
+from indextts.projects.jobs.stopping import kill_job
+from indextts.projects.project import Project
+from tests.conftest import REPOSITORY
+from tests.waiting import PATIENCE_MS, PATIENCE_S, wait_until
+from tests.webui_server import answers, free_port
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+
+
+@contextmanager
+def launched(chromium: str, *flags: str) -> Iterator[Browser]:
+    """Start a browser in which every wait is patient: a page, a click, an expectation."""
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=[*FLAGS, *flags], timeout=PATIENCE_MS
+        )
+        for name in ("new_context", "new_page"):
+            setattr(browser, name, _patient(getattr(browser, name)))
+        yield browser
+        browser.close()
+
+
+def _patient(make):
+    def made(**options: Any):
+        page_or_context = make(**options)
+        page_or_context.set_default_timeout(PATIENCE_MS)
+        return page_or_context
+
+    return made
+
+
+class Server:
+    """The web UI as a process, on a port of its own."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = workspace.with_name("webui.log")
+        self.start()
+
+    def start(self) -> None:
+        argv = [sys.executable, str(REPOSITORY / "webui_amharic.py"), f"--workspace={self.workspace}"]
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen([*argv, f"--port={self.port}"], stdout=log, stderr=log)
+        wait_until(lambda: answers(self.port), explain=self.log.read_text, process=self.process)
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def kill_with_jobs(self) -> None:
+        self.kill()
+        for folder in self.workspace.glob("*/jobs"):
+            for job in list_jobs(Project(folder.parent)):
+                kill_job(job)
+
+
+def ask(server: Server, path: str, body: object = None, **headers: str) -> tuple[int, str]:
+    """Send a request past the page; return its status and text."""
+    request = urllib.request.Request(
+        f"{server.url}{path}", headers={"Content-Type": "application/json", **headers}
+    )
+    if body is not None:
+        request.data = json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def start_request(server: Server, **typed: object) -> dict[str, object]:
+    """Return the request that the button Start training sends, with other values in its form."""
+    config = json.loads(ask(server, "/config")[1])
+    components = {component["id"]: component["props"] for component in config["components"]}
+    [button] = [n for n, props in components.items() if props.get("elem_id") == "train-start"]
+    [handler] = [d for d in config["dependencies"] if [button, "click"] in d["targets"]]
+    elements = [components[number].get("elem_id") for number in handler["inputs"]]
+    values = [
+        typed.get(element, components[number].get("value"))
+        for number, element in zip(handler["inputs"], elements, strict=True)
+    ]
+    assert typed.keys() <= set(elements)
+    return {"fn_index": handler["id"], "data": values, "session_hash": "raw"}
+
+
+def open_tab(page: Page, name: str) -> None:
+    page.get_by_role("tab", name=name, exact=True).click()
+
+
+def value(page: Page, element: str) -> str:
+    if element.endswith("-log"):
+        return page.locator(f"#{element} .log-view").inner_text()
+    return page.locator(f"#{element} textarea, #{element} input").first.input_value()
+
+
+def wait_for(page: Page, element: str, pattern: str) -> None:
+    """Wait until a field or a log matches the pattern."""
+    wanted = re.compile(pattern, re.DOTALL)
+    if element.endswith("-log"):
+        expect(page.locator(f"#{element} .log-view")).to_contain_text(wanted)
+        return
+    expect(page.locator(f"#{element} textarea, #{element} input").first).to_have_value(wanted)
