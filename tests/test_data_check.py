@@ -172,6 +172,7 @@ def test_texts_of_another_language_are_a_problem(tmp_path):  # D5
     assert not any("primarily Amharic" in fact for fact in report.facts)
 
 
+@pytest.mark.failure(32)
 def test_all_problems_of_recordings_and_lines_are_collected(tmp_path):
     utterances = write_dataset(tmp_path, TEXTS)
     (tmp_path / "0.wav").unlink()
@@ -242,6 +243,7 @@ def test_codes_of_padded_length_are_a_problem(tmp_path):  # D1
     assert problem.startswith("2 utterances do not have 50 codes per second")
 
 
+@pytest.mark.failure(45)
 def test_a_manifest_that_differs_from_its_store_is_a_problem(tmp_path):  # D3
     utterances = write_dataset(tmp_path, TEXTS[:3])
     features = write_store(tmp_path / "features", ["u0", "u1"], num_codes=100)
@@ -376,6 +378,7 @@ def test_a_duration_of_null_is_a_sentence(tmp_path):  # D80
         check_manifest(tmp_path / "manifest.jsonl")
 
 
+@pytest.mark.failure(46)
 def test_a_validation_target_that_is_trained_on_is_a_problem(tmp_path):
     for name, pairs in (
         ("train", [pair("a", "b", tmp_path)]),

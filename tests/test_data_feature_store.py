@@ -171,6 +171,7 @@ def test_a_reader_has_what_was_committed_when_it_opened(tmp_path):
 
 
 @pytest.mark.parametrize("codes", [[], [-1], [2**16], None])
+@pytest.mark.failure(41, 42)
 def test_codes_that_do_not_fit_are_refused(tmp_path, codes):
     writer = FeatureStoreWriter(tmp_path / "s", INFO)
     codes = None if codes is None else np.array(codes, np.int64)
@@ -271,6 +272,7 @@ def test_latents_beyond_float16_are_refused_in_a_sentence(tmp_path):
 
 @pytest.mark.parametrize("name", ["codes.npy", "condition.npy", "emo_vec.npy"])
 @pytest.mark.parametrize("damage", ["cut", "longer", "missing", "empty", "other"])
+@pytest.mark.failure(35)
 def test_a_damaged_array_is_named(tmp_path, name, damage):
     write_store(tmp_path / "s", [encoded("a", 5)])
     [path] = (tmp_path / "s").rglob(name)

@@ -102,6 +102,7 @@ def test_paths_of_a_manifest_behind_a_symlink_are_found(tmp_path):
     assert read_utterances(tmp_path / "real/deep/m.jsonl") == [utterance]
 
 
+@pytest.mark.failure(33)
 def test_a_byte_order_mark_windows_line_ends_and_blank_lines_are_read(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(UTTERANCE).encode() + b"\r\n\r\n\n")
@@ -137,6 +138,7 @@ def test_a_full_disk_has_its_own_status_and_leaves_the_old_manifest(tmp_path):
 
 
 @pytest.mark.parametrize("field", ["id", "audio", "text", "speaker", "duration"])
+@pytest.mark.failure(34)
 def test_a_missing_field_is_named_with_its_line(tmp_path, field):
     second = {key: value for key, value in (UTTERANCE | {"id": "b"}).items() if key != field}
     path = write_lines(tmp_path / "m.jsonl", UTTERANCE, second)
@@ -144,6 +146,7 @@ def test_a_missing_field_is_named_with_its_line(tmp_path, field):
 
 
 @pytest.mark.parametrize("field", sorted(PAIR))
+@pytest.mark.failure(34)
 def test_a_missing_field_of_a_pair_is_named(tmp_path, field):
     path = write_lines(tmp_path / "p.jsonl", {key: PAIR[key] for key in PAIR if key != field})
     assert refusal(path, read_pairs).startswith(f"{path}:1: no field '{field}', a line needs id, speaker,")
@@ -175,6 +178,7 @@ def test_a_missing_field_of_a_pair_is_named(tmp_path, field):
         ("features_key", KEY, "features, features_key, code_len belong together"),
     ],
 )
+@pytest.mark.failure(41)
 def test_a_wrong_value_is_named_with_its_line(tmp_path, field, value, what):
     path = write_lines(tmp_path / "m.jsonl", UTTERANCE, UTTERANCE | {"id": "b"} | {field: value})
     message = refusal(path)
@@ -189,6 +193,7 @@ def test_a_key_that_is_no_sha256_is_named(tmp_path, value):
 
 
 @pytest.mark.parametrize("value", [True, 1.0, 0, -1, "75", None, 10**400])
+@pytest.mark.failure(45)
 def test_a_number_of_codes_is_a_whole_number_above_0(tmp_path, value):
     path = write_lines(tmp_path / "p.jsonl", PAIR | {"target_code_len": value})
     assert "it must be a whole number above 0" in refusal(path, read_pairs)
@@ -204,6 +209,7 @@ def test_a_number_of_codes_is_a_whole_number_above_0(tmp_path, value):
         ('"text"', '"text" is no JSON object'),
     ],
 )
+@pytest.mark.failure(32)
 def test_a_line_that_is_no_json_object_is_named(tmp_path, line, what):
     path = write_lines(tmp_path / "m.jsonl", UTTERANCE, line)
     message = refusal(path)
@@ -221,6 +227,7 @@ def test_files_that_are_no_manifest_are_refused_in_a_sentence(tmp_path, read):
     assert refusal(empty, read) == f"{empty}: the file is empty, a manifest needs at least one line"
 
 
+@pytest.mark.failure(33)
 def test_a_line_that_is_not_utf_8_is_named(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_bytes(json.dumps(UTTERANCE).encode() + b"\n" + b'{"id": "\xff"}\n')
@@ -228,6 +235,7 @@ def test_a_line_that_is_not_utf_8_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(("record", "read"), [(UTTERANCE, read_utterances), (PAIR, read_pairs)])
+@pytest.mark.failure(46)
 def test_a_duplicate_id_is_named_with_both_lines(tmp_path, record, read):
     path = write_lines(tmp_path / "m.jsonl", record, record | {"id": "other"}, record)
     message = refusal(path, read)

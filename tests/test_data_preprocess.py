@@ -179,6 +179,7 @@ def test_another_number_of_codes_is_refused(project):
     assert files_of(project / "out") == before
 
 
+@pytest.mark.failure(10)
 def test_another_vocabulary_leaves_features_valid(project):
     run(project)
     before = files_of(project / "out")

@@ -175,6 +175,7 @@ PLACES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [(0, 2), (2, 0)], ids=["0 then 2 workers", "2 then 0 workers"])
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.failure(17)
 def test_a_run_killed_at_this_place_ends_bit_identical(
     project: TinyRun, reference: Path, tmp_path: Path, place: str, workers: tuple[int, int]
 ):
@@ -219,6 +220,7 @@ def test_averaged_weights_and_short_moments_come_through_a_kill_bit_identical(
 @pytest.mark.parametrize(
     ("place", "number"), [("in a validation", signal.SIGTERM), ("within an accumulation", signal.SIGINT)]
 )
+@pytest.mark.failure(19)
 def test_a_run_stopped_at_this_place_loses_no_step_and_ends_bit_identical(
     project: TinyRun, reference: Path, tmp_path: Path, place: str, number: signal.Signals
 ):
@@ -231,6 +233,7 @@ def test_a_run_stopped_at_this_place_loses_no_step_and_ends_bit_identical(
 
 
 @pytest.mark.slow
+@pytest.mark.failure(17)
 def test_a_run_killed_again_and_again_right_after_a_save_ends_bit_identical(
     project: TinyRun, reference: Path, tmp_path: Path
 ):
@@ -354,6 +357,7 @@ def test_the_moments_tell_which_samples_a_step_saw(marked: TinyRun):
     ],
     ids=["other batch", "other accumulation", "both, and workers"],
 )
+@pytest.mark.failure(13)
 def test_with_changed_settings_every_sample_of_the_epoch_is_seen_once(
     marked: TinyRun, tmp_path: Path, changes: dict[str, int]
 ):
@@ -394,6 +398,7 @@ def remove_features(run: TinyRun, id: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.failure(17)
 def test_the_benchmark_finds_nothing_wrong_in_a_few_kills(tmp_path: Path):
     argv = ["--kills=6", "--parallel=2", "--epochs=3", "--damage=0.5", "--seed=1"]
     output = tmp_path / "table.md"

@@ -141,6 +141,7 @@ def damage(run: TinyRun) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.failure(35, 36, 37, 38, 39, 40)
 def test_rows_35_to_40_pairs_whose_arrays_cannot_be_used_are_skipped_named_and_never_replaced(
     spread: TinyRun, monkeypatch: pytest.MonkeyPatch, workers: int
 ):
@@ -174,6 +175,7 @@ def test_rows_35_to_40_pairs_whose_arrays_cannot_be_used_are_skipped_named_and_n
     assert not list(spread.folder.rglob("canary"))
 
 
+@pytest.mark.failure(35)
 def test_row_35_more_than_ten_of_a_small_set_end_the_run_and_leave_its_checkpoints(spread: TinyRun):
     damage(spread)
     array_file(spread, "u20", "codes").unlink()
@@ -184,6 +186,7 @@ def test_row_35_more_than_ten_of_a_small_set_end_the_run_and_leave_its_checkpoin
     assert done == max(load(path)["step"] for path in spread.output.glob("model_step*.pth"))
 
 
+@pytest.mark.failure(35)
 def test_row_35_pairs_to_validate_on_that_cannot_be_read_are_counted(spread: TinyRun):
     store = FeatureStore.open(features_of(spread.folder))
     lengths = {n: store.num_codes(key(n)) for n in range(22, 29)}
@@ -196,6 +199,7 @@ def test_row_35_pairs_to_validate_on_that_cannot_be_read_are_counted(spread: Tin
     assert "fixed samples are those at the save" in spread.log
 
 
+@pytest.mark.failure(47)
 def test_row_47_when_no_pair_to_validate_on_can_be_read_the_run_ends_before_its_first_step(spread: TinyRun):
     for number in range(22, 29):
         array_file(spread, f"u{number}", "codes").unlink()
@@ -205,6 +209,7 @@ def test_row_47_when_no_pair_to_validate_on_can_be_read_the_run_ends_before_its_
 
 
 @pytest.mark.parametrize("code", [8, 9, 2**16 - 1], ids=["start", "stop", "far out"])
+@pytest.mark.failure(42, 43)
 def test_rows_42_and_43_a_code_that_is_none_is_refused_at_the_start_and_its_utterance_named(
     tiny: TinyRun, code: int
 ):
@@ -219,6 +224,7 @@ def test_rows_42_and_43_a_code_that_is_none_is_refused_at_the_start_and_its_utte
     assert not (tiny.output / "metrics.jsonl").exists()
 
 
+@pytest.mark.failure(41)
 def test_row_41_a_text_that_has_no_token_is_left_out_and_counted(tiny: TinyRun):
     rewrite_first_pair(tiny, target_text="\u200b\ufeff")
     assert tiny.train(max_steps=1) == 0
@@ -226,6 +232,7 @@ def test_row_41_a_text_that_has_no_token_is_left_out_and_counted(tiny: TinyRun):
     assert "21 pairs to train on" in tiny.log
 
 
+@pytest.mark.failure(44)
 def test_row_44_the_longest_that_the_published_positions_hold_is_kept_whole_and_one_more_is_left_out(
     tiny: TinyRun, caplog: pytest.LogCaptureFixture
 ):
@@ -254,6 +261,7 @@ def test_row_44_the_longest_that_the_published_positions_hold_is_kept_whole_and_
         assert model(batch).mel_logits.isfinite().all()
 
 
+@pytest.mark.failure(45)
 def test_row_45_the_length_of_the_array_holds_whatever_the_pairs_file_says(tiny: TinyRun):
     expected = [sample.codes.tolist() for sample in load_pairs(tiny)]  # type: ignore[union-attr]
     for number in (1, 10**6):
@@ -262,6 +270,7 @@ def test_row_45_the_length_of_the_array_holds_whatever_the_pairs_file_says(tiny:
 
 
 @pytest.mark.parametrize("change", [+1, -1, -1000])
+@pytest.mark.failure(45)
 def test_row_45_a_store_whose_index_differs_from_its_arrays_is_not_read(spread: TinyRun, change: int):
     path = array_file(spread, "u3", "codes").with_name("index.npy")
     index = np.load(path)
@@ -272,6 +281,7 @@ def test_row_45_a_store_whose_index_differs_from_its_arrays_is_not_read(spread: 
     assert is_skipped or "1 of 22 pairs are left out" in spread.log
 
 
+@pytest.mark.failure(47)
 def test_row_47_a_validation_set_of_less_than_a_batch_has_a_real_loss(tiny: TinyRun):
     write_pairs(tiny.folder / "val_pairs.jsonl", [pair(tiny.folder, 22, 23)])
     assert tiny.train() == 0
@@ -281,6 +291,7 @@ def test_row_47_a_validation_set_of_less_than_a_batch_has_a_real_loss(tiny: Tiny
 
 
 @pytest.mark.parametrize("name", ["train_pairs.jsonl", "val_pairs.jsonl"])
+@pytest.mark.failure(47)
 def test_row_47_an_empty_set_or_one_of_which_nothing_is_left_is_refused(tiny: TinyRun, name: str):
     write_pairs(tiny.folder / name, [pair(tiny.folder, 22, 23, "ሰላም ነው " * 60)])
     assert tiny.train() == 2
@@ -293,6 +304,7 @@ def test_row_47_an_empty_set_or_one_of_which_nothing_is_left_is_refused(tiny: Ti
 # ---- row 48: a loss that is not finite
 
 
+@pytest.mark.failure(48)
 def test_row_48_a_poisoned_batch_is_skipped_and_all_else_is_as_if_its_step_had_not_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -325,6 +337,7 @@ def test_row_48_a_poisoned_batch_is_skipped_and_all_else_is_as_if_its_step_had_n
         assert torch.equal(mine["model"][name][:BASE_SIZE], base[name][:BASE_SIZE])
 
 
+@pytest.mark.failure(48)
 def test_row_48_weights_that_are_not_finite_are_never_saved(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
     def poisoning(this: Run, group: list[MicroBatch]) -> object:
         sums, loss = accumulate(this, group)
@@ -367,6 +380,7 @@ def first_group(this: Run, batch_size: int) -> list[MicroBatch]:
 
 @pytest.mark.parametrize("padding", ["none", "reference"])
 @pytest.mark.parametrize(("most", "kept"), [(4, 3), (2, 1)])
+@pytest.mark.failure(49)
 def test_row_49_a_split_step_has_the_gradient_of_the_whole_and_sees_every_sample(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -402,6 +416,7 @@ def test_row_49_a_split_step_has_the_gradient_of_the_whole_and_sees_every_sample
     assert f"the step is done again with micro-batches of at most {kept}" in caplog.text
 
 
+@pytest.mark.failure(49)
 def test_row_49_the_size_that_fits_is_kept_through_a_resume(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
     tried = limit_memory(monkeypatch, 2)
     settings = {"batch_size": 6, "grad_accumulation": 1}
@@ -414,6 +429,7 @@ def test_row_49_the_size_that_fits_is_kept_through_a_resume(tiny: TinyRun, monke
     assert load(tiny.output / "latest.pth")["epoch"] == 1
 
 
+@pytest.mark.failure(49)
 def test_row_49_a_single_sample_that_does_not_fit_ends_the_run_with_7_and_says_what_to_change(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
 ):
@@ -427,6 +443,7 @@ def test_row_49_a_single_sample_that_does_not_fit_ends_the_run_with_7_and_says_w
     assert json.loads((tiny.output / "exit.json").read_text())["status"] == 7
 
 
+@pytest.mark.failure(49)
 def test_row_49_another_error_is_no_lack_of_memory(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
     def broken(*_: object) -> LossSums:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -441,6 +458,7 @@ def test_row_49_another_error_is_no_lack_of_memory(tiny: TinyRun, monkeypatch: p
 # ---- row 50: clocks
 
 
+@pytest.mark.failure(50)
 def test_row_50_a_clock_that_goes_back_a_day_changes_nothing(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
     assert tiny.train(log_interval=1, max_steps=4) == 0
     clock = time.time
@@ -472,6 +490,7 @@ class StoppedClock(datetime):
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["clock", "same second"])
+@pytest.mark.failure(55)
 def test_row_55_a_step_that_was_done_again_is_in_a_curve_of_its_own(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
 ):
@@ -486,6 +505,7 @@ def test_row_55_a_step_that_was_done_again_is_in_a_curve_of_its_own(
 
 
 @pytest.mark.parametrize("how", ["cut", "one byte"])
+@pytest.mark.failure(54)
 def test_row_54_a_damaged_tensorboard_file_touches_neither_the_run_nor_later_points(tiny: TinyRun, how: str):
     assert tiny.train(log_interval=1, max_steps=6) == 0
     [folder] = (tiny.output / "logs").iterdir()

@@ -87,6 +87,7 @@ def exit_status(run: TinyRun) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.failure(19)
 def test_row_19_a_signal_to_the_whole_group_ends_the_step_saves_and_loses_nothing(
     tiny: TinyRun, trainers: Callable[..., TrainerProcess]
 ):
@@ -101,6 +102,7 @@ def test_row_19_a_signal_to_the_whole_group_ends_the_step_saves_and_loses_nothin
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1], ids=lambda number: number.name
 )
+@pytest.mark.failure(19)
 def test_row_19_each_signal_has_its_status_and_the_step_is_finished(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ):
@@ -129,6 +131,7 @@ def listens(trainer: TrainerProcess) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.failure(20)
 def test_row_20_a_signal_in_the_imports_ends_the_run_with_143(
     tmp_path: Path, trainers: Callable[..., TrainerProcess]
 ):
@@ -173,6 +176,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("module", "name"), PLACES, ids=[name for _, name in PLACES])
+@pytest.mark.failure(20)
 def test_row_20_a_signal_at_this_place_ends_the_run_with_143_and_the_next_one_goes_on(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, module: object, name: str
 ):
@@ -196,6 +200,7 @@ def test_row_20_a_signal_at_this_place_ends_the_run_with_143_and_the_next_one_go
     assert list(numbers(tiny, kind="train")) == list(range(1, 9))
 
 
+@pytest.mark.failure(21)
 def test_row_21_the_third_signal_ends_at_once_and_the_last_checkpoint_is_whole(
     tiny: TinyRun, trainers: Callable[..., TrainerProcess]
 ):
@@ -259,6 +264,7 @@ class ImpatientTrainer:
 
 
 @pytest.mark.slow
+@pytest.mark.failure(22)
 def test_row_22_a_full_disk_is_said_and_tried_again_and_the_run_recovers_when_there_is_room(
     tiny: TinyRun, tmp_path: Path
 ):
@@ -279,6 +285,7 @@ def test_row_22_a_full_disk_is_said_and_tried_again_and_the_run_recovers_when_th
 
 
 @pytest.mark.slow
+@pytest.mark.failure(22)
 def test_row_22_the_third_failed_save_in_a_row_ends_the_run_with_4_and_the_old_checkpoint_is_whole(
     tiny: TinyRun, tmp_path: Path
 ):
@@ -295,6 +302,7 @@ def test_row_22_the_third_failed_save_in_a_row_ends_the_run_with_4_and_the_old_c
     assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 1}) == 0
 
 
+@pytest.mark.failure(22)
 def test_row_22_a_write_that_fails_at_any_byte_leaves_the_checkpoint_before(tiny: TinyRun):
     assert tiny.train(max_steps=2) == 0
     whole = verify_checkpoint(tiny.output / "latest.pth")
@@ -314,6 +322,7 @@ def test_row_22_a_write_that_fails_at_any_byte_leaves_the_checkpoint_before(tiny
 
 
 @pytest.mark.slow
+@pytest.mark.failure(23)
 def test_row_23_a_log_and_numbers_that_cannot_be_written_do_not_stop_a_run(tiny: TinyRun, tmp_path: Path):
     settings = ENDLESS | {"save_interval": 100_000}
     with ImpatientTrainer(tiny, tmp_path / "screen", retry_after_s=3600, **settings) as trainer:
@@ -343,6 +352,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 @pytest.mark.parametrize("name", ["train.log", "metrics.jsonl"])
+@pytest.mark.failure(23)
 def test_row_23_a_file_on_a_full_disk_is_done_without(
     tiny: TinyRun, caplog: pytest.LogCaptureFixture, name: str
 ):
@@ -354,6 +364,7 @@ def test_row_23_a_file_on_a_full_disk_is_done_without(
         assert tiny.log.count("The numbers of the run cannot be written") == 1
 
 
+@pytest.mark.failure(23)
 def test_row_23_a_tensorboard_folder_that_cannot_be_made_is_said_once(tiny: TinyRun):
     tiny.output.mkdir()
     (tiny.output / "logs").touch()
@@ -362,6 +373,7 @@ def test_row_23_a_tensorboard_folder_that_cannot_be_made_is_said_once(tiny: Tiny
     assert list(numbers(tiny, kind="train")) == list(range(1, 7))
 
 
+@pytest.mark.failure(24)
 def test_row_24_a_start_on_a_full_disk_ends_with_4(tiny: TinyRun):
     tiny.output.mkdir()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -379,6 +391,7 @@ def test_row_24_a_start_on_a_full_disk_ends_with_4(tiny: TinyRun):
 
 
 @pytest.mark.slow
+@pytest.mark.failure(25)
 def test_row_25_a_folder_that_is_deleted_is_made_again_and_saved_into(
     tiny: TinyRun, trainers: Callable[..., TrainerProcess]
 ):
@@ -398,6 +411,7 @@ def test_row_25_a_folder_that_is_deleted_is_made_again_and_saved_into(
 
 
 @pytest.mark.slow
+@pytest.mark.failure(26)
 def test_row_26_of_12_trainers_at_once_exactly_one_runs(
     tiny: TinyRun, trainers: Callable[..., TrainerProcess]
 ):
@@ -411,6 +425,7 @@ def test_row_26_of_12_trainers_at_once_exactly_one_runs(
     assert list(numbers(tiny, kind="train")) == list(range(1, newest_step(tiny) + 1))
 
 
+@pytest.mark.failure(30)
 def test_row_30_a_killed_trainer_leaves_no_worker_and_no_lock_behind(
     tiny: TinyRun, trainers: Callable[..., TrainerProcess]
 ):
@@ -431,6 +446,7 @@ def workers_of(trainer: TrainerProcess) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.failure(31)
 def test_row_31_a_worker_that_the_system_kills_ends_the_run_with_1_and_a_resume_goes_on(
     tiny: TinyRun, trainers: Callable[..., TrainerProcess]
 ):
@@ -454,6 +470,7 @@ def kill(pid: int) -> None:
         return
 
 
+@pytest.mark.failure(27)
 def test_row_27_a_lock_file_that_nobody_holds_stops_nobody(tiny: TinyRun):
     tiny.output.mkdir()
     (tiny.output / ".lock").write_text(f'{{"pid": {os.getpid()}, "start_ticks": 1, "boot_id": "another"}}')
@@ -467,6 +484,7 @@ def test_row_27_a_lock_file_that_nobody_holds_stops_nobody(tiny: TinyRun):
 @pytest.mark.parametrize(
     "name", ["two words", "$(touch canary)", "'q' \"d\" `t`", "a\nb", "ሀ ለ \N{GRINNING FACE}", "-rf", "*?[a]"]
 )
+@pytest.mark.failure(52)
 def test_row_52_a_run_works_in_a_folder_of_any_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):

@@ -121,6 +121,7 @@ def test_a_checkpoint_of_an_older_part_is_renamed_and_not_replaced(tmp_path: Pat
     assert verify_checkpoint(tmp_path / "model_step3.pth").part == 2
 
 
+@pytest.mark.failure(50)
 def test_newest_means_serial_and_never_step(tmp_path: Path):
     save(tmp_path, 26_000, serial=1)
     save(tmp_path, 500, serial=2, part=2)

@@ -46,6 +46,7 @@ def test_missing_weights_are_counted_and_named():
         load_model(TINY, weights, "gpt.pth")
 
 
+@pytest.mark.failure(6)
 def test_weights_of_another_size_are_named_with_both_shapes():
     weights = random_model(TINY, seed=0).state_dict()
     with pytest.raises(UserError, match=r"text_embedding\.weight is \(13, 16\), expected \(25, 16\)"):
@@ -76,6 +77,7 @@ def test_a_config_with_other_conformer_blocks_is_refused_and_says_so():
         load_model(config, weights, "gpt.pth")
 
 
+@pytest.mark.failure(5)
 def test_every_misfit_goes_to_the_log_and_the_sentence_counts_them(caplog):
     weights = random_model(TINY, seed=0).state_dict()
     missing = [name for name in weights if name.startswith("gpt.h.0.")]

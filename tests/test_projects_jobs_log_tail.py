@@ -26,6 +26,7 @@ from tests.running_jobs import bytes_read_so_far
         ("one\u2028line\u0085\x0b\x1c".encode(), "one\u2028line"),
     ],
 )
+@pytest.mark.failure(53)
 def test_tail_shows_what_a_terminal_would(tmp_path: Path, log: bytes, shown: str):
     path = tmp_path / "output.log"
     path.write_bytes(log)
@@ -36,6 +37,7 @@ def test_tail_of_a_file_that_is_not_there_is_empty(tmp_path: Path):
     assert tail(tmp_path / "output.log") == ""
 
 
+@pytest.mark.failure(53)
 def test_tail_keeps_the_last_lines(tmp_path: Path):
     path = tmp_path / "output.log"
     path.write_text("".join(f"{number}\n" for number in range(10_000_000 // 10)))
@@ -43,6 +45,7 @@ def test_tail_keeps_the_last_lines(tmp_path: Path):
     assert len(tail(path).splitlines()) == 200
 
 
+@pytest.mark.failure(53)
 def test_tail_reads_the_same_little_of_a_terabyte(tmp_path: Path):
     path = tmp_path / "output.log"
     with path.open("wb") as file:

@@ -40,6 +40,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     [{"start_ticks": 1}, {"boot_id": "an earlier boot"}],
     ids=["recycled number", "before a reboot"],
 )
+@pytest.mark.failure(27)
 def test_a_stranger_with_the_number_of_a_job_is_not_signalled(project: Project, change: dict[str, int | str]):
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
         stat = read_stat(stranger.pid)
@@ -61,6 +62,7 @@ def test_a_stranger_with_the_number_of_a_job_is_not_signalled(project: Project, 
         stranger.kill()
 
 
+@pytest.mark.failure(57)
 def test_a_folder_without_a_whole_record_is_no_job(project: Project):
     for name, content in {
         "half": '{"stage": "tr',

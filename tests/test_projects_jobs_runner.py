@@ -87,6 +87,7 @@ def test_a_program_that_cannot_be_started_ends_the_job(project: Project):
     assert "could not be started" in tail(over.log, 1)
 
 
+@pytest.mark.failure(29)
 def test_ten_megabytes_of_output_block_nothing(project: Project):
     source = "import sys\nfor _ in range(100_000): sys.stdout.buffer.write(b'x' * 99 + b'\\n')"
     over = wait_until_over(start_job(project, "data", [program(project, source)]))

@@ -89,6 +89,7 @@ def test_of_eight_starts_at_once_exactly_one_is_let_through(project: Project):
     assert len(started) == len(list_jobs(project)) == 1
 
 
+@pytest.mark.failure(28)
 def test_of_three_pages_that_start_at_once_exactly_one_is_let_through(project: Project, tmp_path: Path):
     program(project, SAVES_ON_SIGTERM)
     pages = [starter(project, "program.py", tmp_path / "go") for _ in range(3)]
@@ -101,6 +102,7 @@ def test_of_three_pages_that_start_at_once_exactly_one_is_let_through(project: P
     assert len(list_jobs(project)) == 1
 
 
+@pytest.mark.failure(28)
 def test_a_job_outlives_the_page_that_started_it(project: Project, tmp_path: Path):
     program(project, SAVES_ON_SIGTERM)
     (tmp_path / "go").touch()
@@ -133,6 +135,7 @@ def test_ten_jobs_leave_no_zombie_and_the_newest_is_first(project: Project):
     assert children_of(os.getpid()) == children
 
 
+@pytest.mark.failure(52)
 def test_nasty_values_arrive_unchanged(project: Project):
     values = (
         'it\'s "so"',

@@ -19,6 +19,7 @@ def test_a_checkpoint_without_its_meta_file_does_not_count(tmp_path: Path):
     assert {path.name for path, _ in checkpoints(tmp_path)} == {"latest.pth", "model_step1.pth"}
 
 
+@pytest.mark.failure(55)
 def test_of_a_step_that_was_replayed_the_later_line_counts(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     path.write_text(

@@ -126,6 +126,7 @@ def count_changes(act: Callable[[Path], None], folder: Path, die_at: int) -> int
 
 
 @pytest.mark.parametrize(("before", "act"), SCENES, ids=lambda scene: scene.__name__)
+@pytest.mark.failure(18)
 def test_a_kill_before_any_change_of_the_disk_leaves_what_the_next_owner_mends(
     tmp_path: Path, tiny_flags, before: Callable[[Path], None], act: Callable[[Path], None]
 ):
@@ -179,6 +180,7 @@ def test_the_newest_checkpoints_are_kept(tmp_path: Path):
     assert not (tmp_path / "model_step1.json").exists()
 
 
+@pytest.mark.failure(58)
 def test_other_parts_the_best_the_pinned_and_foreign_files_are_never_removed(tmp_path: Path):
     save(tmp_path, 900, serial=1, part=1)
     (tmp_path / "model_step7.pth").write_bytes(b"from another program")
@@ -190,6 +192,7 @@ def test_other_parts_the_best_the_pinned_and_foreign_files_are_never_removed(tmp
     assert names(tmp_path) == {f"model_step{step}.pth" for step in kept}
 
 
+@pytest.mark.failure(18)
 def test_nothing_is_removed_while_the_newest_is_damaged(tmp_path: Path):
     for step in (1, 2, 3):
         save(tmp_path, step, serial=step)
@@ -206,6 +209,7 @@ def test_a_pin_moves_with_its_checkpoint_when_a_new_part_takes_the_name(tmp_path
     assert not (tmp_path / "model_step1.pinned").exists()
 
 
+@pytest.mark.failure(2)
 def test_auto_goes_around_damaged_ones_and_they_shadow_nothing_later(tmp_path: Path, tiny_flags):
     for step in (1, 2, 3):
         save(tmp_path, step, serial=step)
@@ -219,6 +223,7 @@ def test_auto_goes_around_damaged_ones_and_they_shadow_nothing_later(tmp_path: P
     assert find_checkpoint(tiny_flags(tmp_path)) == tmp_path / "model_step2.pth"
 
 
+@pytest.mark.failure(3)
 def test_a_folder_that_only_has_damaged_ones_is_never_started_from_the_base(tmp_path: Path, tiny_flags):
     save(tmp_path, 1, serial=1)
     flip_a_bit(tmp_path / "model_step1.pth")
@@ -236,6 +241,7 @@ def tiny_flags():
     return lambda folder: parse(Train, TinyRun(folder).flags(output_dir=folder, resume="auto"))
 
 
+@pytest.mark.failure(27)
 def test_a_second_trainer_is_refused_and_the_lock_ends_with_its_process(tmp_path: Path):
     program = (
         "import sys, pathlib; from indextts.runs.owner import run_lock\n"
@@ -259,6 +265,7 @@ def test_a_second_trainer_is_refused_and_the_lock_ends_with_its_process(tmp_path
 
 
 @pytest.mark.parametrize("record", ["alive", "another boot", "another start", "junk", ""])
+@pytest.mark.failure(27)
 def test_without_locks_the_owners_identity_decides(tmp_path: Path, monkeypatch, record: str):
     import fcntl
     from dataclasses import replace

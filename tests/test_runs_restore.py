@@ -153,6 +153,7 @@ def test_starting_over_says_the_lines_that_users_look_for():
     assert "[Info] Training will RESTART from step 0 (was at step 1200)" in lines
 
 
+@pytest.mark.failure(11)
 def test_starting_over_takes_the_settings_of_the_command_and_a_schedule_from_step_0():
     now = run(vocabulary("ሰ"), argv=("--batch-size=5",))
     plan = plan_restore(checkpoint(), now)
@@ -161,6 +162,7 @@ def test_starting_over_takes_the_settings_of_the_command_and_a_schedule_from_ste
     assert named(plan)["learning_rate"] == ("5e-05", "2e-05", "now")
 
 
+@pytest.mark.failure(8)
 def test_the_same_size_with_other_pieces_is_recognised():
     plan = plan_restore(checkpoint(), run(vocabulary("ሰ", "ም")))
     assert not plan.continues
@@ -169,6 +171,7 @@ def test_the_same_size_with_other_pieces_is_recognised():
     assert "other pieces" in plan.lines[0]
 
 
+@pytest.mark.failure(9)
 def test_the_same_pieces_with_other_scores_continue_with_a_warning():
     plan = plan_restore(checkpoint(), run(vocabulary("ሰ", "ላ", scores="new"), argv=tuple(FLAGS)))
     assert plan.continues
@@ -191,6 +194,7 @@ def refusal(facts: CheckpointFacts, now: RunFacts) -> str:
 
 
 @pytest.mark.parametrize("key", ["model", "optimizer", "epoch", "step"])
+@pytest.mark.failure(12)
 def test_a_missing_key_is_named(key: str):
     facts = foreign(keys=frozenset(REQUIRED_KEYS) - {key})
     assert f"Checkpoint missing required keys: ['{key}']" in refusal(facts, run())
@@ -211,6 +215,7 @@ def test_the_published_number_of_text_tokens_in_the_config_is_not_compared():
     assert plan.differences == ()
 
 
+@pytest.mark.failure(61)
 def test_another_base_file_is_refused_and_the_same_bytes_elsewhere_are_not():
     assert "its frozen weights are part of the run" in refusal(
         checkpoint(), run(base=identity("gpt.pth", "other"))
@@ -242,6 +247,7 @@ def test_a_tokenizer_that_does_not_extend_the_runs_base_is_refused(pieces: tuple
 @pytest.mark.parametrize(
     "trained", [None, {"gpt.ln_f.weight": (8,)}, {**shapes(PIECES), "gpt.ln_f.weight": (9,)}]
 )
+@pytest.mark.failure(12)
 def test_an_optimizer_that_does_not_fit_is_fresh_together_with_all_else(trained: dict | None):
     plan = plan_restore(checkpoint(trained_shapes=trained), run())
     assert not plan.continues
@@ -284,6 +290,7 @@ def test_what_was_not_typed_is_the_runs_and_said():
     )
 
 
+@pytest.mark.failure(13)
 def test_what_was_typed_wins_and_says_what_it_changes():
     plan = planned(*FLAGS[:-1], "--text-loss-weight=0.4", "--amp", "--seed=8", "--grad-clip=2")
     command = plan.command
@@ -297,6 +304,7 @@ def test_what_was_typed_wins_and_says_what_it_changes():
     assert any("the logged losses stay comparable" in line for line in plan.lines)
 
 
+@pytest.mark.failure(13)
 def test_another_seed_starts_the_epoch_at_its_beginning():
     plan = planned(*FLAGS, "--seed=8")
     assert plan.continues
@@ -306,6 +314,7 @@ def test_another_seed_starts_the_epoch_at_its_beginning():
     )
 
 
+@pytest.mark.failure(13)
 def test_changed_data_keeps_the_matched_set_but_not_the_position():
     changed = (identity("t.jsonl", "other"), identity("v.jsonl"))
     plan = planned(*FLAGS, manifests=changed, size=EpochSize(2400), data_order=lambda _: "other")
@@ -330,6 +339,7 @@ def test_other_validation_pairs_do_not_touch_the_position():
     assert named(plan) == {"val_manifest": ("v.jsonl", "w.jsonl", "now")}
 
 
+@pytest.mark.failure(60)
 def test_another_machine_continues_and_says_that_last_bits_may_differ():
     here = {"torch": "2.14.0", "python": "3.12.1", "device": "NVIDIA H200", "arithmetic": "bfloat16"}
     plan = planned(*FLAGS, environment=here)
@@ -386,6 +396,7 @@ def test_a_run_that_its_max_steps_ended_says_how_it_goes_on():
     assert plan.notes == ()
 
 
+@pytest.mark.failure(13)
 def test_another_batch_size_counts_the_steps_to_come_anew():
     plan = planned(*FLAGS, "--batch-size=8")
     assert plan.keeps_position

@@ -51,6 +51,7 @@ def test_what_torch_hands_to_a_file_can_be_hashed(tmp_path: Path):
     assert writer.hexdigest() == file_digest(path, 1000)
 
 
+@pytest.mark.failure(2)
 def test_one_flipped_bit_anywhere_gives_another_digest(tmp_path: Path):
     content = bytearray(random.Random(0).randbytes(2500))
     path = tmp_path / "file"

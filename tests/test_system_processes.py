@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from indextts.system.processes import Process, is_alive, read_stat, session_members
 
 
@@ -19,6 +21,7 @@ def test_a_zombie_is_dead():
         assert child.pid not in [member.pid for member in session_members(stat.session)]
 
 
+@pytest.mark.failure(57)
 def test_init_is_nobodys_to_signal():
     stat = read_stat(1)
     assert stat is not None

@@ -37,6 +37,7 @@ def test_an_empty_text_has_no_tokens(tmp_path):
     assert tokenizer.encode("") == tokenizer.encode(" ፡ ") == []
 
 
+@pytest.mark.failure(43)
 def test_start_and_stop_never_come_out_of_a_text(tmp_path):
     tokenizer = Tokenizer.load(write_base(tmp_path))
     assert not {0, 1} & set(tokenizer.encode("<s> the </s> \ud800 \x00 fox"))

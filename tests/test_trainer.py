@@ -120,6 +120,7 @@ def test_a_checkpoint_holds_the_keys_that_users_know_and_every_weight_of_the_bas
     assert len(checkpoint["tokenizer"]["pieces"]) == 720
 
 
+@pytest.mark.failure(62)
 def test_the_base_rows_are_bit_identical_after_the_run_and_the_new_ones_are_not(whole_run: TinyRun):
     base, trained = load(whole_run.folder / "base/gpt.pth"), load(whole_run.output / "latest.pth")["model"]
     first = load(whole_run.output / "model_step1.pth")["model"]
@@ -132,6 +133,7 @@ def test_the_base_rows_are_bit_identical_after_the_run_and_the_new_ones_are_not(
 
 
 @pytest.mark.parametrize("step", range(1, 12))
+@pytest.mark.failure(7)
 def test_a_run_that_goes_on_from_any_step_ends_bit_identical(whole_run: TinyRun, tiny: TinyRun, step: int):
     copy_checkpoint(whole_run, step, tiny)
     assert tiny.train(save_interval=1, keep_checkpoints=20, resume="auto") == 0
@@ -146,6 +148,7 @@ def test_a_run_that_goes_on_from_any_step_ends_bit_identical(whole_run: TinyRun,
         assert numbers(tiny, kind=kind) == expected  # what was done before the resume is not done again
 
 
+@pytest.mark.failure(7)
 def test_the_same_tokenizer_restores_the_optimizer_although_the_tables_have_one_row_more(
     whole_run: TinyRun, tiny: TinyRun
 ):
@@ -160,6 +163,7 @@ def test_the_same_tokenizer_restores_the_optimizer_although_the_tables_have_one_
 
 
 @pytest.mark.parametrize("num_appended", [321, 319], ids=["one piece more", "one piece fewer"])
+@pytest.mark.failure(11)
 def test_another_tokenizer_keeps_the_rows_and_starts_all_the_rest_over(
     whole_run: TinyRun, tiny: TinyRun, num_appended: int
 ):
@@ -198,6 +202,7 @@ def test_the_checkpoints_of_an_older_part_survive_a_restart_at_step_0(whole_run:
     assert CheckpointMeta.read(tiny.output / "latest.json").serial > 12
 
 
+@pytest.mark.failure(1)
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_taken(whole_run: TinyRun, tiny: TinyRun):
     for step in (8, 10):
         copy_checkpoint(whole_run, step, tiny)
@@ -261,11 +266,13 @@ def test_a_checkpoint_that_does_not_exist_is_named_with_those_that_do(whole_run:
     )
 
 
+@pytest.mark.failure(5)
 def test_a_checkpoint_without_what_a_resume_needs_is_refused(tiny: TinyRun):
     assert tiny.train(resume=tiny.folder / "base/gpt.pth") == 3
     assert "Checkpoint missing required keys: ['model', 'optimizer', 'epoch', 'step']" in tiny.log
 
 
+@pytest.mark.failure(58)
 def test_an_older_checkpoint_begins_a_new_part_and_replaces_nothing(whole_run: TinyRun, tiny: TinyRun):
     for step in (4, 8):
         copy_checkpoint(whole_run, step, tiny)
@@ -290,6 +297,7 @@ def test_what_is_not_typed_stays_what_the_run_had(whole_run: TinyRun, tiny: Tiny
     assert load(tiny.output / "latest.pth")["learning_rate"] == 0.01
 
 
+@pytest.mark.failure(59)
 def test_more_epochs_of_a_finished_run_raise_the_rate_gently(whole_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(whole_run, 12, tiny)
     assert tiny.train(resume="auto", epochs=6, log_interval=1) == 0
@@ -393,6 +401,7 @@ def test_without_an_interval_every_epoch_is_validated_once(tiny: TinyRun):
     assert list(numbers(tiny, kind="val")) == [0, 4, 8, 12]
 
 
+@pytest.mark.failure(48)
 def test_a_loss_that_is_not_finite_ends_the_run_with_status_6_and_no_checkpoint_of_it(tiny: TinyRun):
     weights = load(tiny.folder / "base/gpt.pth")
     weights["mel_head.weight"].fill_(3e38)  # finite, which a base must be; the scores are not
@@ -408,6 +417,7 @@ def test_a_resume_needs_no_base_checkpoint(whole_run: TinyRun, tiny: TinyRun):
     assert tiny.train(resume="auto") == 0
 
 
+@pytest.mark.failure(62)
 def test_the_frozen_rows_are_checked_at_every_save(tiny: TinyRun, monkeypatch):
     checks: list[None] = []
     monkeypatch.setattr(Trained, "check_views", lambda _self: checks.append(None))
@@ -467,6 +477,7 @@ def start(run: TinyRun, **changes: object) -> subprocess.Popen[str]:
     ("number", "to_group", "workers"),
     [(signal.SIGINT, True, 0), (signal.SIGINT, True, 2), (signal.SIGTERM, False, 2)],
 )
+@pytest.mark.failure(19)
 def test_a_stopped_run_saves_its_step_and_the_resumed_one_goes_on_at_the_next(
     tiny: TinyRun, number: signal.Signals, to_group: bool, workers: int
 ):
@@ -485,6 +496,7 @@ def test_a_stopped_run_saves_its_step_and_the_resumed_one_goes_on_at_the_next(
     assert list(numbers(tiny, kind="train")) == list(range(1, meta.step + 3))
 
 
+@pytest.mark.failure(26)
 def test_a_second_trainer_in_the_same_folder_ends_with_status_5(tiny: TinyRun):
     with start(tiny, epochs=500, log_interval=1) as first:
         second = subprocess.run(

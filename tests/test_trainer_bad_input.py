@@ -154,6 +154,7 @@ BAD: dict[str, tuple[Callable[[TinyRun], object], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
+@pytest.mark.failure(32, 46)
 def test_bad_input_is_one_sentence_and_leaves_no_checkpoint(tmp_path: Path, capfd, name: str):
     run = make_tiny_run(tmp_path / "tiny")
     spoil, message = BAD[name]
@@ -165,6 +166,7 @@ def test_bad_input_is_one_sentence_and_leaves_no_checkpoint(tmp_path: Path, capf
     assert not list(run.output.glob("*.pth"))
 
 
+@pytest.mark.failure(24)
 def test_an_output_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     (tmp_path / "file").touch()
@@ -175,6 +177,7 @@ def test_an_output_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path)
     assert "Traceback" not in answer.stderr
 
 
+@pytest.mark.failure(44)
 def test_too_long_samples_are_left_out_up_front_with_their_count(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     path = run.folder / "train_pairs.jsonl"

@@ -58,6 +58,7 @@ def test_without_new_pieces_all_text_rows_are_trained(model: UnifiedVoice):
     assert trained.parameters["text_embedding.weight"] is model.text_embedding.weight
 
 
+@pytest.mark.failure(62)
 def test_a_moved_table_is_noticed(model: UnifiedVoice):
     trained = select_trained(model, BASE_SIZE)
     model.text_head.weight.data = model.text_head.weight.data.clone()
@@ -111,6 +112,7 @@ def test_a_gradient_longer_than_the_limit_is_cut_to_it(model: UnifiedVoice):
 
 
 @pytest.mark.parametrize("bad", ["gradient", "loss"])
+@pytest.mark.failure(48)
 def test_what_is_not_finite_changes_nothing(model: UnifiedVoice, bad: str):
     trained = select_trained(model, BASE_SIZE)
     optimizer = build_optimizer(trained, weight_decay=0.1)
@@ -147,6 +149,7 @@ def test_moments_are_restored_by_name_even_in_another_order(model: UnifiedVoice)
     assert float(moments[name]["step"]) == 1  # what was copied is not shared
 
 
+@pytest.mark.failure(48)
 def test_ten_bad_steps_in_a_row_end_the_run_and_nine_do_not(caplog):
     skipped = SkippedSteps()
     flags = [1.0] * 9 + [0.0] + [1.0] * 9
