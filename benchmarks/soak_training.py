@@ -11,7 +11,7 @@ from pathlib import Path
 
 from indextts.system.log_lines import log_to_stdout
 from indextts.training.losses import LossMeans
-from indextts.training.metrics import MetricsLog, Speed
+from indextts.training.metrics import MetricsLog, Speed, TrainRates
 from indextts.training.validate import Validation
 
 LINE_S, VAL_S = 4.0, 300.0  # seconds of training between [Train] lines, and between validations
@@ -35,7 +35,8 @@ def main() -> None:
         loss = 1.5 + 4.0 * math.exp(-3.0 * number / num_lines) + draw.gauss(0.0, 0.05)
         means = LossMeans(loss + 1.0, loss, 1.0 / (1.0 + loss), loss + 2.0)
         speed = Speed(tokens_per_second=20_000.0 + draw.gauss(0.0, 300.0), data_wait=0.001)
-        log.train(STEPS_PER_LINE * number, 0, means, lr=1e-4, grad_norm=1.0, num_skipped=0, speed=speed)
+        rates = TrainRates(lr=1e-4, grad_norm=1.0, speed=speed, num_skipped=0)
+        log.train(STEPS_PER_LINE * number, 0, means, rates)
         if number % int(VAL_S / LINE_S) == 0:
             log.validation(STEPS_PER_LINE * number, 0, Validation(means, {}))
     log.close()

@@ -78,7 +78,7 @@ def as_plain_manifest(run: TinyRun) -> None:
 
 
 BAD: dict[str, tuple[Callable[[TinyRun], object], str]] = {
-    "a line that is no JSON": (
+    "a line that is not JSON": (
         lambda run: append_line(run.folder / "train_pairs.jsonl", "{no json"),
         r"train_pairs\.jsonl:23: ",
     ),
@@ -87,75 +87,77 @@ BAD: dict[str, tuple[Callable[[TinyRun], object], str]] = {
     "an empty pairs file": (lambda run: (run.folder / "val_pairs.jsonl").write_text(""), r"val_pairs\.jsonl"),
     "a base that is a web page": (
         as_file(b"<!DOCTYPE html>\n<html><title>Not found</title>" + b" " * 900),
-        r"gpt\.pth: not a checkpoint that torch\.save wrote: it is a web page; fetch it again",
+        r"gpt\.pth: .*web page",
     ),
     "a base that is a git-LFS pointer": (
         as_file(b"version https://git-lfs.github.com/spec/v1\noid sha256:baaa\nsize 3484402556\n"),
-        r"gpt\.pth: not a checkpoint that torch\.save wrote: it is a git-LFS pointer",
+        r"gpt\.pth: .*git-LFS",
     ),
-    "a base of no bytes": (as_file(b""), r"gpt\.pth: not a checkpoint that torch\.save wrote: it is empty"),
-    "a base that is a text": (
+    "an empty base": (as_file(b""), r"gpt\.pth: .*empty"),
+    "a base that is a text file": (
         as_file(b"Entry not found. See the documentation.\n"),
-        r"gpt\.pth: not a checkpoint .*: it is a text that begins with 'Entry not found\.",
+        r"gpt\.pth: .* 'Entry not found\.",
     ),
     "a base of another format": (
         as_file(bytes(range(256)) * 9),
-        r"gpt\.pth: .*it is of another format, or cut",
+        r"gpt\.pth: ",
     ),
     "a base that is another model": (
         take_another_model,
-        r"gpt\.pth: \d+ of \d+ weights are missing: .*; 2 weights ",
+        r"gpt\.pth: \d+ of \d+ weights .*; 2 weights ",
     ),
     "a base that is not finite": (
         spoil_a_weight,
-        r"gpt\.pth: 1 of \d+ weights hold NaN or infinity: gpt\.h\.0\.attn\.c_attn\.weight",
+        r"gpt\.pth: 1 of \d+ .*NaN.* gpt\.h\.0\.attn\.c_attn\.weight",
     ),
     "a config of fewer layers": (
         lambda run: change_config(run, layers=1),
-        r"gpt\.pth: the checkpoint has 2 blocks gpt\.h\.N, gpt\.layers in the config says 1",
+        r"gpt\.pth: .* 2 .*gpt\.h\.N.*gpt\.layers.* 1",
     ),
     "a config of other sizes": (
         lambda run: change_config(run, max_text_tokens=61),
-        r"gpt\.pth: 1 weights do not fit the configuration: text_pos_embedding\.emb\.weight is \(62, 16\), "
-        r"expected \(63, 16\); .*the config\.yaml that belongs to it",
+        r"gpt\.pth: 1 .*text_pos_embedding\.emb\.weight .*\(62, 16\).*\(63, 16\).*config\.yaml",
     ),
     "a config of another kind of model": (
         lambda run: change_config(run, condition_type="perceiver"),
-        r"config\.yaml: gpt\.condition_type is 'perceiver', but only 'conformer_perceiver' is supported",
+        r"config\.yaml: gpt\.condition_type .*'perceiver'.*'conformer_perceiver'",
     ),
     "a config without gpt": (
         lambda run: (run.folder / "base/config.yaml").write_text("dataset: {}\n"),
-        r"config\.yaml: no section gpt",
+        r"config\.yaml: .*gpt",
     ),
     "a tokenizer that is no model": (
         lambda run: (run.folder / "tokenizer.model").write_bytes(b"junk" * 100),
-        r"tokenizer\.model: .*no SentencePiece model",
+        r"tokenizer\.model: ",
     ),
     "a tokenizer that does not extend the base's": (
         lambda run: (run.folder / "base/bpe.model").write_bytes(
             (run.folder / "tokenizer.model").read_bytes()
         ),
-        r"bpe\.model: 720 pieces, but the base checkpoint's text tables have 401 rows",
+        r"bpe\.model: 720 pieces.* 401 rows",
     ),
     "a tokenizer whose base has other pieces": (
         reorder_base_tokenizer,
-        r"does not extend .*bpe\.model: id 10 is ",
+        r"bpe\.model: id 10 ",
     ),
-    "a base checkpoint that is cut off": (cut_base, r"gpt\.pth: not a checkpoint"),
+    "a base checkpoint that is cut off": (cut_base, r"gpt\.pth: "),
     "a base checkpoint that lacks a weight": (drop_a_weight, r"gpt\.ln_f\.weight"),
-    "features of other utterances": (replace_features, r"have utterances without features, as u"),
-    "features of another base checkpoint": (take_other_base_weights, r"encoders of other weights"),
+    "features of other utterances": (
+        replace_features,
+        r"\d+ of \d+ pairs .* u\d+.*tools/build_gpt_prompt_pairs\.py",
+    ),
+    "features of another base checkpoint": (take_other_base_weights, r"features.*encoders"),
     "no features": (lambda run: shutil.rmtree(run.folder / "features"), r"features"),
     "pairs of the validation set in the training set": (
         lambda run: shutil.copy(run.folder / "train_pairs.jsonl", run.folder / "val_pairs.jsonl"),
-        r"22 utterances are in both",
+        r"--train-manifest .*22 utterances",
     ),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.failure(32, 46)
-def test_bad_input_is_one_sentence_and_leaves_no_checkpoint(tmp_path: Path, capfd, name: str):
+def test_bad_input_is_one_error_line_and_leaves_no_checkpoint(tmp_path: Path, capfd, name: str):
     run = make_tiny_run(tmp_path / "tiny")
     spoil, message = BAD[name]
     spoil(run)
@@ -167,22 +169,22 @@ def test_bad_input_is_one_sentence_and_leaves_no_checkpoint(tmp_path: Path, capf
 
 
 @pytest.mark.failure(24)
-def test_an_output_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path):
+def test_an_unwritable_output_folder_is_one_error_line(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     (tmp_path / "file").touch()
     argv = [sys.executable, str(TRAINER), *run.flags(output_dir=tmp_path / "file/run")]
     answer = subprocess.run(argv, capture_output=True, text=True, cwd=REPOSITORY)
     assert answer.returncode == 2
-    assert "cannot be written (Not a directory)" in answer.stderr
+    assert "(Not a directory)" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 
 @pytest.mark.failure(44)
-def test_too_long_samples_are_left_out_up_front_with_their_count(tmp_path: Path):
+def test_too_long_samples_are_skipped_at_the_start_and_counted(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     path = run.folder / "train_pairs.jsonl"
     first, *rest = path.read_text(encoding="utf-8").splitlines()
     long = first.replace('"target_text": "', '"target_text": "' + "ሰላም ነው " * 40)
     path.write_text("\n".join([long, *rest]) + "\n", encoding="utf-8")
     assert run.train(max_steps=1) == 0
-    assert "[Warn] 1 of 22 pairs are left out: empty, or longer than 60 text tokens or 30 codes" in run.log
+    assert "1 of 22 pairs: " in run.log

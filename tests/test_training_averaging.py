@@ -150,7 +150,7 @@ def test_a_checkpoint_without_an_average_resumes_and_the_average_begins_there(tm
     older = tmp_path / "older.pth"
     torch.save(content, older)
     assert run.train(**SETTINGS | {"resume": older, "ema_decay": 0.5, "max_steps": 4}) == 0
-    assert "Averaging the weights from this step on, with decay 0.5" in run.log
+    assert "--ema-decay 0.5" in run.log
     assert saved(run, 4)["averaged"]["num_updates"] == 2
 
 

@@ -1,11 +1,11 @@
-"""The averaged weights: an exponential moving average of what is trained, beside it.
+"""Exponential moving average of the trained weights.
 
     average <- average + (1 - d) * (weights - average)    after every step, d = min(decay, (1 + n) / (10 + n))
 
-n counts the steps since the average began. The bound is TensorFlow's (`num_updates` of
-`tf.train.ExponentialMovingAverage`): without it the untrained weights would stay in the average for some
-1 / (1 - decay) steps. Frozen rows and the encoders never move, so they are not in it: it takes 4 bytes for
-each trained value, on the device.
+n is the number of steps since the average started. The bound is that of TensorFlow (`num_updates` of
+`tf.train.ExponentialMovingAverage`): without it the untrained weights would remain in the average for about
+1 / (1 - decay) steps. Frozen rows and the encoders never change, so they are not averaged. The average takes
+4 bytes per trained value on the device.
 """
 
 import logging
@@ -24,12 +24,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class WeightAverage:
-    """The average of the weights in `trained`.
+    """Average of the weights in `trained`.
 
     Args:
-        decay: the largest share of the old average in the new one.
-        weights: by parameter name, shaped as the parameter.
-        num_updates: steps since it began; one that was skipped counts, but moves nothing.
+        decay: maximum weight of the old average in the new one.
+        weights: by parameter name, with the shape of the parameter.
+        num_updates: steps since the average started; skipped steps count but change nothing.
     """
 
     trained: Trained
@@ -39,29 +39,29 @@ class WeightAverage:
 
     @classmethod
     def from_weights(cls, trained: Trained, decay: float) -> "WeightAverage":
-        """Return the average that begins with the weights as they are."""
+        """Return an average that starts with the current weights."""
         copies = {name: parameter.detach().clone() for name, parameter in trained.parameters.items()}
         return cls(trained, decay, copies)
 
     @torch.no_grad()
     def update(self, is_bad: Tensor) -> None:
-        """Take in the weights after a step; nothing here waits for the device.
+        """Update the average after a step; does not wait for the device.
 
         Args:
-            is_bad: `Update.is_bad`: where it is 1 nothing moves.
+            is_bad: 1 where the step was skipped, which leaves the average unchanged; else 0.
         """
         decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
-        share = (1.0 - is_bad) * (1.0 - decay)  # (), on the device
+        weight = (1.0 - is_bad) * (1.0 - decay)  # (), on the device
         for name, parameter in self.trained.parameters.items():
-            self.weights[name].lerp_(parameter, share)
+            self.weights[name].lerp_(parameter, weight)
         self.num_updates += 1
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
-        """Swap the averaged weights into the model; both come back bit by bit.
+        """Swap the averaged weights into the model; afterwards both are restored bit by bit.
 
-        By content, one tensor at a time: the optimizer, the views of the text tables and compiled blocks hold
-        on to the parameters' memory.
+        The values are swapped one tensor at a time, since the optimizer, the views of the text tables and
+        compiled blocks refer to the memory of the parameters.
         """
         self._swap()
         try:
@@ -72,37 +72,37 @@ class WeightAverage:
     @torch.no_grad()
     def _swap(self) -> None:
         for name, parameter in self.trained.parameters.items():
-            raw = parameter.clone()
+            trained = parameter.clone()
             parameter.copy_(self.weights[name])
-            self.weights[name].copy_(raw)
+            self.weights[name].copy_(trained)
 
     @property
     def content(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of it."""
+        """State of the average for a checkpoint."""
         return {"decay": self.decay, "num_updates": self.num_updates, "weights": dict(self.weights)}
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Take over what a checkpoint of this run's parameters kept."""
+        """Restore the state from a checkpoint."""
         with torch.no_grad():
             for name, tensor in self.weights.items():
                 tensor.copy_(content["weights"][name])
         self.num_updates = content["num_updates"]
 
 
-def start_average(trained: Trained, decay: float, kept: Mapping[str, Any] | None) -> WeightAverage | None:
+def start_average(trained: Trained, decay: float, saved: Mapping[str, Any] | None) -> WeightAverage | None:
     """Return the average of a run, None where `decay` is 0.
 
     Args:
-        kept: what the checkpoint has of it, None where it has none.
+        saved: the state from the checkpoint, None where it has none.
     """
     if not decay:
-        if kept:
-            logger.warning("The averaged weights of the checkpoint are dropped: --ema-decay is 0")
+        if saved:
+            logger.warning("The averaged weights of the checkpoint are discarded, since --ema-decay is 0")
         return None
     average = WeightAverage.from_weights(trained, decay)
-    if kept:
+    if saved:
         logger.info("Restoring averaged weights...")
-        average.restore(kept)
+        average.restore(saved)
     else:
-        logger.info("Averaging the weights from this step on, with decay %g", decay)
+        logger.info("Averaging the weights from this step on with --ema-decay %g", decay)
     return average

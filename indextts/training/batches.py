@@ -1,4 +1,4 @@
-"""Pairs to samples to micro-batches; which samples and in which order, `indextts.training.order` says.
+"""Data set of pairs and its micro-batches; `indextts.training.order` chooses samples and their order.
 
 Axes of a batch: B samples, N text tokens, M codes, K condition latents, D model width.
 """
@@ -27,6 +27,7 @@ from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import GPTBatch
 from indextts.models.gpt.packed import PackedBatch, pack
 from indextts.runs.schedule import EpochSize
+from indextts.system.amounts import counted
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.order import epoch_size
 
@@ -34,15 +35,15 @@ logger = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
 
-# Of a small set one damaged shard may be more than a hundredth.
-FEWEST_TOO_MANY = 10
+# In a small data set a single corrupt shard may be more than one percent.
+MAX_UNUSABLE_OF_SMALL_SET = 10
 
 Batch = GPTBatch | PackedBatch
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One pair, ready for a batch: `text_ids` (N,), `codes` (M,), `condition` (K, D), `emo_vec` (D,)."""
+    """Tensors of one pair: `text_ids` (N,), `codes` (M,), `condition` (K, D), `emo_vec` (D,)."""
 
     id: str
     text_ids: Tensor
@@ -53,7 +54,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """One pair whose features cannot be read, or are no numbers to train on."""
+    """A pair whose features are unreadable or not finite."""
 
     id: str
     reason: str
@@ -61,11 +62,11 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What the loader hands over for one micro-step.
+    """Data of one micro-step, from the data loader.
 
     Args:
-        batch: the samples that could be read, None if there are none.
-        ids: of all pairs asked for, in their order; of several processes those of the others too.
+        batch: the readable samples, None if there are none.
+        ids: of all requested pairs in order, including those of the other ranks.
         work: of each of several processes what its share costs, as `dealing.sample_costs`.
     """
 
@@ -75,7 +76,7 @@ class MicroBatch:
     rank_costs: tuple[float, ...] = ()
 
     def pin_memory(self) -> "MicroBatch":
-        """Return the same with page-locked tensors; the loader calls this."""
+        """Return a copy with page-locked tensors; the data loader calls this."""
         return self if self.batch is None else replace(self, batch=self.batch.pin_memory())
 
 
@@ -83,7 +84,7 @@ Collate = Callable[[list[Sample]], Batch]
 
 
 class PairDataset(Dataset[Sample | Unreadable]):
-    """Pairs with their texts as tokens; features are read from the stores when a sample is asked for."""
+    """Pairs with tokenized texts; a sample's features are read from the stores on access."""
 
     def __init__(
         self, pairs: Sequence[Pair], text_ids: Sequence[np.ndarray], stores: dict[Path, FeatureStore]
@@ -96,7 +97,7 @@ class PairDataset(Dataset[Sample | Unreadable]):
         return len(self.pairs)
 
     def __getitem__(self, index: int) -> Sample | Unreadable:
-        """Return the sample; one that cannot be read is named, never replaced by another."""
+        """Return the sample, or its id and the reason if it is unreadable; never another sample."""
         pair = self.pairs[index]
         store = self.stores[pair.features]
         try:
@@ -116,37 +117,39 @@ class PairDataset(Dataset[Sample | Unreadable]):
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """Return the positions of the model's sequence that each sample takes: (S,)."""
+        """Positions of the model's sequence that each sample takes: (S,)."""
         # besides text and codes: latents, two speed rows, start and stop of the text, start of the codes
-        more = {folder: store.info.num_latents + 5 for folder, store in self.stores.items()}
+        extra = {folder: store.info.num_latents + 5 for folder, store in self.stores.items()}
         lengths = [
-            more[pair.features] + len(ids) + self.stores[pair.features].num_codes(pair.target_key)
+            extra[pair.features] + len(ids) + self.stores[pair.features].num_codes(pair.target_key)
             for pair, ids in zip(self.pairs, self.text_ids, strict=True)
         ]
         return np.array(lengths, dtype=np.int64)
 
     @property
     def size(self) -> EpochSize:
-        """Return what an epoch of it holds."""
+        """Size of an epoch."""
         return epoch_size(self.lengths)
 
     def digest(self, seed: int) -> str:
-        """Return what a position in the data belongs to: the samples in their order, and the seed."""
+        """Return a digest of the samples in order and the seed: a position is valid for one digest only."""
         names = (f"{pair.features.parent.name}/{pair.id}" for pair in self.pairs)
         content = "\n".join([str(seed), *names])
         return hashlib.sha256(content.encode()).hexdigest()
 
     def subset(self, indices: Sequence[int]) -> "PairDataset":
-        """Return the samples at `indices` alone."""
+        """Return a data set of the samples at `indices`."""
         pairs, text_ids = [self.pairs[i] for i in indices], [self.text_ids[i] for i in indices]
         return PairDataset(pairs, text_ids, self.stores)
 
 
 def load_pairs(manifests: Sequence[Path], tokenizer: Tokenizer, config: GPTConfig) -> PairDataset:
-    """Return the pairs of all `manifests`; those too long for the position tables are left out, counted.
+    """Return the pairs of all `manifests`, without those too long for the position tables.
+
+    The number of skipped pairs is logged.
 
     Raises:
-        UserError: a manifest or a feature store cannot be used, or nothing is left.
+        UserError: a manifest or a feature store is unusable, or no pair is left.
     """
     pairs = [pair for manifest in manifests for pair in read_pairs(manifest)]
     stores = {path: FeatureStore.open(path) for path in sorted({pair.features for pair in pairs})}
@@ -163,19 +166,19 @@ def load_pairs(manifests: Sequence[Path], tokenizer: Tokenizer, config: GPTConfi
     ]
     if len(kept) < len(pairs):
         logger.warning(
-            "%d of %d pairs are left out: empty, or longer than %d text tokens or %d codes",
+            "Skipped %d of %d pairs: empty, or longer than %d text tokens or %d codes",
             len(pairs) - len(kept),
             len(pairs),
             config.max_text_tokens,
             config.max_mel_tokens,
         )
     if not kept:
-        raise UserError(f"{', '.join(map(str, manifests))}: no pair is left to train on")
+        raise UserError(f"{', '.join(map(str, manifests))}: no usable pair; see the log for the skipped ones")
     return PairDataset(kept, [tokens_of[pair.target_text] for pair in kept], stores)
 
 
 def check_disjoint(train: PairDataset, validation: PairDataset) -> None:
-    """Raise a UserError if an utterance, or its recording under another id, is trained and validated on."""
+    """Raise a UserError if both sets have an utterance in common, even under different ids."""
     trained = {name for pair in train.pairs for name in (pair.target_id, pair.prompt_id)}
     heard = {key for pair in train.pairs for key in (pair.target_key, pair.prompt_key)}
     shared = sorted(
@@ -183,29 +186,30 @@ def check_disjoint(train: PairDataset, validation: PairDataset) -> None:
     )
     if shared:
         raise UserError(
-            f"{len(shared)} utterances are in both --train-manifest and --val-manifest, as {shared[0]}: "
-            "the validation loss would lie; build the pairs from disjoint manifests"
+            f"--train-manifest and --val-manifest have {counted(len(shared), 'utterance')} in common, for "
+            f"example {shared[0]}, so the validation loss would be wrong; build the pairs from disjoint "
+            "manifests"
         )
 
 
 def load_batches(
     dataset: PairDataset, batches: Iterable[Sequence[int]], num_workers: int, collate: Collate
 ) -> Iterable[MicroBatch]:
-    """Return the samples of `batches` as `collate` makes them; workers are started once."""
+    """Return the samples of `batches`, built by `collate`; workers start once."""
     return DataLoader(
         dataset,
         batch_sampler=batches,  # type: ignore[arg-type]
         collate_fn=partial(collate_readable, collate=collate),
         num_workers=num_workers,
         worker_init_fn=configure_worker_signals if num_workers else None,
-        # its own generator: else the loader draws from the global one, which dropout uses
+        # its own generator; otherwise the loader draws from the global one, which dropout uses
         generator=torch.Generator().manual_seed(0),
         pin_memory=torch.cuda.is_available(),
     )
 
 
 def collate_readable(items: list[Sample | Unreadable], collate: Collate) -> MicroBatch:
-    """Return the samples as one batch, and the names of those that could not be read."""
+    """Return the readable samples as one batch, and the unreadable ones."""
     samples = [item for item in items if isinstance(item, Sample)]
     return MicroBatch(
         batch=collate(samples) if samples else None,
@@ -215,12 +219,12 @@ def collate_readable(items: list[Sample | Unreadable], collate: Collate) -> Micr
 
 
 def collate_for(padding: str, config: GPTConfig) -> Collate:
-    """Return what makes batches for `--padding`."""
+    """Return the function that builds batches for the value of --padding."""
     return partial(collate_packed, config=config) if padding == "none" else collate_padded
 
 
 def collate_packed(samples: list[Sample], config: GPTConfig) -> PackedBatch:
-    """Return `samples` end to end."""
+    """Return `samples` packed end to end."""
     return pack(
         [sample.text_ids.numpy() for sample in samples],
         [sample.codes.numpy() for sample in samples],
@@ -247,12 +251,12 @@ def group_batches(
 ) -> Iterator[list[MicroBatch]]:
     """Yield the micro-batches of each step; the last group of an epoch may be smaller.
 
-    A group never reaches into the next epoch: what would be left over there is a step of its own.
+    A group never spans two epochs: the rest of an epoch is a step of its own.
 
     Args:
-        batches: without end.
-        ends_of_epochs: for each of them, whether it is the last of its epoch.
-        size: micro-batches in a step.
+        batches: endless.
+        epoch_end_flags: for each batch, whether it is the last of its epoch.
+        size: micro-batches per step.
     """
     group: list[MicroBatch] = []
     for batch, is_last in zip(batches, epoch_end_flags, strict=False):
@@ -263,10 +267,10 @@ def group_batches(
 
 
 def configure_worker_signals(_worker: int) -> None:
-    """Keep a data worker alive while the trainer answers a signal, and end it with the trainer.
+    """Protect a data worker from the trainer's stop signals, and let it end with the trainer.
 
-    Ctrl-C goes to the whole process group: a worker that dies of it would break the step that is being
-    finished. So workers have their own group, and the kernel ends them when the trainer is gone.
+    Ctrl-C goes to the whole process group, and a worker killed by it would break the step in progress. So
+    each worker has its own process group, and the kernel kills it when the trainer ends.
     """
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -275,15 +279,15 @@ def configure_worker_signals(_worker: int) -> None:
 
 
 def is_too_many(num_unusable: int, num_samples: int) -> bool:
-    """Return whether so many samples cannot be used that the data, not the odd file, is at fault."""
-    return num_unusable > max(FEWEST_TOO_MANY, num_samples // 100)
+    """Return whether there are too many unusable samples to blame single files."""
+    return num_unusable > max(MAX_UNUSABLE_OF_SMALL_SET, num_samples // 100)
 
 
 def _with_features(pairs: list[Pair], stores: dict[Path, FeatureStore]) -> list[Pair]:
-    """Return the pairs whose utterances the stores have; the others are counted.
+    """Return the pairs whose utterances are in the stores; log the number of the others.
 
     Raises:
-        UserError: too many have none.
+        UserError: too many pairs lack features.
     """
     present = [
         pair
@@ -292,33 +296,32 @@ def _with_features(pairs: list[Pair], stores: dict[Path, FeatureStore]) -> list[
     ]
     if len(present) == len(pairs):
         return pairs
-    left_out = {pair.id for pair in pairs} - {pair.id for pair in present}
+    missing = {pair.id for pair in pairs} - {pair.id for pair in present}
     message = (
-        f"{len(left_out)} of {len(pairs)} pairs have utterances without features, as {min(left_out)}; run "
+        f"{len(missing)} of {len(pairs)} pairs without features, for example {min(missing)}; run "
         "tools/preprocess_data.py and tools/build_gpt_prompt_pairs.py again"
     )
-    if is_too_many(len(left_out), len(pairs)) or not present:
+    if is_too_many(len(missing), len(pairs)) or not present:
         raise UserError(message)
-    logger.warning("Left out: %s", message)
+    logger.warning("Skipped %s", message)
     return present
 
 
 def _check_features(pairs: Sequence[Pair], stores: dict[Path, FeatureStore], config: GPTConfig) -> None:
-    """Raise a UserError where the stores were made for another model."""
+    """Raise a UserError if a store was built for another model."""
     for path, store in stores.items():
-        made_for, wanted = (
-            (store.info.num_latents, store.info.model_dim),
-            (config.num_latents, config.model_dim),
-        )
-        if made_for != wanted:
+        stored = (store.info.num_latents, store.info.model_dim)
+        expected = (config.num_latents, config.model_dim)
+        if stored != expected:
             raise UserError(
-                f"{path}: conditions are {made_for}, the config asks for {wanted}; "
+                f"{path}: the conditions have the shape {stored}, but the config needs {expected}; "
                 "preprocess with this --config"
             )
         foreign = store.with_codes_from(config.start_mel_token)
         for pair in pairs if foreign else ():
             if pair.features == path and pair.target_key in foreign:
+                code = store.codes(pair.target_key).max()
                 raise UserError(
-                    f"{path}: utterance {pair.target_id} has code {store.codes(pair.target_key).max()}, the "
-                    f"config's codes end at {config.start_mel_token - 1}; preprocess with this --config"
+                    f"{path}: utterance {pair.target_id} has code {code}, but the largest code of the config "
+                    f"is {config.start_mel_token - 1}; preprocess with this --config"
                 )

@@ -32,7 +32,7 @@ from indextts.training.distributed.sync import (
     require_same_weights,
     sync_step,
 )
-from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes
+from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes, TrainRates
 from indextts.training.optim import SkippedSteps, update
 from indextts.training.order import BatchPlan, mix
 from indextts.training.probe import Probe, compare
@@ -41,7 +41,7 @@ from indextts.training.run import Run, TrainState, load_inputs
 from indextts.training.saving import FINAL_RETRY_AFTER_S, Saver
 from indextts.training.start import resume, start_from_base
 from indextts.training.step import accumulate, accumulate_share
-from indextts.training.validate import validate
+from indextts.training.validate import ValidationSettings, validate
 
 logger = logging.getLogger(__name__)
 
@@ -301,11 +301,13 @@ def log_window(
         state.step,
         state.epoch_of_step,
         means,
-        lr=learning_rate,
-        grad_norm=grad_norm,
-        speed=pace.read(),
-        num_skipped=num_skipped,
-        imbalance=None if not run.inputs.ranks.is_distributed else balance.read(),
+        TrainRates(
+            lr=learning_rate,
+            grad_norm=grad_norm,
+            speed=pace.read(),
+            num_skipped=num_skipped,
+            imbalance=balance.read() if run.inputs.ranks.is_distributed else None,
+        ),
     )
 
 
@@ -322,12 +324,14 @@ def validate_now(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest)
         validate,
         run.model,
         inputs.val_set,
-        collate=inputs.collate,
-        backend=inputs.attention,
-        batch_size=inputs.command.val_batch_size or 2 * inputs.command.batch_size,
-        max_batches=inputs.command.max_val_batches,
-        first_new_token=run.base_size,
-        dtype=inputs.dtype,
+        ValidationSettings(
+            collate=inputs.collate,
+            backend=inputs.attention,
+            dtype=inputs.dtype,
+            batch_size=inputs.command.val_batch_size or 2 * inputs.command.batch_size,
+            max_batches=inputs.command.max_val_batches,
+            first_new_token=run.base_size,
+        ),
         should_stop=lambda: stop.is_requested,
         trained_speakers={pair.speaker for pair in inputs.train_set.pairs},
         ranks=inputs.ranks,

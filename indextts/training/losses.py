@@ -1,20 +1,18 @@
 """Losses of the two heads: nats per position, sums over positions, means.
 
-Axes: B rows, N text tokens, M codes, V+1 rows of the text head, C semantic codes.
+Axes: B rows, T positions, N text tokens, M codes, V+1 rows of the text head, C classes of a head, P packed
+positions, D model width.
 
     padded: GPTOutput --token_losses--> TokenLosses --sums--> LossSums + LossSums + ... --means--> LossMeans
     packed: PackedBatch --packed_sums-----------------------> LossSums
 
-A loss is a mean over tokens, not over rows or batches. So sums travel, and are divided once: by the tokens of
-all the micro-steps of a step, of a whole validation set, or of all the steps since the last log line.
+A loss is a mean over tokens, not over rows or batches. So sums are accumulated and divided once: by the
+tokens of all micro-steps of a step, of a whole validation set, or of all steps since the last log line.
 
-Cross-entropy behind a linear head, in chunks: the scores of all positions never exist at once.
-
-Axes: P positions, D model width, C classes.
-
-The gradients are made in the forward pass, while a chunk's scores are there; nothing of the size of the
-scores is kept, and the product with the head's weight is not computed twice. Softmax and loss are float32
-whatever the arithmetic of the products.
+For packed batches `head_loss` computes the cross-entropy of a linear head in chunks, so that the logits of
+all positions never exist at once. It computes the gradients in the forward pass, while the logits of a chunk
+exist; it keeps nothing of the size of the logits and multiplies with the head's weight only once. Softmax and
+loss are float32, whatever the data type of the matrix products.
 """
 
 from collections.abc import Sequence
@@ -31,20 +29,23 @@ from indextts.models.gpt.packed import PackedBatch, packed_states
 
 IGNORED = -100
 
+# of the float32 logits of one chunk: large enough for fast products, small enough for a CPU's cache
+CHUNK_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20}
+MIN_ROWS = 64
+
 
 @dataclass(frozen=True)
 class LossSums:
-    """Sums over tokens, all of them 0-dimensional tensors on the device; sums of nats carry gradients.
+    """Sums over tokens: 0-dimensional tensors on the device; the sums of nats have gradients.
 
     Attributes:
         text_nats: cross-entropy of the text tokens, float32.
-        text_tokens: how many, int64; a row counts its tokens and one stop.
+        text_tokens: number of text tokens with one stop token per row, int64.
         mel_nats: cross-entropy of the codes, float32.
-        mel_tokens: how many, int64; a row counts its codes and one stop.
-        mel_hits: codes that had the highest score, int64.
-        new_text_nats: the part of `text_nats` whose target is a token of the extended vocabulary; without a
-            gradient if the batch was packed.
-        new_text_tokens: how many, int64; may be 0.
+        mel_tokens: number of codes with one stop code per row, int64.
+        mel_hits: number of codes whose logit was the highest, int64.
+        new_text_nats: part of `text_nats` whose targets are new tokens; without a gradient in a packed batch.
+        new_text_tokens: number of new tokens, int64; may be 0.
     """
 
     text_nats: Tensor
@@ -59,28 +60,28 @@ class LossSums:
         return LossSums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def detach(self) -> "LossSums":
-        """The same numbers without the graph that made them, to be kept for a log line."""
+        """Return the same sums without their autograd graph."""
         return LossSums(*(value.detach() for value in self._values()))
 
     @classmethod
     def nothing(cls, device: torch.device) -> "LossSums":
-        """The sums over no token."""
+        """Return the sums over no tokens."""
         counts = torch.zeros((), dtype=torch.int64, device=device)
         nats = torch.zeros((), device=device)
         return cls(nats, counts, nats, counts, counts, nats, counts)
 
     def numbers(self) -> list[float]:
-        """The sums as plain numbers; reads the device once."""
+        """Return the sums as Python numbers; reads the device once."""
         stacked = torch.stack([value.detach().double() for value in self._values()])
         return stacked.tolist()
 
     def with_numbers(self, numbers: Sequence[float]) -> "LossSums":
-        """Sums of the same types on the same device, with other values."""
+        """Return sums with other values, of the same types and on the same device."""
         pairs = zip(self._values(), numbers, strict=True)
         return LossSums(*(torch.full_like(value, number) for value, number in pairs))
 
     def unless(self, is_bad: Tensor) -> "LossSums":
-        """The same numbers, or zeros where `is_bad` (0-dimensional) is not 0; the device is not asked."""
+        """Return the same sums, or zeros where `is_bad` (0-dimensional) is not 0, without a device wait."""
         return LossSums(
             *(torch.where(is_bad == 0, value, torch.zeros_like(value)) for value in self._values())
         )
@@ -92,7 +93,7 @@ class LossSums:
         return [getattr(self, f.name) for f in fields(self)]
 
     def means(self) -> "LossMeans | None":
-        """Means as plain numbers, None where no token was counted; reads the device once."""
+        """Return the means as Python numbers, None where no token was counted; reads the device once."""
         sums = self.numbers()
         text_nats, text_tokens, mel_nats, mel_tokens, mel_hits, new_text_nats, new_text_tokens = sums
         if not mel_tokens:
@@ -107,7 +108,7 @@ class LossSums:
 
 @dataclass(frozen=True)
 class LossMeans:
-    """Nats per token, and `mel_top1` as a share; `new_text_loss` is None where no new token occurred."""
+    """Nats per token, and `mel_top1` as a fraction; `new_text_loss` is None without new tokens."""
 
     text_loss: float
     mel_loss: float
@@ -117,15 +118,15 @@ class LossMeans:
 
 @dataclass(frozen=True)
 class TokenLosses:
-    """Cross-entropy per position, 0 where the position does not count.
+    """Cross-entropy per position, 0 outside the masks.
 
     Attributes:
         text_nats: (B, N+2), float32.
         mel_nats: (B, M+2), float32.
         text_targets: (B, N+2), token ids.
-        text_mask: (B, N+2), True where the position counts.
-        mel_mask: (B, M+2), True where the position counts.
-        mel_hits: (B, M+2), True where the position counts and its target had the highest score.
+        text_mask: (B, N+2), True where the position counts in the loss.
+        mel_mask: (B, M+2), True where the position counts in the loss.
+        mel_hits: (B, M+2), True where the position counts and the logit of its target was the highest.
     """
 
     text_nats: Tensor
@@ -136,7 +137,7 @@ class TokenLosses:
     mel_hits: Tensor
 
     def sums(self, first_new_token: int) -> LossSums:
-        """Sums over all positions; text tokens from `first_new_token` on are new."""
+        """Return the sums over all positions; text tokens from `first_new_token` on are new."""
         is_new = self.text_mask & (self.text_targets >= first_new_token)
         return LossSums(
             text_nats=self.text_nats.sum(),
@@ -152,10 +153,11 @@ class TokenLosses:
 def batch_sums(
     model: UnifiedVoice, batch: GPTBatch | PackedBatch, backend: AttentionBackend, first_new_token: int
 ) -> LossSums:
-    """Sums of a batch of either form; call it under the autocast of the forward pass.
+    """Return the sums of a padded or packed batch; call it under the autocast of the forward pass.
 
-    A packed batch gives every sample the losses that it has alone; a padded one those of the published
-    trainer, where a sample's codes also see the padding of its text. `backend` is for packed batches.
+    In a packed batch every sample has the losses that it would have alone. In a padded batch it has those of
+    the published trainer, where a sample's codes also attend to the padding of its text. `backend` is for
+    packed batches.
     """
     if isinstance(batch, PackedBatch):
         return packed_sums(model, batch, backend, first_new_token)
@@ -165,14 +167,14 @@ def batch_sums(
 def packed_sums(
     model: UnifiedVoice, batch: PackedBatch, backend: AttentionBackend, first_new_token: int
 ) -> LossSums:
-    """Sums of a packed batch, as each sample has them alone; tokens from `first_new_token` on are new."""
+    """Return the sums of a packed batch; text tokens from `first_new_token` on are new."""
     text_states, mel_states = packed_states(model, batch, backend)
     text = head_loss(text_states, model.text_head, batch.text_targets)
     mel = head_loss(mel_states, model.mel_head, batch.mel_targets)
     is_new = batch.text_targets >= first_new_token
 
     def count(number: int) -> Tensor:
-        return torch.full((), number, device=is_new.device)  # filled there: a copy would wait for the device
+        return torch.full((), number, device=is_new.device)  # not copied from the host: that would wait
 
     return LossSums(
         text_nats=text.nats,
@@ -185,8 +187,35 @@ def packed_sums(
     )
 
 
+@dataclass(frozen=True)
+class HeadLoss:
+    """Loss of one head over packed positions.
+
+    Attributes:
+        nats: sum of the cross-entropy over all positions, float32, with a gradient.
+        position_nats: (P,), float32, without a gradient.
+        is_hit: (P,), True where the logit of the target was the highest.
+    """
+
+    nats: Tensor
+    position_nats: Tensor
+    is_hit: Tensor
+
+
+def head_loss(states: Tensor, head: nn.Linear, targets: Tensor) -> HeadLoss:
+    """Return the loss of `head` on `states` (P, D) and `targets` (P,); products use the autocast type."""
+    kind = states.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
+    rows = max(MIN_ROWS, CHUNK_BYTES.get(kind, CHUNK_BYTES["cpu"]) // (4 * head.out_features))
+    with torch.autocast(kind, enabled=False):
+        nats, position_nats, is_hit = _HeadLoss.apply(  # type: ignore[no-untyped-call]
+            states, head.weight, head.bias, targets, rows, dtype, torch.is_grad_enabled()
+        )
+    return HeadLoss(nats, position_nats, is_hit)
+
+
 def token_losses(output: GPTOutput) -> TokenLosses:
-    """Cross-entropy of both heads in float32, whatever the type of the logits."""
+    """Return the cross-entropy of both heads in float32, whatever the type of the logits."""
     best_codes = output.mel_logits.detach().argmax(dim=-1)  # (B, M+2)
     return TokenLosses(
         text_nats=masked_nats(output.text_logits, output.text_targets, output.text_mask),
@@ -199,44 +228,21 @@ def token_losses(output: GPTOutput) -> TokenLosses:
 
 
 def masked_nats(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-    """Cross-entropy per position, 0 outside `mask`: (B, T) from logits (B, T, classes)."""
+    """Return the cross-entropy per position, 0 outside `mask`.
+
+    Args:
+        logits: (B, T, C).
+        targets: (B, T).
+        mask: (B, T).
+
+    Returns:
+        (B, T), float32.
+    """
     counted = targets.masked_fill(~mask, IGNORED)
     nats = F.cross_entropy(
         logits.flatten(0, 1).float(), counted.flatten(), reduction="none", ignore_index=IGNORED
     )  # (B*T,)
     return nats.view_as(mask)
-
-
-# float32 scores of one chunk: big enough for fast products, small enough to stay in a CPU's cache
-CHUNK_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20}
-MIN_ROWS = 64
-
-
-@dataclass(frozen=True)
-class HeadLoss:
-    """Loss of one head.
-
-    Attributes:
-        nats: sum of the cross-entropy over all positions, float32, with a gradient.
-        position_nats: (P,), float32, without one.
-        is_hit: (P,), True where the target had the highest score.
-    """
-
-    nats: Tensor
-    position_nats: Tensor
-    is_hit: Tensor
-
-
-def head_loss(states: Tensor, head: nn.Linear, targets: Tensor) -> HeadLoss:
-    """The loss of `head` on `states` (P, D) with `targets` (P,); products are in the type of autocast."""
-    kind = states.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
-    rows = max(MIN_ROWS, CHUNK_BYTES.get(kind, CHUNK_BYTES["cpu"]) // (4 * head.out_features))
-    with torch.autocast(kind, enabled=False):
-        nats, position_nats, is_hit = _HeadLoss.apply(  # type: ignore[no-untyped-call]
-            states, head.weight, head.bias, targets, rows, dtype, torch.is_grad_enabled()
-        )
-    return HeadLoss(nats, position_nats, is_hit)
 
 
 class _HeadLoss(torch.autograd.Function):
@@ -251,7 +257,7 @@ class _HeadLoss(torch.autograd.Function):
         dtype: torch.dtype,
         needs_gradient: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        weight_now, bias_now = weight.to(dtype), bias.to(dtype)
+        cast_weight, cast_bias = weight.to(dtype), bias.to(dtype)
         position_nats = torch.empty(len(states), device=states.device)
         is_hit = torch.empty(len(states), dtype=torch.bool, device=states.device)
         if needs_gradient:
@@ -263,24 +269,24 @@ class _HeadLoss(torch.autograd.Function):
         for start in range(0, len(states), num_rows):
             part = slice(start, start + num_rows)
             chunk, target = states[part].to(dtype), targets[part]
-            scores = torch.addmm(bias_now, chunk, weight_now.t()).float()  # (rows, C)
-            highest, best = scores.max(dim=1)
+            logits = torch.addmm(cast_bias, chunk, cast_weight.t()).float()  # (rows, C)
+            highest, best = logits.max(dim=1)
             is_hit[part] = best == target
-            position_nats[part] = highest - scores.gather(1, target[:, None])[:, 0]
-            scores.sub_(highest[:, None]).exp_()
-            total = scores.sum(dim=1)
+            position_nats[part] = highest - logits.gather(1, target[:, None])[:, 0]
+            logits.sub_(highest[:, None]).exp_()
+            total = logits.sum(dim=1)
             position_nats[part] += total.log()
             if not needs_gradient:
                 continue
-            scores.div_(total[:, None])
-            scores.scatter_add_(1, target[:, None], torch.full_like(total, -1.0)[:, None])
-            d_bias += scores.sum(dim=0)
-            d_scores = scores.to(dtype)
-            d_states[part] = torch.mm(d_scores, weight_now)
+            d_logits = logits.div_(total[:, None])  # the softmax, minus 1 at the target
+            d_logits.scatter_add_(1, target[:, None], torch.full_like(total, -1.0)[:, None])
+            d_bias += d_logits.sum(dim=0)
+            d_logits = d_logits.to(dtype)
+            d_states[part] = torch.mm(d_logits, cast_weight)
             if dtype == d_weight.dtype:
-                d_weight.addmm_(d_scores.t(), chunk)
+                d_weight.addmm_(d_logits.t(), chunk)
             else:
-                d_weight += torch.mm(d_scores.t(), chunk)
+                d_weight += torch.mm(d_logits.t(), chunk)
         if needs_gradient:
             ctx.gradients = (d_states, d_weight, d_bias)
         ctx.mark_non_differentiable(position_nats, is_hit)
@@ -290,7 +296,7 @@ class _HeadLoss(torch.autograd.Function):
     def backward(
         ctx: Any, gradient: Tensor, _position_nats: Tensor, _is_hit: Tensor
     ) -> tuple[Tensor | None, ...]:
-        # made for one backward pass: scaled in place and given away
+        # for one backward pass: scaled in place and released
         d_states, d_weight, d_bias = ctx.gradients
         del ctx.gradients
         return d_states.mul_(gradient), d_weight.mul_(gradient), d_bias.mul_(gradient), None, None, None, None

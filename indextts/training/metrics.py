@@ -1,27 +1,26 @@
-"""Numbers of a run: metrics.jsonl first, TensorBoard and the log lines second.
+"""Metrics of a run: metrics.jsonl first, then TensorBoard and the log; speed and start-up times.
 
 One line of metrics.jsonl:
 
     {"kind": "train", "part": 1, "step": 100, "epoch": 0, "text_loss": 5.1, "mel_loss": 4.2, "mel_top1": 0.2,
      "new_text_loss": 5.3, "lr": 5e-05, "grad_norm": 0.9, "tokens_per_second": 1200.0, "data_wait": 0.004,
-     "num_skipped": 0, "time": 1760000000.0}           of several processes also "imbalance": 1.004
+     "num_skipped": 0, "time": 1760000000.0}           with several ranks also "imbalance": 1.004
     {"kind": "val", ...}     without lr, grad_norm, tokens_per_second, data_wait, num_skipped; with
-                             --ema-decay also averaged_mel_loss and so on: those of the averaged weights
-    {"kind": "start", "part": 1, "step": 0, "epoch": 0, "total_steps": 236, "time": ...}   a process began
+                             --ema-decay also averaged_mel_loss and so on, those of the averaged weights
+    {"kind": "start", "part": 1, "step": 0, "epoch": 0, "total_steps": 236, "time": ...}   a process started
     {"kind": "facts", "part": 1, "step": 100, "epoch": 0, "unknown_share": 0.001,
      "base_rows": "9f86d081884c7d65", "new_rows_moved": 0.0004, "new_rows_seen": 0.9, "time": ...}
         at the start and with each validation
 
-Losses are nats per token over all steps since the last line; `new_text_loss` is that of the new pieces alone.
-`data_wait` is the share of the time in which the device had nothing to do because its data was not there.
-`num_skipped` counts the steps of the run that changed nothing since they were not finite, as far as the host
-knows. `imbalance` is what the slowest process had to do, over the mean of all. Of the facts, `unknown_share`
-is that of the training texts' tokens, `base_rows` a digest of the frozen rows of the text tables; since the
-process began, `new_rows_moved` is how far the new rows moved (root mean square of the values, of the table
-that moved least) and `new_rows_seen` the share of those in the embedding that changed at all. Without frozen
-rows there is `unknown_share` alone.
+Losses are nats per token over all steps since the last line; `new_text_loss` covers only the new pieces.
+`data_wait` is the share of time in which the device was idle because its data was not ready. `num_skipped`
+counts the steps of the run that were skipped because loss or gradient was not finite, as far as the host
+knows. `imbalance` is the largest load of a rank over the mean load.
 
-Where the time from the start of the process to its first step goes.
+Of the facts, `unknown_share` is the share of unknown tokens in the training texts and `base_rows` a digest of
+the frozen rows of the text tables. Since the process started, `new_rows_moved` is how far the new rows moved
+(root mean square of the values, of the table that moved least) and `new_rows_seen` the share of new embedding
+rows that changed at all. Without frozen rows there is only `unknown_share`.
 """
 
 import json
@@ -51,17 +50,45 @@ logger = logging.getLogger(__name__)
 GroupT = TypeVar("GroupT")
 
 
-class MetricsLog:
-    """Writes one run part's numbers; every line is on the disk's way before the next step begins.
+@dataclass(frozen=True)
+class Speed:
+    """Training speed.
 
-    A disk that takes no more lines is said once; the training goes on.
+    Args:
+        tokens_per_second: tokens that count in the loss.
+        data_wait: share of time in which the device was idle for lack of data.
+    """
+
+    tokens_per_second: float
+    data_wait: float
+
+
+@dataclass(frozen=True)
+class TrainRates:
+    """Numbers of a [Train] line besides its losses.
+
+    Args:
+        imbalance: largest load of a rank over the mean load; None with a single process.
+    """
+
+    lr: float
+    grad_norm: float
+    speed: Speed
+    num_skipped: int
+    imbalance: float | None = None
+
+
+class MetricsLog:
+    """Writer of the metrics of one part of a run; each line is flushed before the next step.
+
+    If the disk refuses lines, that is logged once and the training continues.
     """
 
     def __init__(self, run_dir: Path | None, *, part: int, step: int, epoch: int, total_steps: int) -> None:
-        """Open the files and say where this process begins: after `step`, towards `total_steps`.
+        """Open the files and write the start line: after `step`, of `total_steps`.
 
         Args:
-            run_dir: None in the processes whose numbers the first one writes.
+            run_dir: None on ranks that write nothing.
         """
         self.part = part
         self.is_failing = False
@@ -75,83 +102,78 @@ class MetricsLog:
         self._append(
             {"kind": "start", "part": part, "step": step, "epoch": epoch, "total_steps": total_steps}
         )
-        with self._forgiven():
-            self.board = SummaryWriter(str(_folder_of_its_own(run_dir / "logs")))
+        with self._logging_errors():
+            self.board = SummaryWriter(str(_new_log_folder(run_dir / "logs")))
 
-    def train(
-        self,
-        step: int,
-        epoch: int,
-        means: LossMeans,
-        *,
-        lr: float,
-        grad_norm: float,
-        speed: "Speed",
-        num_skipped: int,
-        imbalance: float | None = None,
-    ) -> None:
-        """Write a [Train] line's numbers everywhere; `imbalance` is None where one process does all."""
-        norm = grad_norm if math.isfinite(grad_norm) else None  # of a step that was skipped
-        rates = {"lr": lr, "grad_norm": norm, **asdict(speed), "num_skipped": num_skipped}
-        more = ""
-        if imbalance is not None:
-            rates["imbalance"] = imbalance
-            more = f" imbalance={imbalance:.3f}"
-        self._write("train", step, epoch, means, rates)
-        logger.info("[Train] %s lr=%.2e%s", _line(step, epoch, means), lr, more)
+    def train(self, step: int, epoch: int, means: LossMeans, rates: TrainRates) -> None:
+        """Write a [Train] line to the log, metrics.jsonl and TensorBoard."""
+        norm = rates.grad_norm if math.isfinite(rates.grad_norm) else None  # not finite: a skipped step
+        numbers = {
+            "lr": rates.lr,
+            "grad_norm": norm,
+            **asdict(rates.speed),
+            "num_skipped": rates.num_skipped,
+        }
+        suffix = ""
+        if rates.imbalance is not None:
+            numbers["imbalance"] = rates.imbalance
+            suffix = f" imbalance={rates.imbalance:.3f}"
+        self._write("train", step, epoch, means, numbers)
+        logger.info("[Train] %s lr=%.2e%s", _line(step, epoch, means), rates.lr, suffix)
 
     def validation(self, step: int, epoch: int, validation: Validation) -> None:
-        """Write a [Val] line's numbers everywhere.
+        """Write a [Val] line to the log, metrics.jsonl and TensorBoard.
 
-        With unseen speakers theirs apart, as unseen_mel_loss; with averaged weights theirs, as
-        averaged_mel_loss.
+        The losses of unseen speakers and of averaged weights get a prefix, as in unseen_mel_loss.
         """
-        parts = dict(validation.by_speakers)
+        groups = dict(validation.by_speakers)
         if validation.averaged is not None:
-            parts["averaged"] = validation.averaged
-        apart = {
-            f"{part}_{name}": value for part, means in parts.items() for name, value in asdict(means).items()
+            groups["averaged"] = validation.averaged
+        numbers = {
+            f"{group}_{name}": value
+            for group, means in groups.items()
+            for name, value in asdict(means).items()
         }
-        self._write("val", step, epoch, validation.means, apart)
+        self._write("val", step, epoch, validation.means, numbers)
         logger.info("[Val] %s", _line(step, epoch, validation.means))
-        for part, means in validation.by_speakers.items():
-            logger.info("      %s speakers: %s", part, _losses(means))
+        for group, means in validation.by_speakers.items():
+            logger.info("      %s speakers: %s", group, _losses(means))
         if validation.averaged is not None:
             logger.info("      averaged weights: %s", _losses(validation.averaged))
 
     def facts(self, step: int, epoch: int, facts: dict[str, Any]) -> None:
-        """Write what `TextRowFacts.read` gave; for the screens alone."""
+        """Write the result of `TextRowFacts.read` to metrics.jsonl."""
         self._append({"kind": "facts", "part": self.part, "step": step, "epoch": epoch, **facts})
 
     def audio(self, name: str, step: int, samples: NDArray[np.float32], sample_rate_hz: int) -> None:
-        """Show a sound (S,) in TensorBoard."""
+        """Write a sound (S,) to TensorBoard."""
         if self.board is not None:
-            with self._forgiven():
+            with self._logging_errors():
                 self.board.add_audio(name, torch.from_numpy(samples)[None], step, sample_rate_hz)
 
     def close(self) -> None:
         if self.file is not None:
-            with self._forgiven():
+            with self._logging_errors():
                 self.file.close()
         if self.board is not None:
-            with self._forgiven():
+            with self._logging_errors():
                 self.board.close()
 
     def _write(
-        self, kind: str, step: int, epoch: int, means: LossMeans, rates: dict[str, float | None]
+        self, kind: str, step: int, epoch: int, means: LossMeans, numbers: dict[str, float | None]
     ) -> None:
-        numbers: dict[str, Any] = {
+        all_numbers: dict[str, Any] = {
             "text_loss": means.text_loss,
             "mel_loss": means.mel_loss,
             "mel_top1": means.mel_top1,
             "new_text_loss": means.new_text_loss,
-            **rates,
+            **numbers,
         }
-        self._append({"kind": kind, "part": self.part, "step": step, "epoch": epoch, **numbers})
+        self._append({"kind": kind, "part": self.part, "step": step, "epoch": epoch, **all_numbers})
         if self.board is None:
             return
-        with self._forgiven():
-            for name, value in numbers.items():
+        with self._logging_errors():
+            for name, value in all_numbers.items():
                 if value is not None:
                     self.board.add_scalar(f"{kind}/{name}", value, step)
             self.board.flush()
@@ -159,63 +181,50 @@ class MetricsLog:
     def _append(self, line: dict[str, Any]) -> None:
         if self.file is None:
             return
-        with self._forgiven():
+        with self._logging_errors():
             self.file.write(json.dumps({**line, "time": time.time()}) + "\n")
             self.file.flush()
 
     @contextmanager
-    def _forgiven(self) -> Iterator[None]:
-        """Say once that the disk takes no numbers, and go on."""
+    def _logging_errors(self) -> Iterator[None]:
+        """Log the first error of the disk and continue."""
         try:
             yield
         except OSError as error:
             if not self.is_failing:
-                logger.warning("The numbers of the run cannot be written (%s); the training goes on", error)
+                logger.warning("Cannot write the metrics (%s); the training continues without them", error)
             self.is_failing = True
 
 
-@dataclass(frozen=True)
-class Speed:
-    """How fast a training went.
-
-    Args:
-        tokens_per_second: that count in the loss.
-        data_wait: share of the time in which the device had nothing to do for want of data.
-    """
-
-    tokens_per_second: float
-    data_wait: float
-
-
 class SpeedMeter:
-    """The speed of training and of waiting for its data, without validations and saves."""
+    """Speed of training and time lost waiting for data, without validations and saves."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._last_work: torch.cuda.Event | None = None
         self._is_warned = False
-        self._begin()
+        self._reset()
 
     def add(self, num_tokens: int) -> None:
         self._tokens += num_tokens
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave out what is done within."""
+        """Exclude the time spent in this context."""
         started = time.perf_counter()
         yield
-        self._left_out += time.perf_counter() - started
+        self._excluded += time.perf_counter() - started
 
     def mark_submitted(self) -> None:
-        """Note that the work of a step was handed to the device."""
+        """Record that the work of a step was submitted to the device."""
         if self._device.type == "cuda":
             self._last_work = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._last_work.record()
 
     def next_group(self, groups: Iterator[GroupT]) -> GroupT:
-        """Return the next group, and note how long the device had nothing to do meanwhile, at most.
+        """Return the next group, and record an upper bound of the time that the device was idle meanwhile.
 
-        A card that is still busy with what it was given before has not waited at all.
+        A GPU that is still busy with submitted work was not idle at all.
         """
         started = time.perf_counter()
         group = next(groups)
@@ -224,21 +233,48 @@ class SpeedMeter:
         return group
 
     def read(self) -> Speed:
-        """Return the speed since the last reading; call when the device has done its work."""
-        seconds = time.perf_counter() - self._started - self._left_out
+        """Return the speed since the last reading; call when the device has finished its work."""
+        seconds = time.perf_counter() - self._started - self._excluded
         speed = Speed(self._tokens / seconds, self._waited / seconds)
         if self._last_work is not None and speed.data_wait > MUCH_WAITING and not self._is_warned:
             logger.warning(
-                "The card waits for its data %.0f %% of the time: give more --num-workers, or keep the "
-                "features on a faster disk",
+                "The GPU waits for data %.0f %% of the time: raise --num-workers, or move the features to a "
+                "faster disk",
                 100 * speed.data_wait,
             )
             self._is_warned = True
-        self._begin()
+        self._reset()
         return speed
 
-    def _begin(self) -> None:
-        self._tokens, self._waited, self._left_out, self._started = 0, 0.0, 0.0, time.perf_counter()
+    def _reset(self) -> None:
+        self._tokens, self._waited, self._excluded, self._started = 0, 0.0, 0.0, time.perf_counter()
+
+
+class StartupTimes:
+    """Seconds of each part of the start-up, in order; the first part ends when this object is created."""
+
+    def __init__(self, first: str) -> None:
+        self._parts = [(first, seconds_since_process_start())]
+        self._last = time.perf_counter()
+
+    def mark(self, part: str) -> None:
+        """Record that `part` ends now."""
+        now = time.perf_counter()
+        self._parts.append((part, now - self._last))
+        self._last = now
+
+    def log(self, step: int) -> None:
+        total = sum(seconds for _, seconds in self._parts)
+        parts = ", ".join(f"{part} {seconds:.1f}" for part, seconds in self._parts)
+        logger.info("Ready for step %d after %.1f s: %s", step, total, parts)
+
+
+def seconds_since_process_start() -> float:
+    """Return the age of this process, including interpreter start and imports."""
+    stat = read_stat(os.getpid())
+    assert stat is not None
+    started = stat.start_ticks / os.sysconf("SC_CLK_TCK")  # since boot
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
 
 
 def _line(step: int, epoch: int, means: LossMeans) -> str:
@@ -249,10 +285,10 @@ def _losses(means: LossMeans) -> str:
     return f"text_loss={means.text_loss:.4f} mel_loss={means.mel_loss:.4f} mel_top1={means.mel_top1:.4f}"
 
 
-def _folder_of_its_own(logs: Path) -> Path:
-    """Return a new folder for this process: a step done again after a resume is a point of another curve.
+def _new_log_folder(logs: Path) -> Path:
+    """Return a new folder for this process, so that steps repeated after a resume are a separate curve.
 
-    Two processes can begin at the same second, by the clock that people set back every autumn.
+    The number tells processes of the same second apart, as when daylight saving time ends.
     """
     name = f"run_{datetime.now():%Y%m%d_%H%M%S}"
     folder, number = logs / name, 1
@@ -266,30 +302,3 @@ def _ends_with_newline(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, 2)
         return file.read() == b"\n"
-
-
-class StartupTimes:
-    """Seconds of each part of the start, in order; the first is all that came before this was made."""
-
-    def __init__(self, first: str) -> None:
-        self._parts = [(first, seconds_since_process_start())]
-        self._last = time.perf_counter()
-
-    def mark(self, part: str) -> None:
-        """Note that `part` is done now."""
-        now = time.perf_counter()
-        self._parts.append((part, now - self._last))
-        self._last = now
-
-    def log(self, step: int) -> None:
-        total = sum(seconds for _, seconds in self._parts)
-        parts = ", ".join(f"{part} {seconds:.1f}" for part, seconds in self._parts)
-        logger.info("Ready for step %d after %.1f s: %s", step, total, parts)
-
-
-def seconds_since_process_start() -> float:
-    """Return the age of this process, interpreter start and imports included."""
-    stat = read_stat(os.getpid())
-    assert stat is not None
-    started = stat.start_ticks / os.sysconf("SC_CLK_TCK")  # since boot
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)

@@ -1,14 +1,14 @@
-"""Which samples, in which order, in which micro-batches.
+"""Order of the samples and their micro-batches.
 
-The order of an epoch is a function of the seed and the epoch alone. A position is the number of samples done,
-counted along that order: with other batch sizes, workers or accumulation every sample of the epoch is still
-seen exactly once, and nothing is read and thrown away to get there.
+The order of an epoch is a function of the seed and the epoch alone. A position in the data is the number of
+samples done in that order. So with other batch sizes, workers or accumulation each sample of the epoch is
+still seen exactly once, and a resume does not read and discard any samples.
 
-With a budget of positions the whole order of an epoch is cut into pieces of equal length, so that where a
-batch ends depends on seed, epoch and budget, and not on where a run was interrupted:
+With --batch-tokens the whole order of an epoch is cut into pieces of equal length, so that the end of a batch
+depends on seed, epoch and --batch-tokens, but not on interruptions:
 
     order       | s7 s3 s9 | s1 s4 | s8 s0 s2 | ...
-    samples done             ^ 3: the next batch is s1 s4, 4: the next is s4 alone
+    samples done             ^ 3: the next batch is s1 s4; 4: the next batch is s4
 """
 
 import hashlib
@@ -24,14 +24,14 @@ from indextts.runs.schedule import EpochSize
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The micro-batches of a run from where it stands, epoch after epoch without end.
+    """Endless micro-batches of a run from its current position, epoch after epoch.
 
     Args:
         lengths: (S,), positions of each sample.
         seed: of the order.
-        batch_size: samples in a batch.
-        batch_tokens: most positions in a batch instead; 0 for none.
-        epoch, samples_done: where the run stands.
+        batch_size: samples per batch.
+        batch_tokens: maximum number of positions per batch; replaces `batch_size` unless 0.
+        epoch, samples_done: current position.
     """
 
     lengths: NDArray[np.int64]
@@ -43,7 +43,7 @@ class BatchPlan:
 
     @property
     def size(self) -> EpochSize:
-        """What an epoch holds."""
+        """Size of an epoch."""
         return epoch_size(self.lengths)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -51,7 +51,7 @@ class BatchPlan:
         return (batch for batch, _ in self._walk())
 
     def epoch_end_flags(self) -> Iterator[bool]:
-        """Yield for each micro-batch whether it is the last of its epoch."""
+        """Yield True for the last micro-batch of each epoch, False for the others."""
         return (is_last for _, is_last in self._walk())
 
     def _walk(self) -> Iterator[tuple[list[int], bool]]:
@@ -78,21 +78,21 @@ def epoch_size(lengths: NDArray[np.int64]) -> EpochSize:
 
 
 def cut(lengths: NDArray[np.int64], num_pieces: int) -> list[int]:
-    """Return where the pieces of a row of samples end, counted in samples; the last is its length.
+    """Return the ends of `num_pieces` pieces of a sequence of samples, as numbers of samples.
 
-    A piece is at most the share of all plus the longest sample.
+    The length of a piece is at most the mean plus the longest sample.
 
     Args:
-        lengths: (S,), of the samples in their order.
-        num_pieces: of about the same sum of lengths.
+        lengths: (S,), of the samples in order.
+        num_pieces: pieces with about the same sum of lengths.
     """
     sums = lengths.cumsum()
-    wanted = np.arange(1, num_pieces) * int(sums[-1]) // num_pieces
-    return [*np.searchsorted(sums, wanted, side="right").tolist(), len(lengths)]
+    targets = np.arange(1, num_pieces) * int(sums[-1]) // num_pieces
+    return [*np.searchsorted(sums, targets, side="right").tolist(), len(lengths)]
 
 
 def epoch_order(num_samples: int, seed: int, epoch: int) -> list[int]:
-    """Return the samples of `epoch` in the order in which they are seen."""
+    """Return the samples of `epoch` in training order."""
     generator = torch.Generator().manual_seed(mix(seed, "order", epoch))
     return torch.randperm(num_samples, generator=generator).tolist()
 
