@@ -1,28 +1,26 @@
-"""What the page can say, found in the sources without running them.
+"""The ids of messages that the program uses, found in the sources without running them.
 
-A text made in code reaches `t` as a literal, as a constant of a module, or inside a Sentence or its
-like that is put into words later. Constants are followed through imports, dicts, conditions, loops and local
-names; what comes from elsewhere (an attribute, a parameter) is left out.
+An id reaches `t` as a literal, as a constant of a module, or inside a Message or its like. Constants are
+followed through imports, dicts, conditions, loops and local names; what comes from elsewhere (an attribute,
+a parameter) is left out.
 """
 
 import ast
-import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
 
-# function or class: its module, and the places of the arguments that are texts
-SPEAKERS = {
+# function or class: its module, and the places of the arguments that are ids
+TAKES_IDS = {
     "t": ("indextts.webui.language", (0,)),
-    "Sentence": ("indextts.system.sentence", (0,)),
+    "Message": ("indextts.system.messages", (0,)),
     "Finding": ("indextts.runs.health.observed", (2, 3, 4)),
     "Step": ("indextts.webui.way", (2, 3)),
-    "stage_panel": ("indextts.webui.running.panel", (1,)),  # the stage's name is said of its jobs
+    "Preset": ("indextts.planning.presets", (1,)),
 }
-SENTENCES = {"Sentence", "Finding"}
-WORD = re.compile(r"(?<![\w/.])[A-Za-z]{2,}(?![\w/])")
+STAGE = "stage."  # `stage_name` makes an id of this and a stage's name
 
 
 class Module:
@@ -47,8 +45,8 @@ class Module:
     def calls(self) -> Iterator[tuple[str, ast.Call]]:
         for node in ast.walk(self.tree):
             match node:
-                case ast.Call(func=ast.Name(id=name)) if name in SPEAKERS:
-                    if self.imported.get(name, self.name) == SPEAKERS[name][0]:
+                case ast.Call(func=ast.Name(id=name)) if name in TAKES_IDS:
+                    if self.imported.get(name, self.name) == TAKES_IDS[name][0]:
                         yield name, node
 
     def texts(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> set[str]:
@@ -103,17 +101,6 @@ class Module:
                     yield value, found
                     yield key, ast.Dict([], [each for each in found.keys if each is not None])
 
-    @property
-    def prose(self) -> set[str]:
-        """Constants that are sentences, however they get to be said."""
-        return {
-            text
-            for name, value in self.constants.items()
-            if name.isupper() and isinstance(value, ast.Constant | ast.Dict)
-            for text in self.texts(value)
-            if len(WORD.findall(text)) > 1
-        }
-
 
 @cache
 def module_named(name: str) -> Module | None:
@@ -129,22 +116,18 @@ def modules() -> tuple[Module, ...]:
     return tuple(module for module in found if module is not None)
 
 
-def spoken_texts() -> set[str]:
-    """Return the texts that certainly reach `t`."""
+def used_ids() -> set[str]:
+    """Return the ids that certainly reach a table."""
     found: set[str] = set()
     for module in modules():
-        names = set()
         for name, call in module.calls():
-            names.add(name)
-            places = [call.args[place] for place in SPEAKERS[name][1] if place < len(call.args)]
+            places = [call.args[place] for place in TAKES_IDS[name][1] if place < len(call.args)]
             found.update(*(module.texts(place) for place in places))
-        if names & SENTENCES:
-            found |= module.prose
-    return {text for text in found if WORD.search(re.sub(r"{.*?}", "", text))}
+    return found
 
 
 def all_strings() -> set[str]:
-    """Return every string of the program, whether it is shown or not."""
+    """Return every string of the program, whether it is an id or not."""
     return {
         node.value
         for module in modules()

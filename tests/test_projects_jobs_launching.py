@@ -132,7 +132,7 @@ def test_processes_whose_save_hangs_end_without_it(project: Project, monkeypatch
     stop_job(wait_until_ready(job, times=2))
     over = wait_until_over(job)
     assert (over.state, over.stop_stage) == ("stopped", "ending")
-    assert outcome(over, 0.0).template == STOPPED_UNSAVED
+    assert outcome(over, 0.0).id == STOPPED_UNSAVED
     assert "had to be killed" not in tail(over.log)
     leaves_nothing(job)
 

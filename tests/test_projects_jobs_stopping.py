@@ -176,14 +176,14 @@ def test_a_trainer_that_does_not_end_in_time_is_told_to_end_without_saving(
     over = wait_until_over(job)
     assert (over.state, over.exit_status, over.stop_stage) == ("stopped", 143, "ending")
     assert tail(over.log, 1) == "saving"
-    assert outcome(over, 0).template == STOPPED_UNSAVED
+    assert outcome(over, 0).id == STOPPED_UNSAVED
 
 
 def test_what_ends_in_time_is_not_hurried(project: Project):
     job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
     stop_job(job)
     over = wait_until_over(job)
-    assert (over.state, over.stop_stage, outcome(over, 0).template) == ("stopped", "saving", STOPPED)
+    assert (over.state, over.stop_stage, outcome(over, 0).id) == ("stopped", "saving", STOPPED)
 
 
 @pytest.mark.parametrize("by_page", [True, False])
@@ -202,7 +202,7 @@ def test_a_deaf_job_is_killed_with_all_it_started(
     assert (over.state, over.exit_status, over.stop_stage) == ("killed", 137, "killing")
     wait_for(job, lambda: session_and_descendants(stat.session) == [])
     assert json.loads((job.folder / "stop_asked").read_bytes())["asked"] <= time.time()
-    assert outcome(over, 0).template == KILLED_STOPPING
+    assert outcome(over, 0).id == KILLED_STOPPING
 
 
 def test_the_stages_of_a_stop_are_counted_down(project: Project):
@@ -224,7 +224,7 @@ def test_the_stages_of_a_stop_are_counted_down(project: Project):
     kill(runner_of(job))
     unattended = stop_stage(job, asked + 500)
     assert unattended is not None
-    assert (unattended.seconds, unattended.sentence.template) == (None, UNATTENDED)
+    assert (unattended.seconds, unattended.sentence.id) == (None, UNATTENDED)
     kill_job(job)
     assert stop_stage(reread(job), asked) is None
 
@@ -246,9 +246,9 @@ def test_a_worker_in_a_session_of_its_own_that_ignores_sigterm_is_swept(project:
     }  # it may end a moment after its exit.json
     if end != "stop now":
         assert tail(over.log, 1) == "[Warn] program.py left processes behind; 1 had to be killed"
-        assert outcome(over, 0).template == (FINISHED if end == "by itself" else KILLED_FOR_MEMORY)
+        assert outcome(over, 0).id == (FINISHED if end == "by itself" else KILLED_FOR_MEMORY)
     else:
-        assert outcome(over, 0).template == KILLED_BY_HAND
+        assert outcome(over, 0).id == KILLED_BY_HAND
 
 
 @pytest.mark.slow

@@ -65,8 +65,8 @@ def test_a_filter_says_how_many_clips_it_shows_and_follows_what_is_decided(proje
     assert "c002" in ids(review, REJECTED)
     assert "c001" in ids(review, WARNED)
     assert ids(review, DECIDED) == ["c001", "c002"]
-    assert review.find("c001").verdict == "kept by hand"
-    assert review.find("c003").verdict == "rejected"
+    assert review.find("c001").verdict == "data.verdicts.kept_by_hand"
+    assert review.find("c003").verdict == "data.verdicts.rejected"
 
 
 def test_only_a_page_of_rows_goes_to_the_browser(project):

@@ -1,7 +1,6 @@
-"""Tests of indextts/webui/language.py: tables, templates, what a request asks for, what a component says.
+"""Tests of indextts/webui/language.py and of the tables in indextts/system/locales.
 
-Whoever adds a text to the page adds it to the tables in indextts/webui/locales too; these tests name what is
-missing, and what no text uses any more.
+A new text of the page needs an id in both tables; these tests name ids that are missing or no longer used.
 """
 
 import json
@@ -12,50 +11,40 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from playwright._impl._driver import compute_driver_executable
 
+from indextts.commands.base import Command
+from indextts.commands.launching import Launch
+from indextts.commands.reference_page import COMMANDS
 from indextts.errors import UserError
-from indextts.features.published_files import Purpose
 from indextts.projects.project import Project
-from indextts.webui.data.review_rows import VERDICTS, checked_text, read_review
+from indextts.system.messages import ENGLISH, LOCALES, Message, as_is, table
+from indextts.webui.data.review_rows import checked_text, read_review
 from indextts.webui.data.uploads import remove, take_in
 from indextts.webui.language import (
-    ENGLISH,
     LANGUAGES,
-    LOCALES,
+    field_texts,
     language_of,
     speaking,
     switching_js,
     t,
-    table,
+    text_of,
     texts_of,
+    translations,
 )
 from indextts.webui.listen.renders import vote
 from indextts.webui.listen.saved_models import find_recording
 from indextts.webui.listen.speaking import texts_in
-from indextts.webui.monitor.charts import KINDS
 from indextts.webui.serving.security import Roots
-from indextts.webui.training.training_outlook import MACHINES
 from tests.conftest import REPOSITORY
-from tests.page_texts import all_strings, spoken_texts
+from tests.page_texts import STAGE, all_strings, used_ids
 
 ETHIOPIC = re.compile(r"[\u1200-\u137f]")
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
 
 SAME = {"# IndexTTS2 Amharic", "TensorBoard"}  # in every language
-FROM_ELSEWHERE = {  # reach `t` as values of something
-    *get_args(Purpose),
-    *("checked", "there", "absent"),  # a published file
-    *VERDICTS.values(),
-    *(word for _, word in KINDS),
-    *("processor", "memory", "disk", "card"),
-    *("finished", "stopped"),  # in exit.json
-    *MACHINES,
-}
-
 LAID_OUT = """
 import json, pathlib, sys
 from indextts.commands.app import WebUI
@@ -87,17 +76,24 @@ def placeholders(template: str) -> set[tuple[str, str | None]]:
 
 
 def test_without_a_choice_everything_is_english():
-    assert t("Project") == "Project"
-    assert t("{steps} steps", steps=3) == "3 steps"
+    assert t("app.project") == "Project"
+    assert t("monitor.days", days=3) == "3 days"
     with speaking("xx"):
-        assert t("Project") == "Project"
+        assert t("app.project") == "Project"
 
 
 def test_amharic_is_spoken_within_and_not_after():
     with speaking("am"):
-        assert ETHIOPIC.search(t("Project"))
-        assert t("no such text {n}", n=1) == "no such text 1"
-    assert t("Project") == "Project"
+        assert ETHIOPIC.search(t("app.project"))
+    assert t("app.project") == "Project"
+
+
+def test_a_message_shows_messages_among_its_values_in_its_language():
+    message = Message("monitor.silent", {"time": Message("monitor.days", {"days": 2})})
+    with speaking("am"):
+        inner, outer = t("monitor.days", days=2), text_of(message)
+    assert inner in outer
+    assert "2 days" in str(message)
 
 
 REFUSALS: list[Callable[[Project], object]] = [
@@ -125,54 +121,93 @@ def test_a_refusal_is_said_in_the_language_of_who_asked(tmp_path: Path, refused:
 
 
 def test_braces_in_a_text_without_values_stay():
-    assert t("{a} and {b}") == "{a} and {b}"
+    assert t("monitor.days") == "{days} days"
+    assert str(as_is("{a} and {b}")) == "{a} and {b}"
+
+
+def field_ids() -> dict[str, str]:
+    """Return the English title and help of each field of a command by their ids."""
+    commands: tuple[type[Command], ...] = (*COMMANDS, Launch)
+    texts: dict[str, str] = {}
+    for command in commands:
+        for name in command.model_fields:
+            texts |= field_texts(command, name)
+    return texts
+
+
+def test_a_missing_id_is_an_error():
+    with pytest.raises(KeyError):
+        t("no.such.id")
 
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_a_translation_has_the_values_of_its_template(language: str):
-    for english, other in table(language).items():
-        assert other.strip(), english
-        assert placeholders(english) == placeholders(other), english
-        assert ETHIOPIC.search(other) or not re.search("[a-z]{3}", other), english
+    english = table(ENGLISH) | field_ids()
+    for id, other in table(language).items():
+        assert other.strip(), id
+        assert placeholders(english[id]) == placeholders(other), id
+        words = re.sub(r"{.*?}", "", other)
+        assert ETHIOPIC.search(other) or not re.search("[a-z]{3}", words) or other in SAME, id
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_all_tables_have_the_same_ids(language: str):
+    ids = table(language).keys()
+    assert table(ENGLISH).keys() - ids == set()
+    assert ids - table(ENGLISH).keys() - field_ids().keys() == set()
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_equal_english_texts_are_translated_equally(language: str):
+    """What is built into the page is looked up by its English text."""
+    english, other = table(ENGLISH) | field_ids(), table(language)
+    found: dict[str, set[str]] = {}
+    for id, text in english.items():
+        if id in other:
+            found.setdefault(text, set()).add(other[id])
+    assert {text: several for text, several in found.items() if len(several) > 1} == {}
 
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_all_that_is_laid_out_is_translated(language: str, laid_out: set[str]):
     assert len(laid_out) > 300
-    assert sorted(laid_out - table(language).keys() - SAME) == []
+    texts = {text for text in laid_out if text != table(ENGLISH)["project.published_in"]}
+    assert sorted(texts - translations(language).keys() - SAME) == []
 
 
-@pytest.mark.parametrize("language", OTHERS)
-def test_all_that_is_said_in_code_is_translated(language: str):
-    said = spoken_texts() | FROM_ELSEWHERE
-    # one for each way to `t`: a literal, a dict's key, a condition, an import, a sentence for later
-    assert said >= {
-        "Not possible",
-        "to train on",
-        "{count} pieces, {unknown} unknown",
-        "at once",
-        "the program could not be started",
+def test_every_id_that_is_used_is_in_the_table():
+    used = used_ids()
+    # one for each way to `t`: a literal, a dict, a condition, an import, a message for later, a finding
+    assert used >= {
+        "app.not_possible",
+        "pairs.to_train_on",
+        "tokenizer.count_unknown",
+        "pairs.headline",
+        "jobs.outcome.could_not_start",
+        "health.flat_advice",
     }
-    assert sorted(said - table(language).keys() - SAME) == []
+    assert sorted(used - table(ENGLISH).keys()) == []
 
 
-@pytest.mark.parametrize("language", OTHERS)
-def test_no_translation_is_of_a_text_that_is_gone(language: str, laid_out: set[str]):
-    assert sorted(table(language).keys() - laid_out - all_strings()) == []
+def test_every_id_of_the_table_is_used():
+    stages = {id for id in table(ENGLISH) if id.startswith(STAGE)}
+    assert sorted(table(ENGLISH).keys() - stages - all_strings()) == []
+    assert {id.removeprefix(STAGE) for id in stages} <= all_strings()
 
 
-@pytest.mark.parametrize("language", OTHERS)
-def test_a_text_stands_in_a_table_once(language: str):
-    """A merge may leave two, of which the later one would be said."""
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_id_stands_in_a_table_once(language: str):
+    """A merge may leave two, of which the later one would be shown."""
     texts = json.loads((LOCALES / f"{language}.json").read_bytes(), object_pairs_hook=list)
-    assert [text for text, count in Counter(text for text, _ in texts).items() if count > 1] == []
+    assert [id for id, count in Counter(id for id, _ in texts).items() if count > 1] == []
 
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_a_table_is_punctuated_as_its_script_is(language: str):
-    for english, other in table(language).items():
-        assert not re.search(r"[\u1200-\u137f] ?[,;:](?= |$)", other), english
-        assert other.endswith("።") or not re.fullmatch(r"[A-Z].*[a-z)]\.", english), english
+    english = table(ENGLISH) | field_ids()
+    for id, other in table(language).items():
+        assert not re.search(r"[\u1200-\u137f] ?[,;:](?= |$)", other), id
+        assert other.endswith("።") or not re.fullmatch(r"[A-Z].*[a-z)]\.", english[id]), id
 
 
 @pytest.mark.parametrize(
@@ -213,7 +248,7 @@ def test_the_page_takes_the_table_of_the_cookie():
     function = switching_js([{"label": "Project"}, {"label": "no such text"}])
     nothing = {"__type__": "update"}
     with speaking("am"):
-        amharic = t("Project")
+        amharic = t("app.project")
     assert run_js(function, "language=am") == [{**nothing, "label": amharic}, nothing, "am"]
     assert run_js(function, "") == [nothing, nothing, "en"]
     assert run_js(function, "xlanguage=am") == [nothing, nothing, "en"]

@@ -10,6 +10,7 @@ from indextts.commands.speech import Evaluate
 from indextts.commands.terminal import parse, to_argv
 from indextts.errors import UserError
 from indextts.projects.project import Project, read_project
+from indextts.webui.language import t
 from indextts.webui.listen.renders import next_folder
 from indextts.webui.listen.scoring import (
     NOTHING,
@@ -82,7 +83,7 @@ def write_report(folder: Path, text: str, *, is_whole: bool = True) -> None:
 
 def test_the_newest_whole_report_is_shown_with_its_downloads(tmp_path: Path):
     project = Project(tmp_path / "voice")
-    assert show(page_of(project), "voice") == (NOTHING, "")
+    assert show(page_of(project), "voice") == (t(NOTHING), "")
     write_report(project.scores / "0001", "older")
     write_report(project.scores / "0009", "newer")
     write_report(project.scores / "0010", "stopped", is_whole=False)

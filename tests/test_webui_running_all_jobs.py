@@ -6,6 +6,7 @@ import pytest
 
 from indextts.errors import UserError
 from indextts.projects.project import Project
+from indextts.webui.language import t
 from indextts.webui.running.all_jobs import CHOOSE, EMPTY, find_job, hint, job_html, job_rows
 from tests.running_jobs import ended_job
 
@@ -47,6 +48,6 @@ def test_only_a_job_of_the_project_is_shown(project: Project, name: str):
 
 
 def test_without_a_job_it_says_what_to_do(project: Project):
-    assert hint(project) == EMPTY
+    assert hint(project) == t(EMPTY)
     ended_job(project.jobs / "20260101_000000_data", "", status=0, reason="finished")
-    assert hint(project) == CHOOSE
+    assert hint(project) == t(CHOOSE)

@@ -21,12 +21,13 @@ import numpy as np
 from indextts.data.manifest import Pair
 from indextts.errors import UserError
 from indextts.system.files import write_json
+from indextts.system.messages import Message
 
 NUM_BINS = 20
 MAX_SPEAKERS_PRINTED = 20
 NUM_BARS = 50  # speakers in a picture
 
-HEADLINE = "{pairs} pairs of {targets} targets, {speakers} speakers, {hours:.2f} hours of targets"
+HEADLINE = "pairs.headline"
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class PairSummary:
 
     def __str__(self) -> str:
         lines = [
-            HEADLINE.format(**self.numbers),
+            str(Message(HEADLINE, self.numbers)),
             f"  prompts in s: {self.prompt_s}",
             f"  targets in s: {self.target_s}",
             f"  codes of a target: {self.target_codes}",

@@ -14,11 +14,12 @@ from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.planning.hardware import MachineFacts
-from indextts.system.sentence import Sentence
+from indextts.system.messages import Message
 
-THIS_RUN = "measured by this run so far, on {device}"
-OTHER_RUN = "measured by the training of {project}, on {device}"
-BENCHMARK = "measured on a {card} with the published model, {source}"
+THIS_PROCESSOR = "planning.this_processor"
+THIS_RUN = "planning.this_run"
+OTHER_RUN = "planning.other_run"
+BENCHMARK = "planning.benchmark"
 
 TAIL_BYTES = 64 << 10
 MOST_LINES = 20  # the last [Train] lines; the first steps of a process are slower
@@ -57,7 +58,7 @@ class Pace:
     """Positions of the model's sequence per second, without validations and saves; and who measured it."""
 
     positions_per_second: float
-    source: Sentence
+    source: Message
 
 
 def arithmetic_of(command: Train, machine: MachineFacts) -> str:
@@ -96,10 +97,10 @@ def find_pace(
         if rate is not None:
             # a run counts the tokens of its losses: all but the latents, two speed rows and one start
             positions = rate * mean_positions / max(1.0, mean_positions - config.num_latents - 3)
-            values = {"device": wanted[1] if machine.card else "this processor"}
+            values = {"device": wanted[1] if machine.card else Message(THIS_PROCESSOR)}
             if template is OTHER_RUN:
                 values["project"] = run_dir.parent.name
-            return Pace(positions, Sentence(template, values))
+            return Pace(positions, Message(template, values))
     return None if num_processes > 1 else _benchmark(command, config, machine, micro_positions)
 
 
@@ -170,7 +171,7 @@ def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positio
     if not rows:
         return None
     nearest = min(rows, key=lambda row: abs(row.positions - positions))
-    said = Sentence(BENCHMARK, {"card": nearest.card, "source": SOURCE})
+    said = Message(BENCHMARK, {"card": nearest.card, "source": SOURCE})
     return Pace(nearest.positions_per_second, said)
 
 

@@ -22,53 +22,31 @@ from indextts.planning.restore_plan import MetaPlan, decide
 from indextts.runs.directory import checkpoint_files, read_complete
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import is_training
-from indextts.system.sentence import Sentence
+from indextts.system.messages import Message, as_is
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import base_tokenizer, require_extension, unknown_pieces
 
-IN_USE = (
-    "a training is running in {folder}; stop it in this tab or wait for its end, or choose another output dir"
-)
-NOTHING_TO_RESUME = (
-    "Resume from checkpoint is ticked, but {folder} has no checkpoint; untick it to begin a new run, or "
-    "choose the output dir of the run that shall go on"
-)
-HAS_CHECKPOINTS = (
-    "{folder} already has checkpoints, as {name}; tick Resume from checkpoint to go on with that run, or "
-    "choose another output dir under Advanced to begin a new one"
-)
-NOT_WHOLE = "this checkpoint is not whole: {problem}; choose another, or leave the path empty for the newest"
-DISK_TOO_SMALL = (
-    "the disk of {folder} has {free} free, and the checkpoints need {needed} more ({count} of {each} at "
-    "once); make room, or keep fewer with keep checkpoints"
-)
-UNKNOWN_PIECES = "--tokenizer {path} does not fit the texts of the pairs: unknown pieces: {value}; {advice}"
-NO_PAIRS = "there are no pairs at {path}; make them in tab Pairs, or choose other manifests under Advanced"
-NO_TOKENIZER = "there is no tokenizer at {path}; make it in tab Tokenizer, or choose another under Advanced"
-NO_BASE = (
-    "there is no base checkpoint at {path}, and a new run starts from one; put the published gpt.pth there "
-    "(tab Project fetches it)"
-)
-NO_PAIR_FITS = (
-    "{paths}: none of the pairs fits the model, all are empty or longer than its position tables; look at "
-    "the durations in tab Data"
-)
-NO_SUCH_GPU = "GPUs: this machine has no {missing}; there are {there}"
-NO_GPU = "GPUs: the driver of this machine names no NVIDIA card; leave the numbers empty"
-FEWER_GPUS = (
-    "processes: {processes} of them need a GPU each, and there are {count} here; take fewer processes, or "
-    "several machines"
-)
-FEWER_CORES = (
-    "processes: there are {processes}, and the processor has {count} cores for them; take fewer processes"
-)
+IN_USE = "planning.in_use"
+NOTHING_TO_RESUME = "planning.nothing_to_resume"
+HAS_CHECKPOINTS = "planning.has_checkpoints"
+NOT_WHOLE = "planning.not_whole"
+DISK_TOO_SMALL = "planning.disk_too_small"
+UNKNOWN_PIECES = "planning.unknown_pieces"
+NO_PAIRS = "planning.no_pairs"
+NO_TOKENIZER = "planning.no_tokenizer"
+NO_BASE = "planning.no_base"
+NO_PAIR_FITS = "planning.no_pair_fits"
+NO_SUCH_GPU = "planning.no_such_gpu"
+NO_GPU = "planning.no_gpu"
+FEWER_GPUS = "planning.fewer_gpus"
+FEWER_CORES = "planning.fewer_cores"
 
 FOR_A_TRIAL = 2  # processes, on a processor of any kind
 FEW_PAIRS = 100  # enough to see what kind of file it is
 MAX_UNKNOWN_PERCENT: float = VerifyTraining.model_fields["max_unknown_percent"].default
 
 Subject = Literal["folder", "resume", "pairs", "tokenizer", "base", "disk", "settings", "launch"]
-Check = Callable[[Train], Sentence | None]
+Check = Callable[[Train], Message | None]
 
 
 @dataclass(frozen=True)
@@ -76,7 +54,7 @@ class Problem:
     """What stops a training: about what, and a sentence with the way out."""
 
     about: Subject
-    sentence: Sentence
+    sentence: Message
 
 
 @dataclass(frozen=True)
@@ -116,14 +94,14 @@ def look_ahead(
         problems += _resume(command)
         resumed = decide(command, launch.num_processes) if command.resume else None
     except UserError as error:
-        problems.append(Problem("resume", Sentence(str(error))))
+        problems.append(Problem("resume", as_is(str(error))))
     if any(_hides_estimate(problem, command) for problem in problems):
         return Preflight(tuple(problems), None, resumed)
     try:
         share = share_of(machine, launch)
         expected = estimate(command, share, resumed, other_runs, launch.num_processes)
     except UserError as error:
-        return Preflight((*problems, Problem("settings", Sentence(str(error)))), None, resumed)
+        return Preflight((*problems, Problem("settings", as_is(str(error)))), None, resumed)
     too_small = disk_too_small(command, expected)
     if too_small:
         problems.append(Problem("disk", too_small))
@@ -137,54 +115,54 @@ def _hides_estimate(problem: Problem, command: Train) -> bool:
     )
 
 
-def more_than_there_is(machine: MachineFacts, launch: Launch) -> Sentence | None:
+def more_than_there_is(machine: MachineFacts, launch: Launch) -> Message | None:
     """Return that the processes would not find the cards or the cores that they are to take."""
     there = [card.number for card in machine.cards]
     missing = sorted(set(launch.gpu_numbers) - set(there))
     if missing and not there:
-        return Sentence(NO_GPU)
+        return Message(NO_GPU)
     if missing:
         values = {"missing": ", ".join(map(str, missing)), "there": ", ".join(map(str, there))}
-        return Sentence(NO_SUCH_GPU, values)
+        return Message(NO_SUCH_GPU, values)
     if launch.processes <= (len(there) or max(FOR_A_TRIAL, machine.num_cores)):
         return None
     values = {"processes": str(launch.processes), "count": str(len(there) or machine.num_cores)}
-    return Sentence(FEWER_GPUS if there else FEWER_CORES, values)
+    return Message(FEWER_GPUS if there else FEWER_CORES, values)
 
 
 def _tried(about: Subject, check: Check, command: Train) -> Problem | None:
     try:
         sentence = check(command)
     except UserError as error:
-        sentence = Sentence(str(error))
+        sentence = as_is(str(error))
     return None if sentence is None else Problem(about, sentence)
 
 
-def folder_in_use(command: Train) -> Sentence | None:
+def folder_in_use(command: Train) -> Message | None:
     """Return that another trainer has the output dir."""
     if not is_training(command.output_dir):
         return None
-    return Sentence(IN_USE, {"folder": str(command.output_dir)})
+    return Message(IN_USE, {"folder": str(command.output_dir)})
 
 
-def unusable_pairs(command: Train) -> Sentence | None:
+def unusable_pairs(command: Train) -> Message | None:
     """Return that no pair fits; a UserError where a manifest cannot be read, or is none of pairs."""
     for path in (*command.train_manifest, *command.val_manifest):
         if not path.exists():
-            return Sentence(NO_PAIRS, {"path": str(path)})
+            return Message(NO_PAIRS, {"path": str(path)})
         sample_pairs(path, FEW_PAIRS)
     if not command.tokenizer.is_file():
         return None  # said of the tokenizer
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
     if pairs.size.num_samples:
         return None
-    return Sentence(NO_PAIR_FITS, {"paths": ", ".join(map(str, command.train_manifest))})
+    return Message(NO_PAIR_FITS, {"paths": ", ".join(map(str, command.train_manifest))})
 
 
-def tokenizer_misfit(command: Train) -> Sentence | None:
+def tokenizer_misfit(command: Train) -> Message | None:
     """Return that the tokenizer does not know the texts; a UserError if it does not extend the base's."""
     if not command.tokenizer.exists():
-        return Sentence(NO_TOKENIZER, {"path": str(command.tokenizer)})
+        return Message(NO_TOKENIZER, {"path": str(command.tokenizer)})
     tokenizer = Tokenizer.load(command.tokenizer)
     beside = base_tokenizer(command.base_checkpoint)
     if beside.is_file():
@@ -196,17 +174,17 @@ def tokenizer_misfit(command: Train) -> Sentence | None:
     if found.verdict != "problem":
         return None
     values = {"path": str(command.tokenizer), "value": found.value, "advice": found.advice}
-    return Sentence(UNKNOWN_PIECES, values)
+    return Message(UNKNOWN_PIECES, values)
 
 
-def no_base(command: Train) -> Sentence | None:
+def no_base(command: Train) -> Message | None:
     """Return that the base checkpoint is absent; a run that goes on can do without."""
     if command.resume or command.base_checkpoint.is_file():
         return None
-    return Sentence(NO_BASE, {"path": str(command.base_checkpoint)})
+    return Message(NO_BASE, {"path": str(command.base_checkpoint)})
 
 
-def disk_too_small(command: Train, expected: Estimate) -> Sentence | None:
+def disk_too_small(command: Train, expected: Estimate) -> Message | None:
     """Return that the checkpoints will not fit."""
     disk = expected.disk
     if disk.fits:
@@ -218,17 +196,17 @@ def disk_too_small(command: Train, expected: Estimate) -> Sentence | None:
         "count": str(disk.num_at_most),
         "each": shown_size(disk.checkpoint_bytes),
     }
-    return Sentence(DISK_TOO_SMALL, values)
+    return Message(DISK_TOO_SMALL, values)
 
 
 def _resume(command: Train) -> list[Problem]:
     """Return why nothing can be resumed, or that a new run cannot begin here; errors of the trainer's own."""
     present, folder = checkpoint_files(command.output_dir), str(command.output_dir)
     if command.resume == "auto" and not present:
-        return [Problem("resume", Sentence(NOTHING_TO_RESUME, {"folder": folder}))]
+        return [Problem("resume", Message(NOTHING_TO_RESUME, {"folder": folder}))]
     if not command.resume and present:
         values = {"folder": folder, "name": present[-1].name}
-        return [Problem("resume", Sentence(HAS_CHECKPOINTS, values))]
+        return [Problem("resume", Message(HAS_CHECKPOINTS, values))]
     is_named = command.resume not in ("", "auto")
     if is_named and not Path(command.resume).is_file():
         find_checkpoint(command, may_change=False)  # of a file that is there it would read all bytes
@@ -236,7 +214,7 @@ def _resume(command: Train) -> list[Problem]:
         try:
             read_complete(Path(command.resume))
         except ValueError as error:
-            return [Problem("resume", Sentence(NOT_WHOLE, {"problem": str(error)}))]
+            return [Problem("resume", Message(NOT_WHOLE, {"problem": str(error)}))]
     return []
 
 

@@ -7,20 +7,13 @@ replaces recommend what, the same document lists. No comparison of them has been
 from dataclasses import dataclass
 from typing import Any
 
-from indextts.system.sentence import Sentence
+from indextts.system.messages import Message
 
 PAGES = "docs/training.md"
 
-END_TO_END = Sentence(
-    "the values of the former end-to-end script (its set c: 2e-5, 0.2 / 0.8, batch 4 x 4, 10 epochs); "
-    "warm-up, epochs and a step of 32 pairs as docs/training.md derives them from the number of steps; "
-    "10 hours are validated once an epoch"
-)
-TWO_HUNDRED_HOURS = Sentence(
-    "the values of the former 200-hour pages and page (set b: 5e-5, 0.3 / 0.7, warm-up 4000, 3 epochs, "
-    "validation every 500 steps, 5 checkpoints), with the published trainer's weight decay"
-)
-DEMO = Sentence("demo/project.yaml: for trying the software on any computer, not for a voice")
+END_TO_END = Message("planning.from_end_to_end")
+TWO_HUNDRED_HOURS = Message("planning.from_two_hundred_hours")
+DEMO = Message("planning.from_demo")
 
 
 @dataclass(frozen=True)
@@ -36,7 +29,7 @@ class Preset:
     id: str
     label: str
     fields: dict[str, Any]
-    source: Sentence
+    source: Message
 
 
 _BATCH = {"batch_size": 8, "batch_tokens": 0, "grad_accumulation": 4}
@@ -56,7 +49,7 @@ _SET_C = {
 PRESETS = (
     Preset(
         "hours_200",
-        "Preset: 200 h",
+        "planning.preset_hours_200",
         {
             **_SET_C,
             "learning_rate": 5e-5,
@@ -69,16 +62,16 @@ PRESETS = (
         },
         TWO_HUNDRED_HOURS,
     ),
-    Preset("hours_50", "Preset: 50 h", {**_SET_C, "warmup_steps": 1000, "epochs": 6}, END_TO_END),
+    Preset("hours_50", "planning.preset_hours_50", {**_SET_C, "warmup_steps": 1000, "epochs": 6}, END_TO_END),
     Preset(
         "hours_10",
-        "Preset: 10 h",
+        "planning.preset_hours_10",
         {**_SET_C, "warmup_steps": 400, "epochs": 10, "val_interval": 0},
         END_TO_END,
     ),
     Preset(
         "demo",
-        "Preset: demo",
+        "planning.preset_demo",
         {
             "epochs": 4,
             "batch_size": 8,

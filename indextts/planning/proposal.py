@@ -15,7 +15,7 @@ from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, card_
 from indextts.planning.pairs_size import PairsSize
 from indextts.runs.restore import FEWEST_LONGEST
 from indextts.system.amounts import shown_gib
-from indextts.system.sentence import Sentence
+from indextts.system.messages import Message
 
 PAIRS_PER_STEP = 32
 ROUND_POSITIONS = 512
@@ -24,39 +24,20 @@ WORKERS_FOR_A_CARD = 2
 MOST_SAMPLES_ON_CPU = 8
 MARGIN_OF_A_SAMPLE = 1.2  # the longest of 300,000 pairs is longer than the longest of 2,000
 
-NATIVE = "{card} computes bfloat16 itself (compute capability {capability})"
-NOT_NATIVE = "{card} has no native bfloat16, so it computes in float16 with scaled gradients"
-UNKNOWN_CAPABILITY = (
-    "the driver does not say what {card} computes natively, so the training stays in float32; "
-    "tick amp if the card is an RTX 20, T4 or newer"
-)
-CPU_NATIVE = "this processor computes bfloat16 itself"
-CPU_FLOAT32 = "this processor has no native bfloat16"
-STEP_FITS = (
-    "a whole step of about {pairs} pairs, {positions} positions, needs {needed} of the {there} GiB that the "
-    "{place} reports"
-)
-STEP_SPLIT = (
-    "{positions} positions at a time need {needed} of the {there} GiB that the {place} reports; "
-    "{accumulation} of them make a step of about {pairs} pairs"
-)
-STEP_SHARED = (
-    "{positions} positions at a time need {needed} of the {there} GiB that the {place} reports; "
-    "{accumulation} of them in each of {processes} processes make a step of about {pairs} pairs"
-)
-RECOMPUTED = (
-    "with all activations kept, too few positions would fit into the {there} GiB of the {place}: "
-    "the blocks are computed twice, which takes about a third more time"
-)
-NOT_NEEDED = "memory suffices without computing the blocks twice"
-TOO_SMALL = (
-    "the model and its optimizer alone need {needed} GiB and the {place} has {there} GiB: "
-    "this training will not fit; take a larger card"
-)
-WORKERS = (
-    "{workers} processes keep the card from waiting for data (0.2 % of the time on an H200, 6 % without)"
-)
-NO_WORKERS = "a processor that trains has no core to spare, and packed features need none"
+MACHINE = "planning.machine"
+NATIVE = "planning.native"
+NOT_NATIVE = "planning.not_native"
+UNKNOWN_CAPABILITY = "planning.unknown_capability"
+CPU_NATIVE = "planning.cpu_native"
+CPU_FLOAT32 = "planning.cpu_float32"
+STEP_FITS = "planning.step_fits"
+STEP_SPLIT = "planning.step_split"
+STEP_SHARED = "planning.step_shared"
+RECOMPUTED = "planning.recomputed"
+NOT_NEEDED = "planning.not_needed"
+TOO_SMALL = "planning.too_small"
+WORKERS = "planning.workers"
+NO_WORKERS = "planning.no_workers"
 
 
 @dataclass(frozen=True)
@@ -69,7 +50,7 @@ class Proposal:
     """
 
     fields: dict[str, Any]
-    reasons: dict[str, Sentence]
+    reasons: dict[str, Message]
     fits: bool
 
 
@@ -91,7 +72,7 @@ def propose(
     """
     card = machine.card
     amp, why_amp = _precision(machine)
-    place = card.name if card else "machine"
+    place = card.name if card else Message(MACHINE)
     there = card.memory_bytes if card else machine.memory_bytes
     budget = FILLED * (there - (CONTEXT_BYTES if card else 0))
     target = PAIRS_PER_STEP * pairs.mean / num_processes
@@ -121,14 +102,12 @@ def propose(
         "processes": str(num_processes),
     }
     alone = STEP_FITS if accumulation == 1 else STEP_SPLIT
-    why_batch = Sentence(STEP_SHARED if num_processes > 1 else alone, shown)
+    why_batch = Message(STEP_SHARED if num_processes > 1 else alone, shown)
     reasons = {
-        "batch_tokens": why_batch
-        if fits
-        else Sentence(TOO_SMALL, {**shown, "needed": shown_gib(need.at(0))}),
+        "batch_tokens": why_batch if fits else Message(TOO_SMALL, {**shown, "needed": shown_gib(need.at(0))}),
         "amp": why_amp,
-        "grad_checkpointing": Sentence(RECOMPUTED, shown) if recomputes else Sentence(NOT_NEEDED),
-        "num_workers": Sentence(WORKERS, {"workers": str(workers)}) if workers else Sentence(NO_WORKERS),
+        "grad_checkpointing": Message(RECOMPUTED, shown) if recomputes else Message(NOT_NEEDED),
+        "num_workers": Message(WORKERS, {"workers": str(workers)}) if workers else Message(NO_WORKERS),
     }
     return Proposal(fields, reasons, fits)
 
@@ -175,15 +154,15 @@ def _rounded_up(positions: float) -> int:
     return math.ceil(positions / ROUND_POSITIONS) * ROUND_POSITIONS
 
 
-def _precision(machine: MachineFacts) -> tuple[bool, Sentence]:
+def _precision(machine: MachineFacts) -> tuple[bool, Message]:
     card = machine.card
     if card is None:
         native = machine.has_native_bfloat16
-        return native, Sentence(CPU_NATIVE if native else CPU_FLOAT32)
+        return native, Message(CPU_NATIVE if native else CPU_FLOAT32)
     if card.compute_capability is None:
-        return False, Sentence(UNKNOWN_CAPABILITY, {"card": card.name})
+        return False, Message(UNKNOWN_CAPABILITY, {"card": card.name})
     template = NATIVE if card.has_native_bfloat16 else NOT_NATIVE
-    return True, Sentence(template, {"card": card.name, "capability": _shown(card)})
+    return True, Message(template, {"card": card.name, "capability": _shown(card)})
 
 
 def _shown(card: CardFacts) -> str:

@@ -15,18 +15,18 @@ from indextts.errors import UserError
 from indextts.planning.restore_plan import MetaPlan, decide
 from indextts.runs.checkpoints import validation_losses
 from indextts.runs.directory import CheckpointMeta, checkpoint_files, checkpoints, read_metrics
-from indextts.system.sentence import Sentence
+from indextts.system.messages import Message, as_is
 
-WHOLE = "yes"
-NO_META = "not known: no meta file"
-DAMAGED = "no: set apart as damaged"
-OTHER_SIZE = "no: {now} of {expected} bytes"
-MISSING = "no: the file is missing"
+WHOLE = "planning.whole"
+NO_META = "planning.no_meta"
+DAMAGED = "planning.damaged"
+OTHER_SIZE = "planning.other_size"
+MISSING = "planning.missing"
 
-FITS = "yes"
-CUT_OTHERWISE = "yes: same pieces, texts are cut differently"
-MOVED = "no: {old} -> {new} pieces, rows move by piece and the run starts over"
-NOT_KNOWN = "not known: the trainer looks when it starts"
+FITS = "planning.fits"
+CUT_OTHERWISE = "planning.cut_otherwise"
+MOVED = "planning.moved"
+NOT_KNOWN = "planning.not_known"
 
 Fit = Literal["continues", "starts over", "refused", "unknown"]
 
@@ -53,9 +53,9 @@ class ResumeRow:
     saved: float
     mel_loss: float | None
     is_whole: bool | None
-    completeness: Sentence
+    completeness: Message
     fit: Fit
-    why: Sentence
+    why: Message
 
     @property
     def can_start(self) -> bool:
@@ -83,7 +83,7 @@ def _row(
     there = [(path, meta) for path, meta in same if path.is_file() and not path.is_symlink()]
     path, meta = (there or same)[0]
     is_whole, completeness = _completeness(path, meta)
-    fit, why = _fit(command, path) if is_whole else ("unknown", Sentence(NOT_KNOWN))
+    fit, why = _fit(command, path) if is_whole else ("unknown", Message(NOT_KNOWN))
     return ResumeRow(
         path=path,
         names=tuple(each.name for each, _ in same),
@@ -110,37 +110,37 @@ def _foreign_row(path: Path) -> ResumeRow:
         saved=path.stat().st_mtime,
         mel_loss=None,
         is_whole=False if is_damaged else None,
-        completeness=Sentence(DAMAGED if is_damaged else NO_META),
+        completeness=Message(DAMAGED if is_damaged else NO_META),
         fit="unknown",
-        why=Sentence(NOT_KNOWN),
+        why=Message(NOT_KNOWN),
     )
 
 
-def _completeness(path: Path, meta: CheckpointMeta) -> tuple[bool, Sentence]:
+def _completeness(path: Path, meta: CheckpointMeta) -> tuple[bool, Message]:
     if path.is_symlink() or not path.is_file():
-        return False, Sentence(MISSING)
+        return False, Message(MISSING)
     num_bytes = path.stat().st_size
     if num_bytes != meta.num_bytes:
         values = {"now": f"{num_bytes:,}", "expected": f"{meta.num_bytes:,}"}
-        return False, Sentence(OTHER_SIZE, values)
-    return True, Sentence(WHOLE)
+        return False, Message(OTHER_SIZE, values)
+    return True, Message(WHOLE)
 
 
-def _fit(command: Train, path: Path) -> tuple[Fit, Sentence]:
+def _fit(command: Train, path: Path) -> tuple[Fit, Message]:
     try:
         found = decide(command.model_copy(update={"resume": str(path)}))
     except UserError as error:
-        return "refused", Sentence(str(error))
+        return "refused", as_is(str(error))
     if found is None:
-        return "unknown", Sentence(NOT_KNOWN)
+        return "unknown", Message(NOT_KNOWN)
     return ("continues" if found.plan.continues else "starts over"), _why(found)
 
 
-def _why(found: MetaPlan) -> Sentence:
+def _why(found: MetaPlan) -> Message:
     before, now = found.facts.vocabulary, found.run.vocabulary
     if not found.plan.continues and before is not None:
-        return Sentence(MOVED, {"old": f"{before.size:,}", "new": f"{now.size:,}"})
-    return Sentence(FITS if before and before.fingerprint == now.fingerprint else CUT_OTHERWISE)
+        return Message(MOVED, {"old": f"{before.size:,}", "new": f"{now.size:,}"})
+    return Message(FITS if before and before.fingerprint == now.fingerprint else CUT_OTHERWISE)
 
 
 def _validation_losses(metrics: Path) -> dict[tuple[int, int], float]:

@@ -11,9 +11,10 @@ import gradio as gr
 from indextts.commands.app import WebUI
 from indextts.projects.pipeline import DEMO, place_base_files
 from indextts.projects.project import Project, project_names, read_settings
+from indextts.system.messages import ENGLISH
 from indextts.webui.data import tab as data
 from indextts.webui.events import then
-from indextts.webui.language import CHOOSE_JS, ENGLISH, LANGUAGES, switching_js, t, texts_of
+from indextts.webui.language import CHOOSE_JS, LANGUAGES, switching_js, t, texts_of
 from indextts.webui.listen import tab as listen
 from indextts.webui.monitor import tab as monitor
 from indextts.webui.page import TICK_S, Page
@@ -26,14 +27,14 @@ from indextts.webui.tokenizer import tab as tokenizer
 from indextts.webui.training import tab as training
 
 TABS = (
-    ("1 Project", project),
-    ("2 Data", data),
-    ("3 Tokenizer", tokenizer),
-    ("4 Preprocess", preprocess),
-    ("5 Pairs", pairs),
-    ("6 Training", training),
-    ("7 Monitor", monitor),
-    ("8 Listen and export", listen),
+    ("tab.project", project),
+    ("tab.data", data),
+    ("tab.tokenizer", tokenizer),
+    ("tab.preprocess", preprocess),
+    ("tab.pairs", pairs),
+    ("tab.training", training),
+    ("tab.monitor", monitor),
+    ("tab.listen", listen),
 )
 
 
@@ -65,7 +66,7 @@ def build_app(command: WebUI) -> gr.Blocks:
     roots = Roots(workspace, tuple(command.root))
     with CheckedBlocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
         with gr.Row(elem_id="top"):
-            gr.Markdown("# IndexTTS2 Amharic")
+            gr.Markdown(t("app.title"))
             language = gr.Radio(
                 [(name, code) for code, name in LANGUAGES.items()],
                 value=ENGLISH,
@@ -74,7 +75,7 @@ def build_app(command: WebUI) -> gr.Blocks:
                 elem_id="language",
             )
         names = project_names(workspace)
-        chosen = gr.Dropdown(names, value=names[0], label="Project", elem_id="project")
+        chosen = gr.Dropdown(names, value=names[0], label=t("app.project"), elem_id="project")
         ids = [tab.__name__.split(".")[-2] for _, tab in TABS]
         open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
         page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots)
@@ -83,8 +84,8 @@ def build_app(command: WebUI) -> gr.Blocks:
         chosen.change(None, [chosen], None, js=REMEMBER_PROJECT)
         now.lay_out(page)
         with gr.Tabs(overflow_behavior="wrap"):  # a menu would hide most of them on a phone
-            for (label, tab), id in zip(TABS, ids, strict=True):
-                with gr.Tab(label, id=id, elem_id=f"tab-{id}", render_children=True) as opened:
+            for (text, tab), id in zip(TABS, ids, strict=True):
+                with gr.Tab(t(text), id=id, elem_id=f"tab-{id}", render_children=True) as opened:
                     tab.lay_out(page.of_tab(id))
                 opened.select(None, None, [open_tab], js=REMEMBER_TAB % {"tab": json.dumps(id)})
         page.start_clock()
@@ -110,7 +111,7 @@ def known_projects(page: Page, name: str) -> gr.Dropdown:
     return gr.Dropdown(choices=names, value=name if name in names else names[0])
 
 
-DOES_NOT_FIT = "a value was sent that does not fit its field; reload the page"
+DOES_NOT_FIT = "app.does_not_fit"
 
 
 class CheckedBlocks(gr.Blocks):

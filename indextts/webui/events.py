@@ -14,7 +14,7 @@ from gradio.components import Component
 from gradio.context import LocalContext
 
 from indextts.errors import UserError
-from indextts.webui.language import language_of, speaking, t
+from indextts.webui.language import language_of, speaking, t, translated
 
 PROGRAMS_AT_A_TIME = 2
 
@@ -86,7 +86,7 @@ def answering(
             try:
                 found = handler(*_as_typed(values, inputs))
             except UserError as error:
-                raise gr.Error(str(error), title=t("Not possible"), print_exception=False) from None
+                raise gr.Error(str(error), title=t("app.not_possible"), print_exception=False) from None
             if not any(headers):
                 return found
             answers = [found] if len(headers) == 1 else found
@@ -112,4 +112,4 @@ def _with_headers(value: Any, headers: Sequence[str] | None) -> Any:
     """Return the rows of a table under headers in the language spoken; other values as they are."""
     if not headers or not isinstance(value, list):
         return value
-    return {"headers": [t(name) for name in headers], "data": value}
+    return {"headers": [translated(name) for name in headers], "data": value}

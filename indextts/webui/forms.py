@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from indextts.commands.base import Command
+from indextts.webui.language import field_title
 
 
 def component_for(command: type[Command], name: str, value: object = None) -> Component:
@@ -23,9 +24,9 @@ def component_for(command: type[Command], name: str, value: object = None) -> Co
     field = command.model_fields[name]
     if value is None and field.default is not PydanticUndefined:
         value = field.default
-    kind, label = field.annotation, name.replace("_", " ")
+    kind = field.annotation
     common: dict[str, Any] = {
-        "label": label,
+        "label": field_title(command, name),
         "info": field.description,
         "elem_id": f"{command.__name__}-{name}",
     }

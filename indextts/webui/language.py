@@ -1,10 +1,9 @@
-"""The page in Amharic or English: a table for each language besides English, at a switch of each browser.
+"""The page in Amharic or English: the language of each browser, and the switch between them.
 
-    locales/am.json     {"English text or template": "the same in Amharic", ...}
-
-A text that stands in the layout is its own key; the browser puts the other language in its place (see
-`switching_js`). A text that is made in code goes through `t`. What is in no table stays English: file names,
-flags, commands and what the programs print are the same in every language.
+The texts are in `indextts.system.messages`, by short ids. A field of a command has its English title and help
+in itself, and its Amharic under the ids `field.COMMAND.NAME.title` and `.help`. What is built into the page
+is English; the browser puts the other language in its place (see `switching_js`). What has no id stays as it
+is: file names, flags, commands and what the programs print are the same in every language.
 
 Gradio's own `gr.I18n` ignores Amharic. No Gradio here.
 """
@@ -15,15 +14,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from http.cookies import CookieError, SimpleCookie
-from pathlib import Path
+from inspect import get_annotations
 from typing import Any
 
-from indextts.system.sentence import Sentence
+from indextts.commands.base import Command
+from indextts.commands.launching import Launch
+from indextts.commands.reference_page import COMMANDS
+from indextts.system.messages import ENGLISH, Message, render, table
 
-ENGLISH = "en"
 LANGUAGES = {ENGLISH: "English", "am": "አማርኛ"}
 COOKIE = "language"
-LOCALES = Path(__file__).parent / "locales"
 
 # What a person reads of a component, as its constructor names it.
 TEXTS = ("label", "info", "placeholder", "title", "x_title", "y_title")
@@ -32,29 +32,57 @@ VALUE_IS_TEXT = ("button", "markdown")
 _chosen: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
 
+def t(id: str, **values: object) -> str:
+    """Return the text of an id in the language of whoever asked, with `values` in its braces."""
+    return render(Message(id, values), _chosen.get())
+
+
+def text_of(message: Message) -> str:
+    """Return a message in the language of whoever asked."""
+    return render(message, _chosen.get())
+
+
+def stage_name(stage: str) -> str:
+    """Return the name of a stage in the language of whoever asked; an unknown one as it is."""
+    id = f"stage.{stage}"
+    return t(id) if id in table(ENGLISH) else stage
+
+
+def translated(english: str) -> str:
+    """Return an English text of the page in the language of whoever asked; a foreign one as it is."""
+    return translations(_chosen.get()).get(english, english)
+
+
+def field_texts(command: type[Command], name: str) -> dict[str, str]:
+    """Return the English title and help of a command's field by their ids."""
+    field = command.model_fields[name]
+    owner = next(base for base in command.__mro__ if name in get_annotations(base))
+    id = f"field.{owner.__name__}.{name}"
+    texts = {f"{id}.title": field.title or name.replace("_", " ")}
+    return texts | {f"{id}.help": field.description} if field.description else texts
+
+
+def field_title(command: type[Command], name: str) -> str:
+    """Return the title of a command's field in the language of whoever asked."""
+    (id, english), *_ = field_texts(command, name).items()
+    return table(_chosen.get()).get(id, english)
+
+
 @functools.cache
-def table(language: str) -> dict[str, str]:
-    """Return what the texts are in a language; of English nothing needs to be said."""
-    if language == ENGLISH:
-        return {}
-    content: dict[str, str] = json.loads((LOCALES / f"{language}.json").read_bytes())
-    return content
-
-
-def t(template: str, **values: object) -> str:
-    """Return a text in the language of whoever asked, with `values` in its braces."""
-    found = table(_chosen.get()).get(template, template)
-    return found.format(**values) if values else found
-
-
-def said(sentence: Sentence) -> str:
-    """Return a sentence in the language of whoever asked."""
-    return t(sentence.template, **sentence.values)
+def translations(language: str) -> dict[str, str]:
+    """Return each English text of the page with the same in a language; equal ones are translated equally."""
+    english = dict(table(ENGLISH))
+    commands: tuple[type[Command], ...] = (*COMMANDS, Launch)
+    for command in commands:
+        for name in command.model_fields:
+            english |= field_texts(command, name)
+    other = table(language)
+    return {text: other[id] for id, text in english.items() if other.get(id, text) != text}
 
 
 @contextmanager
 def speaking(language: str) -> Iterator[None]:
-    """Let `t` speak this language, English if there is no such table."""
+    """Let `t` answer in this language, English if there is no such table."""
     token = _chosen.set(language if language in LANGUAGES else ENGLISH)
     try:
         yield
@@ -93,7 +121,7 @@ def switching_js(components: list[dict[str, str]]) -> str:
     """
     tables = {
         language: [
-            {name: found for name, text in texts.items() if (found := table(language).get(text))}
+            {name: found for name, text in texts.items() if (found := translations(language).get(text))}
             for texts in components
         ]
         for language in LANGUAGES

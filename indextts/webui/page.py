@@ -31,7 +31,7 @@ from indextts.webui.serving.security import Roots
 from indextts.webui.versions import once
 
 TICK_S = 2.0
-NO_PROJECT = "there is no project {name!r}; choose or make one in the tab Project"
+NO_PROJECT = "app.no_project"
 EVERY_TAB = ""  # the id of no tab: for what is seen in all of them
 
 # (versions, mark, mark, ...) -> marks

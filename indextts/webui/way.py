@@ -24,11 +24,11 @@ SYMBOLS: dict[State, str] = {
     "later": "·",
 }
 SAID: dict[State, str] = {
-    "done": "done",
-    "running": "is running",
-    "failed": "failed; its log in the tab says why",
-    "stopped": "was stopped; start it again to go on",
-    "later": "after the steps above",
+    "done": "way.said.done",
+    "running": "way.said.running",
+    "failed": "way.said.failed",
+    "stopped": "way.said.stopped",
+    "later": "way.said.later",
 }
 
 
@@ -43,12 +43,12 @@ class Step:
 
 
 STEPS = (
-    Step("data", "data", "Recordings and texts", "bring recordings in and check them, in tab 2"),
-    Step("tokenizer", "tokenizer", "Tokenizer", "teach the tokenizer the new script in tab 3"),
-    Step("preprocess", "preprocess", "Features", "turn the recordings into what the model reads, in tab 4"),
-    Step("pairs", "pairs", "Pairs", "pair recordings of the same speaker in tab 5"),
-    Step("train", "training", "Training", "start the training in tab 6, watch it in tab 7"),
-    Step("export", "listen", "Listen and export", "hear the checkpoints and take the model away in tab 8"),
+    Step("data", "data", "way.data.title", "way.data.todo"),
+    Step("tokenizer", "tokenizer", "way.tokenizer.title", "way.tokenizer.todo"),
+    Step("preprocess", "preprocess", "way.preprocess.title", "way.preprocess.todo"),
+    Step("pairs", "pairs", "way.pairs.title", "way.pairs.todo"),
+    Step("train", "training", "way.train.title", "way.train.todo"),
+    Step("export", "listen", "way.export.title", "way.export.todo"),
 )
 
 

@@ -18,8 +18,8 @@ from indextts.errors import UserError
 from indextts.projects.jobs.files import KILL_S, SAVE_S, living_processes
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.project import Project
+from indextts.system.messages import Message
 from indextts.system.processes import Process
-from indextts.system.sentence import Sentence
 
 EndReason = Literal["finished", "stopped", "failed", "killed", "not_started"]
 JobState = Literal[
@@ -221,54 +221,52 @@ def _job(folder: Path, record: _JobRecord, state: JobState, ending: _Exit | None
     )
 
 
-WAITING = "waiting for another job to end, for {duration}"
-RUNNING = "running for {duration}"
-STOPPING = "stopping, {duration} after its start"
-FINISHED = "finished after {duration}"
-STOPPED = "stopped after {duration}"
-STOPPED_UNSAVED = "stopped without saving after {duration}: saving took too long"
-STOPPED_WAITING = "taken out of the queue"
-FAILED = "failed with exit status {status} after {duration}"
-COULD_NOT_START = "the program could not be started"
-KILLED = "killed by {signal} after {duration}"
-KILLED_FOR_MEMORY = (
-    "killed by {signal} after {duration}: not by this page, most often because the memory was full"
-)
-KILLED_BY_HAND = "killed after {duration}, as you asked"
-KILLED_STOPPING = "killed after {duration}: it did not end when it was asked to"
-LOST = "lost: nobody saw it end, as when the machine is switched off"
-NOT_STARTED = "not started: the job before it did not finish"
+WAITING = "jobs.outcome.waiting"
+RUNNING = "jobs.outcome.running"
+STOPPING = "jobs.outcome.stopping"
+FINISHED = "jobs.outcome.finished"
+STOPPED = "jobs.outcome.stopped"
+STOPPED_UNSAVED = "jobs.outcome.stopped_unsaved"
+STOPPED_WAITING = "jobs.outcome.stopped_waiting"
+FAILED = "jobs.outcome.failed"
+COULD_NOT_START = "jobs.outcome.could_not_start"
+KILLED = "jobs.outcome.killed"
+KILLED_FOR_MEMORY = "jobs.outcome.killed_for_memory"
+KILLED_BY_HAND = "jobs.outcome.killed_by_hand"
+KILLED_STOPPING = "jobs.outcome.killed_stopping"
+LOST = "jobs.outcome.lost"
+NOT_STARTED = "jobs.outcome.not_started"
 NOT_STARTED_AFTER = {
-    "failed": "not started: the job before it failed",
-    "stopped": "not started: the job before it was stopped",
-    "killed": "not started: the job before it was killed",
-    "lost": "not started: the job before it was lost",
-    "not_started": "not started: the job before it was not started either",
+    "failed": "jobs.outcome.not_started_after.failed",
+    "stopped": "jobs.outcome.not_started_after.stopped",
+    "killed": "jobs.outcome.not_started_after.killed",
+    "lost": "jobs.outcome.not_started_after.lost",
+    "not_started": "jobs.outcome.not_started_after.not_started",
 }
 
 NO_SUCH_PROGRAM = 127
 
 
-def outcome(job: Job, now: float) -> Sentence:
+def outcome(job: Job, now: float) -> Message:
     """Return how a job stands at the unix time `now`, or how it ended."""
     duration = clock(job.seconds(now))
     match job.state:
         case "failed" if job.exit_status == NO_SUCH_PROGRAM:
-            return Sentence(COULD_NOT_START, {})
+            return Message(COULD_NOT_START, {})
         case "failed":
-            return Sentence(FAILED, {"status": job.exit_status or 0, "duration": duration})
+            return Message(FAILED, {"status": job.exit_status or 0, "duration": duration})
         case "killed":
             return _killed(job, duration)
         case "not_started":
-            return Sentence(NOT_STARTED_AFTER.get(job.before or "", NOT_STARTED), {})
+            return Message(NOT_STARTED_AFTER.get(job.before or "", NOT_STARTED), {})
         case "stopped" if job.began is None:
-            return Sentence(STOPPED_WAITING, {})
+            return Message(STOPPED_WAITING, {})
         case "lost":
-            return Sentence(LOST, {})
+            return Message(LOST, {})
     templates = {"waiting": WAITING, "running": RUNNING, "stopping": STOPPING, "finished": FINISHED}
     was_hurried = job.state == "stopped" and job.stop_stage in ("ending", "killing")
     template = templates.get(job.state, STOPPED_UNSAVED if was_hurried else STOPPED)
-    return Sentence(template, {"duration": duration})
+    return Message(template, {"duration": duration})
 
 
 def last_lines(job: Job, num_lines: int = 40) -> str:
@@ -283,12 +281,12 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _killed(job: Job, duration: str) -> Sentence:
+def _killed(job: Job, duration: str) -> Message:
     if job.is_kill_asked:
-        return Sentence(KILLED_BY_HAND, {"duration": duration})
+        return Message(KILLED_BY_HAND, {"duration": duration})
     if job.stop_stage == "killing":
-        return Sentence(KILLED_STOPPING, {"duration": duration})
+        return Message(KILLED_STOPPING, {"duration": duration})
     number = (job.exit_status or 0) - 128
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     template = KILLED_FOR_MEMORY if number == signal.SIGKILL else KILLED
-    return Sentence(template, {"signal": name, "duration": duration})
+    return Message(template, {"signal": name, "duration": duration})

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from indextts.projects.jobs.files import living_processes, read_object
 from indextts.projects.jobs.records import Job, StopStage
+from indextts.system.messages import Message
 from indextts.system.processes import Process, is_alive, read_stat, send_signal, session_and_descendants
-from indextts.system.sentence import Sentence
 
 RUNNER_GRACE_S = 2.0  # time for the runner to write exit.json after its program was killed
 KILL_LIMIT_S = 10.0  # a process that waits for a disk or a card ends later than its SIGKILL
 
-SAVING = "saving… ends without saving in {seconds} s"
-ENDING = "ending without saving… is killed in {seconds} s"
-KILLING = "being killed…"
-UNATTENDED = "asked to save and end; if it does not, stop it now"
+SAVING = "jobs.stop.saving"
+ENDING = "jobs.stop.ending"
+KILLING = "jobs.stop.killing"
+UNATTENDED = "jobs.stop.unattended"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Stopping:
 
     stage: StopStage
     seconds: float | None
-    sentence: Sentence
+    sentence: Message
 
 
 def stop_job(job: Job) -> None:
@@ -54,13 +54,13 @@ def stop_stage(job: Job, now: float) -> Stopping | None:
     runner = read_object(job.folder / "job.json").get("runner")
     processes = living_processes(job.folder)
     if not processes or not isinstance(runner, dict) or processes[0].pid != runner.get("pid"):
-        return Stopping("saving", None, Sentence(UNATTENDED, {}))
+        return Stopping("saving", None, Message(UNATTENDED, {}))
     waited = max(0.0, now - _asked(job, now))
     if waited < job.save_s:
         return _counting("saving", SAVING, job.save_s - waited)
     if waited < job.save_s + job.kill_s:
         return _counting("ending", ENDING, job.save_s + job.kill_s - waited)
-    return Stopping("killing", None, Sentence(KILLING, {}))
+    return Stopping("killing", None, Message(KILLING, {}))
 
 
 def kill_job(job: Job) -> None:
@@ -89,7 +89,7 @@ def kill_job(job: Job) -> None:
 
 
 def _counting(stage: StopStage, template: str, seconds: float) -> Stopping:
-    return Stopping(stage, seconds, Sentence(template, {"seconds": round(seconds)}))
+    return Stopping(stage, seconds, Message(template, {"seconds": round(seconds)}))
 
 
 def _asked(job: Job, now: float) -> float:

@@ -13,16 +13,10 @@ from indextts.runs.health.steps import card_waiting, gradients_exploding, rate_o
 
 ADDITIONAL = 2  # besides those that are kept: the one being written, and the best one
 
-FULL = "The disk has no room for the next checkpoint: the next save will fail."
-FILLING = "The disk is running out of room for checkpoints."
-ROOM_EVIDENCE = (
-    "{free_gb:.1f} GB are free; a checkpoint takes {each_gb:.1f} GB, and up to {number} more are written "
-    "before the oldest are removed."
-)
-ROOM_ADVICE = (
-    "Delete checkpoints that you do not need and empty the trash, remove other files from this disk, or keep "
-    "fewer (keep checkpoints, now {keep})."
-)
+FULL = "health.full"
+FILLING = "health.filling"
+ROOM_EVIDENCE = "health.room_evidence"
+ROOM_ADVICE = "health.room_advice"
 
 
 def disk_filling(run: Observed) -> Finding | None:

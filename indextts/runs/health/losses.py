@@ -25,35 +25,16 @@ NUM_RISEN = 3  # validations in a row
 JUMP = 0.05  # of the loss
 NUM_AROUND = 5  # lines on either side of a resume
 
-FLAT = "The losses have not fallen for {steps:,} steps."
-FLAT_MEL = "The speech loss (mel_loss) has not fallen for {steps:,} steps."
-FLAT_EVIDENCE = (
-    "From step {first:,} to step {last:,} the training mel_loss went from {before:.3f} to {after:.3f} along "
-    "{num_lines} log lines; text_loss from {text_before:.3f} to {text_after:.3f}."
-)
-FLAT_ADVICE = (
-    "More steps will not help by themselves. Listen to some recordings beside their texts (tab 2): texts "
-    "that do not fit their sound are the usual cause. If they fit, stop and start again with a higher "
-    "learning rate or with more recordings."
-)
-RISING = "The validation loss is rising: the model learns its recordings by heart."
-RISING_EVIDENCE = (
-    "The best validation mel_loss was {best:.3f} at step {best_step:,}; the last {number} are {now:.3f} on "
-    "average, up to step {step:,}."
-)
-RISING_ADVICE = (
-    "best.pth keeps the model of step {best_step:,}: listen to that one. Stop here (--patience does it by "
-    "itself); more recordings, fewer epochs or a lower learning rate help the next run."
-)
-JUMPED = "The losses jumped when the training was resumed at step {step:,}."
-JUMPED_EVIDENCE = (
-    "{loss} was {before:.3f} before and is {after:.3f} after it; its usual noise is {noise:.3f}."
-)
-JUMPED_ADVICE = (
-    "Look at the beginning of the log: it compares two fixed samples with the save and names what differs, "
-    "such as other data, another tokenizer or other settings. To undo it, resume from a checkpoint before "
-    "step {step:,} with the settings of then."
-)
+FLAT = "health.flat"
+FLAT_MEL = "health.flat_mel"
+FLAT_EVIDENCE = "health.flat_evidence"
+FLAT_ADVICE = "health.flat_advice"
+RISING = "health.rising"
+RISING_EVIDENCE = "health.rising_evidence"
+RISING_ADVICE = "health.rising_advice"
+JUMPED = "health.jumped"
+JUMPED_EVIDENCE = "health.jumped_evidence"
+JUMPED_ADVICE = "health.jumped_advice"
 
 
 def plateau(run: Observed) -> Finding | None:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from indextts.runs.directory import LINKS, read_metrics
 from indextts.runs.schedule import Schedule
+from indextts.system.messages import Message
 
 Line = dict[str, Any]
 
@@ -121,7 +122,7 @@ class Finding:
     Args:
         check: its name, a word that stays the same: "plateau".
         level: "problem" where the training is for nothing unless something is done, else "warning".
-        what, evidence, advice: templates of `str.format` that take `values`: what is wrong, by which numbers
+        what, evidence, advice: ids of messages that take `values`: what is wrong, by which numbers
             and steps it is known, what to do.
     """
 
@@ -133,6 +134,4 @@ class Finding:
     values: dict[str, int | float | str]
 
     def __str__(self) -> str:
-        return " ".join(
-            template.format(**self.values) for template in (self.what, self.evidence, self.advice)
-        )
+        return " ".join(str(Message(id, self.values)) for id in (self.what, self.evidence, self.advice))

@@ -8,27 +8,15 @@ STANDS = 1e-4  # of what the learning rate allows; a random walk of a million st
 MANY_UNKNOWN = 0.005  # of the tokens
 TOO_MANY_UNKNOWN = 0.05
 
-CHANGED = "The base model's text rows changed; they must stay as they are."
-CHANGED_EVIDENCE = "Their digest was {before} at step {first:,} and is {after} since step {step:,}."
-CHANGED_ADVICE = (
-    "What the base model knew is being lost, and this is a fault of the software. Stop, keep the log, and go "
-    "on from a checkpoint before step {step:,} with an unchanged version."
-)
-STANDING = "The rows of the new pieces do not move: the new language is not being learned."
-STANDING_EVIDENCE = (
-    "Since step {first:,} their values moved by {moved:.1e} on average, in {steps:,} steps whose learning "
-    "rates add up to {allowed:.1e}."
-)
-STANDING_ADVICE = (
-    "Check in tab 3 that the tokenizer was extended with your texts, and that the pairs are of these texts "
-    "(tab 5); then start the training anew. If both are right, this is a fault of the software."
-)
-UNKNOWN = "The tokenizer does not know a part of the texts."
-UNKNOWN_EVIDENCE = "{percent:.1f} % of the tokens of the training texts are unknown to it."
-UNKNOWN_ADVICE = (
-    "Unknown letters are read as silence: the model cannot learn their sounds. Extend the tokenizer again in "
-    "tab 3 with all your texts, and look there at which pieces are marked unknown."
-)
+CHANGED = "health.changed"
+CHANGED_EVIDENCE = "health.changed_evidence"
+CHANGED_ADVICE = "health.changed_advice"
+STANDING = "health.standing"
+STANDING_EVIDENCE = "health.standing_evidence"
+STANDING_ADVICE = "health.standing_advice"
+UNKNOWN = "health.unknown"
+UNKNOWN_EVIDENCE = "health.unknown_evidence"
+UNKNOWN_ADVICE = "health.unknown_advice"
 
 
 def base_rows_changed(run: Observed) -> Finding | None:

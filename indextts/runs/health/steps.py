@@ -12,35 +12,18 @@ RATE_TOLERANCE = 0.01  # of the schedule's rate
 EXPLODED = 10.0  # times the usual norm
 MANY_SKIPPED = 0.01  # of the steps; a gradient scaler of float16 skips some to find its scale
 
-RATE = "The learning rate is not where its schedule says."
-RATE_EVIDENCE = "At step {step:,} it was {rate:.2e}; the schedule of this run says {expected:.2e}."
-RATE_ADVICE = (
-    "Somebody changed the run's files or its version while it trained. Stop it and resume with --resume "
-    "auto: the rate is computed from the step again."
-)
-EXPLODING = "The gradients are exploding."
-EXPLODING_EVIDENCE = (
-    "Over the last {number} log lines, up to step {step:,}, their norm is {now:.1f}; before it was "
-    "{before:.1f}."
-)
-EXPLODING_ADVICE = (
-    "They are clipped, so the model is not lost yet. If the losses rise too, stop and resume from a "
-    "checkpoint before this with half the learning rate; look at the recordings that were added last."
-)
-SKIPPED = "Steps are skipped because their numbers are not finite (NaN)."
-SKIPPED_EVIDENCE = "{skipped:,} of the {steps:,} steps since step {first:,} changed nothing."
-SKIPPED_ADVICE = (
-    "The log names the pairs of each skipped step: listen to them and leave out what is damaged. If they are "
-    "always others, halve the learning rate, or use bfloat16 in place of float16."
-)
-WAITING = "The graphics card waits for its data."
-WAITING_EVIDENCE = (
-    "Over the last {number} log lines, up to step {step:,}, it had nothing to do {percent:.0f} % of the time."
-)
-WAITING_ADVICE = (
-    "You pay for a card that stands idle: stop, give more workers (num workers, now {workers}), or move the "
-    "features to a faster disk, and resume."
-)
+RATE = "health.rate"
+RATE_EVIDENCE = "health.rate_evidence"
+RATE_ADVICE = "health.rate_advice"
+EXPLODING = "health.exploding"
+EXPLODING_EVIDENCE = "health.exploding_evidence"
+EXPLODING_ADVICE = "health.exploding_advice"
+SKIPPED = "health.skipped"
+SKIPPED_EVIDENCE = "health.skipped_evidence"
+SKIPPED_ADVICE = "health.skipped_advice"
+WAITING = "health.waiting"
+WAITING_EVIDENCE = "health.waiting_evidence"
+WAITING_ADVICE = "health.waiting_advice"
 
 
 def rate_off_schedule(run: Observed) -> Finding | None:

@@ -28,8 +28,8 @@ from indextts.webui.page import Page
 from indextts.webui.versions import once
 
 NEW_SOURCES = "what is new"
-CHOOSE = "choose the upload to remove; what was imported from it stays"
-NOTHING = "there is nothing to import: upload recordings with their texts first"
+CHOOSE = "data.choose_upload"
+NOTHING = "data.nothing_to_import"
 
 
 @dataclass(frozen=True)
@@ -48,23 +48,26 @@ class ImportForm:
 def import_form(page: Page) -> ImportForm:
     """Lay out uploads and answers, and tie their events."""
     files = gr.File(
-        label="Recordings with texts: a zip archive, or single files",
+        label=t("data.recordings"),
         file_count="multiple",
         height=140,
         elem_id="upload",
     )
     table = gr.Dataframe(
-        headers=["upload", "files", "size"], label="Uploaded", interactive=False, elem_id="uploads"
+        headers=[t("data.upload"), t("data.files"), t("data.size")],
+        label=t("data.uploaded"),
+        interactive=False,
+        elem_id="uploads",
     )
     with gr.Row():
         chosen = gr.Dropdown(
-            [(NEW_SOURCES, NEW_SOURCES)],
+            [(t("data.new_sources"), NEW_SOURCES)],
             value=NEW_SOURCES,
-            label="the answers below are for",
+            label=t("data.answers_for"),
             allow_custom_value=False,
             elem_id="answers-for",
         )
-        removal = gr.Button("Remove this upload", elem_id="upload-remove")
+        removal = gr.Button(t("data.remove_this_upload"), elem_id="upload-remove")
     with gr.Row():
         fields = form_for(ImportDataset, FIELDS)
 
@@ -94,7 +97,7 @@ def choices(page: Page, name: str) -> gr.Dropdown:
     """Return what answers can be for: all that is new, or one upload."""
     uploads = [path.name for path in page.find_project(name).uploaded()]
     return gr.Dropdown(
-        [(t(NEW_SOURCES), NEW_SOURCES), *((name, name) for name in uploads)], value=NEW_SOURCES
+        [(t("data.new_sources"), NEW_SOURCES), *((name, name) for name in uploads)], value=NEW_SOURCES
     )
 
 

@@ -39,35 +39,44 @@ from indextts.webui.versions import files_version, job_version
 
 STAGES = ("data", "check")
 LIMITS = tuple(QualityLimits.model_fields)
-HEADERS = ["clip", "speaker", "seconds", "verdict", "flags", "text"]
+HEADERS = [
+    "data.headers.clip",
+    "data.headers.speaker",
+    "data.headers.seconds",
+    "data.headers.verdict",
+    "data.headers.flags",
+    "data.headers.text",
+]
 WIDTHS: list[str | int] = ["14%", "12%", "8%", "12%", "18%", "36%"]
 
-NOT_CHECKED = "not checked yet"
-NO_FLAG = NO_CLIP = "none"
-MANIFEST_TEXT = "the manifest's text: {text}"
-CLIPS_SHOWN = "{first} to {last} of {count:,}"
-OUTSIDE = "{clip} (the recording lies outside of the project)"
-UNREADABLE = "{clip} (the recording cannot be read)"
-EDITED = "{text} (edited)"
-NOTHING_DECIDED = "nothing was decided that could be undone"
-PICTURE = "Histograms of the measures"
+NOT_CHECKED = "data.not_checked"
+NO_FLAG = NO_CLIP = "data.none"
+MANIFEST_TEXT = "data.manifest_text"
+CLIPS_SHOWN = "data.clips_shown"
+OUTSIDE = "data.clip_outside"
+UNREADABLE = "data.clip_unreadable"
+EDITED = "data.edited"
+NOTHING_DECIDED = "data.nothing_decided"
+PICTURE = "data.picture"
 
 
 def lay_out(page: Page) -> None:
     """Lay out check and review."""
-    gr.Markdown("## Check")
-    with gr.Accordion("Limits", open=False, elem_id="check-limits"):
+    gr.Markdown(t("data.check_heading"))
+    with gr.Accordion(t("data.limits"), open=False, elem_id="check-limits"):
         limits = list(form_for(CheckData, LIMITS).values())
-    stage_panel(page, "check", "Check", check_commands, limits)
-    report = gr.Textbox(label="Report", lines=16, max_lines=16, interactive=False, elem_id="check-report")
+    stage_panel(page, "check", t("data.check"), check_commands, limits)
+    report = gr.Textbox(
+        label=t("data.report"), lines=16, max_lines=16, interactive=False, elem_id="check-report"
+    )
     histograms = gr.HTML(elem_id="check-histograms")
-    gr.Markdown("## Review")
+    gr.Markdown(t("data.review"))
     with gr.Row():
-        flag = gr.Dropdown([ALL], value=ALL, label="Show", elem_id="review-filter")
-        number = gr.Number(1, precision=0, minimum=1, label="Page", elem_id="review-page")
-        count = gr.Textbox(label="Clips", interactive=False, elem_id="review-count")
+        flag = gr.Dropdown([ALL], value=ALL, label=t("data.show"), elem_id="review-filter")
+        number = gr.Number(1, precision=0, minimum=1, label=t("data.page"), elem_id="review-page")
+        count = gr.Textbox(label=t("data.clips"), interactive=False, elem_id="review-count")
     table = gr.Dataframe(
-        headers=HEADERS,
+        headers=list(map(t, HEADERS)),
         datatype="str",
         interactive=False,
         wrap=True,
@@ -128,19 +137,19 @@ class _Editor:
 
     def __init__(self) -> None:
         with gr.Row():
-            self.clip = gr.Textbox(label="Clip", interactive=False, elem_id="review-clip")
-            self.verdict = gr.Textbox(label="Verdict", interactive=False, elem_id="review-verdict")
-        self.flags = gr.Textbox(label="Flags", interactive=False, lines=2, elem_id="review-flags")
+            self.clip = gr.Textbox(label=t("data.clip"), interactive=False, elem_id="review-clip")
+            self.verdict = gr.Textbox(label=t("data.verdict"), interactive=False, elem_id="review-verdict")
+        self.flags = gr.Textbox(label=t("data.flags"), interactive=False, lines=2, elem_id="review-flags")
         self.player = gr.Audio(interactive=False, buttons=["download"], elem_id="review-player")
         self.text = gr.Textbox(
-            label="Text", lines=2, max_length=MAX_TEXT_CHARS, elem_id="review-text", interactive=True
+            label=t("data.text"), lines=2, max_length=MAX_TEXT_CHARS, elem_id="review-text", interactive=True
         )
         with gr.Row():
-            self.save = gr.Button("Save text", elem_id="review-save")
-            self.keep = gr.Button("Keep", elem_id="review-keep")
-            self.reject = gr.Button("Reject", elem_id="review-reject")
-            self.as_checked = gr.Button("As the check says", elem_id="review-as-checked")
-            self.undo = gr.Button("Undo", elem_id="review-undo")
+            self.save = gr.Button(t("data.save_text"), elem_id="review-save")
+            self.keep = gr.Button(t("data.keep"), elem_id="review-keep")
+            self.reject = gr.Button(t("data.reject"), elem_id="review-reject")
+            self.as_checked = gr.Button(t("data.as_checked"), elem_id="review-as-checked")
+            self.undo = gr.Button(t("data.undo"), elem_id="review-undo")
 
     @property
     def outputs(self) -> list[Component]:

@@ -23,17 +23,23 @@ from indextts.webui.versions import files_version, utterances_of
 ROWS_PER_PAGE = 50
 MAX_TEXT_CHARS = 2000
 ALL, REJECTED, WARNED, DECIDED = "all", "rejected", "warned", "decided by hand"
+FILTERS = {
+    ALL: "data.filters.all",
+    REJECTED: "data.filters.rejected",
+    WARNED: "data.filters.warned",
+    DECIDED: "data.filters.decided",
+}
 VERDICTS = {  # is kept, by hand
-    (True, False): "kept",
-    (False, False): "rejected",
-    (True, True): "kept by hand",
-    (False, True): "rejected by hand",
+    (True, False): "data.verdicts.kept",
+    (False, False): "data.verdicts.rejected",
+    (True, True): "data.verdicts.kept_by_hand",
+    (False, True): "data.verdicts.rejected_by_hand",
 }
 
-CHOOSE = "choose a clip in the table first"
-EMPTY = "the text is empty; write what is said, or reject the clip"
-TOO_LONG = "the text has {count} characters; a clip's has at most {most}"
-DAMAGED = "{path}: damaged ({problem}); check the data again"
+CHOOSE = "data.choose_clip"
+EMPTY = "data.text_empty"
+TOO_LONG = "data.text_too_long"
+DAMAGED = "data.damaged"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -90,7 +96,8 @@ class Review:
             counts[name] = len(self.chosen(name))
         names = [ALL, REJECTED, WARNED, DECIDED]
         names += [reason.name for reason in REASONS if counts[reason.name]]
-        return [(f"{t(name)} ({counts[name]:,})", name) for name in names]
+        labels = {name: t(id) for name, id in FILTERS.items()}
+        return [(f"{labels.get(name, name)} ({counts[name]:,})", name) for name in names]
 
     def chosen(self, name: str) -> Sequence[Row]:
         """Return the clips that a filter lets through; those of a reason with the worst first."""

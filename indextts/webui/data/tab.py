@@ -23,33 +23,33 @@ from indextts.webui.versions import files_version, job_version, once
 NUM_BINS = 20
 NUM_CLIPS = 3
 
-NOTHING = "nothing imported yet"
-NUMBERS = "{utterances} utterances, {minutes:.1f} minutes, {speakers} speakers"
+NOTHING = "data.nothing_imported"
+NUMBERS = "data.numbers"
 
 
 def lay_out(page: Page) -> None:
-    manifest = gr.Textbox(label="Manifest", interactive=False, elem_id="data-manifest")
+    manifest = gr.Textbox(label=t("data.manifest"), interactive=False, elem_id="data-manifest")
     form = import_form(page)
 
     stage_panel(
         page,
         "data",
-        "Import and check",
+        t("data.import_and_check"),
         partial(import_commands, page),
         form.inputs,
         also_changes=[form.uploads],
     )
-    numbers = gr.Textbox(label="In the project", interactive=False, elem_id="data-numbers")
+    numbers = gr.Textbox(label=t("data.in_the_project"), interactive=False, elem_id="data-numbers")
     histogram = gr.BarPlot(
         x="seconds",
         y="utterances",
-        title="Durations",
-        x_title="seconds",
-        y_title="utterances",
+        title=t("data.durations"),
+        x_title=t("data.headers.seconds"),
+        y_title=t("data.utterances"),
         height=260,
         elem_id="data-histogram",
     )
-    button = gr.Button("Other clips", elem_id="data-clips")
+    button = gr.Button(t("data.other_clips"), elem_id="data-clips")
     clips = [gr.Audio(interactive=False, buttons=["download"], elem_id=f"clip-{n}") for n in range(NUM_CLIPS)]
     page.watch(once, lambda name: str(page.find_settings(name).manifest or ""), [manifest])
     page.watch(imported_version, lambda name: summarise(page, name), [numbers, histogram])

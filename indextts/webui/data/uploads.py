@@ -24,13 +24,13 @@ from indextts.webui.language import t
 FILES_NAME = "files"
 VOICES_NAME = "voices"
 
-NO_RECORDING = "{name}: no recording; give a sound file of one person who speaks"
-UNREADABLE = "{name}: cannot be read as audio; convert it to .wav"
-NO_UPLOAD = "there is no upload {name!r} in {project}"
-UNWRITABLE = "{folder}: cannot be written ({problem}); look at the disk"
-NOT_UPLOADED = "{name}: this file was not uploaded; choose it anew"
-BAD_NAME = "{name!r}: no name for a recording or a text; rename the file"
-BAD_KIND = "{name}: neither a recording, a text, a table, subtitles, nor a zip archive"
+NO_RECORDING = "data.no_recording"
+UNREADABLE = "data.upload_unreadable"
+NO_UPLOAD = "data.no_upload"
+UNWRITABLE = "data.unwritable"
+NOT_UPLOADED = "data.not_uploaded"
+BAD_NAME = "data.bad_name"
+BAD_KIND = "data.bad_kind"
 
 _SUFFIXES = AUDIO_SUFFIXES | TEXT_SUFFIXES | {".zip"}
 _MAX_NAME_CHARS = 150

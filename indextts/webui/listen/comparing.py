@@ -17,33 +17,43 @@ from indextts.webui.listen.renders import Render, Sound, newest_render, tally, v
 from indextts.webui.listen.speaking import STAGE, Speaking, show_players, spoken_version
 from indextts.webui.page import Page
 
-NOTHING = "nothing to compare: choose a second checkpoint above and let both speak"
+NOTHING = "listen.nothing_to_compare"
 JUDGED = {
-    "first": "first: {first}; second: {second}; the first was better",
-    "second": "first: {first}; second: {second}; the second was better",
-    "same": "first: {first}; second: {second}; no difference",
+    "first": "listen.judged.first",
+    "second": "listen.judged.second",
+    "same": "listen.judged.same",
 }
-HEADERS = ["one", "the other", "votes for the one", "for the other", "no difference"]
+HEADERS = [
+    "listen.headers.one",
+    "listen.headers.the_other",
+    "listen.headers.votes_for_the_one",
+    "listen.headers.for_the_other",
+    "listen.headers.no_difference",
+]
 
 
 def lay_out(page: Page, speaking: Speaking) -> None:
     """Lay out the comparison of what was spoken."""
-    gr.Markdown("## Which is better?")
+    gr.Markdown(t("listen.which_is_better"))
     with gr.Row():
-        number = gr.Number(1, precision=0, minimum=1, label="Text", elem_id="compare-number")
-        said = gr.Textbox(NOTHING, label="It says", interactive=False, elem_id="compare-said", scale=4)
+        number = gr.Number(1, precision=0, minimum=1, label=t("listen.text"), elem_id="compare-number")
+        said = gr.Textbox(
+            t(NOTHING), label=t("listen.it_says"), interactive=False, elem_id="compare-said", scale=4
+        )
     with gr.Row():
-        first = gr.Audio(interactive=False, buttons=[], label="first", elem_id="compare-first")
-        second = gr.Audio(interactive=False, buttons=[], label="second", elem_id="compare-second")
+        first = gr.Audio(interactive=False, buttons=[], label=t("listen.first"), elem_id="compare-first")
+        second = gr.Audio(interactive=False, buttons=[], label=t("listen.second"), elem_id="compare-second")
     with gr.Row():
         buttons = {
-            "first": gr.Button("The first is better", elem_id="compare-vote-first"),
-            "same": gr.Button("No difference", elem_id="compare-vote-same"),
-            "second": gr.Button("The second is better", elem_id="compare-vote-second"),
+            "first": gr.Button(t("listen.the_first_is_better"), elem_id="compare-vote-first"),
+            "same": gr.Button(t("listen.no_difference"), elem_id="compare-vote-same"),
+            "second": gr.Button(t("listen.the_second_is_better"), elem_id="compare-vote-second"),
         }
-        following = gr.Button("Next text", elem_id="compare-next")
-    result = gr.Textbox(label="They were", interactive=False, elem_id="compare-result")
-    table = gr.Dataframe(headers=HEADERS, label="Votes", interactive=False, elem_id="compare-tally")
+        following = gr.Button(t("listen.next_text"), elem_id="compare-next")
+    result = gr.Textbox(label=t("listen.they_were"), interactive=False, elem_id="compare-result")
+    table = gr.Dataframe(
+        headers=list(map(t, HEADERS)), label=t("listen.votes"), interactive=False, elem_id="compare-tally"
+    )
 
     shown = [said, first, second, result, table]
     page.watch(spoken_version, lambda *v: show_if_idle(page, *v), shown, [number])
@@ -65,7 +75,7 @@ def show(page: Page, name: str, number: float | None) -> list[Any]:
     render, rows = newest_render(project), tally(votes(project))
     try:
         if render is None:
-            raise UserError(NOTHING)
+            raise UserError(t(NOTHING))
         first, second = render.pair(int(number or 1))
     except UserError:
         return [t(NOTHING), None, None, "", rows]

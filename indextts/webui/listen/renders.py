@@ -32,10 +32,10 @@ from indextts.webui.language import t
 SPOKEN_NAME = "spoken.jsonl"
 SIDES = ("a", "b")
 
-NO_TEXT = "there is no text {number} to compare; let two checkpoints speak it first"
-NOTHING_YET = "there is nothing to compare yet; let two checkpoints speak first"
-JUDGED_ALREADY = "text {number} was judged already, and is no longer blind; choose the next one"
-NO_VOTE = "{choice!r} is no vote; choose first, second or same"
+NO_TEXT = "listen.no_such_text"
+NOTHING_YET = "listen.nothing_yet"
+JUDGED_ALREADY = "listen.judged_already"
+NO_VOTE = "listen.no_vote"
 
 Choice = Literal["first", "second", "same"]
 

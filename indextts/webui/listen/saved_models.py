@@ -25,8 +25,8 @@ from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.serving.security import Roots
 from indextts.webui.versions import utterances_of
 
-LABEL = "{name}: step {step}, {pieces:,} pieces"
-LABEL_WITH_LOSS = "{name}: step {step}, validation mel loss {loss:.3f}, {pieces:,} pieces"
+LABEL = "listen.label"
+LABEL_WITH_LOSS = "listen.label_with_loss"
 
 
 def names(project: Project) -> list[str]:
@@ -69,8 +69,8 @@ def _meta(project: Project, name: str) -> CheckpointMeta | None:
 CLIPS_OF_A_SPEAKER = 5
 MAX_CLIPS = 200
 UPLOAD, CLIP = "upload:", "clip:"
-NOT_CHOSEN = "choose whose voice to speak with: upload a recording, or import some"
-UPLOADED = "{name} (uploaded)"
+NOT_CHOSEN = "listen.no_voice"
+UPLOADED = "listen.uploaded"
 
 
 def voice_choices(project: Project) -> list[tuple[str, str]]:

@@ -29,24 +29,24 @@ STAGE = "evaluate"
 FIELDS = ("num_clips", "seed", "device", "solver_steps")
 REPORT_NAME, PICTURE_NAME = "report.md", "scores.png"
 DOWNLOADS = (REPORT_NAME, PICTURE_NAME, "summary.jsonl", "clips.jsonl")
-NOT_CHOSEN = "choose one checkpoint or more; there is one as soon as the training has saved"
-NOTHING = "No checkpoint was scored yet."
+NOT_CHOSEN = "listen.none_to_score"
+NOTHING = "listen.none_scored"
 
 
 def lay_out(page: Page) -> None:
     """Lay out the choice of checkpoints, the job, and what it found."""
-    gr.Markdown("## Score checkpoints")
+    gr.Markdown(t("listen.score_checkpoints"))
     with gr.Row():
         chosen = gr.Dropdown(
             [],
             multiselect=True,
-            label="Checkpoints",
-            info="Each speaks the sentences to validate on, which it was not trained on.",
+            label=t("listen.checkpoints"),
+            info=t("listen.checkpoints_help"),
             elem_id="scores-checkpoints",
         )
         asr = gr.Textbox(
-            label="Folders of recognizers, one in a line",
-            info="CTC models that write down what they hear, for a character error rate; none: without.",
+            label=t("listen.recognizers"),
+            info=t("listen.recognizers_help"),
             lines=2,
             elem_id="scores-asr",
         )
@@ -56,8 +56,8 @@ def lay_out(page: Page) -> None:
     def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
         return score_commands(page, project, settings, *values)
 
-    stage_panel(page, STAGE, "Score", commands, [chosen, asr, *form.values()])
-    report = gr.Markdown(NOTHING, elem_id="scores-report")
+    stage_panel(page, STAGE, t("listen.score"), commands, [chosen, asr, *form.values()])
+    report = gr.Markdown(t(NOTHING), elem_id="scores-report")
     picture = gr.HTML(elem_id="scores-picture")
 
     page.watch(

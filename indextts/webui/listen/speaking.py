@@ -45,16 +45,17 @@ MAX_TEXTS = 100
 MAX_CHARS = 20_000
 NOBODY = ""
 
-NOTHING, ITSELF = "nothing", "the voice itself"
-JUDGE_FIRST = "{text}: judge it below first"
-SILENT = "{model}: it stopped at once, nothing to hear"
-SOUND = "{model}, {seconds:.1f} s"
-SOUND_CUT = "{model}, {seconds:.1f} s, cut off at the limit"
-DOWNLOAD = "download"
-NO_CHECKPOINT = "choose a checkpoint; there is one as soon as the training has saved"
-NO_TEXT = "type what to say"
-TOO_LONG = "{count:,} characters are typed, at most {most:,} are spoken at once"
-TOO_MANY = "{count} lines are typed, at most {most} are spoken at once"
+NOTHING = "listen.no_other"
+ITSELF = "listen.itself"
+JUDGE_FIRST = "listen.judge_first"
+SILENT = "listen.silent"
+SOUND = "listen.sound"
+SOUND_CUT = "listen.sound_cut"
+DOWNLOAD = "listen.download"
+NO_CHECKPOINT = "listen.no_checkpoint"
+NO_TEXT = "listen.nothing_typed"
+TOO_LONG = "listen.too_long"
+TOO_MANY = "listen.too_many"
 
 
 @dataclass(frozen=True)
@@ -66,30 +67,28 @@ class Speaking:
 
 def lay_out(page: Page) -> Speaking:
     """Lay out the form, the job and the players."""
-    text = gr.Textbox(
-        "ሰላም ለዓለም።", label="Text: each line is spoken by itself", lines=4, elem_id="listen-text"
-    )
-    spoken = gr.Textbox(label="Read as", lines=2, interactive=False, elem_id="listen-spoken")
+    text = gr.Textbox("ሰላም ለዓለም።", label=t("listen.lines"), lines=4, elem_id="listen-text")
+    spoken = gr.Textbox(label=t("listen.read_as"), lines=2, interactive=False, elem_id="listen-spoken")
     with gr.Row():
         checkpoint = gr.Dropdown(
-            [], label="Checkpoint", info="It speaks with its own tokenizer.", elem_id="listen-checkpoint"
+            [], label=t("listen.checkpoint"), info=t("listen.checkpoint_help"), elem_id="listen-checkpoint"
         )
         other = gr.Dropdown(
             [],
-            label="Compare with",
-            info="Another one that speaks the same, to be judged blindly below.",
+            label=t("listen.compare_with"),
+            info=t("listen.compare_with_help"),
             elem_id="listen-other",
         )
     with gr.Row():
-        voice = gr.Dropdown([], label="Voice", elem_id="listen-voice")
-        emotion = gr.Dropdown([], label="Emotion of", elem_id="listen-emotion")
+        voice = gr.Dropdown([], label=t("listen.voice"), elem_id="listen-voice")
+        emotion = gr.Dropdown([], label=t("listen.emotion_of"), elem_id="listen-emotion")
         upload = gr.File(
-            label="Upload a voice: 3 to 15 s of one person",
+            label=t("listen.upload_voice"),
             file_count="single",
             height=110,
             elem_id="voice-upload",
         )
-    with gr.Accordion("Settings", open=False, elem_id="listen-settings"), gr.Row():
+    with gr.Accordion(t("listen.settings"), open=False, elem_id="listen-settings"), gr.Row():
         form = form_for(Synthesize, SETTINGS)
     listener(page, "listen", choices, checkpoint)
     inputs = [text, voice, emotion, checkpoint, other, *form.values()]
@@ -98,7 +97,7 @@ def lay_out(page: Page) -> Speaking:
         return speak_commands(page, project, settings, *values)
 
     filled_for = page.fill(lambda name, _before: own_settings(page, name), list(form.values()))
-    stage_panel(page, STAGE, "Speak", commands, inputs, filled_for=filled_for)
+    stage_panel(page, STAGE, t("listen.speak"), commands, inputs, filled_for=filled_for)
     players = gr.HTML(elem_id="listen-players")
 
     page.watch(

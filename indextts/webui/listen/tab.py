@@ -11,6 +11,7 @@ from indextts.projects.jobs.records import newest_job
 from indextts.projects.pipeline import plan_stage
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for, own_values, with_choices
+from indextts.webui.language import t
 from indextts.webui.listen import comparing, scoring, speaking
 from indextts.webui.listen.saved_models import names
 from indextts.webui.page import Page, listener
@@ -24,14 +25,14 @@ EXPORT_FIELDS = ("dtype", "format", "average_last")
 def lay_out(page: Page) -> None:
     comparing.lay_out(page, speaking.lay_out(page))
     scoring.lay_out(page)
-    gr.Markdown("## Export")
+    gr.Markdown(t("listen.export_heading"))
     with gr.Row():
-        checkpoint = gr.Dropdown([], label="Checkpoint", elem_id="export-checkpoint")
+        checkpoint = gr.Dropdown([], label=t("listen.checkpoint"), elem_id="export-checkpoint")
         form = list(form_for(ExportModel, EXPORT_FIELDS).values())
     filled_for = page.fill(
         lambda name, _before: own_values(ExportModel, EXPORT_FIELDS, page.find_settings(name).export), form
     )
-    stage_panel(page, "export", "Export", commands, [checkpoint, *form], filled_for=filled_for)
+    stage_panel(page, "export", t("listen.export"), commands, [checkpoint, *form], filled_for=filled_for)
     files = gr.HTML(elem_id="export-files")
     listener(page, "export", lambda project: [(each, each) for each in names(project)], checkpoint)
     page.watch(

@@ -26,10 +26,12 @@ from indextts.webui.versions import files_version
 
 MAX_POINTS = 500  # of a series: a plot is hardly wider in pixels
 
-KINDS = (("train", "training"), ("val", "validation"))
+TRAINING = "monitor.training"
+VALIDATION = "monitor.validation"
+KINDS = (("train", TRAINING), ("val", VALIDATION))
 EXACT = ("lr",)  # what has no noise to smooth away
-RESUMED = "resumed"
-AS_LOGGED = "as logged"
+RESUMED = "monitor.resumed"
+AS_LOGGED = "monitor.as_logged"
 
 Points = list[tuple[float, float]]
 
@@ -90,7 +92,7 @@ def curves(
 
 
 def series_name(word: str, run: str = "") -> str:
-    """Return the name of a curve; `word` is "training" or "validation", `run` another run's name."""
+    """Return the name of a curve; `word` is TRAINING or VALIDATION, `run` another run's name."""
     return f"{t(word)}, {run}" if run else t(word)
 
 
@@ -197,7 +199,7 @@ def _shown(lines: Iterable[Line]) -> list[Line]:
 
 
 MAX_COMPARED = 3
-PART = "part {part}"
+PART = "monitor.part"
 
 
 def comparable(workspace: Path, name: str) -> list[tuple[str, str]]:

@@ -29,46 +29,58 @@ from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.page import Page, teller, telling
 from indextts.webui.versions import files_version
 
-HEADERS = ["checkpoint", "step", "epoch", "saved", "validation mel_loss", "size", "notes"]
-NONE_YET = (
-    "No checkpoint yet. The training saves one every so many steps (save interval) and when it is stopped; "
-    "then it can be heard, exported, pinned and deleted here."
-)
-CHOOSE = "choose a checkpoint in the list first"
-PIN, UNPIN = "Pin: never remove it", "Unpin"
-SURE = "Move {name} ({size}, step {step}) to the trash?"
-THROWN = "{name} is in the trash. Its room is free when the trash is emptied."
-EMPTY = "Empty the trash ({size})"
-FREED = "The trash is empty: {size} are free again."
-NOTES = {"is_best": "best", "is_latest": "newest", "is_pinned": "pinned"}
-NOT_WHOLE = "not whole"
+HEADERS = [
+    "monitor.headers.checkpoint",
+    "monitor.headers.step",
+    "monitor.headers.epoch",
+    "monitor.headers.saved",
+    "monitor.headers.validation_mel_loss",
+    "monitor.headers.size",
+    "monitor.headers.notes",
+]
+NONE_YET = "monitor.none_yet"
+CHOOSE = "monitor.choose"
+PIN = "monitor.pin"
+UNPIN = "monitor.unpin"
+SURE = "monitor.sure"
+THROWN = "monitor.thrown"
+EMPTY = "monitor.empty"
+FREED = "monitor.freed"
+NOTES = {
+    "is_best": "monitor.notes.is_best",
+    "is_latest": "monitor.notes.is_latest",
+    "is_pinned": "monitor.notes.is_pinned",
+}
+NOT_WHOLE = "monitor.not_whole"
 
 
 class _List:
     """The components."""
 
     def __init__(self) -> None:
-        gr.Markdown("## Checkpoints")
-        self.none = gr.Markdown(NONE_YET, elem_id="checkpoint-none")
+        gr.Markdown(t("monitor.checkpoints"))
+        self.none = gr.Markdown(t(NONE_YET), elem_id="checkpoint-none")
         with gr.Column(visible=False) as self.body:
             self.table = gr.Dataframe(
-                headers=HEADERS,
+                headers=list(map(t, HEADERS)),
                 show_label=False,
                 interactive=False,
                 max_height=320,
                 elem_id="checkpoint-table",
             )
-            self.chosen = gr.Dropdown([], label="Checkpoint", elem_id="checkpoint-chosen")
+            self.chosen = gr.Dropdown([], label=t("monitor.checkpoint"), elem_id="checkpoint-chosen")
             with gr.Row():
-                self.listen = gr.Button("Use for listening", variant="primary", elem_id="checkpoint-listen")
-                self.export = gr.Button("Export", elem_id="checkpoint-export")
-                self.pin = gr.Button(PIN, elem_id="checkpoint-pin")
-                self.delete = gr.Button("Delete", variant="stop", elem_id="checkpoint-delete")
+                self.listen = gr.Button(
+                    t("monitor.use_for_listening"), variant="primary", elem_id="checkpoint-listen"
+                )
+                self.export = gr.Button(t("monitor.export"), elem_id="checkpoint-export")
+                self.pin = gr.Button(t(PIN), elem_id="checkpoint-pin")
+                self.delete = gr.Button(t("monitor.delete"), variant="stop", elem_id="checkpoint-delete")
         with gr.Group(visible=False, elem_id="checkpoint-sure") as self.sure:
             self.question = gr.Markdown(elem_id="checkpoint-question", container=True)
             with gr.Row():
-                self.yes = gr.Button("Yes, to the trash", variant="stop", elem_id="checkpoint-yes")
-                self.no = gr.Button("No, keep it", elem_id="checkpoint-no")
+                self.yes = gr.Button(t("monitor.yes_to_the_trash"), variant="stop", elem_id="checkpoint-yes")
+                self.no = gr.Button(t("monitor.no_keep_it"), elem_id="checkpoint-no")
         self.empty = gr.Button("", visible=False, size="sm", elem_id="checkpoint-empty")
         self.asked = gr.Textbox(visible="hidden", container=False, show_label=False)
 

@@ -13,6 +13,8 @@ from indextts.webui.monitor.charts import (
     EXACT,
     MAX_COMPARED,
     RESUMED,
+    TRAINING,
+    VALIDATION,
     ComparedRun,
     Look,
     comparable,
@@ -28,22 +30,22 @@ from indextts.webui.page import Page
 from indextts.webui.versions import calm_version
 
 PLOTS = {  # metric: title, format of the axis
-    "text_loss": ("Text loss (nats per token)", ".3~g"),
-    "mel_loss": ("Mel loss (nats per code)", ".3~g"),
-    "mel_top1": ("mel_top1 (share guessed first)", ".3~g"),
-    "lr": ("Learning rate", ".1e"),
-    "grad_norm": ("Gradient norm, before clipping", ".3~g"),
-    "tokens_per_second": ("Tokens per second", ",.4~g"),
+    "text_loss": ("monitor.plots.text_loss", ".3~g"),
+    "mel_loss": ("monitor.plots.mel_loss", ".3~g"),
+    "mel_top1": ("monitor.plots.mel_top1", ".3~g"),
+    "lr": ("monitor.plots.lr", ".1e"),
+    "grad_norm": ("monitor.plots.grad_norm", ".3~g"),
+    "tokens_per_second": ("monitor.plots.tokens_per_second", ",.4~g"),
 }
 OF_TRAINING_ALONE = ("lr", "grad_norm", "tokens_per_second")  # a validation has none
-COLOURS = {"training": "#2563eb", "validation": "#ea580c", RESUMED: "#9ca3af"}
+COLOURS = {TRAINING: "#2563eb", VALIDATION: "#ea580c", RESUMED: "#9ca3af"}
 PALE = "#bfd3f8"
 COMPARED_COLOURS = (("#16a34a", "#86d6a4"), ("#9333ea", "#cfa3f5"), ("#0891b2", "#84cfdf"))
 
-NO_CURVES = "The curves begin with the first log line of a training."
-RESUMED_AT = "Resumed at step {steps}."
-DRAWN_PART = "Part {part} of the run is drawn; compare it with earlier parts below."
-LOGARITHM = "decimal logarithm"
+NO_CURVES = "monitor.no_curves"
+RESUMED_AT = "monitor.resumed_at"
+DRAWN_PART = "monitor.drawn_part"
+LOGARITHM = "monitor.logarithm"
 REDRAWN_EVERY_S = 4.0
 SMOOTHING = 0.0  # at first: a line of the log is a mean over many steps already
 
@@ -61,14 +63,14 @@ def lay_out(page: Page) -> None:
     with gr.Column(visible=False) as body:
         with gr.Row(elem_id="monitor-look"):
             smoothing = gr.Slider(
-                0, 0.99, SMOOTHING, step=0.01, label="Smoothing", elem_id="monitor-smoothing"
+                0, 0.99, SMOOTHING, step=0.01, label=t("monitor.smoothing"), elem_id="monitor-smoothing"
             )
-            first = gr.Number(label="From step", minimum=0, precision=0, elem_id="monitor-first")
-            last = gr.Number(label="To step (0: the last)", minimum=0, precision=0, elem_id="monitor-last")
-            is_log = gr.Checkbox(label="Logarithmic scale", elem_id="monitor-log")
+            first = gr.Number(label=t("monitor.from_step"), minimum=0, precision=0, elem_id="monitor-first")
+            last = gr.Number(label=t("monitor.to_step"), minimum=0, precision=0, elem_id="monitor-last")
+            is_log = gr.Checkbox(label=t("monitor.logarithmic_scale"), elem_id="monitor-log")
             beside = gr.Dropdown(
                 [],
-                label="Compare with",
+                label=t("monitor.compare_with"),
                 multiselect=True,
                 max_choices=MAX_COMPARED,
                 allow_custom_value=True,  # else what was chosen beside another project is an error
@@ -127,8 +129,8 @@ def _plot(metric: str) -> gr.LinePlot:
         y="value",
         color="series",
         color_map=_colour_map(metric, Look(SMOOTHING), []),
-        title=title,  # a label would take the place of the legend below
-        x_title="step",
+        title=t(title),  # a label would take the place of the legend below
+        x_title=t("monitor.headers.step"),
         x_axis_format=",~f",
         y_title=" ",
         color_title=" ",
@@ -160,7 +162,7 @@ def _frame(lines: list[Line], metric: str, look: Look, others: Sequence[Compared
 
 def _colour_map(metric: str, look: Look, others: Sequence[ComparedRun]) -> dict[str, str]:
     """Return the colour of each series of a plot, in the order of the legend."""
-    words = ("training",) if metric in OF_TRAINING_ALONE else ("training", "validation")
+    words = (TRAINING,) if metric in OF_TRAINING_ALONE else (TRAINING, VALIDATION)
     colours = {t(AS_LOGGED): PALE} if look.smoothing and metric not in EXACT else {}
     colours |= {series_name(word): COLOURS[word] for word in words}
     for other, pair in zip(others, COMPARED_COLOURS, strict=False):

@@ -13,10 +13,10 @@ from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.page import Page
 from indextts.webui.versions import files_version
 
-WORDS: dict[Level, str] = {"problem": "Problem", "warning": "Look at this"}
-HEALTHY = "All is well: {number} checks of this training found nothing."
-NO_RUN = "No training yet. Its health is watched here from the first step on: start one in tab 6."
-TO_DO = "What to do:"
+WORDS: dict[Level, str] = {"problem": "monitor.words.problem", "warning": "monitor.words.warning"}
+HEALTHY = "monitor.healthy"
+NO_RUN = "monitor.no_run"
+TO_DO = "monitor.to_do"
 DISK_LOOKED_AT_S = 60
 
 

@@ -20,13 +20,13 @@ from indextts.webui.language import t
 
 GB = 1e9
 
-PROCESSORS = "{count} processors, {percent:.0f} % busy"
-MEMORY = "{used:.1f} of {total:.1f} GB in use"
-DISK = "{free:.1f} of {total:.1f} GB free"
-CARD = "{name}: {percent} % busy, {used:.1f} of {total:.1f} GB in use, {celsius} °C"
-NUMBERED = "card {number}"
-USED = "{card}; used by this project's training"
-NO_CARD = "no NVIDIA card, or no driver for it"
+PROCESSORS = "monitor.processors"
+MEMORY = "monitor.memory"
+DISK = "monitor.disk"
+CARD = "monitor.card"
+NUMBERED = "monitor.numbered"
+USED = "monitor.used"
+NO_CARD = "monitor.no_card"
 UNKNOWN = "?"
 
 
@@ -82,20 +82,23 @@ class MachineState:
         """
         cards = [
             [
-                t(NUMBERED, number=card.number) if len(self.cards) > 1 else "card",
+                t(NUMBERED, number=card.number) if len(self.cards) > 1 else t("monitor.parts.card"),
                 t(USED, card=str(card)) if card.number in in_training else str(card),
             ]
             for card in self.cards
         ]
         return [
-            ["processor", t(PROCESSORS, count=self.num_processors, percent=self.busy_percent)],
-            ["memory", t(MEMORY, used=self.used_bytes / GB, total=self.memory_bytes / GB)],
-            ["disk", t(DISK, free=self.free_disk_bytes / GB, total=self.disk_bytes / GB)],
-            *(cards or [["card", t(NO_CARD)]]),
+            [
+                t("monitor.parts.processor"),
+                t(PROCESSORS, count=self.num_processors, percent=self.busy_percent),
+            ],
+            [t("monitor.parts.memory"), t(MEMORY, used=self.used_bytes / GB, total=self.memory_bytes / GB)],
+            [t("monitor.parts.disk"), t(DISK, free=self.free_disk_bytes / GB, total=self.disk_bytes / GB)],
+            *(cards or [[t("monitor.parts.card"), t(NO_CARD)]]),
         ]
 
     def __str__(self) -> str:
-        return "\n".join(f"{t(what)}: {state}" for what, state in self.rows())
+        return "\n".join(f"{what}: {state}" for what, state in self.rows())
 
 
 def read_machine(folder: Path, cgroup: Path = CGROUP) -> MachineState:

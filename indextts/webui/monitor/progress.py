@@ -10,15 +10,16 @@ from indextts.webui.monitor.metrics_reader import Line, MetricsReader
 
 STALE_S = 60.0
 
-NO_NUMBERS = "no numbers yet; they come with the first steps of a training"
-STEP = "step {step:,}"
-STEP_OF = "step {step:,} of {total:,}"
-EPOCH = "epoch {epoch}"
-PACE = "{tokens:,.0f} tokens/s"
-SILENT = "nothing new for {time}"
-LEFT = "about {time} left"
-DAYS = "{days} days"
-SEPARATOR = ", "
+ENDED = {"finished": "monitor.ended.finished", "stopped": "monitor.ended.stopped"}  # in exit.json
+NO_NUMBERS = "monitor.no_numbers"
+STEP = "monitor.step"
+STEP_OF = "monitor.step_of"
+EPOCH = "monitor.epoch"
+PACE = "monitor.pace"
+SILENT = "monitor.silent"
+LEFT = "monitor.left"
+DAYS = "monitor.days"
+SEPARATOR = "monitor.separator"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Progress:
         if self.tokens_per_second is not None:
             words.append(t(PACE, tokens=self.tokens_per_second))
         if self.ended is not None:
-            words.append(t(self.ended))
+            words.append(t(ENDED[self.ended]) if self.ended in ENDED else self.ended)
         elif self.is_stale:
             words.append(t(SILENT, time=duration(self.silent_s)))
         elif self.seconds_left is not None:

@@ -12,7 +12,7 @@ from indextts.webui.listen.renders import SPOKEN_NAME, Sound, read_sounds
 from indextts.webui.listen.speaking import player_html
 from indextts.webui.page import Page
 
-TITLE = "Samples"
+TITLE = "monitor.samples"
 MAX_STEPS = 8  # the newest; the others stay on the disk and in TensorBoard
 FOLDER = re.compile(r"part(\d+)_step(\d+)")
 

@@ -16,9 +16,7 @@ from indextts.webui.monitor.progress import Progress, progress_of
 from indextts.webui.page import Page
 from indextts.webui.versions import now_and_then
 
-GONE = (
-    "The trainer is not running and said no end: it was killed, or the machine stopped. Resume it in tab 6."
-)
+GONE = "monitor.gone"
 
 
 def lay_out(page: Page) -> None:
@@ -63,5 +61,5 @@ def bar_html(project: Project) -> str:
 
 def machine_html(rows: list[list[str]]) -> str:
     """Return the state of the machine, a line for each part of it."""
-    lines = (f"<tr><th>{escape(t(what))}</th><td>{escape(state)}</td></tr>" for what, state in rows)
+    lines = (f"<tr><th>{escape(what)}</th><td>{escape(state)}</td></tr>" for what, state in rows)
     return f'<table class="machine">{"".join(lines)}</table>'

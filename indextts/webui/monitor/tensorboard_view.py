@@ -18,20 +18,20 @@ from indextts.webui.running.panel import describe
 from indextts.webui.versions import running_version
 
 STAGE = "tensorboard"
-INVITATION = "Start it to see every number of the run, with runs side by side and smoothing by TensorBoard."
-NO_EVENTS = "TensorBoard has nothing to show yet: start a training first; it writes event files into {folder}"
-NOT_RUNNING = "TensorBoard is not running"
+INVITATION = "monitor.invitation"
+NO_EVENTS = "monitor.no_events"
+NOT_RUNNING = "monitor.not_running"
 FRAME = '<iframe src="tensorboard/{project}/" title="TensorBoard" id="tensorboard-frame"></iframe>'
 CSS = "#tensorboard-frame { width: 100%; height: 80vh; border: 0; }"
 
 
 def lay_out(page: Page) -> None:
-    with gr.Accordion("TensorBoard", open=False, elem_id="tensorboard"):
+    with gr.Accordion(t("monitor.tensorboard"), open=False, elem_id="tensorboard"):
         with gr.Row():
-            start_button = gr.Button("Start TensorBoard", elem_id="tensorboard-start")
-            stop_button = gr.Button("Stop", elem_id="tensorboard-stop")
-        status = gr.Textbox(label="Status", interactive=False, elem_id="tensorboard-status")
-        frame = gr.HTML(INVITATION, elem_id="tensorboard-page", css_template=CSS)
+            start_button = gr.Button(t("monitor.start_tensorboard"), elem_id="tensorboard-start")
+            stop_button = gr.Button(t("monitor.stop"), elem_id="tensorboard-stop")
+        status = gr.Textbox(label=t("monitor.status"), interactive=False, elem_id="tensorboard-status")
+        frame = gr.HTML(t(INVITATION), elem_id="tensorboard-page", css_template=CSS)
 
     page.watch(lambda project: running_version(project, STAGE), lambda name: status_of(page, name), [status])
     # apart from the status: a frame that is sent anew loses what was chosen in it

@@ -21,13 +21,18 @@ from indextts.webui.versions import job_version, once
 
 FIELDS = ("pairs_per_target", "max_pairs", "max_pairs_per_speaker", "min_text_len", "min_code_len", "seed")
 HISTOGRAMS = (
-    ("prompt_s", "seconds", "Length of prompts"),
-    ("target_s", "seconds", "Length of targets"),
-    ("target_codes", "codes", "Codes of targets"),
-    ("prompt_uses", "times", "How often a clip is a prompt"),
+    ("prompt_s", "seconds", "pairs.length_of_prompts"),
+    ("target_s", "seconds", "pairs.length_of_targets"),
+    ("target_codes", "codes", "pairs.codes_of_targets"),
+    ("prompt_uses", "times", "pairs.uses_of_prompts"),
 )
-SPLITS = {"to train on": "train", "to validate on": "val"}
-NONE_YET = "no pairs yet"
+SPLITS = {"train": "pairs.to_train_on", "val": "pairs.to_validate_on"}
+BARS = (
+    ("pairs", "pairs.of_speaker", "pairs.pairs_of_a_speaker"),
+    ("hours", "pairs.hours", "pairs.hours_of_targets"),
+)
+UNITS = {"seconds": "pairs.seconds", "codes": "pairs.codes", "times": "pairs.times"}
+NONE_YET = "pairs.none_yet"
 
 
 def lay_out(page: Page) -> None:
@@ -36,22 +41,22 @@ def lay_out(page: Page) -> None:
     filled_for = page.fill(
         lambda name, _before: own_values(BuildPairs, FIELDS, page.find_settings(name).pairs), form
     )
-    stage_panel(page, "pairs", "Build pairs", commands, form, filled_for=filled_for)
-    split = gr.Radio(list(SPLITS.items()), value="train", label="Pairs", elem_id="pairs-split")
-    numbers = gr.Textbox(label="In these pairs", interactive=False, elem_id="pairs-numbers")
+    stage_panel(page, "pairs", t("pairs.build_pairs"), commands, form, filled_for=filled_for)
+    split = gr.Radio(split_choices(), value="train", label=t("pairs.pairs"), elem_id="pairs-split")
+    numbers = gr.Textbox(label=t("pairs.in_these_pairs"), interactive=False, elem_id="pairs-numbers")
     with gr.Row():
         plots = [
             gr.BarPlot(
                 x="speaker",
                 y=y,
-                title=title,
-                x_title="speaker",
-                y_title=y,
+                title=t(title),
+                x_title=t("pairs.speaker"),
+                y_title=t(y_title),
                 y_lim=[0, None],
                 height=240,
                 elem_id=f"plot-{y}",
             )
-            for y, title in (("pairs", "Pairs of a speaker"), ("hours", "Hours of targets"))
+            for y, y_title, title in BARS
         ]
     with gr.Row():
         for name, unit, title in HISTOGRAMS:
@@ -59,16 +64,21 @@ def lay_out(page: Page) -> None:
                 gr.BarPlot(
                     x=unit,
                     y="number",
-                    title=title,
-                    x_title=unit,
-                    y_title="number",
+                    title=t(title),
+                    x_title=t(UNITS[unit]),
+                    y_title=t("pairs.number"),
                     height=240,
                     elem_id=f"plot-{name}",
                 )
             )
     table = gr.Dataframe(
-        headers=["speaker", "pairs", "share in %", "hours of targets"],
-        label="Pairs of each speaker",
+        headers=[
+            t("pairs.speaker"),
+            t("pairs.of_speaker"),
+            t("pairs.share_percent"),
+            t("pairs.target_hours"),
+        ],
+        label=t("pairs.pairs_of_each_speaker"),
         interactive=False,
         elem_id="pairs-table",
     )
@@ -77,11 +87,13 @@ def lay_out(page: Page) -> None:
     def shown(name: str, part: str) -> Any:
         return show(page, name, part)
 
-    page.watch(
-        once, lambda _name: gr.Radio(choices=[(t(said), part) for said, part in SPLITS.items()]), [split]
-    )
+    page.watch(once, lambda _name: gr.Radio(choices=split_choices()), [split])
     page.watch(lambda project: job_version(project, "pairs"), shown, outputs, [split])
     on([split.change], shown, [page.project, split], outputs, latest=True)
+
+
+def split_choices() -> list[tuple[str, str]]:
+    return [(t(text), part) for part, text in SPLITS.items()]
 
 
 def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:

@@ -25,9 +25,9 @@ PROGRESS = re.compile(
     r"\d+ for validation; (\d+ encoded, \d+ kept, \d+ rejected.*)"
 )
 DOING = {
-    "Checking recordings": "Checking recordings: {done} of {total} clips{speed}",
-    "Comparing recordings": "Comparing recordings: {done} of {total} clips{speed}",
-    "Encoding": "Encoding: {done} of {total} clips{speed}",
+    "Checking recordings": "preprocess.doing.checking_recordings",
+    "Comparing recordings": "preprocess.doing.comparing_recordings",
+    "Encoding": "preprocess.doing.encoding",
 }
 
 
@@ -39,7 +39,7 @@ def lay_out(page: Page) -> None:
         lambda name, _before: own_values(PreprocessCommand, FIELDS, page.find_settings(name).preprocess),
         inputs,
     )
-    stage_panel(page, "preprocess", "Preprocess", commands, inputs, filled_for=filled_for)
+    stage_panel(page, "preprocess", t("preprocess.preprocess"), commands, inputs, filled_for=filled_for)
     bar = gr.HTML(elem_id="preprocess-bar")
     page.watch(show_bar, lambda name: show_bar(page.find_project(name)), [bar])
 

@@ -22,36 +22,49 @@ from indextts.webui.running.panel import stage_panel
 from indextts.webui.versions import now_and_then, once
 from indextts.webui.way import stands, way_html
 
-PUBLISHED_IN = "In {folder}, for all projects"
-ABSENT = "absent"
-RESERVED = "the folder {folder} is for the published files; choose another name"
-NAME_TAKEN = "there is a project {name} already; choose another name"
-NO_FILE = "Manifest: {path} is no file"
+PUBLISHED_IN = "project.published_in"
+ABSENT = "project.absent"
+PURPOSES = {
+    "base model": "project.purposes.base_model",
+    "speech features": "project.purposes.speech_features",
+    "sound": "project.purposes.sound",
+}
+STATES = {
+    "checked": "project.states.checked",
+    "there": "project.states.there",
+    "absent": "project.states.absent",
+}
+RESERVED = "project.reserved"
+NAME_TAKEN = "project.name_taken"
+NO_FILE = "project.no_file"
 
 
 def lay_out(page: Page) -> None:
     way = gr.HTML(elem_id="way")
-    with gr.Accordion("Make a project", open=False, elem_id="new-project"):
-        name = gr.Textbox(label="Name", elem_id="new-name")
+    with gr.Accordion(t("project.make_a_project"), open=False, elem_id="new-project"):
+        name = gr.Textbox(label=t("project.name"), elem_id="new-name")
         manifest = gr.Textbox(
-            label="Manifest",
-            info="JSON lines in the workspace or a --root folder; empty if you upload recordings in tab 2.",
+            label=t("project.manifest"),
+            info=t("project.manifest_help"),
             elem_id="new-manifest",
         )
         base = gr.Textbox(
             PUBLISHED,
-            label="Base model",
-            info="Folder with config.yaml, gpt.pth and bpe.model, see below.",
+            label=t("project.base_model"),
+            info=t("project.base_model_help"),
             elem_id="new-base",
         )
-        button = gr.Button("Make", variant="primary", elem_id="project-start")
+        button = gr.Button(t("project.make"), variant="primary", elem_id="project-start")
     all_jobs.lay_out(page)
     files = gr.Dataframe(
-        headers=["base file", "size"], label="Base model", interactive=False, elem_id="base-files"
+        headers=[t("project.base_file"), t("project.size")],
+        label=t("project.base_model"),
+        interactive=False,
+        elem_id="base-files",
     )
-    with gr.Accordion("Published files", elem_id="published"):
+    with gr.Accordion(t("project.published_files"), elem_id="published"):
         published = lay_out_download(page)
-    hardware = gr.Textbox(label="This machine", interactive=False, lines=4, elem_id="hardware")
+    hardware = gr.Textbox(label=t("project.this_machine"), interactive=False, lines=4, elem_id="hardware")
     page.watch(now_and_then, lambda _: str(read_machine(page.workspace)), [hardware])
     on([button.click], lambda *values: make(page, *values), [name, manifest, base], [page.project])
     page.watch(
@@ -71,7 +84,7 @@ def watch_rows(page: Page, rows: Callable[[Project], list[list[str]]], shown: gr
 def lay_out_download(page: Page) -> gr.Dataframe:
     """Lay out what fetches the published files into the workspace; return the table of what is there."""
     published = gr.Dataframe(
-        headers=["for", "file", "size", "state"],
+        headers=[t("project.for"), t("project.file"), t("project.size"), t("project.state")],
         label=t(PUBLISHED_IN, folder=published_folder(page)),
         interactive=False,
         elem_id="published-files",
@@ -80,7 +93,7 @@ def lay_out_download(page: Page) -> gr.Dataframe:
     form = form_for(DownloadCheckpoints, ("what",))
     home = Project(published_folder(page))
     page.watch(once, lambda _name: gr.Dataframe(label=t(PUBLISHED_IN, folder=home.root)), [published])
-    stage_panel(page, "download", "Download", download_commands, list(form.values()), home=home)
+    stage_panel(page, "download", t("project.download"), download_commands, list(form.values()), home=home)
     return published
 
 
@@ -92,7 +105,10 @@ def published_folder(page: Page) -> Path:
 def published_rows(page: Page) -> list[list[str]]:
     """Return purpose, place, size and state of each published file."""
     rows = table(published_folder(page))
-    return [[t(purpose), place, size, t(state)] for purpose, place, size, state in rows]
+    return [
+        [t(PURPOSES[purpose]), place, size, t(STATES[state]) if state in STATES else state]
+        for purpose, place, size, state in rows
+    ]
 
 
 def download_commands(home: Project, _settings: ProjectSettings, *values: Any) -> Sequence[Command]:
@@ -104,8 +120,8 @@ def make(page: Page, name: str | None, manifest: str | None, base: str | None) -
     """Make a project and choose it."""
     settings = make_settings(
         name=(name or "").strip(),
-        manifest=page.roots.inside(manifest, "Manifest") if (manifest or "").strip() else None,
-        base=page.roots.inside(base, "Base model"),
+        manifest=page.roots.inside(manifest, t("project.manifest")) if (manifest or "").strip() else None,
+        base=page.roots.inside(base, t("project.base_model")),
     )
     if settings.name == PUBLISHED:
         raise UserError(t(RESERVED, folder=PUBLISHED))
@@ -113,7 +129,8 @@ def make(page: Page, name: str | None, manifest: str | None, base: str | None) -
         raise UserError(t(NAME_TAKEN, name=settings.name))
     if settings.manifest is not None and not settings.manifest.is_file():
         raise UserError(t(NO_FILE, path=settings.manifest))
-    place_base_files(Project(page.roots.inside(settings.name, "Name")), settings)  # no link that leads out
+    root = page.roots.inside(settings.name, t("project.name"))  # no link that leads out
+    place_base_files(Project(root), settings)
     return gr.Dropdown(choices=project_names(page.workspace), value=settings.name)
 
 

@@ -10,25 +10,25 @@ from indextts.projects.jobs.records import Job, job_folders, last_lines, read_jo
 from indextts.projects.jobs.starting import script
 from indextts.projects.project import Project
 from indextts.webui.events import on
-from indextts.webui.language import said, t
+from indextts.webui.language import t, text_of
 from indextts.webui.page import Page
 from indextts.webui.running import history
 from indextts.webui.serving.security import download_link
 
-HEADERS = ["job", "took", "how it stands", "command"]
+HEADERS = ["jobs.headers.job", "jobs.headers.took", "jobs.headers.how_it_stands", "jobs.headers.command"]
 WIDTHS: list[str | int] = ["22%", "8%", "25%", "45%"]
 MAX_ROWS = 500
 LAST_LINES = 40
-EMPTY = "No job has run in this project yet: start with what is marked above."
-NO_JOB = "there is no job {name!r} in {project}; choose a row of the table"
-CHOOSE = "Choose a row to see its command and its log."
+EMPTY = "jobs.none_yet"
+NO_JOB = "jobs.no_job"
+CHOOSE = "jobs.choose"
 
 
 def lay_out(page: Page) -> None:
     """Lay out the table of jobs and the details of one."""
-    with gr.Accordion("All jobs", open=False, elem_id="all-jobs"):
+    with gr.Accordion(t("jobs.all_jobs"), open=False, elem_id="all-jobs"):
         table = gr.Dataframe(
-            headers=HEADERS,
+            headers=list(map(t, HEADERS)),
             show_label=False,
             interactive=False,
             wrap=True,
@@ -49,7 +49,7 @@ def lay_out(page: Page) -> None:
 def job_rows(project: Project) -> list[list[str]]:
     """Return the newest jobs, a row for each."""
     return [
-        [row.folder.name, row.duration, said(row.outcome), said(row.command)]
+        [row.folder.name, row.duration, text_of(row.outcome), text_of(row.command)]
         for row in history.rows(project, time.time(), MAX_ROWS)
     ]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from indextts.projects.jobs.records import Job, clock, job_folders, list_jobs, outcome, read_job
 from indextts.projects.project import Project
-from indextts.system.sentence import Sentence
+from indextts.system.messages import Message, as_is
 
 MAX_COMMAND_CHARS = 100
-AND_MORE = "{command} (and {count} more)"
+AND_MORE = "jobs.and_more"
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class HistoryRow:
     folder: Path
     when: str
     stage: str
-    command: Sentence
+    command: Message
     duration: str
     state: str
-    outcome: Sentence
+    outcome: Message
 
 
 def rows(project: Project, now: float, max_rows: int | None = None) -> list[HistoryRow]:
@@ -75,15 +75,15 @@ def _row(job: Job, now: float) -> HistoryRow:
     return HistoryRow(job.folder, when, job.stage, _short(job), duration, job.state, outcome(job, now))
 
 
-def _short(job: Job) -> Sentence:
+def _short(job: Job) -> Message:
     """Return the first command without the folders of its paths, which say the same in each row."""
     words = [_last_part(word) for word in job.argvs[0]] if job.argvs else []
     command = shlex.join(words)
     if len(command) > MAX_COMMAND_CHARS:
         command = command[: MAX_COMMAND_CHARS - 1] + "…"
     if len(job.argvs) > 1:
-        return Sentence(AND_MORE, {"command": command, "count": len(job.argvs) - 1})
-    return Sentence("{command}", {"command": command})
+        return Message(AND_MORE, {"command": command, "count": len(job.argvs) - 1})
+    return as_is(command)
 
 
 def _last_part(word: str) -> str:

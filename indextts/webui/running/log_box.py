@@ -18,12 +18,12 @@ from pathlib import Path
 import gradio as gr
 
 from indextts.projects.jobs.log_tail import MAX_TAIL_BYTES, read_end
-from indextts.system.sentence import Sentence
-from indextts.webui.language import said, t
+from indextts.system.messages import Message
+from indextts.webui.language import t, text_of
 from indextts.webui.serving.security import download_link
 
 BOX = '<pre class="log-view" tabindex="0"></pre>'
-DOWNLOAD = "Download the whole log"
+DOWNLOAD = "jobs.download"
 
 FOLLOW_LOGS = """() => document.querySelectorAll('.log-source').forEach(source => {
   const place = document.getElementById(source.id.replace('-source', ''));
@@ -76,7 +76,7 @@ def log_box(name: str) -> LogBox:
         show_label=False,
         container=False,
         max_lines=1,
-        placeholder="Log: show only lines with this text",
+        placeholder=t("jobs.log_filter"),
         elem_id=f"{name}-log-filter",
     )
     gr.HTML(BOX, elem_id=f"{name}-log", elem_classes="log-box", padding=False)
@@ -91,7 +91,7 @@ def log_values(log: Path | None, wanted: str | None) -> tuple[str, str]:
         return BOX, ""
     view = show_log(log, wanted=wanted or "")
     link = download_link(log, f"{log.parent.name}.log", t(DOWNLOAD))
-    note = html.escape(said(view.note)) if view.note else ""
+    note = html.escape(text_of(view.note)) if view.note else ""
     shown = html.escape(f"{log.parent.name} {wanted or ''}", quote=True)
     return f'<div data-log="{shown}">{view.html}</div>', f'<span class="log-note">{note} {link}</span>'
 
@@ -100,10 +100,10 @@ MAX_FILTER_BYTES = 4 * 1024 * 1024
 MAX_LINES = 2000
 MAX_FILTER_CHARS = 200
 
-EMPTY = "The log is empty so far."
-NOTHING_FOUND = "No line of the last {megabytes} MB contains this text."
-EARLIER_LINES = "The last {lines} lines; the whole log of {megabytes} MB can be downloaded."
-FOUND_LINES = "{lines} lines with this text, looked for in the last {megabytes} MB."
+EMPTY = "jobs.log_empty"
+NOTHING_FOUND = "jobs.nothing_found"
+EARLIER_LINES = "jobs.earlier_lines"
+FOUND_LINES = "jobs.found_lines"
 
 CLASSES = (
     (
@@ -124,7 +124,7 @@ class LogView:
     """What the log box shows, and a sentence below it."""
 
     html: str
-    note: Sentence | None
+    note: Message | None
 
 
 def show_log(path: Path, max_lines: int = 200, wanted: str = "") -> LogView:
@@ -142,14 +142,14 @@ def show_log(path: Path, max_lines: int = 200, wanted: str = "") -> LogView:
     )
     note = None
     if not end.lines:
-        nothing = Sentence(NOTHING_FOUND, {"megabytes": megabytes(end.num_searched)})
-        note = nothing if wanted and end.num_searched else Sentence(EMPTY, {})
+        nothing = Message(NOTHING_FOUND, {"megabytes": megabytes(end.num_searched)})
+        note = nothing if wanted and end.num_searched else Message(EMPTY, {})
     elif wanted:
         searched = megabytes(end.num_searched)
-        note = Sentence(FOUND_LINES, {"lines": len(end.lines), "megabytes": searched})
+        note = Message(FOUND_LINES, {"lines": len(end.lines), "megabytes": searched})
     elif end.has_more:
         size = megabytes(path.stat().st_size)
-        note = Sentence(EARLIER_LINES, {"lines": len(end.lines), "megabytes": size})
+        note = Message(EARLIER_LINES, {"lines": len(end.lines), "megabytes": size})
     lines = "\n".join(_as_html(line) for line in end.lines)
     return LogView(f'<pre class="log-view" tabindex="0">{lines}</pre>', note)
 

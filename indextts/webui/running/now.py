@@ -8,14 +8,18 @@ from pathlib import Path
 import gradio as gr
 
 from indextts.projects.jobs.records import Job, list_jobs, outcome
-from indextts.webui.language import said, t
+from indextts.webui.language import stage_name, t, text_of
 from indextts.webui.page import EVERY_TAB, Page
 from indextts.webui.running.queue_choice import active_version, job_homes
 
-NOTHING = "Nothing is running."
-RUNS = "{stage} of {project}: {state}"
-STATES = {"running": "running", "waiting": "waiting", "stopping": "stopping"}
-NOTIFY = "Tell me when a job ends"
+NOTHING = "jobs.none_runs"
+RUNS = "jobs.runs"
+STATES = {
+    "running": "jobs.states.running",
+    "waiting": "jobs.states.waiting",
+    "stopping": "jobs.states.stopping",
+}
+NOTIFY = "jobs.notify"
 ENDED_S = 600.0  # for that long a job is said to have ended: a page may have slept
 
 # A job that this page saw active and that is over now is told of, once: by the browser if it may, and in the
@@ -43,15 +47,15 @@ def lay_out(page: Page) -> None:
     """Lay out the line; it is seen in every tab."""
     with gr.Row(elem_id="now-row"):
         line = gr.HTML(elem_id="now", padding=False)
-        ask = gr.Button(NOTIFY, size="sm", scale=0, min_width=220, elem_id="notify")
+        ask = gr.Button(t(NOTIFY), size="sm", scale=0, min_width=220, elem_id="notify")
     page.of_tab(EVERY_TAB).watch(
         lambda _project: active_version(page.workspace),
         lambda _name: now_html(page.workspace, time.time()),
         [line],
     ).then(None, None, None, js=TELL)
     # nobody sees these two: their texts are what the first one says then, in the language of the page
-    told = gr.Button("You will be told", visible="hidden")
-    refused = gr.Button("The browser forbids it", visible="hidden")
+    told = gr.Button(t("jobs.notify_allowed"), visible="hidden")
+    refused = gr.Button(t("jobs.notify_refused"), visible="hidden")
     ask.click(None, [ask, told, refused], [ask], js=ASK)
 
 
@@ -61,7 +65,7 @@ def now_html(workspace: Path, now: float) -> str:
     lately = [(name, job) for name, job in jobs if job.is_active or now - (job.ended or 0.0) < ENDED_S]
     data = json.dumps([_as_data(name, job, now) for name, job in lately], ensure_ascii=False)
     active = [
-        t(RUNS, stage=t(job.stage), project=name, state=t(STATES[job.state]))
+        t(RUNS, stage=stage_name(job.stage), project=name, state=t(STATES[job.state]))
         for name, job in lately
         if job.is_active
     ]
@@ -70,5 +74,5 @@ def now_html(workspace: Path, now: float) -> str:
 
 
 def _as_data(name: str, job: Job, now: float) -> dict[str, str | bool]:
-    text = t(RUNS, stage=t(job.stage), project=name, state=said(outcome(job, now)))
+    text = t(RUNS, stage=stage_name(job.stage), project=name, state=text_of(outcome(job, now)))
     return {"id": f"{name}/{job.folder.name}", "active": job.is_active, "text": text}

@@ -19,17 +19,17 @@ from indextts.projects.jobs.starting import shell_line, start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job, stop_stage
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.events import on
-from indextts.webui.language import said, t
+from indextts.webui.language import t, text_of
 from indextts.webui.page import Page
 from indextts.webui.running import history
 from indextts.webui.running.log_box import FOLLOW_LOGS, LogBox, log_box, log_values
 from indextts.webui.running.queue_choice import AT_ONCE, active_version, find_active, waiting_choice
 from indextts.webui.versions import running_version
 
-NOT_STARTED = "not started yet"
-QUEUED = "In the queue behind it: {number}"
-NOTHING_RUNS = "Nothing is running."
-STILL_FILLING = "the form is still being filled for this project; try again in a moment"
+NOT_STARTED = "jobs.not_started"
+QUEUED = "jobs.queued"
+NOTHING_RUNS = "jobs.nothing_to_stop"
+STILL_FILLING = "jobs.still_filling"
 ERROR = "[Error] "  # how every program begins its last sentence
 LAST_LINES = 40  # of a log, among which that sentence stands
 LAUNCHERS_LINES, LINES_A_PROCESS = 40, 10  # that torchrun writes behind it
@@ -147,7 +147,7 @@ def describe(job: Job | None) -> str:
         return t(NOT_STARTED)
     now = time.time()
     stopping = stop_stage(job, now)
-    stand = said(stopping.sentence if stopping else outcome(job, now))
+    stand = text_of(stopping.sentence if stopping else outcome(job, now))
     problem = error_of(job) if job.state == "failed" else ""
     return f"{stand}. {problem}" if problem else stand
 
@@ -189,17 +189,17 @@ def _active(project: Project, stage: str) -> Job:
 
 def _components(stage: str, button: str) -> Panel:
     preview = gr.Textbox(
-        label="Command", lines=2, interactive=False, buttons=["copy"], elem_id=f"{stage}-command"
+        label=t("jobs.command"), lines=2, interactive=False, buttons=["copy"], elem_id=f"{stage}-command"
     )
     with gr.Row():
         start = gr.Button(button, variant="primary", elem_id=f"{stage}-start")
-        stop = gr.Button("Stop", elem_id=f"{stage}-stop")
-        stop_now = gr.Button(
-            "Stop now, without saving", variant="stop", visible=False, elem_id=f"{stage}-stop-now"
-        )
-        unqueue = gr.Button("Take out of the queue", visible=False, elem_id=f"{stage}-unqueue")
-    after = gr.Dropdown([(AT_ONCE, "")], value="", label="Start it", visible=False, elem_id=f"{stage}-after")
-    status = gr.Textbox(label="Status", interactive=False, elem_id=f"{stage}-status")
+        stop = gr.Button(t("jobs.stop"), elem_id=f"{stage}-stop")
+        stop_now = gr.Button(t("jobs.stop_now"), variant="stop", visible=False, elem_id=f"{stage}-stop-now")
+        unqueue = gr.Button(t("jobs.unqueue"), visible=False, elem_id=f"{stage}-unqueue")
+    after = gr.Dropdown(
+        [(t(AT_ONCE), "")], value="", label=t("jobs.start_when"), visible=False, elem_id=f"{stage}-after"
+    )
+    status = gr.Textbox(label=t("jobs.status"), interactive=False, elem_id=f"{stage}-status")
     return Panel(preview, start, stop, stop_now, unqueue, after, status, log_box(stage))
 
 

@@ -7,12 +7,12 @@ import gradio as gr
 from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, list_jobs
 from indextts.projects.project import PUBLISHED, Project, project_names
-from indextts.webui.language import t
+from indextts.webui.language import stage_name, t
 from indextts.webui.running import history
 
-AT_ONCE = "at once"
-IS_OVER = "the job to wait for is over; start this one at once"
-AFTER = "after {stage} of {project}, if that finishes"
+AT_ONCE = "jobs.at_once"
+IS_OVER = "jobs.is_over"
+AFTER = "jobs.after"
 
 
 def active_version(workspace: Path) -> str:
@@ -29,7 +29,7 @@ def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
     """Return the choice, seen only while there is one; what is chosen stays as long as it is active."""
     found = [(t(AT_ONCE), "")]
     for name, job in _active_jobs(workspace):
-        found.append((t(AFTER, stage=t(job.stage), project=name), f"{name}/{job.folder.name}"))
+        found.append((t(AFTER, stage=stage_name(job.stage), project=name), f"{name}/{job.folder.name}"))
     if now in [choice for _, choice in found]:  # not touched: it may be chosen anew while this is on its way
         return gr.Dropdown(choices=found, visible=len(found) > 1)
     return gr.Dropdown(choices=found, value="", visible=len(found) > 1)

@@ -35,12 +35,9 @@ logger = logging.getLogger(__name__)
 LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"]
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # and the loopback among them
 GENERATED_USER = "amharic"
-NO_PATH = "{what}: the path is empty; type one inside {roots}"
-NOT_A_PATH = "{what} {path!r}: this cannot be a path; type one inside {roots}"
-OUTSIDE = (
-    "{what} {path!r} lies outside of what the page may use: {roots}; move it there, or start the page with "
-    "--root and its folder"
-)
+NO_PATH = "paths.no_path"
+NOT_A_PATH = "paths.not_a_path"
+OUTSIDE = "paths.outside"
 LONGEST_NAME = 255  # bytes, of a file on Linux
 MIN_PASSWORD_CHARACTERS = 12
 
@@ -61,22 +58,22 @@ class Roots:
 
         Args:
             typed: relative paths are relative to the workspace.
-            what: the field's name, for the message.
+            what: the name of the field, for the message, in the language of whoever asked.
 
         Raises:
             UserError: nothing was typed, no path can be that, or it lies outside the roots.
         """
         text = str(typed or "").strip()
         if not text:
-            raise UserError(t(NO_PATH, what=t(what), roots=self))
+            raise UserError(t(NO_PATH, what=what, roots=self))
         try:
             path = (self.workspace / text).resolve()
             if any(len(os.fsencode(name)) > LONGEST_NAME for name in path.parts):
                 raise ValueError
         except (ValueError, RuntimeError):  # a NUL byte, a lone surrogate; symlinks in a circle; too long
-            raise UserError(t(NOT_A_PATH, what=t(what), path=text, roots=self)) from None
+            raise UserError(t(NOT_A_PATH, what=what, path=text, roots=self)) from None
         if not any(path.is_relative_to(root) for root in (self.workspace, *self.others)):
-            raise UserError(t(OUTSIDE, what=t(what), path=text, roots=self))
+            raise UserError(t(OUTSIDE, what=what, path=text, roots=self))
         return path
 
     def __str__(self) -> str:

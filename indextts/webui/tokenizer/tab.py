@@ -28,26 +28,34 @@ from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.running.panel import stage_panel
 
-NO_SIZE = "target size is empty; give a number of pieces, or 0 for what the hours of speech advise"
+NO_SIZE = "tokenizer.no_size"
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
 OPTIONS = tuple(NormalizerOptions.model_fields)
 
-READ_AS, BEFORE, AFTER = "Read as", "Before", "After"
-NOT_MADE = "The extended tokenizer is not made yet."
+READ_AS = "tokenizer.read_as"
+BEFORE = "tokenizer.before"
+AFTER = "tokenizer.after"
+NOT_MADE = "tokenizer.not_made"
 
 
 def lay_out(page: Page) -> None:
     size = component_for(ExtendTokenizer, "target_size")
-    label = "How texts are read, in training and at inference"
+    label = t("tokenizer.normalizer")
     with gr.Accordion(label, open=False, elem_id="normalizer"), gr.Row():
         options = list(form_for(ExtendTokenizer, OPTIONS).values())
     form = [size, *options]
     filled_for = page.fill(lambda name, _before: own_values(page, name), form)
     stage_panel(
-        page, "tokenizer", "Extend and verify", commands, form, remember=remember, filled_for=filled_for
+        page,
+        "tokenizer",
+        t("tokenizer.extend_and_verify"),
+        commands,
+        form,
+        remember=remember,
+        filled_for=filled_for,
     )
-    sentence = gr.Textbox(EXAMPLE, label="Try a sentence", elem_id="try-sentence")
-    button = gr.Button("Cut into pieces", elem_id="try-start")
+    sentence = gr.Textbox(EXAMPLE, label=t("tokenizer.try_a_sentence"), elem_id="try-sentence")
+    button = gr.Button(t("tokenizer.cut_into_pieces"), elem_id="try-start")
     pieces = gr.HTML(elem_id="try-pieces")
     on([button.click, sentence.submit], lambda *v: cut(page, *v), [page.project, sentence], [pieces])
 
@@ -111,10 +119,14 @@ _COLOURS = {
     "appended": "rgba(46, 160, 67, 0.40)",
     "unknown": "rgba(248, 81, 73, 0.55)",
 }
-WORDS = {"base": "of the base", "appended": "appended", "unknown": "unknown, not heard"}
-COUNT = "{count} pieces"
-COUNT_UNKNOWN = "{count} pieces, {unknown} unknown"
-MORE = "and {count} more"
+WORDS = {
+    "base": "tokenizer.words.base",
+    "appended": "tokenizer.words.appended",
+    "unknown": "tokenizer.words.unknown",
+}
+COUNT = "tokenizer.count"
+COUNT_UNKNOWN = "tokenizer.count_unknown"
+MORE = "tokenizer.more"
 _PIECE = (
     "display:inline-flex;flex-direction:column;align-items:center;border-radius:4px;padding:1px 6px;"
     "margin:2px;line-height:1.35"

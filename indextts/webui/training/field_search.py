@@ -10,15 +10,15 @@ from collections.abc import Sequence
 import gradio as gr
 
 from indextts.commands.base import Command
-from indextts.webui.language import ENGLISH, LANGUAGES, table
+from indextts.webui.language import LANGUAGES, field_texts, t, translations
 
 
 def field_search(command: type[Command], names: Sequence[str], opened: gr.Accordion) -> gr.Textbox:
     """Lay out the box for the fields `names` of `command`; `opened` is opened while something is typed."""
     prefix = command.__name__.lower()
     box = gr.Textbox(
-        label="Find a setting",
-        placeholder="a word of its name or of what it does",
+        label=t("training.find_a_setting"),
+        placeholder=t("training.find_a_setting_help"),
         elem_id=f"{prefix}-search",
         lines=1,
     )
@@ -53,9 +53,7 @@ def search_js(command: type[Command], names: Sequence[str]) -> str:
 
 def _words(command: type[Command], name: str) -> str:
     """Return what is searched: the name and the help, in every language."""
-    field = command.model_fields[name]
-    texts = [name.replace("_", " "), field.description or ""]
+    texts = [name.replace("_", " "), *field_texts(command, name).values()]
     for language in LANGUAGES:
-        if language != ENGLISH:
-            texts += [table(language).get(text, "") for text in tuple(texts)]
+        texts += [other for text in tuple(texts) if (other := translations(language).get(text))]
     return " ".join(texts).lower().replace("-", " ")

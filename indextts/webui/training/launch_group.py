@@ -13,33 +13,29 @@ from indextts.planning.preflight import more_than_there_is
 from indextts.projects.jobs.starting import shell_line
 from indextts.projects.project import ProjectSettings
 from indextts.system.amounts import shown_gib
-from indextts.system.sentence import Sentence
+from indextts.system.messages import Message
 from indextts.webui.forms import form_for
-from indextts.webui.language import said, t
+from indextts.webui.language import t, text_of
 from indextts.webui.page import Page
 from indextts.webui.training.training_form import LAUNCH
 from indextts.webui.versions import once
 
-NO_CARDS = "This machine has no NVIDIA card: one process uses all of its cores."
-ONE_CARD = "This machine has one card, {card}: one process uses all of it."
-CARDS = "This machine has {count} cards: {cards}."
-CARD = "{number}: {name}, {there} GiB"
-NOT_THE_OWNERS = (
-    "the page shows the commands of several machines, but joins others only where the project itself says "
-    'so: write "launch": {{"nodes": {nodes}, "endpoint": "{endpoint}"}} into its project.json, or start the '
-    "commands in terminals"
-)
-ON_MACHINE = "# on machine {rank}, in the root of the repository"
+NO_CARDS = "training.no_cards"
+ONE_CARD = "training.one_card"
+CARDS = "training.cards"
+CARD = "training.card"
+NOT_THE_OWNERS = "training.not_the_owners"
+ON_MACHINE = "training.on_machine"
 
 
 def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
     """Lay out the group; return its fields, and the place for the commands of the other machines."""
-    with gr.Accordion("Several GPUs", open=False, elem_id="train-launch"):
+    with gr.Accordion(t("training.several_gpus"), open=False, elem_id="train-launch"):
         note = gr.HTML(elem_id="train-cards", padding=False)
         with gr.Row():
             form = form_for(Launch, LAUNCH)
         others = gr.Textbox(
-            label="What to start on the other machines, this one starts below",
+            label=t("training.other_machines"),
             lines=2,
             max_lines=30,
             interactive=False,
@@ -74,7 +70,7 @@ def other_nodes(command: Train, launch: Launch) -> str:
     )
 
 
-def others_than_the_owners(settings: ProjectSettings, launch: Launch) -> Sentence | None:
+def others_than_the_owners(settings: ProjectSettings, launch: Launch) -> Message | None:
     """Return that the launch names other machines than the project's own settings do.
 
     Processes believe each other whatever they say, so who names the machines has this one in hand. Whoever
@@ -83,11 +79,11 @@ def others_than_the_owners(settings: ProjectSettings, launch: Launch) -> Sentenc
     own = launch_of(settings.launch)
     if launch.nodes == 1 or (launch.nodes, launch.endpoint) == (own.nodes, own.endpoint):
         return None
-    return Sentence(NOT_THE_OWNERS, {"nodes": str(launch.nodes), "endpoint": launch.endpoint})
+    return Message(NOT_THE_OWNERS, {"nodes": str(launch.nodes), "endpoint": launch.endpoint})
 
 
 def require_allowed(settings: ProjectSettings, launch: Launch) -> None:
     """Raise a UserError if the page does not start this launch, now or at its turn."""
     sentence = others_than_the_owners(settings, launch) or more_than_there_is(find_machine(), launch)
     if sentence:
-        raise UserError(said(sentence))
+        raise UserError(text_of(sentence))

@@ -13,9 +13,10 @@ from indextts.errors import UserError
 from indextts.planning.hardware import find_machine
 from indextts.planning.preflight import Preflight, Problem, look_ahead
 from indextts.projects.project import Project, ProjectSettings, project_names
-from indextts.system.sentence import Sentence
+from indextts.system.messages import as_is
 from indextts.webui.events import on
 from indextts.webui.forms import form_for
+from indextts.webui.language import t, text_of
 from indextts.webui.monitor.progress import progress
 from indextts.webui.page import Page
 from indextts.webui.running.panel import stage_panel
@@ -49,7 +50,6 @@ from indextts.webui.training.training_outlook import (
     plan_of,
     problems_html,
     restore_plan,
-    spoken,
 )
 
 WIDTHS: list[str | int] = [230, 70, 70, 150, 110, 160, 240]  # pixels: a phone scrolls sideways
@@ -60,7 +60,7 @@ def lay_out(page: Page) -> None:
     search_place = gr.Row()
     with gr.Row():
         form = form_for(Train, MAIN)
-    with gr.Accordion("Advanced", open=False, elem_id="train-advanced") as advanced:
+    with gr.Accordion(t("training.advanced"), open=False, elem_id="train-advanced") as advanced:
         with gr.Row():
             form |= form_for(Train, ADVANCED)
         form |= form_for(Train, PATHS)
@@ -95,7 +95,7 @@ def lay_out(page: Page) -> None:
             [wanted] = commands(project, settings, *values)
             launching = launch(project, settings, *values)
         except UserError as error:
-            unusable = problems_html([Problem("settings", Sentence(str(error)))])
+            unusable = problems_html([Problem("settings", as_is(str(error)))])
             return ["", [], "", unusable, gr.Textbox(visible=False), gr.Button(interactive=False)]
         ahead = look(page, wanted, launching)
         strangers = others_than_the_owners(settings, launching)
@@ -120,12 +120,12 @@ def lay_out(page: Page) -> None:
         wanted, launching = launched(name, *values)
         return restore_plan(wanted, launching.num_processes)
 
-    pace = gr.Textbox(label="Progress", interactive=False, elem_id="train-progress")
+    pace = gr.Textbox(label=t("training.progress"), interactive=False, elem_id="train-progress")
     filled_for = tie_fill(page, buttons, source, inputs, launched)
     panel = stage_panel(
         page,
         "train",
-        "Start training",
+        t("training.start_training"),
         commands,
         inputs,
         allowed=require_allowed,
@@ -147,26 +147,32 @@ def lay_out(page: Page) -> None:
 def _resume_part() -> tuple[gr.Checkbox, gr.Textbox, gr.Dataframe, gr.Textbox, gr.Button]:
     """Lay out how to go on from a checkpoint."""
     with gr.Row():
-        resume = gr.Checkbox(label="Resume from checkpoint", elem_id="train-resume")
+        resume = gr.Checkbox(label=t("training.resume"), elem_id="train-resume")
         path = gr.Textbox(
-            label="Resume Checkpoint Path (optional)",
-            placeholder="Leave empty for auto-resume from output_dir/latest.pth",
+            label=t("training.resume_path"),
+            placeholder=t("training.resume_path_help"),
             elem_id="train-resume-path",
         )
     table = gr.Dataframe(
-        headers=HEADERS,
+        headers=list(map(t, HEADERS)),
         datatype="str",
         interactive=False,
         wrap=True,
         max_height=320,
         column_widths=WIDTHS,
-        label="Checkpoints of the output dir: a click on one chooses it",
+        label=t("training.checkpoints"),
         elem_id="train-checkpoints",
     )
     plan = gr.Textbox(
-        label="What a start would do", lines=2, max_lines=30, interactive=False, elem_id="train-plan"
+        label=t("training.restore_plan"), lines=2, max_lines=30, interactive=False, elem_id="train-plan"
     )
-    return resume, path, table, plan, gr.Button("Show the restore plan", elem_id="train-plan-start")
+    return (
+        resume,
+        path,
+        table,
+        plan,
+        gr.Button(t("training.show_restore_plan"), elem_id="train-plan-start"),
+    )
 
 
 def look(page: Page, command: Train, launch: Launch) -> Preflight:
@@ -181,7 +187,7 @@ def require_ready(page: Page, commands: Sequence[Command], launch: Launch) -> No
         assert isinstance(command, Train)
         problems = look(page, command, launch).problems
         if problems:
-            raise UserError(" ".join(f"{spoken(problem.sentence)}." for problem in problems))
+            raise UserError(" ".join(f"{text_of(problem.sentence)}." for problem in problems))
         restore_plan(command, launch.num_processes)
 
 

@@ -27,12 +27,12 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.drafts import Value, forget_draft, read_draft, write_draft
 from indextts.webui.events import on
 from indextts.webui.forms import as_shown, fields_from
-from indextts.webui.language import said, t
+from indextts.webui.language import field_title, t, text_of
 from indextts.webui.page import Page
 from indextts.webui.serving.security import Roots
 from indextts.webui.training.training_outlook import preset_html, proposal_html
 
-NO_PAIRS = "there are no pairs to measure; make them in tab Pairs first"
+NO_PAIRS = "training.no_pairs"
 PATHS = ("train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir")
 MAIN = ("epochs", "max_steps", "batch_size", "grad_accumulation", "learning_rate", "warmup_steps", "amp")
 NO_FORM = ("resume", "plan")  # they have a place of their own
@@ -140,7 +140,7 @@ def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Propo
         UserError: the pairs, the tokenizer or the config cannot be read; the launch takes more than there is.
     """
     if too_much := more_than_there_is(machine, launch):
-        raise UserError(said(too_much))
+        raise UserError(text_of(too_much))
     config, size = sizes_of(command)
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
     if not pairs.size.num_samples:
@@ -161,7 +161,7 @@ def _as_field(command: Mapping[str, Any], field: str, value: Value) -> Any:
 
 def _inside(roots: Roots, field: str, value: Any) -> Any:
     """Return typed paths resolved, inside the folders that the page may use."""
-    what = field.replace("_", " ")
+    what = field_title(Train, field)
     if isinstance(value, list):
         return [roots.inside(path, what) for path in value]
     return roots.inside(value, what)
@@ -174,11 +174,11 @@ def fill_buttons() -> tuple[dict[str, gr.Button], gr.HTML]:
     """Lay out what fills the form, and the place that says where the values come from."""
     with gr.Row(elem_id="train-fill"):
         buttons = {
-            preset.id: gr.Button(preset.label, size="sm", elem_id=f"train-preset-{preset.id}")
+            preset.id: gr.Button(t(preset.label), size="sm", elem_id=f"train-preset-{preset.id}")
             for preset in PRESETS
         }
-        buttons[PROPOSE] = gr.Button("Propose from this machine", size="sm", elem_id="train-propose")
-        buttons[OWN] = gr.Button("The project's own values", size="sm", elem_id="train-own")
+        buttons[PROPOSE] = gr.Button(t("training.propose"), size="sm", elem_id="train-propose")
+        buttons[OWN] = gr.Button(t("training.own_values"), size="sm", elem_id="train-own")
     return buttons, gr.HTML(elem_id="train-source", padding=False)
 
 

@@ -28,59 +28,46 @@ from indextts.projects.pipeline import REPOSITORY
 from indextts.projects.project import Project
 from indextts.runs.owner import is_training
 from indextts.system.amounts import shown_gib
-from indextts.system.sentence import Sentence
-from indextts.webui.language import t
+from indextts.webui.language import field_title, t, text_of
 from indextts.webui.monitor.progress import duration
 from indextts.webui.versions import files_version
 
-HEADERS = ["checkpoint", "step", "epoch", "saved", "validation mel loss", "complete?", "tokenizer fits?"]
+HEADERS = [
+    "training.headers.checkpoint",
+    "training.headers.step",
+    "training.headers.epoch",
+    "training.headers.saved",
+    "training.headers.validation_mel_loss",
+    "training.headers.complete",
+    "training.headers.tokenizer_fits",
+]
 
-STEPS = "{steps} steps: {epoch} an epoch of {pairs} pairs; a step is {samples} pairs, {positions} positions"
-STEPS_SAMPLED = (
-    "about {steps} steps: about {epoch} an epoch of {pairs} pairs; a step is {samples} pairs, about "
-    "{positions} positions (from a sample of the pairs)"
-)
-TOGETHER = "{count} processes do a step together, each {micro_steps} × the batch set above"
-STEPS_LEFT = "{left} steps to do, {first} to {last}"
-TIME = "about {duration} for the steps, validations and saves on top: {source}"
-TIME_UNKNOWN = (
-    "not known until the first {steps} steps are done: nothing like it was measured on this machine"
-)
-TIME_NONE = "nothing is left to do"
-DISK = "{count} checkpoints of {each} at most: {needed} more with some room; {free} are free"
-DISK_COUNTED = "{count} checkpoints of about {each} at most: {needed} more with some room; {free} are free"
-CARD_MEMORY = "about {needed} of {there} GiB on the card, {arithmetic}; activations as measured on an H200"
-CARD_MEMORY_SCALED = (
-    "about {needed} of {there} GiB on the card, {arithmetic}; not measured in these settings, but scaled"
-)
-EACH_CARD = (
-    "about {needed} of {there} GiB on each of the cards, {arithmetic}; counted from one process, not "
-    "measured with several"
-)
-EACH_HOST = (
-    "no card: about {needed} of {there} GiB of the machine's memory for each process, {arithmetic}; counted "
-    "from one, not measured with several"
-)
-HOST_MEMORY = "no card: about {needed} of {there} GiB of the machine's memory, {arithmetic}"
-TOO_MUCH = "that is more than there is: take fewer batch tokens, or grad checkpointing"
-LEFT_OUT = "{count} of the pairs that were read are too long for the model and will be left out"
+STEPS = "training.steps"
+STEPS_SAMPLED = "training.steps_sampled"
+TOGETHER = "training.together"
+STEPS_LEFT = "training.steps_left"
+TIME = "training.time"
+TIME_UNKNOWN = "training.time_unknown"
+TIME_NONE = "training.time_none"
+DISK = "training.disk"
+DISK_COUNTED = "training.disk_counted"
+CARD_MEMORY = "training.card_memory"
+CARD_MEMORY_SCALED = "training.card_memory_scaled"
+EACH_CARD = "training.each_card"
+EACH_HOST = "training.each_host"
+HOST_MEMORY = "training.host_memory"
+TOO_MUCH = "training.too_much"
+LEFT_OUT = "training.left_out"
 
-NEW_RUN = "step 0: a new run from the base checkpoint {path}\nto do: {steps} steps"
-ONLY_WEIGHTS = "Only a look at the weights can tell; the button below asks the trainer for it."
-BLOCKED = "Before a start:"
-READY = "Nothing stands in the way of a start."
-FROM_PRESET = "{label}: {source}."
-PROPOSED = "Proposed for {machine}:"
-NO_CARD = "this machine, {cores} cores and no NVIDIA card"
-WITH_CARD = "{card}, {there} GiB, and {cores} cores"
-MACHINES = ("machine", "this processor")  # where a sentence names no card
-GONE = "{name} is not there any more; open the tab again to see the checkpoints as they are"
-
-
-def spoken(sentence: Sentence) -> str:
-    """Return a sentence in the language of whoever asked."""
-    values = {name: t(value) if value in MACHINES else value for name, value in sentence.values.items()}
-    return t(sentence.template, **values)
+NEW_RUN = "training.new_run"
+ONLY_WEIGHTS = "training.only_weights"
+BLOCKED = "training.blocked"
+READY = "training.ready"
+FROM_PRESET = "training.from_preset"
+PROPOSED = "training.proposed"
+NO_CARD = "training.no_card"
+WITH_CARD = "training.with_card"
+GONE = "training.gone"
 
 
 def look_version(project: Project) -> str:
@@ -113,7 +100,7 @@ def problems_html(problems: Sequence[Problem]) -> str:
     """Return what blocks a start as a list, or that nothing does."""
     if not problems:
         return f'<p class="ready">✓ {escape(t(READY))}</p>'
-    items = "".join(f"<li>{escape(spoken(problem.sentence))}</li>" for problem in problems)
+    items = "".join(f"<li>{escape(text_of(problem.sentence))}</li>" for problem in problems)
     return f'<div class="blocked" role="alert"><p>{escape(t(BLOCKED))}</p><ul>{items}</ul></div>'
 
 
@@ -122,10 +109,10 @@ def estimate_html(found: Estimate | None) -> str:
     if found is None:
         return ""
     rows = [
-        (t("steps"), [_steps(found)]),
-        (t("time"), [_time(found)]),
-        (t("disk"), [_disk(found)]),
-        (t("memory"), [_memory(found), *([] if found.fits_memory else [t(TOO_MUCH)])]),
+        (t("training.rows.steps"), [_steps(found)]),
+        (t("training.rows.time"), [_time(found)]),
+        (t("training.rows.disk"), [_disk(found)]),
+        (t("training.rows.memory"), [_memory(found), *([] if found.fits_memory else [t(TOO_MUCH)])]),
     ]
     if found.num_processes > 1:
         together = {"count": found.num_processes, "micro_steps": found.command.grad_accumulation}
@@ -140,7 +127,7 @@ def estimate_html(found: Estimate | None) -> str:
 
 def preset_html(preset: Preset) -> str:
     """Return where a preset comes from."""
-    return f"<p>{escape(t(FROM_PRESET, label=t(preset.label), source=spoken(preset.source)))}</p>"
+    return f"<p>{escape(t(FROM_PRESET, label=t(preset.label), source=text_of(preset.source)))}</p>"
 
 
 def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:
@@ -151,7 +138,7 @@ def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:
     else:
         whose = t(WITH_CARD, card=card.name, there=shown_gib(card.memory_bytes), cores=machine.num_cores)
     items = "".join(
-        f"<li><b>{escape(t(name.replace('_', ' ')))}</b>: {escape(spoken(reason))}</li>"
+        f"<li><b>{escape(field_title(Train, name))}</b>: {escape(text_of(reason))}</li>"
         for name, reason in proposal.reasons.items()
     )
     return f"<p>{escape(t(PROPOSED, machine=whose))}</p><ul>{items}</ul>"
@@ -184,8 +171,8 @@ def _row(row: ResumeRow) -> list[str]:
         "" if row.epoch is None else str(row.epoch),
         time.strftime("%Y-%m-%d %H:%M", time.localtime(row.saved)),
         "" if row.mel_loss is None else f"{row.mel_loss:.4f}",
-        spoken(row.completeness),
-        spoken(row.why),
+        text_of(row.completeness),
+        text_of(row.why),
     ]
 
 
@@ -214,7 +201,7 @@ def _time(found: Estimate) -> str:
         return t(TIME_NONE)
     if found.pace is None or found.seconds is None:
         return t(TIME_UNKNOWN, steps=f"{found.command.log_interval:,}")
-    return t(TIME, duration=duration(found.seconds), source=spoken(found.pace.source))
+    return t(TIME, duration=duration(found.seconds), source=text_of(found.pace.source))
 
 
 def _disk(found: Estimate) -> str:
@@ -245,7 +232,7 @@ def _memory(found: Estimate) -> str:
 
 PLAN_TIMEOUT_S = 300
 
-NO_ANSWER = "the trainer has not said within {seconds} s what it would do; try again later"
+NO_ANSWER = "training.no_answer"
 
 
 def restore_plan(command: Command, num_processes: int = 1) -> str:
