@@ -557,7 +557,7 @@ def test_row_61_a_resume_with_another_base_is_refused_with_status_3(two_steps: T
     torch.save(random_model(CONFIG, seed=1).state_dict(), two_steps.folder / "base/gpt.pth")
     before = content_of(two_steps.output)
     assert two_steps.train(resume="auto") == 3
-    assert "its frozen weights are part of the run" in two_steps.log
+    assert "--base-checkpoint" in two_steps.log
     assert content_of(two_steps.output) == before
 
 

@@ -161,7 +161,7 @@ def test_a_checkpoint_that_is_cut_blocks_without_being_read(stopped: TinyRun):
 def test_a_checkpoint_of_another_model_is_the_trainers_refusal(stopped: TinyRun):
     config = stopped.folder / "base/config.yaml"
     config.write_text(config.read_text().replace("heads: 2", "heads: 4", 1))
-    assert "is another model's" in said(looked(stopped, resume="auto"))["resume"]
+    assert f"--config {config}" in said(looked(stopped, resume="auto"))["resume"]
 
 
 def test_a_budget_that_is_too_small_blocks(run: TinyRun):

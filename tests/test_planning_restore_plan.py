@@ -150,9 +150,9 @@ def test_pairs_with_another_time_and_the_same_content_are_the_same(folder: RunFo
 def test_changed_pairs_are_counted_and_said(folder: RunFolder):
     folder.train.write_text("{}\n" * 60 + "\n")
     lines = planned(folder.resumed())
-    assert "the epoch starts at its beginning" in lines[0]
+    assert "epoch restarts" in lines[0]
     assert lines[1] == f"to do: steps 26 to about {25 + 8 * 15}"
-    assert any("40 before and 60 now" in line for line in lines)
+    assert any("40 before, 60 now" in line for line in lines)
 
 
 def test_a_config_of_another_model_is_refused_with_its_status(folder: RunFolder):
@@ -168,7 +168,7 @@ def test_a_config_of_another_model_is_refused_with_its_status(folder: RunFolder)
 @pytest.mark.parametrize("content", [b"base weights, longer", b"base WEIGHTS"], ids=["size", "bytes"])
 def test_another_base_is_refused(folder: RunFolder, content: bytes):
     folder.base.write_bytes(content)
-    with pytest.raises(UserError, match="frozen weights are part of the run"):
+    with pytest.raises(UserError, match="--base-checkpoint"):
         plan_command(folder.resumed())
 
 

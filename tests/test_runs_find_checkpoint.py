@@ -224,7 +224,7 @@ def test_through_a_symbolic_link_to_the_folder_the_run_stays_the_same_part(tiny:
 def test_nothing_is_saved_again_where_nothing_is_left_to_do(tiny: TinyRun):
     before = {path.name: path.stat().st_mtime_ns for path in tiny.output.glob("model_step*")}
     assert tiny.train(resume="auto") == 0
-    assert "Nothing is left to train: --max-steps is 3" in tiny.log
+    assert "--max-steps is 3" in tiny.log
     assert {path.name: path.stat().st_mtime_ns for path in tiny.output.glob("model_step*")} == before
 
 

@@ -86,9 +86,9 @@ def test_a_run_resumed_with_other_options_says_so_and_the_export_reads_texts_as_
 
     path.write_bytes(with_record(path.read_bytes(), NormalizerOptions(homophones="strict").record))
     said = plan_command(parse(Train, run.flags(resume="auto", max_steps=4)))
-    assert re.search("normalizer homophones +off -> strict +texts are read otherwise than before", str(said))
+    assert re.search("normalizer homophones +off -> strict ", str(said))
     assert run.train(resume="auto", max_steps=4) == 0
-    assert "[Warn] normalizer homophones: off -> strict; texts are read otherwise than before" in run.log
+    assert "[Warn] normalizer homophones: off -> strict;" in run.log
     assert "   Epoch: 0, Step: 2, Batch: " in run.log  # the pieces are the same: all continues
     second = Tokenizer.load(export(command(run, tmp_path / "second")).with_name("bpe.model"))
     assert second.normalize("ፀሐይ") == "ጸሀይ"

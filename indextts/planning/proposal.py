@@ -13,7 +13,7 @@ from indextts.models.gpt.config import GPTConfig
 from indextts.planning.hardware import CardFacts, MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, card_memory, host_memory
 from indextts.planning.pairs_size import PairsSize
-from indextts.runs.restore import FEWEST_LONGEST
+from indextts.runs.restore import MIN_LONGEST_PER_BATCH
 from indextts.system.amounts import shown_gib
 from indextts.system.messages import Message
 
@@ -77,7 +77,7 @@ def propose(
     budget = FILLED * (there - (CONTEXT_BYTES if card else 0))
     target = PAIRS_PER_STEP * pairs.mean / num_processes
     at_once = target if card else min(target, MOST_SAMPLES_ON_CPU * pairs.mean)
-    fewest = FEWEST_LONGEST * longest_to_expect(pairs, config)
+    fewest = MIN_LONGEST_PER_BATCH * longest_to_expect(pairs, config)
     recomputes, need = _need(machine, config, size, amp, budget, fewest, state_bytes)
     most = max(fewest, min(need.positions_within(budget), _rounded_up(at_once)))
     accumulation = max(1, math.ceil(target / most))

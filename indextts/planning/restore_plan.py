@@ -16,7 +16,7 @@ from indextts.models.gpt.config import load_config
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.runs.restore import plan_restore
 from indextts.runs.restore_facts import CheckpointFacts, RestorePlan, RunFacts, has_same_pairs
-from indextts.runs.restore_text import plan_text
+from indextts.runs.restore_notes import plan_text
 from indextts.runs.schedule import EpochSize
 from indextts.system.digest import PIECE_BYTES
 from indextts.text.tokenizer import Tokenizer

@@ -1,16 +1,16 @@
-"""What a checkpoint allows under a tokenizer and a command: a pure decision, made before anything is loaded.
+"""Decide what a run restores from a checkpoint, before it loads any weights.
 
-No torch here: facts about the checkpoint and about the run go in, a plan comes out, `indextts.training.start`
-carries it out, and people read it before (`--plan`, the page). The plan is one of two:
+Facts about the checkpoint and about the run go in, a `RestorePlan` comes out. `indextts.training.start` carries
+out the plan; `--plan` and the page show it first. No torch. A plan is one of two:
 
-    continue    model, optimizer, schedule (and scaler), step, epoch, position: all of them; of the settings
-                what was typed, for the rest the run's own
-    start over  the model's weights, its text rows moved by piece; all the rest fresh, step 0, epoch 0; the
-                settings of the command
+    continue    restore model, optimizer, schedule, scaler, step, epoch and position. Settings that were typed
+                win; the others come from the checkpoint.
+    start over  restore the model, with its text rows moved by piece. Everything else is fresh: step 0,
+                epoch 0, the settings of the command.
 
-Never two of three: an optimizer without its schedule, or a schedule under a fresh optimizer, is what made
-losses jump after a resume. The text tables have one row more than the tokenizer has pieces, so pieces are
-compared with pieces (rows - 1), never with rows.
+There is nothing in between: an optimizer without its schedule, or a schedule with a fresh optimizer, makes
+the loss jump. The text tables have one row more than the tokenizer has pieces, so pieces are compared with
+pieces (rows - 1), never with rows.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,6 @@ from indextts.commands.terminal import continued
 from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.runs.directory import CheckpointMeta
-from indextts.runs.restore_differences import (
-    Difference,
-    config_differences,
-    environment_differences,
-    manifest_differences,
-    normalizer_differences,
-    setting_differences,
-    size_differences,
-)
 from indextts.runs.restore_facts import (
     REQUIRED_KEYS,
     CheckpointFacts,
@@ -37,19 +28,21 @@ from indextts.runs.restore_facts import (
     has_same_pairs,
     world_size,
 )
-from indextts.runs.restore_text import (
+from indextts.runs.restore_notes import (
     base_notes,
     continue_notes,
+    find_differences,
     rate_change,
+    restart_reason,
     schedule_line,
+    size_differences,
     vocabulary_lines,
-    why_moved,
 )
 from indextts.runs.schedule import EpochSize, Schedule, steps_of_run
 from indextts.text.vocabulary import move_rows
 
-# A budget's batches may differ by one sample; with room for fewer of the longest, one could be empty.
-FEWEST_LONGEST = 3
+# Batches of a token budget may differ by one sample; a budget for fewer of the longest could leave one empty.
+MIN_LONGEST_PER_BATCH = 3
 SCHEDULE_SETTINGS = (
     "learning_rate",
     "warmup_steps",
@@ -59,22 +52,11 @@ SCHEDULE_SETTINGS = (
     "batch_tokens",
     "grad_accumulation",
 )
-PER_PROCESS = ("batch_size", "batch_tokens")
-
-
-def require_keys(keys: frozenset[str]) -> None:
-    """Raise a UserError unless `keys` has all that a resume needs."""
-    missing = [key for key in REQUIRED_KEYS if key not in keys]
-    if missing:
-        raise UserError(
-            f"Checkpoint missing required keys: {missing}; a checkpoint to resume from is a model_step*.pth "
-            "or latest.pth of a run, base weights go to --base-checkpoint",
-            RESUME_REFUSED,
-        )
+PER_RANK_SETTINGS = ("batch_size", "batch_tokens")
 
 
 def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
-    """Return what `checkpoint` allows for `run`.
+    """Return the plan that `checkpoint` allows for `run`.
 
     Raises:
         UserError: with status 3: the checkpoint lacks a required key, or belongs to a model of other sizes,
@@ -84,43 +66,60 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
     if checkpoint.meta is not None:
         _require_same_model(checkpoint.meta, run)
     notes = base_notes(checkpoint, run)
-    if not _rows_fit(checkpoint, run):
+    if not _has_same_pieces(checkpoint, run):
         row_of = _row_of(checkpoint, run)
         return _start_over(checkpoint, run, row_of, notes, vocabulary_lines(checkpoint, run, row_of))
-    misfit = _misfit(checkpoint, run)
+    misfit = _optimizer_misfit(checkpoint, run)
     if misfit is not None:
         return _start_over(checkpoint, run, None, [*notes, f"The optimizer state does not fit: {misfit}"], [])
     return _continue(checkpoint, run, notes)
+
+
+# ---- 1. a checkpoint of this model, this base checkpoint and this base tokenizer?
+
+
+def require_keys(keys: frozenset[str]) -> None:
+    """Raise a UserError unless `keys` has all keys that a resume needs."""
+    missing = [key for key in REQUIRED_KEYS if key not in keys]
+    if missing:
+        raise UserError(
+            f"Checkpoint missing required keys: {missing}; resume from a model_step*.pth or latest.pth of a "
+            "run, and give base weights to --base-checkpoint",
+            RESUME_REFUSED,
+        )
 
 
 def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
     sizes = size_differences(meta.gpt_config, run.gpt_config)
     if sizes:
         raise UserError(
-            f"Resume failed: --config {run.command.config} is another model's: {'; '.join(sizes)}; "
+            f"Resume failed: --config {run.command.config} describes another model: {'; '.join(sizes)}; "
             "give the config.yaml that the run was started with",
             RESUME_REFUSED,
         )
     base, path = run.base, run.command.base_checkpoint
     if base is not None and (base.num_bytes, base.digest) != (meta.base.num_bytes, meta.base.digest):
         raise UserError(
-            f"Resume failed: --base-checkpoint {path} is not the file that the run was started from "
-            f"({meta.base.path}, {meta.base.num_bytes:,} bytes; now {base.num_bytes:,} bytes): its frozen "
-            "weights are part of the run; give that file, or start a new run in another --output-dir",
+            f"Resume failed: --base-checkpoint {path} is not the base of this run ({meta.base.path}, "
+            f"{meta.base.num_bytes:,} bytes; now {base.num_bytes:,} bytes), whose frozen weights the run "
+            "needs; give that file, or start a new run in another --output-dir",
             RESUME_REFUSED,
         )
     for token, piece in enumerate(meta.pieces[: meta.base_size]):
         now = run.vocabulary.pieces[token] if token < run.vocabulary.size else "absent"
         if now != piece:
             raise UserError(
-                f"Resume failed: --tokenizer {run.command.tokenizer} does not extend the run's base: "
-                f"id {token} is {now!r} and was {piece!r}; make it with tools/extend_bpe.py from the base's "
-                "bpe.model",
+                f"Resume failed: --tokenizer {run.command.tokenizer} does not extend the base of this run: "
+                f"id {token} is {now!r} and was {piece!r}; build it with tools/extend_bpe.py from the bpe.model "
+                "of the base",
                 RESUME_REFUSED,
             )
 
 
-def _rows_fit(checkpoint: CheckpointFacts, run: RunFacts) -> bool:
+# ---- 2. the same pieces, and an optimizer that fits?
+
+
+def _has_same_pieces(checkpoint: CheckpointFacts, run: RunFacts) -> bool:
     if checkpoint.vocabulary is None:
         return checkpoint.text_rows - 1 == run.vocabulary.size
     return checkpoint.vocabulary.pieces == run.vocabulary.pieces
@@ -129,13 +128,13 @@ def _rows_fit(checkpoint: CheckpointFacts, run: RunFacts) -> bool:
 def _row_of(checkpoint: CheckpointFacts, run: RunFacts) -> tuple[int, ...]:
     if checkpoint.vocabulary is not None:
         return move_rows(checkpoint.vocabulary, run.vocabulary)
-    # the base's rows alone: of the others a file without a record does not say the pieces
+    # A checkpoint without meta does not name its pieces: only the rows of the base are known to match.
     kept = min(run.base_size, checkpoint.text_rows - 1)
     return (*range(kept), *(-1 for _ in range(run.vocabulary.size - kept)), checkpoint.text_rows - 1)
 
 
-def _misfit(checkpoint: CheckpointFacts, run: RunFacts) -> str | None:
-    """Return how the parameters of the two optimizers differ, or None where they are the same."""
+def _optimizer_misfit(checkpoint: CheckpointFacts, run: RunFacts) -> str | None:
+    """Return the first difference between the parameters of the two optimizers, None if they are equal."""
     old, new = checkpoint.trained_shapes, run.trained_shapes
     if new is None:
         return None
@@ -147,6 +146,9 @@ def _misfit(checkpoint: CheckpointFacts, run: RunFacts) -> str | None:
     return None
 
 
+# ---- 3. the two plans
+
+
 def _start_over(
     checkpoint: CheckpointFacts,
     run: RunFacts,
@@ -154,15 +156,8 @@ def _start_over(
     notes: list[str],
     lines: list[str],
 ) -> RestorePlan:
-    differences = _differences(checkpoint, run, run.command)
-    lines = [
-        *lines,
-        *(f"[Warn] {said}" for said in (*notes, *differences)),
-        "[Info] SKIPPING optimizer, scheduler, AND scaler restore",
-        "[Info] AUTOMATIC FIX: Skipping incompatible optimizer state",
-        "[Info] Using FRESH optimizer with initial LR and warmup",
-        f"[Info] Training will RESTART from step 0 (was at step {checkpoint.step})",
-    ]
+    meta = checkpoint.meta
+    differences = () if meta is None else find_differences(meta, run, run.command)
     return RestorePlan(
         continues=False,
         keeps_position=False,
@@ -180,33 +175,37 @@ def _start_over(
         rate_change="",
         differences=differences,
         notes=tuple(notes),
-        lines=tuple(lines),
+        lines=(
+            *lines,
+            *(f"[Warn] {warning}" for warning in (*notes, *differences)),
+            "[Info] SKIPPING optimizer, scheduler, AND scaler restore",
+            "[Info] AUTOMATIC FIX: Skipping incompatible optimizer state",
+            "[Info] Using FRESH optimizer with initial LR and warmup",
+            f"[Info] Training will RESTART from step 0 (was at step {checkpoint.step})",
+        ),
     )
 
 
 def _continue(checkpoint: CheckpointFacts, run: RunFacts, notes: list[str]) -> RestorePlan:
     meta = checkpoint.meta
     command = run.command if meta is None else continued(run.command, meta.settings)
-    keeps_position = meta is not None and _is_same_data(meta, run, command)
-    schedule = _plan_schedule(checkpoint, run, command, keeps_position=keeps_position)
-    change = ""
-    if meta is not None:
-        change = rate_change(Schedule(**meta.schedule), schedule, checkpoint.step)
-    takes_scaler = checkpoint.has_scaler and run.environment.get("arithmetic") == "float16"
+    keeps_position = meta is not None and _has_same_order(meta, run, command)
+    schedule = _continued_schedule(checkpoint, run, command, keeps_position=keeps_position)
+    change = "" if meta is None else rate_change(Schedule(**meta.schedule), schedule, checkpoint.step)
+    differences = () if meta is None else find_differences(meta, run, command)
     notes = [*notes, *continue_notes(checkpoint, run, command)]
-    differences = _differences(checkpoint, run, command)
-    said = [*notes, *map(str, differences)]
+    warnings = [*notes, *map(str, differences)]
     if not keeps_position:
-        said.append(f"The epoch starts at its beginning, {why_moved(checkpoint)}")
+        warnings.append(f"The epoch restarts, {restart_reason(checkpoint)}")
     if change:
-        said.append(change)
-    lines = [f"[Warn] {sentence}" for sentence in said]
+        warnings.append(change)
+    lines = [f"[Warn] {warning}" for warning in warnings]
     if meta is None:
         lines.append(schedule_line(checkpoint, schedule))
     return RestorePlan(
         continues=True,
         keeps_position=keeps_position,
-        takes_scaler=takes_scaler,
+        takes_scaler=checkpoint.has_scaler and run.environment.get("arithmetic") == "float16",
         row_of=None,
         command=command,
         schedule=schedule,
@@ -217,29 +216,33 @@ def _continue(checkpoint: CheckpointFacts, run: RunFacts, notes: list[str]) -> R
     )
 
 
-def _is_same_data(meta: CheckpointMeta, run: RunFacts, command: Train) -> bool:
-    """Return whether the samples come in the order that the position of the checkpoint counts along."""
+def _has_same_order(meta: CheckpointMeta, run: RunFacts, command: Train) -> bool:
+    """Return whether the samples come in the order in which the checkpoint counts its position."""
     if run.data_order is not None:
         return run.data_order(command.seed) == meta.data_order
     return command.seed == meta.settings.get("seed") and has_same_pairs(meta, run)
 
 
+# ---- 4. the schedule
+
+
 def requested_schedule(
     command: Train, size: EpochSize, *, num_processes: int = 1, step: int, epoch: int, samples_done: int
 ) -> Schedule:
-    """Return the plain schedule that the settings ask for, seen from where the run stands.
+    """Return the plain schedule of the settings, counted from the current position of the run.
 
     Args:
-        num_processes: each has the batches that the command names.
+        num_processes: the world size; the batch settings apply to each rank.
 
     Raises:
-        UserError: the budget of a micro-batch is too small for the longest sample.
+        UserError: the token budget of a micro-batch is too small for the longest sample.
     """
-    if 0 < command.batch_tokens < FEWEST_LONGEST * size.longest:
+    if 0 < command.batch_tokens < MIN_LONGEST_PER_BATCH * size.longest:
         raise UserError(
             f"--batch-tokens {command.batch_tokens}: the longest pair takes {size.longest} positions and the "
-            f"budget must be at least {FEWEST_LONGEST} times that, {FEWEST_LONGEST * size.longest}; or leave "
-            "out the longest recordings, or give --batch-size instead"
+            f"budget must be at least {MIN_LONGEST_PER_BATCH} times that, "
+            f"{MIN_LONGEST_PER_BATCH * size.longest}; raise it, remove the longest recordings, or use "
+            "--batch-size instead"
         )
     total_steps = steps_of_run(
         size=size,
@@ -255,55 +258,42 @@ def requested_schedule(
     return Schedule(command.learning_rate, command.warmup_steps, total_steps)
 
 
-def _plan_schedule(
+def _continued_schedule(
     checkpoint: CheckpointFacts, run: RunFacts, command: Train, *, keeps_position: bool
 ) -> Schedule:
+    """Return the stored schedule, or one that leads from it to the requested one if something changed."""
     meta, step = checkpoint.meta, checkpoint.step
-    done = meta.samples_done if meta is not None and keeps_position else 0
+    samples_done = meta.samples_done if meta is not None and keeps_position else 0
     num_processes = world_size(run.environment)
-    wanted = requested_schedule(
+    requested = requested_schedule(
         command,
         run.size,
         num_processes=num_processes,
         step=step,
         epoch=checkpoint.epoch,
-        samples_done=done,
+        samples_done=samples_done,
     )
     if meta is None:
         rate = checkpoint.learning_rate
-        return wanted if rate is None else wanted.bridged(step, rate)
+        return requested if rate is None else requested.bridged(step, rate)
     stored = Schedule(**meta.schedule)
-    held = _of_all_processes(command.model_dump(mode="json"), num_processes)
-    before = _of_all_processes(meta.settings, world_size(meta.environment))
-    # Where nothing was told otherwise the stored schedule holds, also if skipped steps or samples would make
-    # another count now: an interruption must not change a run.
-    is_told_otherwise = (
-        any(name not in before or before[name] != held[name] for name in SCHEDULE_SETTINGS)
+    now = _with_global_batch(command.model_dump(mode="json"), num_processes)
+    before = _with_global_batch(meta.settings, world_size(meta.environment))
+    # Unchanged settings keep the stored schedule, even if skipped steps or samples would give another count
+    # now: an interruption must not change a run.
+    is_changed = (
+        any(name not in before or before[name] != now[name] for name in SCHEDULE_SETTINGS)
         or run.size.num_samples != meta.num_samples
-        or done != meta.samples_done
+        or samples_done != meta.samples_done
     )
-    if not is_told_otherwise:
+    if not is_changed:
         return stored
     return stored.re_anchored(
-        step, peak=wanted.peak, warmup_steps=wanted.warmup_steps, total_steps=wanted.total_steps
+        step, peak=requested.peak, warmup_steps=requested.warmup_steps, total_steps=requested.total_steps
     )
 
 
-def _of_all_processes(settings: Mapping[str, Any], num_processes: int) -> dict[str, Any]:
-    """Return `settings` with the batches of all processes together: these decide the steps of a run."""
-    batches = {name: num_processes * settings[name] for name in PER_PROCESS if name in settings}
+def _with_global_batch(settings: Mapping[str, Any], num_processes: int) -> dict[str, Any]:
+    """Return `settings` with the batches of all ranks summed; these decide the steps of a run."""
+    batches = {name: num_processes * settings[name] for name in PER_RANK_SETTINGS if name in settings}
     return {**settings, **batches}
-
-
-def _differences(checkpoint: CheckpointFacts, run: RunFacts, holding: Train) -> tuple[Difference, ...]:
-    meta = checkpoint.meta
-    if meta is None:
-        return ()
-    found = [
-        *setting_differences(meta.settings, run.command, holding),
-        *manifest_differences(meta, run.command, run.manifests, run.size.num_samples),
-        *config_differences(meta.gpt_config, run.gpt_config),
-        *normalizer_differences(meta.normalizer, run.normalizer),
-        *environment_differences(meta.environment, run.environment),
-    ]
-    return tuple(sorted(found, key=lambda difference: difference.holds != "now"))

@@ -1,12 +1,14 @@
-"""The facts that a restore is decided by, and the plan that comes out; `indextts.runs.restore` decides."""
+"""The input and the output of a restore decision: `CheckpointFacts` and `RunFacts` in, `RestorePlan` out.
 
-from collections.abc import Callable, Mapping
+`indextts.runs.restore` decides, `indextts.runs.restore_notes` words the result.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from indextts.commands.train import Train
 from indextts.runs.directory import CheckpointMeta, FileIdentity
-from indextts.runs.restore_differences import Difference, recorded_manifests, split_manifests
 from indextts.runs.schedule import EpochSize, Schedule
 from indextts.text.vocabulary import Vocabulary
 
@@ -15,18 +17,19 @@ REQUIRED_KEYS = ("model", "optimizer", "epoch", "step")
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """What a checkpoint says of itself.
+    """The contents of a checkpoint, as far as a restore depends on them.
 
     Args:
         name: of the file.
         keys: the top-level keys of the file.
         text_rows: rows of its text embedding.
-        meta: None in a file from elsewhere; all below but `trained_shapes` is for such a file alone.
-        trained_shapes: shape of the moments of every parameter that the run trains, by name; None where
-            they have no names and none could be found, or where only the meta file was read.
-        misfit: why no names could be found.
-        has_scheduler, has_scaler: whether it holds the state of one.
-        learning_rate: of its last step, where its scheduler says so.
+        meta: None for a checkpoint of another program. The fields below, except `trained_shapes`, matter
+            only for such a file.
+        trained_shapes: shapes of the optimizer moments by parameter name; None if the moments have no names
+            and none could be inferred, or if only the meta file was read.
+        misfit: the reason why no names could be inferred.
+        has_scheduler, has_scaler: the file holds such a state.
+        learning_rate: of its last step, if its scheduler recorded it.
     """
 
     name: str
@@ -43,7 +46,7 @@ class CheckpointFacts:
 
     @classmethod
     def of_meta(cls, name: str, meta: CheckpointMeta) -> Self:
-        """Return the facts that the meta file alone gives; it was written when the file was whole."""
+        """Return the facts that the meta file alone provides; assumes that the checkpoint is complete."""
         return cls(
             name=name,
             keys=frozenset(REQUIRED_KEYS),
@@ -56,7 +59,7 @@ class CheckpointFacts:
 
     @property
     def vocabulary(self) -> Vocabulary | None:
-        """None in a file from elsewhere."""
+        """The vocabulary of the checkpoint, None for a checkpoint of another program."""
         if self.meta is None:
             return None
         return Vocabulary(tuple(self.meta.pieces), self.meta.tokenizer_fingerprint)
@@ -64,21 +67,22 @@ class CheckpointFacts:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the run about to start is like.
+    """The run that is about to start.
 
     Args:
-        base_size: pieces of the base tokenizer, whose rows stay frozen.
+        base_size: pieces of the base tokenizer; their rows stay frozen.
         gpt_config: `dataclasses.asdict(GPTConfig)`.
-        command: as given; its `model_fields_set` are the fields that were typed.
-        size: of an epoch; where only meta files were read and the pairs changed, that of all pairs.
-        data_order: returns the digest of the samples with a seed, that a position belongs to; None where
-            the pairs were not read, and the digests of their files decide.
-        manifests: train first and then val.
-        base: None where the base checkpoint was not compared with the run's.
-        environment: as in CheckpointMeta; what is not known is absent.
-        trained_shapes: shape of every trained parameter; None where only meta files were read.
-        why_no_base: why the base was not compared.
-        normalizer: as in CheckpointMeta.
+        command: as given; `model_fields_set` holds the fields that were typed.
+        size: of an epoch. If only meta files were read and the pairs changed, the size of all pairs,
+            including those that are too long.
+        data_order: returns the digest of the sample order for a seed; None if the pairs were not read, then
+            the digests of the manifests decide.
+        manifests: train first, then val.
+        base: None if the base checkpoint could not be compared with that of the run.
+        environment: as in `CheckpointMeta`, without the unknown keys.
+        trained_shapes: shape of every trained parameter; None if only meta files were read.
+        why_no_base: the reason why the base could not be compared.
+        normalizer: as in `CheckpointMeta`.
     """
 
     vocabulary: Vocabulary
@@ -96,21 +100,47 @@ class RunFacts:
 
 
 @dataclass(frozen=True)
-class RestorePlan:
-    """What is taken over from a checkpoint.
+class Difference:
+    """A value that differs between the checkpoint and the run.
 
     Args:
-        continues: model, optimizer, schedule, step and epoch are restored; else all but the model is fresh.
-        keeps_position: the epoch goes on after the samples that are done; else at its beginning.
-        takes_scaler: the gradient scaler's state is restored too.
-        row_of: for each row of the new text tables the row of the checkpoint's it comes from, -1 for a
-            fresh one; None where the tables stay as they are.
-        command: with the values that hold.
-        schedule: of the run from here on.
-        rate_change: the learning rates before and after, in a sentence; empty where the schedule stays.
-        differences: between the checkpoint and now, the ones that hold first.
-        notes: what is unusual or could not be checked, a sentence each.
-        lines: what the log says, in order; notes and differences are among them.
+        name: the field of Train, if it is one.
+        before: the value in the checkpoint.
+        now: the value in the command or on this machine.
+        used: the value that the run uses.
+        effect: the consequence of the difference.
+    """
+
+    name: str
+    before: str
+    now: str
+    used: Literal["now", "checkpoint"]
+    effect: str
+
+    @property
+    def values(self) -> str:
+        return f"{self.before} -> {self.now}" if self.used == "now" else f"{self.before} stays"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.values}; {self.effect}"
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """The parts of a checkpoint that a run restores.
+
+    Args:
+        continues: restore model, optimizer, schedule, step and epoch; if False, only the model.
+        keeps_position: continue the epoch after the samples that are done; if False, restart the epoch.
+        takes_scaler: restore the state of the gradient scaler too.
+        row_of: the row of the checkpoint's text tables for each row of the new tables, -1 for a fresh row;
+            None if the tables stay unchanged.
+        command: with the values that the run uses.
+        schedule: from here on.
+        rate_change: the learning rates before and after, as a sentence; empty if the schedule stays.
+        differences: between the checkpoint and the run; those where the new value is used come first.
+        notes: unusual facts and failed checks, a sentence each.
+        lines: the log lines in order, including notes and differences.
     """
 
     continues: bool
@@ -126,16 +156,27 @@ class RestorePlan:
 
 
 def world_size(environment: Mapping[str, Any]) -> int:
-    """Return how many processes trained together; an older checkpoint does not know of more than one."""
+    """Return the number of ranks; checkpoints of older versions record none and had a single rank."""
     return int(environment.get("processes", 1))
 
 
+def recorded_manifests(meta: CheckpointMeta) -> dict[str, list[FileIdentity]]:
+    """Return the manifests of a checkpoint by the Train field that named them."""
+    return split_manifests(meta.manifests, len(meta.settings["train_manifest"]))
+
+
+def split_manifests(manifests: Sequence[FileIdentity], num_train: int) -> dict[str, list[FileIdentity]]:
+    """Return the first `num_train` manifests and the rest by the Train field that names them."""
+    return {"train_manifest": list(manifests[:num_train]), "val_manifest": list(manifests[num_train:])}
+
+
 def has_same_pairs(meta: CheckpointMeta, run: RunFacts) -> bool:
+    """Return whether the train manifests have the same content as those of the checkpoint."""
     old = recorded_manifests(meta)["train_manifest"]
     new = split_manifests(run.manifests, len(run.command.train_manifest))["train_manifest"]
     return [file.digest for file in old] == [file.digest for file in new]
 
 
-def is_counted_only(checkpoint: CheckpointFacts, run: RunFacts) -> bool:
-    """Return whether `size` is that of the pairs of the manifests, too long ones and all."""
+def is_size_estimated(checkpoint: CheckpointFacts, run: RunFacts) -> bool:
+    """Return whether `run.size` counts all pairs of changed manifests, including those that are too long."""
     return run.data_order is None and checkpoint.meta is not None and not has_same_pairs(checkpoint.meta, run)

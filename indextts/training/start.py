@@ -27,7 +27,7 @@ from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, i
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.restore import plan_restore, requested_schedule, require_keys
 from indextts.runs.restore_facts import CheckpointFacts, RunFacts
-from indextts.runs.restore_text import plan_text
+from indextts.runs.restore_notes import plan_text
 from indextts.runs.schedule import Schedule, with_val_interval
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import base_tokenizer, require_extension

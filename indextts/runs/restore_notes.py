@@ -1,0 +1,291 @@
+"""The wording of a restore: differences, notes, log lines, and the plan as text for `--plan` and the page.
+
+`indextts.runs.restore` decides; nothing here does. No torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from indextts.commands.train import Train
+from indextts.runs.directory import CheckpointMeta, FileIdentity
+from indextts.runs.restore_facts import (
+    CheckpointFacts,
+    Difference,
+    RestorePlan,
+    RunFacts,
+    is_size_estimated,
+    recorded_manifests,
+    split_manifests,
+)
+from indextts.runs.schedule import Schedule
+from indextts.system.amounts import counted
+
+FROM_NEXT_STEP = "from the next step on"
+STEP_SIZE = "the samples per step, the steps per epoch and therefore the schedule"
+# The consequence of a changed setting; a setting that is not listed acts FROM_NEXT_STEP.
+EFFECTS = {
+    "learning_rate": "the peak of the schedule",
+    "warmup_steps": "the start of the schedule",
+    "epochs": "the length of the run and of the schedule",
+    "max_steps": "the length of the run and of the schedule",
+    "batch_size": STEP_SIZE,
+    "batch_tokens": STEP_SIZE,
+    "grad_accumulation": STEP_SIZE,
+    "text_loss_weight": "the gradient; logged losses stay comparable",
+    "mel_loss_weight": "the gradient; logged losses stay comparable",
+    "amp": f"the rounding, {FROM_NEXT_STEP}",
+    "optimizer_state": f"the rounding of the moments, {FROM_NEXT_STEP}",
+    "ema_decay": "the averaged weights; the trained weights do not depend on them",
+    "padding": "whether the loss of a sample depends on its batch; losses before and after are not comparable",
+    "seed": "new order and new dropout; the epoch restarts",
+    "val_batch_size": "the validation samples, if --max-val-batches limits them",
+    "max_val_batches": "the validation samples; losses before and after are not comparable",
+}
+LAST_BITS = "the state is exact, results may differ in the last bits"
+ENVIRONMENT_EFFECTS = {
+    "torch": LAST_BITS,
+    "device": LAST_BITS,
+    "threads": LAST_BITS,
+    "arithmetic": f"the rounding, {FROM_NEXT_STEP}",
+    "processes": "the samples per step and therefore the schedule, unless the batch size compensates",
+    "attention": "the rounding and, if one of the two has none, attention dropout",
+}
+TEXTS_DIFFER = "texts are normalised differently; losses before and after are not comparable"
+# Config keys that no weight shape depends on: these may change. Pieces are compared separately.
+NO_SIZES = ("dropout", "pe_length", "number_text_tokens")
+
+
+# ---- the plan for people
+
+
+def plan_text(plan: RestorePlan, checkpoint: CheckpointFacts, run: RunFacts) -> str:
+    """Return the plan as lines: a summary, the steps to do, notes, then a line for each difference."""
+    lines = [f"{checkpoint.name}: {describe(plan, checkpoint, run)}"]
+    step = checkpoint.step if plan.continues else 0
+    if step < plan.schedule.total_steps:
+        about = "about " if is_size_estimated(checkpoint, run) else ""
+        lines.append(f"to do: steps {step + 1:,} to {about}{plan.schedule.total_steps:,}")
+    if plan.rate_change:
+        lines.append(plan.rate_change)
+    lines += plan.notes
+    name_width = max((len(d.name) for d in plan.differences), default=0)
+    value_width = max((len(d.values) for d in plan.differences), default=0)
+    lines += [f"  {d.name:<{name_width}}  {d.values:<{value_width}}  {d.effect}" for d in plan.differences]
+    return "\n".join(lines)
+
+
+def describe(plan: RestorePlan, checkpoint: CheckpointFacts, run: RunFacts) -> str:
+    """Return the plan as one sentence."""
+    if plan.continues:
+        place = f"step {checkpoint.step:,}, epoch {checkpoint.epoch}"
+        position = "" if plan.keeps_position else f"; the epoch restarts, {restart_reason(checkpoint)}"
+        return f"{place}: model, optimizer and scheduler continue{position}"
+    fresh = f"optimizer, scheduler and scaler fresh; step 0 (was at step {checkpoint.step:,})"
+    if plan.row_of is None:
+        return f"the optimizer state does not fit: weights unchanged; {fresh}"
+    sizes = f"{checkpoint.text_rows - 1:,} -> {counted(run.vocabulary.size, 'piece')}"
+    num_new = sum(row < 0 for row in plan.row_of)
+    return f"tokenizer changed, {sizes}: weights moved by piece, {counted(num_new, 'new row')}; {fresh}"
+
+
+# ---- notes and log lines
+
+
+def base_notes(checkpoint: CheckpointFacts, run: RunFacts) -> list[str]:
+    """Return a note if the base checkpoint could not be compared with that of the run."""
+    if checkpoint.meta is None or run.base is not None:
+        return []
+    path = run.command.base_checkpoint
+    return [f"{path} could not be compared with the base checkpoint of the run: {run.why_no_base}"]
+
+
+def continue_notes(checkpoint: CheckpointFacts, run: RunFacts, command: Train) -> list[str]:
+    """Return the notes of a run that continues.
+
+    Args:
+        command: with the values that the run uses.
+    """
+    notes = []
+    vocabulary = checkpoint.vocabulary
+    if vocabulary is None:
+        notes.append(
+            "The checkpoint records no tokenizer: only sizes could be compared, and they agree; its pieces "
+            "could not be compared with those of --tokenizer"
+        )
+    elif vocabulary.fingerprint != run.vocabulary.fingerprint:
+        notes.append(
+            "The tokenizer has the same pieces as the checkpoint with other scores or settings: the rows fit, "
+            "but texts are cut differently than before"
+        )
+    if run.environment.get("arithmetic") == "float16" and not checkpoint.has_scaler:
+        notes.append("AMP enabled but no scaler state: the scaler starts fresh")
+    if is_size_estimated(checkpoint, run):
+        notes.append(
+            "The plan counts the changed pairs without reading them; the trainer skips pairs that are too long"
+        )
+    if checkpoint.epoch >= command.epochs:
+        notes.append(
+            f"Nothing left to train: {checkpoint.epoch} of {counted(command.epochs, 'epoch')} done; "
+            "raise --epochs to continue"
+        )
+    elif 0 < command.max_steps <= checkpoint.step:
+        notes.append(
+            f"Nothing left to train: --max-steps is {command.max_steps}; raise --max-steps to continue, "
+            "or set it to 0 to train all epochs"
+        )
+    return notes
+
+
+def restart_reason(checkpoint: CheckpointFacts) -> str:
+    """Return the reason why the epoch restarts."""
+    if checkpoint.meta is None:
+        return "because the checkpoint does not record which samples are done"
+    return "because the training data or the seed changed"
+
+
+def vocabulary_lines(checkpoint: CheckpointFacts, run: RunFacts, row_of: tuple[int, ...]) -> list[str]:
+    """Return the log lines of a changed vocabulary."""
+    carried = sum(row >= 0 for row in row_of[:-1])
+    old_size, size = checkpoint.text_rows - 1, run.vocabulary.size
+    first = "WARNING: Vocab size mismatch!"
+    if old_size == size:
+        first = "WARNING: Vocabulary mismatch: same size, other pieces!"
+    return [
+        first,
+        f"[Warn]    Checkpoint vocab: {old_size}",
+        f"[Warn]    Current tokenizer: {size}",
+        f"[Info] Text rows moved by piece: {carried}; new rows: {size - carried}",
+    ]
+
+
+def rate_change(old: Schedule, new: Schedule, step: int) -> str:
+    """Return the learning rates of the old and the new schedule, empty if the schedules are equal."""
+    if new == old:
+        return ""
+    if new.bridge_steps:
+        at = step + new.bridge_steps
+        change = (
+            f"learning rate at step {at:,}: {old.learning_rate(at):.1e} -> {new.learning_rate(at):.1e}, "
+            f"reached without a jump from {old.learning_rate(step):.1e} at step {step:,}"
+        )
+    else:
+        change = f"learning rate at step {step + 1:,}: {new.learning_rate(step + 1):.1e}, unchanged"
+    if new.total_steps != old.total_steps:
+        change += f"; {new.total_steps:,} steps in total instead of {old.total_steps:,}"
+    return change
+
+
+def schedule_line(checkpoint: CheckpointFacts, schedule: Schedule) -> str:
+    """Return the log line of a schedule that is rebuilt because the checkpoint has none of ours."""
+    rate = f"learning rate {schedule.learning_rate(checkpoint.step + 1):.2e}"
+    if not checkpoint.has_scheduler:
+        return f"[Info] No scheduler state in the checkpoint: rebuilt from step {checkpoint.step}, {rate}"
+    return f"[Info] Scheduler state of another program: rebuilt from step {checkpoint.step}, {rate}"
+
+
+# ---- differences between the checkpoint and the run
+
+
+def find_differences(meta: CheckpointMeta, run: RunFacts, command: Train) -> tuple[Difference, ...]:
+    """Return all differences; those where the new value is used come first.
+
+    Args:
+        command: with the values that the run uses.
+    """
+    found = [
+        *_setting_differences(meta.settings, run.command, command),
+        *_manifest_differences(meta, run),
+        *_config_differences(meta.gpt_config, run.gpt_config),
+        *_normalizer_differences(meta.normalizer, run.normalizer),
+        *_environment_differences(meta.environment, run.environment),
+    ]
+    return tuple(sorted(found, key=lambda difference: difference.used != "now"))
+
+
+def size_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the model sizes that differ, a phrase each."""
+    names = [name for name in {**old, **new} if name not in NO_SIZES]
+    return [
+        f"{name} is {old.get(name, 'absent')} in the checkpoint and {new.get(name, 'absent')} in the config"
+        for name in names
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _setting_differences(stored: Mapping[str, Any], asked: Train, command: Train) -> list[Difference]:
+    """Return the settings that differ between the checkpoint and the command.
+
+    Args:
+        stored: `CheckpointMeta.settings`.
+        asked: the command as given, with defaults.
+        command: with the values that the run uses.
+    """
+    now, used = asked.model_dump(mode="json"), command.model_dump(mode="json")
+    found = []
+    for name in Train.model_fields:
+        if name in Train.of_process or name not in stored or stored[name] == now[name]:
+            continue
+        before, after = _shown(stored[name]), _shown(now[name])
+        if used[name] == now[name]:
+            found.append(Difference(name, before, after, "now", EFFECTS.get(name, FROM_NEXT_STEP)))
+        else:
+            effect = f"the value of the run, because the command does not set it (default {after})"
+            found.append(Difference(name, before, after, "checkpoint", effect))
+    return found
+
+
+def _manifest_differences(meta: CheckpointMeta, run: RunFacts) -> list[Difference]:
+    """Return the manifests whose content differs, whatever their paths."""
+    old = recorded_manifests(meta)
+    new = split_manifests(run.manifests, len(run.command.train_manifest))
+    effects = {
+        "train_manifest": f"other samples ({meta.num_samples:,} before, {run.size.num_samples:,} now); "
+        "the epoch restarts",
+        "val_manifest": "validation losses before and after are of different samples",
+    }
+    return [
+        Difference(name, _names(old[name]), _names(new[name]), "now", effect)
+        for name, effect in effects.items()
+        if [file.digest for file in old[name]] != [file.digest for file in new[name]]
+    ]
+
+
+def _config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    """Return the config keys that differ and are no model size."""
+    return [
+        Difference(f"config {name}", _shown(old[name]), _shown(new[name]), "now", FROM_NEXT_STEP)
+        for name in NO_SIZES
+        if name != "number_text_tokens" and name in old and name in new and old[name] != new[name]
+    ]
+
+
+def _normalizer_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    """Return the normalizer options that differ; checkpoints of older versions record none."""
+    return [
+        Difference(f"normalizer {name}", _shown(old[name]), _shown(new[name]), "now", TEXTS_DIFFER)
+        for name in new
+        if name in old and old[name] != new[name]
+    ]
+
+
+def _environment_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    """Return the facts of the machine that both sides know and that differ."""
+    old = {"processes": 1, **old}  # checkpoints of older versions had a single rank
+    return [
+        Difference(name, _shown(old[name]), _shown(new[name]), "now", effect)
+        for name, effect in ENVIRONMENT_EFFECTS.items()
+        if name in old and name in new and old[name] != new[name]
+    ]
+
+
+def _names(files: Sequence[FileIdentity]) -> str:
+    return ", ".join(Path(file.path).name for file in files)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return str(value)
