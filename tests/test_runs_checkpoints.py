@@ -1,4 +1,5 @@
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -28,11 +29,11 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def whole_names(run_dir: Path) -> list[str]:
+def complete_names(run_dir: Path) -> list[str]:
     return [each.name for each in list_checkpoints(run_dir) if each.is_complete]
 
 
-def test_checkpoints_are_listed_with_what_a_person_chooses_by(run: Path):
+def test_checkpoints_are_listed_with_step_size_and_marks(run: Path):
     (run / "model_step30.pinned").touch()
     (run / "model_step7.foreign.pth").write_bytes(b"of another program")
     found = list_checkpoints(run)
@@ -46,18 +47,18 @@ def test_checkpoints_are_listed_with_what_a_person_chooses_by(run: Path):
     assert list_checkpoints(run / "absent") == []
 
 
-def test_a_cut_checkpoint_is_listed_as_not_whole(run: Path):
+def test_a_truncated_checkpoint_is_listed_as_incomplete(run: Path):
     os.truncate(run / "model_step30.pth", 100)
-    assert whole_names(run) == ["model_step40.pth", "model_step20.pth", "model_step10.pth"]
+    assert complete_names(run) == ["model_step40.pth", "model_step20.pth", "model_step10.pth"]
 
 
-def test_a_link_whose_checkpoint_is_gone_is_listed_itself_and_kept(run: Path):
+def test_a_link_whose_checkpoint_is_deleted_is_listed_and_kept(run: Path):
     for suffix in (".pth", ".json"):
         (run / f"model_step20{suffix}").unlink()
     found = {each.name: each for each in list_checkpoints(run)}
     assert found["best.pth"].step == 20
     assert "latest.pth" not in found
-    with pytest.raises(UserError, match="another name"):
+    with pytest.raises(UserError, match=r"best\.pth is a link"):
         move_to_trash(run, "best.pth")
 
 
@@ -75,20 +76,20 @@ def test_a_pinned_checkpoint_survives_pruning_until_it_is_unpinned(run: Path):
     assert not list(run.glob("*.pinned"))
 
 
-def test_what_is_thrown_away_no_longer_counts_and_can_be_moved_back(run: Path):
+def test_a_deleted_checkpoint_is_not_listed_and_can_be_moved_back(run: Path):
     folder = move_to_trash(run, "model_step30.pth")
-    assert whole_names(run) == ["model_step40.pth", "model_step20.pth", "model_step10.pth"]
+    assert complete_names(run) == ["model_step40.pth", "model_step20.pth", "model_step10.pth"]
     assert sorted(path.name for path in folder.iterdir()) == ["model_step30.json", "model_step30.pth"]
     assert folder.parent == run / "trash"
     prepare(run)
-    with run_lock(run):  # the next trainer's mending leaves it alone
+    with run_lock(run):  # the repair by the next trainer leaves the trash alone
         pass
     for path in folder.iterdir():
         path.replace(run / path.name)
     assert verify_checkpoint(run / "model_step30.pth").serial == 3
 
 
-def test_emptying_the_trash_frees_what_it_said(run: Path):
+def test_emptying_the_trash_frees_its_reported_size(run: Path):
     sizes = [
         (run / f"model_step{step}{suffix}").stat().st_size
         for step in (10, 30)
@@ -100,10 +101,10 @@ def test_emptying_the_trash_frees_what_it_said(run: Path):
     assert bytes_in_trash(run) == sum(sizes)
     assert empty_trash(run) == sum(sizes)
     assert not (run / "trash").exists()
-    assert whole_names(run) == ["model_step40.pth", "model_step20.pth"]
+    assert complete_names(run) == ["model_step40.pth", "model_step20.pth"]
 
 
-def test_the_same_checkpoint_thrown_away_twice_has_two_folders(run: Path):
+def test_two_deleted_checkpoints_of_one_name_have_two_folders(run: Path):
     first = move_to_trash(run, "model_step10.pth")
     save(run, 10, serial=5)
     save(run, 50, serial=6)
@@ -114,28 +115,28 @@ def test_the_same_checkpoint_thrown_away_twice_has_two_folders(run: Path):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("model_step40.pth", "a resume goes on from it"),
-        ("model_step20.pth", "best.pth is the same file"),
-        ("model_step30.pth", "unpin it first"),
+        ("model_step40.pth", "newest"),
+        ("model_step20.pth", r"best\.pth"),
+        ("model_step30.pth", "pinned"),
     ],
 )
-def test_what_is_needed_is_not_thrown_away(run: Path, name: str, reason: str):
+def test_a_needed_checkpoint_is_not_deleted(run: Path, name: str, reason: str):
     pin(run, "model_step30.pth", is_pinned=True)
-    with pytest.raises(UserError, match=reason):
+    with pytest.raises(UserError, match=f"{name}.*{reason}"):
         move_to_trash(run, name)
     assert not (run / "trash").exists()
-    assert len(whole_names(run)) == 4
+    assert len(complete_names(run)) == 4
     assert deletion_refusal(run, "model_step10.pth") == ""
 
 
-def test_the_only_whole_checkpoint_is_kept_though_no_link_says_so(run: Path):
+def test_the_only_complete_checkpoint_is_kept_even_without_latest_and_best(run: Path):
     for path in (*run.glob("latest.*"), *run.glob("best.*")):
         path.unlink()
     for step in (20, 30, 40):
         os.truncate(run / f"model_step{step}.pth", 10)
-    with pytest.raises(UserError, match="the only whole checkpoint"):
+    with pytest.raises(UserError, match=r"model_step10\.pth"):
         move_to_trash(run, "model_step10.pth")
-    move_to_trash(run, "model_step40.pth")  # a damaged one may go
+    move_to_trash(run, "model_step40.pth")  # an incomplete one may be deleted
     assert find_checkpoint_of(run) == "model_step10.pth"
 
 
@@ -161,7 +162,7 @@ def find_checkpoint_of(run_dir: Path) -> str:
         "\0",
     ],
 )
-def test_only_listed_names_are_acted_on(run: Path, name: str):
+def test_only_listed_names_are_accepted(run: Path, name: str):
     (run / "metrics.jsonl").touch()
     before = sorted(path.name for path in run.iterdir())
     for act in (
@@ -170,12 +171,12 @@ def test_only_listed_names_are_acted_on(run: Path, name: str):
         lambda: pin(run, name, is_pinned=False),
         lambda: deletion_refusal(run, name),
     ):
-        with pytest.raises(UserError, match="there is no checkpoint"):
+        with pytest.raises(UserError, match=re.escape(f"checkpoint {name} ")):
             act()
     assert sorted(path.name for path in run.iterdir()) == before
 
 
-def test_a_trash_that_leads_elsewhere_is_not_emptied(run: Path, tmp_path_factory: pytest.TempPathFactory):
+def test_a_trash_that_is_a_symbolic_link_is_not_emptied(run: Path, tmp_path_factory: pytest.TempPathFactory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "kept").write_text("!")
     (run / "trash").symlink_to(elsewhere)
@@ -184,23 +185,23 @@ def test_a_trash_that_leads_elsewhere_is_not_emptied(run: Path, tmp_path_factory
     assert (elsewhere / "kept").exists()
 
 
-def test_beside_a_trainer_that_saves_and_prunes_every_checkpoint_is_whole_or_gone(tmp_path: Path):
-    """A person throws away whatever is listed while another thread saves and prunes as the trainer does."""
+def test_deleting_while_a_trainer_saves_and_prunes_leaves_only_complete_checkpoints(tmp_path: Path):
+    """One thread deletes every listed checkpoint, another saves and prunes as the trainer does."""
     save(tmp_path, 1, serial=1)
-    thrown, problems = [], []
+    deleted, problems = [], []
 
-    def throw_all() -> None:
+    def delete_all() -> None:
         while not is_over.is_set():
             for each in list_checkpoints(tmp_path):
                 try:
-                    thrown.append(move_to_trash(tmp_path, each.name))
+                    deleted.append(move_to_trash(tmp_path, each.name))
                 except UserError:
                     continue
                 except OSError as error:
                     problems.append(error)
 
     is_over = threading.Event()
-    person = threading.Thread(target=throw_all)
+    person = threading.Thread(target=delete_all)
     person.start()
     for step in range(2, 60):
         save(tmp_path, step, serial=step)
@@ -211,10 +212,10 @@ def test_beside_a_trainer_that_saves_and_prunes_every_checkpoint_is_whole_or_gon
     is_over.set()
     person.join()
     assert problems == []
-    assert thrown
+    assert deleted
     for path, _ in checkpoints(tmp_path):
         verify_checkpoint(path)
-    for folder in thrown:
+    for folder in deleted:
         [checkpoint] = folder.glob("*.pth")
         verify_checkpoint(checkpoint)
     assert checkpoints(tmp_path)[0][1].step == 59

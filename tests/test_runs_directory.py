@@ -20,7 +20,7 @@ def test_a_checkpoint_without_its_meta_file_does_not_count(tmp_path: Path):
 
 
 @pytest.mark.failure(55)
-def test_of_a_step_that_was_replayed_the_later_line_counts(tmp_path: Path):
+def test_the_later_line_of_a_replayed_step_counts(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     path.write_text(
         '{"kind": "train", "part": 1, "step": 10, "mel_loss": 5.0}\n'
@@ -32,7 +32,7 @@ def test_of_a_step_that_was_replayed_the_later_line_counts(tmp_path: Path):
     assert [line["mel_loss"] for line in read_metrics(path)] == [5.0, 3.0, 2.0]
 
 
-def test_what_lies_behind_the_step_of_a_resume_is_gone(tmp_path: Path):
+def test_lines_after_the_step_of_a_resume_are_dropped(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     path.write_text(
         '{"kind": "start", "part": 1, "step": 0}\n'
@@ -53,13 +53,13 @@ def test_what_lies_behind_the_step_of_a_resume_is_gone(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["[]", '{"step": "x"}', '{"format_version": 2}', "\x00" * 100])
-def test_a_meta_file_that_is_none_says_why(tmp_path: Path, text: str):
+def test_an_invalid_meta_file_is_a_value_error_with_a_reason(tmp_path: Path, text: str):
     (tmp_path / "model_step3.json").write_text(text)
     with pytest.raises(ValueError, match=r"model_step3\.json: \w"):
         CheckpointMeta.read(tmp_path / "model_step3.json")
 
 
-def test_json_is_written_whole_or_not_at_all(tmp_path: Path):
+def test_json_is_written_completely_or_not_at_all(tmp_path: Path):
     path = tmp_path / "exit.json"
     write_json(path, {"status": 0})
     with pytest.raises(TypeError):
@@ -67,7 +67,7 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path):
     assert path.read_text() == '{\n "status": 0\n}\n'
 
 
-def test_a_link_to_a_symbolic_link_is_one_to_the_file_itself(tmp_path: Path):
+def test_a_link_to_a_symbolic_link_is_a_link_to_its_target(tmp_path: Path):
     (tmp_path / "blobs").mkdir()
     (tmp_path / "snapshots").mkdir()
     (tmp_path / "blobs/weights").write_bytes(b"weights")

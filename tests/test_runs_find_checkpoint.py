@@ -1,6 +1,6 @@
 """Tests of indextts/runs/find_checkpoint.py: what `--resume` means, and which files it never takes.
 
-What is damaged and gone around is in tests/test_runs_owner.py.
+What is corrupt and gone around is in tests/test_runs_owner.py.
 """
 
 import shutil
@@ -29,15 +29,15 @@ def test_a_new_run_needs_a_folder_without_checkpoints(tmp_path: Path):
     (tmp_path / "train.log").touch()
     assert find_checkpoint(command(tmp_path)) is None
     save(tmp_path, 3)
-    with pytest.raises(UserError, match=r"already has checkpoints, as .*--resume auto") as caught:
+    with pytest.raises(UserError, match=r"model_step3\.pth.*--resume auto") as caught:
         find_checkpoint(command(tmp_path))
     assert caught.value.exit_status == USER_MISTAKE
 
 
 @pytest.mark.parametrize("name", ["model_step5.pth", "latest.pth", "best.pth", "damaged-model_step5.pth"])
-def test_any_checkpoint_file_keeps_a_new_run_out(tmp_path: Path, name: str):
+def test_any_checkpoint_file_prevents_a_new_run(tmp_path: Path, name: str):
     (tmp_path / name).touch()
-    with pytest.raises(UserError, match=f"as {name}"):
+    with pytest.raises(UserError, match=name):
         find_checkpoint(command(tmp_path))
 
 
@@ -55,7 +55,7 @@ def test_auto_takes_a_link_where_the_numbered_file_is_gone(tmp_path: Path):
     assert find_checkpoint(command(tmp_path, "auto")) == tmp_path / "latest.pth"
 
 
-def test_looking_changes_nothing_where_it_may_not(tmp_path: Path):
+def test_a_search_that_may_not_change_the_folder_leaves_it_unchanged(tmp_path: Path):
     for step in (1, 2):
         save(tmp_path, step, serial=step)
     flip_a_bit(tmp_path / "model_step2.pth")
@@ -64,19 +64,19 @@ def test_looking_changes_nothing_where_it_may_not(tmp_path: Path):
     assert sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir()) == before
 
 
-def test_going_back_says_from_where_to_where(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_fallback_logs_both_steps(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     for step in (10, 20):
         save(tmp_path, step, serial=step)
     flip_a_bit(tmp_path / "model_step20.pth")
     find_checkpoint(command(tmp_path, "auto"))
-    assert "model_step20.pth: its digest differs" in caplog.text
-    assert "Going back from step 20 to step 10, the newest that is whole" in caplog.text
+    assert "model_step20.pth" in caplog.text
+    assert "from step 20 to step 10" in caplog.text
 
 
 # --- by path ---
 
 
-def test_a_path_means_itself_in_any_folder(tmp_path: Path):
+def test_a_path_is_taken_from_any_folder(tmp_path: Path):
     elsewhere, folder = tmp_path / "elsewhere", tmp_path / "run"
     folder.mkdir()
     for step in (1, 2):
@@ -86,28 +86,26 @@ def test_a_path_means_itself_in_any_folder(tmp_path: Path):
     assert list(folder.iterdir()) == []
 
 
-def test_a_path_that_is_damaged_is_refused_and_left_where_it_is(tmp_path: Path):
+def test_a_path_that_is_corrupt_is_refused_and_left_where_it_is(tmp_path: Path):
     path = save(tmp_path, 1)
     flip_a_bit(path)
-    with pytest.raises(UserError, match=r"Resume failed: model_step1.pth: its digest differs") as caught:
+    with pytest.raises(UserError, match=r"Resume failed: model_step1\.pth") as caught:
         find_checkpoint(command(tmp_path, path))
     assert caught.value.exit_status == RESUME_REFUSED
     assert path.is_file()
 
 
-def test_a_path_that_is_absent_is_named_with_what_there_is(tmp_path: Path):
+def test_a_missing_path_is_named_with_the_existing_checkpoints(tmp_path: Path):
     save(tmp_path, 7)
-    with pytest.raises(
-        UserError, match=r"not found: .*step8.pth; in .* there are: .*model_step7.pth"
-    ) as caught:
+    with pytest.raises(UserError, match=r"not found: .*step8\.pth.*model_step7\.pth") as caught:
         find_checkpoint(command(tmp_path, tmp_path / "model_step8.pth"))
     assert caught.value.exit_status == USER_MISTAKE
-    with pytest.raises(UserError, match="run has no checkpoints"):
+    with pytest.raises(UserError, match="run/latest.pth"):
         find_checkpoint(command(tmp_path, tmp_path / "run/latest.pth"))
 
 
 @pytest.mark.parametrize("meta", [b"", b"{}", b"\xff\xfe", b"[1]"], ids=str)
-def test_a_meta_file_that_is_none_is_no_reason_to_trust_the_checkpoint(tmp_path: Path, meta: bytes):
+def test_a_checkpoint_with_an_invalid_meta_file_is_not_used(tmp_path: Path, meta: bytes):
     path = save(tmp_path, 1)
     path.with_suffix(".json").write_bytes(meta)
     with pytest.raises(UserError, match="Resume failed") as caught:
@@ -132,30 +130,30 @@ def foreign(folder: Path, *names: str) -> None:
     ],
     ids=["latest", "highest step", "renamed"],
 )
-def test_of_another_programs_files_latest_or_the_highest_step_is_taken(
+def test_of_foreign_checkpoints_latest_or_the_highest_step_is_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, names: tuple[str, ...], taken: str
 ):
     foreign(tmp_path, *names)
     assert find_checkpoint(command(tmp_path, "auto")) == tmp_path / taken
-    assert f"{taken} has no meta file: its digest could not be checked" in caplog.text
+    assert f"{taken} has no meta file" in caplog.text
 
 
-def test_our_own_comes_before_another_programs(tmp_path: Path):
+def test_own_checkpoints_come_before_foreign_ones(tmp_path: Path):
     foreign(tmp_path, "model_step900.pth")
     save(tmp_path, 3)
     assert find_checkpoint(command(tmp_path, "auto")) == tmp_path / "model_step3.pth"
 
 
-def test_another_programs_file_does_not_stand_in_for_our_damaged_ones(tmp_path: Path):
+def test_a_foreign_checkpoint_does_not_replace_corrupt_own_ones(tmp_path: Path):
     save(tmp_path, 3)
     flip_a_bit(tmp_path / "model_step3.pth")
     foreign(tmp_path, "model_step900.pth")
-    with pytest.raises(UserError, match="none of the checkpoints") as caught:
+    with pytest.raises(UserError, match="Resume failed: ") as caught:
         find_checkpoint(command(tmp_path, "auto"))
     assert caught.value.exit_status == RESUME_REFUSED
 
 
-def test_a_symbolic_link_is_followed_nowhere(tmp_path: Path):
+def test_symbolic_links_are_never_followed(tmp_path: Path):
     folder, outside = tmp_path / "run", tmp_path / "outside"
     save(outside, 900, serial=99)
     save(folder, 3)
@@ -164,12 +162,12 @@ def test_a_symbolic_link_is_followed_nowhere(tmp_path: Path):
     assert find_checkpoint(command(folder, "auto")) == folder / "model_step3.pth"
 
 
-def test_a_symbolic_link_of_another_program_is_not_taken_either(tmp_path: Path):
+def test_a_foreign_symbolic_link_is_not_taken(tmp_path: Path):
     foreign(tmp_path, "outside.pth")
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "latest.pth").symlink_to(tmp_path / "outside.pth")
-    with pytest.raises(UserError, match="none of the checkpoints"):
+    with pytest.raises(UserError, match="Resume failed: "):
         find_checkpoint(command(folder, "auto"))
     foreign(folder, "model_step2.pth")
     assert find_checkpoint(command(folder, "auto")) == folder / "model_step2.pth"
@@ -181,9 +179,9 @@ def test_a_symbolic_link_to_nothing_is_no_checkpoint(tmp_path: Path, target: str
     assert find_checkpoint(command(tmp_path, "auto")) is None
 
 
-def test_a_folder_under_a_checkpoints_name_is_none(tmp_path: Path):
+def test_a_folder_with_the_name_of_a_checkpoint_is_ignored(tmp_path: Path):
     (tmp_path / "latest.pth").mkdir()
-    with pytest.raises(UserError, match="none of the checkpoints"):
+    with pytest.raises(UserError, match="Resume failed: "):
         find_checkpoint(command(tmp_path, "auto"))
 
 
@@ -206,7 +204,7 @@ def test_a_run_that_ends_before_its_first_save_is_found_again_in_its_new_folder(
     assert torch.load(other / "latest.pth", weights_only=True)["step"] == 3
 
 
-def test_an_older_checkpoint_that_was_asked_for_is_the_newest_although_nothing_was_trained(tiny: TinyRun):
+def test_a_resumed_older_checkpoint_becomes_the_newest_even_without_training(tiny: TinyRun):
     assert tiny.train(resume=tiny.output / "model_step1.pth", max_steps=1) == 0
     meta = verify_checkpoint(tiny.output / "latest.pth")
     assert (meta.step, meta.part, meta.serial) == (1, 2, 4)
@@ -221,14 +219,14 @@ def test_through_a_symbolic_link_to_the_folder_the_run_stays_the_same_part(tiny:
     assert (meta.step, meta.part) == (4, 1)
 
 
-def test_nothing_is_saved_again_where_nothing_is_left_to_do(tiny: TinyRun):
+def test_nothing_is_saved_if_nothing_is_left_to_train(tiny: TinyRun):
     before = {path.name: path.stat().st_mtime_ns for path in tiny.output.glob("model_step*")}
     assert tiny.train(resume="auto") == 0
     assert "--max-steps is 3" in tiny.log
     assert {path.name: path.stat().st_mtime_ns for path in tiny.output.glob("model_step*")} == before
 
 
-def test_a_moved_folder_goes_on(tiny: TinyRun):
+def test_a_moved_folder_resumes(tiny: TinyRun):
     moved = tiny.folder / "moved"
     shutil.move(tiny.output, moved)
     assert tiny.train(output_dir=moved, resume="auto", max_steps=4) == 0

@@ -9,7 +9,7 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.runs import schedule as val_interval
 from indextts.runs.directory import read_metrics
-from indextts.runs.schedule import EpochSize, least_interval, with_val_interval
+from indextts.runs.schedule import EpochSize, min_val_interval, with_val_interval
 from tests.tiny_run import make_tiny_run
 
 HOURS_200 = EpochSize(120_000, 120_000 * 362, 800)
@@ -50,7 +50,7 @@ def test_forward_passes_of_validations_are_at_most_a_twentieth_of_the_operations
 def test_what_was_typed_holds():
     validation = EpochSize(40_000, 40_000 * 362, 800)
     typed = command("--val-interval=1000")
-    assert least_interval(typed, HOURS_200, validation) > 1000
+    assert min_val_interval(typed, HOURS_200, validation) > 1000
     assert with_val_interval(typed, HOURS_200, validation) == typed
 
 
@@ -62,7 +62,7 @@ def test_a_run_stores_the_interval_it_chose_and_a_resume_keeps_it(
     assert run.train(val_interval=None, max_steps=2) == 0
     chosen = json.loads((run.output / "config.json").read_text())["command"]["val_interval"]
     assert chosen > 1000
-    assert f"Validating every {chosen} steps and not every 1000" in run.log
+    assert f"Validating every {chosen} steps instead of every 1000" in run.log
     monkeypatch.undo()
     assert run.train(val_interval=None, max_steps=4, resume="auto") == 0
     assert json.loads((run.output / "config.json").read_text())["command"]["val_interval"] == chosen
@@ -81,5 +81,5 @@ def test_a_run_stores_the_interval_it_chose_and_a_resume_keeps_it(
 )
 def test_several_processes_validate_as_often_as_one_with_all_their_batches(each: list[str], whole: list[str]):
     validation = EpochSize(6000, 6000 * 362, 800)
-    alone = least_interval(command(*whole), HOURS_200, validation)
-    assert least_interval(command(*each), HOURS_200, validation, num_processes=4) == alone
+    alone = min_val_interval(command(*whole), HOURS_200, validation)
+    assert min_val_interval(command(*each), HOURS_200, validation, num_processes=4) == alone

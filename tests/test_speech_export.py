@@ -126,7 +126,7 @@ def test_the_base_model_is_never_written_over(trained: TinyRun):
         export(command(trained, trained.folder / "base"))
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(trained: TinyRun, tmp_path: Path):
+def test_a_folder_that_cannot_be_written_is_a_user_error(trained: TinyRun, tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"--output-dir .* cannot be written"):
         export(command(trained, tmp_path / "file/model"))

@@ -209,7 +209,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_taken(whole_
     damaged = tiny.output / "model_step10.pth"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert tiny.train(resume="auto") == 0
-    assert "[Warn] Checkpoint left out: model_step10.pth: " in tiny.log
+    assert re.search(r"\[Warn\] .*model_step10\.pth", tiny.log)
     assert "Auto-resume: found checkpoint at " + str(tiny.output / "model_step8.pth") in tiny.log
 
 
@@ -217,7 +217,7 @@ def test_a_folder_with_only_damaged_checkpoints_is_refused_with_status_3(whole_r
     copy_checkpoint(whole_run, 8, tiny)
     (tiny.output / "model_step8.pth").write_bytes(b"junk")
     assert tiny.train(resume="auto") == 3
-    assert "Resume failed: none of the checkpoints" in tiny.log
+    assert f"Resume failed: {tiny.output}" in tiny.log
     assert json.loads((tiny.output / "exit.json").read_text())["status"] == 3
 
 
@@ -232,7 +232,7 @@ def test_a_checkpoint_without_its_meta_file_goes_on_by_the_record_within(whole_r
     copy_checkpoint(whole_run, 8, tiny)
     (tiny.output / "model_step8.json").unlink()  # as somebody may copy it to another machine
     assert tiny.train(resume="auto") == 0
-    assert "model_step8.pth has no meta file: its digest could not be checked" in tiny.log
+    assert "model_step8.pth has no meta file" in tiny.log
     assert numbers(tiny, kind="train")[12] == numbers(whole_run, kind="train")[12]
     assert (tiny.output / "model_step8.pth").is_file()
 

@@ -1,12 +1,12 @@
-"""What a person does with the checkpoints of a run: list, pin, throw away; also beside a running trainer.
+"""List, pin and delete the checkpoints of a run, also while its trainer runs.
 
     OUTPUT_DIR/
-      model_step{N}.pinned                     this checkpoint is never removed by the trainer
-      trash/{time}_model_step{N}/model_step{N}.pth/.json   thrown away; moved back it is a checkpoint again
+      model_step{N}.pinned                     the trainer never deletes this checkpoint
+      trash/{time}_model_step{N}/model_step{N}.pth/.json   deleted; move it back to restore it
 
-The trainer may save and remove checkpoints at any moment. The meta file is moved first, as the trainer does
-when it removes one: whoever comes second finds it gone, and leaves the rest to the first. A checkpoint that
-is needed (the newest, the best, a pinned one, the only one) is not thrown away.
+The trainer may save and delete checkpoints at any moment. Deletion moves the meta file first, as the trainer
+does: the second of two finds it gone and leaves the rest to the first. A checkpoint that is needed (the
+newest, the best, the only one, a pinned one) is not deleted.
 """
 
 import shutil
@@ -19,30 +19,29 @@ from pathlib import Path
 from typing import Any
 
 from indextts.errors import UserError
-from indextts.runs.directory import LINKS, CheckpointMeta, checkpoint_files
+from indextts.runs.directory import LINKS, QUARANTINED, CheckpointMeta, checkpoint_files
 
 TRASH = "trash"
 
-GONE = "there is no checkpoint {name} any more; the training may have removed it meanwhile"
-IS_LINK = "{name} is another name of a checkpoint; choose the one with a step in its name"
+GONE = "checkpoint {name} does not exist; the trainer may have deleted it, choose another"
+BEING_SAVED = "the trainer is saving {name}; try again when it is done"
+IS_LINK = "{name} is a link to a checkpoint; choose the file with a step in its name"
 IS_PINNED = "{name} is pinned; unpin it first"
-IS_LATEST = "{name} is the newest checkpoint, a resume goes on from it; delete it when a newer one is saved"
-IS_BEST = (
-    "{name} is the best checkpoint so far, best.pth is the same file; delete it when a better one is saved"
-)
-IS_ONLY = "{name} is the only whole checkpoint of this run; keep it to go on from"
+IS_LATEST = "{name} is the newest checkpoint, which a resume needs; delete it after a newer one is saved"
+IS_BEST = "{name} is the best checkpoint (best.pth); delete it after a better one is saved"
+IS_ONLY = "{name} is the only complete checkpoint of this run, which a resume needs; save another one first"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as its files show it, without reading its weights.
+    """A checkpoint, described without reading its weights.
 
     Args:
-        step, epoch, part: None where there is no meta file.
-        serial: grows with every save; 0 where there is no meta file.
-        time: when it was written, unix time.
-        is_complete: its meta file is there and its size is right; the digest is only read by a resume.
-        is_latest, is_best: latest.pth, best.pth is this checkpoint.
+        step, epoch, part: None without a meta file.
+        serial: grows with every save; 0 without a meta file.
+        time: of writing, unix time.
+        is_complete: it has a meta file and the recorded size; only a resume verifies the digest.
+        is_latest, is_best: latest.pth or best.pth is this checkpoint.
     """
 
     name: str
@@ -59,9 +58,9 @@ class Checkpoint:
 
 
 def list_checkpoints(run_dir: Path) -> list[Checkpoint]:
-    """Return the checkpoints of a run, the newest save first and what is not whole last.
+    """Return the checkpoints of a run, newest save first, incomplete ones last.
 
-    latest.pth and best.pth are no checkpoints of their own, unless theirs is not there under its number.
+    latest.pth and best.pth are listed only if their numbered file does not exist.
     """
     metas = {path: meta_of(path) for path in checkpoint_files(run_dir)}
     latest, best = (_serial(metas.get(run_dir / link)) for link in LINKS)
@@ -72,7 +71,7 @@ def list_checkpoints(run_dir: Path) -> list[Checkpoint]:
             continue
         try:
             status = path.stat()
-        except FileNotFoundError:  # removed since it was listed
+        except FileNotFoundError:  # deleted since it was listed
             continue
         listed = Checkpoint(path.name, status.st_size, status.st_mtime)
         if meta is not None:
@@ -84,7 +83,7 @@ def list_checkpoints(run_dir: Path) -> list[Checkpoint]:
                 epoch=meta.epoch,
                 part=meta.part,
                 serial=meta.serial,
-                is_complete=status.st_size == meta.num_bytes and not path.name.startswith("damaged-"),
+                is_complete=status.st_size == meta.num_bytes and not path.name.startswith(QUARANTINED),
                 is_pinned=path.with_suffix(".pinned").exists(),
                 is_latest=meta.serial == latest,
                 is_best=meta.serial == best,
@@ -103,36 +102,36 @@ def validation_losses(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int
 
 
 def pin(run_dir: Path, name: str, *, is_pinned: bool) -> None:
-    """Keep a checkpoint from being removed, or no longer.
+    """Protect a checkpoint from deletion, or remove the protection.
 
     Raises:
-        UserError: there is no such checkpoint, or the folder cannot be written.
+        UserError: the checkpoint does not exist, or the folder cannot be written.
     """
     _find(run_dir, name)
     mark = (run_dir / name).with_suffix(".pinned")
-    with _said_of(mark):
+    with _os_error_as_user_error(mark):
         if not is_pinned:
             mark.unlink(missing_ok=True)
             return
         mark.touch()
-        if not (run_dir / name).exists():  # the trainer was faster
+        if not (run_dir / name).exists():  # the trainer deleted it first
             mark.unlink(missing_ok=True)
             raise UserError(GONE.format(name=name))
 
 
 def deletion_refusal(run_dir: Path, name: str) -> str:
-    """Return why a checkpoint may not be thrown away; empty if it may.
+    """Return the reason why a checkpoint must not be deleted; empty if it may be.
 
     Raises:
-        UserError: there is no such checkpoint.
+        UserError: the checkpoint does not exist.
     """
     chosen = _find(run_dir, name)
-    whole = [each for each in list_checkpoints(run_dir) if each.is_complete]
+    complete = [each for each in list_checkpoints(run_dir) if each.is_complete]
     reasons = (
         (name in LINKS, IS_LINK),
         (chosen.is_pinned, IS_PINNED),
-        (chosen.is_complete and len(whole) == 1, IS_ONLY),
-        (chosen.is_latest or (chosen.is_complete and chosen.serial == whole[0].serial), IS_LATEST),
+        (chosen.is_complete and len(complete) == 1, IS_ONLY),
+        (chosen.is_latest or (chosen.is_complete and chosen.serial == complete[0].serial), IS_LATEST),
         (chosen.is_best, IS_BEST),
     )
     return next((reason.format(name=name) for holds, reason in reasons if holds), "")
@@ -142,19 +141,21 @@ def move_to_trash(run_dir: Path, name: str) -> Path:
     """Move a checkpoint to the trash; return its folder there.
 
     Raises:
-        UserError: it is needed, is not there, or cannot be moved.
+        UserError: the checkpoint is needed, does not exist, or cannot be moved.
     """
     path, has_meta = run_dir / name, _find(run_dir, name).step is not None
     reason = deletion_refusal(run_dir, name)
     if reason:
         raise UserError(reason)
-    with _said_of(path):
+    if not has_meta and _is_being_saved(path):
+        raise UserError(BEING_SAVED.format(name=name))
+    with _os_error_as_user_error(path):
         chosen = path.stat()
         folder = _folder_for(run_dir / TRASH, path.stem)
         try:
             if has_meta:
                 path.with_suffix(".json").replace(folder / f"{path.stem}.json")
-            if path.stat().st_ino != chosen.st_ino:  # a new part of the run has just used the name
+            if path.stat().st_ino != chosen.st_ino:  # a new part of the run reused the name
                 raise FileNotFoundError(name)
             path.replace(folder / name)
         except FileNotFoundError:
@@ -165,25 +166,25 @@ def move_to_trash(run_dir: Path, name: str) -> Path:
 
 
 def bytes_in_trash(run_dir: Path) -> int:
-    """Return what emptying the trash would free."""
+    """Return the size of the trash."""
     return sum(path.stat().st_size for path in (run_dir / TRASH).rglob("*") if path.is_file())
 
 
 def empty_trash(run_dir: Path) -> int:
-    """Remove what was thrown away; return how many bytes that freed.
+    """Delete the trash; return the number of freed bytes.
 
     Raises:
-        UserError: it cannot be removed.
+        UserError: the trash cannot be deleted.
     """
     freed = bytes_in_trash(run_dir)
-    with _said_of(run_dir / TRASH):
+    with _os_error_as_user_error(run_dir / TRASH):
         if (run_dir / TRASH).is_dir():
             shutil.rmtree(run_dir / TRASH)  # never follows a symbolic link
     return freed
 
 
 def meta_of(checkpoint: Path) -> CheckpointMeta | None:
-    """Return the meta of a checkpoint, None where there is none that can be read; kept until it changes."""
+    """Return the meta of a checkpoint, None without a readable meta file; cached until the file changes."""
     path = checkpoint.with_suffix(".json")
     try:
         status = path.stat()
@@ -192,7 +193,7 @@ def meta_of(checkpoint: Path) -> CheckpointMeta | None:
         return None
 
 
-@lru_cache(maxsize=64)  # a meta file holds all pieces of its tokenizer, and is asked for again and again
+@lru_cache(maxsize=64)  # a meta file holds all pieces of its tokenizer and is read often
 def _read(path: Path, mtime_ns: int, inode: int) -> CheckpointMeta:
     return CheckpointMeta.read(path)
 
@@ -202,10 +203,10 @@ def _serial(meta: CheckpointMeta | None) -> int | None:
 
 
 def _find(run_dir: Path, name: str) -> Checkpoint:
-    """Return the checkpoint of that name: one that is listed, never a path.
+    """Return the listed checkpoint of that name; a path is never accepted.
 
     Raises:
-        UserError: there is none.
+        UserError: the checkpoint does not exist.
     """
     for each in list_checkpoints(run_dir):
         if each.name == name:
@@ -213,8 +214,16 @@ def _find(run_dir: Path, name: str) -> Checkpoint:
     raise UserError(GONE.format(name=name))
 
 
+def _is_being_saved(path: Path) -> bool:
+    """Return whether the trainer commits the checkpoint just now.
+
+    A commit renames the weights, then the meta file. The order of the two tests leaves no gap between them.
+    """
+    return path.with_name(f".tmp-{path.stem}.json").exists() or meta_of(path) is not None
+
+
 def _folder_for(trash: Path, stem: str) -> Path:
-    """Make a folder of its own for one checkpoint."""
+    """Create a new folder in the trash for a checkpoint."""
     trash.mkdir(exist_ok=True)
     wanted = trash / f"{time.strftime('%Y%m%d_%H%M%S')}_{stem}"
     folder, number = wanted, 1
@@ -226,9 +235,11 @@ def _folder_for(trash: Path, stem: str) -> Path:
 
 
 @contextmanager
-def _said_of(path: Path) -> Iterator[None]:
-    """Make a UserError of what the system refuses."""
+def _os_error_as_user_error(path: Path) -> Iterator[None]:
+    """Raise a UserError in place of an OSError."""
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path.name}: {error.strerror}; look at the folder {path.parent}") from None
+        raise UserError(
+            f"{path}: {error.strerror}; check the permissions of the folder and the disk"
+        ) from None

@@ -1,6 +1,6 @@
-"""Which checkpoint `--resume` means: the newest that is whole, or the one that was named. No torch here.
+"""Find and verify the checkpoint that `--resume` names: the newest valid one, or a given file. No torch.
 
-Reading and hashing gigabytes takes as long as importing torch, so the trainer does both at once.
+Reading and hashing gigabytes takes as long as importing torch, so the trainer does both at the same time.
 """
 
 import logging
@@ -20,79 +20,82 @@ logger = logging.getLogger(__name__)
 
 
 def find_checkpoint(command: Train, *, may_change: bool = True) -> Path | None:
-    """Return the checkpoint that `--resume` means, verified; None to start from the base.
+    """Return the verified checkpoint that `--resume` names; None to start from the base checkpoint.
 
     Args:
-        may_change: set apart what is damaged and newer than the one returned; only the folder's owner may.
+        may_change: quarantine corrupt checkpoints that are newer than the returned one; only for the owner
+            of the folder.
 
     Raises:
-        UserError: with status 2 if the path does not exist, or a new run would go into a folder that has
-            checkpoints; with status 3 if what is there cannot be used.
+        UserError: with status 2 if the path does not exist, or if a new run would start in a folder that has
+            checkpoints; with status 3 if the checkpoints cannot be used.
     """
     folder = command.output_dir
     present = checkpoint_files(folder)
     if command.resume == "auto":
-        return _newest_whole(folder, may_change) if present else None
+        return _newest_valid(folder, may_change) if present else None
     if command.resume:
         path = Path(command.resume)
         if not path.is_file():
             raise UserError(
-                f"Resume checkpoint not found: {path}; {_what_exists(path.parent)}; "
-                "'auto' takes the newest of --output-dir"
+                f"Resume checkpoint not found: {path}; {_existing_names(path.parent)}; "
+                "--resume auto uses the newest checkpoint of --output-dir"
             )
-        _require_whole(path)
+        _require_valid(path)
         return path
     if present:
         raise UserError(
-            f"{folder} already has checkpoints, as {present[-1].name}; go on with --resume auto, "
+            f"{folder} already has checkpoints, such as {present[-1].name}; resume with --resume auto, "
             "or choose another --output-dir"
         )
     return None
 
 
-def _newest_whole(folder: Path, may_change: bool) -> Path:
-    """Return the newest checkpoint of `folder` whose digest holds; damaged ones are named and set apart."""
-    damaged: list[tuple[Path, CheckpointMeta]] = []
+def _newest_valid(folder: Path, may_change: bool) -> Path:
+    """Return the newest checkpoint of `folder` whose digest matches; log and quarantine corrupt ones."""
+    corrupt: list[tuple[Path, CheckpointMeta]] = []
     present = checkpoints(folder)
     for path, meta in present:
         try:
             verify_checkpoint(path)
         except ValueError as problem:
-            logger.warning("Checkpoint left out: %s", problem)
-            damaged.append((path, meta))
+            logger.warning("Skipped a corrupt checkpoint: %s", problem)
+            corrupt.append((path, meta))
             continue
-        if damaged and damaged[0][1].serial != meta.serial:  # else it is another copy of the same
+        if corrupt and corrupt[0][1].serial != meta.serial:  # otherwise it is another copy of the same save
             logger.warning(
-                "Going back from step %d to step %d, the newest that is whole", damaged[0][1].step, meta.step
+                "Falling back from step %d to step %d, the newest valid checkpoint",
+                corrupt[0][1].step,
+                meta.step,
             )
-        if damaged and may_change:
-            for bad, _ in damaged:
+        if corrupt and may_change:
+            for bad, _ in corrupt:
                 quarantine(bad)
             publish(path, folder / "latest.pth")
-        unknown = _of_unknown_age(folder, [path for path, _ in present])
-        if unknown:
+        unreadable = _names_with_unreadable_meta(folder, [path for path, _ in present])
+        if unreadable:
             logger.warning(
-                "Left out, their meta files cannot be read: %s; they may be newer than step %d of %s",
-                ", ".join(unknown),
+                "Skipped checkpoints with unreadable meta files: %s; they may be newer than step %d of %s",
+                ", ".join(unreadable),
                 meta.step,
                 path.name,
             )
         logger.info("Auto-resume: found checkpoint at %s", path)
         return path
     foreign = _newest_foreign(folder)
-    if foreign is not None and not damaged:
-        logger.warning("%s has no meta file: its digest could not be checked", foreign)
+    if foreign is not None and not corrupt:
+        logger.warning("%s has no meta file, so its digest was not verified", foreign)
         logger.info("Auto-resume: found checkpoint at %s", foreign)
         return foreign
     raise UserError(
-        f"Resume failed: none of the checkpoints in {folder} can be used; "
-        "put a good copy there, or start anew in another --output-dir",
+        f"Resume failed: {folder} has no valid checkpoint; copy a valid one there, or start a new run "
+        "in another --output-dir",
         RESUME_REFUSED,
     )
 
 
-def _of_unknown_age(folder: Path, readable: list[Path]) -> list[str]:
-    """Return the names of the checkpoints whose meta files are there and cannot be read."""
+def _names_with_unreadable_meta(folder: Path, readable: list[Path]) -> list[str]:
+    """Return the names of the checkpoints whose meta files exist but cannot be read."""
     return [
         path.name
         for path in sorted(folder.glob("model_step*.pth"))
@@ -101,9 +104,9 @@ def _of_unknown_age(folder: Path, readable: list[Path]) -> list[str]:
 
 
 def _newest_foreign(folder: Path) -> Path | None:
-    """Return latest.pth, or the highest step, of the files that have no meta file: another program's.
+    """Return latest.pth, or the highest step, of the checkpoints of other programs (without meta files).
 
-    Symbolic links are not followed: they may lead out of the folder.
+    Symbolic links are ignored, because they may lead out of the folder.
     """
 
     def step(path: Path) -> int:
@@ -118,19 +121,19 @@ def _newest_foreign(folder: Path) -> Path | None:
     return without_meta[-1] if without_meta else None
 
 
-def _require_whole(path: Path) -> None:
-    """Raise a UserError if the file is not what its meta file says; one without a meta file passes."""
+def _require_valid(path: Path) -> None:
+    """Raise a UserError if the file does not match its meta file; a file without one passes."""
     if not path.with_suffix(".json").is_file():
-        logger.warning("%s has no meta file: its digest could not be checked", path)
+        logger.warning("%s has no meta file, so its digest was not verified", path)
         return
     try:
         verify_checkpoint(path)
     except ValueError as problem:
         raise UserError(
-            f"Resume failed: {problem}; take another checkpoint, or --resume auto", RESUME_REFUSED
+            f"Resume failed: {problem}; choose another checkpoint, or use --resume auto", RESUME_REFUSED
         ) from None
 
 
-def _what_exists(folder: Path) -> str:
+def _existing_names(folder: Path) -> str:
     names = [path.name for path in checkpoint_files(folder)]
-    return f"in {folder} there are: {', '.join(names)}" if names else f"{folder} has no checkpoints"
+    return f"{folder} has {', '.join(names)}" if names else f"{folder} has no checkpoints"

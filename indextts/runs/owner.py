@@ -1,15 +1,15 @@
-"""What only the owner of a run directory does: lock it, commit, publish, prune, mend what a kill left.
+"""Operations of the owner of a run directory: lock, commit, publish, prune, quarantine, repair.
 
-Each is a row of renames and links, of which every one is atomic. A kill between two leaves a state that
-`repair` brings to its end when the next owner comes:
+Each is a sequence of atomic renames and links. If a kill interrupts it, `repair` completes it when the next
+owner takes the lock:
 
     commit        .tmp-X.pth, .tmp-X.json are written and synced; .tmp-X.pth -> X.pth; .tmp-X.json -> X.json
     step aside    X.pth -> X.partP.pth; X.json -> X.partP.json
     publish       latest.json is removed; X.pth is linked as latest.pth; X.json as latest.json
     prune         X.json -> .tmp-pruned-X.json; X.pth and then .tmp-pruned-X.json are removed
-    set apart     X.json -> damaged-X.json; X.pth -> damaged-X.pth
+    quarantine    X.json -> damaged-X.json; X.pth -> damaged-X.pth
 
-So a meta file never stands beside another checkpoint than its own, and never alone but while one steps aside.
+So a meta file is never next to the wrong checkpoint, and never alone except while its checkpoint steps aside.
 """
 
 import fcntl
@@ -20,7 +20,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, FOLDER_IN_USE, USER_MISTAKE, UserError
-from indextts.runs.directory import LINKS, CheckpointMeta, checkpoint_path, checkpoints, verify_checkpoint
+from indextts.runs.directory import (
+    LINKS,
+    QUARANTINED,
+    CheckpointMeta,
+    checkpoint_path,
+    checkpoints,
+    verify_checkpoint,
+)
 from indextts.system.digest import file_digest
 from indextts.system.files import link_or_copy, sync, write_bytes
 from indextts.system.processes import Process, is_alive, this_process
@@ -31,18 +38,18 @@ PRUNED = ".tmp-pruned-"
 
 
 def prepare(run_dir: Path) -> None:
-    """Make the folder with its lock file, which nobody holds by that.
+    """Create the folder and its lock file, without taking the lock.
 
     Raises:
-        UserError: it cannot be done.
+        UserError: the folder cannot be written.
     """
-    with _said_of(run_dir):
+    with _os_error_as_user_error(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
         (run_dir / ".lock").open("a").close()
 
 
 def is_training(run_dir: Path) -> bool:
-    """Return whether a trainer that owns the folder lives; takes no lock, which a start would find taken."""
+    """Return whether a running trainer owns the folder; takes no lock, so it never blocks a trainer."""
     try:
         return _owner_lives(str(run_dir / ".lock"))
     except OSError:
@@ -51,10 +58,10 @@ def is_training(run_dir: Path) -> bool:
 
 @contextmanager
 def run_lock(run_dir: Path) -> Iterator[None]:
-    """Hold the folder's lock, after mending what an interrupted owner left; see that it can be written.
+    """Hold the lock of the folder; repair what an interrupted owner left and check that files can be written.
 
-    The kernel frees the lock when the process ends, however it ends, so that it cannot be stale. Where the
-    file system has no locks, the owner's identity in the file decides (number, start and boot).
+    The kernel frees the lock when the process ends for any reason, so it is never stale. On a file system
+    without locks, the owner recorded in the file decides (pid, start time and boot).
 
     Raises:
         UserError: with status 5 if another trainer holds it, 4 if its disk is full, 2 if files cannot be
@@ -70,12 +77,12 @@ def run_lock(run_dir: Path) -> Iterator[None]:
             is_free = not _owner_lives(lock.name)
         if not is_free:
             raise UserError(
-                f"{run_dir} belongs to a running trainer (process {_owner(lock.name) or 'unknown'}); "
-                "stop it first, or choose another --output-dir",
+                f"{run_dir} is in use by a running trainer (process {_owner_pid(lock.name) or 'unknown'}); "
+                "stop that trainer, or choose another --output-dir",
                 FOLDER_IN_USE,
             )
-        with _said_of(run_dir):
-            os.register_at_fork(after_in_child=lock.close)  # a data worker that hangs must not keep it
+        with _os_error_as_user_error(run_dir):
+            os.register_at_fork(after_in_child=lock.close)  # a hanging data worker must not keep it
             lock.truncate(0)
             lock.write(this_process().to_json() + "\n")
             lock.flush()
@@ -88,18 +95,20 @@ def run_lock(run_dir: Path) -> Iterator[None]:
 
 
 def repair(run_dir: Path) -> None:
-    """Bring to its end what a kill interrupted, and sweep the rest; only the owner may."""
+    """Complete interrupted operations and remove temporary files; only for the owner."""
     for aside in run_dir.glob(".tmp-model_step*.json"):
         _finish_commit(aside)
     for moved in run_dir.glob("model_step*.part*.pth"):
-        _finish_stepping_aside(moved)
+        _finish_step_aside(moved)
     for pruned in run_dir.glob(f"{PRUNED}*.json"):
-        _finish_removing(pruned)
-    for damaged in run_dir.glob("damaged-model_step*.json"):
-        _finish_setting_apart(damaged)
+        _finish_prune(pruned)
+    for quarantined in run_dir.glob(f"{QUARANTINED}model_step*.json"):
+        _finish_quarantine(quarantined)
     for leftover in run_dir.glob(".tmp-*"):
         leftover.unlink(missing_ok=True)
-    numbered = [(path, meta) for path, meta in checkpoints(run_dir) if _is_numbered(path) and path.is_file()]
+    numbered = [
+        (path, meta) for path, meta in checkpoints(run_dir) if path.name not in LINKS and path.is_file()
+    ]
     best = [(path, meta) for path, meta in numbered if meta.is_best]
     for found, link in ((numbered, "latest.pth"), (best, "best.pth")):
         if found and found[0][1].serial > _serial(run_dir / link):
@@ -107,14 +116,14 @@ def repair(run_dir: Path) -> None:
 
 
 def commit(aside: Path, meta: CheckpointMeta) -> Path:
-    """Give a checkpoint that was written and synced as `aside` its name; return its path.
+    """Rename the checkpoint that was written and synced as `aside` to its final name; return its path.
 
-    A checkpoint of another part of the run, or a file of another program, that has the name already is
-    renamed first.
+    A file that already has this name is renamed first if it belongs to another part of the run or to another
+    program.
     """
     path = checkpoint_path(aside.parent, meta.step)
     meta_aside = path.with_name(f".tmp-{path.stem}.json")
-    _make_way(path, meta.part)
+    _step_aside(path, meta.part)
     meta.write(meta_aside)
     aside.replace(path)
     meta_aside.replace(path.with_suffix(".json"))
@@ -123,20 +132,20 @@ def commit(aside: Path, meta: CheckpointMeta) -> Path:
 
 
 def publish(checkpoint: Path, link: Path) -> None:
-    """Make `link` (latest.pth or best.pth) and its meta file those of `checkpoint`."""
-    if link.is_file() and not link.with_suffix(".json").exists() and not _is_ours(link):
+    """Link `checkpoint` and its meta file as `link` (latest.pth or best.pth)."""
+    if link.is_file() and not link.with_suffix(".json").exists() and not _is_own_checkpoint(link):
         _rename_foreign(link)
-    link.with_suffix(".json").unlink(missing_ok=True)  # never the meta file of another checkpoint beside it
+    link.with_suffix(".json").unlink(missing_ok=True)  # never next to another checkpoint
     link_or_copy(checkpoint, link)
     link_or_copy(checkpoint.with_suffix(".json"), link.with_suffix(".json"))
     sync(link.parent)
 
 
 def prune(run_dir: Path, keep: int, part: int) -> list[str]:
-    """Delete this part's checkpoints but the `keep` newest, the best and the pinned; return their names.
+    """Delete checkpoints of this part except the `keep` newest, the best and the pinned; return their names.
 
-    Only files of the pattern `model_step{N}.pth` with a meta file of this part are touched: what another part
-    or another program wrote stays. Nothing is deleted unless the newest is read again and found whole.
+    Only `model_step{N}.pth` files with a meta file of this part are deleted, never those of other parts or
+    other programs, and only after the digest of the newest checkpoint was verified.
     """
     present = checkpoints(run_dir)
     best_serial = next((meta.serial for path, meta in present if path.name == "best.pth"), None)
@@ -155,41 +164,41 @@ def prune(run_dir: Path, keep: int, part: int) -> list[str]:
     try:
         verify_checkpoint(own[0][0])
     except ValueError as problem:
-        logger.warning("No checkpoint is removed: the newest is not whole (%s)", problem)
+        logger.warning("No checkpoint is deleted, because the newest is corrupt: %s", problem)
         return []
     for path in spare:
         aside = path.with_name(f"{PRUNED}{path.stem}.json")
         path.with_suffix(".json").replace(aside)
-        _finish_removing(aside)
+        _finish_prune(aside)
     return [path.name for path in spare]
 
 
-def quarantine(damaged: Path) -> Path:
-    """Rename a damaged checkpoint, so that it counts no more but can be looked at; return the new path."""
-    renamed = damaged.with_name(f"damaged-{damaged.name}")
-    for source in (damaged.with_suffix(".json"), damaged):
+def quarantine(corrupt: Path) -> Path:
+    """Rename a corrupt checkpoint so that no resume uses it; return the new path."""
+    renamed = corrupt.with_name(f"{QUARANTINED}{corrupt.name}")
+    for source in (corrupt.with_suffix(".json"), corrupt):
         if source.exists():
             source.replace(renamed.with_suffix(source.suffix))
-    sync(damaged.parent)
+    sync(corrupt.parent)
     return renamed
 
 
 @contextmanager
-def _said_of(run_dir: Path) -> Iterator[None]:
-    """Make a UserError of what the system refuses."""
+def _os_error_as_user_error(run_dir: Path) -> Iterator[None]:
+    """Raise a UserError in place of an OSError."""
     try:
         yield
     except OSError as error:
         is_full = error.errno in DISK_FULL_ERRNOS
         raise UserError(
             f"--output-dir {run_dir} cannot be written ({error.strerror}); "
-            + ("make room on its disk" if is_full else "choose a folder you may write to"),
+            + ("free disk space" if is_full else "choose a folder that you may write to"),
             DISK_FULL if is_full else USER_MISTAKE,
         ) from None
 
 
 def _finish_commit(aside: Path) -> None:
-    """Rename the meta file if its checkpoint has its name already; else the save never took place."""
+    """Rename the meta file if its checkpoint has its final name; otherwise the save was never committed."""
     path = aside.with_name(aside.name.removeprefix(".tmp-")).with_suffix(".pth")
     if path.with_name(f".tmp-{path.name}").exists() or not path.is_file():
         return
@@ -201,23 +210,24 @@ def _finish_commit(aside: Path) -> None:
         aside.replace(path.with_suffix(".json"))
 
 
-def _finish_removing(aside: Path) -> None:
-    """Remove the checkpoint whose meta file is already aside, and then that one."""
+def _finish_prune(aside: Path) -> None:
+    """Delete the checkpoint whose meta file is already set aside, then that meta file."""
     path = aside.with_name(aside.name.removeprefix(PRUNED)).with_suffix(".pth")
-    if not path.with_suffix(".json").exists():  # else a later save has the name
+    if not path.with_suffix(".json").exists():  # otherwise a later save has this name
         path.unlink(missing_ok=True)
     aside.unlink()
 
 
-def _finish_setting_apart(damaged: Path) -> None:
+def _finish_quarantine(meta_path: Path) -> None:
     """Rename the checkpoint whose meta file is already renamed."""
-    path = damaged.with_name(damaged.name.removeprefix("damaged-")).with_suffix(".pth")
-    if path.is_file() and not path.with_suffix(".json").exists() and not damaged.with_suffix(".pth").exists():
-        path.replace(damaged.with_suffix(".pth"))
+    renamed = meta_path.with_suffix(".pth")
+    path = renamed.with_name(renamed.name.removeprefix(QUARANTINED))
+    if path.is_file() and not path.with_suffix(".json").exists() and not renamed.exists():
+        path.replace(renamed)
 
 
-def _make_way(path: Path, part: int) -> None:
-    """Rename what has the name `path` and is not this part's own."""
+def _step_aside(path: Path, part: int) -> None:
+    """Rename the file at `path` unless it belongs to this part of the run."""
     if not path.exists():
         return
     try:
@@ -231,10 +241,11 @@ def _make_way(path: Path, part: int) -> None:
     for suffix in (".pinned", ".pth", ".json"):
         if path.with_suffix(suffix).exists():
             path.with_suffix(suffix).replace(renamed.with_suffix(suffix))
-    logger.info("%s of run part %d is now %s", path.name, old.part, renamed.name)
+    logger.info("%s of run part %d renamed to %s", path.name, old.part, renamed.name)
 
 
-def _finish_stepping_aside(moved: Path) -> None:
+def _finish_step_aside(moved: Path) -> None:
+    """Rename the meta file whose checkpoint is already renamed."""
     stem, part = moved.stem.rsplit(".part", 1)
     meta_path = moved.with_name(f"{stem}.json")
     if moved.with_suffix(".json").exists() or not meta_path.exists():
@@ -248,27 +259,23 @@ def _finish_stepping_aside(moved: Path) -> None:
 
 
 def _rename_foreign(path: Path) -> None:
-    """Rename a checkpoint that this run did not write; it is never replaced."""
+    """Rename a checkpoint of another program, which is never replaced."""
     number = 1
     renamed = path.with_name(f"{path.stem}.foreign.pth")
     while renamed.exists():
         number += 1
         renamed = path.with_name(f"{path.stem}.foreign{number}.pth")
     path.replace(renamed)
-    logger.info("%s has no meta file, so this run did not write it; it is now %s", path.name, renamed.name)
+    logger.info("%s has no meta file, so another program wrote it; renamed to %s", path.name, renamed.name)
 
 
-def _is_ours(link: Path) -> bool:
-    """Return whether `link` is one of the folder's checkpoints, whose meta file a kill kept from it."""
+def _is_own_checkpoint(link: Path) -> bool:
+    """Return whether `link` is a checkpoint of this folder that lost its meta file to a kill."""
     numbered = [(path, meta) for path, meta in checkpoints(link.parent) if path.is_file()]
     if any(link.samefile(path) for path, _ in numbered):
         return True
-    of_its_size = [meta for _, meta in numbered if meta.num_bytes == link.stat().st_size]
-    return bool(of_its_size) and file_digest(link) in [meta.digest for meta in of_its_size]
-
-
-def _is_numbered(path: Path) -> bool:
-    return path.name not in LINKS
+    same_size = [meta for _, meta in numbered if meta.num_bytes == link.stat().st_size]
+    return bool(same_size) and file_digest(link) in [meta.digest for meta in same_size]
 
 
 def _serial(link: Path) -> int:
@@ -278,8 +285,8 @@ def _serial(link: Path) -> int:
         return 0
 
 
-def _owner(lock: str) -> int | None:
-    """Return the process number that the lock file names."""
+def _owner_pid(lock: str) -> int | None:
+    """Return the pid recorded in the lock file, None if there is none."""
     try:
         return Process.from_json(Path(lock).read_bytes()).pid
     except ValueError:

@@ -1,7 +1,7 @@
 """Decide what a run restores from a checkpoint, before it loads any weights.
 
-Facts about the checkpoint and about the run go in, a `RestorePlan` comes out. `indextts.training.start` carries
-out the plan; `--plan` and the page show it first. No torch. A plan is one of two:
+Facts about the checkpoint and about the run go in, a `RestorePlan` comes out. `indextts.training.start`
+carries out the plan; `--plan` and the page show it first. No torch. A plan is one of two:
 
     continue    restore model, optimizer, schedule, scaler, step, epoch and position. Settings that were typed
                 win; the others come from the checkpoint.
@@ -110,8 +110,8 @@ def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
         if now != piece:
             raise UserError(
                 f"Resume failed: --tokenizer {run.command.tokenizer} does not extend the base of this run: "
-                f"id {token} is {now!r} and was {piece!r}; build it with tools/extend_bpe.py from the bpe.model "
-                "of the base",
+                f"id {token} is {now!r} and was {piece!r}; build it with tools/extend_bpe.py from the "
+                "bpe.model of the base",
                 RESUME_REFUSED,
             )
 

@@ -37,7 +37,7 @@ EFFECTS = {
     "amp": f"the rounding, {FROM_NEXT_STEP}",
     "optimizer_state": f"the rounding of the moments, {FROM_NEXT_STEP}",
     "ema_decay": "the averaged weights; the trained weights do not depend on them",
-    "padding": "whether the loss of a sample depends on its batch; losses before and after are not comparable",
+    "padding": "the effect of the batch on the loss of a sample; losses before and after are not comparable",
     "seed": "new order and new dropout; the epoch restarts",
     "val_batch_size": "the validation samples, if --max-val-batches limits them",
     "max_val_batches": "the validation samples; losses before and after are not comparable",
@@ -115,14 +115,14 @@ def continue_notes(checkpoint: CheckpointFacts, run: RunFacts, command: Train) -
         )
     elif vocabulary.fingerprint != run.vocabulary.fingerprint:
         notes.append(
-            "The tokenizer has the same pieces as the checkpoint with other scores or settings: the rows fit, "
-            "but texts are cut differently than before"
+            "The tokenizer has the same pieces as the checkpoint with other scores or settings: the rows "
+            "fit, but texts are cut differently than before"
         )
     if run.environment.get("arithmetic") == "float16" and not checkpoint.has_scaler:
         notes.append("AMP enabled but no scaler state: the scaler starts fresh")
     if is_size_estimated(checkpoint, run):
         notes.append(
-            "The plan counts the changed pairs without reading them; the trainer skips pairs that are too long"
+            "The plan counts the changed pairs without reading them; the trainer skips too-long pairs"
         )
     if checkpoint.epoch >= command.epochs:
         notes.append(

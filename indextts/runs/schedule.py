@@ -1,4 +1,6 @@
-"""The learning rate as a pure function of the step and a few stored numbers: nothing to restore or lose.
+"""Learning-rate schedule, steps of a run, and the validation interval.
+
+The learning rate is a pure function of the step and a few stored numbers, so there is no state to restore.
 
     rate
     peak        .-~-.                      warm-up: linear to the peak
@@ -6,16 +8,15 @@
             /            `-._
     0     /__________________`-.__ step
 
-Where a run that stands after step a is told another peak, warm-up or length, its rate goes from the value it
-has to the new curve in a straight line (the bridge), never in a jump:
+If peak, warm-up or length change after step a, the rate moves from its current value to the new curve in a
+straight line (the bridge), without a jump:
 
     rate(s) = curve(s) + (anchor_rate - curve(a)) * max(0, 1 - (s - a) / bridge_steps)
 
-How often a run validates where nobody said it: so rarely that it takes at most 1/20 of the training.
-
-By operations, not by the clock, so that every machine chooses the same: a validation is a forward pass over
-its pairs, a third of what a training step does with as many positions. Averaged weights are validated too,
-which makes it twice that. The validations before the first step and after the last are not counted.
+The default validation interval limits validation to 1/20 of the training cost. The cost is counted in
+operations, not in time, so every machine chooses the same interval: a validation is a forward pass over its
+pairs, which costs a third of a training step over as many positions. Validating the averaged weights doubles
+the cost. The validations before the first and after the last step are not counted.
 """
 
 import logging
@@ -27,16 +28,16 @@ from indextts.commands.train import Train
 
 logger = logging.getLogger(__name__)
 
-SHORTEST_BRIDGE = 100  # steps; a warm-up of 0 is no wish for a jump in the middle of a run
+SHORTEST_BRIDGE = 100  # steps; a warm-up of 0 must not cause a jump in the middle of a run
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up to `peak`, then a half cosine towards 0 at the end of the run, reached over a bridge.
+    """Linear warm-up to `peak`, then a half cosine towards 0 at the end of the run, entered over a bridge.
 
     Args:
-        total_steps: steps of the whole run; past them the rate stays where the last step had it.
-        anchor_step, anchor_rate: where the bridge begins.
+        total_steps: steps of the run; after the last step the rate stays constant.
+        anchor_step, anchor_rate: the start of the bridge.
         bridge_steps: length of the bridge; 0 for none.
     """
 
@@ -48,24 +49,24 @@ class Schedule:
     bridge_steps: int = 0
 
     def learning_rate(self, step: int) -> float:
-        """Return the rate of `step`, counted from 1; the last step still learns a little."""
+        """Return the rate of `step`, counted from 1; the rate of the last step is above 0."""
         curve = self._curve(step)
         passed = step - self.anchor_step
         if passed >= self.bridge_steps:
             return curve
         left = 1 - max(0, passed) / self.bridge_steps
-        # a bridge is at most half of the steps left, so the sum is below 0 by rounding alone
+        # A bridge spans at most half of the remaining steps, so only rounding can make the sum negative.
         return max(0.0, curve + (self.anchor_rate - self._curve(self.anchor_step)) * left)
 
     def re_anchored(self, step: int, *, peak: float, warmup_steps: int, total_steps: int) -> Self:
-        """Return the schedule of a run that did `step` steps by this one and is told new numbers now."""
+        """Return the schedule of a run that followed this one for `step` steps and now has new settings."""
         if (peak, warmup_steps, total_steps) == (self.peak, self.warmup_steps, self.total_steps):
             return self
         plain = type(self)(peak, warmup_steps, total_steps)
         return plain.bridged(step, self.learning_rate(step))
 
     def bridged(self, step: int, rate: float) -> Self:
-        """Return this schedule for a run whose rate was `rate` at `step`, the last that it did."""
+        """Return this schedule with a bridge from `rate`, the rate at `step`, the last step done."""
         if step == 0 or rate == self.learning_rate(step):
             return self
         bridge = max(1, min(max(self.warmup_steps, SHORTEST_BRIDGE), (self.total_steps - step) // 2))
@@ -74,7 +75,7 @@ class Schedule:
     def _curve(self, step: int) -> float:
         if step < self.warmup_steps:
             return self.peak * step / self.warmup_steps
-        # one more than the steps left, so that the cosine reaches 0 just after the last step
+        # one more than the remaining steps, so that the cosine reaches 0 just after the last step
         num_steps = max(1, self.total_steps + 1 - self.warmup_steps)
         progress = min(step, self.total_steps) - self.warmup_steps
         return self.peak * 0.5 * (1 + math.cos(math.pi * max(0, progress) / num_steps))
@@ -82,11 +83,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class EpochSize:
-    """What an epoch holds.
+    """The size of an epoch.
 
     Args:
-        num_samples: in all.
-        num_positions: of the model's sequence, of all samples; 0 where that is not known.
+        num_positions: sequence positions of all samples; 0 if unknown.
         longest: positions of the longest sample.
     """
 
@@ -95,22 +95,21 @@ class EpochSize:
     longest: int = 0
 
     def num_batches(self, batch_size: int, batch_tokens: int) -> int:
-        """Return the micro-batches of a whole epoch, whatever its order.
+        """Return the micro-batches of an epoch, in any order.
 
-        With a budget they are as many as are certain to suffice: the order is cut into this many pieces of
-        the same number of positions, each cut at the end of a sample, so a piece may be up to one sample
-        longer than the others.
+        With a token budget this is an upper bound: the epoch is cut into this many pieces of equal positions,
+        each cut at the end of a sample, so a piece may be longer than the others by up to one sample.
 
         Args:
             batch_size: samples in a batch.
-            batch_tokens: positions in a batch instead; 0 for none.
+            batch_tokens: positions in a batch instead; 0 for no budget.
         """
         if batch_tokens and self.num_positions:
             return -(-self.num_positions // (batch_tokens - self.longest))
         return -(-self.num_samples // batch_size)
 
     def scaled(self, num_samples: int) -> Self:
-        """Return what so many samples of the same kind hold."""
+        """Return the size of `num_samples` samples of the same average length."""
         num_positions = self.num_positions * num_samples // max(1, self.num_samples)
         return replace(self, num_samples=num_samples, num_positions=num_positions)
 
@@ -127,54 +126,54 @@ def steps_of_run(
     epoch: int,
     samples_done: int,
 ) -> int:
-    """Return the steps of the whole run, seen from where it stands.
+    """Return the steps of the whole run, given its current position.
 
-    Counted from there, so that a batch size that changed in between changes the steps to come and not those
-    that are done. Less than `step` where the run is already longer than `epochs` or `max_steps` ask for.
+    The count starts at that position, so a changed batch size affects the remaining steps only. The result is
+    less than `step` if the run is already longer than `epochs` or `max_steps`.
 
     Args:
         max_steps: 0 for no limit.
         size: of an epoch.
-        batch_size, batch_tokens: as for `EpochSize.num_batches`; with a budget the steps that are left of an
-            epoch are those of its share of samples, which may be one off.
-        step, epoch, samples_done: what is done: whole epochs, and samples of the next.
+        batch_size, batch_tokens: as for `EpochSize.num_batches`; with a token budget the remaining steps of
+            an epoch may be off by one.
+        step, epoch, samples_done: the position: steps, complete epochs, and samples of the current epoch.
     """
     rest = size.scaled(size.num_samples - samples_done)
     left_of_epoch = -(-rest.num_batches(batch_size, batch_tokens) // grad_accumulation)
-    whole = -(-size.num_batches(batch_size, batch_tokens) // grad_accumulation)
-    steps = step + left_of_epoch + (epochs - epoch - 1) * whole
+    steps_of_epoch = -(-size.num_batches(batch_size, batch_tokens) // grad_accumulation)
+    steps = step + left_of_epoch + (epochs - epoch - 1) * steps_of_epoch
     return min(steps, max_steps or steps)
 
 
-LARGEST_SHARE = 1 / 20
-FORWARD_SHARE = 1 / 3  # of forward and backward
+MAX_VALIDATION_SHARE = 1 / 20
+FORWARD_SHARE = 1 / 3  # of the cost of forward and backward
 
 
 def with_val_interval(
     command: Train, train: EpochSize, validation: EpochSize, num_processes: int = 1
 ) -> Train:
-    """Return the command with the interval between validations that holds; a typed one is not touched."""
+    """Return the command with a validation interval that limits the cost; a typed interval is kept."""
     if "val_interval" in command.model_fields_set:
         return command
-    interval = least_interval(command, train, validation, num_processes)
+    interval = min_val_interval(command, train, validation, num_processes)
     if interval <= command.val_interval:
         return command
     logger.info(
-        "Validating every %d steps and not every %d: so it takes at most 1/%d of the training "
-        "(--val-interval sets it)",
+        "Validating every %d steps instead of every %d, which limits validation to 1/%d of the training cost "
+        "(override with --val-interval)",
         interval,
         command.val_interval,
-        round(1 / LARGEST_SHARE),
+        round(1 / MAX_VALIDATION_SHARE),
     )
     return command.model_copy(update={"val_interval": interval})
 
 
-def least_interval(command: Train, train: EpochSize, validation: EpochSize, num_processes: int = 1) -> int:
-    """Return the fewest steps between validations that keep to the share.
+def min_val_interval(command: Train, train: EpochSize, validation: EpochSize, num_processes: int = 1) -> int:
+    """Return the fewest steps between validations that keep to MAX_VALIDATION_SHARE.
 
     Args:
-        train, validation: all pairs of either kind.
-        num_processes: each has the batches that the command names.
+        train, validation: all pairs of each kind.
+        num_processes: the world size; the batch settings apply to each rank.
     """
     pairs = validation.num_samples
     if command.max_val_batches:
@@ -184,4 +183,4 @@ def least_interval(command: Train, train: EpochSize, validation: EpochSize, num_
     cost = passes * FORWARD_SHARE * validation.scaled(pairs).num_positions
     num_batches = train.num_batches(num_processes * command.batch_size, num_processes * command.batch_tokens)
     num_steps = math.ceil(num_batches / command.grad_accumulation)
-    return math.ceil(cost / LARGEST_SHARE * num_steps / train.num_positions)
+    return math.ceil(cost / MAX_VALIDATION_SHARE * num_steps / train.num_positions)
