@@ -100,7 +100,7 @@ def test_a_missing_path_is_named_with_the_existing_checkpoints(tmp_path: Path):
     with pytest.raises(UserError, match=r"not found: .*step8\.pth.*model_step7\.pth") as caught:
         find_checkpoint(command(tmp_path, tmp_path / "model_step8.pth"))
     assert caught.value.exit_status == USER_MISTAKE
-    with pytest.raises(UserError, match="run/latest.pth"):
+    with pytest.raises(UserError, match=r"run/latest\.pth"):
         find_checkpoint(command(tmp_path, tmp_path / "run/latest.pth"))
 
 
