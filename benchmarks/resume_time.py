@@ -162,7 +162,7 @@ def start(folder: Path, flags: list[str]) -> dict[str, Any]:
     print(f"{flags[-1]}: {time.perf_counter() - began:.1f} s in all", flush=True)
     seen["parts"] = re.findall(r"Ready for step .*", text)[0]
     held_up = re.findall(r"held up for [\d.]+ s", text)
-    written = re.findall(r"\(([\d.]+ s) beside the training", text)
+    written = re.findall(r"\(([\d.]+ s) in the background", text)
     seen["saves"] = [f"{held}, written in {seconds}" for held, seconds in zip(held_up, written, strict=False)]
     return seen
 

@@ -273,7 +273,7 @@ BAD_WEIGHTS: dict[str, tuple[Callable[[dict], None], str]] = {
     "a table of another length": (cut_a_table, r"'text_head\.bias': 720"),
     "unexpected": (add_a_weight, r"1 weights are unexpected: vocoder\.weight"),
     "not finite": (spoil_a_weight, r"1 of \d+ weights hold NaN or infinity: mel_head\.weight"),
-    "of whole numbers": (round_a_weight, r"no floating-point numbers: mel_head\.weight \(torch\.int32\)"),
+    "of whole numbers": (round_a_weight, r"mel_head\.weight \(torch\.int32\)"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Tests of indextts/training/checkpoint_facts.py: what a checkpoint says of itself, also to the trainer."""
+"""Tests of indextts/training/checkpoint_facts.py: facts of checkpoints of this and other trainers."""
 
 import copy
 import random
@@ -155,7 +155,7 @@ def test_the_predecessors_checkpoint_continues_with_its_weights_step_and_moments
     assert content["scheduler"]["anchor_rate"] == pytest.approx(rate)
 
 
-def test_the_predecessors_folder_goes_on_by_itself_and_keeps_its_files(
+def test_auto_resumes_in_the_predecessors_folder_and_keeps_its_files(
     project: TinyRun, foreign: dict[str, Any], tmp_path: Path
 ):
     folder = tmp_path / "theirs"
@@ -194,7 +194,7 @@ def test_the_predecessors_checkpoint_of_other_pieces_starts_over_with_the_bases_
     assert f"Training will RESTART from step 0 (was at step {NUM_STEPS})" in log
 
 
-def test_a_foreign_optimizer_that_does_not_fit_is_said_and_all_but_the_weights_is_fresh(
+def test_with_a_foreign_optimizer_that_does_not_fit_only_the_weights_are_restored(
     project: TinyRun, foreign: dict[str, Any], tmp_path: Path
 ):
     index = next(iter(foreign["optimizer"]["state"]))
@@ -202,7 +202,7 @@ def test_a_foreign_optimizer_that_does_not_fit_is_said_and_all_but_the_weights_i
     ours = tmp_path / "ours"
     assert project.train(output_dir=ours, resume=put(tmp_path / "theirs", foreign), max_steps=1) == 0
     log = (ours / "train.log").read_text(encoding="utf-8")
-    assert "The optimizer state does not fit: the moments of" in log
+    assert "the moments of" in log
     assert "SKIPPING optimizer, scheduler, AND scaler restore" in log
     assert torch.load(ours / "latest.pth", weights_only=True)["step"] == 1
 
@@ -221,7 +221,9 @@ def test_the_facts_of_a_predecessors_checkpoint(foreign: dict[str, Any], layout:
     assert facts.learning_rate == pytest.approx(RATE / (1 + NUM_STEPS))
 
 
-def test_without_a_scheduler_the_rate_is_the_optimizers_own(foreign: dict[str, Any], layout: OptimizerLayout):
+def test_without_a_scheduler_the_learning_rate_is_that_of_the_optimizer(
+    foreign: dict[str, Any], layout: OptimizerLayout
+):
     foreign["scheduler"] = None
     foreign["optimizer"]["param_groups"][0]["lr"] = 3e-5
     facts = checkpoint_facts(foreign, Path("latest.pth"), None, layout)
@@ -232,7 +234,7 @@ def test_without_a_scheduler_the_rate_is_the_optimizers_own(foreign: dict[str, A
 
 
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0, None, "fast"])
-def test_a_rate_that_is_none_is_not_taken(foreign: dict[str, Any], layout: OptimizerLayout, rate: object):
+def test_an_invalid_learning_rate_is_ignored(foreign: dict[str, Any], layout: OptimizerLayout, rate: object):
     foreign["scheduler"]["_last_lr"] = [rate]
     foreign["optimizer"]["param_groups"][0]["lr"] = 3e-5
     assert checkpoint_facts(foreign, Path("latest.pth"), None, layout).learning_rate == 3e-5
@@ -246,29 +248,29 @@ def change(key: str, value: Any) -> Callable[[dict], None]:
     return act
 
 
-DAMAGES: dict[str, tuple[Callable[[dict], None], str]] = {
-    "first moment of another shape": (change("exp_avg", torch.zeros(3)), "moments of .* are"),
-    "second moment of another shape": (change("exp_avg_sq", torch.zeros(3)), "are of different shapes"),
-    "several steps": (change("step", torch.zeros(2)), "are of different shapes"),
-    "step is no number": (change("step", "three"), "no AdamW state"),
-    "moment is no tensor": (change("exp_avg", [1.0]), "no AdamW state"),
+CORRUPTIONS: dict[str, tuple[Callable[[dict], None], str]] = {
+    "first moment of another shape": (change("exp_avg", torch.zeros(3)), r"\(3,\)"),
+    "second moment of another shape": (change("exp_avg_sq", torch.zeros(3)), "shape"),
+    "several steps": (change("step", torch.zeros(2)), "shape"),
+    "step is not a number": (change("step", "three"), "AdamW"),
+    "moment is not a tensor": (change("exp_avg", [1.0]), "AdamW"),
     "second moment is absent": (lambda o: [s.pop("exp_avg_sq") for s in o["state"].values()], "KeyError"),
-    "one parameter has none": (lambda o: o["state"].pop(max(o["state"])), "it has no moments of"),
-    "nobody has any": (lambda o: o["state"].clear(), "it has no moments of"),
+    "one parameter has none": (lambda o: o["state"].pop(max(o["state"])), "no moments of"),
+    "no parameter has any": (lambda o: o["state"].clear(), "no moments of"),
     "a parameter too few": (
         lambda o: o["param_groups"][0]["params"].pop(),
-        "parameters, the model",
+        r"\d+ parameters",
     ),
-    "no groups": (lambda o: o.pop("param_groups"), "no AdamW state .KeyError"),
-    "no state": (lambda o: o.pop("state"), "no AdamW state .KeyError"),
+    "no groups": (lambda o: o.pop("param_groups"), "KeyError"),
+    "no state": (lambda o: o.pop("state"), "KeyError"),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_optimizer_is_a_misfit_with_its_reason(
-    foreign: dict[str, Any], layout: OptimizerLayout, damage: str
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_a_corrupt_optimizer_is_a_misfit_with_its_reason(
+    foreign: dict[str, Any], layout: OptimizerLayout, corruption: str
 ):
-    act, reason = DAMAGES[damage]
+    act, reason = CORRUPTIONS[corruption]
     act(foreign["optimizer"])
     with pytest.raises(ValueError, match=reason):
         named_moments(foreign, layout)
@@ -278,20 +280,20 @@ def test_a_damaged_optimizer_is_a_misfit_with_its_reason(
 
 
 @pytest.mark.parametrize("optimizer", [None, "junk", [], {}, 3], ids=str)
-def test_what_is_no_optimizer_is_a_misfit(
+def test_an_optimizer_of_another_type_is_a_misfit(
     foreign: dict[str, Any], layout: OptimizerLayout, optimizer: object
 ):
     facts = checkpoint_facts({**foreign, "optimizer": optimizer}, Path("latest.pth"), None, layout)
     assert facts.trained_shapes is None
-    assert "no AdamW state" in facts.misfit
+    assert "AdamW" in facts.misfit
 
 
 @pytest.mark.parametrize("key", ["step", "epoch"])
 @pytest.mark.parametrize("value", [None, "x", [1], float("nan"), float("inf"), torch.zeros(2)], ids=str)
-def test_a_step_or_epoch_that_is_no_number_is_refused(
+def test_a_step_or_epoch_that_is_not_a_number_is_refused(
     foreign: dict[str, Any], layout: OptimizerLayout, key: str, value: object
 ):
-    with pytest.raises(UserError, match=f"Failed to load checkpoint: .*latest.pth: {key} is") as caught:
+    with pytest.raises(UserError, match=f"Failed to load checkpoint: .*latest.pth: {key} ") as caught:
         checkpoint_facts({**foreign, key: value}, Path("latest.pth"), None, layout)
     assert caught.value.exit_status == RESUME_REFUSED
 
@@ -299,8 +301,10 @@ def test_a_step_or_epoch_that_is_no_number_is_refused(
 @pytest.mark.parametrize(
     "weights", [None, [torch.zeros(1)], {"text_head.bias": 3}], ids=["none", "list", "value"]
 )
-def test_a_model_that_is_none_is_refused(foreign: dict[str, Any], layout: OptimizerLayout, weights: object):
-    with pytest.raises(UserError, match="its model is no name -> tensor") as caught:
+def test_a_model_that_is_not_a_dict_of_tensors_is_refused(
+    foreign: dict[str, Any], layout: OptimizerLayout, weights: object
+):
+    with pytest.raises(UserError, match="model") as caught:
         checkpoint_facts({**foreign, "model": weights}, Path("latest.pth"), None, layout)
     assert caught.value.exit_status == RESUME_REFUSED
 
@@ -315,7 +319,7 @@ def own(project: TinyRun) -> Path:
     return output / "latest.pth"
 
 
-def test_the_facts_of_our_own_checkpoint(own: Path, layout: OptimizerLayout):
+def test_the_facts_of_a_checkpoint_of_this_trainer(own: Path, layout: OptimizerLayout):
     content = read_file(own)
     meta = meta_of(content, own)
     assert meta is not None
@@ -327,7 +331,9 @@ def test_the_facts_of_our_own_checkpoint(own: Path, layout: OptimizerLayout):
     assert meta.gpt_config == asdict(CONFIG)
 
 
-def test_the_moments_of_our_own_checkpoint_are_found_by_name_in_any_order(own: Path, layout: OptimizerLayout):
+def test_the_moments_of_a_checkpoint_of_this_trainer_are_found_by_name_in_any_order(
+    own: Path, layout: OptimizerLayout
+):
     content = torch.load(own, weights_only=True)
     expected = saved_moments(own)
     optimizer = content["optimizer"]
@@ -341,7 +347,7 @@ def test_the_moments_of_our_own_checkpoint_are_found_by_name_in_any_order(own: P
         assert all(torch.equal(state[key], expected[name][key]) for key in state)
 
 
-def test_names_for_some_of_the_parameters_are_a_misfit(own: Path, layout: OptimizerLayout):
+def test_names_for_only_some_parameters_are_a_misfit(own: Path, layout: OptimizerLayout):
     content = torch.load(own, weights_only=True)
     del content["optimizer"]["param_groups"][0]["param_names"]
     with pytest.raises(ValueError, match=r"shorter|longer"):
@@ -349,17 +355,17 @@ def test_names_for_some_of_the_parameters_are_a_misfit(own: Path, layout: Optimi
 
 
 @pytest.mark.parametrize("record", [None, 3, {}, {"step": "x"}], ids=str)
-def test_a_record_that_cannot_be_read_is_refused(own: Path, record: object):
+def test_an_unreadable_meta_is_refused(own: Path, record: object):
     with pytest.raises(UserError, match=r"its record cannot be read .* newer version") as caught:
         meta_of({"meta": record}, own)
     assert caught.value.exit_status == RESUME_REFUSED
 
 
-def test_a_record_of_a_newer_format_is_refused(own: Path):
+def test_a_meta_of_a_newer_format_is_refused(own: Path):
     content = read_file(own)
     with pytest.raises(UserError, match="newer version"):
         meta_of({"meta": {**content["meta"], "format_version": 2}}, own)
 
 
-def test_a_file_without_a_record_is_another_programs(foreign: dict[str, Any]):
+def test_a_file_without_meta_is_from_another_trainer(foreign: dict[str, Any]):
     assert meta_of(foreign, Path("latest.pth")) is None

@@ -1,4 +1,4 @@
-"""Tests of indextts/training/checkpoint_facts.py: names for an optimizer that has none."""
+"""Tests of indextts/training/checkpoint_facts.py: names for an optimizer state without names."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def mapped(**changes: object) -> dict[str, MomentsLocation]:
     return map_moments(**{**facts, **changes})  # type: ignore[arg-type]
 
 
-def test_names_go_by_the_order_of_the_model_past_buffers_and_second_names():
+def test_names_follow_the_order_of_the_model_without_buffers_and_second_names():
     assert mapped() == {
         "text_embedding.weight": MomentsLocation(2, BASE_SIZE),
         "text_head.bias": MomentsLocation(4, BASE_SIZE),
@@ -42,7 +42,7 @@ def test_names_go_by_the_order_of_the_model_past_buffers_and_second_names():
     }
 
 
-def test_the_numbers_are_those_of_the_groups():
+def test_indices_come_from_the_groups():
     moved = mapped(order=[9, 7, 5, 3, 1], moments={5: (6, 4), 3: (4,), 1: (6,)})
     assert {name: where.index for name, where in moved.items()} == {
         "text_embedding.weight": 5,
@@ -51,7 +51,7 @@ def test_the_numbers_are_those_of_the_groups():
     }
 
 
-def test_a_run_that_freezes_nothing_takes_whole_tables():
+def test_a_run_without_frozen_rows_takes_complete_tables():
     whole = {name: WEIGHTS[name] for name in TRAINED}
     assert {where.first_row for where in mapped(trained=whole).values()} == {0}
 
@@ -59,16 +59,16 @@ def test_a_run_that_freezes_nothing_takes_whole_tables():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"order": [0, 1, 2, 3]}, "it has 4 parameters, the model in the file has 5"),
+        ({"order": [0, 1, 2, 3]}, r"4 parameters.* 5"),
         ({"moments": {2: (6, 4), 3: (4,)}}, "no moments of text_head.bias"),
         ({"moments": {}}, "no moments of text_embedding.weight"),
-        ({"moments": {1: (6, 4), **MOMENTS}}, r"moments of encoder.bias are \(6, 4\)"),
-        ({"moments": {**MOMENTS, 2: (7, 4)}}, r"are \(7, 4\), the weight is \(6, 4\)"),
-        ({"base_size": 2}, r"this run trains \(3, 4\)"),
+        ({"moments": {1: (6, 4), **MOMENTS}}, r"encoder\.bias .*\(6, 4\)"),
+        ({"moments": {**MOMENTS, 2: (7, 4)}}, r"\(7, 4\).*\(6, 4\)"),
+        ({"base_size": 2}, r"\(3, 4\)"),
         ({"trained": {**TRAINED, "new.weight": (1,)}}, "no moments of new.weight"),
     ],
 )
-def test_what_does_not_fit_is_said(changes: dict, reason: str):
+def test_a_misfit_names_the_parameter_or_shape(changes: dict, reason: str):
     with pytest.raises(ValueError, match=reason):
         mapped(**changes)
 

@@ -1,19 +1,18 @@
-"""What a loaded checkpoint says of itself, ours or another program's, and the moments in it by name.
+"""Facts of a loaded checkpoint, of this trainer or another one, and its optimizer moments by name.
 
-ours        key "meta" (`indextts.models.checkpoint.meta_of`), the optimizer's groups have "param_names"
-another's   no "meta"; `AdamW(model.parameters())` without names, which `predecessor_optimizer` finds
+    this trainer      key "meta" (`indextts.models.checkpoint.meta_of`); optimizer groups have "param_names"
+    other trainers    no "meta"; the optimizer state has no names, and `map_moments` finds them
 
-Names for an optimizer state that has none: the predecessor's, and the published trainer's.
-
-Both made `AdamW(model.parameters())`: one group of all parameters, numbered in the order of the model. The
-state dict of the trained model in the same file has that order too, between buffers and second names of the
-same weight; so the n-th parameter's name is the n-th name in it that is a parameter's.
+The published trainer and the predecessor of this one both create `AdamW(model.parameters())`: one group of
+all parameters, numbered in the order of the model. The state dict of the model in the same file has the same
+order, with buffers and second names of shared weights in between. So parameter n is the n-th entry of the
+state dict whose name is a parameter.
 
     optimizer["param_groups"][..]["params"]   0 1 2 3 4 ...      all parameters
     optimizer["state"]                        {0: .., 3: ..}     those that ever had a gradient
     model                                     name -> tensor     parameters and more, in the same order
 
-Of the text tables the moments of the frozen base rows are cut off: nothing steps there any more.
+The moments of the frozen base rows of the text tables are cut off, since no step changes those rows.
 """
 
 import math
@@ -31,43 +30,60 @@ from indextts.models.weight_names import canonical_names
 from indextts.runs.directory import CheckpointMeta
 from indextts.runs.restore_facts import CheckpointFacts
 
+Shape = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class OptimizerLayout:
-    """What tells which moments are whose in an optimizer without names.
+    """Names and shapes that identify the moments in an optimizer state without names.
 
     Args:
-        parameter_names: of the whole model.
-        trained: shape of what the run trains, by name; of a text table the rows from `base_size` on.
+        parameter_names: all parameters of the model.
+        trained: shape of each trained parameter; of a text table, of the rows from `base_size` on.
     """
 
     parameter_names: frozenset[str]
-    trained: dict[str, tuple[int, ...]]
+    trained: dict[str, Shape]
     base_size: int
+
+
+@dataclass(frozen=True)
+class MomentsLocation:
+    """Location of the moments of a trained parameter.
+
+    Args:
+        index: key in `optimizer["state"]`.
+        first_row: the rows before this one belong to the frozen base.
+    """
+
+    index: int
+    first_row: int
 
 
 def checkpoint_facts(
     content: Mapping[str, Any], path: Path, meta: CheckpointMeta | None, layout: OptimizerLayout
 ) -> CheckpointFacts:
-    """Return the facts of a checkpoint that was read.
+    """Return the facts of a checkpoint.
 
     Raises:
-        UserError: with status 3 if it is none.
+        UserError: with status 3 if `content` is not a checkpoint.
     """
     weights = content["model"]
     if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
-        raise UserError(f"Failed to load checkpoint: {path}: its model is no name -> tensor", RESUME_REFUSED)
-    no_floats = [
+        raise UserError(
+            f"Failed to load checkpoint: {path}: its model is not a dict of tensors", RESUME_REFUSED
+        )
+    not_floats = [
         f"{name} ({weights[name].dtype})"
         for name in sorted(layout.parameter_names & weights.keys())
         if not weights[name].is_floating_point()
     ]
-    if no_floats:
+    if not_floats:
         raise UserError(
-            f"Failed to load checkpoint: {path}: no floating-point numbers: {', '.join(no_floats)}",
+            f"Failed to load checkpoint: {path}: weights are not floating-point: {', '.join(not_floats)}",
             RESUME_REFUSED,
         )
-    shapes: dict[str, tuple[int, ...]] | None = None
+    shapes: dict[str, Shape] | None = None
     misfit = ""
     try:
         moments = named_moments(content, layout)
@@ -90,10 +106,10 @@ def checkpoint_facts(
 
 
 def named_moments(content: Mapping[str, Any], layout: OptimizerLayout) -> dict[str, dict[str, Tensor]]:
-    """Return `step`, `exp_avg` and `exp_avg_sq` of each trained parameter, without those of frozen rows.
+    """Return `step`, `exp_avg` and `exp_avg_sq` of each trained parameter, without the frozen rows.
 
     Raises:
-        ValueError: the optimizer is not one of this model's; the message says why.
+        ValueError: the optimizer state does not belong to this model; the message says why.
     """
     optimizer = content["optimizer"]
     try:
@@ -116,58 +132,10 @@ def named_moments(content: Mapping[str, Any], layout: OptimizerLayout) -> dict[s
         moments = {name: _sliced(states[place.index], place.first_row) for name, place in places.items()}
         for name, state in moments.items():
             if state["exp_avg"].shape != state["exp_avg_sq"].shape or state["step"].numel() != 1:
-                raise ValueError(f"the moments of {name} are of different shapes")
+                raise ValueError(f"the moments of {name} differ in shape")
         return moments
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"it is no AdamW state ({type(error).__name__}: {error})") from None
-
-
-def _sliced(state: Mapping[str, Any], first_row: int) -> dict[str, Tensor]:
-    return {
-        "step": torch.as_tensor(state["step"], dtype=torch.float32),  # () in torch's, a number in older ones
-        "exp_avg": state["exp_avg"][first_row:] if first_row else state["exp_avg"],
-        "exp_avg_sq": state["exp_avg_sq"][first_row:] if first_row else state["exp_avg_sq"],
-    }
-
-
-def _count(content: Mapping[str, Any], key: str, path: Path) -> int:
-    try:
-        return int(content[key])
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a tensor of several values
-        raise UserError(
-            f"Failed to load checkpoint: {path}: {key} is {content[key]!r}, no number", RESUME_REFUSED
-        ) from None
-
-
-def _learning_rate(content: Mapping[str, Any]) -> float | None:
-    """Return the rate of the last step, as torch's schedulers keep it, or the optimizer's own."""
-    for place in (("scheduler", "_last_lr", 0), ("optimizer", "param_groups", 0, "lr")):
-        value: Any = content
-        try:
-            for key in place:
-                value = value[key]
-            rate = float(value)
-        except (KeyError, TypeError, IndexError, ValueError):
-            continue
-        if math.isfinite(rate) and rate >= 0:
-            return rate
-    return None
-
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class MomentsLocation:
-    """Where the moments of a trained parameter are.
-
-    Args:
-        index: in `optimizer["state"]`.
-        first_row: rows of the moments before this one are the frozen base's.
-    """
-
-    index: int
-    first_row: int
+        raise ValueError(f"it is not an AdamW state ({type(error).__name__}: {error})") from None
 
 
 def map_moments(
@@ -179,37 +147,71 @@ def map_moments(
     trained: Mapping[str, Shape],
     base_size: int,
 ) -> dict[str, MomentsLocation]:
-    """Return for each trained parameter where its moments are.
+    """Return the location of the moments of each trained parameter.
 
     Args:
-        order: the groups' `params`, one after another.
+        order: the `params` of all groups, concatenated.
         moments: shape of `exp_avg` by index.
-        weights: shape of every tensor of the file's model under its published name, in the file's order.
-        parameter_names: of the whole model as it is built here; the other names in `weights` are buffers.
-        trained: shape of what the run trains, by name; of a text table the rows from `base_size` on.
+        weights: shape of each tensor in the file's model by its published name, in the order of the file.
+        parameter_names: all parameters of the model; the other names in `weights` are buffers.
+        trained: shape of each trained parameter; of a text table, of the rows from `base_size` on.
 
     Raises:
-        ValueError: the state is not that of this model's parameters; the message says what does not fit.
+        ValueError: the state does not belong to these parameters; the message says why.
     """
     names = [name for name in weights if name in parameter_names]
     if len(names) != len(order):
         raise ValueError(f"it has {len(order)} parameters, the model in the file has {len(names)}")
     index_of = dict(zip(names, order, strict=True))
-    for name, index in index_of.items():  # all of them: one in a wrong place means that the order is another
+    for name, index in index_of.items():  # check all: a single mismatch means another order
         if index in moments and moments[index] != weights[name]:
-            raise ValueError(f"the moments of {name} are {moments[index]}, the weight is {weights[name]}")
+            raise ValueError(
+                f"the moments of {name} have shape {moments[index]}, but the weight has {weights[name]}"
+            )
     found = {}
     for name, shape in trained.items():
         index = index_of.get(name, -1)
         if index not in moments:
-            raise ValueError(f"it has no moments of {name}, which this run trains")
+            raise ValueError(f"it has no moments of {name}, a trained parameter")
         found[name] = MomentsLocation(index, _first_row(name, moments[index], shape, base_size))
     return found
 
 
-def _first_row(name: str, whole: Shape, trained: Shape, base_size: int) -> int:
-    if whole == trained:
+def _sliced(state: Mapping[str, Any], first_row: int) -> dict[str, Tensor]:
+    return {
+        "step": torch.as_tensor(state["step"], dtype=torch.float32),  # a number in older versions of torch
+        "exp_avg": state["exp_avg"][first_row:] if first_row else state["exp_avg"],
+        "exp_avg_sq": state["exp_avg_sq"][first_row:] if first_row else state["exp_avg_sq"],
+    }
+
+
+def _count(content: Mapping[str, Any], key: str, path: Path) -> int:
+    try:
+        return int(content[key])
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a tensor of several values
+        raise UserError(
+            f"Failed to load checkpoint: {path}: {key} is {content[key]!r}, not a number", RESUME_REFUSED
+        ) from None
+
+
+def _learning_rate(content: Mapping[str, Any]) -> float | None:
+    """Return the learning rate of the last step from the scheduler, else from the optimizer."""
+    for key_path in (("scheduler", "_last_lr", 0), ("optimizer", "param_groups", 0, "lr")):
+        value: Any = content
+        try:
+            for key in key_path:
+                value = value[key]
+            rate = float(value)
+        except (KeyError, TypeError, IndexError, ValueError):
+            continue
+        if math.isfinite(rate) and rate >= 0:
+            return rate
+    return None
+
+
+def _first_row(name: str, full: Shape, trained: Shape, base_size: int) -> int:
+    if full == trained:
         return 0
-    if whole == (base_size + trained[0], *trained[1:]):
+    if full == (base_size + trained[0], *trained[1:]):
         return base_size
-    raise ValueError(f"the moments of {name} are {whole}, this run trains {trained} of it")
+    raise ValueError(f"the moments of {name} have shape {full}, but this run trains {trained}")

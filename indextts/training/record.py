@@ -1,9 +1,8 @@
-"""What a run writes down of itself: the content of its checkpoints, config.json, tokenizer.model.
+"""Files that a run writes about itself: checkpoint content and meta, config.json, tokenizer.model; row facts.
 
-What a run can say of its text rows without knowing the checkpoint it began with: for metrics.jsonl.
-
-The screens tell by it whether the frozen rows are what they were and whether the new ones move. It reads the
-rows once for each validation and waits for the device only then.
+`TextRowFacts` reports for metrics.jsonl whether the frozen text rows are unchanged and whether the new rows
+are learning, without the checkpoint that the run started from. It copies the rows once per validation and
+waits for the device only then.
 """
 
 import hashlib
@@ -24,9 +23,11 @@ from indextts.system.processes import git_commit
 from indextts.training.batches import PairDataset
 from indextts.training.run import Run
 
+DIGEST_CHARS = 16  # of a SHA-256: enough to tell two states of the rows apart
+
 
 def checkpoint_meta(run: Run, *, is_best: bool) -> CheckpointMeta:
-    """Return the meta of a checkpoint of this moment, without the size and digest of its file."""
+    """Return the meta of a checkpoint of the current state, without the size and digest of its file."""
     state, inputs = run.state, run.inputs
     vocabulary = inputs.tokenizer.vocabulary
     return CheckpointMeta(
@@ -59,10 +60,10 @@ def checkpoint_meta(run: Run, *, is_best: bool) -> CheckpointMeta:
 
 
 def checkpoint_content(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
-    """Return the keys that `indextts/models/checkpoint.py` draws."""
+    """Return the content of a checkpoint; `indextts/models/checkpoint.py` documents its keys."""
     state, command, tokenizer = run.state, run.inputs.command, run.inputs.tokenizer
     train_set = run.inputs.train_set
-    made_with = train_set.stores[train_set.pairs[0].features].info
+    features = train_set.stores[train_set.pairs[0].features].info
     return {
         "model": run.model.state_dict(),
         "optimizer": run.optimizer.state_dict(),
@@ -100,7 +101,7 @@ def checkpoint_content(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
             "micro_batch_limit": state.micro_batch_limit,
             "probe": state.probe,
             "encoders": run.encoders,
-            "codes": {"backend": made_with.backend, "identity": made_with.backend_identity},
+            "codes": {"backend": features.backend, "identity": features.backend_identity},
         },
         "meta": meta.model_dump(mode="json", exclude={"num_bytes", "digest"}),
         "format_version": FORMAT_VERSION,
@@ -108,7 +109,7 @@ def checkpoint_content(run: Run, meta: CheckpointMeta) -> dict[str, Any]:
 
 
 def write_run_files(run: Run) -> None:
-    """Write config.json and tokenizer.model of this part of the run."""
+    """Write the config.json and tokenizer.model of this part of the run."""
     command = run.inputs.command
     folder = command.output_dir
     content = {
@@ -125,11 +126,8 @@ def write_run_files(run: Run) -> None:
     write_bytes(folder / "tokenizer.model", run.inputs.tokenizer.model_bytes)
 
 
-DIGEST_CHARS = 16  # of a sha256: enough to tell two states of the same rows apart
-
-
 class TextRowFacts:
-    """The facts of a run's text rows, compared with how they were when this was made."""
+    """Facts of the text rows of a run, relative to the time when this object is created."""
 
     def __init__(self, run: Run) -> None:
         self._new_rows = run.trained.new_rows
@@ -137,7 +135,7 @@ class TextRowFacts:
         self._unknown_share = unknown_share(run.inputs.train_set, run.inputs.tokenizer.unknown_id)
 
     def read(self) -> dict[str, Any]:
-        """Return the facts under the names that `indextts/training/metrics.py` draws."""
+        """Return the facts by name; `indextts/training/metrics.py` documents them."""
         if not self._new_rows:
             return {"unknown_share": self._unknown_share}
         moved = {rows.name: _on_host(rows.view) - self._before[rows.name] for rows in self._new_rows}
@@ -157,7 +155,7 @@ class TextRowFacts:
 
 
 def unknown_share(dataset: PairDataset, unknown_id: int) -> float:
-    """Return which share of the tokens of all texts the tokenizer does not know, each pair counted."""
+    """Return the share of unknown tokens in the texts of all pairs."""
     num_tokens = sum(len(ids) for ids in dataset.text_ids)
     num_unknown = sum(int(np.count_nonzero(ids == unknown_id)) for ids in dataset.text_ids)
     return num_unknown / max(1, num_tokens)
