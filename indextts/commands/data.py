@@ -157,7 +157,7 @@ class Preprocess(Command):
     )
     engine: Engine = Field(
         "local",
-        description="Where the encoders run; ray: on the machines of a cluster, docs/several-machines.md.",
+        description="Where the encoders run; ray: on the machines of a cluster, docs/distributed.md.",
     )
     ray_address: str = Field("", description=RAY_ADDRESS)
 

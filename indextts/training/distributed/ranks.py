@@ -147,7 +147,7 @@ def process_group(info: RankInfo, stop: StopRequest) -> Iterator[Ranks]:
             raise UserError(
                 f"The ranks could not connect ({str(error).splitlines()[0]}): read the logs of the other "
                 "ranks; with several machines, check the address, that its port is open, and that "
-                "GLOO_SOCKET_IFNAME names the network between them (docs/several-gpus.md)",
+                "GLOO_SOCKET_IFNAME names the network between them (docs/distributed.md)",
                 PROCESS_LOST,
             ) from error
     ranks = Ranks(info)
