@@ -1,18 +1,18 @@
-"""What the user can fix, as one exception.
+"""The exception for errors that the user can fix, and the exit statuses of all programs.
 
     Exception
-    └── UserError            one sentence: where, what (with the value), what to do
+    └── UserError            one line: where, what (with the value), what to do
 
-Any other exception that leaves a program is a bug of ours and keeps its traceback.
+Any other exception that leaves a program is an internal error and keeps its traceback.
 
-Exit statuses of every program:
+Exit statuses:
 
-    0  good                         4  the disk: checkpoints cannot be written
-    1  a check found problems,      5  the run directory belongs to a running trainer
-       or a bug of ours             6  the loss is not finite
-    2  the user's mistake           7  out of memory
-    3  resume refused               8  another process of the training is gone
-    130, 143, 129, 138  stopped by SIGINT, SIGTERM, SIGHUP, SIGUSR1: a training has saved before
+    0  good                         4  disk full: checkpoints cannot be written
+    1  a check found problems,      5  the run directory is in use by a running trainer
+       or an internal error         6  the loss is not finite
+    2  wrong usage                  7  out of memory
+    3  resume refused               8  another rank was lost
+    130, 143, 129, 138  stopped by SIGINT, SIGTERM, SIGHUP, SIGUSR1, after a trainer saved
 """
 
 import errno
@@ -27,12 +27,12 @@ OUT_OF_MEMORY = 7
 PROCESS_LOST = 8
 STOPPED_BY_CTRL_C = 130
 
-# What the system says of a disk, or of a user's share of it, that is full.
+# errno values of a full disk or an exhausted quota.
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class UserError(Exception):
-    """Something the user can fix; its message is shown as it is, without a traceback."""
+    """An error that the user can fix; programs print its message without a traceback."""
 
     def __init__(self, message: str, exit_status: int = USER_MISTAKE) -> None:
         super().__init__(message)

@@ -33,7 +33,7 @@ def test_ordinals_are_english(number: int, text: str):
     ("seconds", "text"),
     [(0, "1 s"), (7.4, "7 s"), (44, "40 s"), (700, "12 min"), (12000, "3 h 20 min"), (360000, "4 days")],
 )
-def test_durations_have_the_precision_that_a_person_needs(seconds: float, text: str):
+def test_durations_are_rounded_for_reading(seconds: float, text: str):
     assert shown_duration(seconds) == text
 
 

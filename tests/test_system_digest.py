@@ -18,7 +18,7 @@ def straightforward(content: bytes, piece: int) -> str:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_file_has_the_digest_of_its_pieces_digests(tmp_path: Path, size: int):
+def test_the_digest_of_a_file_covers_the_digests_of_its_pieces(tmp_path: Path, size: int):
     content = random.Random(size).randbytes(size)
     path = tmp_path / "file"
     path.write_bytes(content)
@@ -40,7 +40,7 @@ def test_bytes_written_in_any_portions_have_the_digest_of_the_file(size: int, lo
     assert writer.hexdigest() == straightforward(content, 10)
 
 
-def test_what_torch_hands_to_a_file_can_be_hashed(tmp_path: Path):
+def test_a_file_that_torch_writes_can_be_hashed(tmp_path: Path):
     torch = pytest.importorskip("torch")
     path = tmp_path / "weights.pth"
     torch.save({"model": {"weight": torch.arange(1000.0)}}, path)
@@ -64,7 +64,7 @@ def test_one_flipped_bit_anywhere_gives_another_digest(tmp_path: Path):
         content[position] ^= 1
 
 
-def test_swapped_pieces_and_a_cut_end_are_noticed(tmp_path: Path):
+def test_swapped_pieces_and_a_truncated_end_change_the_digest(tmp_path: Path):
     path = tmp_path / "file"
     first, second = b"a" * 1000, b"b" * 1000
     digests = set()

@@ -27,7 +27,7 @@ def test_a_file_has_its_name_only_once_it_is_complete(tmp_path: Path):
 
 
 @pytest.mark.parametrize("is_unique", [False, True])
-def test_after_an_error_the_old_file_stands_alone(tmp_path: Path, is_unique: bool):
+def test_after_an_error_only_the_old_file_is_left(tmp_path: Path, is_unique: bool):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with suppress(KeyboardInterrupt), written_aside(path, is_unique=is_unique) as aside:
@@ -56,7 +56,7 @@ def test_a_leftover_of_a_killed_writer_is_replaced(tmp_path: Path):
     assert not (tmp_path / ".tmp-a.json").exists()
 
 
-def test_a_link_replaces_what_was_there_and_may_be_made_twice(tmp_path: Path):
+def test_a_link_replaces_its_target_and_can_be_repeated(tmp_path: Path):
     write_bytes(tmp_path / "new", b"new")
     write_bytes(tmp_path / "latest", b"old")
     for _ in range(2):

@@ -22,7 +22,7 @@ def test_a_zombie_is_dead():
 
 
 @pytest.mark.failure(57)
-def test_init_is_nobodys_to_signal():
+def test_init_is_never_signalled():
     stat = read_stat(1)
     assert stat is not None
     assert 1 not in [member.pid for member in session_members(stat.session)]

@@ -39,7 +39,7 @@ def handlers() -> list[object]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_is_noted_and_stops_nothing(number: signal.Signals):
+def test_a_signal_is_recorded_without_stopping_the_process(number: signal.Signals):
     with StopRequest(ends_process=False) as stop:
         assert not stop.is_requested
         os.kill(os.getpid(), number)
@@ -47,14 +47,14 @@ def test_a_signal_is_noted_and_stops_nothing(number: signal.Signals):
         assert (stop.signal, stop.count) == (number, 1)
 
 
-def test_of_two_signals_the_later_is_the_status():
+def test_the_later_of_two_signals_sets_the_status():
     with StopRequest(ends_process=False) as stop:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
         assert (stop.signal, stop.count) == (signal.SIGTERM, 2)
 
 
-def test_the_handlers_from_before_are_back_also_after_an_error():
+def test_the_previous_handlers_are_restored_even_after_an_error():
     before = handlers()
     with StopRequest(ends_process=False):
         assert handlers() != before
@@ -64,7 +64,7 @@ def test_the_handlers_from_before_are_back_also_after_an_error():
     assert handlers() == before
 
 
-def test_where_the_process_ends_signals_are_ignored_behind_it():
+def test_later_signals_are_ignored_if_the_process_ends():
     with StopRequest(ends_process=True):
         pass
     assert handlers() == [signal.SIG_IGN] * len(SIGNALS)
@@ -114,7 +114,7 @@ def test_the_third_signal_ends_the_process_at_once_with_its_status(number: signa
         assert process.wait(timeout=60) == 128 + number
 
 
-def test_two_signals_leave_the_program_its_end():
+def test_two_signals_let_the_program_finish():
     with start(WAITING) as process:
         for count in (1, 2):
             process.send_signal(signal.SIGTERM)
@@ -135,7 +135,7 @@ def test_under_nohup_a_hangup_does_not_stop_the_program():
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGUSR1, 138), (signal.SIGHUP, 129)])
-def test_a_clusters_notice_and_a_hangup_save_and_leave_with_their_status(
+def test_sigusr1_and_a_hangup_save_and_exit_with_their_status(
     tmp_path: Path, number: signal.Signals, status: int
 ):
     run = make_tiny_run(tmp_path / "tiny")
@@ -148,14 +148,14 @@ def test_a_clusters_notice_and_a_hangup_save_and_leave_with_their_status(
     assert f'"status": {status}' in (run.output / "exit.json").read_text()
 
 
-def test_a_stop_can_be_asked_for_by_another_process_but_an_own_signal_stands():
+def test_another_rank_can_request_a_stop_but_an_own_signal_has_priority():
     stop = StopRequest(ends_process=False)
     stop.request(signal.SIGTERM)
     stop.request(signal.SIGINT)
     assert (stop.is_requested, stop.signal) == (True, signal.SIGTERM)
 
 
-def test_while_it_is_suspended_signals_do_what_they_did_before():
+def test_while_suspended_signals_have_their_default_action():
     with StopRequest(ends_process=False) as stop:
         noting = handlers()
         with stop.suspended():

@@ -1,4 +1,4 @@
-"""Amounts in English as people read them: counts with their noun, durations, sizes."""
+"""Amounts as English text: counts with their noun, ordinals, durations, sizes."""
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
@@ -18,7 +18,7 @@ def ordinal(number: int) -> str:
 
 
 def shown_duration(seconds: float) -> str:
-    """Return a time span with the precision that a person needs: "40 s", "12 min", "3 h 20 min", "4 days"."""
+    """Return a duration, rounded for reading: "40 s", "12 min", "3 h 20 min", "4 days"."""
     if seconds < 60:
         return f"{max(1, round(seconds))} s" if seconds < 10 else f"{10 * round(seconds / 10)} s"
     minutes = round(seconds / 60)
@@ -38,5 +38,5 @@ def shown_size(num_bytes: float) -> str:
 
 
 def shown_gib(num_bytes: float) -> str:
-    """Return memory in GiB of 2^30 bytes, the unit in which GPU memory is sold: "22.0"."""
+    """Return memory in GiB (2^30 bytes), the unit of GPU memory sizes: "22.0"."""
     return f"{num_bytes / 2**30:.1f}"

@@ -1,9 +1,9 @@
-"""The digest of a large file, fast enough to be taken at every load: its pieces are hashed in parallel.
+"""Digest of a large file, hashed in parallel pieces so that every load can verify it.
 
 digest = sha256 over the concatenated sha256 digests (32 bytes each) of the file's pieces of 64 MiB, in order
 
-`file_digest` reads a file with several threads, `DigestWriter` hashes bytes as they are written; both give
-the same. It is not the plain sha256 of the bytes, which only one core can take.
+`file_digest` reads a file with several threads, `DigestWriter` hashes bytes as they are written; both return
+the same digest. It differs from the plain sha256 of the file, which a single core would have to compute.
 """
 
 import hashlib
@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PIECE_BYTES = 64 * 2**20
-BLOCK_BYTES = 2**20  # read at once by a thread; hashlib lets other threads run while it hashes
+BLOCK_BYTES = 2**20  # per read of a thread; hashlib releases the GIL
 MAX_THREADS = 8
 
 
 def file_digest(path: Path, piece_bytes: int = PIECE_BYTES) -> str:
-    """Return the digest of the file at `path`, in hexadecimal; memory is one block per thread.
+    """Return the digest of the file at `path` in hexadecimal; uses one block of memory per thread.
 
     Raises:
         OSError: the file cannot be read.
@@ -31,10 +31,10 @@ def file_digest(path: Path, piece_bytes: int = PIECE_BYTES) -> str:
 
 
 class DigestWriter:
-    """The digest of bytes that come in order.
+    """Incremental digest of bytes that are written in order.
 
     Args:
-        num_bytes: how many came.
+        num_bytes: bytes so far.
     """
 
     def __init__(self, piece_bytes: int = PIECE_BYTES) -> None:
@@ -44,6 +44,7 @@ class DigestWriter:
         self._digests: list[bytes] = []
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Add bytes to the digest."""
         rest = memoryview(data).cast("B")
         while rest:
             filled = self.num_bytes % self._piece_bytes
@@ -55,7 +56,7 @@ class DigestWriter:
             self.num_bytes += len(now)
 
     def hexdigest(self) -> str:
-        """Return the digest of the bytes so far; more may follow."""
+        """Return the digest of the bytes so far."""
         digests = [*self._digests, self._piece.digest()] if self.num_bytes else []
         return hashlib.sha256(b"".join(digests)).hexdigest()
 
@@ -65,7 +66,7 @@ def _piece_digest(descriptor: int, start: int, piece_bytes: int) -> bytes:
     position, end = start, start + piece_bytes
     while position < end:
         block = os.pread(descriptor, min(BLOCK_BYTES, end - position), position)
-        if not block:  # the file's end
+        if not block:  # end of file
             break
         piece.update(block)
         position += len(block)

@@ -1,6 +1,6 @@
-"""Files that are complete or absent: written under a temporary name, synced and renamed.
+"""Files that are complete or absent: written under a temporary name, synced, then renamed.
 
-    NAME  <-- rename --  .tmp-NAME      a kill leaves only the temporary file, which the next writer replaces
+    NAME  <-- rename --  .tmp-NAME      a kill leaves only the temporary file; the next writer replaces it
 
 Standard library only: the runner of a job imports this before any package is on its path.
 """
@@ -18,7 +18,7 @@ TEMPORARY = ".tmp-"
 
 
 class FileStamp(NamedTuple):
-    """What changes when a file is written or replaced, without reading it."""
+    """File status that changes whenever a file is written or replaced."""
 
     num_bytes: int
     mtime_ns: int
@@ -29,10 +29,10 @@ class FileStamp(NamedTuple):
 def written_aside(path: Path, *, is_unique: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success sync that file and rename it to `path`.
 
-    After an exception `path` is as it was and the temporary file is gone.
+    After an exception `path` is unchanged and the temporary file is deleted.
 
     Args:
-        is_unique: give each writer its own temporary name, for a file that two may write at once.
+        is_unique: use a temporary name per writer, for files with concurrent writers.
 
     Raises:
         OSError: the file cannot be written.
@@ -63,21 +63,21 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def link_or_copy(source: Path, target: Path) -> None:
     """Make `target` the same file as `source`: a hard link where the file system can, else a copy.
 
-    What was at `target` is replaced in one step.
+    Replaces `target` atomically.
     """
     aside = target.with_name(f"{TEMPORARY}{target.name}")
     aside.unlink(missing_ok=True)
     try:
-        os.link(source.resolve(), aside)  # not a symbolic link, which may be relative to its own folder
+        os.link(source.resolve(), aside)  # a symbolic link may be relative to its folder
     except OSError:
-        shutil.copy2(source, aside)  # with its time, by which the pipeline notices a change
+        shutil.copy2(source, aside)  # keeps the modification time, by which the pipeline detects changes
         sync(aside)
     aside.replace(target)
-    aside.unlink(missing_ok=True)  # rename keeps both names when they already are the same file
+    aside.unlink(missing_ok=True)  # a rename onto the same inode keeps both names
 
 
 def sync(path: Path) -> None:
-    """Force a file's bytes, or a folder's names, to the disk."""
+    """Flush the bytes of a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -89,14 +89,14 @@ def file_stamp(path: Path) -> FileStamp:
     """Return size, modification time and inode of a file.
 
     Raises:
-        OSError: there is no such file.
+        OSError: the file does not exist.
     """
     status = path.stat()
     return FileStamp(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def count_lines(path: Path) -> int:
-    """Return the number of lines of a file that are not blank.
+    """Return the number of non-blank lines of a file.
 
     Raises:
         OSError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""One writer of a folder at a time; the kernel frees the lock when the process ends, however it ends."""
+"""Lock a folder for one writer; the kernel frees the lock when the process ends for any reason."""
 
 import errno
 import fcntl
@@ -11,20 +11,21 @@ from indextts.errors import FOLDER_IN_USE, UserError
 
 @contextmanager
 def locked_folder(lock: Path, *, in_use: str) -> Iterator[None]:
-    """Make the folder of the file `lock` and hold that file's lock.
+    """Create the folder of the file `lock` and hold the lock of that file.
 
     Args:
-        in_use: what to say where another process holds it.
+        in_use: the message if another process holds the lock.
 
     Raises:
-        UserError: with status 5 if another process holds it; or the folder cannot be made.
+        UserError: with status 5 if another process holds the lock; with status 2 if the folder cannot be
+            created.
     """
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = lock.open("a")
     except OSError as error:
         raise UserError(
-            f"{lock.parent}: cannot be made ({error.strerror}), choose another --output-dir"
+            f"{lock.parent}: cannot be created ({error.strerror}); choose another --output-dir"
         ) from None
     with file:
         try:

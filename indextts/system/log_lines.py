@@ -1,8 +1,9 @@
-"""How a log message becomes a line, on the screen and in train.log.
+"""Format and destination of log lines: standard output, train.log, and the log of each rank.
 
-[Info] ...     for the person watching
-[Warn] ...     a choice made for them
-[Train] ...    messages that bring their own tag, and `WARNING: ...`, stay as they are
+[Info] ...     progress
+[Warn] ...     a choice made for the user
+[Error] ...    a failure
+[Train] ...    messages with a tag of their own, and `WARNING: ...`, stay unchanged
 """
 
 import logging
@@ -13,7 +14,7 @@ TAGS = {logging.INFO: "[Info] ", logging.WARNING: "[Warn] ", logging.ERROR: "[Er
 
 
 class TaggedFormatter(logging.Formatter):
-    """One line per record, with the tag of its level unless the message has one."""
+    """Format a record as one line, with the tag of its level unless the message has a tag."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = super().format(record)
@@ -21,15 +22,15 @@ class TaggedFormatter(logging.Formatter):
 
 
 def log_to_stdout() -> None:
-    """Send the log to standard output, from INFO on."""
-    logging.raiseExceptions = False  # a reader of our output that leaves is no reason to stop, or to complain
+    """Log to standard output, from INFO on."""
+    logging.raiseExceptions = False  # a closed pipe must neither stop the program nor print a traceback
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(TaggedFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 def log_to_file(path: Path) -> logging.Handler:
-    """Append the log to `path` too; return the handler, which the caller closes."""
+    """Also append the log to `path`; return the handler, which the caller closes."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(TaggedFormatter())
     logging.getLogger().addHandler(handler)
@@ -37,15 +38,15 @@ def log_to_file(path: Path) -> logging.Handler:
 
 
 def log_for_rank(path: Path, rank: int) -> logging.Handler:
-    """Append warnings and errors to `path`, and show errors alone on the screen that the processes share.
+    """Append warnings and errors of a rank to `path`, and print only errors to the shared standard output.
 
-    What all processes would say alike, the first one says. Returns the handler, which the caller closes.
+    Rank 0 logs everything else. Returns the handler, which the caller closes.
     """
     root = logging.getLogger()
     root.setLevel(logging.WARNING)
-    for screen in root.handlers:
-        screen.setLevel(logging.ERROR)
-        screen.setFormatter(TaggedFormatter(f"process {rank}: %(message)s"))
+    for stdout in root.handlers:
+        stdout.setLevel(logging.ERROR)
+        stdout.setFormatter(TaggedFormatter(f"rank {rank}: %(message)s"))
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)
     handler.setFormatter(TaggedFormatter("%(asctime)s %(message)s"))
     root.addHandler(handler)

@@ -1,12 +1,9 @@
-"""Processes that are recognised after a restart of the page, and signalled without mistaking one for another.
+"""Processes that are identified beyond their pid, the git commit of this code, and commands as shell text.
 
-A process is the one that was started if its number, its start in clock ticks since boot (field 22 of
-/proc/PID/stat) and the boot are the same; the wall clock has no part in it. A zombie is dead. Linux only, and
-the standard library only: the runner of a job starts without anything else.
-
-Which code runs.
-
-A command as a person can type it. The standard library only: see indextts/projects/jobs/runner.py.
+A process is identified by its pid, its start in clock ticks since boot (field 22 of /proc/PID/stat) and the
+boot id, so a reused pid or a changed clock never leads to the wrong process. A zombie counts as dead. Linux
+only. Standard library only, because the runner of a job imports this before any package is on its path
+(indextts/projects/jobs/runner.py).
 """
 
 import json
@@ -19,12 +16,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-LAUNCHER_STOPPED = 1  # the status with which torchrun ends after a signal, once its processes are over
+LAUNCHER_STOPPED = 1  # exit status of torchrun after a signal, once its ranks have ended
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process as job.json, program.json and .lock name it."""
+    """A process as recorded in job.json, program.json and .lock."""
 
     pid: int
     start_ticks: int
@@ -32,23 +29,23 @@ class Process:
 
     def __post_init__(self) -> None:
         if self.pid <= 0:
-            raise ValueError(f"{self.pid} is no process number")
+            raise ValueError(f"{self.pid} is not a valid pid")
 
     @classmethod
     def from_json(cls, text: bytes) -> "Process":
-        """Return the process that a file names.
+        """Return the process recorded in the JSON text of a file.
 
         Raises:
-            ValueError: the file names none.
+            ValueError: the text records none.
         """
         return cls.from_fields(json.loads(text))
 
     @classmethod
     def from_fields(cls, fields: object) -> "Process":
-        """Return the process that a part of a JSON file names.
+        """Return the process recorded in the fields of a JSON object.
 
         Raises:
-            ValueError: it names none.
+            ValueError: the fields record none.
         """
         match fields:
             case {"pid": int(pid), "start_ticks": int(start_ticks), "boot_id": str(boot_id)}:
@@ -61,7 +58,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Stat:
-    """What /proc/PID/stat says of a process; `code` is one letter, Z for a zombie."""
+    """Fields of /proc/PID/stat; `code` is the state as a letter, Z for a zombie."""
 
     code: str
     parent: int
@@ -75,10 +72,10 @@ def this_process() -> Process:
 
 
 def find_process(pid: int) -> Process:
-    """Return the process that has this number now.
+    """Return the process that has this pid now.
 
     Raises:
-        ProcessLookupError: there is none.
+        ProcessLookupError: no process has it.
     """
     stat = read_stat(pid)
     if stat is None:
@@ -87,7 +84,7 @@ def find_process(pid: int) -> Process:
 
 
 def is_alive(process: Process) -> bool:
-    """Whether this very process still runs."""
+    """Return whether this process still runs."""
     stat = read_stat(process.pid)
     return (
         stat is not None
@@ -98,26 +95,26 @@ def is_alive(process: Process) -> bool:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """Return what the kernel says of a process; None if there is none with this number."""
+    """Return the /proc/PID/stat fields of a process, None if no process has this pid."""
     try:
         content = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = content[content.rindex(b")") + 2 :].split()  # from field 3 on; the name may hold blanks and ")"
+    fields = content[content.rindex(b")") + 2 :].split()  # from field 3; the name may contain spaces and ")"
     return Stat(
         fields[0].decode(), parent=int(fields[1]), session=int(fields[3]), start_ticks=int(fields[19])
     )
 
 
 def session_members(session: int) -> list[Process]:
-    """Return the living processes of a session, never init (1), which a container puts into everyone's."""
+    """Return the living processes of a session, except init (1), which shares the session in a container."""
     return [_named(pid, stat) for pid, stat in _living().items() if stat.session == session]
 
 
 def session_and_descendants(session: int) -> list[Process]:
-    """Return the living processes of a session and whatever they started, in whatever session that is.
+    """Return the living processes of a session and their descendants in any session.
 
-    The workers that torchrun starts have sessions of their own.
+    The workers of torchrun have sessions of their own.
     """
     living = _living()
     found = {pid for pid, stat in living.items() if stat.session == session}
@@ -127,18 +124,18 @@ def session_and_descendants(session: int) -> list[Process]:
 
 
 def children_of(pid: int) -> list[Process]:
-    """Return the living processes that a process started and that it still has."""
+    """Return the living direct children of a process."""
     return [_named(child, stat) for child, stat in _living().items() if stat.parent == pid]
 
 
 def send_signal(process: Process, number: signal.Signals) -> None:
-    """Send a signal to this process, never to a later one with its number, and never to init."""
+    """Send a signal to this process, never to a later process with the same pid and never to init."""
     if process.pid == 1:
         return
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
         try:
-            if is_alive(process):  # asked after the descriptor was bound to whoever has the number
+            if is_alive(process):  # checked after the descriptor is bound to the current owner of the pid
                 signal.pidfd_send_signal(descriptor, number)
         finally:
             os.close(descriptor)
@@ -161,17 +158,17 @@ def _boot_id() -> str:
 
 
 def git_commit() -> str | None:
-    """Return the commit of this code, None where it is no checkout."""
+    """Return the current git commit of this code, None outside a checkout."""
     here = Path(__file__).parent
     try:
         answer = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True)
-    except FileNotFoundError:  # no git on this machine
+    except FileNotFoundError:  # git is not installed
         return None
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
 def shell_text(words: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return a command behind what it finds in its environment besides the usual."""
+    """Return a command as shell text, after the environment variables that it needs."""
     return " ".join(
         [*(f"{name}={shlex.quote(value)}" for name, value in environment.items()), shlex.join(words)]
     )

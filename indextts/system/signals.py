@@ -1,6 +1,6 @@
-"""The signal that asks a training to end: SIGINT, SIGTERM, SIGHUP, or SIGUSR1 as a cluster's notice.
+"""Stop signals of the trainer: SIGINT, SIGTERM, SIGHUP, and SIGUSR1, which clusters send before a shutdown.
 
-The step is finished, the state saved, and the process leaves with 128 + the signal's number.
+On a stop signal the trainer finishes the step, saves, and exits with 128 + the signal number.
 """
 
 import os
@@ -14,14 +14,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class StopRequest:
-    """Takes a note of the signals in SIGNALS for as long as it is entered.
+    """A context that records the signals in SIGNALS.
 
-    The handler only takes a note: an exception in the middle of an optimizer step would leave a state that is
-    half old, half new. A third signal ends at once; the newest checkpoint is whole at any instant.
+    The handler only records the signal, because an exception in the middle of an optimizer step would leave
+    a half-updated state. A third signal ends the process at once; the newest checkpoint is always complete.
 
     Args:
-        ends_process: nothing but the end of the process follows. Then signals are ignored behind it: the run
-            has ended, and its exit status stands.
+        ends_process: the process ends after this context. Later signals are ignored, so that they cannot
+            change its exit status.
     """
 
     def __init__(self, *, ends_process: bool) -> None:
@@ -32,25 +32,26 @@ class StopRequest:
 
     @property
     def is_requested(self) -> bool:
+        """A stop was requested."""
         return self.signal is not None
 
     def listen(self) -> Self:
-        """Take note from now on."""
+        """Install the signal handlers."""
         self._before = {
-            number: signal.signal(number, self._note)
+            number: signal.signal(number, self._record)
             for number in SIGNALS
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN  # as nohup sets it
         }
         return self
 
     def request(self, number: int) -> None:
-        """Ask for the end as signal `number` would, where another process of the training got it."""
+        """Request a stop as signal `number` would, on behalf of another rank that received it."""
         if self.signal is None:
             self.signal = number
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Let the signals end the process at once within: for calls that would not return for a note."""
+        """Restore the default handlers within this context, for calls that a recorded signal cannot stop."""
         handlers = {number: signal.signal(number, signal.SIG_DFL) for number in self._before}
         try:
             yield
@@ -67,7 +68,7 @@ class StopRequest:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_IGN if self.ends_process else handler)
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
+    def _record(self, number: int, _frame: FrameType | None) -> None:
         self.signal = number
         self.count += 1
         if self.count == 3:
