@@ -40,13 +40,13 @@ def test_the_reference_padding_gives_a_sample_the_losses_of_its_batch(tiny: Tiny
     assert single[:2] == pytest.approx(none[:2], abs=1e-5)
 
 
-def test_the_log_says_which_attention_there_is_and_whether_it_has_dropout(tmp_path: Path):
+def test_the_log_names_the_attention_and_its_dropout(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny", dropout=0.1)
     assert run.train(**ONE_STEP) == 0
-    assert "No padding: attention by blocks, with dropout 0.1 on its weights" in run.log
+    assert "blocks attention, dropout 0.1" in run.log
 
 
-def test_checkpointing_changes_no_number(tmp_path: Path):
+def test_gradient_checkpointing_changes_no_number(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny", dropout=0.1)
     flags = {"max_steps": 2, "log_interval": 1}
     plain = losses_with(run, "plain", **flags)

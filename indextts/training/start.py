@@ -1,4 +1,4 @@
-"""Where a run starts: from the base checkpoint, or from one of its own checkpoints, as the plan says.
+"""Start of a run: from the base checkpoint, or from a checkpoint according to the restore plan.
 
 base checkpoint + tokenizer            --start_from_base--> a new run, part 1
 checkpoint + tokenizer + plan_restore  --resume-----------> the same run, or a new part of it
@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OpenedCheckpoint:
-    """A checkpoint that was opened, and what a restore of it is decided by."""
+    """A checkpoint in memory, with the facts that the restore plan depends on."""
 
     facts: CheckpointFacts
     run: RunFacts
@@ -59,8 +59,31 @@ class OpenedCheckpoint:
     layout: OptimizerLayout
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Weights and facts that a run starts with.
+
+    Args:
+        weights: by published name, text tables with the rows of the run's tokenizer.
+        source: file of the weights, for messages.
+        base_size: pieces of the base tokenizer.
+        base: returns the identity of the base checkpoint; called last, since its file may still be read.
+        encoders: identity of the encoders, None to compute it.
+        environment: of the checkpoint; empty for a new run.
+        averaged: state of the weight average in the checkpoint, None without one.
+    """
+
+    weights: Mapping[str, Tensor]
+    source: str
+    base_size: int
+    base: Callable[[], FileIdentity]
+    encoders: str | None = None
+    environment: dict[str, Any] = field(default_factory=dict)
+    averaged: Mapping[str, Any] | None = None
+
+
 def start_from_base(inputs: Inputs) -> Run:
-    """Return a new run: the base weights, text tables grown to the tokenizer."""
+    """Return a new run with the base weights, text tables extended to the tokenizer."""
     inputs = _with_chosen_settings(inputs)
     path, seed = inputs.command.base_checkpoint, inputs.command.seed
     weights = read_weights(path)
@@ -71,15 +94,13 @@ def start_from_base(inputs: Inputs) -> Run:
         weights, move_rows(base, inputs.tokenizer.vocabulary), base_size=base_size, seed=seed
     )
     with ThreadPoolExecutor(1) as reader:
-        identity = reader.submit(identify, path)  # reads the file once more, while it is copied
-        schedule = first_schedule(inputs)
-        return _assemble(
-            inputs, weights, str(path), TrainState(), schedule, base_size, identity.result, None, {}, None
-        )
+        identity = reader.submit(identify, path)  # reads the file again, in parallel
+        origin = Origin(weights, str(path), base_size, identity.result)
+        return _assemble(inputs, origin, TrainState(), first_schedule(inputs))
 
 
 def _with_chosen_settings(inputs: Inputs) -> Inputs:
-    """Return the inputs of a run that begins, with what was not typed chosen for its data."""
+    """Return the inputs of a new run, with unset settings chosen for its data."""
     command = with_val_interval(
         inputs.command, inputs.train_set.size, inputs.val_set.size, inputs.ranks.world_size
     )
@@ -87,7 +108,7 @@ def _with_chosen_settings(inputs: Inputs) -> Inputs:
 
 
 def first_schedule(inputs: Inputs) -> Schedule:
-    """Return the schedule of a run that begins."""
+    """Return the schedule of a new run."""
     return requested_schedule(
         inputs.command,
         inputs.train_set.size,
@@ -99,7 +120,7 @@ def first_schedule(inputs: Inputs) -> Schedule:
 
 
 def plan_from_weights(command: Train, num_processes: int = 1) -> str:
-    """Return what a start would do where no meta file says it: a new run, or another program's checkpoint."""
+    """Return the restore plan without a meta file: of a new run, or of a checkpoint of another trainer."""
     path = find_checkpoint(command, may_change=False)
     inputs = load_inputs(command, Ranks(RankInfo(world_size=num_processes)))
     if path is None:
@@ -113,7 +134,7 @@ def plan_from_weights(command: Train, num_processes: int = 1) -> str:
 
 
 def resume(inputs: Inputs, path: Path) -> Run:
-    """Return the run that the checkpoint at `path` allows.
+    """Return the run restored from the checkpoint at `path`, as far as the restore plan allows.
 
     Raises:
         UserError: with status 3 if it cannot be loaded, or belongs to another model or base.
@@ -140,21 +161,17 @@ def resume(inputs: Inputs, path: Path) -> Run:
             state.saved_step = -1
     meta = facts.meta
     base = opened.run.base or (meta.base if meta else identify(inputs.command.base_checkpoint))
-    saved_environment = meta.environment if meta else {}
-    encoders = opened.content["state"]["encoders"] if meta else None
+    origin = Origin(
+        weights,
+        source=str(path),
+        base_size=opened.run.base_size,
+        base=lambda: base,
+        encoders=opened.content["state"]["encoders"] if meta else None,
+        environment=meta.environment if meta else {},
+        averaged=opened.content.get("averaged") if plan.continues else None,
+    )
     with _refusing():
-        run = _assemble(
-            inputs,
-            weights,
-            str(path),
-            state,
-            plan.schedule,
-            opened.run.base_size,
-            lambda: base,
-            encoders,
-            saved_environment,
-            opened.content.get("averaged") if plan.continues else None,
-        )
+        run = _assemble(inputs, origin, state, plan.schedule)
     if plan.continues:
         logger.info("Restoring optimizer state...")
         load_optimizer(run.optimizer, run.trained, named_moments(opened.content, opened.layout))
@@ -168,64 +185,49 @@ def resume(inputs: Inputs, path: Path) -> Run:
     return run
 
 
-def _assemble(
-    inputs: Inputs,
-    weights: Mapping[str, Tensor],
-    source: str,
-    state: TrainState,
-    schedule: Schedule,
-    base_size: int,
-    base: Callable[[], FileIdentity],
-    encoders: str | None,
-    saved_environment: dict[str, Any],
-    averaged: Mapping[str, Any] | None,
-) -> Run:
-    """Make the run; `base` is asked for last, since it may still be read.
-
-    Args:
-        averaged: what the checkpoint kept of the average, None where there is none to go on with.
-    """
+def _assemble(inputs: Inputs, origin: Origin, state: TrainState, schedule: Schedule) -> Run:
+    """Build model, optimizer, scaler and weight average of the run."""
     config = config_with_text_tokens(inputs.config, inputs.tokenizer.size)
-    model = load_model(config, weights, source, lambda name: weight_device(name, inputs.device))
-    trained = select_trained(model, base_size)
+    model = load_model(config, origin.weights, origin.source, lambda name: weight_device(name, inputs.device))
+    trained = select_trained(model, origin.base_size)
     optimizer = build_optimizer(
         trained, inputs.command.weight_decay, getattr(torch, inputs.command.optimizer_state)
     )
-    _say_what_is_frozen(model, trained, base_size)
-    _say_how_samples_attend(inputs)
-    encoders = encoders or encoders_identity(model)
+    _log_frozen_rows(model, trained, origin.base_size)
+    _log_attention(inputs)
+    encoders = origin.encoders or encoders_identity(model)
     _require_same_encoders(inputs, encoders)
     scaler = torch.amp.GradScaler(inputs.device.type, enabled=inputs.dtype == torch.float16)
-    average = start_average(trained, inputs.command.ema_decay, averaged)
+    average = start_average(trained, inputs.command.ema_decay, origin.averaged)
     return Run(
-        inputs,
-        model,
-        trained,
-        optimizer,
-        scaler,
-        average,
-        state,
-        schedule,
-        base_size,
-        base(),
-        encoders,
-        saved_environment,
+        inputs=inputs,
+        model=model,
+        trained=trained,
+        optimizer=optimizer,
+        scaler=scaler,
+        average=average,
+        state=state,
+        schedule=schedule,
+        base_size=origin.base_size,
+        base=origin.base(),
+        encoders=encoders,
+        saved_environment=origin.environment,
     )
 
 
 def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
-    """Raise a UserError unless the features were made by the encoders that this run's model has."""
+    """Raise a UserError unless the features were computed with the encoders of this run's model."""
     for path, store in {**inputs.train_set.stores, **inputs.val_set.stores}.items():
         if store.info.is_imported:
             logger.warning(
-                "%s: these features were made by another program, so nobody knows whether they are of this "
-                "run's base checkpoint; features made from the recordings would be",
+                "%s: another program computed these features, perhaps with other encoders than those of this "
+                "run's base checkpoint; to be sure, compute them from the recordings",
                 path,
             )
         elif store.info.encoders_identity != encoders:
             raise UserError(
-                f"{path}: its features were made with the encoders of other weights than this run's; "
-                "preprocess with this run's base checkpoint, or take the one they were made with"
+                f"{path}: these features were computed with other encoders than those of this run; "
+                "preprocess with this run's base checkpoint, or train with the one used for the features"
             )
 
 
@@ -233,31 +235,31 @@ def _base_vocabulary(inputs: Inputs, base_size: int) -> Vocabulary:
     """Return the base tokenizer's vocabulary after checking that the run's tokenizer extends it.
 
     Raises:
-        UserError: the tokenizer does not begin with the base's pieces, or the base's own tokenizer does not
-            belong to its weights.
+        UserError: the tokenizer does not start with the base's pieces, or the base tokenizer does not belong
+            to the base checkpoint.
     """
-    beside = base_tokenizer(inputs.command.base_checkpoint)
+    path = base_tokenizer(inputs.command.base_checkpoint)
     tokenizer = inputs.tokenizer
     if tokenizer.size < base_size:
         raise UserError(
-            f"--tokenizer {tokenizer.path}: {tokenizer.size} pieces, the base checkpoint has {base_size}; "
-            "give a tokenizer that extends the base's (tools/extend_bpe.py)"
+            f"--tokenizer {tokenizer.path} has {tokenizer.size} pieces, fewer than the {base_size} of the "
+            "base checkpoint; pass a tokenizer that extends the base tokenizer (tools/extend_bpe.py)"
         )
-    if not beside.is_file():
-        logger.warning("%s is absent: that the tokenizer extends the base's could not be checked", beside)
+    if not path.is_file():
+        logger.warning("%s is missing: cannot check that --tokenizer extends the base tokenizer", path)
         return Vocabulary(tokenizer.pieces[:base_size], fingerprint="")
-    base = Tokenizer.load(beside)
+    base = Tokenizer.load(path)
     if base.size != base_size:
         raise UserError(
-            f"{beside}: {base.size} pieces, but the base checkpoint's text tables have {base_size + 1} rows, "
-            f"one more than {base_size} pieces; put the tokenizer beside it that it was trained with"
+            f"{path}: {base.size} pieces, but the text tables of the base checkpoint have {base_size + 1} "
+            f"rows, for {base_size} pieces; replace this file with the tokenizer of the base checkpoint"
         )
     require_extension(tokenizer, base)
     return base.vocabulary
 
 
 def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
-    """Read what a restore is decided by; tensors are only looked at."""
+    """Open the checkpoint and collect the facts for the restore plan; changes nothing."""
     command = inputs.command
     try:
         content = read_file(path)
@@ -296,7 +298,7 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Give a checkpoint that turns out unusable the status of a refused resume."""
+    """Raise the errors of an unusable checkpoint with the status of a refused resume."""
     try:
         yield
     except UserError as error:
@@ -306,7 +308,10 @@ def _refusing() -> Iterator[None]:
 
 
 def _identify_base(command: Train, meta: CheckpointMeta | None) -> tuple[FileIdentity | None, str]:
-    """Return the base checkpoint's identity, or why there is none; a run that goes on can do without."""
+    """Return the identity of the base checkpoint, or the reason why it is unreadable.
+
+    A resume does not need the file.
+    """
     try:
         return identify(command.base_checkpoint, known=[meta.base] if meta else ()), ""
     except OSError as error:
@@ -314,11 +319,11 @@ def _identify_base(command: Train, meta: CheckpointMeta | None) -> tuple[FileIde
 
 
 def _serial_and_part(command: Train, resumed: Path, continues: bool) -> tuple[int, int]:
-    """Return the newest serial number of the folder, and the part that goes on.
+    """Return the newest serial number in the run directory, and the part of the run.
 
-    A new part begins when the run starts over, or was told to go on from another checkpoint than the
-    folder's newest: its saves must not replace, or count as older than, those that are there. `auto` takes
-    the newest that is whole, so what it left out as damaged may be replaced.
+    A new part starts when the run restarts, or resumes from another checkpoint than the newest of the
+    directory: its saves must neither replace nor be older than those that exist. `auto` takes the newest
+    valid checkpoint, so the corrupt ones that it skipped may be replaced.
     """
     present = checkpoints(command.output_dir)
     if not present:
@@ -331,7 +336,7 @@ def _serial_and_part(command: Train, resumed: Path, continues: bool) -> tuple[in
 
 
 def _is_what_auto_takes(command: Train, resumed: Path, meta: CheckpointMeta | None, part: int) -> bool:
-    """Return whether `--resume auto` would go on from here too, should the run end before its first save."""
+    """Return whether `--resume auto` would resume here too if the run ended before its first save."""
     if command.resume == "auto":
         return True
     is_in_folder = resumed.resolve().parent == command.output_dir.resolve()
@@ -341,42 +346,44 @@ def _is_what_auto_takes(command: Train, resumed: Path, meta: CheckpointMeta | No
 def _restore_state(
     state: TrainState, opened: OpenedCheckpoint, inputs: Inputs, *, keeps_position: bool
 ) -> None:
-    """Take over what changes between two steps; of another program's checkpoint step and epoch alone."""
+    """Restore the train state; a checkpoint of another trainer has only step and epoch."""
     facts, content = opened.facts, opened.content
     state.step = state.saved_step = state.validated_step = facts.step
     state.epoch = facts.epoch
     if facts.meta is None:
         return
-    more = content["state"]
-    state.validated_step = more["validated_step"]
-    state.last_losses, state.probe = more["last_losses"], more["probe"]
-    state.num_skipped, state.recent = more["num_skipped"], list(content["recent_checkpoints"])
-    if more["window"] is not None and inputs.ranks.is_main:  # it is the sum over all processes
-        state.window = LossSums(**more["window"]).to(inputs.device)
-    if more["validation_set"] == inputs.validation_set:
+    saved = content["state"]
+    state.validated_step = saved["validated_step"]
+    state.last_losses, state.probe = saved["last_losses"], saved["probe"]
+    state.num_skipped, state.recent = saved["num_skipped"], list(content["recent_checkpoints"])
+    if saved["window"] is not None and inputs.ranks.is_main:  # the sum over all ranks
+        state.window = LossSums(**saved["window"]).to(inputs.device)
+    if saved["validation_set"] == inputs.validation_set:
         state.best_mel_loss = content["best_mel_loss"]
-        state.num_worse = more.get("num_worse", 0)  # files of an older version have none
+        state.num_worse = saved.get("num_worse", 0)  # absent in files of older versions
     else:
-        logger.warning("The validation pairs changed: the best so far counts no more")
+        logger.warning("The validation pairs changed, so the best loss so far is discarded")
     if facts.meta.environment.get("device") == inputs.environment["device"]:
-        state.micro_batch_limit = more["micro_batch_limit"]
+        state.micro_batch_limit = saved["micro_batch_limit"]
     if keeps_position:
         state.samples_done, state.batch_idx = facts.meta.samples_done, facts.meta.batch_idx
 
 
-def _say_how_samples_attend(inputs: Inputs) -> None:
+def _log_attention(inputs: Inputs) -> None:
     if inputs.command.padding == "none":
         attention, dropout = inputs.attention, inputs.config.dropout
-        says = f"dropout {dropout:g}" if attention.has_dropout else "no dropout: its kernel has none"
-        logger.info("No padding: attention by %s, with %s on its weights", attention.name, says)
+        text = (
+            f"dropout {dropout:g}" if attention.has_dropout else "without dropout, which it does not support"
+        )
+        logger.info("No padding: packed batches with %s attention, %s", attention.name, text)
 
 
-def _say_what_is_frozen(model: UnifiedVoice, trained: Trained, base_size: int) -> None:
+def _log_frozen_rows(model: UnifiedVoice, trained: Trained, base_size: int) -> None:
     size = model.config.number_text_tokens
     if not trained.new_rows:
         logger.warning(
-            "The tokenizer has no pieces besides the base's: no row is frozen, all text rows are trained; "
-            "for a new language extend it first (tools/extend_bpe.py)"
+            "The tokenizer has no new pieces, so no text row is frozen; for a new language extend the "
+            "tokenizer first (tools/extend_bpe.py)"
         )
         return
     total = sum(parameter.numel() for parameter in model.parameters())
