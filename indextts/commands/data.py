@@ -21,176 +21,318 @@ PublishedSet = Literal["training", "speech", "all"]
 ImportLayout = Literal["auto", "table", "common-voice", "fleurs", "jsonl", "files"]
 
 
-RAY_ADDRESS = "ray: HOST:PORT of a running cluster; without it, one of this machine is started."
+RAY_ADDRESS = "Address HOST:PORT of a running Ray cluster; without it, Ray starts on this machine."
 
 
 class DownloadCheckpoints(Command):
-    """Fetch the published files; goes on where it was interrupted, and checks what is there."""
+    """Download the published files; interrupted downloads resume and complete files are checked."""
 
     program: ClassVar[str] = "tools/download_checkpoints.py"
-    output_dir: Path = Field(Path("checkpoints"), description="Folder of the published files.")
+    output_dir: Path = Field(
+        Path("checkpoints"), title="Download folder", description="Folder for the published files."
+    )
     what: PublishedSet = Field(
-        "training", description="training: base model and speech features; speech: what makes sound."
+        "training",
+        title="Files to download",
+        description="training is the base model and the speech features; speech is the models that "
+        "produce sound.",
     )
 
 
 class ImportDataset(Command):
-    """Bring recordings with their texts into a project; what cannot be used is listed, the rest goes on."""
+    """Import recordings with their texts into a project; unusable recordings are listed and skipped."""
 
     program: ClassVar[str] = "tools/import_dataset.py"
-    manifest: Path | None = Field(None, description="JSON lines with audio, text, speaker.")
-    source: list[Path] = Field([], description="Folder, file or zip archive with recordings and texts.")
-    url: list[str] = Field([], description="Address whose recordings and subtitles yt-dlp fetches first.")
-    layout: ImportLayout = Field("auto", description="How the sources are laid out; auto looks.")
-    speaker: str = Field("", description="Who speaks where the data do not say so.")
+    manifest: Path | None = Field(
+        None, title="Manifest", description="JSON lines with audio, text and speaker."
+    )
+    source: list[Path] = Field(
+        [], title="Source", description="Folder, file or zip archive with recordings and texts."
+    )
+    url: list[str] = Field(
+        [], title="URL", description="Address whose recordings and subtitles yt-dlp downloads first."
+    )
+    layout: ImportLayout = Field(
+        "auto", title="Layout", description="Layout of the sources; auto detects it."
+    )
+    speaker: str = Field("", title="Speaker", description="Speaker of recordings whose data name none.")
     speaker_from: Literal["data", "folder", "file"] = Field(
-        "data", description="What names the speaker: the data's column, each folder, or each file."
+        "data",
+        title="Speaker names from",
+        description="Source of the speaker names: a column of the data, each folder, or each file.",
     )
-    language: str = Field("am", description="Language where the data do not say so.")
-    min_clip_s: float = Field(1.0, gt=0, description="Shortest clip cut from a long recording, in seconds.")
-    max_clip_s: float = Field(20.0, gt=0, description="Longest clip cut from a long recording, in seconds.")
+    language: str = Field("am", title="Language", description="Language of recordings whose data name none.")
+    min_clip_s: float = Field(
+        1.0,
+        gt=0,
+        title="Minimum clip length (s)",
+        description="Shortest clip cut from a long recording, in seconds.",
+    )
+    max_clip_s: float = Field(
+        20.0,
+        gt=0,
+        title="Maximum clip length (s)",
+        description="Longest clip cut from a long recording, in seconds.",
+    )
     prune: bool = Field(
-        False, description="Forget what a source held at an earlier import and holds no more."
+        False,
+        title="Prune",
+        description="Remove what an earlier import found in a source and the source no longer contains.",
     )
-    audio_root: list[Path] = Field([], description="Read recordings below these folders only.")
-    max_unpacked_gb: float = Field(50.0, gt=0, description="Largest content of a zip archive, in GB.")
-    num_workers: int = Field(0, ge=0, description="Recordings worked on at a time; 0: one for each core.")
-    output_dir: Path = Field(description="Folder that gets manifest.jsonl, audio/ and rejected.jsonl.")
+    audio_root: list[Path] = Field(
+        [], title="Audio folders", description="Folders that recordings may be read from; none allows any."
+    )
+    max_unpacked_gb: float = Field(
+        50.0,
+        gt=0,
+        title="Maximum unpacked size (GB)",
+        description="Maximum size of an unpacked zip archive, in GB.",
+    )
+    num_workers: int = Field(
+        0,
+        ge=0,
+        title="Workers",
+        description="Number of recordings processed in parallel; 0 uses one worker for each core.",
+    )
+    output_dir: Path = Field(
+        title="Output folder", description="Folder for manifest.jsonl, audio/ and rejected.jsonl."
+    )
 
 
 class CheckData(Command, QualityLimits, NormalizerOptions):
-    """Report on a manifest or on pairs; exit status 1 if they are not fit to train on.
+    """Report on a manifest or on pairs; exit with status 1 if they are unfit for training.
 
-    Without a file to check: those of preprocessed_amharic/, or of the only project in the workspace.
+    Without a file, the command checks preprocessed_amharic/ or the only project in the workspace.
     """
 
     program: ClassVar[str] = "check_amharic_data.py"
-    train_manifest: Path | None = Field(None, description="Utterances: raw or preprocessed.")
-    train_pairs: Path | None = Field(None, description="Pairs, as the trainer reads them.")
-    val_pairs: Path | None = Field(None, description="Pairs to validate on.")
+    train_manifest: Path | None = Field(
+        None, title="Manifest", description="Manifest of raw or preprocessed utterances."
+    )
+    train_pairs: Path | None = Field(None, title="Training pairs", description="Pairs to train on.")
+    val_pairs: Path | None = Field(None, title="Validation pairs", description="Pairs to validate on.")
     report_dir: Path | None = Field(
         None,
-        description="Folder for the report's files; check/ beside the manifest makes its verdicts count.",
+        title="Report folder",
+        description="Folder for the report; the verdicts take effect if it is check/ beside the manifest.",
     )
-    workspace: Path = Field(Path("workspace"), description="Where to look for the only project.")
-    num_workers: int = Field(0, ge=0, description="Processes; 0 for as many as are worth it.")
+    workspace: Path = Field(
+        Path("workspace"), title="Workspace", description="Folder that is searched for the only project."
+    )
+    num_workers: int = Field(
+        0, ge=0, title="Workers", description="Number of processes; 0 chooses it from the amount of work."
+    )
     engine: Engine = Field(
-        "local", description="Where recordings are listened to; ray: on the machines of a cluster."
+        "local",
+        title="Engine",
+        description="Place where recordings are measured; ray uses the machines of a cluster.",
     )
-    ray_address: str = Field("", description=RAY_ADDRESS)
+    ray_address: str = Field("", title="Ray address", description=RAY_ADDRESS)
 
 
 class NormalizeText(Command, NormalizerOptions):
-    """Write the lines of standard input as the tokenizer sees them, in spoken form."""
+    """Print the lines of standard input in spoken form, as the tokenizer reads them."""
 
     program: ClassVar[str] = "indextts/text/normalize.py"
-    explain: bool = Field(False, description="Also write what each rule did.")
+    explain: bool = Field(False, title="Explain", description="Also print what each rule changed.")
 
 
 class ExtendTokenizer(Command, NormalizerOptions):
-    """Append Amharic pieces to a SentencePiece model, which also keeps how texts are read; old ids stay."""
+    """Append Amharic pieces to a SentencePiece model and store the normaliser options in it; old ids stay."""
 
     program: ClassVar[str] = "tools/extend_bpe.py"
-    base_model: Path = Field(Path("checkpoints/bpe.model"), description="The published tokenizer.")
-    manifests: list[Path] = Field(min_length=1, description="Manifests whose texts are learned from.")
-    output_model: Path = Field(description="The extended tokenizer to write.")
+    base_model: Path = Field(
+        Path("checkpoints/bpe.model"), title="Base tokenizer", description="Path of the published tokenizer."
+    )
+    manifests: list[Path] = Field(
+        min_length=1, title="Manifests", description="Manifests whose texts the new pieces are learned from."
+    )
+    output_model: Path = Field(title="Output tokenizer", description="Path for the extended tokenizer.")
     target_size: int = Field(
-        0, ge=0, description="Pieces of the extended tokenizer; 0 for what the hours of speech advise."
+        0,
+        ge=0,
+        title="Target size",
+        description="Number of pieces in the extended tokenizer; 0 chooses it from the hours of speech.",
     )
 
 
 class VerifyTraining(Command):
-    """Check that tokenizer, config, base checkpoint and texts fit together; exit status 1 if not."""
+    """Check that tokenizer, config, base checkpoint and texts match; exit with status 1 if not."""
 
     program: ClassVar[str] = "verify_amharic_training.py"
     tokenizer: Path | None = Field(
         None,
-        description="The extended tokenizer; without it tokenizers/amharic_extended_bpe.model, else that of "
-        "the only project of workspace/.",
+        title="Tokenizer",
+        description="Path of the extended tokenizer; the default is "
+        "tokenizers/amharic_extended_bpe.model, else that of the only project in "
+        "workspace/.",
     )
-    config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
-    base_checkpoint: Path = Field(Path("checkpoints/gpt.pth"), description="The published weights.")
-    manifest: list[Path] = Field([], description="Texts on which unknown pieces are counted.")
-    max_unknown_percent: float = Field(0.1, ge=0, le=100, description="Unknown pieces allowed, in percent.")
+    config: Path = Field(
+        Path("checkpoints/config.yaml"), title="Model config", description="Path of the model's config.yaml."
+    )
+    base_checkpoint: Path = Field(
+        Path("checkpoints/gpt.pth"), title="Base checkpoint", description="Path of the published weights."
+    )
+    manifest: list[Path] = Field(
+        [], title="Manifest", description="Manifest whose texts are searched for unknown pieces."
+    )
+    max_unknown_percent: float = Field(
+        0.1,
+        ge=0,
+        le=100,
+        title="Maximum unknown pieces (%)",
+        description="Maximum share of unknown pieces, in percent.",
+    )
 
 
 class Preprocess(Command):
-    """Turn recordings into codes, conditioning and emotion vectors; goes on where it stopped."""
+    """Encode recordings as codes, conditioning and emotion vectors; an interrupted run resumes."""
 
     program: ClassVar[str] = "tools/preprocess_data.py"
-    manifest: Path = Field(description="Utterances to encode.")
-    output_dir: Path = Field(description="Folder that gets features/ and the two manifests.")
-    config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
+    manifest: Path = Field(title="Manifest", description="Manifest of the utterances to encode.")
+    output_dir: Path = Field(title="Output folder", description="Folder for features/ and the two manifests.")
+    config: Path = Field(
+        Path("checkpoints/config.yaml"), title="Model config", description="Path of the model's config.yaml."
+    )
     gpt_checkpoint: Path = Field(
-        Path("checkpoints/gpt.pth"), description="Base weights, whose encoders make the conditioning."
+        Path("checkpoints/gpt.pth"),
+        title="Base checkpoint",
+        description="Base weights whose encoders produce the conditioning.",
     )
     backend: Literal["builtin", "indextts2"] = Field(
-        "builtin", description="Speech encoder and codec; indextts2 is that of the published weights."
+        "builtin",
+        title="Speech backend",
+        description="Speech encoder and codec; indextts2 matches the published weights.",
     )
     speech_encoder: Path = Field(
         Path("checkpoints/w2v-bert-2.0"),
-        description="indextts2: folder of w2v-BERT 2.0; without the default one, the hub's cache.",
+        title="Speech encoder",
+        description="Folder of w2v-BERT 2.0 for indextts2; without the default folder, the hub's "
+        "cache is used.",
     )
     semantic_codec: Path = Field(
-        Path("checkpoints/semantic_codec/model.safetensors"), description="indextts2: the semantic codec."
+        Path("checkpoints/semantic_codec/model.safetensors"),
+        title="Semantic codec",
+        description="Path of the semantic codec for indextts2.",
     )
     stats: Path = Field(
-        Path("checkpoints/wav2vec2bert_stats.pt"), description="indextts2: scaling of the speech features."
+        Path("checkpoints/wav2vec2bert_stats.pt"),
+        title="Feature statistics",
+        description="Path of the speech-feature statistics for indextts2.",
     )
     latents: Literal["float16", "bfloat16", "float32"] = Field(
-        "float16", description="What the conditioning latents are stored as; docs/data.md has the loss of it."
+        "float16",
+        title="Latent format",
+        description="Number format of the stored conditioning latents; docs/data.md lists the "
+        "rounding error of each.",
     )
-    val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
+    val_ratio: float = Field(
+        0.05,
+        ge=0,
+        lt=1,
+        title="Validation share",
+        description="Share of each speaker's utterances kept for validation.",
+    )
     val_speakers: Literal["auto"] | NonNegativeInt = Field(
-        "auto", description="Speakers kept for validation wholly; auto: one of 20, if there are 10 or more."
+        "auto",
+        title="Validation speakers",
+        description="Number of speakers kept for validation only; auto keeps one in 20 if there are "
+        "at least 10.",
     )
-    seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split and of the clustering.")
-    device: Device = Field("auto", description="Where the encoders run.")
+    seed: int = Field(
+        17, ge=0, le=2**63 - 1, title="Seed", description="Random seed of the split and of the clustering."
+    )
+    device: Device = Field("auto", title="Device", description="Device that the encoders run on.")
     batch_seconds: float = Field(
         0,
         ge=0,
-        description="Audio in a batch, with its padding; 0: from a card's memory, on a CPU clip by clip.",
+        title="Batch length (s)",
+        description="Seconds of padded audio in a batch; 0 fits it to the GPU's memory, or encodes "
+        "clip by clip on a CPU.",
     )
-    num_workers: int = Field(0, ge=0, description="Processes that read recordings; 0: from the cores.")
+    num_workers: int = Field(
+        0,
+        ge=0,
+        title="Workers",
+        description="Number of processes that read recordings; 0 chooses it from the cores.",
+    )
     amp: bool = Field(
-        False, description="On a card: bfloat16 where it is native; faster, and some codes differ."
+        False,
+        title="Mixed precision",
+        description="Compute in bfloat16 on a GPU that supports it natively, which is faster and "
+        "changes some codes.",
     )
     engine: Engine = Field(
         "local",
-        description="Where the encoders run; ray: on the machines of a cluster, docs/distributed.md.",
+        title="Engine",
+        description="Place where the encoders run; ray uses the machines of a cluster, see "
+        "docs/distributed.md.",
     )
-    ray_address: str = Field("", description=RAY_ADDRESS)
+    ray_address: str = Field("", title="Ray address", description=RAY_ADDRESS)
 
 
 class ImportFeatures(Command):
-    """With --import-features: take over features that the predecessor made, checked and packed."""
+    """Convert features of the predecessor (--import-features): check and pack them."""
 
     program: ClassVar[str] = "tools/preprocess_data.py"
-    import_features: Path = Field(description="Folder with its train_manifest.jsonl and .npy files.")
-    output_dir: Path = Field(description="Folder that gets features/ and the two manifests.")
-    config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
-    tokenizer: Path | None = Field(None, description="Tokenizer that the text ids are compared with.")
+    import_features: Path = Field(
+        title="Features folder",
+        description="Folder with train_manifest.jsonl and the .npy files of the predecessor.",
+    )
+    output_dir: Path = Field(title="Output folder", description="Folder for features/ and the two manifests.")
+    config: Path = Field(
+        Path("checkpoints/config.yaml"), title="Model config", description="Path of the model's config.yaml."
+    )
+    tokenizer: Path | None = Field(
+        None, title="Tokenizer", description="Tokenizer that the text ids are compared with."
+    )
     latents: Literal["float16", "bfloat16", "float32"] = Field(
-        "float16", description="What the conditioning latents are stored as; docs/data.md has the loss of it."
+        "float16",
+        title="Latent format",
+        description="Number format of the stored conditioning latents; docs/data.md lists the "
+        "rounding error of each.",
     )
-    val_ratio: float = Field(0.05, ge=0, lt=1, description="Share of each speaker kept for validation.")
+    val_ratio: float = Field(
+        0.05,
+        ge=0,
+        lt=1,
+        title="Validation share",
+        description="Share of each speaker's utterances kept for validation.",
+    )
     val_speakers: Literal["auto"] | NonNegativeInt = Field(
-        "auto", description="Speakers kept for validation wholly; auto: one of 20, if there are 10 or more."
+        "auto",
+        title="Validation speakers",
+        description="Number of speakers kept for validation only; auto keeps one in 20 if there are "
+        "at least 10.",
     )
-    seed: int = Field(17, ge=0, le=2**63 - 1, description="Seed of the split.")
+    seed: int = Field(17, ge=0, le=2**63 - 1, title="Seed", description="Random seed of the split.")
 
 
 class BuildPairs(Command):
-    """Pair prompt and target utterances of one speaker."""
+    """Pair prompt and target utterances of the same speaker."""
 
     program: ClassVar[str] = "tools/build_gpt_prompt_pairs.py"
-    manifest: Path = Field(description="A manifest that preprocessing wrote.")
-    output: Path = Field(description="The pairs file to write.")
-    pairs_per_target: int = Field(2, ge=1, description="Prompts for each target.")
-    max_pairs: int = Field(0, ge=0, description="Upper limit of pairs; 0 for none.")
-    max_pairs_per_speaker: int = Field(
-        0, ge=0, description="Upper limit for each speaker: fewer prompts, then fewer targets; 0 for none."
+    manifest: Path = Field(title="Manifest", description="Manifest that preprocessing wrote.")
+    output: Path = Field(title="Output file", description="Path for the pairs.")
+    pairs_per_target: int = Field(
+        2, ge=1, title="Pairs per target", description="Number of prompts for each target."
     )
-    min_text_len: int = Field(1, ge=1, description="Shortest target text, in characters.")
-    min_code_len: int = Field(1, ge=1, description="Shortest target, in codes.")
-    seed: int = Field(2025, ge=0, le=2**63 - 1, description="Seed of the choice of prompts.")
+    max_pairs: int = Field(
+        0, ge=0, title="Maximum pairs", description="Maximum number of pairs; 0 sets no limit."
+    )
+    max_pairs_per_speaker: int = Field(
+        0,
+        ge=0,
+        title="Maximum pairs per speaker",
+        description="Maximum number of pairs of a speaker, reached by dropping prompts before "
+        "targets; 0 sets no limit.",
+    )
+    min_text_len: int = Field(
+        1, ge=1, title="Minimum text length", description="Minimum length of a target text, in characters."
+    )
+    min_code_len: int = Field(
+        1, ge=1, title="Minimum code length", description="Minimum length of a target, in codes."
+    )
+    seed: int = Field(
+        2025, ge=0, le=2**63 - 1, title="Seed", description="Random seed of the choice of prompts."
+    )

@@ -27,21 +27,31 @@ HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(:([0-9]{1,5})
 
 
 class Launch(Command):
-    """How many processes train together, on which GPUs, and on how many machines."""
+    """Number of processes, GPUs and machines that train together."""
 
     program: ClassVar[str] = "torch.distributed.run"
     processes: int = Field(
-        1, ge=1, le=64, description="Trainers that work together on each machine, one for each GPU."
+        1,
+        ge=1,
+        le=64,
+        title="Processes",
+        description="Number of trainer processes on each machine, one for each GPU.",
     )
     gpus: str = Field(
-        "", description="Numbers of the GPUs to use, as nvidia-smi counts them, such as 0,1; empty for all."
+        "",
+        title="GPUs",
+        description="Numbers of the GPUs to use, as in nvidia-smi, such as 0,1; empty uses all.",
     )
-    nodes: int = Field(1, ge=1, le=128, description="Machines that train together.")
-    node_rank: int = Field(0, ge=0, description="Number of this machine among them, from 0.")
+    nodes: int = Field(
+        1, ge=1, le=128, title="Machines", description="Number of machines that train together."
+    )
+    node_rank: int = Field(
+        0, ge=0, title="Machine number", description="Number of this machine, counted from 0."
+    )
     endpoint: str = Field(
         "",
-        description="With several machines: name or address of machine 0, and a free port of it, such as "
-        "10.0.0.1:29500.",
+        title="Endpoint",
+        description="Host and free port of machine 0, such as 10.0.0.1:29500, if there are several machines.",
     )
 
     @field_validator("gpus", mode="before")

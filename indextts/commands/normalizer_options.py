@@ -23,22 +23,38 @@ class NormalizerOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     homophones: Literal["off", "strict", "loose"] = Field(
-        "off", description="Letters of one sound become one letter; loose merges the row of ኸ too."
+        "off",
+        title="Homophones",
+        description="strict replaces letters of the same sound by one letter; loose also merges the "
+        "row of ኸ.",
     )
     labialised: Literal["keep", "merge"] = Field(
-        "keep", description="merge: ጐ becomes ጎ, ቍ becomes ቁ and so on, which many speakers say alike."
+        "keep",
+        title="Labialised letters",
+        description="merge replaces ጐ by ጎ, ቍ by ቁ and so on, which many speakers pronounce alike.",
     )
-    acronyms: Literal["keep", "letters"] = Field("keep", description="BBC, or its letters' names, ቢ ቢ ሲ.")
+    acronyms: Literal["keep", "letters"] = Field(
+        "keep", title="Acronyms", description="keep leaves BBC as it is; letters spells it as ቢ ቢ ሲ."
+    )
     years: Literal["cardinal", "hundreds"] = Field(
-        "cardinal", description="1985 as any other number, or as nineteen hundred and eighty-five."
+        "cardinal",
+        title="Years",
+        description="cardinal reads 1985 as any number; hundreds reads it as nineteen hundred and "
+        "eighty-five.",
     )
-    phone_numbers: Literal["digits", "pairs"] = Field("digits", description="Digit by digit, or in pairs.")
-    thousand: Literal["ሺህ", "ሺ"] = Field("ሺህ", description="Spelling of 1000.")
-    million: Literal["ሚሊዮን", "ሚሊየን"] = Field("ሚሊዮን", description="Spelling of 1,000,000.")
-    fifty: Literal["ሃምሳ", "ሀምሳ", "አምሳ"] = Field("ሃምሳ", description="Spelling of 50.")
-    sixty: Literal["ስልሳ", "ስድሳ"] = Field("ስልሳ", description="Spelling of 60.")
-    eighty: Literal["ሰማንያ", "ሰማኒያ"] = Field("ሰማንያ", description="Spelling of 80.")
-    percent: Literal["በመቶ", "ከመቶ", "ፐርሰንት"] = Field("በመቶ", description="Word for %.")
+    phone_numbers: Literal["digits", "pairs"] = Field(
+        "digits", title="Phone numbers", description="Reading of phone numbers, digit by digit or in pairs."
+    )
+    thousand: Literal["ሺህ", "ሺ"] = Field("ሺህ", title="Word for 1,000", description="Spelling of 1,000.")
+    million: Literal["ሚሊዮን", "ሚሊየን"] = Field(
+        "ሚሊዮን", title="Word for 1,000,000", description="Spelling of 1,000,000."
+    )
+    fifty: Literal["ሃምሳ", "ሀምሳ", "አምሳ"] = Field("ሃምሳ", title="Word for 50", description="Spelling of 50.")
+    sixty: Literal["ስልሳ", "ስድሳ"] = Field("ስልሳ", title="Word for 60", description="Spelling of 60.")
+    eighty: Literal["ሰማንያ", "ሰማኒያ"] = Field("ሰማንያ", title="Word for 80", description="Spelling of 80.")
+    percent: Literal["በመቶ", "ከመቶ", "ፐርሰንት"] = Field(
+        "በመቶ", title="Word for %", description="Spoken form of %."
+    )
 
     @field_validator("homophones", mode="before")
     @classmethod

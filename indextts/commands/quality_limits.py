@@ -8,46 +8,152 @@ class QualityLimits(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    min_duration_s: float = Field(1.0, ge=0, description="Reject shorter clips.")
-    max_duration_s: float = Field(20.0, gt=0, description="Reject longer clips.")
-    warn_min_duration_s: float = Field(2.0, ge=0, description="Warn of shorter clips.")
-    warn_max_duration_s: float = Field(15.0, gt=0, description="Warn of longer clips.")
-    min_snr_db: float = Field(15.0, description="Reject speech less far above the noise.")
-    warn_min_snr_db: float = Field(20.0, description="Warn of speech less far above the noise.")
-    max_silence_percent: float = Field(40.0, ge=0, le=100, description="Reject clips with more silence.")
-    warn_max_silence_percent: float = Field(25.0, ge=0, le=100, description="Warn of more silence.")
-    warn_max_edge_s: float = Field(0.5, ge=0, description="Warn of longer silence at start or end.")
+    min_duration_s: float = Field(
+        1.0, ge=0, title="Minimum duration (s)", description="Shorter clips are rejected."
+    )
+    max_duration_s: float = Field(
+        20.0, gt=0, title="Maximum duration (s)", description="Longer clips are rejected."
+    )
+    warn_min_duration_s: float = Field(
+        2.0, ge=0, title="Warning: minimum duration (s)", description="Shorter clips get a warning."
+    )
+    warn_max_duration_s: float = Field(
+        15.0, gt=0, title="Warning: maximum duration (s)", description="Longer clips get a warning."
+    )
+    min_snr_db: float = Field(
+        15.0, title="Minimum SNR (dB)", description="Clips with a lower signal-to-noise ratio are rejected."
+    )
+    warn_min_snr_db: float = Field(
+        20.0,
+        title="Warning: minimum SNR (dB)",
+        description="Clips with a lower signal-to-noise ratio get a warning.",
+    )
+    max_silence_percent: float = Field(
+        40.0, ge=0, le=100, title="Maximum silence (%)", description="Clips with more silence are rejected."
+    )
+    warn_max_silence_percent: float = Field(
+        25.0,
+        ge=0,
+        le=100,
+        title="Warning: maximum silence (%)",
+        description="Clips with more silence get a warning.",
+    )
+    warn_max_edge_s: float = Field(
+        0.5,
+        ge=0,
+        title="Warning: maximum edge silence (s)",
+        description="Clips with longer silence at start or end get a warning.",
+    )
     max_clipped_percent: float = Field(
-        0.1, ge=0, le=100, description="Reject clips with more samples at full scale (0.999 and above)."
+        0.1,
+        ge=0,
+        le=100,
+        title="Maximum clipping (%)",
+        description="Clips with more samples at full scale (0.999 and above) are rejected.",
     )
-    warn_max_clipped_run: int = Field(2, ge=0, description="Warn of more such samples in a row.")
-    min_rms_dbfs: float = Field(-40.0, le=0, description="Reject quieter clips.")
-    warn_min_rms_dbfs: float = Field(-30.0, le=0, description="Warn of quieter clips.")
-    warn_max_rms_dbfs: float = Field(-14.0, le=0, description="Warn of louder clips.")
+    warn_max_clipped_run: int = Field(
+        2,
+        ge=0,
+        title="Warning: maximum clipped run",
+        description="Clips with more consecutive samples at full scale get a warning.",
+    )
+    min_rms_dbfs: float = Field(
+        -40.0, le=0, title="Minimum RMS (dBFS)", description="Quieter clips are rejected."
+    )
+    warn_min_rms_dbfs: float = Field(
+        -30.0, le=0, title="Warning: minimum RMS (dBFS)", description="Quieter clips get a warning."
+    )
+    warn_max_rms_dbfs: float = Field(
+        -14.0, le=0, title="Warning: maximum RMS (dBFS)", description="Louder clips get a warning."
+    )
     warn_min_bandwidth_hz: float = Field(
-        7000.0, ge=0, description="Warn of clips whose sound ends below: a telephone, say."
+        7000.0,
+        ge=0,
+        title="Warning: minimum bandwidth (Hz)",
+        description="Clips with a smaller bandwidth, such as telephone audio, get a warning.",
     )
-    min_fidel_per_s: float = Field(2.5, ge=0, description="Reject slower: text is missing.")
-    max_fidel_per_s: float = Field(12.0, gt=0, description="Reject faster: text is too long.")
-    warn_min_fidel_per_s: float = Field(4.0, ge=0, description="Warn of slower clips.")
-    warn_max_fidel_per_s: float = Field(10.0, gt=0, description="Warn of faster clips.")
+    min_fidel_per_s: float = Field(
+        2.5,
+        ge=0,
+        title="Minimum fidel per second",
+        description="Slower clips are rejected, because text is missing.",
+    )
+    max_fidel_per_s: float = Field(
+        12.0,
+        gt=0,
+        title="Maximum fidel per second",
+        description="Faster clips are rejected, because the text is too long.",
+    )
+    warn_min_fidel_per_s: float = Field(
+        4.0, ge=0, title="Warning: minimum fidel per second", description="Slower clips get a warning."
+    )
+    warn_max_fidel_per_s: float = Field(
+        10.0, gt=0, title="Warning: maximum fidel per second", description="Faster clips get a warning."
+    )
     warn_max_rate_iqr: float = Field(
-        1.5, gt=0, description="Warn of a rate farther from the speaker's median, in interquartile ranges."
+        1.5,
+        gt=0,
+        title="Warning: maximum rate deviation (IQR)",
+        description="Clips whose speaking rate is farther from the speaker's median, in "
+        "interquartile ranges, get a warning.",
     )
     min_ethiopic_percent: float = Field(
-        85.0, ge=0, le=100, description="Reject texts with a smaller share of Ethiopic letters."
+        85.0,
+        ge=0,
+        le=100,
+        title="Minimum Ethiopic letters (%)",
+        description="Texts with a smaller share of Ethiopic letters are rejected.",
     )
     max_tigrinya_percent: float = Field(
-        1.0, ge=0, le=100, description="Reject texts with more letters that mark Tigrinya."
+        1.0,
+        ge=0,
+        le=100,
+        title="Maximum Tigrinya letters (%)",
+        description="Texts with a larger share of Tigrinya letters are rejected.",
     )
     min_tigrinya_letters: int = Field(
-        2, ge=1, description="Only warn of texts with fewer such letters: a verb or a name may have one."
+        2,
+        ge=1,
+        title="Minimum Tigrinya letters",
+        description="Texts with fewer Tigrinya letters only get a warning, because a verb or a name "
+        "may contain one.",
     )
     warn_max_duration_error_s: float = Field(
-        0.2, ge=0, description="Warn where manifest and recording differ by more."
+        0.2,
+        ge=0,
+        title="Warning: maximum duration error (s)",
+        description="Clips get a warning if manifest and recording differ by more.",
     )
-    warn_max_speakers_of_text: int = Field(5, ge=1, description="Warn of a sentence that more speakers read.")
-    max_speaker_percent: float = Field(50.0, gt=0, le=100, description="Notice a speaker with more hours.")
-    min_speaker_minutes: float = Field(5.0, ge=0, description="Notice speakers with less.")
-    min_amharic_percent: float = Field(90.0, ge=0, le=100, description="Unfit set: fewer Amharic texts.")
-    max_rejected_percent: float = Field(50.0, ge=0, le=100, description="Unfit set: more clips rejected.")
+    warn_max_speakers_of_text: int = Field(
+        5,
+        ge=1,
+        title="Warning: maximum speakers of a text",
+        description="Sentences that more speakers read get a warning.",
+    )
+    max_speaker_percent: float = Field(
+        50.0,
+        gt=0,
+        le=100,
+        title="Maximum share of a speaker (%)",
+        description="The report names speakers with a larger share of the hours.",
+    )
+    min_speaker_minutes: float = Field(
+        5.0,
+        ge=0,
+        title="Minimum minutes of a speaker",
+        description="The report names speakers with less speech.",
+    )
+    min_amharic_percent: float = Field(
+        90.0,
+        ge=0,
+        le=100,
+        title="Minimum Amharic texts (%)",
+        description="The data set is unfit if a smaller share of its texts is Amharic.",
+    )
+    max_rejected_percent: float = Field(
+        50.0,
+        ge=0,
+        le=100,
+        title="Maximum rejected clips (%)",
+        description="The data set is unfit if a larger share of its clips is rejected.",
+    )

@@ -16,24 +16,53 @@ class Sampling(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    do_sample: bool = Field(True, description="Draw codes; otherwise the best is taken.")
-    temperature: float = Field(0.8, gt=0, le=10, description="Below 1 the likely becomes likelier.")
-    top_k: int = Field(30, ge=0, description="Draw among so many best codes; 0 for all.")
-    top_p: float = Field(0.8, gt=0, le=1, description="Draw among the best codes of this share; 1 for all.")
+    do_sample: bool = Field(
+        True, title="Sampling", description="Sample the codes; without it, the most likely code is taken."
+    )
+    temperature: float = Field(
+        0.8,
+        gt=0,
+        le=10,
+        title="Temperature",
+        description="Softmax temperature; values below 1 favour likely codes.",
+    )
+    top_k: int = Field(
+        30, ge=0, title="Top k", description="Number of most likely codes to sample from; 0 samples from all."
+    )
+    top_p: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        title="Top p",
+        description="Cumulative probability of the most likely codes to sample from; 1 samples from all.",
+    )
     repetition_penalty: float = Field(
-        10.0, gt=0, le=100, description="Against codes said before; 1 for none, as with the builtin codes."
+        10.0,
+        gt=0,
+        le=100,
+        title="Repetition penalty",
+        description="Penalty on codes that already occurred; 1 turns it off, as for builtin codes.",
     )
     num_beams: int = Field(
-        3, ge=1, le=16, description="Sequences followed at once; with the builtin codes 1."
+        3, ge=1, le=16, title="Beams", description="Number of beams in beam search; 1 for builtin codes."
     )
-    length_penalty: float = Field(0.0, ge=-5, le=5, description="Of beams; above 0 favours longer ones.")
-    max_codes: int = Field(1500, ge=1, description="Longest speech, in codes of 20 ms.")
+    length_penalty: float = Field(
+        0.0,
+        ge=-5,
+        le=5,
+        title="Length penalty",
+        description="Exponent of the length in beam scores; values above 0 favour longer sequences.",
+    )
+    max_codes: int = Field(
+        1500, ge=1, title="Maximum codes", description="Maximum length of the speech, in codes of 20 ms."
+    )
     positions: Literal["published", "training"] = Field(
         "published",
-        description="Of the codes: 0 2 3 4 as the published code generates, or 0 1 2 3 as training counts, "
-        "and as the builtin codes want it.",
+        title="Code positions",
+        description="published numbers the codes 0 2 3 4 as the published code does; training "
+        "numbers them 0 1 2 3, as builtin codes need.",
     )
-    seed: int = Field(0, ge=0, le=2**63 - 1, description="Of the draws.")
+    seed: int = Field(0, ge=0, le=2**63 - 1, title="Seed", description="Random seed of the sampling.")
 
     @classmethod
     def of_backend(cls, backend: str, typed: Mapping[str, Any]) -> Self:

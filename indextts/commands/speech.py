@@ -13,91 +13,160 @@ from indextts.commands.sampling_options import Sampling
 Weights = Literal["raw", "averaged"]
 
 
-CHOSEN_WEIGHTS = "Of a checkpoint: its weights, or their moving average (--ema-decay of the training)."
+CHOSEN_WEIGHTS = "Weights of a checkpoint to use: raw, or averaged (needs --ema-decay in training)."
 
 
 class ExportModel(Command):
-    """Write a model folder (gpt.pth, bpe.model, config.yaml, model card) from a checkpoint, and check it."""
+    """Export a checkpoint as a model folder (gpt.pth, bpe.model, config.yaml, model card) and check it."""
 
     program: ClassVar[str] = "tools/export_gpt.py"
-    checkpoint: Path = Field(description="A checkpoint of a run.")
-    config: Path = Field(Path("checkpoints/config.yaml"), description="The config it was trained with.")
-    output_dir: Path = Field(description="The model folder to write.")
-    dtype: Literal["float32", "float16", "bfloat16"] = Field("float32", description="Type of the weights.")
+    checkpoint: Path = Field(title="Checkpoint", description="Checkpoint of a run.")
+    config: Path = Field(
+        Path("checkpoints/config.yaml"),
+        title="Model config",
+        description="Path of the config.yaml that the checkpoint was trained with.",
+    )
+    output_dir: Path = Field(title="Model folder", description="Folder to write the model to.")
+    dtype: Literal["float32", "float16", "bfloat16"] = Field(
+        "float32", title="Number format", description="Number format of the weights."
+    )
     format: Literal["pth", "safetensors", "both"] = Field(
-        "pth", description="gpt.pth, which IndexTTS2 loads; gpt.safetensors; or both."
+        "pth",
+        title="File format",
+        description="pth writes gpt.pth, which IndexTTS2 loads; safetensors writes gpt.safetensors.",
     )
     average_last: int = Field(
-        1, ge=1, description="Take the mean of the checkpoint and those saved before it, so many together."
+        1,
+        ge=1,
+        title="Checkpoints to average",
+        description="Number of checkpoints to average: the chosen one and those saved before it.",
     )
-    weights: Weights = Field("raw", description=CHOSEN_WEIGHTS)
+    weights: Weights = Field("raw", title="Weights", description=CHOSEN_WEIGHTS)
 
 
 class Synthesize(Command, Sampling):
     """Speak texts with a checkpoint, in the voice of a recording.
 
-    What speaks follows from the checkpoint: its tokenizer stands in it, and its codes are made sound by the
-    backend that made the features it was trained on.
+    The checkpoint contains its tokenizer, and its codes become sound with the backend that produced the
+    features it was trained on.
     """
 
     program: ClassVar[str] = "tools/synthesize.py"
-    checkpoint: Path = Field(description="A checkpoint of a run, the run, or an exported model folder.")
-    weights: Weights = Field("raw", description=CHOSEN_WEIGHTS)
-    text: list[str] = Field([], description="What to say.")
-    text_file: Path | None = Field(None, description="UTF-8 file with a text in each line.")
-    voice: str = Field(description="Recording to speak like, or the id of an utterance in a --manifest.")
+    checkpoint: Path = Field(
+        title="Checkpoint", description="Checkpoint, run directory or exported model folder."
+    )
+    weights: Weights = Field("raw", title="Weights", description=CHOSEN_WEIGHTS)
+    text: list[str] = Field([], title="Text", description="Text to speak.")
+    text_file: Path | None = Field(None, title="Text file", description="UTF-8 file with one text per line.")
+    voice: str = Field(
+        title="Voice", description="Recording of the voice to use, or the id of an utterance in a --manifest."
+    )
     manifest: list[Path] = Field(
-        [], description="Where --voice is looked up; none: the manifests beside the pairs of the run."
+        [],
+        title="Manifest",
+        description="Manifest that contains the utterance of --voice; the default is the manifests "
+        "beside the run's pairs.",
     )
     output: Path = Field(
         Path("spoken"),
-        description="Of one text a file NAME.wav; else a folder, which gets 001.wav and so on, and "
-        "spoken.jsonl.",
+        title="Output",
+        description="File NAME.wav for one text, or a folder for 001.wav and so on with spoken.jsonl.",
     )
     features: Path | None = Field(
-        None, description="Features that the run was trained on; none: those that its pairs name."
+        None,
+        title="Features",
+        description="Features that the run was trained on; the default is the features that its pairs name.",
     )
     models: Path = Field(
-        Path("checkpoints"), description="Folder of the published files that make sound of indextts2's codes."
+        Path("checkpoints"),
+        title="Published files",
+        description="Folder of the published files that turn indextts2 codes into sound.",
     )
-    emotion_voice: Path | None = Field(None, description="Recording whose emotion is taken.")
-    emotion_alpha: float = Field(1.0, ge=0, le=1, description="How far to go to that emotion.")
+    emotion_voice: Path | None = Field(
+        None, title="Emotion recording", description="Recording whose emotion is used."
+    )
+    emotion_alpha: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        title="Emotion strength",
+        description="Strength of the emotion recording, from 0 to 1.",
+    )
     emotion: str = Field(
-        "", description="indextts2: emotions by weight, such as happy=0.6,calm=0.2; their sum at most 1."
+        "",
+        title="Emotion weights",
+        description="Emotions with weights that add up to at most 1, such as happy=0.6,calm=0.2; "
+        "indextts2 only.",
     )
-    solver_steps: int = Field(25, ge=1, le=1000, description="indextts2: steps from noise to mel.")
+    solver_steps: int = Field(
+        25,
+        ge=1,
+        le=1000,
+        title="Solver steps",
+        description="Number of steps from noise to mel spectrogram; indextts2 only.",
+    )
     guidance: float = Field(
-        0.7, ge=0, le=10, description="indextts2: how much voice and text are exaggerated."
+        0.7,
+        ge=0,
+        le=10,
+        title="Guidance",
+        description="Strength of classifier-free guidance by voice and text; indextts2 only.",
     )
     device: Device = Field(
-        "auto", description="Where to compute; auto: the card, but the CPU while the run is being trained."
+        "auto",
+        title="Device",
+        description="Device to compute on; auto takes the GPU, or the CPU while the run is training.",
     )
 
 
 class Evaluate(Command, Sampling):
-    """Score checkpoints on held-out sentences, beside the recordings of the same sentences.
+    """Score checkpoints on held-out sentences and compare them with the recordings.
 
     Each sentence is spoken in the voice of another clip of its speaker.
     """
 
     program: ClassVar[str] = "tools/evaluate.py"
     checkpoint: list[Path] = Field(
-        min_length=1, description="A checkpoint of a run, the run, or an exported model folder."
+        min_length=1, title="Checkpoint", description="Checkpoint, run directory or exported model folder."
     )
-    weights: Weights = Field("raw", description=CHOSEN_WEIGHTS)
-    manifest: Path = Field(description="Utterances held out, such as val_manifest.jsonl.")
-    output_dir: Path = Field(description="Folder that gets report.md, scores.png and the sounds.")
+    weights: Weights = Field("raw", title="Weights", description=CHOSEN_WEIGHTS)
+    manifest: Path = Field(
+        title="Manifest", description="Manifest of held-out utterances, such as val_manifest.jsonl."
+    )
+    output_dir: Path = Field(
+        title="Output folder", description="Folder for report.md, scores.png and the audio."
+    )
     asr: list[Path] = Field(
-        [], description="Folder of a CTC model that writes down what it hears, for the character error rate."
+        [],
+        title="Recognizer",
+        description="Folder of a CTC speech recognizer that measures the character error rate.",
     )
-    num_clips: int = Field(100, ge=0, description="Sentences to render, in turn of each speaker; 0 for all.")
+    num_clips: int = Field(
+        100,
+        ge=0,
+        title="Clips",
+        description="Number of sentences to speak, taken from each speaker in turn; 0 speaks all.",
+    )
     features: Path | None = Field(
-        None, description="Features that the runs were trained on; none: those that their pairs name."
+        None,
+        title="Features",
+        description="Features that the runs were trained on; the default is the features that their "
+        "pairs name.",
     )
     models: Path = Field(
-        Path("checkpoints"), description="Folder of the published files; its CAM++ compares the voices."
+        Path("checkpoints"),
+        title="Published files",
+        description="Folder of the published files; its CAM++ compares the voices.",
     )
-    solver_steps: int = Field(25, ge=1, le=1000, description="indextts2: steps from noise to mel.")
+    solver_steps: int = Field(
+        25,
+        ge=1,
+        le=1000,
+        title="Solver steps",
+        description="Number of steps from noise to mel spectrogram; indextts2 only.",
+    )
     device: Device = Field(
-        "auto", description="Where to compute; auto: the card, but the CPU while the run is being trained."
+        "auto",
+        title="Device",
+        description="Device to compute on; auto takes the GPU, or the CPU while the run is training.",
     )

@@ -11,7 +11,7 @@ from indextts.commands.base import Command
 
 
 class Train(Command):
-    """Train the GPT on pairs; stop it with Ctrl-C and go on with --resume auto."""
+    """Train the GPT on pairs; stop with Ctrl-C and continue with --resume auto."""
 
     program: ClassVar[str] = "trainers/train_gpt_v2.py"
 
@@ -32,60 +32,154 @@ class Train(Command):
         }
     )
 
-    train_manifest: list[Path] = Field(min_length=1, description="Pairs to train on.")
-    val_manifest: list[Path] = Field(min_length=1, description="Pairs to validate on.")
-    tokenizer: Path = Field(description="The extended tokenizer.")
-    config: Path = Field(Path("checkpoints/config.yaml"), description="The model's config.")
-    base_checkpoint: Path = Field(Path("checkpoints/gpt.pth"), description="The published weights.")
-    output_dir: Path = Field(Path("trained_ckpts"), description="The run directory.")
-    resume: str = Field("", description="'auto', or the checkpoint to go on from.")
-    plan: bool = Field(False, description="Print what --resume would restore, and end.")
-    epochs: int = Field(10, ge=1, description="Passes over the pairs.")
-    max_steps: int = Field(0, ge=0, description="Stop at this step; 0 for the end of the epochs.")
-    batch_size: int = Field(8, ge=1, description="Pairs in a micro-step.")
-    batch_tokens: int = Field(
-        0, ge=0, description="Positions in a micro-step at most, instead of --batch-size; 0 for none."
+    train_manifest: list[Path] = Field(
+        min_length=1, title="Training pairs", description="Files with the pairs to train on."
     )
-    grad_accumulation: int = Field(1, ge=1, description="Micro-steps in a step.")
-    learning_rate: float = Field(2e-5, gt=0, le=1, description="Peak learning rate.")
-    warmup_steps: int = Field(1000, ge=0, description="Steps of linear warm-up; cosine to 0 after.")
-    weight_decay: float = Field(0.01, ge=0, le=1, description="AdamW's decay of matrices.")
-    grad_clip: float = Field(1.0, gt=0, description="Largest norm of the gradient.")
-    text_loss_weight: float = Field(0.2, ge=0, description="Weight of the text loss.")
-    mel_loss_weight: float = Field(0.8, gt=0, description="Weight of the loss of the codes.")
-    log_interval: int = Field(100, ge=1, description="Steps between [Train] lines.")
+    val_manifest: list[Path] = Field(
+        min_length=1, title="Validation pairs", description="Files with the pairs to validate on."
+    )
+    tokenizer: Path = Field(title="Tokenizer", description="Path of the extended tokenizer.")
+    config: Path = Field(
+        Path("checkpoints/config.yaml"), title="Model config", description="Path of the model's config.yaml."
+    )
+    base_checkpoint: Path = Field(
+        Path("checkpoints/gpt.pth"), title="Base checkpoint", description="Path of the published weights."
+    )
+    output_dir: Path = Field(
+        Path("trained_ckpts"), title="Run directory", description="Folder for checkpoints, logs and metrics."
+    )
+    resume: str = Field(
+        "",
+        title="Resume from",
+        description="Checkpoint to resume from, or auto for the newest in the run directory.",
+    )
+    plan: bool = Field(
+        False, title="Restore plan only", description="Print what --resume would restore, and exit."
+    )
+    epochs: int = Field(10, ge=1, title="Epochs", description="Number of passes over the training pairs.")
+    max_steps: int = Field(
+        0, ge=0, title="Maximum steps", description="Step at which training stops; 0 trains all epochs."
+    )
+    batch_size: int = Field(8, ge=1, title="Batch size", description="Number of pairs in a micro-step.")
+    batch_tokens: int = Field(
+        0,
+        ge=0,
+        title="Batch tokens",
+        description="Maximum number of positions in a micro-step; replaces --batch-size unless it is 0.",
+    )
+    grad_accumulation: int = Field(
+        1, ge=1, title="Gradient accumulation", description="Number of micro-steps in an optimizer step."
+    )
+    learning_rate: float = Field(
+        2e-5, gt=0, le=1, title="Learning rate", description="Peak of the learning-rate schedule."
+    )
+    warmup_steps: int = Field(
+        1000,
+        ge=0,
+        title="Warm-up steps",
+        description="Steps of linear warm-up, after which the rate follows a cosine to 0.",
+    )
+    weight_decay: float = Field(
+        0.01, ge=0, le=1, title="Weight decay", description="AdamW weight decay of the weight matrices."
+    )
+    grad_clip: float = Field(1.0, gt=0, title="Gradient clipping", description="Maximum gradient norm.")
+    text_loss_weight: float = Field(
+        0.2, ge=0, title="Text loss weight", description="Weight of the text loss in the total loss."
+    )
+    mel_loss_weight: float = Field(
+        0.8,
+        gt=0,
+        title="Mel loss weight",
+        description="Weight of the loss of the speech codes in the total loss.",
+    )
+    log_interval: int = Field(
+        100, ge=1, title="Log interval", description="Number of steps between [Train] lines in the log."
+    )
     val_interval: int = Field(
         1000,
         ge=0,
-        description="Steps between validations; 0 for once an epoch. Not given, more where validations "
-        "would take over 1/20 of the training.",
+        title="Validation interval",
+        description="Number of steps between validations; 0 validates once an epoch, and the default "
+        "grows if validation would take over 1/20 of the training.",
     )
-    val_batch_size: int = Field(0, ge=0, description="Pairs in a validation batch; 0 for twice the batch.")
-    max_val_batches: int = Field(0, ge=0, description="Validation batches at most; 0 for all.")
-    patience: int = Field(0, ge=0, description="Validations without a better one that end the run; 0: none.")
+    val_batch_size: int = Field(
+        0,
+        ge=0,
+        title="Validation batch size",
+        description="Number of pairs in a validation batch; 0 takes twice the batch size.",
+    )
+    max_val_batches: int = Field(
+        0,
+        ge=0,
+        title="Maximum validation batches",
+        description="Maximum number of batches in a validation; 0 uses all.",
+    )
+    patience: int = Field(
+        0,
+        ge=0,
+        title="Patience",
+        description="Number of validations without improvement after which training stops; 0 never "
+        "stops early.",
+    )
     ema_decay: float = Field(
-        0.0, ge=0, lt=1, description="Decay of a moving average of the weights, such as 0.999; 0 for none."
+        0.0,
+        ge=0,
+        lt=1,
+        title="EMA decay",
+        description="Decay of an exponential moving average of the weights, such as 0.999; 0 turns it off.",
     )
-    save_interval: int = Field(1000, ge=1, description="Steps between checkpoints.")
-    keep_checkpoints: int = Field(3, ge=1, description="Newest checkpoints kept, besides the best.")
+    save_interval: int = Field(
+        1000, ge=1, title="Checkpoint interval", description="Number of steps between checkpoints."
+    )
+    keep_checkpoints: int = Field(
+        3,
+        ge=1,
+        title="Checkpoints to keep",
+        description="Number of newest checkpoints to keep besides the best.",
+    )
     sample_interval: int = Field(
         0,
         ge=0,
-        description="Steps between samples, spoken at a validation; 0 for none.",
+        title="Sample interval",
+        description="Number of steps between audio samples, which are generated at validations; 0 "
+        "turns them off.",
     )
     num_workers: int = Field(
-        0, ge=0, description="Processes that load data; 0: the trainer itself, enough for packed features."
+        0,
+        ge=0,
+        title="Data workers",
+        description="Number of data-loading processes; 0 loads in the trainer, which is enough for "
+        "packed features.",
     )
     optimizer_state: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Type of AdamW's moments; bfloat16 halves their memory, rounding at random."
+        "float32",
+        title="Optimizer state",
+        description="Number format of the AdamW moments; bfloat16 halves their memory with "
+        "stochastic rounding.",
     )
     padding: Literal["none", "reference"] = Field(
-        "none", description="none: samples end to end; reference: padded, as the published trainer computes."
+        "none",
+        title="Padding",
+        description="none packs samples end to end; reference pads them as the published trainer does.",
     )
     grad_checkpointing: bool = Field(
-        False, description="Compute the blocks twice to save memory; slower by about a third."
+        False,
+        title="Gradient checkpointing",
+        description="Recompute activations to save memory, which is about a third slower.",
     )
-    compile: bool = Field(False, description="Compile the blocks; slow to start, not for the CPU.")
-    amp: bool = Field(False, description="bfloat16 arithmetic, where the hardware has it natively.")
-    seed: int = Field(1234, ge=0, le=2**63 - 1, description="Seed of data order, dropout and new rows.")
-    allow_cpu: bool = Field(False, description="Train on the CPU where CUDA does not work on the card.")
+    compile: bool = Field(
+        False,
+        title="Compile",
+        description="Compile the blocks with torch.compile, which starts slowly and is not for the CPU.",
+    )
+    amp: bool = Field(
+        False,
+        title="Mixed precision",
+        description="Compute in bfloat16 where the hardware supports it natively.",
+    )
+    seed: int = Field(
+        1234, ge=0, le=2**63 - 1, title="Seed", description="Random seed of data order, dropout and new rows."
+    )
+    allow_cpu: bool = Field(
+        False, title="Allow CPU", description="Train on the CPU if CUDA does not work on the GPU."
+    )
