@@ -144,7 +144,7 @@ class Evaluate(Command, Sampling):
     num_clips: int = Field(
         100,
         ge=0,
-        title="Clips",
+        title="Number of clips",
         description="Number of sentences to speak, taken from each speaker in turn; 0 speaks all.",
     )
     features: Path | None = Field(
