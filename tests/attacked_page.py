@@ -21,6 +21,7 @@ from indextts.projects.jobs.records import list_jobs
 from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.project import Project
 from tests.conftest import REPOSITORY
+from tests.waiting import PATIENCE_S
 from tests.webui_server import Server
 
 PASSWORD = "correct horse battery"
@@ -105,7 +106,7 @@ class Caller:
 
     def __init__(self, server: Server, cookie: str) -> None:
         self.server, self.cookie = server, cookie
-        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
         self.headers = {"Cookie": cookie, "Content-Type": "application/json"}
 
     def post(self, path: str, body: bytes) -> tuple[int, str]:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from benchmarks.trainer_process import REPOSITORY, TRAINER
 from indextts.system.processes import session_and_descendants
-
-DEADLINE_S = 120
+from tests.waiting import PATIENCE_S, wait_until
 
 
 class Launched:
@@ -46,7 +45,7 @@ class Launched:
 
     def wait(self) -> int:
         """Return the launcher's exit status."""
-        return self.launcher.wait(DEADLINE_S)
+        return self.launcher.wait(PATIENCE_S)
 
     def wait_until(self, is_so: Callable[[], object], what: str) -> None:
         """Return when it is so.
@@ -54,11 +53,7 @@ class Launched:
         Raises:
             AssertionError: it ended before, or takes too long.
         """
-        deadline = time.monotonic() + DEADLINE_S
-        while not is_so():
-            assert self.launcher.poll() is None, f"{what}: it ended\n{self.screen.read_text()}"
-            assert time.monotonic() < deadline, f"{what}\n{self.screen.read_text()}"
-            time.sleep(0.02)
+        wait_until(is_so, lambda: f"{what}\n{self.screen.read_text()}", self.launcher)
 
     def pid_of(self, rank: int) -> int:
         """Return the trainer of this rank, which is older than the data workers that it starts."""

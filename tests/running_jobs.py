@@ -20,6 +20,7 @@ from indextts.projects.jobs.records import Job, list_jobs
 from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.project import Project
 from indextts.system.processes import Process, is_alive
+from tests.waiting import wait_until
 
 SAVES_ON_SIGTERM = """
 import signal, sys, time
@@ -81,10 +82,7 @@ def wait_until_ready(job: Job, times: int = 1) -> Job:
 
 
 def wait_for(job: Job, is_true) -> Job:
-    deadline = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < deadline, f"{reread(job)}\n{tail(job.log)}"
-        time.sleep(0.01)
+    wait_until(is_true, lambda: f"{reread(job)}\n{tail(job.log)}", pause_s=0.01)
     return reread(job)
 
 

@@ -28,13 +28,14 @@ from indextts.training import loop, saving, start
 from indextts.training.distributed.ranks import STOPPED_BEFORE_LOADING
 from indextts.training.metrics import MetricsLog
 from indextts.training.run import Run
+from tests import waiting
 from tests.conftest import REPOSITORY
 from tests.test_trainer import load, numbers
 from tests.test_training_saving import failed_saves
 from tests.tiny_run import TinyRun, make_tiny_run
+from tests.waiting import PATIENCE_S
 
 ENDLESS = {"epochs": 100_000, "val_interval": 100_000, "log_interval": 1, "save_interval": 10}
-DEADLINE_S = 120
 
 
 @pytest.fixture
@@ -43,10 +44,7 @@ def tiny(tmp_path: Path) -> TinyRun:
 
 
 def wait_until(is_so: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
+    waiting.wait_until(is_so, lambda: what, pause_s=0.01)
 
 
 @pytest.fixture
@@ -96,9 +94,9 @@ def test_row_19_a_signal_to_the_whole_group_ends_the_step_saves_and_loses_nothin
     trainer = trainers(tiny, **ENDLESS | {"num_workers": 2, "save_interval": 100_000})
     wait_until(lambda: has_trained(tiny, trainer), "no step")
     trainer.send(signal.SIGTERM, to_group=True)
-    assert trainer.wait(DEADLINE_S) == exit_status(tiny) == 143
+    assert trainer.wait(PATIENCE_S) == exit_status(tiny) == 143
     assert newest_step(tiny) == last_step(tiny) > 0
-    assert trainer.wait_for_members(DEADLINE_S) == []
+    assert trainer.wait_for_members(PATIENCE_S) == []
 
 
 @pytest.mark.parametrize(
@@ -148,7 +146,7 @@ def test_row_20_a_signal_in_the_imports_ends_the_run_with_143(
         trainer = trainers(runs[name], **ENDLESS)
         wait_until(lambda moment=moment, trainer=trainer: moment(trainer), name)
         trainer.send(signal.SIGTERM)
-        assert trainer.wait(DEADLINE_S) == 143, name
+        assert trainer.wait(PATIENCE_S) == 143, name
         assert exit_status(runs[name]) == 143, name
         assert not list(runs[name].output.glob("*.pth")), name
         assert STOPPED_BEFORE_LOADING in runs[name].log, name
@@ -212,7 +210,7 @@ def test_row_21_the_third_signal_ends_at_once_and_the_last_checkpoint_is_whole(
     for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM):
         trainer.send(number)
     trainer.send(signal.SIGCONT)
-    assert trainer.wait(DEADLINE_S) == 143
+    assert trainer.wait(PATIENCE_S) == 143
     assert "Stopped at step" not in tiny.log
     assert not (tiny.output / "exit.json").exists()
     saved = newest_step(tiny)
@@ -279,7 +277,7 @@ def test_row_22_a_failed_save_is_logged_and_retried_and_the_run_recovers(tiny: T
         wait_until(lambda: newest_step(tiny) > failed_at, "it does not recover")
         assert newest_step(tiny) > before
         trainer.process.terminate()
-        assert trainer.process.wait(DEADLINE_S) == 143
+        assert trainer.process.wait(PATIENCE_S) == 143
     assert list(numbers(tiny, kind="train")) == list(range(1, last_step(tiny) + 1))
 
 
@@ -291,7 +289,7 @@ def test_row_22_the_third_failed_save_in_a_row_ends_the_run_with_4_and_the_old_c
     with ImpatientTrainer(tiny, tmp_path / "screen", retry_after_s=0.05, **ENDLESS) as trainer:
         wait_until(lambda: newest_step(tiny) or not trainer.is_running(), "no checkpoint")
         trainer.limit(200_000)
-        assert trainer.process.wait(DEADLINE_S) == 4
+        assert trainer.process.wait(PATIENCE_S) == 4
     assert exit_status(tiny) == 4
     assert len(failed_saves(tiny)) == 2
     assert re.search(r"\[Error\] .*3rd .*--resume auto", tiny.log)
@@ -336,7 +334,7 @@ def test_row_23_a_log_and_numbers_that_cannot_be_written_do_not_stop_a_run(tiny:
         trainer.limit(resource.RLIM_INFINITY)
         wait_until(lambda: last_step(tiny) > step, "no numbers when there is room again")
         trainer.process.terminate()
-        assert trainer.process.wait(DEADLINE_S) == 143
+        assert trainer.process.wait(PATIENCE_S) == 143
     assert newest_step(tiny) == last_step(tiny) > step + 3
     assert "Stopped at step" in tiny.log
 
@@ -401,7 +399,7 @@ def test_row_25_a_folder_that_is_deleted_is_made_again_and_saved_into(
     trainer.send(signal.SIGCONT)
     wait_until(lambda: newest_step(tiny), "no checkpoint in the new folder")
     trainer.send(signal.SIGTERM)
-    assert trainer.wait(DEADLINE_S) == 143
+    assert trainer.wait(PATIENCE_S) == 143
     saved = newest_step(tiny)
     assert saved > 0
     assert exit_status(tiny) == 143
@@ -420,7 +418,7 @@ def test_row_26_of_12_trainers_at_once_exactly_one_runs(
     wait_until(lambda: has_trained(tiny, owner), "the owner does not train")
     assert [trainer.wait(0) for trainer in started if trainer is not owner] == [5] * 11
     owner.send(signal.SIGTERM)
-    assert owner.wait(DEADLINE_S) == 143
+    assert owner.wait(PATIENCE_S) == 143
     assert list(numbers(tiny, kind="train")) == list(range(1, newest_step(tiny) + 1))
 
 
@@ -434,8 +432,8 @@ def test_row_30_a_killed_trainer_leaves_no_worker_and_no_lock_behind(
     for pid in workers_of(trainer):
         os.kill(pid, signal.SIGSTOP)  # as one that waits for a disk
     trainer.send(signal.SIGKILL)
-    assert trainer.wait(DEADLINE_S) == -signal.SIGKILL
-    assert trainer.wait_for_members(DEADLINE_S) == []
+    assert trainer.wait(PATIENCE_S) == -signal.SIGKILL
+    assert trainer.wait_for_members(PATIENCE_S) == []
     with (tiny.output / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if a worker had inherited it
 

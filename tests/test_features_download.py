@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from indextts.commands.data import DownloadCheckpoints
 from indextts.features.published_files import FILES, files_for, read_record, table
 from tests.conftest import REPOSITORY
 from tests.hub_server import Hub, HubFile, serve
+from tests.waiting import PATIENCE_S, wait_until
 
 MIB = 1 << 20
 LARGE = (".pth", ".safetensors", ".bin", ".pt")
@@ -56,7 +56,7 @@ class Machine:
 
     def run(self, *flags: str, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.argv(*flags), env={**self.env, **env}, capture_output=True, text=True, timeout=60
+            self.argv(*flags), env={**self.env, **env}, capture_output=True, text=True, timeout=PATIENCE_S
         )
 
     def sentence(self, *flags: str, status: int = 2, **env: str) -> str:
@@ -126,11 +126,9 @@ def test_a_connection_to_which_nothing_comes_is_given_up_and_what_came_is_kept(m
 def test_a_killed_download_goes_on_where_it_was(machine: Machine, hub: Hub):
     hub.files[GPT].hold_after = 2 * MIB + 70_000
     process = subprocess.Popen(machine.argv(), env=machine.env, stdout=subprocess.DEVNULL)
-    assert hub.files[GPT].held.wait(30)
-    deadline = time.monotonic() + 20
-    while not (partial := list(machine.output.glob(".tmp-gpt.pth.*"))) or partial[0].stat().st_size < 2 * MIB:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    assert hub.files[GPT].held.wait(PATIENCE_S)
+    parts = ".tmp-gpt.pth.*"
+    wait_until(lambda: any(part.stat().st_size >= 2 * MIB for part in machine.output.glob(parts)))
     [gpt] = [row for row in table(machine.output) if row[1] == "gpt.pth"]
     assert gpt[:3] == ["base model", "gpt.pth", "3.15 MB"]
     assert gpt[3] in {f"{percent} %" for percent in range(66, 72)}
@@ -148,10 +146,10 @@ def test_a_killed_download_goes_on_where_it_was(machine: Machine, hub: Hub):
 def test_a_second_download_into_the_folder_is_refused(machine: Machine, hub: Hub):
     hub.files[GPT].hold_after = 70_000
     process = subprocess.Popen(machine.argv(), env=machine.env, stdout=subprocess.DEVNULL)
-    assert hub.files[GPT].held.wait(30)
+    assert hub.files[GPT].held.wait(PATIENCE_S)
     assert "another download writes there" in machine.sentence(status=5)
     hub.files[GPT].go_on.set()
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_S) == 0
 
 
 def test_bytes_that_are_not_what_the_hub_says_are_not_kept(machine: Machine, hub: Hub):

@@ -31,6 +31,7 @@ from tests.running_jobs import (
     wait_until_over,
     wait_until_ready,
 )
+from tests.waiting import PATIENCE_S
 
 TWO = Launch(processes=2)
 
@@ -110,7 +111,7 @@ def test_the_command_for_another_machine_joins_the_job_that_runs_here(project: P
     with subprocess.Popen([sys.executable, *words[1:]], cwd=tmp_path, stderr=subprocess.DEVNULL) as there:
         stop_job(wait_until_ready(job))
         assert wait_until_over(job).state == "stopped"
-        assert there.wait(timeout=30) == 1
+        assert there.wait(timeout=PATIENCE_S) == 1
     assert (tmp_path / "saved").read_text() == "2 None"
     assert "saved" in tail(job.log).splitlines()  # the first process is the one here
     leaves_nothing(job)

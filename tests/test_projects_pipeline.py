@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from indextts.projects.project import Project, make_settings
 from indextts.runs.directory import read_metrics, verify_checkpoint
 from tests.conftest import REPOSITORY
 from tests.running_jobs import SAVES_ON_SIGTERM
+from tests.waiting import PATIENCE_S, wait_until
 
 PIPELINE = [sys.executable, str(REPOSITORY / "tools/run_pipeline.py")]
 STAGES = ["data", "tokenizer", "preprocess", "pairs", "train", "export"]
@@ -184,13 +184,9 @@ def test_a_training_that_was_stopped_goes_on_with_the_same_command(demo: tuple[P
     with subprocess.Popen(
         argv, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        deadline = time.monotonic() + 120
-        while "step=10 " not in (output / "train.log").read_text():
-            assert process.poll() is None, process.communicate()[0]
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: "step=10 " in (output / "train.log").read_text(), process=process)
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "stopped; run the same command to go on" in table(printed)["train"]
     stopped_at = verify_checkpoint(output / "latest.pth").step
@@ -221,7 +217,7 @@ def test_several_processes_are_launched_and_stopped_as_one(tmp_path: Path):
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == [b"ready 0,1\n"] * 2
         process.terminate()
-        said = process.communicate(timeout=30)[0]
+        said = process.communicate(timeout=PATIENCE_S)[0]
     assert said == b"saved\nsaved\nstatus 143\n"
 
 

@@ -13,6 +13,7 @@ from indextts.system.signals import SIGNALS, StopRequest
 from tests.conftest import REPOSITORY
 from tests.test_trainer import start as start_trainer
 from tests.tiny_run import make_tiny_run
+from tests.waiting import PATIENCE_S
 
 WAITING = """
 import sys
@@ -111,7 +112,7 @@ def test_the_third_signal_ends_the_process_at_once_with_its_status(number: signa
             process.send_signal(number)
             assert noted(process) == f"{int(number)} {count}"
         process.send_signal(number)
-        assert process.wait(timeout=60) == 128 + number
+        assert process.wait(timeout=PATIENCE_S) == 128 + number
 
 
 def test_two_signals_let_the_program_finish():
@@ -119,7 +120,7 @@ def test_two_signals_let_the_program_finish():
         for count in (1, 2):
             process.send_signal(signal.SIGTERM)
             assert noted(process) == f"15 {count}"
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=PATIENCE_S)
     assert output == "left\n"
     assert process.returncode == 0
 
@@ -130,7 +131,7 @@ def test_under_nohup_a_hangup_does_not_stop_the_program():
         assert noted(process) == "None 0"
         process.send_signal(signal.SIGTERM)
         assert noted(process) == "15 1"
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=PATIENCE_S)
     assert output == "left\n"
 
 
@@ -142,7 +143,7 @@ def test_sigusr1_and_a_hangup_save_and_exit_with_their_status(
     settings = {"epochs": 500, "save_interval": 100_000, "log_interval": 1, "val_interval": 100_000}
     with start_trainer(run, **settings) as process:
         process.send_signal(number)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == status, output
     assert (run.output / "latest.pth").is_file()
     assert f'"status": {status}' in (run.output / "exit.json").read_text()

@@ -7,6 +7,7 @@ import pytest
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.text.normalize_lines import MAX_LINE_BYTES, MAX_SENTENCES, normalize_lines
+from tests.waiting import PATIENCE_S
 
 COMMAND = [sys.executable, "-m", "indextts.text.normalize"]
 
@@ -83,7 +84,7 @@ def test_a_line_of_2_gb_needs_little_memory():
         for _ in range(2 * 10**9 // len(block) + 1):
             running.stdin.write(block)
         running.stdin.write(b"\n5\n")
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=PATIENCE_S)
     assert out.decode() == "\nአምስት\n"
     assert err.decode().count("\n") == 1
     assert "standard input:1: longer than" in err.decode()

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from indextts.training import run as device
 from indextts.training.optim import Trained
 from tests.conftest import REPOSITORY
 from tests.tiny_run import BASE_SIZE, SENTENCES, TinyRun, make_tiny_run, write_tokenizer
+from tests.waiting import PATIENCE_S, wait_until
 
 TRAINER = REPOSITORY / "trainers/train_gpt_v2.py"
 
@@ -465,11 +465,8 @@ def start(run: TinyRun, **changes: object) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         argv, start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    deadline = time.monotonic() + 120
-    while not (run.output / "train.log").is_file() or "[Train]" not in run.log:
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    log = run.output / "train.log"
+    wait_until(lambda: log.is_file() and "[Train]" in run.log, process=process)
     return process
 
 
@@ -485,7 +482,7 @@ def test_a_stopped_run_saves_its_step_and_the_resumed_one_goes_on_at_the_next(
     settings |= {"val_interval": 100_000}
     with start(tiny, **settings) as process:
         (os.killpg if to_group else os.kill)(process.pid, number)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + number, output
     meta = verify_checkpoint(tiny.output / "latest.pth")
     assert list(numbers(tiny, kind="train")) == list(range(1, meta.step + 1))
@@ -503,7 +500,7 @@ def test_a_second_trainer_in_the_same_folder_ends_with_status_5(tiny: TinyRun):
             [sys.executable, str(TRAINER), *tiny.flags(resume="auto")], capture_output=True, text=True
         )
         os.kill(first.pid, signal.SIGTERM)
-        first.communicate(timeout=60)
+        first.communicate(timeout=PATIENCE_S)
     assert second.returncode == 5
     assert f"process {first.pid}" in second.stderr
     assert first.returncode == 143

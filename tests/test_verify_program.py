@@ -10,6 +10,7 @@ import yaml
 from indextts.errors import UserError
 from indextts.text.tokenizer import Tokenizer
 from tests.tokenizers import AMHARIC, write_base
+from tests.waiting import PATIENCE_S
 from verify_amharic_training import main
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -17,7 +18,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def run_program(name, folder, *arguments):
     command = [sys.executable, str(REPOSITORY / name), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
 
 
 def verify_program(folder, *arguments):

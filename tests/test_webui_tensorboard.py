@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -21,6 +20,8 @@ from indextts.projects.project import Project
 from indextts.projects.tensorboard import living_port, write_address
 from indextts.webui.monitor import tensorboard_view
 from indextts.webui.serving.tensorboard_proxy import tensorboard_port
+from tests.running_jobs import wait_until_over
+from tests.waiting import wait_until
 from tests.webui_server import TWO_HANDLERS, Server, serving
 
 PASSWORD = "correct horse battery"
@@ -43,15 +44,16 @@ def make_project(workspace: Path, name: str) -> Project:
 
 
 def wait_for_port(project: Project) -> int:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if port := living_port(project.tensorboard_address):
-            return port
+    def is_found() -> bool:
         job = newest_job(project, tensorboard_view.STAGE)
         assert job
         assert job.is_active, job.log.read_text()
-        time.sleep(0.1)
-    raise AssertionError
+        return living_port(project.tensorboard_address) is not None
+
+    wait_until(is_found)
+    port = living_port(project.tensorboard_address)
+    assert port
+    return port
 
 
 @pytest.fixture(scope="module")
@@ -204,11 +206,9 @@ def test_a_stop_ends_it_and_the_page_says_what_to_do(tmp_path: Path):
     with pytest.raises(UserError, match="already running"):
         tensorboard_view.start(project)
     tensorboard_view.stop(project)
-    deadline = time.monotonic() + 20
-    while (job := newest_job(project, tensorboard_view.STAGE)) and job.is_active:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    job = newest_job(project, tensorboard_view.STAGE)
     assert job
+    job = wait_until_over(job)
     assert job.state == "stopped"
     assert tensorboard_view.frame_of(project) == tensorboard_view.INVITATION
 
