@@ -22,6 +22,10 @@ SHARED = REPOSITORY.parent / "shared"
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The models of the tests are tiny: threads would spend their time waiting for one another, and their number
+# changes the rounding. Set before torch and numpy are imported; every program that a test starts inherits it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 MARK_KEY = pytest.StashKey[str]()
 FAILED_KEY = pytest.StashKey[str]()
 TEST_NUMBERS = count(1)
