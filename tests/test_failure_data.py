@@ -317,10 +317,11 @@ def test_row_48_a_poisoned_batch_is_skipped_and_all_else_is_as_if_its_step_had_n
     for run in (poisoned, reference):
         rewrite_features(run, poison)
     assert poisoned.train(epochs=1) == 0
-    [said] = [line for line in poisoned.log.splitlines() if "is skipped, its loss or gradient" in line]
-    assert "u8__u9" in said
-    assert "(1 so far)" in said
-    bad_step = int(said.split("Step ")[1].split()[0])
+    [said] = [
+        line for line in poisoned.log.splitlines() if line.startswith("[Warn] ") and "not finite" in line
+    ]
+    assert "u8__u9" in line
+    bad_step = int(line.split("step ")[1].split(":")[0])
 
     def skipping(this: Run, group: list[MicroBatch]) -> object:
         return (None, None) if this.state.step + 1 == bad_step else accumulate(this, group)
@@ -347,7 +348,7 @@ def test_row_48_weights_that_are_not_finite_are_never_saved(tiny: TinyRun, monke
 
     monkeypatch.setattr(loop, "accumulate", poisoning)
     assert tiny.train(save_interval=1, epochs=10) == 6
-    assert "10 steps in a row, up to step 13; the last checkpoint is untouched" in tiny.log
+    assert re.search(r"\[Error\] .*10 steps .* step 13\b", tiny.log)
     for path in tiny.output.glob("model_step*.pth"):
         content = load(path)
         assert all(tensor.isfinite().all() for tensor in content["model"].values())

@@ -1,4 +1,4 @@
-"""Tests of indextts/training/optim.py: shorter moments that still learn, and resume bit by bit."""
+"""Tests of indextts/training/optim.py: bfloat16 moments learn, and resume bit-identically."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ import torch
 from benchmarks.run_checks import differences
 from indextts.models.gpt.weights import random_model
 from indextts.training.losses import token_losses
-from indextts.training.optim import Trained, build_optimizer, rounded_at_random, select_trained, update
+from indextts.training.optim import Trained, build_optimizer, select_trained, stochastically_rounded, update
 from tests.test_training_averaging import SETTINGS, saved, standing_at
 from tests.tiny_gpt import TINY, tiny_batch
 from tests.tiny_run import TinyRun, make_tiny_run
@@ -33,7 +33,7 @@ def curve(state: torch.dtype, num_steps: int) -> list[float]:
     return losses
 
 
-def test_it_learns_as_with_moments_in_float32():
+def test_bfloat16_moments_learn_like_float32_moments():
     full, short = curve(torch.float32, 50), curve(BFLOAT16, 50)
     assert short[0] == full[0]
     assert full[-1] < 0.1 * full[0]
@@ -41,26 +41,26 @@ def test_it_learns_as_with_moments_in_float32():
     assert short == pytest.approx(full, rel=0.05)  # of losses that fall to a tenth and less
 
 
-def test_a_second_moment_follows_a_gradient_that_nearest_rounding_would_not_see():
+def test_a_second_moment_decays_although_nearest_rounding_would_keep_it():
     """With beta 0.999, a moment of 1 and gradients of 0 it is 0.905 after 100 steps."""
     moment = torch.ones(10_000, dtype=BFLOAT16)
     nearest = moment.clone()
     for number in range(100):
         generator = torch.Generator().manual_seed(number)
-        moment.copy_(rounded_at_random(0.999 * moment.float(), generator))
+        moment.copy_(stochastically_rounded(0.999 * moment.float(), generator))
         nearest.copy_(0.999 * nearest.float())
     assert torch.equal(nearest, torch.ones_like(nearest))
     assert float(moment.float().mean()) == pytest.approx(0.999**100, abs=1e-3)
 
 
-def test_rounding_goes_to_the_neighbours_and_keeps_the_mean():
+def test_stochastic_rounding_gives_neighbors_and_keeps_the_mean():
     value = 1.0 + 2**-7 * 0.3  # between 1 and the next bfloat16, 1 + 2**-7
     values = torch.full((100_001,), value)  # no multiple of the four of a draw
-    found = rounded_at_random(values.clone(), torch.Generator().manual_seed(0))
+    found = stochastically_rounded(values.clone(), torch.Generator().manual_seed(0))
     assert set(found.tolist()) == {1.0, 1.0 + 2**-7}
     assert float(found.mean()) == pytest.approx(value, abs=2**-7 * 0.01)
     exact = torch.tensor([0.0, 1.0, 2.5e-20, 3.0]).bfloat16().float()
-    assert torch.equal(rounded_at_random(exact.clone(), torch.Generator().manual_seed(1)), exact)
+    assert torch.equal(stochastically_rounded(exact.clone(), torch.Generator().manual_seed(1)), exact)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_resumed_run_ends_bit_identical(short: TinyRun, tmp_path: Path):
     assert state["exp_avg"].dtype == state["exp_avg_sq"].dtype == BFLOAT16
 
 
-def test_the_type_may_change_on_a_resume(short: TinyRun, tmp_path: Path):
+def test_a_resume_may_change_the_type_of_the_moments(short: TinyRun, tmp_path: Path):
     run = standing_at(short, tmp_path / "tiny", step=4)
     assert run.train(resume="auto", optimizer_state="float32", **SETTINGS | {"max_steps": 5}) == 0
     state = saved(run, 5)["optimizer"]["state"][0]

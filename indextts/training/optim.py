@@ -1,22 +1,21 @@
-"""What is trained, and by which rule: frozen base rows, parameter groups, one update.
+"""Optimizer: trained parameters, frozen base rows, AdamW with float32 or bfloat16 moments.
 
-Rows of the text tables, V pieces of which the first `base_size` are the base tokenizer's:
+Rows of the text tables with V pieces, the first `base_size` of them from the base tokenizer:
 
-    0 .. base_size-1    the base's rows: frozen, bit-identical after any run
-    base_size .. V      the new pieces' rows and the spare last row: trained
+    0 .. base_size-1    rows of the base: frozen, bit-identical after any run
+    base_size .. V      rows of the new pieces, and the spare last row: trained
 
-A hook that zeroes the gradient of the base rows does not freeze them: AdamW's decay and old moments move them
-all the same. So the optimizer never sees them: it gets a parameter that is a view of the rows behind them.
+A gradient hook that zeroes the gradient of the base rows does not freeze them: AdamW's weight decay and old
+moments still change them. So the optimizer never sees them: its parameter is a view of the rows after them.
 
-AdamW that keeps its moments in bfloat16: 4 bytes a trained value in place of 8.
+`Bfloat16StateAdamW` stores the moments in bfloat16, 4 bytes per trained value instead of 8:
 
     moments in bfloat16 --float32--> torch's fused AdamW --rounding--> moments in bfloat16
 
-Weights, gradients and all arithmetic stay float32; only what is kept between two steps is shorter. The first
-moment is rounded to the nearest. The second must not be: its beta of 0.999 moves it by a thousandth a step,
-less than half of bfloat16's last place, so that nearest rounding would hold it for ever. It is rounded up or
-down at random, with the odds that keep its mean, by bits that are a function of a seed which the caller gives
-for each step: a resumed run rounds as this one would have.
+Weights, gradients and all arithmetic stay float32; only the stored moments are shorter. The first moment is
+rounded to nearest. The second must not be: its beta of 0.999 changes it by a thousandth per step, less than
+half of bfloat16's last place, so rounding to nearest would never change it. It is rounded stochastically,
+which keeps its mean, with bits from a seed that the caller sets for each step: a resumed run rounds the same.
 """
 
 import logging
@@ -35,7 +34,7 @@ from indextts.models.gpt.weights import ENCODERS, in_threads
 
 logger = logging.getLogger(__name__)
 
-MOST_SKIPPED_IN_A_ROW = 10
+MAX_SKIPPED_IN_A_ROW = 10
 NUM_IDS_SHOWN = 8
 
 EMBEDDINGS = (
@@ -49,7 +48,7 @@ EMBEDDINGS = (
 
 @dataclass(frozen=True)
 class NewRows:
-    """A text table and the view of its trained rows that stands in for it in the optimizer."""
+    """A text table and the view of its trained rows, which replaces it in the optimizer."""
 
     name: str
     table: nn.Parameter
@@ -59,30 +58,30 @@ class NewRows:
 
 @dataclass(frozen=True)
 class Trained:
-    """All that is trained, by parameter name; a text table with frozen rows is its view."""
+    """Trained parameters by name; a text table with frozen rows is represented by its view."""
 
     parameters: dict[str, nn.Parameter]
     new_rows: tuple[NewRows, ...]
 
     @property
     def num_frozen(self) -> int:
-        """Frozen values of the text tables."""
+        """Number of frozen values in the text tables."""
         return sum(rows.table[: rows.num_frozen].numel() for rows in self.new_rows)
 
     def collect_gradients(self) -> None:
-        """Hand the gradients of the tables' trained rows to the views; call after the last backward."""
+        """Set the gradients of the views to those of their tables; call after the last backward pass."""
         for rows in self.new_rows:
             assert rows.table.grad is not None
             rows.view.grad = rows.table.grad[rows.num_frozen :]
 
     def fill_missing_gradients(self) -> None:
-        """Put zeros where the samples left no gradient, as where there were none."""
+        """Set missing gradients to zeros, as on a rank without samples."""
         for parameter in self._with_gradients():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
     def gradients(self) -> list[Tensor]:
-        """Return the gradients that the optimizer sees, after `collect_gradients`."""
+        """Return the gradients that the optimizer uses; call after `collect_gradients`."""
         return [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
 
     def clear_gradients(self) -> None:
@@ -90,15 +89,13 @@ class Trained:
             parameter.grad = None
 
     def check_views(self) -> None:
-        """Assert that the views still are the model's memory: a copy would train beside the model."""
+        """Assert that the views share the model's memory; a copy would be trained instead of the model."""
         for rows in self.new_rows:
-            behind = (
-                rows.table.data_ptr() + rows.num_frozen * rows.table.stride(0) * rows.table.element_size()
-            )
-            assert rows.view.data_ptr() == behind, f"{rows.name}: the optimizer's rows are not the model's"
+            start = rows.table.data_ptr() + rows.num_frozen * rows.table.stride(0) * rows.table.element_size()
+            assert rows.view.data_ptr() == start, f"{rows.name}: the optimizer's rows are not the model's"
 
     def _with_gradients(self) -> Iterator[nn.Parameter]:
-        """The model's own: a table in place of the view of its trained rows."""
+        """Yield the parameters of the model: tables instead of their views."""
         views = {rows.name for rows in self.new_rows}
         yield from (each for name, each in self.parameters.items() if name not in views)
         yield from (rows.table for rows in self.new_rows)
@@ -109,16 +106,16 @@ class Trained:
 
 
 def weight_device(name: str, device: torch.device) -> torch.device:
-    """Return where a weight shall be: on the device, but for the encoders, which no step needs."""
+    """Return the device of a weight; the encoders stay on the CPU, since no step needs them."""
     return torch.device("cpu") if name.startswith(ENCODERS) else device
 
 
 def select_trained(model: UnifiedVoice, base_size: int) -> Trained:
-    """Return what is trained of `model`; switches gradients off for the encoders.
+    """Return the trained parameters of `model`; disables the gradients of the encoders.
 
     Args:
-        model: already on its device; moving it later would break the views.
-        base_size: pieces of the base tokenizer. If the model has no more than these, nothing is frozen.
+        model: on its final device; moving it later would break the views.
+        base_size: pieces of the base tokenizer. If the model has no more pieces, no row is frozen.
     """
     is_extended = model.config.number_text_tokens > base_size
     parameters, new_rows = {}, []
@@ -137,13 +134,13 @@ def select_trained(model: UnifiedVoice, base_size: int) -> Trained:
 def build_optimizer(
     trained: Trained, weight_decay: float, state: torch.dtype = torch.float32
 ) -> torch.optim.AdamW:
-    """Return an AdamW whose state knows the parameters' names; only matrices decay.
+    """Return an AdamW whose state has parameter names; weight decay applies to matrices only.
 
-    Embeddings, norms and biases are left out of the decay, as in Loshchilov and Hutter's follow-ups (GPT-2
-    and its successors): a row that a batch does not use has no gradient to balance its decay.
+    Embeddings, norms and biases do not decay, as in GPT-2 and its successors: an embedding row that a batch
+    does not use has no gradient to balance its decay.
 
     Args:
-        state: type of the moments, float32 or bfloat16.
+        state: data type of the moments, float32 or bfloat16.
     """
     decayed = {name: p for name, p in trained.parameters.items() if p.dim() >= 2 and name not in EMBEDDINGS}
     others = {name: p for name, p in trained.parameters.items() if name not in decayed}
@@ -153,7 +150,7 @@ def build_optimizer(
     ]
     kind = torch.optim.AdamW if state == torch.float32 else Bfloat16StateAdamW
     optimizer = kind(groups, lr=0.0, fused=True)
-    for parameter in trained.parameters.values():  # now, so that memory that is short shows at the start
+    for parameter in trained.parameters.values():  # now, so that a lack of memory shows at once
         optimizer.state[parameter] = {
             "step": torch.zeros((), device=parameter.device),
             "exp_avg": torch.zeros_like(parameter, dtype=state, requires_grad=False),
@@ -165,11 +162,11 @@ def build_optimizer(
 def load_optimizer(
     optimizer: torch.optim.AdamW, trained: Trained, moments: Mapping[str, Mapping[str, Tensor]]
 ) -> None:
-    """Copy `moments` into the optimizer; rates and decay stay those of the run.
+    """Copy `moments` into the optimizer; learning rate and decay do not change.
 
     Args:
-        moments: per parameter name `step` (), `exp_avg` and `exp_avg_sq` of the parameter's shape. A
-            parameter without an entry starts fresh. They may be of another type than the optimizer's.
+        moments: by parameter name, `step` () and `exp_avg` and `exp_avg_sq` of the parameter's shape; of any
+            data type. A parameter without an entry starts fresh.
     """
 
     def copy(name: str) -> None:
@@ -228,12 +225,12 @@ def update(
 
 
 class SkippedSteps:
-    """Counts the steps that changed nothing, and ends the run when too many come in a row.
+    """Counter of skipped steps, which ends the run when too many occur in a row.
 
-    The flags stay on the device until `check`, so that the steps in between need not wait.
+    The flags stay on the device until `check`, so that the steps in between do not wait.
 
     Args:
-        is_said: whether this process names them; of several, which all skip the same steps, one does.
+        should_log: log the skipped steps; all ranks skip the same steps, and only rank 0 logs them.
     """
 
     def __init__(self, total: int = 0, *, should_log: bool = True) -> None:
@@ -241,19 +238,19 @@ class SkippedSteps:
         self._pending: list[tuple[int, tuple[str, ...], Tensor]] = []
 
     def note(self, step: int, ids: tuple[str, ...], is_bad: Tensor) -> None:
-        """Note the flag of `step`, made of the pairs `ids`."""
+        """Record the flag of `step`, which used the pairs `ids`."""
         self._pending.append((step, ids, is_bad))
 
     @property
     def is_due(self) -> bool:
-        """Whether reading the flags now costs nothing, or cannot wait."""
+        """Whether to read the flags now: it is free on the CPU, and on a GPU cannot be delayed further."""
         if not self._pending:
             return False
         is_on_host = self._pending[-1][2].device.type == "cpu"
-        return is_on_host or len(self._pending) >= MOST_SKIPPED_IN_A_ROW
+        return is_on_host or len(self._pending) >= MAX_SKIPPED_IN_A_ROW
 
     def check(self) -> None:
-        """Read the flags and name the steps that were skipped.
+        """Read the flags and log the skipped steps.
 
         Raises:
             UserError: with status 6 after ten in a row.
@@ -269,35 +266,35 @@ class SkippedSteps:
             self.total += 1
             if self.should_log:
                 logger.warning(
-                    "Step %d is skipped, its loss or gradient is not finite (%d so far); its pairs: %s",
+                    "Skipped step %d: its loss or gradient is not finite (%d so far); its pairs: %s",
                     step,
                     self.total,
                     ", ".join(ids[:NUM_IDS_SHOWN]) + (" ..." if len(ids) > NUM_IDS_SHOWN else ""),
                 )
-            if self.in_a_row == MOST_SKIPPED_IN_A_ROW:
+            if self.in_a_row == MAX_SKIPPED_IN_A_ROW:
                 raise UserError(
                     f"The loss or the gradient was not finite in {self.in_a_row} steps in a row, up to step "
-                    f"{step}; the last checkpoint is untouched: look at the data named above, or lower "
-                    "--learning-rate, and go on with --resume auto",
+                    f"{step}. The last checkpoint is intact: check the pairs named above or lower "
+                    "--learning-rate, then resume with --resume auto",
                     LOSS_NOT_FINITE,
                 )
 
 
-DROPPED_BITS = 16  # of a float32's mantissa, which bfloat16 does not have
+DROPPED_BITS = 16  # of the float32 mantissa, which bfloat16 lacks
 
 
 class Bfloat16StateAdamW(torch.optim.AdamW):
-    """Takes the groups of torch's AdamW; `exp_avg` and `exp_avg_sq` of its state are bfloat16.
+    """AdamW whose state has `exp_avg` and `exp_avg_sq` in bfloat16.
 
     Args:
-        rounding_seed: of the next step.
+        rounding_seed: seed of the next step's rounding.
     """
 
     rounding_seed: int = 0
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Do one step with the gradients that are there; `found_inf` holds as for the fused AdamW."""
+        """Do one optimizer step; `found_inf` skips it as in the fused AdamW."""
         assert closure is None
         generators: dict[torch.device, torch.Generator] = {}
         for group in self.param_groups:
@@ -331,17 +328,17 @@ class Bfloat16StateAdamW(torch.optim.AdamW):
             maximize=False,
         )
         state["exp_avg"].copy_(exp_avg)
-        state["exp_avg_sq"].copy_(rounded_at_random(exp_avg_sq, generator))
+        state["exp_avg_sq"].copy_(stochastically_rounded(exp_avg_sq, generator))
 
 
-def rounded_at_random(values: Tensor, generator: torch.Generator) -> Tensor:
-    """Return float32 `values`, written over, as one of the two bfloat16 numbers around each.
+def stochastically_rounded(values: Tensor, generator: torch.Generator) -> Tensor:
+    """Round float32 `values` in place, each to one of its two neighboring bfloat16 numbers; return them.
 
-    What bfloat16 holds exactly stays: a step that changes nothing changes no moment.
+    Exact bfloat16 numbers do not change, so a skipped step changes no moment.
     """
     size = values.numel()
     words = torch.empty(-(-size // 4), dtype=torch.int64, device=values.device)
-    words.random_(-(2**63), None, generator=generator)  # one draw for four values
+    words.random_(-(2**63), None, generator=generator)  # one draw provides four values
     noise = words.view(torch.int16)[:size].view(values.shape).int() & (2**DROPPED_BITS - 1)
     bits = values.view(torch.int32)
     bits.add_(noise).bitwise_and_(-(2**DROPPED_BITS))

@@ -1,11 +1,11 @@
-"""Samples of the published codes: the training writes them down, a process of its own makes the sound.
+"""Samples of published codes: the training writes the codes, a separate process synthesizes the sound.
 
     training    codes and latents of the sentences --write--> samples/part{P}_step{N}/said.pth
     process     said.pth --w2v-BERT, CAM++, flow matching, BigVGAN, on the CPU--> 001.wav ... spoken.jsonl
-    training    at the next validation, or at its end: TensorBoard gets the sounds under their step
+    training    at the next validation, or at the end: writes the sounds to TensorBoard under their step
 
-The process takes all that waits, one after the other, and ends; it gives way to the training's own work, and
-ends with it. What a stop leaves is done after the resume.
+The process handles all pending folders one after another and ends. It runs at low priority and ends with the
+training. After a stop, the resumed run synthesizes the rest.
 """
 
 import logging
@@ -41,23 +41,23 @@ from indextts.training.run import Inputs
 
 logger = logging.getLogger(__name__)
 
-LONGEST_RATIO = 3  # a model that cannot stop yet is cut off at so many times the longest recording
+MAX_LENGTH_RATIO = 3  # to the longest recording: a limit for a model that has not learned to stop
 NICENESS = 10
-SECONDS_BETWEEN_LOOKS = 0.2
+POLL_INTERVAL_S = 0.2
 
 
 class PublishedSamples:
-    """Published codes, whose sound is made by a process of its own."""
+    """Published codes; a separate process synthesizes their sound."""
 
     name = PublishedSound.name
 
     def __init__(self, inputs: Inputs, root: Path, pairs: Sequence[Pair]) -> None:
-        """Look that all is there that makes the sound.
+        """Check that all files for the synthesis exist, and continue what an earlier process left.
 
         Args:
             inputs: of the run.
             root: the folder of all samples.
-            pairs: the sentences, and in whose voices.
+            pairs: their targets are the sentences, their prompts the voices.
 
         Raises:
             UserError: published files are missing, or no recording of a voice is known.
@@ -69,13 +69,13 @@ class PublishedSamples:
         self.recordings = recordings_of(pairs, inputs.command.val_manifest)
         self.process: SpawnProcess | None = None
         self.has_failed = False
-        self.asked = waiting(root)  # by a training that was stopped
-        if self.asked:
-            self._go_on()
+        self.pending = waiting(root)  # from a training that was stopped
+        if self.pending:
+            self._ensure_running()
 
     def settings(self, pairs: Sequence[Pair]) -> Sampling:
         longest = max(pair.target_num_codes for pair in pairs)
-        return Sampling.of_backend(self.name, {"max_codes": LONGEST_RATIO * longest + CODES_PER_SECOND})
+        return Sampling.of_backend(self.name, {"max_codes": MAX_LENGTH_RATIO * longest + CODES_PER_SECOND})
 
     def take(
         self,
@@ -85,21 +85,21 @@ class PublishedSamples:
         metrics: MetricsLog,
     ) -> None:
         if self.has_failed:
-            raise UserError("what makes the sound has failed; start the training again to try once more")
+            raise UserError("the synthesis process failed, see above; restart the training to retry")
         said = [
             Said(pair.target_text, self.recordings[pair.prompt_key], segments)
             for pair, segments in lines
             if pair.prompt_key in self.recordings
         ]
         write_said(folder, said, made_by)
-        self.asked.append(folder)
-        self._go_on()
+        self.pending.append(folder)
+        self._ensure_running()
 
     def collect(self, metrics: MetricsLog) -> None:
-        """Show in TensorBoard what became sound."""
-        still = waiting(self.root)
-        done = [folder for folder in self.asked if folder not in still]
-        self.asked = [folder for folder in self.asked if folder in still]
+        """Write the finished sounds to TensorBoard."""
+        unfinished = waiting(self.root)
+        done = [folder for folder in self.pending if folder not in unfinished]
+        self.pending = [folder for folder in self.pending if folder in unfinished]
         for folder in done:
             for _, record in read_json_lines(folder / "spoken.jsonl"):
                 if record["file"] is None:
@@ -107,46 +107,48 @@ class PublishedSamples:
                 path = folder / str(record["file"])
                 samples, rate_hz = soundfile.read(path, dtype="float32")
                 metrics.audio(f"samples/{int(path.stem)}", int(str(record["step"])), samples, rate_hz)
-            logger.info("The samples in %s can be heard", folder)
-        if self.asked:
-            self._go_on()
+            logger.info("The samples in %s are ready", folder)
+        if self.pending:
+            self._ensure_running()
 
     def finish(self, stop: StopRequest) -> None:
-        if self.asked and not stop.is_requested:
-            logger.info("Waiting for the sound of the last samples; a stop does not wait for it")
-        while not stop.is_requested and (self._is_at_work() or (waiting(self.root) and self._go_on())):
+        if self.pending and not stop.is_requested:
+            logger.info("Waiting for the last samples; a stop signal ends the wait")
+        while not stop.is_requested and (
+            self._is_running() or (waiting(self.root) and self._ensure_running())
+        ):
             assert self.process is not None
-            self.process.join(SECONDS_BETWEEN_LOOKS)
+            self.process.join(POLL_INTERVAL_S)
         if self.process is not None:
             self.process.terminate()
             self.process.join()
 
-    def _is_at_work(self) -> bool:
+    def _is_running(self) -> bool:
         return self.process is not None and self.process.is_alive()
 
-    def _go_on(self) -> bool:
-        """Start the process unless it is at work; return False if it could not do its work."""
-        if self._is_at_work():
+    def _ensure_running(self) -> bool:
+        """Start the process unless it is running; return False if the last one failed."""
+        if self._is_running():
             return True
         if self.process is not None and self.process.exitcode:
-            self._give_up(self.process.exitcode)
+            self._note_failure(self.process.exitcode)
             return False
         context = multiprocessing.get_context("spawn")
         self.process = context.Process(target=speak_waiting, args=(self.root, self.models), daemon=True)
         self.process.start()
         return True
 
-    def _give_up(self, status: int) -> None:
+    def _note_failure(self, status: int) -> None:
         if not self.has_failed:
-            logger.warning("The process that makes sound of samples ended with status %d, see above", status)
-        self.has_failed, self.asked = True, []
+            logger.warning("The synthesis process of the samples failed with status %d, see above", status)
+        self.has_failed, self.pending = True, []
 
 
 def recordings_of(pairs: Sequence[Pair], manifests: Sequence[Path]) -> dict[str, Path]:
     """Return the recording of each prompt by its key, from the manifests beside the pairs.
 
     Raises:
-        UserError: none is there.
+        UserError: no recording is known.
     """
     wanted = {pair.prompt_key for pair in pairs}
     beside = dict.fromkeys(path.parent / name for path in manifests for name in (VAL_NAME, TRAIN_NAME))
@@ -159,13 +161,13 @@ def recordings_of(pairs: Sequence[Pair], manifests: Sequence[Path]) -> dict[str,
     }
     if not found:
         raise UserError(
-            f"the recordings of the prompts are not known: {VAL_NAME} beside {manifests[0]} has to name them"
+            f"no recordings of the prompts are known: {VAL_NAME} beside {manifests[0]} must name them"
         )
     return {str(key): audio for key, audio in found.items()}
 
 
 def speak_waiting(root: Path, models: Path) -> None:
-    """Make sound of all that waits in `root`, on the CPU; the process's whole work."""
+    """Synthesize all pending folders in `root` on the CPU; the main function of the process."""
     configure_worker_signals(0)
     os.nice(NICENESS)
     log_to_stdout()
@@ -175,5 +177,5 @@ def speak_waiting(root: Path, models: Path) -> None:
         while folders := waiting(root):
             make_sound(folders[0], sound)
     except UserError as error:
-        logger.error("The samples: %s", error)
+        logger.error("Samples: %s", error)
         sys.exit(USER_MISTAKE)
