@@ -317,9 +317,7 @@ def test_row_48_a_poisoned_batch_is_skipped_and_all_else_is_as_if_its_step_had_n
     for run in (poisoned, reference):
         rewrite_features(run, poison)
     assert poisoned.train(epochs=1) == 0
-    [said] = [
-        line for line in poisoned.log.splitlines() if line.startswith("[Warn] ") and "not finite" in line
-    ]
+    [line] = [line for line in poisoned.log.splitlines() if line.startswith("[Warn] Skipped step ")]
     assert "u8__u9" in line
     bad_step = int(line.split("step ")[1].split(":")[0])
 
