@@ -1,10 +1,10 @@
-"""Train the IndexTTS2 GPT on pairs. What comes before torch is here; the loop is indextts/training/loop.py.
+"""Train the IndexTTS2 GPT on pairs; the loop is in indextts/training/loop.py.
 
-Importing torch takes seconds. Before that the program answers signals, refuses a folder that is in use, and
-has begun to read the checkpoint.
+Importing torch takes seconds. Before that, this program handles signals, refuses a run directory that is in
+use, and starts reading the checkpoint.
 
-Under torchrun there are several of these processes. The first one owns the run directory and writes its log
-and exit.json; the others have a log of their own there, for what goes wrong.
+Under torchrun, rank 0 owns the run directory and writes its log and exit.json. Each other rank writes its
+errors to a log file of its own there.
 """
 
 from indextts.system.signals import StopRequest
@@ -35,54 +35,52 @@ from indextts.training.distributed.torchrun import RankInfo
 
 logger = logging.getLogger(__name__)
 
-A_BUG = 1
+INTERNAL_ERROR = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     with STOP if argv is None else StopRequest(ends_process=False) as stop:
         command = parse(Train, argv)
-        place = RankInfo.from_environment()
+        info = RankInfo.from_environment()
         if command.plan:
-            if place.is_main:
-                print(plan_of(command, place.world_size))
+            if info.is_main:
+                print(plan_of(command, info.world_size))
             return 0
         prepare(command.output_dir)
         try:
-            with run_lock(command.output_dir) if place.is_main else nullcontext():
-                status = logged_run(command, place, stop)
+            with run_lock(command.output_dir) if info.is_main else nullcontext():
+                status = logged_run(command, info, stop)
         except UserError:
             raise
         except BaseException:
-            if (
-                place.world_size > 1
-            ):  # it is in the log; the others must not wait for this process to fall apart
-                leave(A_BUG)
+            if info.world_size > 1:  # the error is logged; the other ranks must not wait for the clean-up
+                exit_now(INTERNAL_ERROR)
             raise
-    if place.world_size > 1:
-        leave(status)
+    if info.world_size > 1:
+        exit_now(status)
     return status
 
 
-def logged_run(command: Train, place: RankInfo, stop: StopRequest) -> int:
+def logged_run(command: Train, info: RankInfo, stop: StopRequest) -> int:
     """Run the training with its log and exit.json in the run directory; return the exit status."""
     folder = command.output_dir
-    if place.is_main:
+    if info.is_main:
         (folder / "exit.json").unlink(missing_ok=True)
-        log_file = log_to_file(folder / place.log_name)
+        log_file = log_to_file(folder / info.log_name)
     else:
-        log_file = log_for_rank(folder / place.log_name, place.rank)
+        log_file = log_for_rank(folder / info.log_name, info.rank)
 
     def write_exit(status: int, reason: str) -> None:
-        if place.is_main:
+        if info.is_main:
             write_ending(folder, status, reason)
 
     try:
         with ThreadPoolExecutor(1) as reader:
-            checkpoint = reader.submit(find_checkpoint, command) if place.is_main else None
+            checkpoint = reader.submit(find_checkpoint, command) if info.is_main else None
             from indextts.training.distributed.ranks import process_group
             from indextts.training.loop import train  # torch
 
-            with process_group(place, stop) as ranks:
+            with process_group(info, stop) as ranks:
                 status = train(command, checkpoint, stop, ranks)
         write_exit(status, "finished" if status == 0 else "stopped")
     except UserError as error:
@@ -91,21 +89,21 @@ def logged_run(command: Train, place: RankInfo, stop: StopRequest) -> int:
         return error.exit_status
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
-            logger.error("%s: %s; make room on the disk and start again", folder, error.strerror)
+            logger.error("%s: %s; free disk space and start again", folder, error.strerror)
             write_exit(DISK_FULL, str(error))
             return DISK_FULL
-        logger.exception("[Error] The trainer broke off; this is a bug of ours")
-        write_exit(A_BUG, f"{type(error).__name__}: {error}")
+        logger.exception("[Error] The trainer failed: internal error; please report it with the log")
+        write_exit(INTERNAL_ERROR, f"{type(error).__name__}: {error}")
         raise
     finally:
         logging.getLogger().removeHandler(log_file)
-        with suppress(OSError):  # of a full disk: the last lines are lost, the run's end stands
+        with suppress(OSError):  # full disk: the last lines are lost, but the exit status is right
             log_file.close()
     return status
 
 
-def leave(status: int) -> NoReturn:
-    """End this process without taking the other ranks down, see `ranks.process_group`."""
+def exit_now(status: int) -> NoReturn:
+    """Exit without destroying the process group, see `ranks.process_group`."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -113,7 +111,7 @@ def leave(status: int) -> NoReturn:
 
 
 def plan_of(command: Train, num_processes: int) -> str:
-    """Return what a start would do; a checkpoint without a meta file has to be opened for it."""
+    """Return the restore plan; without a meta file the checkpoint is opened, which needs torch."""
     text = plan_command(command, num_processes)
     if text is not None:
         return text
@@ -125,8 +123,8 @@ def plan_of(command: Train, num_processes: int) -> str:
 def write_ending(run_dir: Path, status: int, reason: str) -> None:
     try:
         write_json(run_dir / "exit.json", {"status": status, "reason": reason, "time": time.time()})
-    except OSError as error:  # a full disk; the status itself reaches whoever waits for the process
-        logger.warning("exit.json could not be written (%s)", error.strerror)
+    except OSError as error:  # full disk; the parent process still gets the exit status
+        logger.warning("Cannot write exit.json (%s)", error.strerror)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
-"""A run that is ready for its next step: what it was started with, what changes, what it trains.
+"""Objects of a run: its inputs, its state, its model and optimizer; its device and data type.
 
 command --load_inputs--> Inputs --start.py, from the base or a checkpoint--> Run, with its TrainState
-
-Where a training runs, and in which arithmetic.
 """
 
 import logging
@@ -21,6 +19,7 @@ from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.runs.directory import FileIdentity, identify
 from indextts.runs.schedule import Schedule
+from indextts.system.amounts import counted
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.averaging import WeightAverage
 from indextts.training.batches import (
@@ -81,11 +80,10 @@ class TrainState:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a run is started with, all that is read before any weight.
+    """Inputs of a run: everything that is read before the weights.
 
     Args:
-        manifests: the pairs files, train first and then val.
-        ranks: the processes that train together.
+        manifests: the pairs files, first train, then val.
     """
 
     command: Train
@@ -99,37 +97,37 @@ class Inputs:
 
     @cached_property
     def dtype(self) -> torch.dtype:
-        """The type of the forward pass."""
+        """Data type of the forward pass."""
         return arithmetic(self.command.amp, self.device)
 
     @cached_property
     def collate(self) -> Collate:
-        """What makes batches: packed, or padded as the published trainer does."""
+        """Function that builds batches: packed, or padded as in the published trainer."""
         return collate_for(self.command.padding, self.config)
 
     @cached_property
     def attention(self) -> AttentionBackend:
-        """How packed batches attend."""
+        """Attention of packed batches."""
         return choose_backend(self.device, self.dtype)
 
     @cached_property
     def data_order(self) -> str:
-        """What a position in the epoch belongs to."""
+        """Digest of the data order: a position in an epoch is valid for one digest only."""
         return self.train_set.digest(self.command.seed)
 
     @cached_property
     def validation_set(self) -> str:
-        """What the best loss so far belongs to."""
+        """Digest of the validation set: the best loss so far is valid for one digest only."""
         return self.val_set.digest(0)
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """What besides the settings decides the last bits of a result."""
-        is_card = self.device.type == "cuda"
+        """Facts besides the settings that affect the last bits of a result."""
+        is_cuda = self.device.type == "cuda"
         return {
             "torch": torch.__version__,
             "python": platform.python_version(),
-            "device": torch.cuda.get_device_name(self.device) if is_card else "cpu",
+            "device": torch.cuda.get_device_name(self.device) if is_cuda else "cpu",
             "arithmetic": str(self.dtype).removeprefix("torch."),
             "attention": self.attention.name if self.command.padding == "none" else "padded",
             "threads": torch.get_num_threads(),
@@ -142,11 +140,12 @@ class Run:
     """A run that is ready for its next step.
 
     Args:
-        base: the base checkpoint whose frozen weights are part of the run.
-        scaler: of the gradients of float16; does nothing in other arithmetic.
-        average: of the weights; None without --ema-decay.
+        base_size: pieces of the base tokenizer.
+        base: the base checkpoint, whose frozen weights are part of the run.
+        scaler: gradient scaler for float16; disabled for other types.
+        average: average of the weights; None without --ema-decay.
         encoders: `encoders_identity` of the model; they are never trained.
-        saved_in: environment of the checkpoint that it goes on from; empty for a new run.
+        saved_environment: environment of the resumed checkpoint; empty for a new run.
     """
 
     inputs: Inputs
@@ -164,10 +163,10 @@ class Run:
 
 
 def load_inputs(command: Train, ranks: Ranks = SINGLE_PROCESS) -> Inputs:
-    """Read everything but weights.
+    """Read everything but the weights.
 
     Raises:
-        UserError: a file cannot be used, or there is a card on which CUDA does not work.
+        UserError: a file is unusable, or CUDA does not work on a GPU of this machine.
     """
     device = choose_device(command.allow_cpu, ranks.info)
     config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
@@ -180,52 +179,52 @@ def load_inputs(command: Train, ranks: Ranks = SINGLE_PROCESS) -> Inputs:
     return Inputs(command, config, tokenizer, train_set, val_set, manifests, device, ranks)
 
 
-def choose_device(allow_cpu: bool, place: RankInfo = RankInfo()) -> torch.device:  # noqa: B008 - frozen
-    """Return the card if there is one, else the CPU; of several processes each gets a card of its own.
+def choose_device(allow_cpu: bool, info: RankInfo = RankInfo()) -> torch.device:  # noqa: B008 - frozen
+    """Return the GPU if there is one, else the CPU; each rank gets a GPU of its own.
 
     Raises:
-        UserError: the machine has an NVIDIA card on which CUDA does not work, and the CPU is not allowed:
-            a training that quietly takes the CPU costs days; or it has fewer cards than processes.
+        UserError: CUDA does not work on an NVIDIA GPU of this machine, and the CPU is not allowed (training
+            on the CPU by accident would cost days); or the machine has fewer GPUs than ranks.
     """
     if torch.cuda.is_available():
-        device = torch.device("cuda") if place.world_size == 1 else _card_of(place)
-        torch.set_float32_matmul_precision("high")  # TF32 for what is left in float32
+        device = torch.device("cuda") if info.world_size == 1 else _gpu_of(info)
+        torch.set_float32_matmul_precision("high")  # TF32 for products that remain in float32
         logger.info("Training on %s", torch.cuda.get_device_name(device))
         return device
-    reason = why_cuda_fails(has_nvidia_card(), torch.version.cuda)
+    reason = why_cuda_fails(has_nvidia_gpu(), torch.version.cuda)
     if reason and not allow_cpu:
         raise UserError(f"{reason}; or train on the CPU with --allow-cpu")
     logger.info("Training on the CPU with %d threads", torch.get_num_threads())
     return torch.device("cpu")
 
 
-def _card_of(place: RankInfo) -> torch.device:
-    num_cards = torch.cuda.device_count()
-    if place.local_rank >= num_cards:
+def _gpu_of(info: RankInfo) -> torch.device:
+    num_gpus = torch.cuda.device_count()
+    if info.local_rank >= num_gpus:
         raise UserError(
-            f"{place.local_world_size} processes on this machine, but {num_cards} cards: start with "
-            f"--nproc-per-node={num_cards}"
+            f"{info.local_world_size} ranks on this machine, but {counted(num_gpus, 'GPU')}: start with "
+            f"--nproc-per-node={num_gpus}"
         )
-    torch.cuda.set_device(place.local_rank)
-    return torch.device("cuda", place.local_rank)
+    torch.cuda.set_device(info.local_rank)
+    return torch.device("cuda", info.local_rank)
 
 
-def has_nvidia_card(devices: Path = Path("/dev"), driver: Path = Path("/proc/driver/nvidia/gpus")) -> bool:
-    """Return whether the system shows an NVIDIA card, whatever PyTorch thinks of it."""
+def has_nvidia_gpu(devices: Path = Path("/dev"), driver: Path = Path("/proc/driver/nvidia/gpus")) -> bool:
+    """Return whether the system has an NVIDIA GPU, even one that PyTorch cannot use."""
     return any(devices.glob("nvidia[0-9]*")) or (driver.is_dir() and any(driver.iterdir()))
 
 
-def why_cuda_fails(has_card: bool, cuda_of_torch: str | None) -> str | None:
-    """Return why CUDA does not work, and the fix; None without a card.
+def why_cuda_fails(has_gpu: bool, cuda_of_torch: str | None) -> str | None:
+    """Return the reason why CUDA does not work, and the fix; None without a GPU.
 
     Args:
         cuda_of_torch: the CUDA version that PyTorch was built for, None for a CPU build.
     """
-    if not has_card:
+    if not has_gpu:
         return None
     if cuda_of_torch is None:
         return (
-            f"There is an NVIDIA card, but this PyTorch ({torch.__version__}) was built without CUDA; "
+            f"This machine has an NVIDIA GPU, but PyTorch {torch.__version__} was built without CUDA; "
             f"install its CUDA build: pip install --force-reinstall torch=={torch.__version__.split('+')[0]}"
         )
     try:
@@ -233,32 +232,33 @@ def why_cuda_fails(has_card: bool, cuda_of_torch: str | None) -> str | None:
     except RuntimeError as error:
         problem = str(error).splitlines()[0]
     else:
-        problem = "CUDA finds no device; is it hidden by CUDA_VISIBLE_DEVICES?"
+        problem = "CUDA finds no device; check CUDA_VISIBLE_DEVICES"
     return (
-        f"There is an NVIDIA card, but CUDA {cuda_of_torch} of PyTorch {torch.__version__} does not work on "
-        f"it: {problem}; update the driver (nvidia-smi shows its CUDA version), or install a PyTorch for it"
+        f"This machine has an NVIDIA GPU, but CUDA {cuda_of_torch} of PyTorch {torch.__version__} does not "
+        f"work on it: {problem}; update the driver (nvidia-smi shows its CUDA version), or install a PyTorch "
+        "for the installed driver"
     )
 
 
 def has_native_bfloat16(device: torch.device) -> bool:
-    """Return whether the hardware computes bfloat16 itself; emulation is slower than float32."""
+    """Return whether the hardware supports bfloat16; emulation is slower than float32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.cpu._is_avx512_bf16_supported())
 
 
 def arithmetic(amp: bool, device: torch.device) -> torch.dtype:
-    """Return the type of the forward pass.
+    """Return the data type of the forward pass.
 
-    With `--amp` bfloat16 where it is native; a card without it has float16, whose gradients are scaled; a
-    processor without it trains in float32.
+    With --amp it is bfloat16 if the hardware supports it, else float16 with scaled gradients on a GPU and
+    float32 on a CPU.
     """
     if not amp:
         return torch.float32
     if has_native_bfloat16(device):
         return torch.bfloat16
     if device.type == "cuda":
-        logger.info("--amp: this card has no native bfloat16: it computes in float16, with scaled gradients")
+        logger.info("--amp: this GPU does not support bfloat16; using float16 with scaled gradients")
         return torch.float16
-    logger.warning("--amp: this processor has no native bfloat16, so the training runs in float32")
+    logger.warning("--amp: this CPU does not support bfloat16; training in float32")
     return torch.float32
