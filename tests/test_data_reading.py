@@ -15,7 +15,7 @@ from indextts.data.manifest import Utterance
 from indextts.data.reading import MOST_DEATHS_IN_A_ROW, Clip, ClipReader, Reading
 from indextts.data.rejected import Rejected
 from indextts.errors import UserError
-from indextts.features.audio import as_it_is
+from indextts.features.audio import unprepared
 from tests.waiting import wait_until
 
 RATE_HZ = 24_000
@@ -57,7 +57,7 @@ def read(utterances: list[Utterance], prepare, max_duration_s: float = 30.0) -> 
 
 def test_clips_come_in_order_with_the_digests_of_their_files(tmp_path):
     utterances = write_utterances(tmp_path, [0.1] * 11)
-    with ClipReader(Reading(RATE_HZ, 30.0, as_it_is), num_workers=2, ahead_s=0.5) as reader:
+    with ClipReader(Reading(RATE_HZ, 30.0, unprepared), num_workers=2, ahead_s=0.5) as reader:
         batches = list(reader.read(in_batches(utterances, 3)))
     assert [[clip.id for clip in batch] for batch in batches] == [
         ["0", "1", "2"],
@@ -80,7 +80,7 @@ def test_reading_does_not_run_far_ahead(tmp_path):
             asked.append(batch)
             yield batch
 
-    with ClipReader(Reading(RATE_HZ, 30.0, as_it_is), num_workers=1, ahead_s=0.65) as reader:
+    with ClipReader(Reading(RATE_HZ, 30.0, unprepared), num_workers=1, ahead_s=0.65) as reader:
         clips = reader.read(batches())
         next(clips)
         assert len(asked) == 3  # 0.9 s: the batch that was taken, and 0.6 s
@@ -108,12 +108,12 @@ def test_readers_that_all_die_are_one_sentence(tmp_path):
 def test_what_cannot_be_read_is_told_and_kills_nobody(tmp_path):
     utterances = write_utterances(tmp_path, [0.1, 0.1, float("nan")])
     utterances[0].audio.unlink()
-    assert [one.code for one in read(utterances, as_it_is, max_duration_s=0.05)] == [
+    assert [one.code for one in read(utterances, unprepared, max_duration_s=0.05)] == [
         "missing",
         "too_long",
         "too_long",
     ]
-    assert [getattr(one, "code", None) for one in read(utterances, as_it_is)] == [
+    assert [getattr(one, "code", None) for one in read(utterances, unprepared)] == [
         "missing",
         None,
         "not_finite",
@@ -125,12 +125,12 @@ PARENT = """
 import sys, time
 from pathlib import Path
 from indextts.data.reading import ClipReader, Reading
-from indextts.features.audio import as_it_is
+from indextts.features.audio import unprepared
 from indextts.data.manifest import Utterance
 
 if __name__ == "__main__":
     utterance = Utterance("x", Path(sys.argv[1]), "x", "a", 0.1)
-    with ClipReader(Reading(24_000, 30.0, as_it_is), 2, 1.0) as reader:
+    with ClipReader(Reading(24_000, 30.0, unprepared), 2, 1.0) as reader:
         clips = reader.read([[utterance]] * 4 + [[utterance]] * 100)
         next(clips)
         print(*reader._pool._processes, flush=True)

@@ -1,4 +1,4 @@
-"""Tests of indextts/features/asr.py: a CTC model from a local folder writes down what it hears."""
+"""Tests of indextts/features/asr.py: speech recognition with a CTC model from a local folder."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def test_the_same_letter_at_all_positions_is_one_letter(tmp_path: Path, kind: st
     assert recognizer.transcribe(SECOND[:100]) == recognizer.transcribe(SECOND[:0]) == ""
 
 
-def test_blanks_part_letters_and_bars_part_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_blanks_separate_letters_and_bars_separate_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     recognizer = load_recognizer(write_recognizer(tmp_path / "one", "ላ"), CPU)
     path = [LETTERS.index(char) for char in ("ሰ", "ሰ", "<pad>", "ሰ", "|", "|", "ላ", "<pad>", "ም", "<unk>")]
 
@@ -37,19 +37,19 @@ def test_blanks_part_letters_and_bars_part_words(tmp_path: Path, monkeypatch: py
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path):
-    with pytest.raises(UserError, match=r"--asr .*absent: there is no config\.json"):
+    with pytest.raises(UserError, match=r"--asr .*absent: .*config\.json"):
         load_recognizer(tmp_path / "absent", CPU)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(UserError, match="cannot be loaded"):
+    with pytest.raises(UserError, match=rf"--asr {re.escape(str(tmp_path))}: "):
         load_recognizer(tmp_path, CPU)
 
 
-def test_a_model_without_all_weights_is_refused_and_not_filled_with_random_numbers(tmp_path: Path):
+def test_a_model_with_missing_weights_is_refused(tmp_path: Path):
     folder = write_recognizer(tmp_path / "model", "ላ")
     weights = load_file(folder / "model.safetensors")
     del weights["lm_head.weight"]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UserError, match=r"weights are missing, such as lm_head\.weight"):
+    with pytest.raises(UserError, match=r"lm_head\.weight"):
         load_recognizer(folder, CPU)
 
 
@@ -57,7 +57,7 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path):
     folder = write_recognizer(tmp_path / "model", "ላ")
     vocabulary = json.loads((folder / "vocab.json").read_text())
     (folder / "vocab.json").write_text(json.dumps({char: n for char, n in vocabulary.items() if n < 5}))
-    with pytest.raises(UserError, match=re.escape(f"says {len(LETTERS)} characters, its tokenizer has 5")):
+    with pytest.raises(UserError, match=rf" {len(LETTERS)} .* 5;"):
         load_recognizer(folder, CPU)
 
 
@@ -68,11 +68,11 @@ def test_code_in_the_folder_is_never_run(tmp_path: Path):
     (folder / "config.json").write_text(json.dumps(config))
     for name in ("c.py", "m.py"):
         (folder / name).write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
-    with pytest.raises(UserError, match="cannot be loaded"):
+    with pytest.raises(UserError, match=rf"--asr {re.escape(str(folder))}: "):
         load_recognizer(folder, CPU)
     assert not (tmp_path / "ran").exists()
 
 
-def test_two_models_of_one_name_are_refused(tmp_path: Path):
-    with pytest.raises(UserError, match="two folders have one name"):
+def test_two_models_with_the_same_name_are_refused(tmp_path: Path):
+    with pytest.raises(UserError, match=r"--asr: .*asr, asr"):
         load_recognizers([tmp_path / "a/asr", tmp_path / "b/asr"], CPU)

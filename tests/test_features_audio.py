@@ -1,4 +1,4 @@
-"""Tests of indextts/features/audio.py: what is wrong with a recording; more in test_features_builtin.py."""
+"""Tests of indextts/features/audio.py: problems of recordings; more in test_features_builtin.py."""
 
 import pickle
 import struct
@@ -27,7 +27,7 @@ def problem_of(path: Path, **limits: float) -> RecordingError:
 
 @pytest.mark.parametrize("suffix", ["wav", "aiff", "au", "w64", "flac", "ogg", "mp3"])
 @pytest.mark.parametrize("share", [0.3, 0.9])
-def test_a_file_that_was_cut_is_told_by_its_header_or_by_decoding_it(tmp_path, suffix, share):
+def test_a_truncated_file_is_detected_by_its_header_or_by_decoding(tmp_path, suffix, share):
     path = write_noise(tmp_path / f"a.{suffix}")
     assert len(load_audio(path, RATE_HZ)) == 2 * RATE_HZ
     assert audio_duration_s(path) == 2.0
@@ -45,25 +45,25 @@ def with_size_of_samples(path: Path, num_bytes: int) -> Path:
     return path
 
 
-def test_the_size_that_a_program_writes_into_a_pipe_is_no_lie(tmp_path):
+def test_the_placeholder_size_of_a_piped_file_is_accepted(tmp_path):
     for placeholder in (0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000):
         path = with_size_of_samples(write_noise(tmp_path / "a.wav"), placeholder)
         assert audio_duration_s(path) == 2.0
         assert len(load_audio(path, RATE_HZ)) == 2 * RATE_HZ
 
 
-def test_a_header_that_says_more_than_there_is_is_told(tmp_path):
+def test_a_file_with_fewer_samples_than_its_header_says_is_truncated(tmp_path):
     path = with_size_of_samples(write_noise(tmp_path / "a.wav"), 100 * 2 * RATE_HZ)
     assert problem_of(path).code == "truncated"
 
 
-def test_a_few_samples_that_are_missing_do_not_matter(tmp_path):
+def test_a_few_missing_samples_are_accepted(tmp_path):
     path = write_noise(tmp_path / "a.wav")
     path.write_bytes(path.read_bytes()[:-8])
     assert len(load_audio(path, RATE_HZ)) == 2 * RATE_HZ - 4
 
 
-def test_a_long_recording_is_told_by_its_header_alone(tmp_path):
+def test_the_header_alone_tells_that_a_recording_is_too_long(tmp_path):
     path = write_noise(tmp_path / "a.flac", duration_s=40)
     content = path.read_bytes()
     path.write_bytes(content[:8192] + bytes(len(content) - 8192))  # whoever decodes it fails
@@ -71,21 +71,21 @@ def test_a_long_recording_is_told_by_its_header_alone(tmp_path):
     assert problem_of(path, max_duration_s=41).code == "unreadable"
 
 
-def test_a_file_that_does_not_say_its_length_is_told(tmp_path):
+def test_a_file_without_a_length_is_unreadable(tmp_path):
     path = write_noise(tmp_path / "a.flac")
     content = bytearray(path.read_bytes())
     content[21] &= 0xF0  # the 36 bits of the number of samples, in the first block of a FLAC file
     content[22:26] = bytes(4)
     path.write_bytes(content)
-    assert "does not say how long" in problem_of(path).reason
+    assert problem_of(path).code == "unreadable"
 
 
-def test_an_absurd_number_of_channels_is_told(tmp_path):
+def test_too_many_channels_are_refused(tmp_path):
     path = write_noise(tmp_path / "a.wav", duration_s=0.1, num_channels=64)
-    assert "has 64 channels" in problem_of(path).reason
+    assert "64 channels" in problem_of(path).reason
 
 
-def test_a_problem_goes_from_one_process_to_another(tmp_path):
+def test_a_recording_error_can_be_pickled(tmp_path):
     problem = problem_of(tmp_path / "a.wav")
     assert problem.code == "missing"
     copied = pickle.loads(pickle.dumps(problem))

@@ -6,7 +6,7 @@ import soundfile
 import torch
 
 from indextts.errors import UserError
-from indextts.features.audio import audio_duration_s, load_audio
+from indextts.features.audio import RecordingError, audio_duration_s, load_audio
 from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ, SpeechBackend
 from indextts.features.builtin import BuiltinBackend, fit, load, log_mel, mel_filters, stack_frames
 
@@ -54,7 +54,7 @@ def test_the_backend_is_a_speech_backend(backend):
     assert len(speech.identity) == 64
 
 
-def test_every_filter_holds_a_bin_and_a_tone_falls_into_its_band():
+def test_every_filter_has_a_bin_and_a_tone_is_in_its_band():
     filters = mel_filters()
     assert filters.shape == (128, 513)
     assert (filters.sum(axis=1) > 0.5).all()
@@ -66,7 +66,7 @@ def test_every_filter_holds_a_bin_and_a_tone_falls_into_its_band():
         assert abs(centre_hz - frequency_hz) < 0.03 * frequency_hz + 24
 
 
-def test_frames_are_centred_on_their_own_10_ms():
+def test_each_frame_is_centred_on_its_10_ms():
     audio = np.zeros(4800, np.float32)
     audio[240 * 9 + 120] = 1.0  # the middle of frame 9
     loudness = log_mel(audio).mean(dim=1)
@@ -92,7 +92,7 @@ def test_codes_of_a_clip_do_not_depend_on_what_was_encoded_before(backend):
     torch.testing.assert_close(backend.codes(backend.features(clip)), alone, rtol=0, atol=0)
 
 
-def test_a_batch_gives_what_each_clip_gives_alone(backend):
+def test_batching_does_not_change_a_clip(backend):
     clips = [noise(1.5, seed=5), tone(300, 0.3), noise(0.02), noise(0.0)]
     features = backend.features_of_batch(clips)
     codes = backend.codes_of_batch(features)
@@ -108,7 +108,7 @@ def test_a_code_is_the_nearest_centroid(backend):
     torch.testing.assert_close(backend.codes(features), distances.argmin(dim=1))
 
 
-def test_codes_tell_tones_apart_and_turn_back_into_their_frames(backend):
+def test_codes_distinguish_tones_and_turn_back_into_their_frames(backend):
     codes = {
         frequency: backend.codes(backend.features(tone(frequency, 1.0)))[25] for frequency in (200, 3200)
     }
@@ -150,12 +150,12 @@ def test_digital_silence_has_features_and_codes(tmp_path):
 
 
 def test_fewer_feature_vectors_than_codes_is_an_error_with_numbers(paths):
-    with pytest.raises(UserError, match=r"6 recordings have 400 feature vectors \(8.0 s\).* 500 codes"):
+    with pytest.raises(UserError, match=r"^6 recordings .*400 feature vectors \(8.0 s\).* 500 codes"):
         fit(paths, num_codes=500, seed=0)
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text", "missing", "array", "format"])
-def test_a_damaged_backend_file_is_named(tmp_path, backend, damage):
+def test_the_error_names_a_corrupt_backend_file(tmp_path, backend, damage):
     path = tmp_path / "builtin.npz"
     backend.save(path)
     content = path.read_bytes()
@@ -175,7 +175,7 @@ def test_a_damaged_backend_file_is_named(tmp_path, backend, damage):
         middle = len(content) // 2
         flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         path.write_bytes({"cut": content[:middle], "flip": flipped, "empty": b"", "text": b"x" * 99}[damage])
-    with pytest.raises(UserError, match=r"builtin\.npz: .*preprocess again"):
+    with pytest.raises(UserError, match=r"builtin\.npz: "):
         load(path)
 
 
@@ -203,7 +203,7 @@ def write_bad_audio(path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["no audio", "empty file", "no samples", "cut", "missing"])
-def test_a_recording_that_cannot_be_used_is_named(tmp_path, kind):
+def test_the_error_names_an_unusable_recording(tmp_path, kind):
     path = tmp_path / "a.wav"
     write_bad_audio(path, kind)
     for read in (lambda: load_audio(path, SAMPLE_RATE_HZ), lambda: audio_duration_s(path)):
@@ -212,15 +212,18 @@ def test_a_recording_that_cannot_be_used_is_named(tmp_path, kind):
         assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_samples_that_are_no_numbers_are_refused(tmp_path):
+def test_samples_that_are_not_finite_are_refused(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.full(480, np.nan), SAMPLE_RATE_HZ, subtype="FLOAT")
-    with pytest.raises(UserError, match="samples that are no numbers"):
+    with pytest.raises(RecordingError) as caught:
         load_audio(tmp_path / "a.wav", SAMPLE_RATE_HZ)
+    assert caught.value.code == "not_finite"
 
 
-def test_a_folder_and_a_raw_file_are_no_recordings(tmp_path):
+def test_a_folder_and_a_raw_file_are_not_recordings(tmp_path):
     (tmp_path / "a.raw").write_bytes(b"\0" * 100)
-    with pytest.raises(UserError, match="does not say its sample rate"):
+    with pytest.raises(RecordingError) as caught:
         load_audio(tmp_path / "a.raw", SAMPLE_RATE_HZ)
-    with pytest.raises(UserError, match="this is no file"):
+    assert caught.value.code == "unreadable"
+    with pytest.raises(RecordingError) as caught:
         audio_duration_s(tmp_path)
+    assert caught.value.code == "missing"

@@ -5,7 +5,7 @@ from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, segment_means
 from tests.published_files import randomise
 
 
-def test_a_segment_is_its_mean_and_the_last_may_be_shorter():
+def test_each_segment_becomes_its_mean_and_the_last_may_be_shorter():
     x = torch.cat([torch.full((1, 2, 100), 3.0), torch.arange(50.0).expand(1, 2, 50)], dim=2)
     means = segment_means(x)
     assert means.shape == (1, 2, 150)
@@ -20,7 +20,7 @@ def network() -> CAMPPlus:
 
 
 @pytest.mark.parametrize("num_frames", [3, 4, 199, 200, 201, 437])
-def test_frames_of_any_length_are_one_vector(network, num_frames):
+def test_any_number_of_frames_gives_one_vector(network, num_frames):
     frames = torch.randn(2, num_frames, 80, generator=torch.Generator().manual_seed(0))
     vectors = network(frames)
     assert vectors.shape == (2, 6)

@@ -1,11 +1,14 @@
+"""Tests of indextts/features/log_mel.py: input of w2v-BERT 2.0, and mel filters."""
+
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 from transformers import SeamlessM4TFeatureExtractor
+from transformers.audio_utils import mel_filter_bank
 
-from indextts.features.log_mel import log_mel_pairs, num_vectors, prepare
+from indextts.features.log_mel import corners_hz, log_mel_pairs, num_vectors, prepare, slaney_filters
 
 
 def speech(num_samples: int) -> np.ndarray:
@@ -43,7 +46,7 @@ def test_frames_are_those_of_the_published_extractor(num_samples, loudness):
         (15 * 16_000, 749),
     ],
 )
-def test_only_pairs_of_whole_frames_have_a_vector(num_samples, expected):  # pitfall 10
+def test_only_complete_pairs_of_frames_give_a_vector(num_samples, expected):  # pitfall 10
     assert num_vectors(num_samples) == expected
     assert log_mel_pairs(speech(num_samples)).shape == (expected, 160)
 
@@ -54,7 +57,7 @@ def rising_tones(rate_hz: int) -> np.ndarray:
     return (tones * 0.01 * np.exp(times)).astype(np.float32)
 
 
-def test_what_is_prepared_of_24_khz_is_that_of_the_same_sound_at_16_khz():
+def test_audio_at_24_khz_is_resampled_to_16_khz():
     found, wanted = prepare(rising_tones(24_000)), log_mel_pairs(rising_tones(16_000))
     assert found.shape == wanted.shape == (99, 160)
     heard = slice(2, -2)  # a resampled clip rings at its ends
@@ -64,3 +67,19 @@ def test_what_is_prepared_of_24_khz_is_that_of_the_same_sound_at_16_khz():
 def test_reading_recordings_needs_no_torch():
     program = "import sys, indextts.data.reading, indextts.features.log_mel; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+@pytest.mark.parametrize(("rate_hz", "window", "num_bands"), [(24_000, 1024, 128), (22_050, 1024, 80)])
+def test_filters_are_those_of_another_implementation(rate_hz, window, num_bands):
+    theirs = mel_filter_bank(window // 2 + 1, num_bands, 0.0, rate_hz / 2, rate_hz, mel_scale="slaney")
+    np.testing.assert_allclose(slaney_filters(rate_hz, window, num_bands), theirs.T, atol=1e-6)
+
+
+def test_corners_are_straight_below_1_khz_and_end_at_half_the_rate():
+    corners = corners_hz(22_050, 80)
+    assert corners.shape == (82,)
+    assert corners[0] == 0
+    assert corners[-1] == pytest.approx(11_025)
+    low = corners[corners < 950]
+    np.testing.assert_allclose(np.diff(low), low[1], rtol=1e-9)
+    assert (np.diff(corners) > 0).all()

@@ -47,7 +47,7 @@ def test_a_tone_is_loudest_in_its_band(frequency_hz):
     assert abs(centre_hz - frequency_hz) < 0.04 * frequency_hz + 20
 
 
-def test_a_tenfold_sound_has_frames_higher_by_its_logarithm():
+def test_scaling_the_samples_adds_a_logarithm_to_the_frames():
     noise = torch.randn(16_000, generator=torch.Generator().manual_seed(0)) * 0.05
     torch.testing.assert_close(
         kaldi_frames(10 * noise), kaldi_frames(noise) + math.log(100), rtol=0, atol=1e-4
@@ -58,7 +58,7 @@ def test_a_tenfold_sound_has_frames_higher_by_its_logarithm():
 
 
 @pytest.mark.parametrize(("num_samples", "num_frames"), [(400, 1), (559, 1), (560, 2), (16_000, 98)])
-def test_only_whole_windows_are_kaldi_frames(num_samples, num_frames):
+def test_only_complete_windows_give_kaldi_frames(num_samples, num_frames):
     assert kaldi_frames(torch.zeros(num_samples)).shape == (num_frames, 80)
 
 

@@ -54,7 +54,7 @@ def speech(num_samples: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("num_samples", [16_000, 16_160, 560, 719, 40_000])
 @torch.no_grad()
-def test_features_are_those_of_the_whole_model_at_its_17th_layer(files, encoder, num_samples):
+def test_features_equal_layer_17_of_the_full_model(files, encoder, num_samples):
     extractor = SeamlessM4TFeatureExtractor.from_pretrained(files / "w2v-bert-2.0")
     whole = Wav2Vec2BertModel.from_pretrained(files / "w2v-bert-2.0").eval()
     stats = torch.load(files / "stats.pt", weights_only=True)
@@ -98,7 +98,7 @@ def change_json(path: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_every_missing_unexpected_and_misshapen_tensor_is_named(copied):
+def test_the_error_names_every_missing_unexpected_and_misshapen_tensor(copied):
     path = copied / "w2v-bert-2.0/model.safetensors"
     weights = load_file(path)
     for name in ("encoder.layers.3.ffn1.output_dense.bias", "feature_projection.layer_norm.weight"):
@@ -111,7 +111,7 @@ def test_every_missing_unexpected_and_misshapen_tensor_is_named(copied):
     assert "2 of " in message
     assert "encoder.layers.3.ffn1.output_dense.bias" in message
     assert "feature_projection.layer_norm.weight" in message
-    assert "1 tensors are unexpected: lm_head.weight" in message
+    assert ": lm_head.weight;" in message
     assert "distance_embedding.weight is (5, 8), expected (73, 16)" in message
     assert "facebook/w2v-bert-2.0" in message
 
@@ -121,9 +121,9 @@ def test_every_missing_unexpected_and_misshapen_tensor_is_named(copied):
     [
         ("config.json", {"model_type": "wav2vec2"}, "model_type is 'wav2vec2'"),
         ("config.json", {"num_hidden_layers": 16}, "num_hidden_layers is 16"),
-        ("config.json", {"position_embeddings_type": "rotary"}, "only 'relative_key' is supported"),
+        ("config.json", {"position_embeddings_type": "rotary"}, "'rotary'.*'relative_key'"),
         ("config.json", {"hidden_size": "wide"}, "config.json"),
-        ("preprocessor_config.json", {"sampling_rate": 8000}, "sampling_rate is 8000, it must be 16000"),
+        ("preprocessor_config.json", {"sampling_rate": 8000}, "sampling_rate is 8000, .*16000"),
         ("preprocessor_config.json", {"num_mel_bins": 40, "stride": 1}, "stride is 1.*num_mel_bins is 40"),
     ],
 )
@@ -136,12 +136,12 @@ def test_a_folder_of_another_encoder_is_refused(copied, file, changes, what):
 
 @pytest.mark.parametrize("file", ["config.json", "preprocessor_config.json", "model.safetensors"])
 @pytest.mark.parametrize("content", [None, b"", b"[]", b"\xff\xfe{"])
-def test_a_missing_or_damaged_file_is_one_sentence(copied, file, content):
+def test_a_missing_or_corrupt_file_is_a_one_line_error(copied, file, content):
     path = copied / "w2v-bert-2.0" / file
     path.unlink()
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(UserError, match=r"give the folder of facebook/w2v-bert-2\.0") as caught:
+    with pytest.raises(UserError, match=r"; .*facebook/w2v-bert-2\.0") as caught:
         load(copied)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
@@ -150,13 +150,13 @@ def test_a_missing_or_damaged_file_is_one_sentence(copied, file, content):
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"mean": torch.zeros(31)}, r"mean must be a tensor of shape \(32,\), found \(31,\)"),
-        ({"var": None}, r"var must be a tensor of shape \(32,\), found None"),
-        ({"var": torch.zeros(32)}, "values that are no statistics"),
-        ({"mean": torch.full((32,), math.nan)}, "values that are no statistics"),
+        ({"mean": torch.zeros(31)}, r"mean .*\(32,\), found \(31,\)"),
+        ({"var": None}, r"var .*\(32,\), found None"),
+        ({"var": torch.zeros(32)}, "mean or var"),
+        ({"mean": torch.full((32,), math.nan)}, "mean or var"),
     ],
 )
-def test_statistics_that_are_none_are_refused(copied, changes, what):
+def test_invalid_statistics_are_refused(copied, changes, what):
     write_stats(copied / "stats.pt", **changes)
     with pytest.raises(UserError, match=rf"stats\.pt: .*{what}"):
         load(copied)
@@ -168,12 +168,12 @@ def test_a_statistics_file_runs_no_code(copied, tmp_path):
             return (Path.touch, (tmp_path / "ran",))
 
     torch.save({"mean": Trap(), "var": torch.ones(32)}, copied / "stats.pt")
-    with pytest.raises(UserError, match=r"stats\.pt: refused, it holds getattr besides .*wants to run code"):
+    with pytest.raises(UserError, match=r"stats\.pt: .*getattr"):
         load(copied)
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_hubs_cache_is_used_only_where_it_is_whole(files, tmp_path, monkeypatch):
+def test_the_hugging_face_cache_is_used_only_if_it_is_complete(files, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     assert cached_folder() is None
     repository = tmp_path / "models--facebook--w2v-bert-2.0"

@@ -18,7 +18,7 @@ def speech() -> np.ndarray:
     return load_audio(REPOSITORY / "demo/audio/demo_0003.opus", SAMPLE_RATE_HZ)
 
 
-def test_speech_is_found_where_it_stands_between_silence(speech):
+def test_speech_is_found_between_silences(speech):
     silence = np.zeros(2 * SAMPLE_RATE_HZ, np.float32)
     spans = find_speech(np.concatenate([silence, speech, silence]))
     assert spans[0].start_s == pytest.approx(2, abs=0.2)
@@ -26,14 +26,14 @@ def test_speech_is_found_where_it_stands_between_silence(speech):
     assert sum(span.duration_s for span in spans) > 0.8 * len(speech) / SAMPLE_RATE_HZ
 
 
-def test_nobody_speaks_in_silence_or_noise():
+def test_silence_and_noise_contain_no_speech():
     noise = np.random.default_rng(0).normal(0, 0.05, 3 * SAMPLE_RATE_HZ).astype(np.float32)
     assert find_speech(np.zeros(3 * SAMPLE_RATE_HZ, np.float32)) == []
     assert find_speech(noise) == []
     assert find_speech(np.zeros(0, np.float32)) == []
 
 
-def test_a_recording_longer_than_one_call_is_one_recording(speech):
+def test_several_calls_for_a_long_recording_give_continuous_spans(speech):
     """The state goes on from call to call: what came before changes the rest as it does in one go."""
     long = np.tile(speech, 10)  # over the 16.4 s of a call
     assert len(long) > 17 * SAMPLE_RATE_HZ
@@ -43,7 +43,7 @@ def test_a_recording_longer_than_one_call_is_one_recording(speech):
     assert np.abs(speech_probabilities(long)[20 * 26 :][:5] - alone[:5]).max() > 1e-3
 
 
-def test_short_pauses_do_not_end_speech_and_clicks_are_none():
+def test_short_pauses_do_not_end_speech_and_clicks_are_not_speech():
     yes, maybe, no = 0.9, 0.4, 0.1
     speech = [no, *[yes] * 10, no, no, *[yes] * 5, maybe, maybe, yes, *[no] * 5, yes, yes, *[no] * 4]
     assert speech_spans(speech, 100.0) == [Span(1 * WINDOW_S, 21 * WINDOW_S)]

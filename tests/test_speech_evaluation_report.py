@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, likeness, style_of
+from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, speaker_similarity, style_vector
 from indextts.speech.evaluation.judge import Errors, Judge, Judgement
 from indextts.speech.evaluation.report import Clip, draw, page, row_of
 
@@ -77,11 +77,11 @@ def test_a_voice_is_most_like_itself():
     campplus = CAMPPlus(CAMPPlusConfig(growth_rate=4, bn_size=1, init_channels=8, embedding_size=16)).eval()
     time = np.arange(32_000) / 16_000
     low, high = (np.sin(2 * np.pi * hz * time).astype(np.float32) for hz in (150, 2500))
-    a, b = style_of(campplus, low), style_of(campplus, high)
-    assert likeness(a, a) == pytest.approx(1, abs=1e-6)
-    assert likeness(a, b) < 0.999
-    assert style_of(campplus, low[:15_000]) is None
-    assert likeness(a, None) is None
+    a, b = style_vector(campplus, low), style_vector(campplus, high)
+    assert speaker_similarity(a, a) == pytest.approx(1, abs=1e-6)
+    assert speaker_similarity(a, b) < 0.999
+    assert style_vector(campplus, low[:15_000]) is None
+    assert speaker_similarity(a, None) is None
 
 
 def test_nothing_said_is_silent_and_all_of_its_text_is_missed():

@@ -37,7 +37,7 @@ from indextts.data.throughput import Throughput
 from indextts.features.backend import (
     CODES_PER_SECOND,
     SAMPLE_RATE_HZ,
-    OnTheirWay,
+    PendingTensors,
     SpeechBackend,
     to_device,
     to_host,
@@ -61,7 +61,7 @@ class _InWork:
 
     clips: Sequence[Clip]
     num_codes: Sequence[int]
-    found: OnTheirWay
+    found: PendingTensors
 
     def results(self) -> list[EncodedUtterance]:
         codes, condition, emo_vec = (tensor.numpy() for tensor in self.found.get())

@@ -44,9 +44,9 @@ from indextts.data.throughput import choose_device, choose_throughput
 from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
 from indextts.features import builtin
 from indextts.features.backend import LEAD_S, SpeechBackend
-from indextts.features.published_files import shown_size
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import UnifiedVoice
+from indextts.system.amounts import shown_size
 
 logger = logging.getLogger(__name__)
 

@@ -1,10 +1,10 @@
-"""Speech recognition with a CTC model from a local folder, for scoring; nothing is downloaded.
+"""Speech recognition for scoring, with a CTC model from a local folder. Nothing is downloaded.
 
-    FOLDER/   as `save_pretrained` of transformers writes it, or a clone of a repository of the hub:
+    FOLDER/   written by `save_pretrained` of transformers, or a clone of a Hugging Face repository:
               config.json, model.safetensors, preprocessor_config.json, tokenizer_config.json, vocab.json
 
-Wav2Vec2, Wav2Vec2-BERT and every other model that transformers knows as CTC. The best path is taken,
-without a language model: one would mend what was said badly.
+Every model that transformers loads as CTC works, such as Wav2Vec2 and Wav2Vec2-BERT. Decoding takes the best
+path without a language model, which would correct mispronounced words.
 
 Axes: S samples, T positions, V characters.
 
@@ -24,58 +24,58 @@ from transformers.utils import logging as transformers_logging
 from indextts.errors import UserError
 
 ADVICE = "give the folder of a CTC model with its preprocessor_config.json and tokenizer"
-SHORTEST_S = 0.1  # shorter sounds have no position in the models' first layers
+MIN_DURATION_S = 0.1  # a shorter clip has no position after the first layers of these models
 
 
 class Recognizer:
-    """A CTC model with its characters, on one device."""
+    """A CTC model with its feature extractor and tokenizer, on one device."""
 
     def __init__(self, name: str, model: Any, extractor: Any, tokenizer: Any, device: torch.device) -> None:
         self.name = name
         self.sample_rate_hz: int = extractor.sampling_rate
         self._model, self._extractor, self._tokenizer = model.to(device).eval(), extractor, tokenizer
-        marks = (
+        special = (
             tokenizer.bos_token_id,
             tokenizer.eos_token_id,
             tokenizer.unk_token_id,
             tokenizer.pad_token_id,
         )
-        self._unheard = {*marks, model.config.pad_token_id}  # the blank is the padding
+        self._ignored = {*special, model.config.pad_token_id}  # the padding token is the CTC blank
         self._device = device
 
     @torch.inference_mode()
     def transcribe(self, samples: NDArray[np.float32]) -> str:
-        """Return what is heard in `samples` (S,) at `sample_rate_hz`; nothing in a sound that is too short.
+        """Return the text of `samples` (S,) at `sample_rate_hz`, empty for a clip that is too short.
 
-        One clip at a time: some of these models hear padding.
+        Takes one clip at a time: padding changes the output of some of these models.
         """
-        if len(samples) < SHORTEST_S * self.sample_rate_hz:
+        if len(samples) < MIN_DURATION_S * self.sample_rate_hz:
             return ""
         inputs = self._extractor(samples, sampling_rate=self.sample_rate_hz, return_tensors="pt")
-        given = {name: value.to(self._device) for name, value in inputs.items()}
-        best = self._model(**given).logits[0].argmax(-1)  # (T,)
-        # Joined here: the tokenizer would take the blanks out first, and then a letter that was said twice.
-        tokens = [token for token in best.unique_consecutive().tolist() if token not in self._unheard]
+        on_device = {name: value.to(self._device) for name, value in inputs.items()}
+        best = self._model(**on_device).logits[0].argmax(-1)  # (T,)
+        # Collapse repeats here: the tokenizer would remove the blanks first and merge double letters.
+        tokens = [token for token in best.unique_consecutive().tolist() if token not in self._ignored]
         text: str = self._tokenizer.decode(tokens, group_tokens=False)
         return text
 
 
 def load_recognizers(folders: Sequence[Path], device: torch.device) -> list[Recognizer]:
-    """Return the models in `folders`, each under the name of its folder.
+    """Return the models in `folders`, each named after its folder.
 
     Raises:
-        UserError: a folder holds no whole CTC model, or two have one name.
+        UserError: a folder does not contain a complete CTC model, or two folders have the same name.
     """
     names = [folder.resolve().name for folder in folders]
     if len(set(names)) < len(names):
-        raise UserError(f"--asr: two folders have one name ({', '.join(names)}); rename one")
+        raise UserError(f"--asr: two folders have the same name ({', '.join(names)}); rename one of them")
     return [load_recognizer(folder, device) for folder in folders]
 
 
 def load_recognizer(folder: Path, device: torch.device) -> Recognizer:
     """Return the model in `folder`; errors as for `load_recognizers`."""
     if not (folder / "config.json").is_file():
-        raise UserError(f"--asr {folder}: there is no config.json in it; {ADVICE}")
+        raise UserError(f"--asr {folder}: contains no config.json; {ADVICE}")
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     settings: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
@@ -86,11 +86,11 @@ def load_recognizer(folder: Path, device: torch.device) -> Recognizer:
         reason = " ".join(str(error).split())
         raise UserError(f"--asr {folder}: cannot be loaded ({reason[:200]}); {ADVICE}") from None
     missing = sorted(info["missing_keys"])
-    if missing:  # transformers would go on with random numbers in their place
+    if missing:  # transformers would initialise them at random and continue
         raise UserError(f"--asr {folder}: weights are missing, such as {missing[0]}; {ADVICE}")
     if len(tokenizer) < model.config.vocab_size:
         raise UserError(
-            f"--asr {folder}: the model says {model.config.vocab_size} characters, its tokenizer has "
-            f"{len(tokenizer)}; give the files that belong together"
+            f"--asr {folder}: the model has {model.config.vocab_size} characters, its tokenizer "
+            f"{len(tokenizer)}; use the tokenizer that was published with the model"
         )
     return Recognizer(folder.resolve().name, model, extractor, tokenizer, device)

@@ -1,28 +1,27 @@
-"""The built-in speech encoder: stacked log-mel bands and k-means, nothing to download.
+"""Built-in speech backend: stacked log-mel bands and k-means, without any download.
 
-It carries the whole pipeline on any machine; its codes know sounds, not speech, so for a real voice the
-encoder that belongs to the published weights is the better choice.
+It runs the whole pipeline on any machine. Its codes describe sounds rather than speech, so use the backend of
+the published weights for a real voice.
 
 Axes: S samples, N mel frames (100 per second), T feature vectors (50 per second), M mel bands, F = 8 M
 values of a feature vector, K codes.
 
     24 kHz samples (S,)
-      T = S // 480, that is floor(seconds * 50); what is left of the last 20 ms is not used
+      T = S // 480, that is floor(seconds * 50); an incomplete last code is dropped
       log-mel frames (N = 2 T, M = 128): frame n is centred on sample 240 n + 120
       scaled per band to mean 0 and standard deviation 1 over the data set
-      feature vector t (F = 1024) = frames 2t-3 ... 2t+4 side by side; beyond the ends the outermost
-      frame is repeated
+      feature vector t (F = 1024) = frames 2t-3 ... 2t+4 concatenated; the first and the last frame are
+      repeated beyond the ends
       code t = the nearest of K centroids
 
-Frames 2t and 2t+1, the middle two of the eight, lie inside the 20 ms of vector t: a sequence of codes turns
-back into log-mel frames by putting `centroid_frames` of its codes in a row.
+Frames 2t and 2t+1, the middle two of the eight, lie within the 20 ms of vector t. Concatenating the
+`centroid_frames` of a sequence of codes therefore turns it back into log-mel frames.
 
     builtin.npz    format_version, identity, band_mean (M,), band_std (M,), centroids (K, F)
 """
 
 import hashlib
 import logging
-import os
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,9 +36,11 @@ from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
 from indextts.errors import UserError
-from indextts.features.audio import RecordingError, as_it_is, load_audio
+from indextts.features.audio import RecordingError, load_audio, unprepared
 from indextts.features.backend import CODES_PER_SECOND, FEATURE_DIM, SAMPLE_RATE_HZ
-from indextts.features.log_mel import triangles
+from indextts.features.log_mel import slaney_filters
+from indextts.system.amounts import counted
+from indextts.system.files import written_aside
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +51,11 @@ SAMPLES_PER_FRAME = SAMPLES_PER_CODE // FRAMES_PER_CODE
 NUM_BANDS = 128
 STACK = FEATURE_DIM // NUM_BANDS  # frames in a feature vector
 FRAMES_BEFORE = (STACK - FRAMES_PER_CODE) // 2
-WINDOW = 1024  # samples, 43 ms: every one of 128 Slaney bands holds at least one bin of the spectrum
-MIN_POWER = 1e-8  # below the noise of 16-bit recordings; digital silence becomes a number
-MIN_STD = 1e-3  # a band that never changes is not blown up
-VECTORS_PER_CODE = 64  # to learn a centroid from; more hardly moves it
-MIN_FIT_VECTORS = 20_000  # 400 s: also the scaling is learned from them
+WINDOW = 1024  # samples, 43 ms: each of the 128 Slaney bands has at least one bin of the spectrum
+MIN_POWER = 1e-8  # below the noise of 16-bit recordings; keeps the logarithm of digital silence finite
+MIN_STD = 1e-3  # avoids scaling up a constant band
+VECTORS_PER_CODE = 64  # to fit a centroid; more vectors hardly change it
+MIN_FIT_VECTORS = 20_000  # 400 s; the scaling is fitted to them too
 MAX_FIT_VECTORS = 200_000  # 800 MB
 FIT_BATCH = 4096
 FIT_PASSES = 20
@@ -62,7 +63,7 @@ FIT_PASSES = 20
 
 @dataclass(frozen=True)
 class BuiltinBackend:
-    """The scaling and the codebook that were learned from a data set.
+    """Scaling and codebook fitted to a data set.
 
     Args:
         band_mean: (M,), float32, of the log-mel bands.
@@ -95,13 +96,13 @@ class BuiltinBackend:
         return stack_frames((log_mel(audio) - self._band_mean) / self._band_std)
 
     def codes(self, features: Tensor) -> Tensor:
-        """Return the nearest centroid of each feature vector (T, F): (T,); of equals the first."""
-        # |x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x c), and |x| is the same for all centroids
+        """Return the nearest centroid of each feature vector (T, F), the first if several are: (T,)."""
+        # |x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x c), and |x| is the same for all centroids.
         return (self._half_norms - features @ self._centroids.T).argmin(dim=1)
 
     @property
     def prepare(self) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-        return as_it_is
+        return unprepared
 
     def features_of_batch(self, prepared: Sequence[NDArray[np.float32]]) -> list[Tensor]:
         return [self.features(clip) for clip in prepared]
@@ -110,7 +111,7 @@ class BuiltinBackend:
         return [self.codes(rows) for rows in features]
 
     def centroid_frames(self, codes: Tensor) -> Tensor:
-        """Return the log-mel frames that `codes` (T,) stand for: (2 T, M), unscaled."""
+        """Return the unscaled log-mel frames of `codes` (T,): (2 T, M)."""
         stacks = self._centroids[codes].reshape(-1, STACK, NUM_BANDS)  # (T, 8, M)
         frames = stacks[:, FRAMES_BEFORE : FRAMES_BEFORE + FRAMES_PER_CODE].reshape(-1, NUM_BANDS)  # (2T, M)
         return frames * self._band_std + self._band_mean
@@ -132,9 +133,8 @@ class BuiltinBackend:
         return self._centroids.square().sum(dim=1) / 2
 
     def save(self, path: Path) -> None:
-        """Write the backend aside, sync it and rename it to `path`."""
-        aside = path.with_name(f"{path.name}.part")
-        with aside.open("wb") as file:
+        """Write the backend through a temporary file, see `written_aside`."""
+        with written_aside(path) as aside, aside.open("wb") as file:
             np.savez(
                 file,
                 format_version=np.array(FORMAT_VERSION),
@@ -143,41 +143,38 @@ class BuiltinBackend:
                 band_std=self.band_std,
                 centroids=self.centroids,
             )
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
 
 
 def load(path: Path) -> BuiltinBackend:
     """Return a saved backend.
 
     Raises:
-        UserError: the file is missing or damaged.
+        UserError: the file is missing or corrupt.
     """
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             backend = BuiltinBackend(arrays["band_mean"], arrays["band_std"], arrays["centroids"])
             stored = str(arrays["identity"])
             if arrays["format_version"] != FORMAT_VERSION:
-                raise ValueError(f"format {arrays['format_version']}, this program knows {FORMAT_VERSION}")
+                raise ValueError(f"format {arrays['format_version']}, expected {FORMAT_VERSION}")
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
         reason = " ".join(str(error).split())
         raise UserError(
-            f"{path}: cannot be read ({reason}), delete its folder and preprocess again"
+            f"{path}: cannot be read ({reason}); delete its folder and preprocess again"
         ) from None
     if backend.identity != stored:
-        raise UserError(f"{path}: its content is damaged, delete its folder and preprocess again")
+        raise UserError(f"{path}: the content is corrupt; delete its folder and preprocess again")
     return backend
 
 
 def fit(paths: Sequence[Path], num_codes: int, seed: int) -> BuiltinBackend:
-    """Learn scaling and codebook from recordings; the same order, recordings and seed give the same backend.
+    """Fit scaling and codebook to recordings.
 
-    Bit for bit on one machine; another number of threads adds up in another order. Recordings that cannot be
-    read are left out.
+    The result depends on the recordings, their order and the seed. It is identical bit for bit on the same
+    machine; another number of threads changes the order of summation. Unreadable recordings are skipped.
 
     Raises:
-        UserError: together they have fewer feature vectors than codes.
+        UserError: all recordings together have fewer feature vectors than codes.
     """
     num_wanted = min(max(VECTORS_PER_CODE * num_codes, MIN_FIT_VECTORS), MAX_FIT_VECTORS)
     clips = list(_sample(paths, num_wanted, seed))
@@ -185,21 +182,27 @@ def fit(paths: Sequence[Path], num_codes: int, seed: int) -> BuiltinBackend:
     num_vectors = len(frames) // FRAMES_PER_CODE
     if num_vectors < num_codes:
         raise UserError(
-            f"{len(paths)} recordings have {num_vectors} feature vectors "
-            f"({num_vectors / CODES_PER_SECOND:.1f} s), but number_mel_codes of the config asks for "
-            f"{num_codes} codes: add recordings, or take a smaller config"
+            f"{counted(len(paths), 'recording')} with {counted(num_vectors, 'feature vector')} "
+            f"({num_vectors / CODES_PER_SECOND:.1f} s) are too few for the {num_codes} codes that "
+            "number_mel_codes of the config requires; add recordings, or use a smaller config"
         )
-    logger.info("Learning %d codes from %d feature vectors of %d clips", num_codes, num_vectors, len(clips))
+    logger.info(
+        "Fitting %d codes to %s of %s",
+        num_codes,
+        counted(num_vectors, "feature vector"),
+        counted(len(clips), "clip"),
+    )
     band_mean = frames.double().mean(dim=0).float()  # (M,)
     band_std = frames.double().std(dim=0).clamp_min(MIN_STD).float()  # (M,)
     vectors = torch.cat([stack_frames((clip - band_mean) / band_std) for clip in clips])  # (T, F)
-    return BuiltinBackend(band_mean.numpy(), band_std.numpy(), _learn(vectors.numpy(), num_codes, seed))
+    centroids = _fit_centroids(vectors.numpy(), num_codes, seed)
+    return BuiltinBackend(band_mean.numpy(), band_std.numpy(), centroids)
 
 
 def log_mel(audio: NDArray[np.float32]) -> Tensor:
     """Return the log-mel frames of samples (S,) at 24 kHz: (N, M), N = 2 * (S // 480)."""
     num_frames = len(audio) // SAMPLES_PER_CODE * FRAMES_PER_CODE
-    # frame n is centred on the middle of its own 10 ms, so the first window begins before the clip
+    # Frame n is centred on the middle of its 10 ms, so the first window starts before the clip.
     before = (WINDOW - SAMPLES_PER_FRAME) // 2
     padded = F.pad(torch.from_numpy(audio), (before, WINDOW))
     windows = padded.unfold(0, WINDOW, SAMPLES_PER_FRAME)  # (N or more, WINDOW)
@@ -210,7 +213,7 @@ def log_mel(audio: NDArray[np.float32]) -> Tensor:
 
 
 def stack_frames(frames: Tensor) -> Tensor:
-    """Return feature vectors from mel frames (N, M): (N / 2, F)."""
+    """Return the feature vectors of mel frames (N, M): (N / 2, F)."""
     starts = torch.arange(0, len(frames), FRAMES_PER_CODE)[:, None]  # (T, 1)
     neighbours = starts + torch.arange(-FRAMES_BEFORE, STACK - FRAMES_BEFORE)  # (T, 8)
     return frames[neighbours.clamp(0, max(len(frames) - 1, 0))].reshape(len(starts), FEATURE_DIM)
@@ -218,11 +221,11 @@ def stack_frames(frames: Tensor) -> Tensor:
 
 def mel_filters() -> NDArray[np.float32]:
     """Return triangular filters on the bins of the power spectrum: (M, WINDOW/2 + 1), peaks at most 1."""
-    return triangles(SAMPLE_RATE_HZ, WINDOW, NUM_BANDS).astype(np.float32)
+    return slaney_filters(SAMPLE_RATE_HZ, WINDOW, NUM_BANDS).astype(np.float32)
 
 
 def _sample(paths: Sequence[Path], num_vectors: int, seed: int) -> Iterator[Tensor]:
-    """Yield log-mel frames (N, M) of clips in a seeded order until there are `num_vectors` vectors."""
+    """Yield log-mel frames (N, M) of clips in seeded random order, up to `num_vectors` vectors."""
     num_left = num_vectors
     for index in np.random.default_rng(seed).permutation(len(paths)):
         if num_left <= 0:
@@ -230,17 +233,17 @@ def _sample(paths: Sequence[Path], num_vectors: int, seed: int) -> Iterator[Tens
         try:
             audio = load_audio(paths[index], SAMPLE_RATE_HZ)
         except RecordingError as error:
-            logger.warning("%s; no codes are learned from it", error)
+            logger.warning("%s; the codes are fitted without it", error)
             continue
         frames = log_mel(audio)[: num_left * FRAMES_PER_CODE]
         num_left -= len(frames) // FRAMES_PER_CODE
         yield frames
 
 
-def _learn(vectors: NDArray[np.float32], num_codes: int, seed: int) -> NDArray[np.float32]:
+def _fit_centroids(vectors: NDArray[np.float32], num_codes: int, seed: int) -> NDArray[np.float32]:
     """Return the centroids (K, F) of vectors (T, F)."""
-    # Mini-batches: full k-means adds up in the order in which its threads finish, so two runs differ. Random
-    # starts: the usual ones cost hours for 8,192 codes.
+    # Mini-batches: full k-means sums in the order in which its threads finish, so two runs differ. Random
+    # initialisation: k-means++ takes hours for 8,192 codes.
     kmeans = MiniBatchKMeans(
         num_codes,
         init="random",

@@ -1,19 +1,17 @@
-"""CAM++: what a voice sounds like, as one vector, from the log-mel frames of a recording.
+"""CAM++ speaker vectors: the style of a voice from the log-mel frames of a recording, and their similarity.
 
-Axes: B rows, N log-mel frames (100 per second), M mel bands, T = ceil(N/2) positions behind the first
+Axes: B rows, N log-mel frames (100 per second), M mel bands, T = ceil(N/2) positions after the first
 convolution over time, C channels, S width of the vector.
 
     (B, N, M) -> head: 2-D convolutions, M/8 rows of bands left -> (B, 32 M/8, N)
-      -> tdnn (B, C, T) -> 3 blocks of densely connected layers, a transit that halves the channels after each
+      -> tdnn (B, C, T) -> 3 blocks of densely connected layers, each followed by a transit layer that halves
+         the channels
       -> mean and standard deviation over T -> dense (B, S)
 
-A layer weighs its output by a mask from the mean over all positions and the mean over segments of 100.
+Each layer multiplies its output by a mask, computed from the mean over all positions and the means over
+segments of 100 positions.
 
-Names and shapes of the parameters are those of the published campplus_cn_common.bin.
-
-How alike two voices are: the cosine between their CAM++ vectors.
-
-Axes: S samples, N log-mel frames, M mel bands.
+Parameter names and shapes are those of the published campplus_cn_common.bin.
 """
 
 from collections import OrderedDict
@@ -31,6 +29,8 @@ HEAD_CHANNELS = 32
 SEGMENT = 100
 BLOCKS = ((12, 1), (24, 2), (16, 2))  # layers of a block, and the dilation of their convolutions
 KERNEL_SIZE = 3
+SAMPLE_RATE_HZ = KALDI_RATE_HZ
+MIN_SAMPLES = KALDI_WINDOW + 99 * KALDI_HOP  # 100 frames, about a second
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class CAMPPlusConfig:
 
 
 class CAMPPlus(nn.Module):
-    """The whole network."""
+    """CAM++ network."""
 
     def __init__(self, config: CAMPPlusConfig) -> None:
         super().__init__()
@@ -65,13 +65,13 @@ class CAMPPlus(nn.Module):
         self.xvector = nn.Sequential(parts)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """(B, N, M), each band minus its mean over the frames, N at least 3, to (B, S)."""
+        """Map frames (B, N, M), N at least 3, each band with mean 0 over the frames, to (B, S)."""
         vector: Tensor = self.xvector(self.head(frames.transpose(1, 2)))
         return vector
 
 
 class Head(nn.Module):
-    """Convolutions on the image of bands and frames; the number of bands is halved three times."""
+    """2-D convolutions over bands and frames that halve the number of bands three times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,14 +84,14 @@ class Head(nn.Module):
         self.bn2 = nn.BatchNorm2d(dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, M, N) to (B, 32 M/8, N): channel slow, band fast."""
+        """Map (B, M, N) to (B, 32 M/8, N); the band varies fastest."""
         image = F.relu(self.bn1(self.conv1(x[:, None])))  # (B, 32, M, N)
         image = self.layer2(self.layer1(image))  # (B, 32, M/4, N)
         return F.relu(self.bn2(self.conv2(image))).flatten(1, 2)
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions; with a stride over the bands the way around them has a convolution, too."""
+    """Two convolutions and a shortcut; with a stride over the bands the shortcut is a convolution."""
 
     def __init__(self, dim: int, stride: int) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class ResidualBlock(nn.Module):
 
 
 class FirstConvolution(nn.Module):
-    """Halves the positions."""
+    """Convolution over time that halves the number of positions."""
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class FirstConvolution(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """Layers that each read what all before them wrote; they count from 1."""
+    """Layers that each read the outputs of all layers before them, numbered from 1."""
 
     def __init__(self, channels: int, num_layers: int, growth: int, bottleneck: int, dilation: int) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class DenseBlock(nn.Module):
             self.add_module(f"tdnnd{number + 1}", layer)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, T) to (B, C + layers * growth, T)."""
+        """Map (B, C, T) to (B, C + layers * growth, T)."""
         for layer in self.children():
             x = torch.cat([x, layer(x)], dim=1)
         return x
@@ -149,13 +149,13 @@ class DenseLayer(nn.Module):
         self.cam_layer = MaskedConvolution(bottleneck, growth, dilation)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, T) to (B, growth, T)."""
+        """Map (B, C, T) to (B, growth, T)."""
         out: Tensor = self.cam_layer(self.nonlinear2(self.linear1(self.nonlinear1(x))))
         return out
 
 
 class MaskedConvolution(nn.Module):
-    """A convolution whose output is weighed by what is heard around it: context-aware masking."""
+    """Convolution with context-aware masking: a mask from the surrounding positions scales its output."""
 
     def __init__(self, in_dim: int, out_dim: int, dilation: int) -> None:
         super().__init__()
@@ -169,18 +169,18 @@ class MaskedConvolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         context = x.mean(dim=2, keepdim=True) + segment_means(x)  # (B, in, T)
         mask = self.sigmoid(self.linear2(F.relu(self.linear1(context))))
-        weighed: Tensor = self.linear_local(x) * mask
-        return weighed
+        masked: Tensor = self.linear_local(x) * mask
+        return masked
 
 
 def segment_means(x: Tensor) -> Tensor:
-    """`x` (B, C, T) with each segment of SEGMENT positions replaced by its mean; the last may be shorter."""
+    """Replace each segment of SEGMENT positions of `x` (B, C, T) with its mean; the last may be shorter."""
     means = F.avg_pool1d(x, SEGMENT, SEGMENT, ceil_mode=True)  # (B, C, ceil(T/SEGMENT))
     return means.repeat_interleave(SEGMENT, dim=2)[:, :, : x.shape[2]]
 
 
 class Transit(nn.Module):
-    """Fewer channels between two blocks."""
+    """Layer between two blocks that reduces the number of channels."""
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()
@@ -196,12 +196,12 @@ class Statistics(nn.Module):
     """Mean and standard deviation over time."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, T) to (B, 2 C); T at least 2, for one position has no deviation."""
+        """Map (B, C, T) to (B, 2 C); T is at least 2, since one position has no standard deviation."""
         return torch.cat([x.mean(dim=2), x.std(dim=2)], dim=1)
 
 
 class LastLinear(nn.Module):
-    """To the width of the vector; its norm has statistics only."""
+    """Projection to the width of the vector, normalised without affine parameters."""
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ class LastLinear(nn.Module):
         self.nonlinear = nn.Sequential(OrderedDict(batchnorm=norm))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, in) to (B, out)."""
+        """Map (B, in) to (B, out)."""
         out: Tensor = self.nonlinear(self.linear(x[:, :, None])[:, :, 0])
         return out
 
@@ -219,19 +219,15 @@ def _norm(channels: int) -> nn.Sequential:
     return nn.Sequential(OrderedDict(batchnorm=nn.BatchNorm1d(channels), relu=nn.ReLU()))
 
 
-SAMPLE_RATE_HZ = KALDI_RATE_HZ
-SHORTEST = KALDI_WINDOW + 99 * KALDI_HOP  # samples of the first 100 frames, a second
-
-
 @torch.no_grad()
-def style_of(campplus: CAMPPlus, samples: NDArray[np.float32]) -> Tensor | None:
-    """Return the vector of a voice; None for less than a second of sound.
+def style_vector(campplus: CAMPPlus, samples: NDArray[np.float32]) -> Tensor | None:
+    """Return the vector of a voice; None for less than a second of audio.
 
     Args:
-        campplus: with its weights.
-        samples: (S,) at SAMPLE_RATE_HZ in [-1, 1].
+        campplus: the network with its weights.
+        samples: (number of samples,) at SAMPLE_RATE_HZ in [-1, 1].
     """
-    if len(samples) < SHORTEST:
+    if len(samples) < MIN_SAMPLES:
         return None
     device = next(campplus.parameters()).device
     frames = kaldi_frames(torch.from_numpy(samples).to(device))  # (N, M)
@@ -239,8 +235,8 @@ def style_of(campplus: CAMPPlus, samples: NDArray[np.float32]) -> Tensor | None:
     return style
 
 
-def likeness(a: Tensor | None, b: Tensor | None) -> float | None:
-    """Return the cosine of two vectors: 1 for one voice; None if one is not known."""
+def speaker_similarity(a: Tensor | None, b: Tensor | None) -> float | None:
+    """Return the cosine similarity of two style vectors; None if either is None."""
     if a is None or b is None:
         return None
-    return float((a / a.norm()) @ (b / b.norm()))  # torch's own takes short vectors for longer ones
+    return float((a / a.norm()) @ (b / b.norm()))  # F.cosine_similarity clamps small norms

@@ -1,13 +1,13 @@
-"""The speech encoder and codec that belong to the published weights, as one backend.
+"""Speech backend of the published weights: w2v-BERT 2.0 and the semantic codec.
 
 Axes: S samples at 24 kHz, T feature vectors (50 per second), F their width.
 
     24 kHz samples (S,) -> 16 kHz -> w2v-BERT 2.0, 17 layers, normalised (T, F) -> semantic codec: codes (T,)
 
-Through 24 kHz, because the published training did so. T is the clip's true length: half a pair of log-mel
-frames at the end is not used (log_mel.py).
+The input rate is 24 kHz because the published training resampled through it. T is the clip's true length: an
+unpaired log-mel frame at the end is dropped (log_mel.py).
 
-Importing this module imports `transformers`, which takes seconds: import it where this backend was chosen.
+Importing this module imports `transformers`, which takes seconds: import it only where this backend is used.
 """
 
 import hashlib
@@ -29,16 +29,16 @@ from indextts.features.speech_encoder import SpeechEncoder, cached_folder, load_
 
 logger = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1  # to be raised when the way from samples to codes changes
+FORMAT_VERSION = 1  # raise it when the computation from samples to codes changes
 
 
 class IndexTTS2Backend:
-    """Encoder and codec with their weights, on one device; nothing waits for a card.
+    """Encoder and codec on one device; no method waits for the GPU.
 
     Args:
-        encoder, codec: with their weights.
-        device: where they compute.
-        dtype: of the encoder's products; the codec always computes in float32.
+        encoder, codec: the networks with their weights.
+        device: the device that they compute on.
+        dtype: of the encoder's matrix products; the codec always computes in float32.
     """
 
     def __init__(
@@ -76,15 +76,15 @@ class IndexTTS2Backend:
 
     def features_of_batch(self, prepared: Sequence[NDArray[np.float32]]) -> list[Tensor]:
         """Return the features of prepared clips (T, W) of any lengths: (T, F) each."""
-        found = [torch.zeros(0, self.feature_dim, device=self.device) for _ in prepared]
-        heard = [number for number, clip in enumerate(prepared) if len(clip)]
-        if heard:
-            products = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
-            with torch.inference_mode(), products:
-                features = self.encoder([torch.from_numpy(prepared[number]) for number in heard])
-            for number, rows in zip(heard, features, strict=True):
-                found[number] = rows.float()
-        return found
+        results = [torch.zeros(0, self.feature_dim, device=self.device) for _ in prepared]
+        not_empty = [index for index, clip in enumerate(prepared) if len(clip)]
+        if not_empty:
+            autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+            with torch.inference_mode(), autocast:
+                features = self.encoder([torch.from_numpy(prepared[index]) for index in not_empty])
+            for index, rows in zip(not_empty, features, strict=True):
+                results[index] = rows.float()
+        return results
 
     def codes_of_batch(self, features: Sequence[Tensor]) -> list[Tensor]:
         """Return the codes of features (T, F) of any lengths: (T,) each."""
@@ -109,67 +109,67 @@ def load(
 
     Args:
         config: the published config.yaml, with the codec's sizes.
-        speech_encoder_folder: of w2v-BERT 2.0.
+        speech_encoder_folder: the folder of w2v-BERT 2.0.
         codec: semantic_codec/model.safetensors.
         stats: wav2vec2bert_stats.pt.
-        device: where it computes.
-        dtype: of the speech encoder's products.
+        device: the device that the backend computes on.
+        dtype: of the speech encoder's matrix products.
 
     Raises:
-        UserError: a file is missing, cannot be read, or does not belong to the others.
+        UserError: a file is missing, cannot be read, or does not match the other files.
     """
     codec_config = load_codec_config(config)
     encoder = load_speech_encoder(speech_encoder_folder, stats)
     if codec_config.hidden_size != encoder.feature_dim:
         raise UserError(
             f"{config}: semantic_codec.hidden_size is {codec_config.hidden_size}, the speech encoder in "
-            f"{speech_encoder_folder} makes {encoder.feature_dim}; use the files that were published together"
+            f"{speech_encoder_folder} has {encoder.feature_dim}; use the files that were published together"
         )
     return IndexTTS2Backend(encoder, load_codec(codec_config, codec), device, dtype)
 
 
 def find_files(folder: Path, codec: Path, stats: Path, *, look_in_cache: bool) -> Path:
-    """Return the folder of the speech encoder, after looking that every file is there.
+    """Return the folder of the speech encoder, after checking that every file exists.
 
     Args:
-        folder: where the speech encoder should be.
-        codec: the semantic codec's file.
-        stats: the statistics' file.
-        look_in_cache: whether the hub's cache will do if there is no `folder`.
+        folder: the expected folder of the speech encoder.
+        codec: the file of the semantic codec.
+        stats: the file with the statistics.
+        look_in_cache: whether to fall back to the Hugging Face cache if `folder` does not exist.
 
     Raises:
-        UserError: with all that is missing, what to download, and where to put it.
+        UserError: files are missing; the message lists them all, with their sources and destinations.
     """
     missing = []
     if not folder.exists() and look_in_cache:
         found = cached_folder()
         if found:
-            logger.info("The speech encoder is that of the hub's cache, %s", found)
+            logger.info("Using the speech encoder in the Hugging Face cache: %s", found)
             folder = found
     absent = [name for name in speech_encoder.FILES if not (folder / name).is_file()]
     if absent:
-        cache = ", or into the hub's cache" if look_in_cache else ""
+        cache = ", or into the Hugging Face cache" if look_in_cache else ""
         missing.append(
-            f"--speech-encoder {folder} lacks {', '.join(absent)}: download them from "
+            f"--speech-encoder {folder}: {', '.join(absent)} missing, download from "
             f"{speech_encoder.HUB_NAME} into this folder{cache}"
         )
     if not codec.is_file():
         missing.append(
-            f"--semantic-codec {codec} is absent: download semantic_codec/model.safetensors of "
-            "amphion/MaskGCT and put it there"
+            f"--semantic-codec {codec}: the file does not exist, download semantic_codec/model.safetensors "
+            "of amphion/MaskGCT to this path"
         )
     if not stats.is_file():
         missing.append(
-            f"--stats {stats} is absent: download wav2vec2bert_stats.pt of IndexTeam/IndexTTS-2 "
-            "and put it there"
+            f"--stats {stats}: the file does not exist, download wav2vec2bert_stats.pt of "
+            "IndexTeam/IndexTTS-2 to this path"
         )
     if missing:
-        raise UserError(f"{'; '.join(missing)}; or let tools/download_checkpoints.py fetch them")
+        raise UserError(f"{'; '.join(missing)}; or run tools/download_checkpoints.py to download all files")
     return folder
 
 
 def _identity(encoder: SpeechEncoder, codec: SemanticCodec) -> str:
-    """Return the sha256, in hex, over all that features and codes depend on; the decoder makes neither."""
+    """Return the hex sha256 of everything that features and codes depend on, which excludes the decoder."""
     digest = hashlib.sha256(f"indextts2 {FORMAT_VERSION} {codec.config} {encoder.identity()}".encode())
     for name, tensor in sorted(codec.state_dict().items()):
         if not name.startswith("decoder."):

@@ -1,23 +1,21 @@
-"""What w2v-BERT 2.0 reads of a clip. No torch here: processes that only read recordings start at once.
+"""Log-mel input of w2v-BERT 2.0, and Slaney mel filters.
+
+This module does not import torch, so processes that only read recordings start quickly.
 
 Axes: S samples at 16 kHz, N log-mel frames (100 per second), M mel bands, T pairs of frames (50 per second),
 W = 2 M width of a pair.
 
     samples (S,) times 2^15
-      N = 1 + (S - 400) // 160 frames of 25 ms: mean off, pre-emphasis 0.97, Povey's window (Hann ^ 0.85),
-      power spectrum of 512 points, M = 80 triangles on Kaldi's mel scale from 20 Hz, logarithm
-      each band scaled to mean 0 and variance 1 of the clip
-      T = N // 2 pairs side by side; of an odd N the last frame counts for the scaling only
+      N = 1 + (S - 400) // 160 frames of 25 ms: mean removed, pre-emphasis 0.97, Povey's window (Hann ^ 0.85),
+      power spectrum of 512 points, M = 80 triangular filters on Kaldi's mel scale from 20 Hz, logarithm
+      each band scaled to mean 0 and variance 1 over the clip
+      T = N // 2 concatenated pairs; if N is odd, the last frame only contributes to the scaling
 
-The same numbers as transformers' SeamlessM4TFeatureExtractor, made for all frames at once: it makes them one
-by one, three times as slowly.
+The values equal those of transformers' SeamlessM4TFeatureExtractor. That class computes frame by frame and
+takes three times as long.
 
-Triangular filters on the bins of a spectrum, evenly spaced on Slaney's mel scale.
-
-The scale ("Auditory Toolbox", Interval Research report 1998-010) is linear up to 1 kHz, 200/3 Hz per mel,
-then logarithmic, 27 steps for a factor of 6.4.
-
-Axes: M mel bands.
+Slaney's mel scale ("Auditory Toolbox", Interval Research report 1998-010), on which `slaney_filters` are
+evenly spaced, is linear up to 1 kHz (200/3 Hz per mel), then logarithmic (27 steps for a factor of 6.4).
 """
 
 from functools import cache
@@ -27,8 +25,8 @@ import soxr
 from numpy.typing import NDArray
 
 SAMPLE_RATE_HZ = 16_000
-RECORDED_RATE_HZ = 24_000  # of the samples that `prepare` takes: the published training went through it
-WINDOW, HOP = 400, 160  # samples of a frame, and from one to the next
+RECORDED_RATE_HZ = 24_000  # of the input of `prepare`: the published training resampled through this rate
+WINDOW, HOP = 400, 160  # samples
 FRAMES_PER_VECTOR = 2
 NUM_BANDS = 80
 WIDTH = FRAMES_PER_VECTOR * NUM_BANDS
@@ -40,28 +38,28 @@ MIN_VARIANCE = 1e-7
 
 
 def prepare(audio: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return what the model reads of samples at RECORDED_RATE_HZ: (T, W)."""
+    """Return the model's input for samples at RECORDED_RATE_HZ: (T, W)."""
     return log_mel_pairs(at_16_khz(audio))
 
 
 def at_16_khz(audio: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return samples at RECORDED_RATE_HZ resampled: (S,)."""
+    """Return samples at RECORDED_RATE_HZ, resampled to 16 kHz: (S,)."""
     samples: NDArray[np.float32] = soxr.resample(audio, RECORDED_RATE_HZ, SAMPLE_RATE_HZ)
     return samples
 
 
 def num_vectors(num_samples: int) -> int:
-    """Return how many pairs of frames a clip at 16 kHz has."""
+    """Return the number of frame pairs of a clip at 16 kHz."""
     return max(0, 1 + (num_samples - WINDOW) // HOP) // FRAMES_PER_VECTOR
 
 
 def log_mel_pairs(samples: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return what the model reads of one clip (S,): (T, W); nothing is padded."""
+    """Return the model's input for one clip (S,), without padding: (T, W)."""
     length = num_vectors(len(samples))
     if length == 0:
         return np.zeros((0, WIDTH), np.float32)
     bands = _log_mel(samples)  # (M, N)
-    # along the frames in memory order: sums of another order would differ in the last digit
+    # Reduce along the frames in memory order: another order of summation changes the last digit.
     frames = bands.T  # (N, M)
     scaled = (frames - frames.mean(0)) / np.sqrt(frames.var(0, ddof=1) + MIN_VARIANCE)
     pairs: NDArray[np.float32] = scaled[: FRAMES_PER_VECTOR * length].reshape(length, WIDTH)
@@ -69,7 +67,7 @@ def log_mel_pairs(samples: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _log_mel(samples: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the logarithm of each band's power: (M, N)."""
+    """Return the logarithmic power of each band: (M, N)."""
     scaled = (samples * np.float32(2**15)).astype(np.float64)
     frames = np.lib.stride_tricks.sliding_window_view(scaled, WINDOW)[::HOP]  # (N, WINDOW)
     frames = frames - frames.mean(axis=1, keepdims=True)
@@ -88,7 +86,7 @@ def _window() -> NDArray[np.float64]:
 
 @cache
 def _filters() -> NDArray[np.float64]:
-    """Return triangles on the bins of the spectrum, peaks at most 1: (M, 257)."""
+    """Return triangular filters on the bins of the spectrum, with peaks of at most 1: (M, 257)."""
     bins = _mel(np.arange(FFT_LENGTH // 2 + 1) * SAMPLE_RATE_HZ / FFT_LENGTH)  # (257,)
     lowest, highest = _mel(np.array([LOWEST_HZ, SAMPLE_RATE_HZ / 2]))
     corners = np.linspace(lowest, highest, NUM_BANDS + 2)[:, None]  # (M + 2, 1)
@@ -105,7 +103,7 @@ def _mel(frequencies_hz: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def corners_hz(sample_rate_hz: int, num_bands: int) -> NDArray[np.float64]:
-    """Return where triangles begin, peak and end, from 0 to half the rate: (M + 2,), shared by three."""
+    """Return start, peak and end frequencies of the filters, from 0 to half the sample rate: (M + 2,)."""
     top_mel = 15 + np.log(sample_rate_hz / 2 / 1000) * 27 / np.log(6.4)
     mels = np.linspace(0, top_mel, num_bands + 2)  # (M + 2,)
     corners: NDArray[np.float64] = np.where(
@@ -114,8 +112,8 @@ def corners_hz(sample_rate_hz: int, num_bands: int) -> NDArray[np.float64]:
     return corners
 
 
-def triangles(sample_rate_hz: int, window: int, num_bands: int) -> NDArray[np.float64]:
-    """Return the filters, peaks at most 1: (M, window/2 + 1)."""
+def slaney_filters(sample_rate_hz: int, window: int, num_bands: int) -> NDArray[np.float64]:
+    """Return triangular filters on Slaney's scale, with peaks of at most 1: (M, window/2 + 1)."""
     corners = corners_hz(sample_rate_hz, num_bands)
     bins_hz = np.fft.rfftfreq(window, 1 / sample_rate_hz)  # (window/2 + 1,)
     left, peak, right = (corners[i : num_bands + i, None] for i in range(3))  # (M, 1) each

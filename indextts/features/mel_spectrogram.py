@@ -1,13 +1,13 @@
-"""What the acoustic half reads of a recording: mel spectrogram, log-mel frames like Kaldi's, resampling.
+"""Inputs of the acoustic model: mel spectrogram, Kaldi log-mel frames, and the resampler between them.
 
 Axes: B rows, S samples, T mel frames, N log-mel frames, M mel bands.
 
     samples at 22,050 Hz (B, S)                     -> reference mel (B, 80, T = S // 256)
       -> samples at 16,000 Hz (B, ceil(320 S / 441)) -> Kaldi frames (N = 1 + (S' - 400) // 160, 80)
 
-Written out here because the published numbers depend on details: the resampler is torchaudio's, the frames
-are those of torchaudio's `kaldi.fbank`, from samples in [-1, 1], so that quiet passages reach the floor. The
-maintained `kaldi-native-fbank` differs from it by up to 4e-4, more than the vectors allow.
+This module reproduces torchaudio, because the published weights depend on its details: the resampler equals
+torchaudio's, and the frames equal those of `kaldi.fbank` for samples in [-1, 1], so that quiet passages reach
+the floor. The maintained `kaldi-native-fbank` differs from it by up to 4e-4, which changes the style vectors.
 """
 
 import math
@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from indextts.features.log_mel import corners_hz, triangles
+from indextts.features.log_mel import corners_hz, slaney_filters
 
-SAMPLE_RATE_HZ = 22_050  # of the reference mel, and of the sound that comes out
+SAMPLE_RATE_HZ = 22_050  # of the reference mel and of the generated audio
 NUM_MELS = 80
 MEL_WINDOW, MEL_HOP = 1024, 256
 MIN_MAGNITUDE = 1e-5
@@ -31,12 +31,12 @@ PREEMPHASIS = 0.97
 POVEY_POWER = 0.85
 MIN_ENERGY = 1.1920928955078125e-07
 
-SINC_ZEROS = 6  # on each side of the resampler's kernel
+SINC_ZEROS = 6  # zero crossings on each side of the resampling kernel
 ROLLOFF = 0.99
 
 
 def reference_mel(samples: Tensor) -> Tensor:
-    """The natural logarithm of mel magnitudes: (B, NUM_MELS, S // MEL_HOP).
+    """Return the natural logarithm of the mel magnitudes: (B, NUM_MELS, S // MEL_HOP).
 
     Args:
         samples: (B, S), at SAMPLE_RATE_HZ in [-1, 1], S more than (MEL_WINDOW - MEL_HOP) / 2.
@@ -46,7 +46,7 @@ def reference_mel(samples: Tensor) -> Tensor:
 
 
 def magnitudes(samples: Tensor) -> Tensor:
-    """Magnitudes of the spectra of `samples` (B, S): (B, MEL_WINDOW/2 + 1, T)."""
+    """Return the magnitude spectra of `samples` (B, S): (B, MEL_WINDOW/2 + 1, T)."""
     beyond = (MEL_WINDOW - MEL_HOP) // 2
     padded = F.pad(samples[:, None], (beyond, beyond), mode="reflect")[:, 0]
     window = torch.hann_window(MEL_WINDOW, device=samples.device)
@@ -57,15 +57,15 @@ def magnitudes(samples: Tensor) -> Tensor:
 
 
 def mel_basis() -> Tensor:
-    """Filters on Slaney's scale, each of area 1 over Hz: (NUM_MELS, MEL_WINDOW/2 + 1)."""
+    """Return filters on Slaney's scale, each of area 1 over Hz: (NUM_MELS, MEL_WINDOW/2 + 1)."""
     corners = corners_hz(SAMPLE_RATE_HZ, NUM_MELS)
     areas = (corners[2:] - corners[:-2]) / 2  # (NUM_MELS,)
-    filters = triangles(SAMPLE_RATE_HZ, MEL_WINDOW, NUM_MELS) / areas[:, None]
+    filters = slaney_filters(SAMPLE_RATE_HZ, MEL_WINDOW, NUM_MELS) / areas[:, None]
     return torch.from_numpy(filters.astype(np.float32))
 
 
 def kaldi_frames(samples: Tensor) -> Tensor:
-    """Log-mel frames (N, NUM_MELS) of `samples` (S,) at KALDI_RATE_HZ, S at least KALDI_WINDOW."""
+    """Return log-mel frames (N, NUM_MELS) of `samples` (S,) at KALDI_RATE_HZ, S at least KALDI_WINDOW."""
     frames = samples.unfold(0, KALDI_WINDOW, KALDI_HOP)  # (N, KALDI_WINDOW)
     frames = frames - frames.mean(dim=1, keepdim=True)
     before = F.pad(frames[:, None], (1, 0), mode="replicate")[:, 0, :-1]
@@ -76,17 +76,17 @@ def kaldi_frames(samples: Tensor) -> Tensor:
 
 
 def povey_window() -> Tensor:
-    """A Hann window that is 0 at both ends, to a power below 1: (KALDI_WINDOW,)."""
+    """Return Povey's window, a symmetric Hann window to the power of 0.85: (KALDI_WINDOW,)."""
     return torch.hann_window(KALDI_WINDOW, periodic=False).pow(POVEY_POWER)
 
 
 def kaldi_banks() -> Tensor:
-    """Triangles that are straight in mel, on all bins but the last: (NUM_MELS, KALDI_FFT/2)."""
+    """Return filters that are triangular in mel, on all bins but the last: (NUM_MELS, KALDI_FFT/2)."""
     lowest, highest = (1127 * math.log1p(hz / 700) for hz in (KALDI_LOWEST_HZ, KALDI_RATE_HZ / 2))
     step = (highest - lowest) / (NUM_MELS + 1)
     bins_hz = torch.arange(KALDI_FFT // 2, dtype=torch.float32) * (KALDI_RATE_HZ / KALDI_FFT)
     mels = 1127 * (1 + bins_hz / 700).log()  # (KALDI_FFT/2,)
-    # The corners in float32 like Kaldi's: exact ones would move narrow bands by 1.6e-4.
+    # Corners in float32, as in Kaldi: float64 corners would change narrow bands by 1.6e-4.
     corners = lowest + torch.arange(NUM_MELS + 2, dtype=torch.float32)[:, None] * step
     left, peak, right = corners[:-2], corners[1:-1], corners[2:]  # (NUM_MELS, 1) each
     rising, falling = (mels - left) / (peak - left), (right - mels) / (right - peak)

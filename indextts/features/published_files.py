@@ -1,4 +1,4 @@
-"""PUBLISHED FILES: which files of which repositories are needed, and where each goes. No torch, no network.
+"""Published files: their Hugging Face repositories, local paths and download record. No torch, no network.
 
 FOLDER/                       `checkpoints/`, or the folder `checkpoints` of a workspace
   config.yaml gpt.pth bpe.model wav2vec2bert_stats.pt s2mel.pth feat1.pt feat2.pt
@@ -6,9 +6,9 @@ FOLDER/                       `checkpoints/`, or the folder `checkpoints` of a w
   semantic_codec/             model.safetensors
   campplus/                   campplus_cn_common.bin
   bigvgan/                    config.json bigvgan_generator.pt
-  .downloads.json             what the hub says of each file: {place: {"repository", "name", "commit",
+  .downloads.json             metadata of each file on the hub: {place: {"repository", "name", "commit",
                               "num_bytes", "etag", "checked": [size, time] or null}}
-  .tmp-NAME.ETAG              a file that is being fetched; the next download goes on with it
+  .tmp-NAME.ETAG              a partial download; the next download resumes it
 """
 
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from indextts.commands.data import PublishedSet
+from indextts.system.amounts import shown_size
 from indextts.system.files import write_bytes
 
 Purpose = Literal["base model", "speech features", "sound"]
@@ -39,8 +40,8 @@ class PublishedFile:
     """A file on the hub.
 
     Args:
-        name: in its repository.
-        place: in the folder, with `/`.
+        name: the path in its repository.
+        place: the path in the local folder, with `/`.
     """
 
     purpose: Purpose
@@ -75,11 +76,11 @@ FILES = (
 
 
 class Remote(BaseModel, frozen=True):
-    """What the hub says of a file, and which file here was compared with that.
+    """Metadata of a file on the hub, and the local file that was verified against it.
 
     Args:
-        etag: the sha256 of a large file, the git blob id of a small one, both in hexadecimal.
-        checked: size and time of the file here whose digest is that; None before it is there.
+        etag: the sha256 of a large file or the git blob id of a small file, in hexadecimal.
+        checked: size and modification time of the verified local file; None if there is none.
     """
 
     repository: str
@@ -95,12 +96,12 @@ _RECORD = TypeAdapter(dict[str, Remote])
 
 
 def files_for(what: PublishedSet) -> list[PublishedFile]:
-    """Return the files of `--what`, in the order in which they are fetched."""
+    """Return the files of `--what`, in the order of download."""
     return [file for file in FILES if file.purpose in PURPOSES[what]]
 
 
 def read_record(folder: Path) -> dict[str, Remote]:
-    """Return what is known of the files, by place; nothing where there is no record, or a damaged one."""
+    """Return the record of a folder, by place; empty if the file is missing or corrupt."""
     try:
         return _RECORD.validate_json((folder / RECORD_NAME).read_bytes())
     except (OSError, ValidationError):
@@ -113,18 +114,18 @@ def write_record(folder: Path, record: Record) -> None:
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """Return size and time of a file; a change of its content changes them."""
+    """Return size and modification time of a file; a change of the content changes them."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 
 
 def partial_path(path: Path, etag: str) -> Path:
-    """Return where the file at `path` is written until it is whole."""
+    """Return the temporary path of the file at `path` until its download is complete."""
     return path.with_name(f".tmp-{path.name}.{etag[:16]}")
 
 
 def table(folder: Path) -> list[list[str]]:
-    """Return a row for each file: what it is for, its place, its size, and how it stands."""
+    """Return a row for each file: purpose, place, size and state."""
     record = read_record(folder)
     return [_row(folder, file, record.get(file.place)) for file in FILES]
 
@@ -144,11 +145,3 @@ def _row(folder: Path, file: PublishedFile, remote: Remote | None) -> list[str]:
     partial = partial_path(path, remote.etag)
     percent = 100 * partial.stat().st_size // max(remote.num_bytes, 1) if partial.is_file() else 0
     return [file.purpose, file.place, shown_size(remote.num_bytes), f"{percent} %" if percent else "absent"]
-
-
-def shown_size(num_bytes: int) -> str:
-    """Return a size as a person says it."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if num_bytes >= size:
-            return f"{num_bytes / size:.2f} {unit}"
-    return f"{num_bytes} bytes"

@@ -1,16 +1,16 @@
-"""w2v-BERT 2.0 up to its 17th layer: log-mel frames to normalised speech features.
+"""First 17 layers of w2v-BERT 2.0: log-mel frames to normalised speech features.
 
-Axes: B clips, T feature vectors (50 per second), W width of two log-mel frames side by side, H width of a
+Axes: B clips, T feature vectors (50 per second), W width of two concatenated log-mel frames, H width of a
 feature vector.
 
-    pairs of frames (T, W = 160), of log_mel.py
+    pairs of frames (T, W = 160), from log_mel.py
       17 of the 24 layers of w2v-BERT 2.0, then (x - mean) / sqrt(var) with the published statistics
 
-The published extractor fills an odd number of frames up with half a pair of padding, which its mask then
-hides: T is the sum of that mask. The hidden pair would have a code of its own that stands for no sound.
+The published extractor pads an odd number of frames with half a pair, which its mask then hides: T is the sum
+of that mask. The hidden pair would get a code that represents no sound.
 
-A padded row gives at its real positions what it gives alone: the model hides padding from attention and reads
-it as zeros in its convolutions, which look back only and have no bias.
+Padding does not change the real positions of a row: the model masks it in attention and reads it as zeros in
+its convolutions, which are causal and have no bias.
 
 Importing this module imports `transformers`, which takes seconds.
 """
@@ -39,9 +39,9 @@ NUM_LAYERS = 17
 HUB_NAME = "facebook/w2v-bert-2.0"
 FILES = ("config.json", "preprocessor_config.json", "model.safetensors")
 ADVICE = f"give the folder of {HUB_NAME} with {', '.join(FILES)} as published"
-# In the published file, but without effect on what the 17th layer says.
+# Tensors of the published file that do not affect the output of layer 17.
 UNUSED = re.compile(r"encoder\.layers\.(1[7-9]|[2-9]\d)\.|masked_spec_embed$|adapter\.|intermediate_ffn\.")
-SETTINGS = (  # of config.json, that change the features and not the shapes alone
+SETTINGS = (  # keys of config.json that change the features, not only the shapes
     "num_hidden_layers",
     "num_attention_heads",
     "hidden_act",
@@ -54,10 +54,10 @@ STATS_ADVICE = "give wav2vec2bert_stats.pt as published with IndexTTS-2"
 
 
 class SpeechEncoder(nn.Module):
-    """The layers and the statistics.
+    """Layers and normalisation statistics.
 
     Args:
-        mean, std: (H,), of the 17th layer's output.
+        mean, std: (H,), of the output of layer 17.
     """
 
     mean: Tensor
@@ -74,7 +74,7 @@ class SpeechEncoder(nn.Module):
         return len(self.mean)
 
     def forward(self, clips: Sequence[Tensor]) -> list[Tensor]:
-        """Return the normalised features of clips (T, W) each, with at least one row: (T, H) each."""
+        """Return the normalised features of each clip (T, W), T at least 1: (T, H) each."""
         lengths = torch.tensor([len(clip) for clip in clips])
         padded = pad_sequence(list(clips), batch_first=True)  # (B, T, W)
         is_real = (torch.arange(padded.shape[1]) < lengths[:, None]).long()  # (B, T)
@@ -84,7 +84,7 @@ class SpeechEncoder(nn.Module):
         return [row[:length] for row, length in zip(features, lengths.tolist(), strict=True)]
 
     def identity(self) -> str:
-        """Return the sha256, in hex, over everything that the features depend on."""
+        """Return the hex sha256 of everything that the features depend on."""
         settings = {name: getattr(self.model.config, name) for name in SETTINGS}
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for name, tensor in sorted(self.state_dict().items()):
@@ -97,7 +97,7 @@ def load_speech_encoder(folder: Path, stats: Path) -> SpeechEncoder:
     """Return the encoder with the weights in `folder`, float32, on the CPU.
 
     Raises:
-        UserError: a file is missing, cannot be read, or is not of this encoder.
+        UserError: a file is missing, cannot be read, or does not belong to this encoder.
     """
     config = _load_config(folder)
     _check_extractor(folder)
@@ -110,29 +110,29 @@ def load_speech_encoder(folder: Path, stats: Path) -> SpeechEncoder:
 
 
 def cached_folder() -> Path | None:
-    """Return the folder of the published encoder in the hub's cache, None if it is not there, whole."""
+    """Return the folder of the published encoder in the Hugging Face cache; None if it is incomplete."""
     found = [huggingface_hub.try_to_load_from_cache(HUB_NAME, name) for name in FILES]
     paths = [Path(path) for path in found if isinstance(path, str)]
     return paths[0].parent if len(paths) == len(FILES) else None
 
 
 def _load_config(folder: Path) -> Wav2Vec2BertConfig:
-    """Return the published configuration, cut to the layers that are used."""
+    """Return the published configuration, reduced to the layers that are used."""
     content = _read_json(folder / "config.json")
     if content.get("model_type") != Wav2Vec2BertConfig.model_type:
         raise UserError(
-            f"{folder / 'config.json'}: model_type is {content.get('model_type')!r}, not "
+            f"{folder / 'config.json'}: model_type is {content.get('model_type')!r}, expected "
             f"{Wav2Vec2BertConfig.model_type!r}; {ADVICE}"
         )
     try:
         config = Wav2Vec2BertConfig.from_dict(content)
     except (TypeError, ValueError, StrictDataclassError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{folder / 'config.json'}: is damaged ({reason}); {ADVICE}") from None
+        raise UserError(f"{folder / 'config.json'}: the file is corrupt ({reason}); {ADVICE}") from None
     if config.position_embeddings_type != "relative_key":
         raise UserError(
             f"{folder / 'config.json'}: position_embeddings_type is {config.position_embeddings_type!r}, "
-            f"but only 'relative_key' is supported; {ADVICE}"
+            f"only 'relative_key' is supported; {ADVICE}"
         )
     if config.feature_projection_input_dim != log_mel.WIDTH:
         raise UserError(
@@ -146,13 +146,13 @@ def _load_config(folder: Path) -> Wav2Vec2BertConfig:
         )
     config.num_hidden_layers = NUM_LAYERS
     config.add_adapter = False
-    # both only hide random parts in a training; without them the model has no weight for what is hidden
+    # Both only mask random parts during training; without them the model has no weight for masked parts.
     config.mask_time_prob = config.mask_feature_prob = 0.0
     return config
 
 
 def _check_extractor(folder: Path) -> None:
-    """Refuse an extractor that differs from log_mel.py."""
+    """Raise a UserError if the settings of the feature extractor differ from those of log_mel.py."""
     path = folder / "preprocessor_config.json"
     content = _read_json(path)
     wanted = {
@@ -181,7 +181,7 @@ def _load_stats(path: Path, dim: int) -> tuple[Tensor, Tensor]:
             )
     mean, var = content["mean"].float(), content["var"].float()
     if not (mean.isfinite().all() and var.isfinite().all() and (var > 0).all()):
-        raise UserError(f"{path}: mean or var holds values that are no statistics; {STATS_ADVICE}")
+        raise UserError(f"{path}: mean or var has invalid values; {STATS_ADVICE}")
     return mean.clone(), var.sqrt()
 
 
@@ -192,5 +192,5 @@ def _read_json(path: Path) -> dict[str, Any]:
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: cannot be read ({reason}); {ADVICE}") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path}: holds no JSON object; {ADVICE}")
+        raise UserError(f"{path}: does not contain a JSON object; {ADVICE}")
     return content

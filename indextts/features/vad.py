@@ -1,8 +1,8 @@
-"""Where in a recording somebody speaks: Silero's voice activity detector. No torch here.
+"""Voice activity detection with Silero's model.
 
-The model (MIT licence) comes with the package `silero-vad`; its "sequence" form takes many windows in one
-call and gives the same as the one that is called for each window. Only the file is used: importing the
-package would import torch.
+The model (MIT licence) comes with the package `silero-vad`. Its "sequence" form takes many windows in one
+call and returns the same values as the form that takes one. Only the model file is used: importing the
+package would import torch, which this module does without.
 
 Axes: S samples, W windows of 32 ms, N windows of one call.
 """
@@ -22,19 +22,19 @@ from indextts.errors import UserError
 SAMPLE_RATE_HZ = 16_000
 WINDOW_SAMPLES = 512
 WINDOW_S = WINDOW_SAMPLES / SAMPLE_RATE_HZ
-THRESHOLD = 0.5  # speech begins at this probability, Silero's own default
-END_THRESHOLD = 0.35  # and ends below this one
-MIN_PAUSE_S = 0.1  # a shorter pause does not end it
-MIN_SPEECH_S = 0.25  # shorter is a click or a breath
+THRESHOLD = 0.5  # speech starts at this probability; Silero's default
+END_THRESHOLD = 0.35  # speech ends below this probability
+MIN_PAUSE_S = 0.1  # a shorter pause does not end a span
+MIN_SPEECH_S = 0.25  # a shorter span is a click or a breath
 
-_CONTEXT_SAMPLES = 64  # of the window before, which the model is shown too
-_WINDOWS_PER_CALL = 512  # bounds the memory, whatever the length of a recording
+_CONTEXT_SAMPLES = 64  # of the previous window, part of the model's input
+_WINDOWS_PER_CALL = 512  # bounds the memory for recordings of any length
 _STATE_SHAPE = (1, 1, 128)
 
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of time, in seconds from the start of the recording."""
+    """Time span, in seconds from the start of the recording."""
 
     start_s: float
     end_s: float
@@ -45,7 +45,7 @@ class Span:
 
 
 def find_speech(samples: NDArray[np.float32]) -> list[Span]:
-    """Return where somebody speaks, in order, not overlapping.
+    """Return the spans with speech, in order, without overlap.
 
     Args:
         samples: (S,) mono at SAMPLE_RATE_HZ, in [-1, 1].
@@ -54,10 +54,10 @@ def find_speech(samples: NDArray[np.float32]) -> list[Span]:
 
 
 def speech_probabilities(samples: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return how sure the detector is of speech in each window: (W,), in [0, 1].
+    """Return the probability of speech in each window: (W,).
 
     Args:
-        samples: (S,) mono at SAMPLE_RATE_HZ, in [-1, 1]; a last window that is not full is filled with zeros.
+        samples: (S,) mono at SAMPLE_RATE_HZ, in [-1, 1]; an incomplete last window is padded with zeros.
     """
     if not len(samples):
         return np.zeros(0, np.float32)
@@ -78,15 +78,15 @@ def speech_probabilities(samples: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def speech_spans(probabilities: Sequence[float] | NDArray[np.float32], duration_s: float) -> list[Span]:
-    """Return the stretches of speech that the windows' probabilities show.
+    """Return the spans with speech, from the probability of each window.
 
     Args:
         probabilities: (W,).
-        duration_s: of the recording; nothing ends after it.
+        duration_s: of the recording; no span ends after it.
     """
     spans = []
     start: int | None = None
-    pause: int | None = None  # the first window of a pause that may yet be too short
+    pause: int | None = None  # first window of a pause that may still be too short
     for window, probability in enumerate([*probabilities, 0.0]):
         if probability >= THRESHOLD:
             start, pause = (window if start is None else start), None
@@ -99,7 +99,7 @@ def speech_spans(probabilities: Sequence[float] | NDArray[np.float32], duration_
     return [span for span in spans if span.duration_s >= MIN_SPEECH_S]
 
 
-@cache  # once in a process: reading the model takes longer than a clip
+@cache  # once per process: loading the model takes longer than a clip
 def _session() -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.inter_op_num_threads = options.intra_op_num_threads = 1  # many processes share the cores
@@ -111,5 +111,5 @@ def _session() -> onnxruntime.InferenceSession:
 def _model_file() -> Path:
     spec = importlib.util.find_spec("silero_vad")
     if spec is None or spec.origin is None:
-        raise UserError("the package silero-vad is not installed, run pip install -r requirements.txt")
+        raise UserError("the package silero-vad is not installed; run pip install -r requirements.txt")
     return Path(spec.origin).parent / "data/silero_vad_16k_sequence.onnx"

@@ -1,6 +1,6 @@
-"""Weights of a file into a module; names and shapes are checked first, all problems named.
+"""Load weights into a module after checking all names and shapes.
 
-Only the tensors that the module has are read: the rest of a file costs nothing.
+Only the tensors that the module has are read from a file.
 """
 
 import re
@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 
 Shape = tuple[int, ...]
 
@@ -19,16 +20,16 @@ NOTHING = re.compile(r"(?!)")
 
 
 def load_safetensors(module: nn.Module, path: Path, advice: str, unused: re.Pattern[str] = NOTHING) -> None:
-    """Give a module, usually on the meta device, the float32 weights in `path`; it is frozen, in eval mode.
+    """Load a file into a module as float32 weights, freeze the module and set it to eval mode.
 
     Args:
-        module: whose names and shapes the file must have.
-        path: tensors of any floating-point type.
-        advice: what the user can do about a wrong file.
-        unused: names that the file may hold besides the module's, matched from their beginning.
+        module: usually on the meta device; the file must have its names and shapes.
+        path: a safetensors file of any floating-point type.
+        advice: the remedy for a wrong file, for messages.
+        unused: names that the file may have besides the module's, matched at their start.
 
     Raises:
-        UserError: the file cannot be read, or a tensor is missing, unexpected or of another shape.
+        UserError: the file cannot be read, or a tensor is missing, unexpected or has the wrong shape.
     """
     expected = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
     try:
@@ -39,7 +40,7 @@ def load_safetensors(module: nn.Module, path: Path, advice: str, unused: re.Patt
                 raise UserError(f"{path}: {'; '.join(problems)}; {advice}")
             weights = {name: file.get_tensor(name).float() for name in expected}
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file; {advice}") from None
+        raise UserError(f"{path}: the file does not exist; {advice}") from None
     except (OSError, SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: cannot be read as safetensors ({reason}); {advice}") from None
@@ -50,16 +51,16 @@ def load_safetensors(module: nn.Module, path: Path, advice: str, unused: re.Patt
 def fill_weights(
     module: nn.Module, weights: Mapping[str, Tensor], source: str, advice: str, device: torch.device
 ) -> None:
-    """Give a module, usually on the meta device, its own copy of `weights`; it is frozen, in eval mode.
+    """Copy `weights` into a module, freeze the module and set it to eval mode.
 
     Args:
-        module: whose names and shapes `weights` must have, and whose types the copies get.
-        source: where the weights are from, for messages.
-        advice: what the user can do about wrong weights.
-        device: where the copies shall be.
+        module: usually on the meta device; its names and shapes must match, the copies get its types.
+        source: the origin of the weights, for messages.
+        advice: the remedy for wrong weights, for messages.
+        device: the device of the copies.
 
     Raises:
-        UserError: a tensor is missing, unexpected or of another shape.
+        UserError: a tensor is missing, unexpected or has the wrong shape.
     """
     wanted = module.state_dict()
     problems = list(
@@ -78,17 +79,17 @@ def fill_weights(
 def weight_problems(
     expected: Mapping[str, Shape], given: Mapping[str, Shape], unused: re.Pattern[str] = NOTHING
 ) -> Iterator[str]:
-    """Yield what is wrong with the tensors of a file, a phrase per kind, with the name of every tensor."""
+    """Yield a phrase per kind of problem with the tensors of a file, with the name of every such tensor."""
     missing = [name for name in expected if name not in given]
     if missing:
-        yield f"{len(missing)} of {len(expected)} weights are missing: {', '.join(missing)}"
+        yield f"{counted(len(missing), 'missing weight')} of {len(expected)}: {', '.join(missing)}"
     unexpected = [name for name in given if name not in expected and not unused.match(name)]
     if unexpected:
-        yield f"{len(unexpected)} tensors are unexpected: {', '.join(unexpected)}"
+        yield f"{counted(len(unexpected), 'unexpected tensor')}: {', '.join(unexpected)}"
     misshapen = [
         f"{name} is {given[name]}, expected {shape}"
         for name, shape in expected.items()
         if name in given and given[name] != shape
     ]
     if misshapen:
-        yield f"{len(misshapen)} weights are of another shape: {', '.join(misshapen)}"
+        yield f"{counted(len(misshapen), 'weight')} with the wrong shape: {', '.join(misshapen)}"

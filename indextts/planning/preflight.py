@@ -14,7 +14,6 @@ from indextts.commands.launching import ALONE, Launch
 from indextts.commands.train import Train
 from indextts.data.manifest import sample_pairs
 from indextts.errors import UserError
-from indextts.features.published_files import shown_size
 from indextts.planning.estimate import Estimate, estimate
 from indextts.planning.hardware import MachineFacts, share_of
 from indextts.planning.pairs_size import measure_pairs
@@ -22,6 +21,7 @@ from indextts.planning.restore_plan import MetaPlan, decide
 from indextts.runs.directory import checkpoint_files, read_complete
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import is_training
+from indextts.system.amounts import shown_size
 from indextts.system.messages import Message, as_is
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import base_tokenizer, require_extension, unknown_pieces

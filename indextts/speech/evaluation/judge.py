@@ -21,7 +21,7 @@ import soxr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from indextts.features import campplus as likeness
+from indextts.features import campplus as speaker
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.features.campplus import CAMPPlus
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
@@ -148,7 +148,7 @@ class Judge:
         """Return the voice of a clip (S,), to compare others with."""
         if self.campplus is None:
             return None
-        return likeness.style_of(self.campplus, _resampled(samples, rate_hz, likeness.SAMPLE_RATE_HZ))
+        return speaker.style_vector(self.campplus, _resampled(samples, rate_hz, speaker.SAMPLE_RATE_HZ))
 
     def judge(
         self, samples: NDArray[np.float32], rate_hz: int, text: str, prompt_style: Tensor | None
@@ -171,7 +171,7 @@ class Judge:
             duration_s=duration_s,
             heard=heard,
             errors={name: count_errors(text, transcript) for name, transcript in heard.items()},
-            likeness=likeness.likeness(prompt_style, self.style(samples, rate_hz)),
+            likeness=speaker.speaker_similarity(prompt_style, self.style(samples, rate_hz)),
             is_silent=speech_s <= LEAST_SPEECH_SHARE * duration_s,
         )
 

@@ -17,7 +17,7 @@ from indextts.features.audio import (
     SHORT_REFERENCE_S,
     audio_duration_s,
     load_audio,
-    require_fitting_length,
+    require_reference_length,
 )
 from indextts.features.mel_spectrogram import KALDI_RATE_HZ, SAMPLE_RATE_HZ
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
@@ -63,7 +63,7 @@ def load_speech(path: Path, rate_hz: int) -> NDArray[np.float32]:
 
 def _load(path: Path, rate_hz: int) -> NDArray[np.float32]:
     duration_s = audio_duration_s(path)
-    require_fitting_length(path, duration_s)
+    require_reference_length(path, duration_s)
     if duration_s < SHORT_REFERENCE_S:
         logger.warning("%s lasts only %.1f s; a longer reference tells more of the voice", path, duration_s)
     if duration_s > MAX_REFERENCE_S:

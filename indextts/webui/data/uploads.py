@@ -17,7 +17,7 @@ import soundfile
 
 from indextts.data.importing.found import AUDIO_SUFFIXES, TEXT_SUFFIXES
 from indextts.errors import UserError
-from indextts.features.audio import require_fitting_length
+from indextts.features.audio import require_reference_length
 from indextts.projects.project import Project
 from indextts.webui.language import t
 
@@ -69,7 +69,7 @@ def take_in_voice(project: Project, received: str, received_in: Path) -> Path:
         duration_s = soundfile.info(source).duration
     except (OSError, soundfile.LibsndfileError):
         raise UserError(t(UNREADABLE, name=source.name)) from None
-    require_fitting_length(Path(source.name), duration_s)
+    require_reference_length(Path(source.name), duration_s)
     target = project.listen / VOICES_NAME / source.name
     _move([(source, target)])
     return target

@@ -10,7 +10,6 @@ from typing import Any
 import gradio as gr
 
 from indextts.errors import UserError
-from indextts.features.published_files import shown_size
 from indextts.projects.project import Project
 from indextts.runs.checkpoints import (
     TRASH,
@@ -23,6 +22,7 @@ from indextts.runs.checkpoints import (
     pin,
     validation_losses,
 )
+from indextts.system.amounts import shown_size
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS

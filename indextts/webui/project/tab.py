@@ -9,9 +9,10 @@ import gradio as gr
 from indextts.commands.base import Command
 from indextts.commands.data import DownloadCheckpoints
 from indextts.errors import UserError
-from indextts.features.published_files import shown_size, table
+from indextts.features.published_files import table
 from indextts.projects.pipeline import place_base_files
 from indextts.projects.project import PUBLISHED, Project, ProjectSettings, make_settings, project_names
+from indextts.system.amounts import shown_size
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t

@@ -16,7 +16,6 @@ from indextts.commands.base import Command
 from indextts.commands.terminal import to_argv
 from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.features.published_files import shown_size
 from indextts.planning.estimate import Estimate
 from indextts.planning.hardware import MachineFacts
 from indextts.planning.preflight import Preflight, Problem
@@ -27,7 +26,7 @@ from indextts.planning.resume_table import ResumeRow, resume_rows
 from indextts.projects.pipeline import REPOSITORY
 from indextts.projects.project import Project
 from indextts.runs.owner import is_training
-from indextts.system.amounts import shown_gib
+from indextts.system.amounts import shown_gib, shown_size
 from indextts.webui.language import field_title, t, text_of
 from indextts.webui.monitor.progress import duration
 from indextts.webui.versions import files_version
