@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from indextts.commands.data import BuildPairs
 from indextts.commands.terminal import parse, run
 from indextts.data.manifest import write_pairs
-from indextts.data.pair_summary import draw, summarise, write_summary
+from indextts.data.pair_summary import summarise, write_plots, write_summary
 from indextts.data.pairs import build_pairs, log_left_out
 from indextts.data.review import read_reviewed
 from indextts.errors import UserError
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     summary = summarise(result.pairs)
     write_pairs(args.output, result.pairs)
     write_summary(args.output, summary)
-    draw(summary, args.output.with_suffix(".png"))
+    write_plots(summary, args.output.with_suffix(".png"))
     print(f"{args.output}: {summary}")
     return 0
 

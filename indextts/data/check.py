@@ -1,4 +1,4 @@
-"""The data report: each clip judged, what that says of the set, and all that is wrong with the manifest."""
+"""Data check: reports on a manifest and on pairs files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,17 +16,17 @@ from indextts.data.quality.verdicts import judge
 from indextts.data.report import Findings, Report
 from indextts.data.review import check_folder, edited, read_decisions
 from indextts.errors import UserError
+from indextts.system.files import write_bytes
 
 CODES_PER_SECOND = 50
-MAX_CODES_OFF = 0.2 * CODES_PER_SECOND  # codes of a padded batch (its longest clip's) are off by more
+MAX_CODES_OFF = 0.2 * CODES_PER_SECOND  # a clip with the codes of its batch's longest clip is off by more
 
 
 def check(command: CheckData) -> list[Report]:
-    """Return the reports on all files that the command names.
+    """Return the reports on all files of the command.
 
     Raises:
-        UserError: a line is no utterance or no pair, or the report cannot be
-            written.
+        UserError: a line is not a valid utterance or pair, or the report cannot be written.
     """
     with running_on(command.engine, command.ray_address):
         return _check(command)
@@ -65,17 +65,17 @@ def check_manifest(
     options: NormalizerOptions = DEFAULT_OPTIONS,
     engine: Engine = "local",
 ) -> Report:
-    """Return the report on a manifest of utterances, raw or preprocessed; every recording is listened to.
+    """Return the report on a manifest of utterances, raw or preprocessed, after measuring every recording.
 
-    Texts are those of the review, where there is one.
+    Corrected texts of the review replace those of the manifest.
 
     Args:
-        report_dir: gets the files of indextts/data/quality/files.py.
-        num_workers: processes; 0 for as many as are worth it.
-        options: how the texts are read.
+        report_dir: the folder for the files of indextts/data/quality/files.py.
+        num_workers: the number of processes; 0 to choose it.
+        options: the options of the normaliser.
 
     Raises:
-        UserError: a line is no utterance, or the report cannot be written.
+        UserError: a line is not a valid utterance, or the report cannot be written.
     """
     limits = limits or QualityLimits()
     decisions = read_decisions(path).of
@@ -109,7 +109,7 @@ def check_manifest(
 
 
 def _check_codes(path: Path, numbered: Sequence[tuple[int, Utterance]], findings: Findings) -> None:
-    """Check that a preprocessed manifest's numbers of codes are those of its durations."""
+    """Check that the numbers of codes in a preprocessed manifest match the durations."""
     for number, utterance in numbered:
         if utterance.num_codes is None:
             continue
@@ -119,10 +119,8 @@ def _check_codes(path: Path, numbered: Sequence[tuple[int, Utterance]], findings
 
 
 def _write_text(path: Path, text: str) -> None:
-    aside = path.with_name(f".tmp-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(path)
+        write_bytes(path, text.encode())
     except OSError as error:
         raise UserError(f"--report-dir {path.parent}: cannot be written ({error.strerror})") from None

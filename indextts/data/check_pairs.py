@@ -1,7 +1,4 @@
-"""The report on pairs: whether they teach what they should, and whether validation tests something else.
-
-Whether what a manifest or pairs say of their feature store is true.
-"""
+"""Checks of pairs files, of the training and validation split, and of feature stores."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +12,7 @@ from indextts.data.quality.measures import is_mostly_ethiopic, measure_text
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, Report, spread
 from indextts.errors import UserError
 
-MIN_ETHIOPIC_TEXTS = 0.9  # of all texts; with fewer, these are probably not Amharic recordings
+MIN_ETHIOPIC_TEXTS = 0.9  # share of all texts; with fewer, the recordings are probably not Amharic
 
 
 def check_pairs(
@@ -25,11 +22,11 @@ def check_pairs(
 
     Args:
         path: the pairs file.
-        manifest: the utterances that it was made from, to compare speakers with.
-        options: how the texts are read.
+        manifest: the utterances that the pairs were built from, to compare the speakers.
+        options: the options of the normaliser.
 
     Raises:
-        UserError: a line is no pair.
+        UserError: a line is not a valid pair.
     """
     pairs = read_pairs(path)
     targets = {pair.target_id: pair for pair in pairs}
@@ -53,19 +50,19 @@ def check_pairs(
 
 
 def check_split(train: Path, val: Path) -> Report:
-    """Return the report on whether the pairs of `val` test what the pairs of `train` do not teach.
+    """Return the report on validation targets that occur in the training pairs too.
 
     Raises:
-        UserError: a line is no pair.
+        UserError: a line is not a valid pair.
     """
-    taught, tested = read_pairs(train), read_pairs(val)
-    heard = {pair.target_id for pair in taught} | {pair.prompt_id for pair in taught}
-    targets = sorted({pair.target_id for pair in tested})
+    train_pairs, val_pairs = read_pairs(train), read_pairs(val)
+    train_ids = {pair.target_id for pair in train_pairs} | {pair.prompt_id for pair in train_pairs}
+    targets = sorted({pair.target_id for pair in val_pairs})
     findings = Findings()
     for target in targets:
-        if target in heard:
+        if target in train_ids:
             findings.add("validation targets are trained on too", target)
-    facts = [f"validation targets: {len(targets)}, utterances heard in training: {len(heard)}"]
+    facts = [f"validation targets: {len(targets)}, utterances in training: {len(train_ids)}"]
     return Report(f"{train} and {val}: split", facts, [], findings.lines())
 
 
@@ -77,12 +74,12 @@ def _check_texts(texts: Sequence[str], findings: Findings) -> None:
 
 
 def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findings: Findings) -> None:
-    """Check that prompt and target are two utterances of one speaker.
+    """Check that prompt and target are different utterances of the same speaker.
 
     Args:
-        pairs: of a whole file.
-        utterances: that they were made from, or none if that is not known.
-        findings: gets what is wrong.
+        pairs: all pairs of a file.
+        utterances: the utterances that the pairs were built from; empty if they are unknown.
+        findings: collects the problems.
     """
     speaker_of = {utterance.id: utterance.speaker for utterance in utterances}
     for pair in pairs:
@@ -121,7 +118,7 @@ def _speaker_facts(num_of: Counter[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Stored:
-    """Where the features of an utterance are; `num_codes` is what its line says, if it does."""
+    """Place of an utterance's features; `num_codes` is the number in its line, if any."""
 
     features: Path
     key: str
@@ -129,7 +126,7 @@ class Stored:
 
 
 def check_features(stored: Mapping[str, Stored], findings: Findings) -> None:
-    """Check utterances, by id, against their feature stores, which are read whole."""
+    """Check utterances, by id, against their feature stores; reads and verifies every file of the stores."""
     stores = {}
     for path in sorted({each.features for each in stored.values()}):
         try:

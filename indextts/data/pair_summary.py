@@ -1,12 +1,10 @@
-"""What is in a pairs file, counted: printed by the tool, drawn as a picture, shown by the page.
+"""Statistics of a pairs file: printed by the tool, plotted, and shown by the page.
 
-It stands beside the pairs, so that nobody needs to read a million lines for a few numbers:
+The files next to the pairs save reading a million lines for a few numbers:
 
     train_pairs.jsonl            the pairs
     train_pairs.summary.json     a PairSummary
-    train_pairs.png              the same, drawn
-
-The distribution of a pairs file as a picture.
+    train_pairs.png              its plots
 """
 
 import json
@@ -20,6 +18,7 @@ import numpy as np
 
 from indextts.data.manifest import Pair
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.system.files import write_json
 from indextts.system.messages import Message
 
@@ -32,7 +31,7 @@ HEADLINE = "pairs.headline"
 
 @dataclass(frozen=True)
 class Histogram:
-    """Values in bins of equal width; `edges` has one number more than `counts`."""
+    """Histogram with bins of equal width; `edges` has one element more than `counts`."""
 
     minimum: float
     median: float
@@ -57,7 +56,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class SpeakerPairs:
-    """Pairs of one speaker, and hours of their different targets."""
+    """Number of pairs of a speaker, and total duration of their distinct targets."""
 
     speaker: str
     num_pairs: int
@@ -66,12 +65,13 @@ class SpeakerPairs:
 
 @dataclass(frozen=True)
 class PairSummary:
-    """The distribution of a pairs file.
+    """Statistics of a pairs file.
 
     Args:
-        speakers: the one with the most pairs first.
-        prompt_s: of each pair's prompt; target_s and target_codes: of each target once.
-        prompt_uses: how often a clip is a prompt.
+        speakers: in descending order of their number of pairs.
+        prompt_s: duration of each pair's prompt.
+        target_s, target_codes: duration and number of codes of each target, counted once.
+        prompt_uses: number of pairs that a clip is the prompt of.
     """
 
     num_pairs: int
@@ -84,7 +84,7 @@ class PairSummary:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """The values of HEADLINE."""
+        """Return the values of HEADLINE."""
         return {
             "pairs": self.num_pairs,
             "targets": self.num_targets,
@@ -98,26 +98,27 @@ class PairSummary:
             f"  prompts in s: {self.prompt_s}",
             f"  targets in s: {self.target_s}",
             f"  codes of a target: {self.target_codes}",
-            f"  pairs of a clip as prompt: {self.prompt_uses}",
+            f"  uses of a prompt: {self.prompt_uses}",
         ]
         for speaker in self.speakers[:MAX_SPEAKERS_PRINTED]:
             share = speaker.num_pairs / self.num_pairs
             lines.append(
-                f"  {speaker.speaker}: {speaker.num_pairs} pairs ({share:.1%}), "
+                f"  {speaker.speaker}: {counted(speaker.num_pairs, 'pair')} ({share:.1%}), "
                 f"{speaker.target_hours:.2f} hours"
             )
         if len(self.speakers) > MAX_SPEAKERS_PRINTED:
-            lines.append(f"  and {len(self.speakers) - MAX_SPEAKERS_PRINTED} more speakers")
+            more = len(self.speakers) - MAX_SPEAKERS_PRINTED
+            lines.append(f"  and {counted(more, 'more speaker')}")
         return "\n".join(lines)
 
 
 def summarise(pairs: Sequence[Pair]) -> PairSummary:
-    """Return the distribution of at least one pair."""
+    """Return the statistics of one or more pairs."""
     targets = {(pair.features, pair.target_id): pair for pair in pairs}
     num_of = Counter(pair.speaker for pair in pairs)
     seconds_of: Counter[str] = Counter()
     for target in targets.values():
-        seconds_of[target.speaker] += target.target_duration_s  # type: ignore[assignment]  # holds any number
+        seconds_of[target.speaker] += target.target_duration_s  # type: ignore[assignment]  # floats work too
     return PairSummary(
         num_pairs=len(pairs),
         num_targets=len(targets),
@@ -137,15 +138,15 @@ def summary_path(pairs: Path) -> Path:
 
 
 def write_summary(pairs: Path, summary: PairSummary) -> None:
-    """Write the summary beside the pairs file `pairs`."""
+    """Write the summary next to the pairs file `pairs`."""
     write_json(summary_path(pairs), asdict(summary))
 
 
 def read_summary(pairs: Path) -> PairSummary:
-    """Return the summary beside the pairs file `pairs`.
+    """Return the summary next to the pairs file `pairs`.
 
     Raises:
-        UserError: there is none, or it is damaged.
+        UserError: the file is missing or corrupt.
     """
     path = summary_path(pairs)
     try:
@@ -155,33 +156,33 @@ def read_summary(pairs: Path) -> PairSummary:
         content["speakers"] = [SpeakerPairs(**speaker) for speaker in content["speakers"]]
         return PairSummary(**content)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}), build the pairs again") from None
+        raise UserError(f"{path}: cannot be read ({error.strerror}); build the pairs again") from None
     except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}: is damaged ({error}), build the pairs again") from None
+        raise UserError(f"{path}: the file is corrupt ({error}); build the pairs again") from None
 
 
-def draw(summary: PairSummary, picture: Path) -> None:
-    """Write a PNG with pairs and hours of each speaker and the lengths of prompts and targets."""
-    from matplotlib.figure import Figure  # half a second to import, and the page only reads summaries
+def write_plots(summary: PairSummary, path: Path) -> None:
+    """Write a PNG with pairs and hours of each speaker and histograms of prompts and targets."""
+    from matplotlib.figure import Figure  # the import takes half a second, and the page only reads summaries
 
     figure = Figure(figsize=(12, 6.5), layout="constrained")
     axes = figure.subplots(2, 3)
     shown = summary.speakers[:NUM_BARS]
-    places = range(1, len(shown) + 1)  # names may be of any length and script: the text output has them
+    ranks = range(1, len(shown) + 1)  # names can be of any length and script; the text output has them
     for axis, values, title in (
-        (axes[0][0], [speaker.num_pairs for speaker in shown], "pairs of a speaker"),
-        (axes[0][1], [speaker.target_hours for speaker in shown], "hours of targets of a speaker"),
+        (axes[0][0], [speaker.num_pairs for speaker in shown], "pairs per speaker"),
+        (axes[0][1], [speaker.target_hours for speaker in shown], "hours of targets per speaker"),
     ):
-        axis.bar(places, values)
-        axis.set(title=title, xlabel="speakers, most pairs first")
+        axis.bar(ranks, values)
+        axis.set(title=title, xlabel="speakers by number of pairs")
     histograms: tuple[tuple[Histogram, str, str], ...] = (
-        (summary.prompt_uses, "how often a clip is a prompt", "times"),
-        (summary.prompt_s, "length of prompts", "s"),
-        (summary.target_s, "length of targets", "s"),
-        (summary.target_codes, "codes of targets", "codes"),
+        (summary.prompt_uses, "uses per prompt", "pairs"),
+        (summary.prompt_s, "duration of prompts", "s"),
+        (summary.target_s, "duration of targets", "s"),
+        (summary.target_codes, "codes per target", "codes"),
     )
     for axis, (histogram, title, unit) in zip((axes[0][2], *axes[1]), histograms, strict=True):
         axis.stairs(histogram.counts, histogram.edges, fill=True)
         axis.set(title=title, xlabel=unit)
-    figure.suptitle(f"{summary.num_pairs} pairs of {len(summary.speakers)} speakers")
-    figure.savefig(picture, dpi=100)
+    figure.suptitle(f"{counted(summary.num_pairs, 'pair')}, {counted(len(summary.speakers), 'speaker')}")
+    figure.savefig(path, dpi=100)

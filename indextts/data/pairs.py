@@ -1,10 +1,9 @@
-"""Pairs: for each target utterance, prompts by the same speaker.
+"""Build pairs: prompts by the same speaker for each target utterance.
 
-The model learns to say the target's text in the prompt's voice. So a pair is never one clip twice nor one
-sentence twice; a prompt lasts 3 to 15 s, as those that users give, and is preferably of another recording, so
-that the voice is learned and not the room. Each clip is a prompt about equally often.
-
-Which of a speaker's clips are prompts for which targets.
+The model learns to speak the target's text in the prompt's voice. Prompt and target are therefore different
+clips with different sentences. A prompt lasts 3 to 15 s, like those of users, and preferably comes from
+another recording, so that the model learns the voice rather than the room. All clips of a speaker are prompts
+about equally often.
 """
 
 import hashlib
@@ -18,27 +17,31 @@ from pathlib import Path
 
 from indextts.data.manifest import Pair, Utterance
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.text.ethiopic import text_key
 
 logger = logging.getLogger(__name__)
 
 PROMPT_MIN_S = 3.0
 PROMPT_MAX_S = 15.0
-MAX_QUIET_SHARE = 0.5  # of all pairs; a speaker with more, among others, is told of
+MAX_SPEAKER_SHARE = 0.5  # of all pairs; with more, a warning suggests --max-pairs-per-speaker
+MAX_INSPECTED = (
+    16  # clips inspected for a better prompt, so that the work stays linear in the number of clips
+)
 
 
 @dataclass(frozen=True)
 class PairsResult:
-    """Pairs, and what was left out.
+    """Pairs, and counts of what is missing from them.
 
     Args:
-        lone_speakers: speakers with a single utterance, which nothing can be a prompt for.
-        speakers_without_prompts: speakers with too few clips of 3 to 15 s: all their clips are prompts.
+        lone_speakers: speakers with a single utterance, hence without a prompt for it.
+        speakers_without_prompts: speakers with too few clips of 3 to 15 s; all their clips are prompts.
         num_short_targets: utterances that are too short for a target; they still serve as prompts.
-        num_same_text: targets without a pair: all else that the speaker said is the same sentence.
-        num_same_recording: pairs whose prompt is of the target's recording.
-        num_over_limit: pairs that `max_pairs_per_speaker` took away.
-        num_cut: pairs over `max_pairs`.
+        num_same_text: targets without a pair, since all other clips of the speaker have the same sentence.
+        num_same_recording: pairs whose prompt is from the target's recording.
+        num_over_limit: pairs beyond `max_pairs_per_speaker`.
+        num_cut: pairs beyond `max_pairs`.
     """
 
     pairs: list[Pair]
@@ -61,20 +64,19 @@ def build_pairs(
     min_text_len: int = 1,
     min_code_len: int = 1,
 ) -> PairsResult:
-    """Return pairs, the same ones for the same utterances and seed, whatever their order.
+    """Return pairs, which depend on the set of utterances and the seed but not on the order.
 
     Args:
         utterances: preprocessed.
-        pairs_per_target: prompts for each target; where a speaker has fewer other clips, all of them.
+        pairs_per_target: prompts for each target; fewer if the speaker has fewer other clips.
         seed: of the choice of prompts; a speaker's pairs do not depend on other speakers.
-        max_pairs: if more were made, this many of them are drawn; 0 for all.
-        max_pairs_per_speaker: targets get fewer prompts, and if that is not enough, some are left out;
-            0 for no limit.
-        min_text_len: in characters, of a target.
-        min_code_len: in codes, of a target.
+        max_pairs: the size of a random sample of all pairs; 0 for all.
+        max_pairs_per_speaker: reduces the prompts per target, then the targets; 0 for no limit.
+        min_text_len: of a target, in characters.
+        min_code_len: of a target, in codes.
 
     Raises:
-        UserError: not one pair can be made.
+        UserError: there is no pair.
     """
     pairs: list[Pair] = []
     taken: set[str] = set()
@@ -87,23 +89,23 @@ def build_pairs(
         targets = [u for u in clips if len(u.text) >= min_text_len and (u.num_codes or 0) >= min_code_len]
         counts["short"] += len(clips) - len(targets)
         prompts = [u for u in clips if PROMPT_MIN_S <= u.duration_s <= PROMPT_MAX_S]
-        if len(prompts) <= pairs_per_target:  # not so many besides the target
+        if len(prompts) <= pairs_per_target:  # too few besides the target
             without_prompts.append(speaker)
             prompts = clips
-        most = min(pairs_per_target, len(clips) - 1)
-        num_of = _num_prompts(_shuffled(targets, f"{seed} limit"), most, max_pairs_per_speaker)
-        counts["over_limit"] += most * len(targets) - sum(num_of.values())
-        dealt = _deal(_shuffled(clips, f"{seed} clips"), prompts, num_of, seed)
+        max_prompts = min(pairs_per_target, len(clips) - 1)
+        num_of = _num_prompts(_shuffled(targets, f"{seed} limit"), max_prompts, max_pairs_per_speaker)
+        counts["over_limit"] += max_prompts * len(targets) - sum(num_of.values())
+        prompts_of = _choose_prompts(_shuffled(clips, f"{seed} clips"), prompts, num_of, seed)
         for target in targets:
-            counts["same_text"] += num_of[target.id] > 0 and not dealt[target.id]
-            for prompt in dealt[target.id]:
+            counts["same_text"] += num_of[target.id] > 0 and not prompts_of[target.id]
+            for prompt in prompts_of[target.id]:
                 pairs.append(_pair(prompt, target, taken))
                 counts["same_recording"] += None is not prompt.recording == target.recording
     if not pairs:
         raise UserError(
-            f"no pair can be made: {len(lone_speakers)} speakers have a single utterance, {counts['short']} "
-            f"targets are too short, {counts['same_text']} have no prompt with another sentence; a speaker "
-            "needs at least 2 different utterances"
+            f"no pair is possible: {counted(len(lone_speakers), 'speaker')} with a single utterance, "
+            f"{counted(counts['short'], 'target')} too short, {counts['same_text']} without a prompt with "
+            "another sentence; a speaker needs at least 2 different utterances"
         )
     kept = _drawn(pairs, max_pairs, seed)
     return PairsResult(
@@ -119,54 +121,54 @@ def build_pairs(
 
 
 def log_left_out(result: PairsResult) -> None:
-    """Log with counts what is not in the pairs, and what is but not as it should be."""
+    """Log counts of skipped utterances and pairs, and of pairs with a second-best prompt."""
     if result.lone_speakers:
         logger.warning(
-            "%d speakers have a single utterance and are left out: %s",
-            len(result.lone_speakers),
+            "Skipped %s with a single utterance: %s",
+            counted(len(result.lone_speakers), "speaker"),
             _first(result.lone_speakers),
         )
     if result.speakers_without_prompts:
         logger.info(
-            "%d speakers have too few clips of %g to %g s; their prompts are of any length: %s",
-            len(result.speakers_without_prompts),
+            "%s with too few clips of %g to %g s, so their prompts are of any length: %s",
+            counted(len(result.speakers_without_prompts), "speaker"),
             PROMPT_MIN_S,
             PROMPT_MAX_S,
             _first(result.speakers_without_prompts),
         )
-    for number, what in (
-        (result.num_short_targets, "utterances are too short for targets"),
-        (result.num_same_text, "utterances are left out: all else of their speaker is the same sentence"),
-        (result.num_same_recording, "prompts are of the same recording as their target"),
-        (result.num_over_limit, "pairs over --max-pairs-per-speaker are not made"),
-        (result.num_cut, "pairs over the upper limit are left out, drawn by the seed"),
+    for number, noun, what in (
+        (result.num_short_targets, "utterance", "too short for a target"),
+        (result.num_same_text, "utterance", "skipped: all other clips of the speaker have the same sentence"),
+        (result.num_same_recording, "prompt", "from the same recording as the target"),
+        (result.num_over_limit, "pair", "beyond --max-pairs-per-speaker skipped"),
+        (result.num_cut, "pair", "beyond --max-pairs skipped, chosen at random"),
     ):
         if number:
-            logger.info("%d %s", number, what)
-    _warn_of_a_loud_speaker(result.pairs)
+            logger.info("%s %s", counted(number, noun), what)
+    _warn_about_dominant_speaker(result.pairs)
 
 
-def _warn_of_a_loud_speaker(pairs: Sequence[Pair]) -> None:
+def _warn_about_dominant_speaker(pairs: Sequence[Pair]) -> None:
     num_of = Counter(pair.speaker for pair in pairs)
     [(speaker, num)] = num_of.most_common(1)
-    if len(num_of) > 1 and num > MAX_QUIET_SHARE * len(pairs):
+    if len(num_of) > 1 and num > MAX_SPEAKER_SHARE * len(pairs):
         logger.warning(
-            "%.0f %% of the pairs are by %s: the %d other speakers are heard little. If the model is for "
-            "their voices too, give --max-pairs-per-speaker %d",
+            "%.0f %% of the pairs are by the speaker %s, and the model hears little of %s. To train their "
+            "voices too, give --max-pairs-per-speaker %d",
             100 * num / len(pairs),
             speaker,
-            len(num_of) - 1,
+            counted(len(num_of) - 1, "other speaker"),
             len(pairs) - num,
         )
 
 
 def _clips_by_voice(utterances: Iterable[Utterance]) -> dict[tuple[str, Path], list[Utterance]]:
-    """Return each speaker's clips sorted by id; a pair's two clips are in one feature store."""
+    """Return the clips of each speaker and feature store, sorted by id; a pair uses a single store."""
     clips_of: dict[tuple[str, Path], list[Utterance]] = defaultdict(list)
     for utterance in utterances:
         if utterance.features is None:
             raise UserError(
-                f"utterance {utterance.id!r} has no features, preprocess its manifest with "
+                f"utterance {utterance.id!r} has no features; preprocess its manifest with "
                 "tools/preprocess_data.py first"
             )
         clips_of[utterance.speaker, utterance.features].append(utterance)
@@ -176,36 +178,36 @@ def _clips_by_voice(utterances: Iterable[Utterance]) -> dict[tuple[str, Path], l
 
 
 def _shuffled(clips: Sequence[Utterance], salt: str) -> list[Utterance]:
-    """Return the clips in an order that depends on their ids alone."""
+    """Return the clips in a pseudo-random order that depends only on their ids."""
     return sorted(clips, key=lambda clip: hashlib.sha256(f"{salt} {clip.id}".encode()).digest())
 
 
-def _num_prompts(targets: Sequence[Utterance], most: int, limit: int) -> dict[str, int]:
-    """Return the prompts of each target, by id: `most`, or fewer to keep a speaker's pairs to `limit`."""
-    if not 0 < limit < most * len(targets):
-        return {target.id: most for target in targets}
+def _num_prompts(targets: Sequence[Utterance], max_prompts: int, limit: int) -> dict[str, int]:
+    """Return the number of prompts of each target, by id, so that a speaker has at most `limit` pairs."""
+    if not 0 < limit < max_prompts * len(targets):
+        return {target.id: max_prompts for target in targets}
     each, more = divmod(limit, len(targets))
     return {target.id: each + (position < more) for position, target in enumerate(targets)}
 
 
-def _deal(
+def _choose_prompts(
     clips: Sequence[Utterance], prompts: Sequence[Utterance], num_of: dict[str, int], seed: int
 ) -> dict[str, list[Utterance]]:
     """Return the prompts of each target, by id.
 
     Args:
-        clips: all of one speaker, in the order in which they are targets.
-        prompts: clips that are prompts if they can.
-        num_of: prompts that each target is to get.
+        clips: all clips of a speaker, in the order in which they are targets.
+        prompts: the preferred prompts.
+        num_of: the number of prompts of each target.
     """
-    dealer = PromptDealer(_shuffled(prompts, f"{seed} prompts"))
-    any_dealer = PromptDealer(_shuffled(clips, f"{seed} prompts")) if len(prompts) < len(clips) else dealer
-    dealt = {}
+    preferred = PromptQueue(_shuffled(prompts, f"{seed} prompts"))
+    fallback = PromptQueue(_shuffled(clips, f"{seed} prompts")) if len(prompts) < len(clips) else preferred
+    chosen = {}
     for target in clips:
         if target.id in num_of:
             num = num_of[target.id]
-            dealt[target.id] = dealer.deal(target, num) or any_dealer.deal(target, num)
-    return dealt
+            chosen[target.id] = preferred.take(target, num) or fallback.take(target, num)
+    return chosen
 
 
 def _pair(prompt: Utterance, target: Utterance, taken: set[str]) -> Pair:
@@ -214,7 +216,7 @@ def _pair(prompt: Utterance, target: Utterance, taken: set[str]) -> Pair:
     assert target.features_key is not None
     assert prompt.features_key is not None
     id = f"{target.id}__{prompt.id}"
-    while id in taken:  # ids with "__" in them: a__b + c and a + b__c
+    while id in taken:  # ids that contain "__": a__b + c and a + b__c
         id += "_"
     taken.add(id)
     return Pair(
@@ -243,48 +245,45 @@ def _first(names: Sequence[str], limit: int = 5) -> str:
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
-REACH = 16  # clips that are looked at for a better prompt: the work grows with the clips, not their square
+class PromptQueue:
+    """Queue of a speaker's clips: a clip that was a prompt moves to the end, so all are used about equally.
 
-
-class PromptDealer:
-    """Deals a speaker's clips like cards: who was a prompt goes to the end, so all are about equally often.
-
-    Never the target's sound, under whatever id, nor its sentence; a clip of another recording before one of
-    the same.
+    A prompt never has the target's audio or sentence, and clips of other recordings come before those of the
+    target's recording.
     """
 
     def __init__(self, clips: Sequence[Utterance]) -> None:
-        """Begin with `clips` in this order; their ids differ."""
+        """Start with `clips` in this order; their ids differ."""
         self._clips = clips
         self._texts = {clip.id: text_key(clip.text) for clip in clips}
         self._waiting = deque(clips)
-        self._others: dict[str, Iterator[Utterance]] = {}  # of sentences that nearly all clips have
+        self._with_other_text: dict[str, Iterator[Utterance]] = {}  # by sentence, for very common sentences
 
-    def deal(self, target: Utterance, num: int) -> list[Utterance]:
-        """Return up to `num` different prompts for `target`; fewer only where there are no more."""
+    def take(self, target: Utterance, num: int) -> list[Utterance]:
+        """Return up to `num` different prompts for `target`, fewer only if there are no more."""
         if num == 0:
             return []
         text = text_key(target.text)
-        elsewhere: list[Utterance] = []
+        other_recording: list[Utterance] = []
         same_recording: list[Utterance] = []
-        passed: list[Utterance] = []
-        while self._waiting and len(elsewhere) < num and len(passed) < REACH:
+        inspected: list[Utterance] = []
+        while self._waiting and len(other_recording) < num and len(inspected) < MAX_INSPECTED:
             clip = self._waiting.popleft()
-            passed.append(clip)
+            inspected.append(clip)
             if clip.features_key == target.features_key or self._texts[clip.id] == text:
                 continue
             is_same = clip.recording is not None and clip.recording == target.recording
-            (same_recording if is_same else elsewhere).append(clip)
-        dealt = [*elsewhere, *same_recording][:num]
-        ids = {clip.id for clip in dealt}
-        self._waiting.extendleft(reversed([clip for clip in passed if clip.id not in ids]))
-        self._waiting.extend(dealt)
-        return dealt or self._with_other_text(target, text, num)
+            (same_recording if is_same else other_recording).append(clip)
+        taken = [*other_recording, *same_recording][:num]
+        ids = {clip.id for clip in taken}
+        self._waiting.extendleft(reversed([clip for clip in inspected if clip.id not in ids]))
+        self._waiting.extend(taken)
+        return taken or self._take_other_text(target, text, num)
 
-    def _with_other_text(self, target: Utterance, text: str, num: int) -> list[Utterance]:
-        """Return prompts where the next clips all say `text`: in turn those that do not."""
-        if text not in self._others:
+    def _take_other_text(self, target: Utterance, text: str, num: int) -> list[Utterance]:
+        """Return prompts if all inspected clips have the sentence `text`: the other clips in turn."""
+        if text not in self._with_other_text:
             others = [clip for clip in self._clips if self._texts[clip.id] != text]
-            self._others[text] = itertools.cycle(others)
-        found = {clip.id: clip for clip in itertools.islice(self._others[text], num)}
+            self._with_other_text[text] = itertools.cycle(others)
+        found = {clip.id: clip for clip in itertools.islice(self._with_other_text[text], num)}
         return [clip for clip in found.values() if clip.features_key != target.features_key]

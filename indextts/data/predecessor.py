@@ -1,4 +1,4 @@
-r"""Folders of the predecessor: reading them, and finding their known damage. No torch here.
+r"""Read folders of the predecessor and find their known damage. No torch here.
 
 Axes: T codes, K latents, D model width.
 
@@ -9,17 +9,15 @@ Axes: T codes, K latents, D model width.
       codes/ID.npy               int32 (T,), 50 a second; T is often that of the longest clip of a batch
       condition/ID.npy           float32 (K, D)
       emo_vec/ID.npy             float32 (D,)
-      text_ids/ID.npy            int32, of some tokenizer; not used, since ids are made from text
-      .preprocessing_progress.txt   ids that were done
+      text_ids/ID.npy            int32, of some tokenizer; not used, the ids are computed from the text
+      .preprocessing_progress.txt   ids that are done
 
-A row is rejected if its features are not certain to be those of its recording: see `_Rows.read`. Codes beyond
-the recording's end are cut off, which leaves the right number of codes. The last of them, and the
-conditioning, were still computed beside padding and are not exactly those of the clip alone.
+A row is rejected if its features may not belong to its recording: see `OldFolder._read`. Codes beyond the
+recording's end are cut off, which leaves the correct number of codes. The last of them, and the conditioning,
+were still computed next to padding and differ slightly from those of the clip alone.
 
-Where the files of a folder are that was written on another machine.
-
-A path in such a manifest is relative or absolute, of Linux or of Windows, and may begin with folders that are
-not there any more: D:\work\processed_data\codes\a.npy is codes/a.npy of the folder.
+A path in such a manifest is a relative or absolute path of Linux or Windows, and may start with folders that
+do not exist on this machine: D:\work\processed_data\codes\a.npy is codes/a.npy of the folder.
 """
 
 import math
@@ -45,16 +43,16 @@ UTTERANCE_FILES = ("train_manifest.jsonl", "val_manifest.jsonl")
 PAIR_FILES = ("train_pairs.jsonl", "val_pairs.jsonl", "gpt_pairs_train.jsonl", "gpt_pairs_val.jsonl")
 PROGRESS_FILE = ".preprocessing_progress.txt"
 CODES_PER_SECOND = 50
-LEAD_S = 0.015  # of a clip, before its first code; as indextts/features/backend.py, which needs torch
+LEAD_S = 0.015  # of a clip before its first code, as in indextts/features/backend.py, which imports torch
 MIN_CODES = 3  # the conformer's first convolution is 3 feature vectors wide
 MAX_CODES_SHORT = DURATION_TOLERANCE_S * CODES_PER_SECOND
-ROUNDED_OFF = 1  # code: durations in manifests may be rounded
-MIN_DECODED = 0.5  # of a text's letters: unknown pieces are missing in what ids are decoded to
+MAX_ROUNDING_CODES = 1  # durations in manifests may be rounded
+MIN_DECODED = 0.5  # share of a text's letters: unknown pieces are missing in the decoded text
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the model takes: codes from 0 to `num_codes` - 1, latents of (`num_latents`, `model_dim`)."""
+    """Limits of the model: codes from 0 to `num_codes` - 1, latents of (`num_latents`, `model_dim`)."""
 
     num_codes: int = 8192
     max_codes: int = 1815
@@ -64,10 +62,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class OldUtterance:
-    """A row whose features are sound.
+    """A row with valid features.
 
     Args:
-        utterance: without features; its recording may be gone.
+        utterance: without features; its recording may be missing.
         codes: (T,), cut to the true length; condition: (K, D); emo_vec: (D,).
     """
 
@@ -79,7 +77,7 @@ class OldUtterance:
 
 @dataclass(frozen=True)
 class RejectedRow:
-    """A row that is left out; `line` is FILE:NUMBER."""
+    """A skipped row; `line` is FILE:NUMBER."""
 
     line: str
     id: str
@@ -89,7 +87,7 @@ class RejectedRow:
 
 
 class RejectedError(Exception):
-    """A row cannot be used: `code` is one word for counting, the text says what was found."""
+    """An unusable row: `code` is one word for counting, the message has the details."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -98,12 +96,12 @@ class RejectedError(Exception):
 
 @dataclass
 class OldFolder:
-    """A folder of the predecessor; read it once, then see what was found.
+    """A folder of the predecessor; `utterances` fills `findings` and `rejected`.
 
     Args:
-        tokenizer: to tell whether text ids come from it; None if nobody asks.
-        findings: all damage by kind, of rows that are used too.
-        rejected: the rows that `utterances` left out.
+        tokenizer: the tokenizer to compare text ids with; None to skip the comparison.
+        findings: all damage by kind, including that of usable rows.
+        rejected: the rows that `utterances` skipped.
     """
 
     folder: Path
@@ -117,21 +115,21 @@ class OldFolder:
 
     @property
     def manifests(self) -> list[Path]:
-        """Return the manifests of utterances that are there.
+        """Return the existing manifests of utterances.
 
         Raises:
-            UserError: there is none.
+            UserError: there are none.
         """
         found = [self.folder / name for name in UTTERANCE_FILES if (self.folder / name).is_file()]
         if not found:
             raise UserError(
-                f"{self.folder}: has neither {' nor '.join(UTTERANCE_FILES)}, give the folder that the "
+                f"{self.folder}: contains neither {' nor '.join(UTTERANCE_FILES)}; give the folder that the "
                 "predecessor's preprocessing wrote"
             )
         return found
 
     def utterances(self) -> Iterator[OldUtterance]:
-        """Yield the rows that are sound, in the order of the files; the others are in `rejected`."""
+        """Yield the valid rows, in the order of the files; append the rest to `rejected`."""
         first_line: dict[str, str] = {}
         for manifest in self.manifests:
             for number, record in read_json_lines_or_errors(manifest):
@@ -144,7 +142,7 @@ class OldFolder:
                     row = record if isinstance(record, dict) else {}
                     id, audio = str(row.get("id", "")), str(row.get("audio_path", ""))
                     self.rejected.append(RejectedRow(line, id, audio, error.code, str(error)))
-                    self.findings.add(f"rows are left out ({error.code})", f"{line} {error}")
+                    self.findings.add(f"rows skipped ({error.code})", f"{line} {error}")
         self._check_progress(first_line.keys())
         self._check_pairs(first_line.keys())
 
@@ -152,11 +150,11 @@ class OldFolder:
         """Return a row with its features.
 
         Raises:
-            RejectedError: they are not certain to be whole, and of the row's recording.
+            RejectedError: the features may be corrupt, or may not belong to the row's recording.
         """
         id, text, speaker = (_string(record, name) for name in ("id", "text", "speaker"))
         if first_line.setdefault(id, line) != line:
-            raise RejectedError("duplicate_id", f"id {id!r} is already that of {first_line[id]}")
+            raise RejectedError("duplicate_id", f"{first_line[id]} already has the id {id!r}")
         codes = self._array(record, "codes_path", (None,), np.integer)
         condition = self._array(
             record, "condition_path", (self.limits.num_latents, self.limits.model_dim), np.floating
@@ -167,10 +165,10 @@ class OldFolder:
             raise RejectedError("codes_out_of_range", found)
         for name, array in (("condition", condition), ("emo_vec", emo_vec)):
             if not np.isfinite(array).all():
-                raise RejectedError("not_finite", f"{name} has values that are no numbers")
+                raise RejectedError("not_finite", f"{name} has values that are NaN or infinite")
         if record.get("code_len") != len(codes):
             found = f"{id}: code_len {record.get('code_len')}, the file has {len(codes)}"
-            self.findings.add("rows give another number of codes than their file has", found)
+            self.findings.add("rows with the wrong number of codes", found)
         audio, duration_s = self._recording(record)
         codes = self._of_true_length(id, codes, duration_s, is_measured=audio is not None)
         self._check_text_ids(id, text, record)
@@ -191,16 +189,16 @@ class OldFolder:
     def _array(
         self, record: dict[str, object], name: str, shape: tuple[int | None, ...], kind: type
     ) -> NDArray[Any]:
-        """Return the array of a file that the row names.
+        """Return the array in a file of the row.
 
         Args:
-            shape: what it must have; None stands for any length.
-            kind: numpy's class of its type.
+            shape: the required shape; None for any length.
+            kind: numpy's class of the required type.
         """
         written = _string(record, name)
         path = self._paths.find(written)
         if path is None:
-            raise RejectedError("missing_file", f"{name} {written} is neither there nor in the folder")
+            raise RejectedError("missing_file", f"{name} {written} does not exist")
         try:
             array: NDArray[Any] = np.load(path, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
@@ -208,34 +206,34 @@ class OldFolder:
         fits = isinstance(array, np.ndarray) and len(array.shape) == len(shape)
         if not fits or any(want not in (None, have) for want, have in zip(shape, array.shape, strict=True)):
             wanted = ", ".join("any" if length is None else str(length) for length in shape)
-            raise RejectedError("wrong_shape", f"{path}: {getattr(array, 'shape', None)}, not ({wanted})")
+            found = getattr(array, "shape", None)
+            raise RejectedError("wrong_shape", f"{path}: shape {found}, expected ({wanted})")
         if not np.issubdtype(array.dtype, kind):
-            raise RejectedError("wrong_type", f"{path}: {array.dtype}, not {kind.__name__}")
+            raise RejectedError("wrong_type", f"{path}: {array.dtype}, expected {kind.__name__}")
         return array
 
     def _recording(self, record: dict[str, object]) -> tuple[Path | None, float]:
-        """Return the row's recording, None if it is not there, and its duration in seconds.
+        """Return the row's recording, None if it is missing, and its duration in seconds.
 
         Raises:
-            RejectedError: no duration is known, or the recording is not the one that was encoded.
+            RejectedError: the duration is unknown, or the recording is not the encoded one.
         """
         value = record.get("duration")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        said_s = float(value) if is_number and 0 < value < math.inf else None  # type: ignore[arg-type, operator]
+        manifest_s = float(value) if is_number and 0 < value < math.inf else None  # type: ignore[arg-type, operator]
         written = record.get("audio_path")
         path = self._paths.find(written) if isinstance(written, str) and written else None
         if path is None:
-            if said_s is None:
-                raise RejectedError("unknown_length", "neither a duration nor a recording to check the codes")
-            return None, said_s
+            if manifest_s is None:
+                raise RejectedError("unknown_length", "no duration and no recording to check the codes")
+            return None, manifest_s
         try:
             found_s = audio_duration_s(path)
         except UserError as error:
             raise RejectedError("unreadable_recording", str(error)) from None
-        if said_s is not None and abs(found_s - said_s) > DURATION_TOLERANCE_S:
-            raise RejectedError(
-                "other_recording", f"{path}: lasts {found_s:.2f} s, {said_s:.2f} s when it was encoded"
-            )
+        if manifest_s is not None and abs(found_s - manifest_s) > DURATION_TOLERANCE_S:
+            reason = f"{path}: lasts {found_s:.2f} s, the manifest says {manifest_s:.2f} s"
+            raise RejectedError("other_recording", reason)
         return path, found_s
 
     def _of_true_length(
@@ -244,23 +242,23 @@ class OldFolder:
         """Return the codes of the recording, without those of padding.
 
         Args:
-            is_measured: the duration is that of the file, not what a manifest says.
+            is_measured: whether the duration is that of the file, not that of the manifest.
         """
         num_true = max(0, math.floor((duration_s - LEAD_S) * CODES_PER_SECOND + 1e-6))
-        # alone, a clip with an odd number of log-mel frames got a code for half a pair
-        num_most = num_true + 1 + (0 if is_measured else ROUNDED_OFF)
+        # + 1: a clip with an odd number of log-mel frames, encoded alone, got a code for half a pair.
+        max_true = num_true + 1 + (0 if is_measured else MAX_ROUNDING_CODES)
         if len(codes) < num_true - MAX_CODES_SHORT:
             raise RejectedError(
-                "codes_too_short", f"{len(codes)} codes for {duration_s:.2f} s, which need {num_true}"
+                "codes_too_short", f"{len(codes)} codes for {duration_s:.2f} s, expected {num_true}"
             )
-        if len(codes) > num_most:
+        if len(codes) > max_true:
             found = f"{id} ({len(codes)} codes for {duration_s:.2f} s, cut to {num_true})"
-            self.findings.add("rows had codes of padding, which are cut off", found)
+            self.findings.add("rows with codes of padding, cut off", found)
             codes = codes[:num_true]
         if len(codes) < MIN_CODES:
             raise RejectedError("too_short", f"{len(codes)} codes, the model needs {MIN_CODES}")
         if len(codes) > self.limits.max_codes:
-            raise RejectedError("too_long", f"{len(codes)} codes, the model takes {self.limits.max_codes}")
+            raise RejectedError("too_long", f"{len(codes)} codes, the model accepts {self.limits.max_codes}")
         return codes
 
     def _check_text_ids(self, id: str, text: str, record: dict[str, object]) -> None:
@@ -269,20 +267,20 @@ class OldFolder:
         try:
             ids = self._array(record, "text_ids_path", (None,), np.integer)
         except RejectedError as error:
-            self.findings.add("rows have no text ids to compare", f"{id}: {error}")
+            self.findings.add("rows without text ids to compare", f"{id}: {error}")
             return
         if not _are_ids_of(self.tokenizer, ids.tolist(), text):
-            self.findings.add(f"rows have text ids that are not those of {self.tokenizer.path.name}", id)
+            self.findings.add(f"rows with text ids of another tokenizer than {self.tokenizer.path.name}", id)
 
     def _check_progress(self, ids: Any) -> None:
         path = self.folder / PROGRESS_FILE
         if path.is_file():
             for done in path.read_text(encoding="utf-8", errors="replace").split("\n"):
                 if done.strip() and done.strip() not in ids:
-                    self.findings.add(f"ids of {PROGRESS_FILE} are in no manifest", done.strip())
+                    self.findings.add(f"ids of {PROGRESS_FILE} without a row in a manifest", done.strip())
 
     def _check_pairs(self, ids: Any) -> None:
-        """Look at the pairs files; they are not used, pairs are made anew."""
+        """Check the pairs files, although the import does not use them."""
         for path in (self.folder / name for name in PAIR_FILES):
             if not path.is_file():
                 continue
@@ -290,20 +288,21 @@ class OldFolder:
             for number, record in read_json_lines_or_errors(path):
                 line = f"{path.name}:{number}"
                 if isinstance(record, UserError):
-                    self.findings.add("lines of pairs are broken", line)
+                    self.findings.add("invalid lines of pairs", line)
                     continue
                 prompt, target = record.get("prompt_id"), record.get("target_id")
                 if prompt == target:
-                    self.findings.add("pairs have one utterance as prompt and target", f"{line} {target}")
+                    found = f"{line} {target}"
+                    self.findings.add("pairs with the same utterance as prompt and target", found)
                 if prompt not in ids or target not in ids:
-                    self.findings.add("pairs name utterances that are in no manifest", line)
+                    self.findings.add("pairs of utterances that are not in a manifest", line)
                 if str(record.get("id")) in seen:
-                    self.findings.add("pairs have the id of an earlier one", f"{line} {record.get('id')}")
+                    self.findings.add("pairs with the id of an earlier pair", f"{line} {record.get('id')}")
                 seen.add(str(record.get("id")))
 
 
 def is_old_folder(folder: Path) -> bool:
-    """Tell whether the first line of a manifest in `folder` is one of the predecessor's."""
+    """Return whether the first line of a manifest in `folder` has the predecessor's format."""
     for name in UTTERANCE_FILES:
         if (folder / name).is_file():
             try:
@@ -314,7 +313,7 @@ def is_old_folder(folder: Path) -> bool:
 
 
 def _are_ids_of(tokenizer: Tokenizer, ids: list[int], text: str) -> bool:
-    """Tell whether `ids` can be what `tokenizer` makes of `text`, some letters being unknown to it."""
+    """Return whether `tokenizer` may have produced `ids` from `text`; unknown letters are allowed."""
     if any(not 0 <= id < tokenizer.size for id in ids):
         return False
     known = [tokenizer.pieces[id] for id in ids if id != tokenizer.unknown_id]
@@ -326,11 +325,11 @@ def _are_ids_of(tokenizer: Tokenizer, ids: list[int], text: str) -> bool:
 def _string(record: dict[str, object], name: str) -> str:
     value = record.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise RejectedError("missing_field", f"{name} is {value!r}, it must be a text")
+        raise RejectedError("missing_field", f"{name} is {value!r}, it must be a string that is not blank")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise RejectedError("missing_field", f"{name} has half a character") from None
+        raise RejectedError("missing_field", f"{name} contains half of a surrogate pair") from None
     return value
 
 
@@ -346,14 +345,17 @@ _DRIVE = re.compile("^[A-Za-z]:")
 
 
 class MovedPaths:
-    """Finds files of `folder`; what was learned about one path is tried first for its neighbours."""
+    """Finder of files of `folder`, whose paths may be those of another machine.
+
+    It caches the real folder of each written folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._found_in: dict[str, Path] = {}  # written folder -> real folder
 
     def find(self, written: str) -> Path | None:
-        """Return the file that a manifest calls `written`, None if there is none."""
+        """Return the file for the path `written` in a manifest; None if it does not exist."""
         plain = _DRIVE.sub("", written.replace("\\", "/"))
         if "\0" in plain:
             return None
@@ -368,11 +370,11 @@ class MovedPaths:
         return None
 
     def _candidates(self, plain: str) -> list[Path]:
-        """Return where to look: as written, then with ever fewer of its first folders."""
+        """Return the paths to try: as written, then with ever fewer of the leading folders."""
         parts = [part for part in plain.split("/") if part not in ("", ".")]
         tails = [Path(*parts[start:]) for start in range(len(parts))]
         as_written = [Path(plain)] if plain.startswith("/") else []
         inside = [self.folder / tail for tail in tails]
-        # recordings lie beside: amharic_dataset/audio and processed_data/codes
+        # Recordings are in a sibling folder: amharic_dataset/audio next to processed_data/codes.
         beside = [self.folder.parent / tail for tail in tails if len(tail.parts) > 1]
         return [*as_written, *inside, *beside]

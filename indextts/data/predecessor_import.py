@@ -1,12 +1,13 @@
-"""Taking over a folder of the predecessor: its features packed, its rows split anew.
+"""Import of a folder of the predecessor: pack its features and split its rows again.
 
     OUTPUT_DIR/
       features/, train_manifest.jsonl, val_manifest.jsonl   as preprocessing writes them
-      rejected.jsonl    rows that were left out: line (FILE:NUMBER), id, audio, code (one word) and reason
+      rejected.jsonl    skipped rows: line (FILE:NUMBER), id, audio, code (one word) and reason
 
-Nothing in such a folder says which weights made the features. So the store's identity is that they came from
-this folder, unverified: they are never mixed with our own, and the trainer warns of them. The split is made
-anew, since the predecessor's has the same recordings on both sides; so are the pairs, with our own tool.
+Such a folder does not record which weights produced its features. The store's identity is therefore the path
+of the folder, marked as unverified: the features are never mixed with others, and the trainer warns about
+them. The import makes a new split, because the predecessor's has the same recordings on both sides; pairs
+are built with tools/build_pairs.py.
 """
 
 import hashlib
@@ -26,13 +27,15 @@ from indextts.data.rejected import REJECTED_NAME
 from indextts.data.split import split_utterances
 from indextts.errors import UserError
 from indextts.models.gpt.config import GPTConfig
+from indextts.system.amounts import counted
+from indextts.system.files import count_lines
 from indextts.system.json_lines import write_json_lines
 from indextts.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class ImportedFeatures:
-    """What stands in the output folder, and what was found.
+    """Content of the output folder, and damage in the imported folder.
 
     Args:
         findings: a line for each kind of damage, with count and examples.
@@ -46,44 +49,46 @@ class ImportedFeatures:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.output_dir}: {self.num_train} utterances for training, {self.num_val} for validation; "
-            f"{self.num_rejected} rows left out",
+            f"{self.output_dir}: {counted(self.num_train, 'utterance')} for training, {self.num_val} for "
+            f"validation; {counted(self.num_rejected, 'row')} skipped",
             *(f"  {finding}" for finding in self.findings),
         ]
         if self.num_rejected:
-            lines.append(f"  each row that is left out: {self.output_dir / REJECTED_NAME}")
+            lines.append(f"  list of the skipped rows: {self.output_dir / REJECTED_NAME}")
         return "\n".join(lines)
 
 
 def import_features(command: ImportFeatures) -> ImportedFeatures:
-    """Check and pack a folder of the predecessor; a second time, only what is new is packed.
+    """Check and pack a folder of the predecessor; a second import packs only new rows.
 
     Raises:
-        UserError: it is no such folder, no row can be used, or the output folder cannot be written.
+        UserError: it is not such a folder, no row is usable, or the output folder cannot be written.
     """
     config = load_fitting_config(command.config)
     if command.output_dir.resolve() == command.import_features.resolve():
-        raise UserError(f"--output-dir {command.output_dir} is the folder to import, choose another one")
+        raise UserError(f"--output-dir {command.output_dir} is the folder to import; choose another folder")
     tokenizer = None if command.tokenizer is None else Tokenizer.load(command.tokenizer)
     old = OldFolder(command.import_features, limits_of(config), tokenizer)
-    progress = Progress("Importing", sum(_count_lines(manifest) for manifest in old.manifests))
+    progress = Progress("Importing", sum(count_lines(manifest) for manifest in old.manifests))
     folder = command.output_dir / FEATURES_FOLDER_NAME
     utterances: list[Utterance] = []
     keys: dict[str, str] = {}
     with locked(folder):
         writer = FeatureStoreWriter(folder, _store_info(command, config))
-        for one in old.utterances():
-            keys[one.utterance.id] = _key(one)
-            if keys[one.utterance.id] not in writer:
-                writer.add(_encoded(one, keys[one.utterance.id]))
-            utterances.append(one.utterance)
+        for row in old.utterances():
+            id, key = row.utterance.id, _key(row)
+            keys[id] = key
+            if key not in writer:
+                writer.add(EncodedUtterance(id, key, row.codes, row.condition, row.emo_vec))
+            utterances.append(row.utterance)
             progress.advance()
         writer.flush()
         _write_rejected(command.output_dir / REJECTED_NAME, old.rejected)
         if not utterances:
+            first = f", the first because {old.rejected[0].reason}" if old.rejected else ""
             raise UserError(
-                f"{command.import_features}: none of {len(old.rejected)} rows can be used, as "
-                f"{old.rejected[0].reason if old.rejected else 'there is none'}; {REJECTED_NAME} has them all"
+                f"{command.import_features}: none of {counted(len(old.rejected), 'row')} is usable{first}; "
+                f"see {command.output_dir / REJECTED_NAME}"
             )
         utterances.sort(key=lambda utterance: utterance.id)
         split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
@@ -98,7 +103,7 @@ def import_features(command: ImportFeatures) -> ImportedFeatures:
 
 
 def limits_of(config: GPTConfig) -> Limits:
-    """Return what features must be for the model of `config`."""
+    """Return the limits of the features for the model of `config`."""
     return Limits(
         num_codes=config.number_mel_codes - NUM_SPECIAL_CODES,
         max_codes=config.max_mel_tokens,
@@ -119,16 +124,12 @@ def _store_info(command: ImportFeatures, config: GPTConfig) -> StoreInfo:
     )
 
 
-def _key(one: OldUtterance) -> str:
-    """Return the sha256 of the features: whether the recording there is the one encoded, nobody knows."""
+def _key(row: OldUtterance) -> str:
+    """Return the sha256 of the features; the recording may have changed since it was encoded."""
     digest = hashlib.sha256()
-    for array in (one.codes, one.condition, one.emo_vec):
+    for array in (row.codes, row.condition, row.emo_vec):
         digest.update(array.tobytes())
     return digest.hexdigest()
-
-
-def _encoded(one: OldUtterance, key: str) -> EncodedUtterance:
-    return EncodedUtterance(one.utterance.id, key, one.codes, one.condition, one.emo_vec)
 
 
 def _write_rejected(path: Path, rejected: Sequence[RejectedRow]) -> None:
@@ -136,8 +137,3 @@ def _write_rejected(path: Path, rejected: Sequence[RejectedRow]) -> None:
         write_json_lines(path, (vars(row) for row in rejected))
     else:
         path.unlink(missing_ok=True)
-
-
-def _count_lines(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(1 for line in file if line.strip())

@@ -1,7 +1,4 @@
-"""A report, ready to print: facts, then notices (for the user to judge), then problems (the check fails).
-
-What a check found: kinds of damage, each with its places.
-"""
+"""Reports of data checks, and the findings that they collect."""
 
 import statistics
 from collections import defaultdict
@@ -9,11 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MAX_SPEAKERS_SHOWN = 20
+MAX_EXAMPLES = 5
 
 
 @dataclass(frozen=True)
 class Report:
-    """A report; the same data give the same text."""
+    """Printable report; its text is deterministic.
+
+    Args:
+        facts: statistics of the data.
+        notices: findings for the user to judge.
+        problems: findings that fail the check.
+    """
 
     title: str
     facts: list[str]
@@ -28,14 +32,12 @@ class Report:
 
 
 def spread(values: Sequence[float]) -> str:
+    """Return minimum, median and maximum as text."""
     return f"min {min(values):.4g}, median {statistics.median(values):.4g}, max {max(values):.4g}"
 
 
-MAX_EXAMPLES = 5
-
-
 class Findings:
-    """Problems by kind, in the order in which the kinds were found."""
+    """Problems by kind, each with its places, in the order in which the kinds were found."""
 
     def __init__(self) -> None:
         self._places: dict[str, list[str]] = defaultdict(list)
@@ -48,9 +50,10 @@ class Findings:
         return {kind: len(places) for kind, places in self._places.items()}
 
     def lines(self) -> list[str]:
-        return [f"{len(places)} {kind}: {_examples(places)}" for kind, places in self._places.items()]
-
-
-def _examples(places: Sequence[str]) -> str:
-    more = len(places) - MAX_EXAMPLES
-    return "; ".join(places[:MAX_EXAMPLES]) + (f"; and {more} more" if more > 0 else "")
+        """Return a line for each kind: count, kind and examples."""
+        lines = []
+        for kind, places in self._places.items():
+            more = len(places) - MAX_EXAMPLES
+            examples = "; ".join(places[:MAX_EXAMPLES]) + (f"; and {more} more" if more > 0 else "")
+            lines.append(f"{len(places)} {kind}: {examples}")
+        return lines

@@ -28,7 +28,7 @@ from torch import Tensor
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Evaluate
 from indextts.data.manifest import Utterance, read_utterances
-from indextts.data.pairs import PromptDealer
+from indextts.data.pairs import PromptQueue
 from indextts.data.quality.measures import measure_text
 from indextts.errors import UserError
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
@@ -88,9 +88,9 @@ def _deal(clips: list[Utterance]) -> Iterator[HeldOut]:
     """Yield a speaker's sentences with their prompts, long enough ones where there are any."""
     long = [clip for clip in clips if SHORT_REFERENCE_S <= clip.duration_s <= MAX_RECORDING_S]
     fitting = [clip for clip in clips if MIN_REFERENCE_S <= clip.duration_s <= MAX_RECORDING_S]
-    dealer = PromptDealer(long if len(long) > 1 else fitting)
+    queue = PromptQueue(long if len(long) > 1 else fitting)
     for clip in clips:
-        for prompt in dealer.deal(clip, 1):
+        for prompt in queue.take(clip, 1):
             yield HeldOut(clip, prompt)
 
 
