@@ -30,4 +30,4 @@ def test_without_durations_clips_say_the_time_left(monkeypatch, caplog):
     progress = Progress("Checking recordings", 30)
     now = 10.0
     progress.advance()
-    assert caplog.messages == ["Checking recordings: 1/30 clips, 0.1 clips/s, 4 min 50 s left"]
+    assert caplog.messages == ["Checking recordings: 1/30 clips, 0.1 clips/s, 5 min left"]

@@ -12,7 +12,7 @@ import soundfile
 
 from indextts.data.feature_shards import file_sha256
 from indextts.data.manifest import Utterance
-from indextts.data.reading import MOST_DEATHS_IN_A_ROW, Clip, ClipReader, Reading
+from indextts.data.reading import MAX_DEATHS_IN_A_ROW, Clip, ClipReader, Reading
 from indextts.data.rejected import Rejected
 from indextts.errors import UserError
 from indextts.features.audio import unprepared
@@ -101,7 +101,7 @@ def test_a_recording_that_kills_its_reader_is_rejected_and_no_other(tmp_path, ca
 
 
 def test_readers_that_all_die_are_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=f"{MOST_DEATHS_IN_A_ROW} processes that read recordings died"):
+    with pytest.raises(UserError, match=rf"\.wav: {MAX_DEATHS_IN_A_ROW} "):
         read(write_utterances(tmp_path, [0.1] * 12), die_of_all)
 
 

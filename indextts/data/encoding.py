@@ -1,17 +1,14 @@
-"""Clips through the speech backend and the base GPT's encoders.
+"""Encode clips with the speech backend and the encoders of the base GPT, in batches of similar length.
 
 Axes: B clips, T feature vectors, F their width, K latents, D model width.
 
-    reader processes          a card, or threads of the CPU      whoever takes what is encoded
-    recordings to clips   ->  clips to codes and vectors     ->  writes it
-    (reading.py)              (here)
+    reader processes          GPU, or threads of the CPU       caller
+    recordings to clips   ->  clips to codes and vectors   ->  stores the results
+    (reading.py)              (this module)
 
-On a CPU one clip at a time, several beside each other. On a card clips of similar length in one batch; the
-host hands over the next one before it looks at the last, so that the card always has work. Padding is kept
-from the real vectors everywhere, so a clip's codes are those of the clip alone, and its conditioning and
-emotion too, but for rounding.
-
-Utterances into batches: of similar length, and no larger than memory allows.
+A CPU computes clips one at a time in several threads. A GPU computes batches; the host launches the next
+batch before it waits for the previous one, so that the GPU never idles. Padding never affects real vectors: a
+clip has the same codes as alone, and the same conditioning and emotion up to rounding.
 """
 
 import hashlib
@@ -49,22 +46,25 @@ from indextts.models.out_of_memory import is_out_of_memory
 logger = logging.getLogger(__name__)
 
 MIN_CODES = 3  # the conformer's first convolution is 3 feature vectors wide
-BATCHES_ON_CARD = 3  # handed over and not yet looked at; only their results take memory
-AHEAD_S = 300.0  # of audio that is read ahead, besides a batch for every one in work: 30 MB
+BATCHES_ON_GPU = 3  # launched and not yet collected; only their results take memory
+AHEAD_S = 300.0  # seconds of audio to read ahead besides two batches: 30 MB
+SORTED_CLIPS = 512  # clips that are sorted by length together
 
 ONE_AT_A_TIME = Throughput(batch_s=0, num_readers=1, num_threads=1)
 
+ItemT = TypeVar("ItemT")
+
 
 @dataclass(frozen=True)
-class _InWork:
-    """A batch that was handed over: codes (sum of T,), condition (B, K, D), emotion vectors (B, D)."""
+class _PendingBatch:
+    """A launched batch: codes (sum of T,), condition (B, K, D), emotion vectors (B, D)."""
 
     clips: Sequence[Clip]
     num_codes: Sequence[int]
-    found: PendingTensors
+    outputs: PendingTensors
 
     def results(self) -> list[EncodedUtterance]:
-        codes, condition, emo_vec = (tensor.numpy() for tensor in self.found.get())
+        codes, condition, emo_vec = (tensor.numpy() for tensor in self.outputs.get())
         ends = torch.tensor(self.num_codes).cumsum(0).tolist()
         return [
             EncodedUtterance(clip.id, clip.audio_sha256, codes[end - number : end], condition[n], emo_vec[n])
@@ -73,25 +73,25 @@ class _InWork:
 
 
 class Encoder(Protocol):
-    """What turns recordings into what a feature store keeps of them."""
+    """Encoder of recordings for a feature store."""
 
     @property
     def backend_identity(self) -> str:
-        """Return what the features depend on: the backend and, if it is not the exact one, the arithmetic."""
+        """Return the identity of the backend, with the arithmetic if that is not exact."""
 
     def encode_all(self, utterances: Iterable[Utterance]) -> Iterator[EncodedUtterance | Rejected]:
         """Yield the utterances encoded or rejected, in order."""
 
 
 class ClipEncoder:
-    """All that is between a recording and its place in the feature store.
+    """Encoder on one device of this machine.
 
     Args:
-        backend: on `device`, if it computes on one at all.
+        backend: on `device`, unless it only runs on the CPU.
         model: on `device`.
-        device: where the model computes.
-        throughput: how much is done at once.
-        dtype: of the model's products.
+        device: the device of the model.
+        throughput: batch size and parallelism.
+        dtype: of the model's matrix products.
     """
 
     def __init__(
@@ -114,103 +114,103 @@ class ClipEncoder:
         return self.backend.identity + arithmetic_mark(self.dtype)
 
     def encode(self, batch: Sequence[Clip | Rejected]) -> list[EncodedUtterance | Rejected]:
-        """Return codes, conditioning and emotion of each clip with true lengths, or why there are none.
+        """Return codes, conditioning and emotion of each clip with true lengths, or its rejection.
 
-        Where memory runs out, half of the clips are tried, and so on; the limit for later batches falls too.
+        After running out of memory, the encoder halves the batch and the limit for later batches.
         """
-        return _results(self._begin(batch))
+        return _results(self._start(batch))
 
     def encode_all(self, utterances: Iterable[Utterance]) -> Iterator[EncodedUtterance | Rejected]:
-        """Yield the utterances encoded or rejected, in order, a few batches ahead of whoever takes them.
+        """Yield the utterances encoded or rejected, in order, a few batches ahead of the caller.
 
         Args:
             utterances: with true durations.
 
         Raises:
-            UserError: the processes that read recordings die one after the other.
+            UserError: several reader processes in a row die.
         """
         utterances = list(utterances)
         if not utterances:
             return
         next_ids = deque(utterance.id for utterance in utterances)
         done: dict[str, EncodedUtterance | Rejected] = {}
-        # what the model can take is known from the headers; this is for headers that lie
+        # The caller has filtered by the durations in headers; this limit is for wrong headers.
         longest_s = (self.model.config.max_mel_tokens + CODES_PER_SECOND) / CODES_PER_SECOND
         reading = Reading(SAMPLE_RATE_HZ, longest_s, self.backend.prepare)
         ahead_s = AHEAD_S + 2 * self.throughput.batch_s
         with ClipReader(reading, self.throughput.num_readers, ahead_s) as reader:
             read = reader.read(batches_of(utterances, self.limit))
-            for results in self._on_card(read) if self.device.type == "cuda" else self._in_threads(read):
+            for results in self._on_gpu(read) if self.device.type == "cuda" else self._in_threads(read):
                 done |= {result.id: result for result in results}
                 while next_ids and next_ids[0] in done:
                     yield done.pop(next_ids.popleft())
 
-    def _on_card(
+    def _on_gpu(
         self, batches: Iterator[list[Clip | Rejected]]
     ) -> Iterator[list[EncodedUtterance | Rejected]]:
-        in_work: deque[list[_InWork | Rejected]] = deque()
+        pending: deque[list[_PendingBatch | Rejected]] = deque()
         for batch in batches:
-            in_work.append(self._begin(batch))
-            if len(in_work) == BATCHES_ON_CARD:
-                yield _results(in_work.popleft())
-        yield from map(_results, in_work)
+            pending.append(self._start(batch))
+            if len(pending) == BATCHES_ON_GPU:
+                yield _results(pending.popleft())
+        yield from map(_results, pending)
 
     def _in_threads(
         self, batches: Iterator[list[Clip | Rejected]]
     ) -> Iterator[list[EncodedUtterance | Rejected]]:
         with ThreadPoolExecutor(self.throughput.num_threads) as pool:
             first = islice(batches, 2 * self.throughput.num_threads)
-            in_work = deque(pool.submit(self.encode, batch) for batch in first)
-            while in_work:
-                yield in_work.popleft().result()
-                in_work.extend(pool.submit(self.encode, batch) for batch in islice(batches, 1))
+            pending = deque(pool.submit(self.encode, batch) for batch in first)
+            while pending:
+                yield pending.popleft().result()
+                pending.extend(pool.submit(self.encode, batch) for batch in islice(batches, 1))
 
-    def _begin(self, batch: Sequence[Clip | Rejected]) -> list[_InWork | Rejected]:
-        """Hand the clips over, in as many parts as memory asks for."""
-        begun: list[_InWork | Rejected] = [one for one in batch if isinstance(one, Rejected)]
-        clips = sorted((one for one in batch if isinstance(one, Clip)), key=lambda clip: clip.duration_s)
+    def _start(self, batch: Sequence[Clip | Rejected]) -> list[_PendingBatch | Rejected]:
+        """Launch the clips, in as many parts as the memory requires."""
+        started: list[_PendingBatch | Rejected] = [item for item in batch if isinstance(item, Rejected)]
+        clips = sorted((item for item in batch if isinstance(item, Clip)), key=lambda clip: clip.duration_s)
         parts = deque([clips] if clips else [])
         while parts:
             smaller = list(parts_within(parts.popleft(), lambda clip: clip.duration_s, self.limit.now))
             part = smaller[0]
             parts.extendleft(reversed(smaller[1:]))
             try:
-                begun += self._hand_over(part)
+                started += self._launch(part)
                 continue
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
                 problem = (str(error).splitlines() or ["MemoryError"])[0]
-            # behind the except clause: the error holds the tensors of the failed pass
+            # After the except clause, because the exception keeps the tensors of the failed pass alive.
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
             if len(part) == 1:
-                begun.append(
+                started.append(
                     Rejected(
                         part[0].id,
                         part[0].audio,
                         "out_of_memory",
-                        f"lasts {part[0].duration_s:.1f} s, which does not fit into memory even alone "
+                        f"lasts {part[0].duration_s:.1f} s and does not fit into memory even alone "
                         f"({problem}); cut the recording or free memory",
                     )
                 )
                 continue
             self.limit.lower(len(part) * part[-1].duration_s, problem)
             parts.appendleft(part)
-        return begun
+        return started
 
-    def _hand_over(self, clips: Sequence[Clip]) -> list[_InWork | Rejected]:
-        """Begin to encode the clips in one batch."""
-        products = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+    def _launch(self, clips: Sequence[Clip]) -> list[_PendingBatch | Rejected]:
+        """Start to encode the clips in one batch."""
+        autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
         with torch.inference_mode():
             features = self.backend.features_of_batch([clip.prepared for clip in clips])  # (T, F) each
             rejected = [
-                Rejected(clip.id, clip.audio, "too_short", f"has fewer than {MIN_CODES} codes, record more")
+                Rejected(clip.id, clip.audio, "too_short", f"has fewer than {MIN_CODES} codes; record more")
                 for clip, rows in zip(clips, features, strict=True)
                 if len(rows) < MIN_CODES
             ]
             if rejected:
-                names = {one.id for one in rejected}
+                names = {each.id for each in rejected}
                 kept = [n for n, clip in enumerate(clips) if clip.id not in names]
                 clips, features = [clips[n] for n in kept], [features[n] for n in kept]
             if not clips:
@@ -219,28 +219,31 @@ class ClipEncoder:
             padded = pad_sequence(features, batch_first=True).to(self.device)  # (B, T, F)
             num_codes = [len(rows) for rows in features]
             lengths = to_device(torch.tensor(num_codes), self.device)
-            with products:
+            with autocast:
                 condition = self.model.conditioning(padded, lengths, seal_padding=True).float()
                 emo_vec = self.model.emotion(padded, lengths, seal_padding=True).float()
-            return [*rejected, _InWork(clips, num_codes, to_host((codes, condition, emo_vec), self.device))]
+            return [
+                *rejected,
+                _PendingBatch(clips, num_codes, to_host((codes, condition, emo_vec), self.device)),
+            ]
 
 
-def _results(begun: Iterable[_InWork | Rejected]) -> list[EncodedUtterance | Rejected]:
+def _results(started: Iterable[_PendingBatch | Rejected]) -> list[EncodedUtterance | Rejected]:
     results: list[EncodedUtterance | Rejected] = []
-    for one in begun:
-        results += [one] if isinstance(one, Rejected) else one.results()
+    for item in started:
+        results += [item] if isinstance(item, Rejected) else item.results()
     return results
 
 
 def arithmetic_mark(dtype: torch.dtype) -> str:
-    """Return what stands behind a backend's identity: nothing for the exact arithmetic."""
+    """Return the suffix of a backend's identity for `dtype`: empty for float32."""
     return "" if dtype == torch.float32 else f" in {dtype}"
 
 
 def encoders_identity(model: UnifiedVoice) -> str:
-    """Return the sha256, in hex, over the weights and sizes that conditioning and emotion depend on.
+    """Return the hex sha256 of the weights and sizes that conditioning and emotion depend on.
 
-    The text tables are not among them: a new vocabulary leaves features valid.
+    They exclude the text tables, so features stay valid with a new vocabulary.
     """
     config = model.config
     sizes = (config.condition_module, config.emo_condition_module, config.perceiver_head_dim)
@@ -254,11 +257,11 @@ def encoders_identity(model: UnifiedVoice) -> str:
 
 @contextmanager
 def exact_arithmetic() -> Iterator[None]:
-    """Make features the same on any number of cores, and on a card what they are on a CPU.
+    """Make features independent of the number of cores, and equal on GPU and CPU.
 
-    Each operation runs on one thread; clips run side by side instead. That is also faster: many threads on
-    one short clip mostly wait for each other, on a busy computer a second per clip. TensorFloat-32
-    convolutions would change the third digit.
+    Each operation runs on one thread, and clips run in parallel. This is also faster: many threads on a short
+    clip mostly wait for each other, up to a second per clip on a busy machine. TensorFloat-32 is disabled,
+    because it would change the third digit.
     """
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -269,42 +272,37 @@ def exact_arithmetic() -> Iterator[None]:
         torch.set_num_threads(num_threads)
 
 
-SORTED_CLIPS = 512  # are looked at together to find clips of similar length
-
-ItemT = TypeVar("ItemT")
-
-
 class BatchLimit:
-    """Seconds of audio that a batch may have with its padding; where memory runs out, they get fewer.
+    """Limit of a batch in seconds of audio with padding; it falls when memory runs out.
 
     Args:
-        seconds: 0 for one clip at a time.
+        seconds: the initial limit; 0 for one clip at a time.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def now(self) -> float:
-        """Return the seconds that a batch of several clips may have at this moment."""
+        """Return the current limit of a batch of several clips."""
         return self.seconds or math.inf
 
     def lower(self, tried_s: float, problem: str) -> None:
-        """Halve what may be tried, after a batch of `tried_s` did not fit."""
-        with self._turn:
+        """Lower the limit to half of `tried_s`, the size of a batch that did not fit."""
+        with self._lock:
             half_s = tried_s / 2
             if 0 < self.seconds <= half_s:
-                return  # a batch that was begun before the limit was lowered
+                return  # the batch started before another thread lowered the limit
             self.seconds = half_s
         logger.warning(
-            "Out of memory (%s): batches of at most %.1f s from now on, this one is done again",
+            "Out of memory (%s): retrying this batch, with at most %.1f s per batch from now on",
             problem,
             half_s,
         )
 
 
 def batches_of(utterances: Sequence[Utterance], limit: BatchLimit) -> Iterator[list[Utterance]]:
-    """Yield all utterances, those of similar length together; never far from their order."""
+    """Yield all utterances in batches of similar length, close to their original order."""
     for start in range(0, len(utterances), SORTED_CLIPS):
         window = utterances[start : start + SORTED_CLIPS]
         if not limit.seconds:
@@ -317,12 +315,12 @@ def batches_of(utterances: Sequence[Utterance], limit: BatchLimit) -> Iterator[l
 def parts_within(
     items: Sequence[ItemT], size: Callable[[ItemT], float], limit: Callable[[], float]
 ) -> Iterator[list[ItemT]]:
-    """Yield the items in parts that keep the limit with their padding, or are one item.
+    """Yield the items in parts that are within the limit including padding, or have a single item.
 
     Args:
-        items: sorted by size, so that the last of a part says what the others are padded to.
-        size: of an item.
-        limit: asked for every item: it may change meanwhile.
+        items: sorted by size, so that the last item of a part determines its padding.
+        size: returns the size of an item.
+        limit: returns the current limit; called for every item.
     """
     part: list[ItemT] = []
     for item in items:

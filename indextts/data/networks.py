@@ -1,4 +1,4 @@
-"""The networks that preprocessing runs: the speech backend and the base GPT's encoders, as flags ask for."""
+"""Networks of preprocessing: the speech backend and the encoders of the base GPT."""
 
 import logging
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ NUM_SPECIAL_CODES = 2  # start and stop, the last of number_mel_codes
 
 @dataclass(frozen=True)
 class Networks:
-    """What a `Preprocess` command names, on a device.
+    """Networks of a `Preprocess` command, on a device.
 
     Args:
-        published: the speech backend of the published weights; None for the builtin one, which is learned
-            from the recordings and lies in the feature store.
-        dtype: of the encoders' products.
+        published: the speech backend of the published weights; None for the builtin backend, which is fitted
+            to the recordings and stored in the feature store.
+        dtype: of the encoders' matrix products.
     """
 
     published: SpeechBackend | None
@@ -42,10 +42,10 @@ class Networks:
 
 
 def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) -> Networks:
-    """Load what the command names.
+    """Load the networks of the command.
 
     Raises:
-        UserError: a file is missing or damaged, or does not fit the config.
+        UserError: a file is missing or corrupt, or does not match the config.
     """
     dtype = choose_arithmetic(command.amp, device)
     published = _load_published(command, config, device, dtype) if command.backend == "indextts2" else None
@@ -68,15 +68,16 @@ def load_fitting_config(path: Path) -> GPTConfig:
 def _require_feature_dim(path: Path, config: GPTConfig, feature_dim: int) -> None:
     if config.feature_dim != feature_dim:
         raise UserError(
-            f"{path}: feature_dim is {config.feature_dim}, the speech encoder makes {feature_dim}"
+            f"{path}: feature_dim is {config.feature_dim}, the speech encoder has {feature_dim}; use the "
+            "config.yaml that was published with the checkpoint"
         )
 
 
 def _load_published(
     command: Preprocess, config: GPTConfig, device: torch.device, dtype: torch.dtype
 ) -> SpeechBackend:
-    """Return the speech encoder and codec of the published weights, which must fit the config."""
-    from indextts.features import indextts2  # here, because its libraries take seconds to import
+    """Return the speech encoder and codec of the published weights, which must match the config."""
+    from indextts.features import indextts2  # imported here because its libraries take seconds to import
 
     default_folder = Preprocess.model_fields["speech_encoder"].default
     folder = indextts2.find_files(
@@ -91,6 +92,6 @@ def _load_published(
     if backend.num_codes != num_codes:
         raise UserError(
             f"{command.config}: semantic_codec.codebook_size is {backend.num_codes}, but number_mel_codes "
-            f"asks for {num_codes} codes, use the config.yaml that was published with the checkpoint"
+            f"requires {num_codes} codes; use the config.yaml that was published with the checkpoint"
         )
     return backend

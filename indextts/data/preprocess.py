@@ -1,16 +1,16 @@
-"""Preprocessing: recordings to codes, conditioning and emotion vectors, and the split.
+"""Preprocessing: encode recordings to codes, conditioning latents and emotion vectors, and split them.
 
     OUTPUT_DIR/
       features/              the feature store (indextts/data/feature_store.py), and digests of the
-                             recordings (recording_keys.py)
-      train_manifest.jsonl   utterances with features and code_len; written when all are encoded
+                             recordings (recordings.py)
+      train_manifest.jsonl   utterances with features and code_len; written after the last is encoded
       val_manifest.jsonl     likewise; absent with --val-ratio 0
-      rejected.jsonl         recordings that were left out, and why (rejected.py)
+      rejected.jsonl         rejected recordings with reasons (rejected.py)
 
-It may be killed at any time and started again: finished shards are kept. Features belong to recordings, found
-by their bytes, and to what they were made with: other ids, texts, speakers, splits or tokenizers cost
-nothing, a new or changed recording costs itself alone, another base checkpoint costs the conditioning and the
-emotion vectors, whose former ones stay.
+Preprocessing can be killed at any time and started again; it keeps finished shards. Features depend only on
+the bytes of a recording and on the networks. A change of ids, texts, speakers, splits or tokenizers therefore
+encodes nothing again; a new or changed recording is encoded alone; another base checkpoint requires new
+conditioning latents and emotion vectors, and the earlier ones stay in the store.
 """
 
 import logging
@@ -37,7 +37,7 @@ from indextts.data.networks import (
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.progress import Progress
 from indextts.data.recordings import keys_of, measure, of_fitting_length
-from indextts.data.rejected import REJECTED_NAME, Rejected, complete, counted, write_rejected
+from indextts.data.rejected import REJECTED_NAME, Rejected, all_rejected, rejected_counts, write_rejected
 from indextts.data.review import read_reviewed
 from indextts.data.split import Split, log_split, split_utterances
 from indextts.data.throughput import choose_device, choose_throughput
@@ -46,25 +46,25 @@ from indextts.features import builtin
 from indextts.features.backend import LEAD_S, SpeechBackend
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.system.amounts import shown_size
+from indextts.system.amounts import counted, shown_size
 
 logger = logging.getLogger(__name__)
 
 FEATURES_FOLDER_NAME = "features"
 TRAIN_NAME = "train_manifest.jsonl"
 VAL_NAME = "val_manifest.jsonl"
-MOST_REJECTED = 0.5  # of the recordings: with more the manifest itself is wrong, or the machine
+MAX_REJECTED_SHARE = 0.5  # of the recordings; with more, the manifest or the machine has a problem
 MAX_IDS_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class PreprocessResult:
-    """What stands in the output folder.
+    """Content of the output folder.
 
     Args:
-        num_encoded: recordings encoded now.
-        num_kept: utterances that were encoded before.
-        rejected: recordings that were left out, in the order of the manifest.
+        num_encoded: recordings encoded by this run.
+        num_kept: utterances encoded by earlier runs.
+        rejected: rejected recordings, in the order of the manifest.
     """
 
     output_dir: Path
@@ -77,23 +77,23 @@ class PreprocessResult:
     @property
     def is_mostly_rejected(self) -> bool:
         num_all = self.num_train + self.num_val + len(self.rejected)
-        return len(self.rejected) > MOST_REJECTED * num_all
+        return len(self.rejected) > MAX_REJECTED_SHARE * num_all
 
     def __str__(self) -> str:
         return (
-            f"{self.output_dir}: {self.num_train} utterances for training, {self.num_val} for validation; "
-            f"{self.num_encoded} encoded, {self.num_kept} kept, {counted(self.rejected)}"
+            f"{self.output_dir}: {counted(self.num_train, 'utterance')} for training, {self.num_val} for "
+            f"validation; {self.num_encoded} encoded, {self.num_kept} kept, {rejected_counts(self.rejected)}"
         )
 
 
 def preprocess(command: Preprocess) -> PreprocessResult:
     """Encode the utterances of a manifest and write the training and validation manifests.
 
-    A recording that cannot be used is left out, and told in rejected.jsonl.
+    An unusable recording is skipped and listed in rejected.jsonl.
 
     Raises:
-        UserError: something is wrong with manifest, config or checkpoint, or no recording can be used; or
-            the output folder cannot be written.
+        UserError: manifest, config or checkpoint is invalid; no recording is usable; or the output folder
+            cannot be written.
     """
     with running_on(command.engine, command.ray_address):
         return _preprocess(command)
@@ -104,12 +104,12 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
     _require_other_manifest(command)
     if command.engine == "local":
         networks = load_networks(command, config, choose_device(command.device))
-    else:  # they are looked at here, with what goes into the store; others compute with them
+    else:  # only for their identity and sizes; the processes of the cluster encode
         networks = load_networks(command.model_copy(update={"amp": False}), config, torch.device("cpu"))
     if networks.published is None:
-        logger.warning("--backend builtin is for trying the software: its codes make no voice")
+        logger.warning("--backend builtin is for testing the software: its codes do not produce speech")
     numbered = read_reviewed(command.manifest)
-    # the recordings after all that is quickly told to be wrong: their headers take minutes at 200,000
+    # Check recordings after everything that fails quickly: reading 200,000 headers takes minutes.
     utterances, rejected = _usable(command, config, numbered)
     split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     folder = command.output_dir / FEATURES_FOLDER_NAME
@@ -122,16 +122,16 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
         for utterance in utterances:
             if utterance.id in keys and keys[utterance.id] not in writer:
                 missing.setdefault(keys[utterance.id], utterance)
-        pending = list(missing.values())  # a recording that two utterances have, once
-        _require_space(folder, writer.info, len(pending))
+        pending = list(missing.values())  # a recording of several utterances is encoded once
+        _require_disk_space(folder, writer.info, len(pending))
         rejected += _encode(encoder, pending, writer)
         store = FeatureStore.open(writer.path)
         encoded = {id: key for id, key in keys.items() if key in store}
-        rejected = complete(numbered, rejected, keys, encoded.keys())
+        rejected = all_rejected(numbered, rejected, keys, encoded.keys())
         write_rejected(command.output_dir, rejected)
         split = _only(split, encoded.keys())
         if not split.train:
-            raise UserError(_nothing_left(command, rejected), CHECK_FAILED)
+            raise UserError(_nothing_usable(command, rejected), CHECK_FAILED)
         write_manifests(command.output_dir, split, store, encoded)
     return PreprocessResult(
         output_dir=command.output_dir,
@@ -147,12 +147,12 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
 def _encoder(
     command: Preprocess, config: GPTConfig, networks: Networks, backend: SpeechBackend
 ) -> Iterator[Encoder]:
-    """Yield what encodes: this process, or the processes of a cluster."""
+    """Yield an encoder that runs in this process or in the processes of a cluster."""
     if command.engine == "local":
-        asked = command.batch_seconds, command.num_workers
-        yield networks.encoder(backend, choose_throughput(config, networks.device, *asked))
+        throughput = choose_throughput(config, networks.device, command.batch_seconds, command.num_workers)
+        yield networks.encoder(backend, throughput)
         return
-    from indextts.data.on_ray.encoding import encoder_on_ray  # here, because Ray is optional
+    from indextts.data.on_ray.encoding import encoder_on_ray  # imported here because Ray is optional
 
     folder = command.output_dir / FEATURES_FOLDER_NAME
     with encoder_on_ray(command, folder / BACKEND_NAME, backend, networks.model) as encoder:
@@ -160,15 +160,15 @@ def _encoder(
 
 
 def _encode(encoder: Encoder, utterances: Sequence[Utterance], writer: FeatureStoreWriter) -> list[Rejected]:
-    """Encode utterances into the store; return those that cannot be."""
+    """Encode utterances into the store; return the rejected ones."""
     rejected: list[Rejected] = []
     seconds = {utterance.id: utterance.duration_s for utterance in utterances}
     progress = Progress("Encoding", len(utterances), sum(seconds.values()))
     for result in encoder.encode_all(utterances):
         if isinstance(result, Rejected):
-            logger.warning("%s is rejected: %s: %s", result.id, result.audio, result.reason)
+            logger.warning("Rejected %s: %s: %s", result.id, result.audio, result.reason)
             rejected.append(result)
-        elif result.key not in writer:  # it is, if the file became another one meanwhile
+        elif result.key not in writer:  # it may be, if the file changed to one that is encoded already
             writer.add(result)
         progress.advance(seconds[result.id])
     writer.flush()
@@ -178,13 +178,13 @@ def _encode(encoder: Encoder, utterances: Sequence[Utterance], writer: FeatureSt
 def _require_other_manifest(command: Preprocess) -> None:
     for name in (TRAIN_NAME, VAL_NAME):
         if command.manifest.resolve() == (command.output_dir / name).resolve():
-            raise UserError(f"{command.manifest} would be overwritten, choose another --output-dir")
+            raise UserError(f"{command.manifest} would be overwritten; choose another --output-dir")
 
 
 def _usable(
     command: Preprocess, config: GPTConfig, numbered: Sequence[tuple[int, Utterance]]
 ) -> tuple[list[Utterance], list[Rejected]]:
-    """Return the utterances that the model can take, as far as headers tell, sorted by id; and the others."""
+    """Return the utterances that the model accepts by their headers, sorted by id, and the rejected ones."""
     recorded, broken = measure(command.manifest, numbered)
     utterances, misfits = of_fitting_length(
         recorded, MIN_CODES, config.max_mel_tokens, LEAD_S[command.backend]
@@ -192,23 +192,24 @@ def _usable(
     rejected = broken + misfits
     if broken:
         logger.warning(
-            "%d recordings cannot be read and are rejected: %s: %s%s",
-            len(broken),
+            "Rejected %s: %s: %s%s",
+            counted(len(broken), "unreadable recording"),
             broken[0].audio,
             broken[0].reason,
             ", ..." if len(broken) > 1 else "",
         )
-    if rejected:  # before the hours of work, so that they can be repaired meanwhile
+    if rejected:  # written before hours of encoding, so that the user can repair them meanwhile
         write_rejected(command.output_dir, rejected)
     if not utterances:
-        raise UserError(_nothing_left(command, rejected), CHECK_FAILED)
+        raise UserError(_nothing_usable(command, rejected), CHECK_FAILED)
     return sorted(utterances, key=lambda utterance: utterance.id), rejected
 
 
-def _nothing_left(command: Preprocess, rejected: Sequence[Rejected]) -> str:
+def _nothing_usable(command: Preprocess, rejected: Sequence[Rejected]) -> str:
     return (
-        f"{command.manifest}: no recording can be used, {counted(rejected)}; "
-        f"{command.output_dir / REJECTED_NAME} says why, repair them and run the same command again"
+        f"{command.manifest}: no recording is usable, {rejected_counts(rejected)}; see "
+        f"{command.output_dir / REJECTED_NAME} for the reasons, repair the recordings and run the same "
+        "command again"
     )
 
 
@@ -223,11 +224,11 @@ def _only(split: Split, ids: Set[str]) -> Split:
 def _fit_or_load(
     folder: Path, utterances: Sequence[Utterance], config: GPTConfig, seed: int
 ) -> SpeechBackend:
-    """Return the builtin backend of the folder; the first time it is learned from the utterances."""
+    """Return the builtin backend of the folder; the first run fits it to the utterances."""
     path = folder / BACKEND_NAME
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
     if path.exists():
-        logger.info("The codes of %s are used", path)
+        logger.info("Using the codebook in %s", path)
     else:
         backend = builtin.fit([utterance.audio for utterance in utterances], num_codes, seed)
         with writing(path):
@@ -235,8 +236,8 @@ def _fit_or_load(
     backend = builtin.load(path)
     if backend.num_codes != num_codes:
         raise UserError(
-            f"{folder}: its features have {backend.num_codes} codes, the config asks for {num_codes}, "
-            "choose another --output-dir or delete this folder"
+            f"{folder}: the features have {backend.num_codes} different codes, the config requires "
+            f"{num_codes}; choose another --output-dir or delete this folder"
         )
     return backend
 
@@ -252,13 +253,13 @@ def _store_info(command: Preprocess, encoder: Encoder, model: UnifiedVoice) -> S
     )
 
 
-def _require_space(folder: Path, info: StoreInfo, num_utterances: int) -> None:
+def _require_disk_space(folder: Path, info: StoreInfo, num_utterances: int) -> None:
     bytes_each = sum(array.row_bytes for array in info.conditioning_formats.values())
     needed, free = num_utterances * bytes_each, shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
-            f"{folder}: {num_utterances} utterances need {shown_size(needed)}, the disk has "
-            f"{shown_size(free)} left, free some or choose another --output-dir",
+            f"{folder}: {counted(num_utterances, 'utterance')} need {shown_size(needed)}, the disk has "
+            f"{shown_size(free)} free; free some space or choose another --output-dir",
             DISK_FULL,
         )
 
@@ -267,11 +268,11 @@ def write_manifests(output_dir: Path, split: Split, store: FeatureStore, keys: M
     """Write the manifests of both parts.
 
     Args:
-        keys: of each utterance's features in the store, by id.
+        keys: the key of each utterance's features in the store, by id.
     """
     log_split(split)
     train_manifest, val_manifest = output_dir / TRAIN_NAME, output_dir / VAL_NAME
-    train_manifest.unlink(missing_ok=True)  # a kill must not leave the two parts of different splits
+    train_manifest.unlink(missing_ok=True)  # a kill must not leave manifests of different splits
     if split.val:
         write_utterances(val_manifest, _with_features(split.val, store, keys))
     else:

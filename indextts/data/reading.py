@@ -1,13 +1,12 @@
-"""Recordings into clips, in processes of their own. No torch here: they start at once and stay small.
+"""Reader processes: decode and prepare recordings. No torch here, so they start quickly and stay small.
 
 Axes: S samples.
 
-    utterance -> decode, average channels, resample (S,) -> what the speech backend makes of samples
-                                                            (`SpeechBackend.prepare`) -> clip
+    utterance -> decode, average channels, resample (S,) -> `SpeechBackend.prepare` -> clip
 
-The processes are started once. One that dies (killed by the system for its memory, or by a bug of a decoder)
-takes the others of its pool with it; then what was being read is read again, each recording alone in a
-process, so that it is certain which one kills its reader. That one is rejected, and nothing else.
+The processes start once. A process that dies (killed for its memory, or by a bug in a decoder) takes its pool
+with it. The reader then reads the affected recordings again, each alone in a process, to find the recording
+that kills its process, and rejects only that recording.
 """
 
 import itertools
@@ -38,19 +37,19 @@ from indextts.features.audio import RecordingError, load_audio
 logger = logging.getLogger(__name__)
 
 Samples = NDArray[np.float32]
-MOST_DEATHS_IN_A_ROW = 5
+MAX_DEATHS_IN_A_ROW = 5
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A recording that was read.
+    """A decoded recording.
 
     Args:
         id: of the utterance.
-        audio: the file that the clip is from.
+        audio: the file.
         audio_sha256: of the file.
         duration_s: of its samples.
-        prepared: what the backend's `prepare` made of its samples.
+        prepared: the output of the backend's `prepare`.
     """
 
     id: str
@@ -62,12 +61,12 @@ class Clip:
 
 @dataclass(frozen=True)
 class Reading:
-    """How recordings are read.
+    """The task of the reader processes.
 
     Args:
-        sample_rate_hz: that the backend takes.
-        max_duration_s: of a recording; of a longer one nothing is decoded.
-        prepare: what becomes of the samples (S,); a function that another process can import.
+        sample_rate_hz: the backend's input rate.
+        max_duration_s: longer recordings are rejected without decoding.
+        prepare: the backend's `prepare`, a function that another process can import.
     """
 
     sample_rate_hz: int
@@ -75,7 +74,7 @@ class Reading:
     prepare: Callable[[Samples], Samples]
 
     def __call__(self, utterance: Utterance) -> Clip | Rejected:
-        """Return the clip of an utterance, or why there is none."""
+        """Return the clip of an utterance, or its rejection."""
         try:
             samples = load_audio(utterance.audio, self.sample_rate_hz, self.max_duration_s)
             duration_s = len(samples) / self.sample_rate_hz
@@ -86,7 +85,8 @@ class Reading:
         except OSError as error:
             return Rejected.of(utterance, "unreadable", f"cannot be read ({error.strerror})")
         except MemoryError:
-            return Rejected.of(utterance, "out_of_memory", "does not fit into the memory of its reader")
+            reason = "does not fit into the memory of its reader process; cut the recording or free memory"
+            return Rejected.of(utterance, "out_of_memory", reason)
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,12 @@ class _Task:
 
 
 class ClipReader:
-    """Reads batches of utterances ahead of whoever takes them; use it in a `with` statement.
+    """Reader of batches of utterances that reads ahead; use it in a `with` statement.
 
     Args:
-        reading: what the processes do.
-        num_workers: processes, at least 1.
-        ahead_s: seconds of audio that are read ahead; 96 kB a second at most.
+        reading: the task of the processes.
+        num_workers: the number of processes, at least 1.
+        ahead_s: seconds of audio to read ahead, of at most 96 kB each.
     """
 
     def __init__(self, reading: Reading, num_workers: int, ahead_s: float) -> None:
@@ -126,7 +126,7 @@ class ClipReader:
         """Yield the clips of each batch, in order.
 
         Raises:
-            UserError: one reader after the other dies, whatever it reads.
+            UserError: several processes in a row die.
         """
         waiting: deque[tuple[float, list[_Task]]] = deque()
         waiting_s = 0.0
@@ -167,14 +167,14 @@ class ClipReader:
             self._alone.shutdown()
             self._alone = None
             self._deaths_in_a_row += 1
-            if self._deaths_in_a_row == MOST_DEATHS_IN_A_ROW:
+            if self._deaths_in_a_row == MAX_DEATHS_IN_A_ROW:
                 raise UserError(
-                    f"{MOST_DEATHS_IN_A_ROW} processes that read recordings died one after the other, the "
-                    f"last with {utterance.audio}: look whether the machine is out of memory, then run the "
-                    "same command again"
+                    f"{utterance.audio}: {MAX_DEATHS_IN_A_ROW} reader processes in a row died, the last one "
+                    "with this file; check whether the machine is out of memory, then run the same command "
+                    "again"
                 ) from None
             return Rejected.of(
-                utterance, "reader_died", "the process that read it died, twice; convert the file anew"
+                utterance, "reader_died", "the process that read it died twice; convert the file again"
             )
         self._deaths_in_a_row = 0
         return result
@@ -182,21 +182,21 @@ class ClipReader:
     def _replace(self, broken: ProcessPoolExecutor) -> None:
         """Start a new pool, unless the broken one was replaced already."""
         if broken is self._pool:
-            logger.warning("A process that reads recordings died; what it read is read again")
+            logger.warning("A reader process died; reading its recordings again")
             broken.shutdown()
             self._pool = _start(self.num_workers)
 
 
 def _start(num_workers: int) -> ProcessPoolExecutor:
-    # From a server process and not forked from this one: it may have threads, and CUDA in use.
+    # Not forked from this process, which may have threads and use CUDA.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return ProcessPoolExecutor(num_workers, mp_context=context, initializer=_begin_reading)
 
 
 def _begin_reading() -> None:
-    """Leave Ctrl-C to the parent, never outlive it however it ends, and compute on one thread."""
-    threadpool_limits(1)  # the processes are many; on 2 busy cores threads made a clip 8 times as slow
+    """Ignore Ctrl-C, exit when the parent exits for any reason, and compute on one thread."""
+    threadpool_limits(1)  # there are many processes; on 2 busy cores threads made a clip 8 times as slow
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent: Any = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

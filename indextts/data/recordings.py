@@ -1,12 +1,12 @@
-"""The audio files of a manifest: what their headers say, before anything is decoded. No torch here.
+"""Audio files of a manifest: durations from their headers, and keys. No torch here.
 
-THE KEYS OF RECORDINGS: a file that did not change since the last run is not read again. No torch here.
+The key of a recording is the sha256 of its bytes. A cache saves reading files that did not change:
 
-    FEATURES/recordings.jsonl    of the last run; only there to save time, it may be deleted
+    FEATURES/recordings.jsonl    written by the last run; may be deleted
       {"audio": "/data/rec_0001.wav", "stamp": [size, modified, changed], "sha256": "..."}
 
-`stamp` is what the system says of the file, times in nanoseconds. `changed` (ctime) cannot be set by a
-program: bytes of the same number that were copied over a file together with its old date are seen too.
+The times of `stamp` are in nanoseconds. A program cannot set `changed` (ctime), so it also detects a file
+that was replaced by another file with the same size and modification time.
 """
 
 import json
@@ -23,15 +23,19 @@ from indextts.data.progress import Progress
 from indextts.data.rejected import Rejected
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, audio_duration_s
+from indextts.system.amounts import counted
 from indextts.system.json_lines import write_json_lines
 
 logger = logging.getLogger(__name__)
 
-MAX_PROBLEMS_NAMED = 20
+KEYS_NAME = "recordings.jsonl"
+MAX_PROBLEMS_SHOWN = 20
 MAX_IDS_SHOWN = 5
-DURATION_TOLERANCE_S = 0.2  # rounding and re-encoding stay below; a cut-off file does not
+DURATION_TOLERANCE_S = 0.2  # rounding and re-encoding stay below, a truncated file does not
 CODES_PER_SECOND = 50
-ROUNDING = 0.01  # of a code: resampling rounds a clip's length to whole samples
+ROUNDING = 0.01  # of a code: resampling rounds a clip's length to samples
+
+Stamp = tuple[int, ...]
 
 
 def with_true_durations(manifest: Path, utterances: Sequence[tuple[int, Utterance]]) -> list[Utterance]:
@@ -42,23 +46,32 @@ def with_true_durations(manifest: Path, utterances: Sequence[tuple[int, Utteranc
         utterances: with their line numbers.
 
     Raises:
-        UserError: recordings are missing or cannot be read; the first ones are named, the rest counted.
+        UserError: recordings are missing or unreadable; the message lists the first and counts the rest.
     """
     measured, rejected = measure(manifest, utterances)
     if rejected:
         number_of = {utterance.id: number for number, utterance in utterances}
-        problems = [f"{manifest}:{number_of[one.id]}: {one.audio}: {one.reason}" for one in rejected]
-        raise UserError(_listed(manifest, problems, len(utterances)))
+        lines = [
+            f"{manifest}: {len(rejected)} of {counted(len(utterances), 'recording')} cannot be used; nothing "
+            "was changed:",
+            *(
+                f"{manifest}:{number_of[each.id]}: {each.audio}: {each.reason}"
+                for each in rejected[:MAX_PROBLEMS_SHOWN]
+            ),
+        ]
+        if len(rejected) > MAX_PROBLEMS_SHOWN:
+            lines.append(f"and {len(rejected) - MAX_PROBLEMS_SHOWN} more")
+        raise UserError("\n  ".join(lines))  # several lines: twenty paths in one line are unreadable
     return measured
 
 
 def measure(
     manifest: Path, utterances: Sequence[tuple[int, Utterance]]
 ) -> tuple[list[Utterance], list[Rejected]]:
-    """Return the utterances whose files can be opened, with the durations of the files, and the others.
+    """Return the utterances with readable files, with the durations of the files, and the rejected ones.
 
     Args:
-        manifest: for the message that durations in it are wrong.
+        manifest: for the warning about wrong durations.
         utterances: with their line numbers.
     """
     measured: list[Utterance] = []
@@ -72,7 +85,7 @@ def measure(
         measured.append(replace(utterance, duration_s=duration))
     if num_off:
         logger.warning(
-            "%s: %d of %d durations are off by more than %s s; those of the files are used",
+            "%s: %d of %d durations are wrong by more than %s s; using those of the files",
             manifest,
             num_off,
             len(utterances),
@@ -82,7 +95,7 @@ def measure(
 
 
 def durations_s(utterances: Sequence[tuple[int, Utterance]]) -> Iterator[float | RecordingError]:
-    """Yield the duration of each recording, or what is wrong with it, in order."""
+    """Yield the duration of each recording, or its problem, in order."""
     progress = Progress("Checking recordings", len(utterances))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # mostly waiting for the disk
         for duration in pool.map(_duration_s, (utterance.audio for _, utterance in utterances)):
@@ -93,38 +106,38 @@ def durations_s(utterances: Sequence[tuple[int, Utterance]]) -> Iterator[float |
 def of_fitting_length(
     utterances: Iterable[Utterance], min_codes: int, max_codes: int, lead_s: float
 ) -> tuple[list[Utterance], list[Rejected]]:
-    """Return the utterances that the model can take, by their durations, and the others.
+    """Return the utterances with a duration that the model accepts, and the rejected ones.
 
     Args:
         utterances: with true durations.
-        min_codes, max_codes: of a clip.
-        lead_s: what the speech encoder needs of a clip before its first code.
+        min_codes, max_codes: limits of a clip.
+        lead_s: audio that the speech encoder needs before the first code.
     """
     fitting: list[Utterance] = []
     rejected: list[Rejected] = []
     for utterance in utterances:
         num_codes = (utterance.duration_s - lead_s) * CODES_PER_SECOND  # not yet rounded down
         if num_codes < min_codes + ROUNDING:
-            reason = f"lasts {utterance.duration_s:.3f} s, that is less than {min_codes} codes, record more"
+            reason = f"lasts {utterance.duration_s:.3f} s, less than {min_codes} codes; record more"
             rejected.append(Rejected.of(utterance, "too_short", reason))
         elif num_codes >= max_codes + 1 - ROUNDING:
             longest_s = longest_duration_s(max_codes, lead_s)
             reason = (
-                f"lasts {utterance.duration_s:.3f} s, the model takes {longest_s:.3f} s, cut the recording"
+                f"lasts {utterance.duration_s:.3f} s, the model accepts {longest_s:.3f} s; cut the recording"
             )
             rejected.append(Rejected.of(utterance, "too_long", reason))
         else:
             fitting.append(utterance)
     for code, what in (("too_short", f"fewer than {min_codes}"), ("too_long", f"more than {max_codes}")):
-        ids = [one.id for one in rejected if one.code == code]
+        ids = [each.id for each in rejected if each.code == code]
         if ids:
             shown = ", ".join(ids[:MAX_IDS_SHOWN]) + (", ..." if len(ids) > MAX_IDS_SHOWN else "")
-            logger.warning("%d recordings are rejected, they have %s codes: %s", len(ids), what, shown)
+            logger.warning("Rejected %s with %s codes: %s", counted(len(ids), "recording"), what, shown)
     return fitting, rejected
 
 
 def longest_duration_s(max_codes: int, lead_s: float) -> float:
-    """Return the duration below which a clip has no more than `max_codes` codes."""
+    """Return the longest duration that gives at most `max_codes` codes."""
     return lead_s + (max_codes + 1 - ROUNDING) / CODES_PER_SECOND
 
 
@@ -135,38 +148,21 @@ def _duration_s(path: Path) -> float | RecordingError:
         return error
 
 
-def _listed(manifest: Path, problems: list[str], num_utterances: int) -> str:
-    """Return one message of several lines: twenty files in one line cannot be read."""
-    rest = len(problems) - MAX_PROBLEMS_NAMED
-    return "\n  ".join(
-        [
-            f"{manifest}: {len(problems)} of {num_utterances} recordings cannot be used; nothing was done:",
-            *problems[:MAX_PROBLEMS_NAMED],
-            *([f"and {rest} more"] if rest > 0 else []),
-        ]
-    )
-
-
-KEYS_NAME = "recordings.jsonl"
-
-Stamp = tuple[int, ...]
-
-
 def keys_of(utterances: Sequence[Utterance], folder: Path) -> dict[str, str]:
-    """Return the sha256 of each utterance's recording, by id; without those that are gone meanwhile.
+    """Return the key of each utterance's recording, by id, without recordings that have disappeared.
 
     Args:
-        folder: of the feature store, where the digests are kept.
+        folder: the feature store, which has the cache.
 
     Raises:
-        UserError: they cannot be written there.
+        UserError: the cache cannot be written.
     """
     path = folder / KEYS_NAME
     files = {utterance.audio.absolute() for utterance in utterances}
     known = _read(path)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashlib lets other threads run while it hashes
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashlib releases the GIL
         stamps = dict(zip(files, pool.map(_stamp, files), strict=True))
-        # the stamp is taken before the bytes are read: a file that changes in between is read again next time
+        # Stamps before bytes: the next run reads a file again that changes in between.
         found = {file: known[file] for file in files if file in known and known[file][0] == stamps[file]}
         fresh = [file for file in files if file not in found]
         progress = Progress("Comparing recordings", len(fresh))
@@ -182,7 +178,7 @@ def keys_of(utterances: Sequence[Utterance], folder: Path) -> dict[str, str]:
 
 
 def _read(path: Path) -> dict[Path, tuple[Stamp, str]]:
-    """Return what an earlier run kept; nothing if that cannot be read: then all files are read again."""
+    """Return the cache of an earlier run; empty if it is unreadable."""
     if not path.exists():
         return {}
     try:
@@ -191,7 +187,7 @@ def _read(path: Path) -> dict[Path, tuple[Stamp, str]]:
             for line in map(json.loads, path.read_bytes().splitlines())
         }
     except (OSError, ValueError, TypeError, KeyError) as error:
-        logger.warning("%s: cannot be read (%s); all recordings are read again", path, error)
+        logger.warning("%s: cannot be read (%s); reading all recordings again", path, error)
         return {}
 
 

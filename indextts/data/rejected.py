@@ -1,10 +1,10 @@
-"""REJECTED RECORDINGS: what preprocessing left out, and why. No torch here.
+"""Recordings that preprocessing rejects, with reasons. No torch here.
 
     OUTPUT_DIR/rejected.jsonl    absent if there are none
       {"id": "rec_0001", "audio": "/data/rec_0001.wav", "code": "truncated", "reason": "the recording ..."}
 
-`code` is one of indextts/features/audio.py. The file tells of the last run alone: a recording that was
-repaired is encoded by the next one.
+indextts/features/audio.py defines the values of `code`. The file describes the last run only; the next run
+encodes a recording that was repaired.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ REJECTED_NAME = "rejected.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A recording that is left out."""
+    """A rejected recording."""
 
     id: str
     audio: Path
@@ -39,7 +39,7 @@ class Rejected:
 
 
 def write_rejected(output_dir: Path, rejected: Sequence[Rejected]) -> None:
-    """Write the file, or remove that of an earlier run if nothing is rejected any more.
+    """Write the file, or remove an earlier one if nothing is rejected.
 
     Raises:
         UserError: the file cannot be written.
@@ -51,30 +51,30 @@ def write_rejected(output_dir: Path, rejected: Sequence[Rejected]) -> None:
         path.unlink(missing_ok=True)
 
 
-def counted(rejected: Iterable[Rejected]) -> str:
-    """Return how many were rejected for what: "3 rejected (2 too_long, 1 missing)"."""
+def rejected_counts(rejected: Iterable[Rejected]) -> str:
+    """Return the counts by code: "3 rejected (2 too_long, 1 missing)"."""
     codes = Counter(one.code for one in rejected)
     kinds = ", ".join(f"{number} {code}" for code, number in codes.most_common())
     return f"{codes.total()} rejected" + (f" ({kinds})" if kinds else "")
 
 
-def complete(
+def all_rejected(
     numbered: Sequence[tuple[int, Utterance]],
     rejected: Sequence[Rejected],
     keys: Mapping[str, str],
     encoded: Set[str],
 ) -> list[Rejected]:
-    """Return what was rejected and what was not encoded for another reason, in the order of the manifest.
+    """Return every utterance without features and its reason, in the order of the manifest.
 
     Args:
         numbered: all utterances.
-        rejected: of them; of several with one recording, the one that was tried.
-        keys: id -> recording.
-        encoded: ids that the store has.
+        rejected: the rejected ones; only one of several utterances with the same recording.
+        keys: the key of the recording, by id.
+        encoded: ids with features in the store.
     """
     known = {one.id: one for one in rejected}
     by_recording = {keys[one.id]: one for one in rejected if one.id in keys}
-    changed = "changed while it was encoded, run the same command again"
+    changed = "changed while it was encoded; run the same command again"
     complete = []
     for _, utterance in numbered:
         same = known.get(utterance.id) or by_recording.get(keys.get(utterance.id, ""))

@@ -1,18 +1,20 @@
-"""What is said about the clips of a manifest, beside it; the manifest itself is never edited. No torch here.
+"""Review of a manifest: decisions of a person and verdicts of the check. No torch here.
+
+The manifest itself is never edited:
 
     FOLDER of the manifest/
       manifest.jsonl
-      review.jsonl           A PERSON'S DECISIONS, one line each, only ever appended to:
+      review.jsonl           decisions of a person, one per line, append-only:
                              {"id": "rec_0001", "verdict": "keep" | "reject" | null, "text": "..." | null}
-                                 all that is decided of this clip from now on; null: as the check or the
-                                 manifest says
+                                 replaces earlier decisions on this clip; null: the verdict of the check, the
+                                 text of the manifest
                              {"undo": true}
-                                 takes back the last decision that is not taken back yet
-      check/rejected.jsonl   THE CHECK'S VERDICTS: {"id": "rec_0007", "reasons": ["noisy", ...], ...}, a line
+                                 cancels the last decision that is not cancelled yet
+      check/rejected.jsonl   verdicts of the check: {"id": "rec_0007", "reasons": ["noisy", ...], ...}, a line
                              for each clip with a hard reason
 
-`read_reviewed` is how the stages after the import read a manifest: without what a person or the check
-rejected (a person's word counts more), and with the texts that a person wrote.
+The stages after the import read a manifest with `read_reviewed`: without the clips that a person or, failing
+that, the check rejected, and with corrected texts.
 """
 
 import logging
@@ -25,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from indextts.data.manifest import Utterance, read_numbered_utterances, read_texts
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.system.json_lines import append_json_line, read_json_lines
 
 logger = logging.getLogger(__name__)
@@ -35,7 +38,7 @@ REJECTED_NAME = "rejected.jsonl"
 
 
 class Decision(BaseModel):
-    """What a person decided of a clip."""
+    """Decision of a person on a clip."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,7 +55,7 @@ class _Undo(BaseModel):
 
 @dataclass(frozen=True)
 class Decisions:
-    """The decisions that hold, by clip, and the one that `undo` would take back."""
+    """Current decisions by clip, and the one that `undo` would cancel."""
 
     of: Mapping[str, Decision]
     last: Decision | None
@@ -67,15 +70,15 @@ def check_folder(manifest: Path) -> Path:
 
 
 def overlay_files(manifest: Path) -> tuple[Path, Path]:
-    """Return the files besides the manifest that `read_reviewed` depends on; they may be absent."""
+    """Return the files that `read_reviewed` depends on besides the manifest; they may be absent."""
     return review_file(manifest), check_folder(manifest) / REJECTED_NAME
 
 
 def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
-    """Return the utterances to work with, each with its line number in the manifest.
+    """Return the utterances to use, each with its line number in the manifest.
 
     Raises:
-        UserError: the first thing wrong with the manifest, the decisions or the verdicts; or nothing is left.
+        UserError: manifest, decisions or verdicts are invalid, or all utterances are rejected.
     """
     numbered = read_numbered_utterances(manifest)
     decisions = read_decisions(manifest).of
@@ -86,10 +89,13 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
         if is_kept(utterance.id, decisions, rejected)
     ]
     if not kept:
-        raise UserError(f"{manifest}: all of its {len(numbered)} utterances are rejected; see {REVIEW_NAME}")
+        raise UserError(
+            f"{manifest}: all {counted(len(numbered), 'utterance')} are rejected; see "
+            f"{review_file(manifest)} and {check_folder(manifest) / REJECTED_NAME}"
+        )
     if len(kept) < len(numbered):
         logger.info(
-            "%s: %d of %d utterances are left out, rejected by the check or in the review",
+            "%s: skipping %d of %d utterances, rejected by the check or in the review",
             manifest,
             len(numbered) - len(kept),
             len(numbered),
@@ -98,7 +104,7 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
 
 
 def read_reviewed_texts(manifest: Path) -> list[str]:
-    """Return the texts of the utterances to work with; without a review or a check, of any lines with a text.
+    """Return the texts of the utterances to use; without review and check, of all lines with a text.
 
     Raises:
         UserError: as `read_reviewed`.
@@ -109,7 +115,7 @@ def read_reviewed_texts(manifest: Path) -> list[str]:
 
 
 def is_kept(id: str, decisions: Mapping[str, Decision], rejected: Iterable[str]) -> bool:
-    """Tell whether a clip is used: as a person decided, else as the check found."""
+    """Return whether to use a clip: the decision of a person, else the verdict of the check."""
     decision = decisions.get(id)
     if decision is not None and decision.verdict is not None:
         return decision.verdict == "keep"
@@ -117,7 +123,7 @@ def is_kept(id: str, decisions: Mapping[str, Decision], rejected: Iterable[str])
 
 
 def edited(utterance: Utterance, decisions: Mapping[str, Decision]) -> Utterance:
-    """Return the utterance with the text that a person wrote for it."""
+    """Return the utterance with its corrected text, if any."""
     decision = decisions.get(utterance.id)
     if decision is None or decision.text is None:
         return utterance
@@ -125,48 +131,50 @@ def edited(utterance: Utterance, decisions: Mapping[str, Decision]) -> Utterance
 
 
 def read_rejected(manifest: Path) -> dict[str, Sequence[str]]:
-    """Return the clips that the check rejected, each with its reasons; none before a check.
+    """Return the reasons of each clip that the check rejected; empty before a check.
 
     Raises:
-        UserError: a line is no verdict.
+        UserError: a line is not a verdict.
     """
     path = check_folder(manifest) / REJECTED_NAME
     rejected: dict[str, Sequence[str]] = {}
     for number, record in _lines_of(path):
         id, reasons = record.get("id"), record.get("reasons")
         if not isinstance(id, str) or not isinstance(reasons, list):
-            raise UserError(f"{path}:{number}: a verdict needs id and reasons; check the data again")
+            raise UserError(f"{path}:{number}: a verdict requires id and reasons; check the data again")
         rejected[id] = reasons
     return rejected
 
 
 def read_decisions(manifest: Path) -> Decisions:
-    """Return what a person decided; nothing where there is no review.
+    """Return the decisions of a person; none without a review.
 
-    A last line that breaks off was never acknowledged, and does not count.
+    An incomplete last line was never acknowledged and does not count.
 
     Raises:
-        UserError: a line is no decision.
+        UserError: a line is not a decision.
     """
     path = review_file(manifest)
-    made: list[Decision] = []
-    for number, line in enumerate(_whole_lines(path), start=1):
+    active: list[Decision] = []
+    for number, line in enumerate(_complete_lines(path), start=1):
         if not line.strip():
             continue
         try:
             entry = _entry(line)
         except ValidationError as error:
             what = error.errors()[0]["msg"]
-            raise UserError(f"{path}:{number}: no decision ({what}); correct or remove the line") from None
+            raise UserError(
+                f"{path}:{number}: the line is not a decision ({what}); correct or remove it"
+            ) from None
         if isinstance(entry, Decision):
-            made.append(entry)
-        elif made:
-            made.pop()
-    return Decisions({decision.id: decision for decision in made}, made[-1] if made else None)
+            active.append(entry)
+        elif active:
+            active.pop()
+    return Decisions({decision.id: decision for decision in active}, active[-1] if active else None)
 
 
 def add_decision(manifest: Path, decision: Decision) -> None:
-    """Append a decision; when this returns, it is on the disk.
+    """Append a decision and sync it to the disk.
 
     Raises:
         UserError: the file cannot be written.
@@ -175,7 +183,7 @@ def add_decision(manifest: Path, decision: Decision) -> None:
 
 
 def undo(manifest: Path) -> Decision | None:
-    """Take back the last decision and return it; None if there is none.
+    """Cancel the last decision and return it; None if there is none.
 
     Raises:
         UserError: the file cannot be read or written.
@@ -193,13 +201,13 @@ def _entry(line: bytes) -> Decision | _Undo:
         return Decision.model_validate_json(line)
 
 
-def _whole_lines(path: Path) -> list[bytes]:
+def _complete_lines(path: Path) -> list[bytes]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}), check the file") from None
+        raise UserError(f"{path}: cannot be read ({error.strerror}); check the file") from None
     return content[: content.rfind(b"\n") + 1].split(b"\n")
 
 
