@@ -287,7 +287,7 @@ def test_a_damaged_array_is_named(tmp_path, name, damage):
     read = {"codes.npy": store.codes, "condition.npy": store.condition, "emo_vec.npy": store.emo_vec}[name]
     with pytest.raises(UserError, match=f"{name}: .*delete the folder and preprocess again"):
         read(key("a"))
-    assert list(store.damaged_files()) == [path]
+    assert list(store.corrupt_files()) == [path]
 
 
 @pytest.mark.parametrize("name", ["codes.npy", "index.npy"])
@@ -305,7 +305,7 @@ def test_a_bit_that_changed_in_codes_or_their_lengths_is_noticed(tmp_path, name)
     store = opened(tmp_path / "s")
     with pytest.raises(UserError, match=rf"{name}: is damaged \(another digest\)"):
         store.codes(key("a"))
-    assert list(store.damaged_files()) == [path]
+    assert list(store.corrupt_files()) == [path]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"\x93NUMPY", "array"])
@@ -327,7 +327,7 @@ def test_damaged_digests_are_named(tmp_path, content):
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(UserError, match=r"shard_00000/"):
         opened(tmp_path / "s").codes(key("a"))
-    assert next(opened(tmp_path / "s").damaged_files()).parent == path.parent
+    assert next(opened(tmp_path / "s").corrupt_files()).parent == path.parent
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def committed(folder: Path) -> list[str]:
     if not path.exists():
         return []
     store = FeatureStore.open(path)
-    assert list(store.damaged_files()) == []
+    assert list(store.corrupt_files()) == []
     assert len(set(store.keys)) == len(store.keys) == len(store._conditioning)
     assert len(set(store._codes.keys)) == len(store._codes)
     return store.keys

@@ -10,7 +10,7 @@ from indextts.data.check_pairs import Stored, check_features, check_pairs, check
 from indextts.data.manifest import Utterance, read_numbered_utterances
 from indextts.data.on_ray.cluster import running_on
 from indextts.data.quality import summary
-from indextts.data.quality.clips import measure_clips
+from indextts.data.quality.clips import MapTasks, measure_clips
 from indextts.data.quality.files import REPORT_NAME, read_known, write_files
 from indextts.data.quality.verdicts import judge
 from indextts.data.report import Findings, Report
@@ -81,7 +81,7 @@ def check_manifest(
     decisions = read_decisions(path).of
     numbered = [(number, edited(u, decisions)) for number, u in read_numbered_utterances(path)]
     utterances = [utterance for _, utterance in numbered]
-    clips = measure_clips(utterances, read_known(report_dir), num_workers, options, engine)
+    clips = measure_clips(utterances, read_known(report_dir), num_workers, options, _map_tasks(engine))
     verdicts = judge(utterances, clips, limits)
     findings = Findings()
     summary.add_problems(utterances, clips, verdicts, limits, findings)
@@ -106,6 +106,14 @@ def check_manifest(
         f"texts are read with: {options.summary} ({options.fingerprint})",
     ]
     return Report(f"{path}: utterances", facts, notices, findings.lines())
+
+
+def _map_tasks(engine: Engine) -> MapTasks | None:
+    if engine == "local":
+        return None
+    from indextts.data.on_ray.checking import measure_on_ray  # imported here because Ray is optional
+
+    return measure_on_ray
 
 
 def _check_codes(path: Path, numbered: Sequence[tuple[int, Utterance]], findings: Findings) -> None:

@@ -131,7 +131,7 @@ def check_features(stored: Mapping[str, Stored], findings: Findings) -> None:
     for path in sorted({each.features for each in stored.values()}):
         try:
             stores[path] = FeatureStore.open(path)
-            for file in stores[path].damaged_files():
+            for file in stores[path].corrupt_files():
                 findings.add("files of the feature store are damaged", str(file))
         except UserError as error:
             stores.pop(path, None)

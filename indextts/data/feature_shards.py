@@ -1,15 +1,14 @@
-"""SHARDS: arrays of many clips in few files, found by the clip's key. No torch here.
+"""Shards: arrays of many clips in few files, indexed by key. No torch here.
 
-Axes: n clips of a shard, r rows of a clip (a code each, or one for the whole clip).
+Axes: n clips of a shard, r rows of a clip (one per code, or a single one).
 
     FOLDER/
-      shard_00000/       committed: written as shard_00000.part, synced, renamed; never changed after
+      shard_00000/       committed: written as shard_00000.part, synced, renamed, then immutable
         index.npy        (n,) of `INDEX`: the clips' keys and numbers of rows, in the order of the rows
         NAME.npy         (sum of r, ...), the rows of all clips, for each array
         digests.json     sha256 of index.npy and of each NAME.npy
 
-A key is a sha256: of the recording's bytes where there is one. Which arrays there are says
-`feature_store.py`.
+A key is a sha256, usually that of the recording's bytes. `feature_store.py` defines the arrays.
 """
 
 import hashlib
@@ -27,17 +26,17 @@ from indextts.errors import UserError
 
 INDEX = np.dtype([("key", "V32"), ("num_rows", "<u4")])
 
-ANEW = "delete the folder and preprocess again"
+REBUILD_ADVICE = "delete the folder and preprocess again"
 
 
 @dataclass(frozen=True)
 class ArrayFormat:
-    """What the array of a shard looks like.
+    """Format of an array of a shard.
 
     Args:
-        dtype: as numpy spells it.
-        row_shape: of one row.
-        is_verified: its digest is compared when it is first used, not only by `damaged_files`.
+        dtype: numpy's name of the type.
+        row_shape: the shape of a row.
+        is_verified: whether the first use verifies the digest, not only `corrupt_files`.
     """
 
     dtype: str
@@ -51,9 +50,9 @@ class ArrayFormat:
 
 @dataclass
 class Shards:
-    """The committed shards of a folder, open for reading; may be pickled and used in worker processes.
+    """Committed shards of a folder, open for reading; they can be pickled for worker processes.
 
-    Keys are looked up in sorted arrays: 200,000 of them take 12 MB, a dict of strings ten times that.
+    Keys are in sorted arrays: 200,000 keys take 12 MB, a dict of strings would take ten times as much.
     """
 
     folder: Path
@@ -61,7 +60,7 @@ class Shards:
     names: list[str]  # of the shards
     _totals: NDArray[np.int64] = field(repr=False)  # rows of each shard
     _prefixes: NDArray[np.uint64] = field(repr=False)  # the first 8 bytes of each key, sorted
-    _keys: NDArray[np.void] = field(repr=False)  # in the order of the prefixes, like the next three
+    _keys: NDArray[np.void] = field(repr=False)  # in the order of the prefixes, as are the next three
     _shard: NDArray[np.int32] = field(repr=False)
     _starts: NDArray[np.int64] = field(repr=False)
     _num_rows: NDArray[np.int64] = field(repr=False)
@@ -69,10 +68,10 @@ class Shards:
 
     @classmethod
     def open(cls, folder: Path, formats: Mapping[str, ArrayFormat]) -> Self:
-        """Open what is committed; array files are looked at when they are first used.
+        """Open the committed shards; array files are opened and checked when they are first used.
 
         Raises:
-            UserError: an index is damaged.
+            UserError: an index is corrupt.
         """
         names = [path.name for path in shard_folders(folder)]
         parts = [_read_index(folder / name / "index.npy") for name in names]
@@ -114,10 +113,10 @@ class Shards:
         return rows.read(start, start + int(self._num_rows[position]))
 
     def keys_reaching(self, name: str, value: int) -> set[str]:
-        """Return the clips that have a row of at least `value` in the array `name`, of one number a row.
+        """Return the clips with a row of at least `value` in the array `name`, whose rows are scalars.
 
-        Every file is read once, from its beginning: 200,000 clips in random order take ten times as long.
-        Those that are damaged are passed over; whoever asks for their rows is told.
+        The method reads every file sequentially: 200,000 clips in random order would take ten times as long.
+        It skips corrupt files; reading their rows with `read` raises an error.
         """
         found = set()
         for shard, total in enumerate(self._totals.tolist()):
@@ -133,8 +132,8 @@ class Shards:
                     found.add(self._keys[position].tobytes().hex())
         return found
 
-    def damaged_files(self) -> Iterator[Path]:
-        """Yield the files whose bytes are not those that were written; reads all of them."""
+    def corrupt_files(self) -> Iterator[Path]:
+        """Yield the files whose bytes differ from those that were written; reads all files."""
         for name in self.names:
             try:
                 digests = read_json(self.folder / name / "digests.json")
@@ -150,8 +149,8 @@ class Shards:
         position = self._position(key)
         if position is None:
             raise UserError(
-                f"{self.folder}: has no features of the recording {key[:16]}..., "
-                "preprocess its manifest again"
+                f"{self.folder}: contains no features of the recording {key[:16]}...; preprocess its "
+                "manifest again"
             )
         return position
 
@@ -178,9 +177,9 @@ class Shards:
 
 @dataclass(frozen=True)
 class _Rows:
-    """An array file whose rows are read where they lie; the system's page cache keeps what is used.
+    """Array file with random access to its rows; the page cache of the system keeps what is used.
 
-    No map stays open: numpy's keep a file descriptor each, and 1,024 is a usual limit.
+    No memory map stays open: each of numpy's keeps a file descriptor, and 1,024 is a common limit.
     """
 
     path: Path
@@ -190,17 +189,19 @@ class _Rows:
 
     @classmethod
     def open(cls, path: Path, dtype: str, shape: tuple[int, ...]) -> Self:
-        """Check that the file is what `shape` and `dtype` say, and as long as its header says."""
+        """Open a file after checking its shape, its type, and its size against the header."""
         try:
             array: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             reason = " ".join(str(error).split())
-            raise UserError(f"{path}: cannot be read ({reason}), {ANEW}") from None
+            raise UserError(f"{path}: cannot be read ({reason}); {REBUILD_ADVICE}") from None
         if array.shape != shape or array.dtype != dtype:
-            found = f"{array.dtype} {array.shape}, not {np.dtype(dtype)} {shape}"
-            raise UserError(f"{path}: is damaged ({found}), {ANEW}")
+            found = f"{array.dtype} {array.shape}, expected {np.dtype(dtype)} {shape}"
+            raise UserError(f"{path}: the file is corrupt ({found}); {REBUILD_ADVICE}")
         if array.offset + array.nbytes != path.stat().st_size:
-            raise UserError(f"{path}: is damaged (its size is not what its header says), {ANEW}")
+            raise UserError(
+                f"{path}: the file is corrupt (its size does not match its header); {REBUILD_ADVICE}"
+            )
         return cls(path, dtype, shape[1:], array.offset)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
@@ -218,18 +219,18 @@ def shard_folders(folder: Path) -> list[Path]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a file of the store.
+    """Return the JSON object in a file of the store.
 
     Raises:
-        UserError: there is none.
+        UserError: the file is missing or corrupt.
     """
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{path}: cannot be read ({reason}), {ANEW}") from None
+        raise UserError(f"{path}: cannot be read ({reason}); {REBUILD_ADVICE}") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path}: is damaged (no JSON object), {ANEW}")
+        raise UserError(f"{path}: the file is corrupt (not a JSON object); {REBUILD_ADVICE}")
     return content
 
 
@@ -243,9 +244,10 @@ def _read_index(path: Path) -> NDArray[np.void]:
         index: NDArray[np.void] = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{path}: cannot be read ({reason}), {ANEW}") from None
+        raise UserError(f"{path}: cannot be read ({reason}); {REBUILD_ADVICE}") from None
     if index.dtype != INDEX or index.ndim != 1:
-        raise UserError(f"{path}: is damaged ({index.dtype} {index.shape} is no index), {ANEW}")
+        found = f"{index.dtype} {index.shape}, expected {INDEX} (n,)"
+        raise UserError(f"{path}: the file is corrupt ({found}); {REBUILD_ADVICE}")
     return index
 
 
@@ -254,4 +256,4 @@ def _verify(folder: Path, names: tuple[str, ...]) -> None:
     for name in names:
         path = folder / f"{name}.npy"
         if file_sha256(path) != digests.get(name):
-            raise UserError(f"{path}: is damaged (another digest), {ANEW}")
+            raise UserError(f"{path}: the file is corrupt (wrong digest); {REBUILD_ADVICE}")

@@ -1,23 +1,23 @@
-"""THE FEATURE STORE: what preprocessing keeps of each recording, packed. No torch here.
+"""Feature store: packed codes, conditioning latents and emotion vectors of recordings. No torch here.
 
 Axes: K latents, D model width, T codes of a recording.
 
     FOLDER/                       usually features/ beside train_manifest.jsonl
-      IDENTITY.json               a StoreInfo and format_version; what manifests name
+      IDENTITY.json               a StoreInfo and format_version; manifests refer to this file
       codes/IDENTITY/             shards (feature_shards.py) of one speech encoder and codec
-        shard_00000/ codes.npy    uint16 (sum of T,), the recordings' codes one after the other
+        shard_00000/ codes.npy    uint16 (sum of T,), the concatenated codes of the recordings
       conditioning/IDENTITY/      shards of one speech encoder, one base checkpoint, one type of latents
-        shard_00000/ condition.npy   float16, float32, or uint16 that holds bfloat16: (n, K, D)
+        shard_00000/ condition.npy   float16, float32, or bfloat16 as uint16: (n, K, D)
                      emo_vec.npy     float32 (n, D)
-      .lock                       held by the preprocessing that writes here
-      recordings.jsonl            digests of the recordings (recording_keys.py)
-      builtin.npz                 the speech backend's own file, if it has one (indextts/features/builtin.py)
+      .lock                       held by the preprocessing that writes to this folder
+      recordings.jsonl            digests of the recordings (recordings.py)
+      builtin.npz                 the file of the builtin speech backend (indextts/features/builtin.py)
 
-IDENTITY are the first 16 digits of a sha256 over what the features were made with, so features of another
-base checkpoint lie beside the old ones, and what they have in common is there once. In the shards a recording
-is found by its key, the sha256 of its bytes: ids, texts, speakers and splits are the manifests' alone.
+IDENTITY is the first 16 digits of a sha256 over everything that the features depend on. Features of another
+base checkpoint are therefore stored next to the existing ones and share their codes. The key of a recording
+in the shards is the sha256 of its bytes; only manifests have ids, texts, speakers and splits.
 
-`feature_store_writer.py` writes it; a kill loses the shard in progress and nothing else.
+`feature_store_writer.py` writes the store; a kill loses only the shards in progress.
 """
 
 import hashlib
@@ -30,25 +30,25 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from indextts.data.feature_shards import ANEW, ArrayFormat, Shards, read_json
+from indextts.data.feature_shards import REBUILD_ADVICE, ArrayFormat, Shards, read_json
 from indextts.errors import UserError
 
 FORMAT_VERSION = 2
 DIGITS_IN_NAMES = 16
-IMPORTED = "imported"  # a backend's name: features that another program made
-LATENTS = {"float16": "<f2", "bfloat16": "<u2", "float32": "<f4"}  # how condition.npy holds them
+IMPORTED = "imported"  # the backend of features from another program
+LATENTS = {"float16": "<f2", "bfloat16": "<u2", "float32": "<f4"}  # types in condition.npy
 
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What features were made with.
+    """Origin of features.
 
     Args:
-        backend: name of the speech backend.
-        backend_identity: sha256 over all that its features and codes depend on.
-        encoders_identity: sha256 over the weights and sizes of the GPT's conditioning encoders.
+        backend: the name of the speech backend.
+        backend_identity: sha256 of everything that its features and codes depend on.
+        encoders_identity: sha256 of the weights and sizes of the GPT's conditioning encoders.
         model_dim, num_latents: D and K.
-        latents: what the conditioning latents are stored as, one of `LATENTS`.
+        latents: the type of the stored conditioning latents, a key of `LATENTS`.
     """
 
     backend: str
@@ -60,28 +60,28 @@ class StoreInfo:
 
     @property
     def identity(self) -> str:
-        """Return the sha256, in hex, of all of it: equal identities, interchangeable features."""
+        """Return the hex sha256 of all fields; features with equal identities are interchangeable."""
         return _digest(asdict(self))
 
     @property
     def is_imported(self) -> bool:
-        """Tell whether another program made the features, so that nobody knows which weights did."""
+        """Return whether another program produced the features, with unknown weights."""
         return self.backend == IMPORTED
 
     @property
     def codes_folder(self) -> str:
-        """Return where the shards with codes lie in the store; another base checkpoint has the same."""
+        """Return the folder of the shards with codes, which does not depend on the base checkpoint."""
         what = {"backend": self.backend, "backend_identity": self.backend_identity}
         return f"codes/{_digest(what)[:DIGITS_IN_NAMES]}"
 
     @property
     def conditioning_folder(self) -> str:
-        """Return where the shards with conditioning latents and emotion vectors lie in the store."""
+        """Return the folder of the shards with conditioning latents and emotion vectors."""
         return f"conditioning/{self.identity[:DIGITS_IN_NAMES]}"
 
     @property
     def codes_formats(self) -> dict[str, ArrayFormat]:
-        # Small, and silently trained on: worth its digest at first use. check_amharic_data.py compares all.
+        # The first use verifies codes: they are small, and corrupt codes would go unnoticed in training.
         return {"codes": ArrayFormat("<u2", is_verified=True)}
 
     @property
@@ -94,10 +94,10 @@ class StoreInfo:
 
 @dataclass
 class FeatureStore:
-    """The features of one StoreInfo, open for reading; may be pickled and used in worker processes.
+    """Features of a StoreInfo, open for reading; the object can be pickled for worker processes.
 
     Args:
-        path: the file that was opened.
+        path: the opened file.
     """
 
     path: Path
@@ -107,13 +107,13 @@ class FeatureStore:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open what is committed; array files are looked at when they are first used.
+        """Open the committed features; array files are opened and checked when they are first used.
 
         Args:
-            path: what manifests name, FOLDER/IDENTITY.json.
+            path: FOLDER/IDENTITY.json, the path in manifests.
 
         Raises:
-            UserError: there is no store, or it is damaged.
+            UserError: the store is missing or corrupt.
         """
         info, folder = read_info(path), path.parent
         codes = Shards.open(folder / info.codes_folder, info.codes_formats)
@@ -136,7 +136,7 @@ class FeatureStore:
         return self._codes.read("codes", key).astype(np.int64)
 
     def with_codes_from(self, code: int) -> set[str]:
-        """Return the recordings that have this code or a higher one; reads the codes of all of them."""
+        """Return the recordings that contain a code of at least `code`; reads all codes."""
         return self._codes.keys_reaching("codes", code)
 
     def condition(self, key: str) -> NDArray[np.float32]:
@@ -148,46 +148,54 @@ class FeatureStore:
         emo_vec: NDArray[np.float32] = self._conditioning.read("emo_vec", key)[0]
         return emo_vec
 
-    def damaged_files(self) -> Iterator[Path]:
-        """Yield the files whose bytes are not those that were written; reads the whole store."""
-        yield from self._codes.damaged_files()
-        yield from self._conditioning.damaged_files()
+    def corrupt_files(self) -> Iterator[Path]:
+        """Yield the files whose bytes differ from those that were written; reads the entire store."""
+        yield from self._codes.corrupt_files()
+        yield from self._conditioning.corrupt_files()
 
 
 def store_path(folder: Path, info: StoreInfo) -> Path:
-    """Return the file in the store `folder` that stands for the features of `info`."""
+    """Return the path of the StoreInfo file of `info` in the store `folder`."""
     return folder / f"{info.identity[:DIGITS_IN_NAMES]}.json"
 
 
 def read_info(path: Path) -> StoreInfo:
+    """Return the content of a StoreInfo file.
+
+    Raises:
+        UserError: the file is missing, corrupt, or has an unsupported format.
+    """
     if path.is_dir():
-        raise UserError(f"{path}: is of a format that is no longer read, preprocess the manifest again")
+        raise UserError(f"{path}: this format is no longer supported; preprocess the manifest again")
     if not path.exists():
-        raise UserError(f"{path}: there is no such feature store, preprocess the manifest first")
+        raise UserError(f"{path}: the feature store does not exist; preprocess the manifest first")
     content = read_json(path)
-    if content.pop("format_version", None) != FORMAT_VERSION:
-        raise UserError(f"{path}: is of another format than {FORMAT_VERSION}, {ANEW}")
+    version = content.pop("format_version", None)
+    if version != FORMAT_VERSION:
+        raise UserError(f"{path}: format {version} is not supported, only {FORMAT_VERSION}; {REBUILD_ADVICE}")
     try:
         info = StoreInfo(**content)
     except TypeError as error:
-        raise UserError(f"{path}: is damaged ({error}), {ANEW}") from None
+        raise UserError(f"{path}: the file is corrupt ({error}); {REBUILD_ADVICE}") from None
     if path.name != store_path(path.parent, info).name:
-        raise UserError(f"{path}: is damaged (its name is not that of its content), {ANEW}")
+        raise UserError(
+            f"{path}: the file is corrupt (its name does not match its content); {REBUILD_ADVICE}"
+        )
     return info
 
 
 def packed(condition: NDArray[np.float32], latents: str) -> NDArray[Any]:
-    """Return latents as `condition.npy` holds them, rounded to nearest; `float16` ends at 65,504."""
+    """Return latents in the type of `condition.npy`, rounded to nearest; above 65,504 float16 overflows."""
     if latents != "bfloat16":
         with np.errstate(over="ignore"):
             return condition.astype(LATENTS[latents])
     bits = np.ascontiguousarray(condition, np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # of equals the even one
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # ties to even
     return np.where(np.isnan(condition), 0x7FC0, rounded).astype("<u2")
 
 
 def unpacked(condition: NDArray[Any], latents: str) -> NDArray[np.float32]:
-    """Return latents that `packed` rounded."""
+    """Return latents of `condition.npy` as float32, the inverse of `packed` up to rounding."""
     if latents == "bfloat16":
         return (condition.astype(np.uint32) << 16).view(np.float32)
     return condition.astype(np.float32, copy=False)

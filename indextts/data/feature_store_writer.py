@@ -1,8 +1,7 @@
-"""Writing a feature store: shards are written aside, synced and renamed.
+"""Write a feature store; `feature_store.py` defines its format and the axes.
 
-Axes as in `feature_store.py`, which also draws the format.
-
-A kill loses the shards in progress and nothing else; the next writer sweeps what it left.
+Shards are written under a temporary name, synced and renamed. A kill loses only the shards in progress; the
+next writer removes their files.
 """
 
 import contextlib
@@ -29,14 +28,14 @@ KEY_DIGITS = 64
 
 @dataclass(frozen=True)
 class EncodedUtterance:
-    """One utterance as it goes into a store.
+    """Features of an utterance for a store.
 
     Args:
-        id: for messages; the store does not know it.
-        key: sha256 of the recording's bytes, in hex.
-        codes: (T,), the true length: never padded. None if the store has them.
-        condition: (K, D), float32. None, like `emo_vec`, if the store has them.
-        emo_vec: (D,), float32.
+        id: for messages; the store does not contain it.
+        key: hex sha256 of the recording's bytes.
+        codes: (T,), never padded. None if the store has them.
+        condition: (K, D), float32. None if the store has it.
+        emo_vec: (D,), float32. None if the store has it.
     """
 
     id: str
@@ -47,22 +46,22 @@ class EncodedUtterance:
 
 
 class FeatureStoreWriter:
-    """Appends to a store; `add` utterances, then `flush`. Use it inside `locked(folder)`.
+    """Writer that appends to a store: `add` utterances, then `flush`. Use it inside `locked(folder)`.
 
     Args:
-        path: what manifests name; for `FeatureStore.open`.
+        path: the path for manifests and `FeatureStore.open`.
     """
 
     def __init__(self, folder: Path, info: StoreInfo, clips_per_shard: int = CLIPS_PER_SHARD) -> None:
-        """Make the store, or take it up; features that were made with something else stay beside.
+        """Create the store, or open it; features with another StoreInfo stay in the folder.
 
         Raises:
-            UserError: the folder holds features of an older format, or cannot be written.
+            UserError: the folder contains features of an older format, or cannot be written.
         """
         if (folder / "store.json").exists():
             raise UserError(
-                f"{folder}: its features are of a format that is no longer read, choose another "
-                "--output-dir or delete this folder"
+                f"{folder}: the format of these features is no longer supported; choose another --output-dir "
+                "or delete this folder"
             )
         self.info = info
         self.path = store_path(folder, info)
@@ -86,21 +85,21 @@ class FeatureStoreWriter:
         return key in self._conditioning
 
     def add(self, utterance: EncodedUtterance) -> None:
-        """Take what the store does not have of an utterance; it is committed with its shard.
+        """Add the features of an utterance that the store lacks; they are committed with their shard.
 
         Raises:
-            ValueError: it cannot be stored: no codes, codes out of range, or another shape.
-            UserError: latents are beyond what the store's type holds; or the disk is full.
+            ValueError: the features are invalid: no codes, codes out of range, or a wrong shape.
+            UserError: latents overflow the store's type, or the disk is full.
         """
         if not (len(utterance.key) == KEY_DIGITS and bytes.fromhex(utterance.key)):
-            raise ValueError(f"{utterance.id!r}: {utterance.key!r} is no sha256")
+            raise ValueError(f"{utterance.id!r}: {utterance.key!r} is not a sha256")
         if not self.has_codes(utterance.key):
             self._codes.add(utterance.key, {"codes": _checked_codes(utterance)})
         if not self.has_conditioning(utterance.key):
             self._conditioning.add(utterance.key, self._checked_conditioning(utterance))
 
     def flush(self) -> None:
-        """Commit what was added since the last shards."""
+        """Commit the features added since the last shards."""
         self._codes.flush()
         self._conditioning.flush()
 
@@ -108,18 +107,18 @@ class FeatureStoreWriter:
         condition, emo_vec = utterance.condition, utterance.emo_vec
         shape = (self.info.num_latents, self.info.model_dim)
         if condition is None or emo_vec is None or (condition.shape, emo_vec.shape) != (shape, shape[1:]):
-            raise ValueError(f"{utterance.id!r} has no conditioning of the shape {shape}")
+            raise ValueError(f"{utterance.id!r}: the conditioning must have the shape {shape}")
         stored = packed(condition, self.info.latents)
         if self.info.latents == "float16" and np.isinf(stored).any() and not np.isinf(condition).any():
             raise UserError(
-                f"utterance {utterance.id!r} has conditioning latents up to {np.abs(condition).max():.3g}, "
-                "float16 ends at 65504; give --latents bfloat16"
+                f"utterance {utterance.id!r}: conditioning latents up to {np.abs(condition).max():.3g} "
+                "overflow float16; give --latents bfloat16"
             )
         return {"condition": stored[None], "emo_vec": emo_vec[None].astype("<f4")}
 
 
 class _ShardWriter:
-    """Appends shards to a folder: clips with their key and the rows of each array."""
+    """Writer that appends shards to a folder: clips with their key and the rows of each array."""
 
     def __init__(self, folder: Path, formats: Mapping[str, ArrayFormat], clips_per_shard: int) -> None:
         self.folder = folder
@@ -157,7 +156,7 @@ class _ShardWriter:
                 part.rename(target)
                 sync(self.folder)
         except UserError:
-            shutil.rmtree(part, ignore_errors=True)  # its room is needed
+            shutil.rmtree(part, ignore_errors=True)  # to free the disk
             raise
         self._num_shards += 1
         self._pending = []
@@ -179,33 +178,33 @@ class _ShardWriter:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make the folder and hold its lock.
+    """Create the folder and hold its lock.
 
     Raises:
-        UserError: with status 5 if another process holds it; or the folder cannot be made.
+        UserError: another process holds the lock (status 5), or the folder cannot be created.
     """
-    in_use = f"{folder} is being written by another preprocessing, wait for it or stop it"
+    in_use = f"{folder}: another preprocessing run writes to this folder; wait for it or stop it"
     with locked_folder(folder / ".lock", in_use=in_use):
         yield
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say in one sentence that the disk is full, or whatever else keeps `path` from being written."""
+    """Turn an OSError, such as a full disk, into a UserError about `path`."""
     try:
         yield
     except OSError as error:
         if error.errno in DISK_FULL_ERRNOS:
             raise UserError(
-                f"{path}: cannot be written, the disk is full; free some space and start again: "
-                "what is encoded is kept",
+                f"{path}: cannot be written, the disk is full; free some space and run the same command "
+                "again, which continues after the finished shards",
                 DISK_FULL,
             ) from None
-        raise UserError(f"{path}: cannot be written ({error.strerror}), look at the disk") from None
+        raise UserError(f"{path}: cannot be written ({error.strerror}); check the disk") from None
 
 
 def _save(path: Path, array: NDArray[Any]) -> None:
-    """Write what np.save writes, whose errors do not say that the disk is full."""
+    """Write the format of np.save, whose errors do not have the errno of a full disk."""
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         file.write(array.tobytes())
@@ -216,5 +215,5 @@ def _save(path: Path, array: NDArray[Any]) -> None:
 def _checked_codes(utterance: EncodedUtterance) -> NDArray[np.uint16]:
     codes = utterance.codes
     if codes is None or len(codes) == 0 or not 0 <= codes.min() <= codes.max() <= MAX_CODE:
-        raise ValueError(f"{utterance.id!r} has no codes, or codes outside 0 to {MAX_CODE}")
+        raise ValueError(f"{utterance.id!r}: there are no codes, or codes outside 0 to {MAX_CODE}")
     return codes.astype("<u2")

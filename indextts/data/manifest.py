@@ -1,4 +1,4 @@
-"""Manifests: JSON lines, UTF-8, one utterance or one pair in a line.
+"""Manifests: UTF-8 JSON lines, with one utterance or one pair per line.
 
     UTTERANCES   manifest.jsonl, train_manifest.jsonl, val_manifest.jsonl
 
@@ -7,8 +7,8 @@
      "text": "ሰላም ለዓለም።",
      "speaker": "spk000",
      "duration": 3.25,                  seconds
-     "language": "am",                  may be left out: am
-     "recording": "video_17",           may be left out: the file or video that this is a part of
+     "language": "am",                  optional, default am
+     "recording": "video_17",           optional, the file or video that this is a part of
      "features": "features/0f3a5d….json",   after preprocessing: the feature store, relative to the manifest
      "features_key": "9c56cc51b3…",     after preprocessing: sha256 of the recording, its key in the store
      "code_len": 162}                   after preprocessing: semantic codes of the utterance
@@ -22,8 +22,8 @@
      "target_duration": 3.25, "prompt_duration": 5.1,                seconds
      "features": "features/0f3a5d….json"}   the feature store, relative to the folder of the pairs file
 
-Other fields are ignored, and so are blank lines. Whatever else is wrong with a line is a UserError that names
-file and line. Text ids are never stored: they are made from the text with the tokenizer of the run.
+Other fields and blank lines are ignored. Anything else that is invalid raises a UserError with file and line.
+Text ids are never stored: the tokenizer of the run computes them from the text.
 """
 
 import os
@@ -55,7 +55,7 @@ DEFAULT_LANGUAGE = "am"
 _FEATURE_FIELDS = ("features", "features_key", "code_len")
 _KEY = re.compile("[0-9a-f]{64}")
 _PREDECESSOR_FIELDS = {"codes_path", "target_codes_path", "condition_path", "prompt_condition_path"}
-_MAX_NUMBER = 1e9  # refuses infinity and integers that no float holds
+_MAX_NUMBER = 1e9  # excludes infinity and integers that a float cannot represent
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Utterance:
     features: Path | None = None
     num_codes: int | None = None
     features_key: str | None = None
-    recording: str | None = None  # what it was cut from; utterances of one are never in both splits
+    recording: str | None = None  # the source file; all its utterances are on the same side of the split
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ def read_utterances(path: Path) -> list[Utterance]:
     """Return the utterances of a manifest, raw or preprocessed, with absolute paths.
 
     Raises:
-        UserError: the first thing wrong with the file, with its line.
+        UserError: the file is invalid; the message has the first invalid line.
     """
     return [utterance for _, utterance in read_numbered_utterances(path)]
 
 
 def read_numbered_utterances(path: Path) -> list[tuple[int, Utterance]]:
-    """Return what `read_utterances` returns, each with its line number, for messages about its recording."""
+    """Return utterances as `read_utterances`, each with its line number for messages."""
     return _read_unique(path, UTTERANCE_FIELDS, _utterance)
 
 
@@ -112,23 +112,23 @@ def read_pairs(path: Path) -> list[Pair]:
     """Return the pairs of a pairs file, with absolute paths.
 
     Raises:
-        UserError: the first thing wrong with the file, with its line.
+        UserError: the file is invalid; the message has the first invalid line.
     """
     return [pair for _, pair in _read_unique(path, PAIR_FIELDS, _pair)]
 
 
-def sample_pairs(path: Path, most: int) -> tuple[int, list[Pair]]:
-    """Return how many pairs a file has, and at most `most` of them, evenly spaced; quick for any file.
+def sample_pairs(path: Path, max_pairs: int) -> tuple[int, list[Pair]]:
+    """Return the number of pairs of a file, and at most `max_pairs` evenly spaced ones; fast for any file.
 
     Raises:
-        UserError: the first thing wrong with the chosen lines.
+        UserError: a sampled line is invalid.
     """
-    total, records = sample_json_lines(path, most)
+    total, records = sample_json_lines(path, max_pairs)
     return total, [_pair(line) for line in _lines(path, PAIR_FIELDS, records)]
 
 
 def read_texts(path: Path) -> list[str]:
-    """Return the texts of a manifest in file order; no other field is looked at.
+    """Return the texts of a manifest in file order, without checking other fields.
 
     Raises:
         UserError: the file or a line cannot be read, or has no text.
@@ -141,10 +141,10 @@ def read_texts(path: Path) -> list[str]:
 
 
 def read_hours(path: Path) -> float | None:
-    """Return the hours of speech in a manifest, None where a line does not say its duration.
+    """Return the hours of speech in a manifest; None if a line has no duration.
 
     Raises:
-        UserError: the file or a line cannot be read, or a duration is none.
+        UserError: the file or a line cannot be read, or a duration is invalid.
     """
     seconds = 0.0
     for line in _lines(path, needed=("text",)):
@@ -155,7 +155,7 @@ def read_hours(path: Path) -> float | None:
 
 
 def write_utterances(path: Path, utterances: Iterable[Utterance]) -> None:
-    """Write a manifest, aside and renamed; paths become relative to its folder.
+    """Write a manifest through a temporary file; paths become relative to its folder.
 
     Raises:
         UserError: the file cannot be written.
@@ -165,7 +165,7 @@ def write_utterances(path: Path, utterances: Iterable[Utterance]) -> None:
 
 
 def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
-    """Write a pairs file, aside and renamed; paths become relative to its folder.
+    """Write a pairs file through a temporary file; paths become relative to its folder.
 
     Raises:
         UserError: the file cannot be written.
@@ -176,14 +176,14 @@ def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line's JSON object, with readers of its fields that say where a value is wrong."""
+    """JSON object of a line, with accessors that raise a UserError with the place of an invalid value."""
 
     manifest: Path
     number: int  # from 1
     folder: Path  # of the manifest
     record: dict[str, object]
-    needed: tuple[str, ...]  # fields that every line must have
-    shared: dict[str, str]  # one object per string that many lines hold: memory
+    needed: tuple[str, ...]  # required fields
+    shared: dict[str, str]  # interned strings, to save memory
     shared_paths: dict[str, Path]
 
     @property
@@ -195,12 +195,12 @@ class _Line:
         if not isinstance(value, str):
             raise UserError(f"{self.where}: {name} is {shown_value(value)}, it must be a string")
         if not value.strip():
-            raise UserError(f"{self.where}: {name} is empty, fill it in or remove the line")
+            raise UserError(f"{self.where}: {name} is blank; fill it in or remove the line")
         try:
             value.encode()
         except UnicodeEncodeError:
             raise UserError(
-                f"{self.where}: {name} has half a character (a lone surrogate), correct it"
+                f"{self.where}: {name} contains a lone surrogate (half a character); correct it"
             ) from None
         return value
 
@@ -211,7 +211,7 @@ class _Line:
     def path(self, name: str) -> Path:
         value = self.string(name)
         if "\0" in value:
-            raise UserError(f"{self.where}: {name} has a NUL character, which no file name may have")
+            raise UserError(f"{self.where}: {name} contains a NUL character; remove it")
         return Path(os.path.normpath(f"{self.folder}/{value}" if not value.startswith("/") else value))
 
     def shared_path(self, name: str) -> Path:
@@ -231,16 +231,14 @@ class _Line:
     def count(self, name: str) -> int:
         value = self._present(name)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _MAX_NUMBER:
-            raise UserError(
-                f"{self.where}: {name} is {shown_value(value)}, it must be a whole number above 0"
-            )
+            raise UserError(f"{self.where}: {name} is {shown_value(value)}, it must be an integer above 0")
         return value
 
     def key(self, name: str) -> str:
         value = self.shared_string(name)
         if not _KEY.fullmatch(value):
             raise UserError(
-                f"{self.where}: {name} is {shown_value(value)}, it must be a sha256 of 64 digits, "
+                f"{self.where}: {name} is {shown_value(value)}, it must be a sha256 of 64 hex digits; "
                 "preprocess the manifest again"
             )
         return value
@@ -251,28 +249,30 @@ class _Line:
     def refuse_pair(self) -> None:
         if "target_id" in self.record:
             raise UserError(
-                f"{self.where}: this is a pairs file, give the manifest of utterances that it was made from"
+                f"{self.where}: this is a pairs file; give the manifest of utterances that it was built from"
             )
 
     def refuse_utterance(self) -> None:
         if "target_id" not in self.record and "audio" in self.record and "text" in self.record:
             raise UserError(
-                f"{self.where}: this is a manifest of utterances and no pairs file, "
-                "make pairs from it with tools/build_gpt_prompt_pairs.py"
+                f"{self.where}: this is a manifest of utterances; build a pairs file from it with "
+                "tools/build_gpt_prompt_pairs.py"
             )
 
     def refuse_predecessor(self) -> None:
         found = sorted(_PREDECESSOR_FIELDS.intersection(self.record))
         if found:
             raise UserError(
-                f"{self.where}: {found[0]} points to features of another program's layout, "
-                "make them anew from the recordings with tools/preprocess_data.py"
+                f"{self.where}: {found[0]} belongs to the features of another program; preprocess the "
+                "recordings with tools/preprocess_data.py"
             )
 
     def _present(self, name: str) -> object:
         if name in self.record:
             return self.record[name]
-        raise UserError(f"{self.where}: no field {name!r}, a line needs {', '.join(self.needed)}")
+        raise UserError(
+            f"{self.where}: the field {name!r} is missing, a line requires {', '.join(self.needed)}"
+        )
 
 
 def _utterance(line: _Line) -> Utterance:
@@ -281,7 +281,8 @@ def _utterance(line: _Line) -> Utterance:
     is_preprocessed = line.has("features")
     if any(line.has(name) != is_preprocessed for name in _FEATURE_FIELDS):
         raise UserError(
-            f"{line.where}: {', '.join(_FEATURE_FIELDS)} belong together, preprocess the manifest again"
+            f"{line.where}: some of the fields {', '.join(_FEATURE_FIELDS)} are missing; preprocess the "
+            "manifest again"
         )
     return Utterance(
         id=line.string("id"),
@@ -325,7 +326,7 @@ def _read_unique(
         first = number_of.setdefault(item.id, line.number)
         if first != line.number:
             raise UserError(
-                f"{line.where}: id {item.id!r} is already that of line {first}, give each line its own"
+                f"{line.where}: line {first} already has the id {item.id!r}; give each line a unique id"
             )
         items.append((line.number, item))
     return items
@@ -336,7 +337,7 @@ def _lines(
     needed: tuple[str, ...],
     records: Iterable[tuple[int, dict[str, object]]] | None = None,
 ) -> Iterator[_Line]:
-    """Yield the lines of a manifest; `records` are those that were read already."""
+    """Yield the lines of a manifest, or of `records` if they are given."""
     folder = _folder(path)
     shared: dict[str, str] = {}
     shared_paths: dict[str, Path] = {}
@@ -379,5 +380,5 @@ def _pair_record(pair: Pair, folder: Path) -> dict[str, object]:
 
 
 def _folder(path: Path) -> Path:
-    """Return the folder that relative paths of the manifest start at; real, so that `..` means one thing."""
+    """Return the base folder of the manifest's relative paths, with symlinks resolved because of `..`."""
     return path.parent.resolve()

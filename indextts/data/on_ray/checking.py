@@ -1,21 +1,19 @@
-"""The measures of recordings on the machines of a Ray cluster: a process for each core."""
+"""Measure recordings on a Ray cluster, with a process per core."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from indextts.data.on_ray.cluster import require_folders
 from indextts.data.on_ray.pool import Place, Pool
-from indextts.data.quality.clips import ClipResult, Task
+from indextts.data.quality.clips import ClipResult, Measure, Task
 from indextts.data.quality.measures import MEASURES_VERSION
-
-Measure = Callable[[Task], list[ClipResult]]
 
 
 def measure_on_ray(tasks: Sequence[Task], measure: Measure) -> Iterator[list[ClipResult]]:
     """Yield the measures of each task, in order.
 
     Args:
-        measure: is pickled.
+        measure: measures a task; it is pickled.
 
     Raises:
         UserError: as `Pool.map`.

@@ -1,7 +1,4 @@
-"""A connection to a Ray cluster, or a cluster of this machine alone for as long as it is needed.
-
-Whether a machine of a cluster sees the recordings: without their disk it must not judge them.
-"""
+"""Connection to a Ray cluster, or a temporary cluster of this machine."""
 
 import logging
 import os
@@ -15,40 +12,40 @@ from types import FrameType
 from indextts.commands.data import Engine
 from indextts.errors import UserError
 
-OBJECT_STORE_BYTES = 2**30  # of a cluster that is started here; what does not fit goes to the disk
+OBJECT_STORE_BYTES = 2**30  # of a temporary cluster; Ray spills the rest to the disk
 CONNECT_S = 5.0
 
 
 @contextmanager
 def running_on(engine: Engine, address: str) -> Iterator[None]:
-    """Run on what `--engine` says: on a cluster behind the `with`, or here without any.
+    """Connect to a cluster for the `with` block if `engine` is "ray".
 
     Raises:
-        UserError: as `cluster`; or there is an address, but not the engine that it is for.
+        UserError: as `cluster`; or there is an address with another engine.
     """
     if engine == "ray":
         with cluster(address):
             yield
     elif address:
-        raise UserError(f"--ray-address {address}: is for --engine ray, give that too")
+        raise UserError(f"--ray-address {address}: requires --engine ray; give that too")
     else:
         yield
 
 
 @contextmanager
 def cluster(address: str) -> Iterator[None]:
-    """Connect to a cluster; SIGTERM becomes a SystemExit, so that whoever works in it ends what it began.
+    """Connect to a cluster for the `with` block; SIGTERM raises SystemExit in it, so that it can clean up.
 
     Args:
-        address: HOST:PORT as `ray start --head` prints it; empty to start a cluster of this machine, which
-            ends behind the `with` statement.
+        address: HOST:PORT as `ray start --head` prints it; empty to start a temporary cluster of this
+            machine.
 
     Raises:
         UserError: Ray is not installed, or the cluster cannot be reached.
     """
     if address:
         _require_reachable(address)
-    else:  # what Ray does anyway, without its warning; said before its library reads it
+    else:  # Ray's default, without its warning; set before the library reads it
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         import ray
@@ -56,7 +53,7 @@ def cluster(address: str) -> Iterator[None]:
         if error.name != "ray":
             raise
         raise UserError(
-            "--engine ray: the package ray is not installed, run pip install -r requirements-distributed.txt"
+            "--engine ray: the package ray is not installed; run pip install -r requirements-distributed.txt"
         ) from None
     logging.getLogger("ray").setLevel(logging.WARNING)
     before = signal.getsignal(signal.SIGTERM)
@@ -72,8 +69,8 @@ def cluster(address: str) -> Iterator[None]:
             )
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise UserError(
-            f"--ray-address {address or '(none)'}: no connection to the cluster ({_one_line(error)}); "
-            "this machine must be one of it (`ray start`), with the same versions and the same token"
+            f"--ray-address {address or '(none)'}: no connection to the cluster ({_one_line(error)}); join "
+            "this machine to it with `ray start`, with the same versions and the same token"
         ) from None
     received: list[int] = []
 
@@ -94,7 +91,7 @@ def cluster(address: str) -> Iterator[None]:
 
 
 def _require_reachable(address: str) -> None:
-    """Knock: Ray itself waits for two minutes, and then ends the process."""
+    """Raise a UserError unless something answers; Ray would wait for two minutes and end the process."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise UserError(
@@ -104,8 +101,8 @@ def _require_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
     except (OSError, OverflowError) as error:
         raise UserError(
-            f"--ray-address {address}: nothing answers there ({_one_line(error)}), start the cluster with "
-            "`ray start --head`, or look at its address and the firewall"
+            f"--ray-address {address}: no answer ({_one_line(error)}); start the cluster with "
+            "`ray start --head`, or check its address and the firewall"
         ) from None
 
 
@@ -114,18 +111,18 @@ def _one_line(error: Exception) -> str:
 
 
 def require_folders(recordings: Iterable[Path]) -> None:
-    """Raise a UserError if a recording's folder is not on this machine.
+    """Raise a UserError if a recording's folder does not exist on this machine.
 
-    Each recording of a machine that lacks the shared disk would be missing, and since nothing is quicker to
-    find out, it would get most of them.
+    A machine without the shared disk would reject all its recordings, and so quickly that it would get most
+    of them.
     """
     for folder in sorted({path.parent for path in recordings}):
         try:
             is_there = folder.is_dir()
-        except OSError:  # a network disk that is gone
+        except OSError:  # a network disk that is disconnected
             is_there = False
         if not is_there:
             raise UserError(
-                f"{folder} is not on {socket.gethostname()}: all machines need the recordings under the same "
-                "paths; mount the disk there, then run the same command again"
+                f"{folder}: the folder does not exist on {socket.gethostname()}, and all machines need the "
+                "recordings at the same paths; mount the disk there, then run the same command again"
             )

@@ -1,12 +1,12 @@
-"""Recordings into codes, conditioning and emotion on the machines of a Ray cluster.
+"""Encode recordings on a Ray cluster.
 
-    this program   the manifest, what is missing, and the feature store: one writer, as without a cluster
-    each process   the networks, and a part of the missing recordings at a time: read and encoded there
+    this program   reads the manifest, finds missing recordings, and is the only writer of the feature store
+    each process   loads the networks, then reads and encodes one part of the missing recordings at a time
 
-A part is as many recordings as go into a shard or, where clips are batched, the recordings whose batches are
-formed together; both are counted from the first that is missing, as without a cluster. So equal machines make
-the features that one of them makes, byte for byte, and they are committed in the same order: what a kill
-leaves is the beginning of the same store.
+A part has the recordings of a shard or, with batches, those that are sorted by length together. Parts are
+counted from the first missing recording, as without a cluster. Identical machines therefore produce the same
+features as a single machine, byte for byte, and commit them in the same order: after a kill, the store is a
+prefix of the complete one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from indextts.data.feature_store_writer import CLIPS_PER_SHARD, EncodedUtterance
 from indextts.data.manifest import Utterance
 from indextts.data.networks import load_fitting_config, load_networks
 from indextts.data.on_ray.cluster import require_folders
-from indextts.data.on_ray.pool import Place, Pool, has_cards
+from indextts.data.on_ray.pool import Place, Pool, has_gpus
 from indextts.data.rejected import Rejected
 from indextts.data.throughput import choose_device, choose_throughput
 from indextts.features import builtin
@@ -42,7 +42,7 @@ Results = list[EncodedUtterance | Rejected]
 
 
 class RayEncoder:
-    """An encoder whose work is done by the processes of a pool."""
+    """Encoder that runs in the processes of a pool."""
 
     def __init__(self, pool: Pool[Part, Results], backend: SpeechBackend, clips_per_part: int) -> None:
         self.pool = pool
@@ -74,15 +74,15 @@ def encoder_on_ray(
 
     Args:
         fitted: the file of the builtin backend.
-        backend, model: what the processes must load too.
+        backend, model: the networks that every process must load too.
 
     Raises:
-        UserError: no machine of the cluster can do it, or one has other files.
+        UserError: no machine of the cluster is suitable, or a machine has different files.
     """
-    on_cards = command.device == "cuda" or (command.device == "auto" and has_cards())
-    begin = partial(_begin, _from_anywhere(command), fitted.absolute())
-    pool: Pool[Part, Results] = Pool(begin, _facts(backend, model), "card" if on_cards else "machine")
-    batched = on_cards or command.batch_seconds > 0
+    on_gpus = command.device == "cuda" or (command.device == "auto" and has_gpus())
+    begin = partial(_begin, _with_absolute_paths(command), fitted.absolute())
+    pool: Pool[Part, Results] = Pool(begin, _facts(backend, model), "gpu" if on_gpus else "machine")
+    batched = on_gpus or command.batch_seconds > 0
     try:
         yield RayEncoder(pool, backend, SORTED_CLIPS if batched else CLIPS_PER_SHARD)
     finally:
@@ -92,8 +92,8 @@ def encoder_on_ray(
 def _begin(
     command: Preprocess, fitted: Path, place: Place
 ) -> tuple[Mapping[str, str], Callable[[Part], Results]]:
-    """Load what encodes; called in a process of the cluster."""
-    device = choose_device("cuda" if place.has_card else "cpu")
+    """Load the networks; called in a process of the cluster."""
+    device = choose_device("cuda" if place.has_gpu else "cpu")
     config = load_fitting_config(command.config)
     networks = load_networks(command, config, device)
     backend = networks.published or builtin.load(fitted)
@@ -110,7 +110,7 @@ def _encode(encoder: ClipEncoder, part: Part) -> Results:
 
 
 def _facts(backend: SpeechBackend, model: UnifiedVoice) -> dict[str, str]:
-    """Return what must be the same on all machines."""
+    """Return the facts that must be equal on all machines."""
     return {
         "the speech encoder": backend.identity,
         "the base checkpoint": encoders_identity(model),
@@ -118,10 +118,11 @@ def _facts(backend: SpeechBackend, model: UnifiedVoice) -> dict[str, str]:
     }
 
 
-def _from_anywhere(command: Preprocess) -> Preprocess:
-    """Return the command with paths that do not depend on the folder that a process works in.
+def _with_absolute_paths(command: Preprocess) -> Preprocess:
+    """Return the command with absolute paths, independent of the working folder of a process.
 
-    What is absent stays as it is: for the default speech encoder each machine looks into its hub's cache.
+    Paths that do not exist stay relative: for the default speech encoder each machine uses its Hugging Face
+    cache.
     """
     paths = {name: value for name, value in command if isinstance(value, Path) and value.exists()}
     return command.model_copy(update={name: path.absolute() for name, path in paths.items()})

@@ -1,14 +1,14 @@
-"""An ordered map over processes on the machines of a Ray cluster, any of which may die.
+"""Ordered and fault-tolerant map over the processes of a Ray cluster.
 
-    tasks --> a process for each card, machine or core --> results, in the order of the tasks
+    tasks --> a process for each GPU, machine or core --> results, in the order of the tasks
 
-A process is an actor: it loads once what it needs, then does one task after the other. If it dies, or its
-machine does, the task that it was at is done again, by another or by its successor, and nothing else is lost.
-Machines that join later get processes too.
+A process is an actor that initialises once and then runs one task at a time. If the process or its machine
+dies, another process runs the task again, and nothing else is lost. Machines that join later get processes
+too.
 
-Why not Ray Data: its blocks are Arrow tables, which it cuts and joins by their bytes, it wants PyArrow and
-pandas, and it does not count how often one batch killed its process. Here the tasks are those that were
-given, the results are the objects that were returned, and a task that always kills is named.
+Ray Data is not suitable: it splits and merges its Arrow blocks by size, requires PyArrow and pandas, and does
+not count how often a batch kills its process. This pool runs the tasks as given, returns the objects as
+returned, and reports a task that always kills its process.
 """
 
 import heapq
@@ -25,6 +25,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.system.processes import git_commit
 
 logger = logging.getLogger(__name__)
@@ -32,57 +33,57 @@ logger = logging.getLogger(__name__)
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
 
-MOST_DEATHS = 3  # of processes that did one task, or one after the other at one place
-AHEAD_EACH = 3  # tasks that may be under way or done ahead of the one whose turn it is
-LOOK_EVERY_S = 5.0  # for machines that joined
+MAX_DEATHS = 3  # of processes with the same task, or in a row at the same place
+AHEAD_PER_PROCESS = 3  # tasks that may be running or done before the next result in order
+SCAN_INTERVAL_S = 5.0  # for machines that joined
 WAIT_S = 1.0
-LONG_S = 60.0
+SLOW_START_S = 60.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process may run.
+    """Slot for a process.
 
     Args:
-        node: Ray's name of the machine.
+        node: Ray's id of the machine.
         machine: its address.
-        number: of the process on its machine.
-        num_cores: that the process has for itself.
+        number: the index of the slot on its machine.
+        num_cores: the cores reserved for the process.
     """
 
     node: str
     machine: str
     number: int
     num_cores: int
-    has_card: bool = False
+    has_gpu: bool = False
 
 
-Per = Literal["card", "machine", "core"]
+Per = Literal["gpu", "machine", "core"]
 Begin = Callable[[Place], tuple[Mapping[str, str], Callable[[TaskT], ResultT]]]
 
 
 @dataclass
 class _Process:
-    """A process and what it is at: the number of a task, None for the loading that comes first.
+    """A process and its current call: the index of a task, or None for the initialisation.
 
-    It gets the next task when the result of the last one is here: a process that dies may take a result with
-    it that was on its way, and the wrong task would be done again, and blamed.
+    A process gets its next task only after the result of the previous one has arrived: if it dies, it may
+    take a result in transit with it, and the wrong task would be repeated and blamed.
     """
 
     actor: Any
-    given: tuple[Any, int | None] | None
-    began: float = field(default_factory=time.monotonic)
+    call: tuple[Any, int | None] | None
+    started: float = field(default_factory=time.monotonic)
     is_ready: bool = False
-    is_late: bool = False
+    is_slow: bool = False
 
 
 @dataclass(frozen=True)
-class _Ended(Generic[ResultT]):
-    """What ended on a machine.
+class _Event(Generic[ResultT]):
+    """Completed call, or death of a process, on a machine.
 
     Args:
-        lost: the task that a process was at which died.
-        results: of a task, by its number.
+        lost: the task of a process that died.
+        results: the result of a completed task, by its index.
     """
 
     machine: str
@@ -91,29 +92,29 @@ class _Ended(Generic[ResultT]):
 
 
 class Pool(Generic[TaskT, ResultT]):
-    """Processes that all do the same; `close` it.
+    """Pool of identical processes; call `close` at the end.
 
     Args:
-        begin: called in each process with its place; returns facts, and the function that does a task. It is
+        begin: called in each process with its place; returns facts, and the function that runs a task. It is
             pickled, the function is not.
-        facts: what must be the same everywhere, and is here: a name, as a sentence needs it, and a value.
-        per: what there is a process for.
+        facts: facts of this program, name to value, that every process must share.
+        per: the resource that each process gets.
     """
 
     def __init__(self, begin: Begin[TaskT, ResultT], facts: Mapping[str, str], per: Per) -> None:
-        """Start the processes, which load what they need meanwhile.
+        """Start the processes, which initialise in the background.
 
         Raises:
-            UserError: no machine of the cluster has what a process needs.
+            UserError: no machine of the cluster has the resource.
         """
         self._begin = ray.put(begin)
-        here = {**facts, **_version()}
-        self._facts = {name: (value, "the machine of this program") for name, value in here.items()}
+        own = {**facts, **_version()}
+        self._facts = {name: (value, "the machine of this program") for name, value in own.items()}
         self._per = per
         self._processes: dict[Place, _Process] = {}
         self._deaths_at: Counter[Place] = Counter()
-        self._looked = -math.inf
-        self._fill_places()
+        self._last_scan = -math.inf
+        self._start_missing()
 
     def close(self) -> None:
         for process in self._processes.values():
@@ -121,59 +122,59 @@ class Pool(Generic[TaskT, ResultT]):
         self._processes = {}
 
     def fact(self, name: str) -> str:
-        """Return what the processes found, as soon as the first has loaded what it needs."""
+        """Return a fact of the processes; waits until the first process is initialised."""
         while name not in self._facts:
-            self._fill_places()
-            self._next_end()
+            self._start_missing()
+            self._next_event()
         return self._facts[name][0]
 
     def map(self, tasks: Sequence[TaskT], shown: Callable[[TaskT], str]) -> Iterator[ResultT]:
         """Yield the result of each task, in order.
 
         Args:
-            shown: what a task is, for messages.
+            shown: describes a task, for messages.
 
         Raises:
-            UserError: a task kills its process again and again, or no machine is left; or a task raised it.
+            UserError: a task kills its process repeatedly, no machine is left, or a task raised it.
         """
         waiting = list(range(len(tasks)))  # a heap
         deaths: Counter[int] = Counter()
         done: dict[int, ResultT] = {}
         for turn in range(len(tasks)):
             while turn not in done:
-                self._fill_places()
-                self._hand_out(tasks, waiting, turn + AHEAD_EACH * len(self._processes))
-                ended = self._next_end()
-                if ended.lost is not None:
-                    heapq.heappush(waiting, ended.lost)
-                    deaths[ended.lost] += 1
-                    if deaths[ended.lost] == MOST_DEATHS:
+                self._start_missing()
+                self._assign(tasks, waiting, turn + AHEAD_PER_PROCESS * len(self._processes))
+                event = self._next_event()
+                if event.lost is not None:
+                    heapq.heappush(waiting, event.lost)
+                    deaths[event.lost] += 1
+                    if deaths[event.lost] == MAX_DEATHS:
                         raise UserError(
-                            f"{MOST_DEATHS} processes died at {shown(tasks[ended.lost])}, the last of them "
-                            f"on {ended.machine}: look at these files and whether the machines are out of "
-                            "memory, then run the same command again"
+                            f"{shown(tasks[event.lost])}: {MAX_DEATHS} processes died with this task, the "
+                            f"last one on {event.machine}; check these files and the memory of the machines, "
+                            "then run the same command again"
                         )
                     logger.warning(
-                        "A process on %s died; done again: %s", ended.machine, shown(tasks[ended.lost])
+                        "A process on %s died; repeating %s", event.machine, shown(tasks[event.lost])
                     )
-                done |= ended.results
+                done |= event.results
             yield done.pop(turn)
 
-    def _hand_out(self, tasks: Sequence[TaskT], waiting: list[int], end: int) -> None:
-        """Give waiting tasks before `end` to the processes that have none."""
+    def _assign(self, tasks: Sequence[TaskT], waiting: list[int], end: int) -> None:
+        """Give waiting tasks before `end` to idle processes."""
         for process in self._processes.values():
-            if process.is_ready and process.given is None and waiting and waiting[0] < end:
-                number = heapq.heappop(waiting)
-                process.given = process.actor.do.remote(tasks[number]), number
+            if process.is_ready and process.call is None and waiting and waiting[0] < end:
+                index = heapq.heappop(waiting)
+                process.call = process.actor.do.remote(tasks[index]), index
 
-    def _next_end(self) -> _Ended[ResultT]:
-        """Wait a moment for what ends next: a task, a loading, a process, or nothing."""
-        first_of = {process.given[0]: place for place, process in self._processes.items() if process.given}
-        ready, _ = ray.wait(list(first_of), num_returns=1, timeout=WAIT_S)
+    def _next_event(self) -> _Event[ResultT]:
+        """Wait up to WAIT_S for the next completed call or death."""
+        place_of = {process.call[0]: place for place, process in self._processes.items() if process.call}
+        ready, _ = ray.wait(list(place_of), num_returns=1, timeout=WAIT_S)
         if not ready:
-            self._tell_of_late_ones()
-            return _Ended("", None, {})
-        place = first_of[ready[0]]
+            self._warn_about_slow_starts()
+            return _Event("", None, {})
+        place = place_of[ready[0]]
         process = self._processes[place]
         try:
             value = ray.get(ready[0])
@@ -182,45 +183,49 @@ class Pool(Generic[TaskT, ResultT]):
                 raise UserError(f"{place.machine}: {error.cause}", error.cause.exit_status) from None
             raise
         except RayError as error:
-            return self._bury(place, error)
-        assert process.given is not None
-        number = process.given[1]
-        process.given = None
-        if number is None:
+            return self._remove_dead(place, error)
+        assert process.call is not None
+        index = process.call[1]
+        process.call = None
+        if index is None:
             self._compare(place, value)
             process.is_ready = True
-            return _Ended(place.machine, None, {})
+            return _Event(place.machine, None, {})
         self._deaths_at.pop(place, None)
-        return _Ended(place.machine, None, {number: value})
+        return _Event(place.machine, None, {index: value})
 
-    def _bury(self, place: Place, error: RayError) -> _Ended[ResultT]:
+    def _remove_dead(self, place: Place, error: RayError) -> _Event[ResultT]:
         process = self._processes.pop(place)
-        ray.kill(process.actor)  # if it is but out of reach, it must not come back
-        self._looked = -math.inf
+        ray.kill(process.actor)  # it may only be disconnected, and must not come back
+        self._last_scan = -math.inf
         self._deaths_at[place] += 1
         logger.debug("%s: %s", place.machine, error)
-        lost = process.given[1] if process.given else None
-        if self._deaths_at[place] == MOST_DEATHS:
-            logger.warning("%s is left out: %d processes died there in a row", place.machine, MOST_DEATHS)
+        lost = process.call[1] if process.call else None
+        if self._deaths_at[place] == MAX_DEATHS:
+            logger.warning(
+                "Excluded a slot of %s: %d processes died there in a row", place.machine, MAX_DEATHS
+            )
         elif lost is None:
-            logger.warning("A process on %s died while it loaded, another one is started", place.machine)
-        return _Ended(place.machine, lost, {})
+            logger.warning("A process on %s died during initialisation; starting another one", place.machine)
+        return _Event(place.machine, lost, {})
 
-    def _fill_places(self) -> None:
-        """Start a process wherever there may be one and is none."""
-        if time.monotonic() - self._looked < LOOK_EVERY_S:
+    def _start_missing(self) -> None:
+        """Start a process in every free slot."""
+        if time.monotonic() - self._last_scan < SCAN_INTERVAL_S:
             return
-        self._looked = time.monotonic()
+        self._last_scan = time.monotonic()
         for place in _places(self._per):
-            if place not in self._processes and self._deaths_at[place] < MOST_DEATHS:
+            if place not in self._processes and self._deaths_at[place] < MAX_DEATHS:
                 self._processes[place] = self._start(place)
-                logger.info("A process is started on %s, with %d cores", place.machine, place.num_cores)
+                logger.info(
+                    "Starting a process on %s, with %s", place.machine, counted(place.num_cores, "core")
+                )
         if not self._processes:
-            left_out = sum(deaths >= MOST_DEATHS for deaths in self._deaths_at.values())
+            excluded = sum(deaths >= MAX_DEATHS for deaths in self._deaths_at.values())
             raise UserError(
-                f"--engine ray: no machine of the cluster has a {'card' if self._per == 'card' else 'core'} "
-                f"for it ({left_out} places were left out because processes died there): look at "
-                "`ray status` and whether the machines are out of memory, then run the same command again"
+                f"--engine ray: no machine of the cluster has a {'GPU' if self._per == 'gpu' else 'core'} "
+                f"available ({counted(excluded, 'slot')} excluded because processes died there); check "
+                "`ray status` and the memory of the machines, then run the same command again"
             )
 
     def _start(self, place: Place) -> _Process:
@@ -228,7 +233,7 @@ class Pool(Generic[TaskT, ResultT]):
             ray.remote(_Actor)
             .options(
                 num_cpus=place.num_cores,
-                num_gpus=int(place.has_card),
+                num_gpus=int(place.has_gpu),
                 scheduling_strategy=NodeAffinitySchedulingStrategy(place.node, soft=False),
             )
             .remote()
@@ -240,24 +245,25 @@ class Pool(Generic[TaskT, ResultT]):
             first, where = self._facts.setdefault(name, (value, place.machine))
             if value != first:
                 raise UserError(
-                    f"{place.machine}: {name} is {value}, on {where} it is {first}; give all machines of "
-                    "the cluster the same files and versions"
+                    f"{place.machine}: {name} is {value}, but {first} on {where}; use the same files and "
+                    "versions on all machines of the cluster"
                 )
 
-    def _tell_of_late_ones(self) -> None:
+    def _warn_about_slow_starts(self) -> None:
         for place, process in self._processes.items():
-            if not (process.is_ready or process.is_late) and time.monotonic() - process.began > LONG_S:
-                process.is_late = True
+            is_slow = not process.is_ready and time.monotonic() - process.started > SLOW_START_S
+            if is_slow and not process.is_slow:
+                process.is_slow = True
                 logger.warning(
-                    "%s: still loading after %.0f s, or waiting for what other programs of the cluster have: "
-                    "`ray status` tells",
+                    "%s: still initialising, or waiting for resources of other programs, after %.0f s; see "
+                    "`ray status`",
                     place.machine,
-                    LONG_S,
+                    SLOW_START_S,
                 )
 
 
 class _Actor:
-    """What runs in a process of the cluster."""
+    """Actor in a process of the cluster."""
 
     def begin(self, begin: Begin[Any, Any], place: Place) -> Mapping[str, str]:
         facts, self._do = begin(place)
@@ -267,19 +273,19 @@ class _Actor:
         return self._do(task)
 
 
-def has_cards() -> bool:
-    """Tell whether any machine of the cluster has a card."""
-    return any(_num_cards(node) for node in _machines())
+def has_gpus() -> bool:
+    """Return whether a machine of the cluster has a GPU."""
+    return any(_num_gpus(node) for node in _machines())
 
 
 def _places(per: Per) -> Iterator[Place]:
-    """Yield where processes may run, each with its share of the cores."""
+    """Yield the slots for processes, each with its share of the cores."""
     for node in _machines():
         num_cores = int(node["Resources"].get("CPU", 0))
-        number = {"card": _num_cards(node), "machine": min(1, num_cores), "core": num_cores}[per]
+        number = {"gpu": _num_gpus(node), "machine": min(1, num_cores), "core": num_cores}[per]
         for n in range(number):
             yield Place(
-                node["NodeID"], node["NodeManagerAddress"], n, num_cores // number, has_card=per == "card"
+                node["NodeID"], node["NodeManagerAddress"], n, num_cores // number, has_gpu=per == "gpu"
             )
 
 
@@ -287,7 +293,7 @@ def _machines() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
 
 
-def _num_cards(node: Mapping[str, Any]) -> int:
+def _num_gpus(node: Mapping[str, Any]) -> int:
     return int(node["Resources"].get("GPU", 0))
 
 

@@ -1,17 +1,16 @@
-"""The measures of all clips of a manifest, on all cores; no recording is listened to twice."""
+"""Measures of all clips of a manifest, on all cores; unchanged recordings are not measured again."""
 
 import logging
 import math
 import multiprocessing
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from indextts.commands.data import Engine
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.feature_shards import file_sha256
 from indextts.data.manifest import Utterance
@@ -22,16 +21,18 @@ from indextts.errors import UserError
 logger = logging.getLogger(__name__)
 
 CLIPS_PER_TASK = 16
-MIN_CLIPS_PER_PROCESS = 200  # fewer are done sooner than one more process is up
+MIN_CLIPS_PER_PROCESS = 200  # fewer clips take less time than starting a process
 
 
 @dataclass(frozen=True)
 class AudioResult:
-    """What is known of a recording; without measures, `error` says why.
+    """Measures of a recording, or an error.
 
     Args:
+        measures: None for an unreadable recording.
         file_sha256: of the file's bytes.
-        samples_sha256: of what it sounds like.
+        samples_sha256: of the samples.
+        error: the reason if there are no measures.
     """
 
     measures: Measures | None
@@ -42,10 +43,15 @@ class AudioResult:
 
 @dataclass(frozen=True)
 class ClipResult:
-    """The measures of one clip."""
+    """Measures of a clip."""
 
     audio: AudioResult
     text: TextMeasures
+
+
+Task = list[tuple[Path, str]]  # recordings and their texts
+Measure = Callable[[Task], list[ClipResult]]
+MapTasks = Callable[[Sequence[Task], Measure], Iterator[list[ClipResult]]]
 
 
 def measure_clips(
@@ -53,14 +59,15 @@ def measure_clips(
     known: Mapping[str, AudioResult],
     num_workers: int,
     options: NormalizerOptions = DEFAULT_OPTIONS,
-    engine: Engine = "local",
+    map_tasks: MapTasks | None = None,
 ) -> list[ClipResult]:
     """Return the measures of each utterance, in order.
 
     Args:
-        known: what an earlier check measured, by `file_sha256`.
-        num_workers: processes; 0 for as many as the cores and the clips are worth. On a cluster, all cores.
-        options: how the texts are read.
+        known: measures of an earlier check, by `file_sha256`.
+        num_workers: the number of processes; 0 to choose it by the cores and the clips.
+        options: the options of the normaliser.
+        map_tasks: maps a function over the tasks on a cluster; None for processes of this machine.
     """
     workers = num_workers or max(1, min(num_cores(), len(utterances) // MIN_CLIPS_PER_PROCESS))
     tasks = [
@@ -69,24 +76,23 @@ def measure_clips(
     ]
     progress = Progress("Checking", len(utterances))
     results: list[ClipResult] = []
-    for done in (
-        _on_cluster(tasks, known, options) if engine == "ray" else _run(tasks, known, workers, options)
-    ):
-        results += done
-        for _ in done:
+    if map_tasks is None:
+        parts = _map_locally(tasks, known, workers, options)
+    else:
+        parts = map_tasks(tasks, partial(measure_task, known=dict(known), options=options))
+    for part in parts:
+        results += part
+        for _ in part:
             progress.advance()
     return results
 
 
 def num_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-Task = list[tuple[Path, str]]
-
-
-def _run(
+def _map_locally(
     tasks: list[Task], known: Mapping[str, AudioResult], workers: int, options: NormalizerOptions
 ) -> Iterator[list[ClipResult]]:
     if workers == 1:
@@ -101,19 +107,12 @@ def _run(
             yield from pool.map(partial(_measure_in_worker, options), tasks, chunksize=chunk)
     except BrokenProcessPool:
         raise UserError(
-            "a process of the check was killed, perhaps for its memory; try again with fewer --num-workers"
+            f"a process of the check was killed, perhaps for its memory; give a smaller --num-workers than "
+            f"{workers}"
         ) from None
 
 
-def _on_cluster(
-    tasks: list[Task], known: Mapping[str, AudioResult], options: NormalizerOptions
-) -> Iterator[list[ClipResult]]:
-    from indextts.data.on_ray.checking import measure_on_ray  # here, because Ray is optional
-
-    return measure_on_ray(tasks, partial(measure_task, known=dict(known), options=options))
-
-
-_known: dict[str, AudioResult] = {}  # of a worker process, set once when it starts
+_known: dict[str, AudioResult] = {}  # of a worker process, set when it starts
 
 
 def _remember(known: dict[str, AudioResult]) -> None:
@@ -140,5 +139,5 @@ def _measure_recording(path: Path, known: Mapping[str, AudioResult]) -> AudioRes
     except UserError as error:
         return AudioResult(None, error=str(error))
     except OSError as error:
-        return AudioResult(None, error=f"{path}: cannot be read ({error.strerror}), look at the file")
+        return AudioResult(None, error=f"{path}: cannot be read ({error.strerror}); check the file")
     return AudioResult(measures, digest, samples_sha256)

@@ -1,19 +1,17 @@
-"""The files of a check.
+"""Output files of a check.
 
-    REPORT_DIR/                FOLDER_OF_THE_MANIFEST/check makes the verdicts count (indextts/data/review.py)
-      report.txt               what the program prints
-      histograms.png
-      normalizer.json          how the texts were read: version and options
+    REPORT_DIR/                later stages use the verdicts in FOLDER_OF_THE_MANIFEST/check (data/review.py)
+      report.txt               the printed reports
+      histograms.png           a histogram of each measure, with the limits
+      normalizer.json          version and options of the normaliser
       rejected.jsonl           {"id", "speaker", "audio", "text", "reasons": ["noisy", ...],
                                 "said": ["speech hardly above the noise: 8.1 dB", ...]}
       clips.jsonl              {"id", "verdict": "good" | "warned" | "rejected",
                                 "flags": [{"reason", "severity", "said"}, ...],
-                                "measures": {...}: null where it cannot be said,
+                                "measures": {...}: null if undefined,
                                 "audio": null or {"version", "file_sha256", "samples_sha256", "measures"}}
 
-`audio` of clips.jsonl is what the next check takes instead of listening again to the same bytes.
-
-The measures of a set as one picture: a histogram of each, with the limits.
+The next check reuses `audio` of clips.jsonl for files with the same bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +30,7 @@ from indextts.data.quality.reasons import REASONS
 from indextts.data.quality.verdicts import Verdict
 from indextts.data.review import REJECTED_NAME
 from indextts.errors import UserError
-from indextts.system.files import write_json
+from indextts.system.files import write_json, written_aside
 from indextts.system.json_lines import read_json_lines, write_json_lines
 
 CLIPS_NAME = "clips.jsonl"
@@ -49,7 +47,7 @@ def write_files(
     limits: QualityLimits,
     options: NormalizerOptions,
 ) -> None:
-    """Write all but the report; the verdicts that count come last.
+    """Write all files except the report; rejected.jsonl, which other stages read, comes last.
 
     Raises:
         UserError: the folder cannot be written.
@@ -68,7 +66,7 @@ def write_files(
 
 
 def read_known(folder: Path | None) -> Mapping[str, AudioResult]:
-    """Return what an earlier check measured, by the digest of the file; nothing of another version."""
+    """Return the measures of an earlier check with the same version, by the digest of the file."""
     path = None if folder is None else folder / CLIPS_NAME
     if path is None or not path.is_file():
         return {}
@@ -78,7 +76,7 @@ def read_known(folder: Path | None) -> Mapping[str, AudioResult]:
             result = _known(record)
             if result is not None and result.file_sha256:
                 known[result.file_sha256] = result
-    except UserError:  # damaged: it is measured anew
+    except UserError:  # corrupt: measure everything again
         return {}
     return known
 
@@ -136,7 +134,7 @@ COLUMNS = 3
 
 
 def write_histograms(path: Path, verdicts: Sequence[Verdict], limits: QualityLimits) -> None:
-    """Write the picture as PNG: solid lines where clips are rejected, dashed ones for warnings."""
+    """Write a PNG: solid lines for limits that reject clips, dashed lines for warnings."""
     rows = -(-len(PANELS) // COLUMNS)
     figure = Figure(figsize=(4 * COLUMNS, 2.4 * rows), layout="constrained", dpi=90)
     FigureCanvasAgg(figure)
@@ -151,6 +149,5 @@ def write_histograms(path: Path, verdicts: Sequence[Verdict], limits: QualityLim
                 axes.axvline(limit, color="#b03a2e", linestyle="-" if reason.is_hard else "--", linewidth=1)
         axes.set_title(f"{title}, {len(values)} clips", fontsize=9)
         axes.tick_params(labelsize=8)
-    aside = path.with_name(f".tmp-{path.name}")
-    figure.savefig(aside, format="png")
-    aside.replace(path)
+    with written_aside(path) as aside:
+        figure.savefig(aside, format="png")

@@ -1,23 +1,21 @@
-"""What is measured of a recording.
+"""Measures of a recording and of its text.
 
-    level       RMS in dBFS of the whole clip; loudness in LUFS after ITU-R BS.1770, gated
-    silence     the share in which Silero's detector finds no speech, and how long it is at start and end
-    SNR         mean power of the frames with speech over that of the noise. The noise of a frequency is what
-                is left of it in the quietest twentieth of the frames: it needs no pause for that, as each
-                frequency is silent at times while somebody speaks. (The mean of such a minimum is known for
-                Gaussian noise.) Below 80 Hz, where offsets and the mains' hum are, nothing is counted. It is
-                on the safe side: white noise at 20, 15, 10 and 5 dB below synthetic speech reads as 17.5,
-                13.3, 8.8 and 4.0 dB (medians of 50 clips), the same speech without noise as 28 dB and more
-    clipping    samples at 0.999 of full scale or above, in any channel, before resampling
-    bandwidth   the highest frequency whose mean power is within 70 dB of the strongest one: what was a
-                telephone recording of 8 kHz once reads as 3.9 kHz, whatever its sample rate is now
+    level       RMS of the entire clip in dBFS; gated loudness in LUFS after ITU-R BS.1770
+    silence     share without speech by Silero's detector, and its duration at the start and the end
+    SNR         mean power of the frames with speech over that of the noise. The noise of a frequency is
+                estimated from the quietest twentieth of its frames, with the known ratio to the mean for
+                Gaussian noise. This needs no pauses, since no frequency is always present in speech.
+                Frequencies below 80 Hz, with offsets and mains hum, are ignored. The estimate is
+                conservative: white noise at 20, 15, 10 and 5 dB below synthetic speech gives 17.5, 13.3, 8.8
+                and 4.0 dB (medians of 50 clips), the same speech without noise at least 28 dB
+    clipping    samples at or above 0.999 of full scale, in any channel, before resampling
+    bandwidth   the highest frequency with a mean power within 70 dB of the strongest: a former telephone
+                recording of 8 kHz gives 3.9 kHz, whatever its sample rate is now
 
 Axes: S samples, C channels, T frames, K frequencies.
 
-What is measured of a text, in the form that the tokenizer sees: numbers spoken, marks made ASCII.
-
-A rate is in fidel: one letter of the script is one syllable, or the consonant at the end of one. Spelled-out
-numbers count as they are said.
+Text is measured after normalisation, as the tokenizer sees it: numbers spelled out, punctuation in ASCII. The
+speaking rate is in fidel: a letter of the script is a syllable, or the consonant at the end of one.
 """
 
 import hashlib
@@ -42,33 +40,41 @@ from indextts.text.ethiopic import (
 )
 from indextts.text.normalize import normalize
 
-MEASURES_VERSION = 1  # counts the changes of what `measure_audio` returns: stored measures are of one version
+MEASURES_VERSION = 1  # raise it when the results of `measure_audio` change, to ignore stored measures
 FULL_SCALE = 0.999
-LOWEST_DB = -120.0  # stands for digital silence, whose level is no number
+LOWEST_DB = -120.0  # the level of digital silence, instead of minus infinity
 FRAME_S = 0.032
 LOWEST_HZ = 80
 NOISE_QUANTILE = 0.05
-SNR_RANGE_DB = (-20.0, 100.0)  # what is beyond is no more than a rounding error
+SNR_RANGE_DB = (-20.0, 100.0)  # values outside are rounding errors
 BANDWIDTH_RANGE_DB = 70.0
 LOUDNESS_BLOCK_S = 0.4
+MIN_ETHIOPIC_LETTERS = 0.5  # share of a text's letters: a Latin name does not make a text foreign
 
-Measures = dict[str, float | None]  # None: cannot be said of this clip
+Measures = dict[str, float | None]  # None: undefined for this clip
+
+_FIDEL = re.compile(f"[{ETHIOPIC_LETTERS}]")
+_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
+_DIGIT = re.compile("[\\d\u1369-\u137c]")  # the range is the Ethiopic numerals
+_OTHER = re.compile(  # characters without a rule that the published tokenizer does not know from Amharic
+    f"[^{ETHIOPIC_LETTERS}\u135d-\u135fA-Za-z\u00c0-\u024f\\d\u1369-\u137c\\s.,?!…'-]"
+)
 
 
 def measure_audio(path: Path) -> tuple[Measures, str]:
     """Return the measures of a recording, and the digest of its samples.
 
-    Two recordings with the same digest sound the same: mono, rounded to 16 bit, whatever the file's format.
+    The digest is that of the mono samples rounded to 16 bits, independent of the file's format.
 
     Raises:
-        UserError: the recording is missing, is no audio, is empty or breaks off, or has samples that are no
-            numbers.
+        UserError: the recording is missing, not audio, empty or truncated, or has samples that are not
+            finite.
     """
     channels, rate_hz = read_channels(path)
     mono = channels.mean(axis=1, dtype=np.float32)  # (S,)
     rounded = np.round(mono * 32767).astype("<i2")
     digest = hashlib.sha256(b"%d:" % rate_hz + rounded.tobytes()).hexdigest()
-    mono -= mono.mean()  # an offset cannot be heard
+    mono -= mono.mean()  # an offset is inaudible
     duration_s = len(mono) / rate_hz
     rms_dbfs = _decibels(float(np.mean(np.square(mono, dtype=np.float64))))
     speech = vad.find_speech(soxr.resample(mono, rate_hz, vad.SAMPLE_RATE_HZ))
@@ -85,11 +91,13 @@ def measure_audio(path: Path) -> tuple[Measures, str]:
         "clipped_run": float(_longest_run(is_full)),
         "bandwidth_hz": _bandwidth_hz(power, rate_hz),
     }
-    return {name: _short(value) for name, value in measures.items()}, digest
+    return {
+        name: None if value is None else round(float(value), 4) for name, value in measures.items()
+    }, digest
 
 
 def _loudness(mono: NDArray[np.float32], rate_hz: int) -> float:
-    """Return the loudness in LUFS; of a clip that is shorter than a block, that of the one block it is."""
+    """Return the loudness in LUFS; a clip shorter than a block is a single block."""
     block_s = min(LOUDNESS_BLOCK_S, len(mono) / rate_hz)
     if not mono.any():
         return LOWEST_DB
@@ -109,9 +117,9 @@ def _spectrum(mono: NDArray[np.float32], rate_hz: int) -> NDArray[np.float32]:
 
 
 def _snr_db(power: NDArray[np.float32], speech: list[vad.Span], rate_hz: int) -> float | None:
-    """Return the signal-to-noise ratio; None where nobody speaks.
+    """Return the signal-to-noise ratio; None without speech.
 
-    Digital silence between the words is left out: it is the editor's, and says nothing about the noise.
+    Frames of digital silence are ignored: an editor inserted them, and they do not contain the noise.
     """
     size = max(2, round(FRAME_S * rate_hz))
     middles = (np.arange(len(power)) * (size // 2) + size / 2) / rate_hz  # (T,)
@@ -122,7 +130,7 @@ def _snr_db(power: NDArray[np.float32], speech: list[vad.Span], rate_hz: int) ->
     is_sound = totals > size**2 * 10 ** (LOWEST_DB / 10)
     if not (is_speech & is_sound).any():
         return None
-    # Of an exponential distribution, which a frequency's power has in Gaussian noise, the quantile q is
+    # In Gaussian noise, the power of a frequency has an exponential distribution, whose quantile q is
     # -log(1 - q) times the mean.
     quantiles = np.quantile(power[is_sound], NOISE_QUANTILE, axis=0)  # (K,)
     noise = float(quantiles.sum(dtype=np.float64)) / -np.log(1 - NOISE_QUANTILE)
@@ -150,31 +158,17 @@ def _decibels(power: float) -> float:
     return max(10 * float(np.log10(max(power, 1e-30))), LOWEST_DB)
 
 
-def _short(value: float | None) -> float | None:
-    return None if value is None else round(float(value), 4)
-
-
-MIN_ETHIOPIC_LETTERS = 0.5  # of a text's letters: a Latin name in it does not make a text foreign
-
-_FIDEL = re.compile(f"[{ETHIOPIC_LETTERS}]")
-_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
-_DIGIT = re.compile("[\\d\u1369-\u137c]")  # the last are Ethiopic numerals
-_OTHER = re.compile(  # what no rule reads and the published tokenizer does not know from Amharic
-    f"[^{ETHIOPIC_LETTERS}\u135d-\u135fA-Za-z\u00c0-\u024f\\d\u1369-\u137c\\s.,?!…'-]"
-)
-
-
 @dataclass(frozen=True)
 class TextMeasures:
     """Counts of one text.
 
     Args:
         num_fidel: Ethiopic letters.
-        is_mostly_ethiopic: at least half of its letters are Ethiopic, and there is one.
-        ethiopic_percent: of its letters; 0 where there is none.
-        num_tigrinya, tigrinya_percent: of its fidel, letters that Tigrinya uses often and Amharic seldom.
-        num_latin, num_digits, num_other: what the normaliser left as it is.
-        key: its letters alone, homophones merged: equal for texts that sound the same.
+        is_mostly_ethiopic: at least half of its letters, and at least one, are Ethiopic.
+        ethiopic_percent: share of its letters; 0 without letters.
+        num_tigrinya, tigrinya_percent: letters that are frequent in Tigrinya and rare in Amharic.
+        num_latin, num_digits, num_other: characters that the normaliser left unchanged.
+        key: its letters with homophones merged; equal for texts that sound the same.
     """
 
     num_fidel: int
@@ -189,7 +183,7 @@ class TextMeasures:
 
 
 def measure_text(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> TextMeasures:
-    """Return the measures of a text as it stands in a manifest, read as `options` say."""
+    """Return the measures of a text of a manifest, normalised with `options`."""
     spoken = normalize(text, options)
     num_fidel = len(_FIDEL.findall(spoken))
     return TextMeasures(
@@ -206,5 +200,5 @@ def measure_text(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> Tex
 
 
 def is_mostly_ethiopic(text: str) -> bool:
-    """Tell whether at least half of the letters of `text` are Ethiopic; there must be one."""
+    """Return whether at least half of the letters of `text`, and at least one, are Ethiopic."""
     return ethiopic_share(text) >= MIN_ETHIOPIC_LETTERS

@@ -1,4 +1,4 @@
-"""What the verdicts on all clips say of the set: facts, notices, and whether it is fit to train on."""
+"""Summary of the verdicts on all clips: facts, notices and problems of the set."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ def facts(
     verdicts: Sequence[Verdict],
     limits: QualityLimits,
 ) -> list[str]:
-    """Return the totals, the spread of each measure, the speakers, and how often each reason was found."""
+    """Return totals, the spread of each measure, the speakers, and the counts of each reason."""
     hours = [_hours(utterance, verdict) for utterance, verdict in zip(utterances, verdicts, strict=True)]
     words = Counter(verdict.word for verdict in verdicts)
     lines = [
@@ -50,7 +50,7 @@ def facts(
 
 
 def notices(utterances: Sequence[Utterance], verdicts: Sequence[Verdict], limits: QualityLimits) -> list[str]:
-    """Return what the user must judge: above all whether the speakers are whom their names say."""
+    """Return notices for the user to judge, mainly about the distribution of speakers."""
     hours_of: dict[str, float] = defaultdict(float)
     for utterance, verdict in zip(utterances, verdicts, strict=True):
         hours_of[utterance.speaker] += _hours(utterance, verdict)
@@ -79,7 +79,7 @@ def add_problems(
     limits: QualityLimits,
     findings: Findings,
 ) -> None:
-    """Find what makes the whole set unfit to train on."""
+    """Add problems that make the set unsuitable for training."""
     if amharic_percent(clips) < limits.min_amharic_percent:
         for utterance, clip in zip(utterances, clips, strict=True):
             if not clip.text.is_mostly_ethiopic:
@@ -101,7 +101,7 @@ def amharic_percent(clips: Sequence[ClipResult]) -> float:
 
 
 def _speaker_lines(utterances: Sequence[Utterance], hours: Sequence[float]) -> list[str]:
-    """Return the speakers with what they said, those with most of it first."""
+    """Return hours and number of clips of the speakers, in descending order of hours."""
     num_of = Counter(utterance.speaker for utterance in utterances)
     hours_of: dict[str, float] = defaultdict(float)
     for utterance, duration in zip(utterances, hours, strict=True):
@@ -115,7 +115,7 @@ def _speaker_lines(utterances: Sequence[Utterance], hours: Sequence[float]) -> l
 def _reason_lines(
     utterances: Sequence[Utterance], hours: Sequence[float], verdicts: Sequence[Verdict]
 ) -> list[str]:
-    """Return how many clips each reason flags, and the worst of them."""
+    """Return the number of clips that each reason flags, and the worst of them."""
     places_of = by_reason(verdicts)
     lines = []
     for is_hard, title in ((True, "reasons to reject:"), (False, "warnings:")):
@@ -131,7 +131,7 @@ def _reason_lines(
 
 
 def by_reason(verdicts: Sequence[Verdict]) -> Mapping[str, list[tuple[int, Flag]]]:
-    """Return the places of the clips that each reason flags, with the flag, the worst first."""
+    """Return the indices of the clips that each reason flags, with the flag, the worst first."""
     places_of: dict[str, list[tuple[int, Flag]]] = defaultdict(list)
     for place, verdict in enumerate(verdicts):
         for flag in verdict.flags:

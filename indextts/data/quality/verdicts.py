@@ -1,4 +1,4 @@
-"""What is flagged: each clip by itself, and what only the whole set shows."""
+"""Verdicts on clips: flags from a clip's measures and from comparisons within the set."""
 
 import statistics
 from collections import defaultdict
@@ -12,12 +12,12 @@ from indextts.data.quality.clips import ClipResult
 from indextts.data.quality.measures import Measures
 from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
 
-MIN_CLIPS_FOR_RATES = 20  # of a speaker: quartiles of fewer say little
+MIN_CLIPS_FOR_RATES = 20  # of a speaker: quartiles of fewer are unreliable
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A clip's measures and its flags, in the order of REASONS."""
+    """Measures of a clip, and its flags in the order of REASONS."""
 
     measures: Measures
     flags: tuple[Flag, ...]
@@ -36,8 +36,8 @@ def judge(
 ) -> list[Verdict]:
     """Return the verdict on each clip, in order.
 
-    Of clips with the same sound, or of a speaker's with the same text, the first that nothing else rejects
-    stays; if all are rejected, the first has no flag for that.
+    Of clips with the same audio, or with the same text and speaker, the first without another hard flag is
+    not flagged as a copy; if all have hard flags, the first clip is not.
     """
     measured = [_measures(u, clip, limits) for u, clip in zip(utterances, clips, strict=True)]
     _add_rates(utterances, measured)
@@ -58,7 +58,7 @@ def judge(
 
 
 def _measures(utterance: Utterance, clip: ClipResult, limits: QualityLimits) -> Measures:
-    """Return all numbers of a clip; those of the sound are None where it cannot be read."""
+    """Return all measures of a clip; those of an unreadable recording are missing."""
     text = clip.text
     measures: Measures = {
         **(clip.audio.measures or {}),
@@ -72,13 +72,13 @@ def _measures(utterance: Utterance, clip: ClipResult, limits: QualityLimits) -> 
     duration_s = measures.get("duration_s")
     if duration_s:
         measures["duration_error_s"] = abs(duration_s - utterance.duration_s)
-        # A rate in fidel says nothing of a text in another script.
+        # A rate in fidel is meaningless for a text in another script.
         measures["fidel_per_s"] = text.num_fidel / duration_s if text.is_mostly_ethiopic else None
     return measures
 
 
 def _add_rates(utterances: Sequence[Utterance], measured: Sequence[Measures]) -> None:
-    """Add how far each clip's rate is from its speaker's median, in interquartile ranges."""
+    """Add the distance of each clip's rate from the speaker's median, in interquartile ranges."""
     rates_of: dict[str, list[float]] = defaultdict(list)
     for utterance, measures in zip(utterances, measured, strict=True):
         if (rate := measures.get("fidel_per_s")) is not None:
@@ -119,15 +119,15 @@ def _beyond_limits(measures: Measures, limits: QualityLimits) -> list[Flag]:
         limit = float(getattr(limits, reason.limit)) if reason.limit else 0.0
         severity = limit - value if reason.side == "below" else value - limit
         if severity > 0:
-            said = f"{reason.what}: {reason.shown.format(value)}"
-            found[reason.name] = Flag(reason.name, round(severity, 6), said)
+            text = f"{reason.what}: {reason.shown.format(value)}"
+            found[reason.name] = Flag(reason.name, round(severity, 6), text)
     return list(found.values())
 
 
 def _flag_copies(
     reason: str, utterances: Sequence[Utterance], keys: Sequence[object], flags: Sequence[list[Flag]]
 ) -> None:
-    """Flag all but one of the clips with the same key; None is no key."""
+    """Flag all but one of the clips with the same key; None is not a key."""
     places_of: dict[object, list[int]] = defaultdict(list)
     for place, key in enumerate(keys):
         if key is not None:
@@ -136,5 +136,5 @@ def _flag_copies(
         kept = next((place for place in places if not any(f.is_hard for f in flags[place])), places[0])
         for place in places:
             if place != kept:
-                said = f"{REASON_OF[reason].what}: {utterances[kept].id}"
-                flags[place].append(Flag(reason, 0.0, said))
+                text = f"{REASON_OF[reason].what}: {utterances[kept].id}"
+                flags[place].append(Flag(reason, 0.0, text))
