@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from indextts.data.importing.long_recordings import Cut, Limits, Refused, find_speech_in_file, plan_cuts
+from indextts.data.importing.long_recordings import Cut, Limits, RejectedCue, find_speech_in_file, plan_cuts
 from indextts.data.importing.subtitles import Cue
 from indextts.features.audio import load_audio
 from indextts.features.vad import Span, find_speech
@@ -54,7 +54,7 @@ def test_speech_without_a_subtitle_belongs_to_no_clip():
 def test_speech_is_never_cut_where_nobody_pauses():
     cues = [cue(1, 4, "a", 1), cue(8, 11, "b", 2), cue(14, 15, "c", 3)]
     assert [
-        (clip.line, clip.code) for clip in plan(cues, [(1, 10.9), (14, 15)]) if isinstance(clip, Refused)
+        (clip.line, clip.code) for clip in plan(cues, [(1, 10.9), (14, 15)]) if isinstance(clip, RejectedCue)
     ] == [
         (1, "no_pause"),  # somebody goes on without subtitles
         (2, "no_pause"),

@@ -7,7 +7,7 @@ import pytest
 
 from indextts.data.importing.long_recordings import read_cues
 from indextts.data.importing.subtitle_language import foreign_by_info, foreign_by_letters, foreign_by_name
-from indextts.data.importing.subtitles import Cue, read_subtitles, spoken_text, unrolled
+from indextts.data.importing.subtitles import Cue, read_subtitles, spoken_text, unroll_cues
 
 
 def read(
@@ -115,7 +115,7 @@ def test_captions_that_roll_by_two_lines_say_each_word_once_when_it_is_said():  
         (4.51, 6.0, "ዛሬ ደግሞ እንገናኛለን"),
         (9.0, 9.5, "እንገናኛለን"),
     )
-    result, is_rolling = unrolled(shown)
+    result, is_rolling = unroll_cues(shown)
     assert is_rolling
     assert plain(result) == [
         (0.0, 2.01, "ሰላም ለዓለም"),
@@ -127,7 +127,7 @@ def test_captions_that_roll_by_two_lines_say_each_word_once_when_it_is_said():  
 
 def test_captions_that_overlap_in_time_end_where_the_next_words_begin():
     shown = cues((0.0, 4.0, "አንድ ሁለት ሦስት"), (2.0, 6.0, "ሁለት ሦስት አራት አምስት"), (4.0, 8.0, "አራት አምስት ስድስት"))
-    assert plain(unrolled(shown)[0]) == [
+    assert plain(unroll_cues(shown)[0]) == [
         (0.0, 2.0, "አንድ ሁለት ሦስት"),
         (2.0, 4.0, "አራት አምስት"),
         (4.0, 8.0, "ስድስት"),
@@ -136,14 +136,14 @@ def test_captions_that_overlap_in_time_end_where_the_next_words_begin():
 
 def test_captions_that_grow_word_by_word_become_their_longest_form():
     shown = cues((0.0, 1.0, "አንድ"), (0.0, 2.0, "አንድ ሁለት"), (0.0, 3.0, "አንድ ሁለት ሦስት"))
-    assert plain(unrolled(shown)[0]) == [(0.0, 3.0, "አንድ ሁለት ሦስት")]
+    assert plain(unroll_cues(shown)[0]) == [(0.0, 3.0, "አንድ ሁለት ሦስት")]
 
 
 def test_words_that_are_really_said_twice_stay():
     shown = cues(
         (0.0, 1.0, "አዎ ነው"), (1.0, 2.0, "ነው እንጂ"), (2.0, 3.0, "ደህና"), (4.0, 5.0, "ደህና"), (6.0, 7.0, "ሰላም ነው")
     )
-    result, is_rolling = unrolled(shown)
+    result, is_rolling = unroll_cues(shown)
     assert not is_rolling
     assert plain(result) == plain(shown)
 

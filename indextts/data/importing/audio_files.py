@@ -1,8 +1,7 @@
-"""Audio files of a source: where a row's recording lies, and reading what libsndfile cannot.
+"""Find the audio files of a source, and decode those that libsndfile cannot read.
 
-What libsndfile does not read, ffmpeg does if it is installed: its whole sound becomes a FLAC file. ffmpeg is
-given a file and nothing else: other protocols and the playlist formats, which can name any file of this
-machine, are switched off.
+ffmpeg, if it is installed, decodes other formats to FLAC. It may only open the given file: other protocols
+and playlist formats, which can refer to any file of this machine, are disabled.
 """
 
 import shutil
@@ -13,27 +12,27 @@ from typing import ClassVar
 
 import soundfile
 
-from indextts.data.importing.found import AUDIO_SUFFIXES, SNDFILE_SUFFIXES
+from indextts.data.importing.items import AUDIO_SUFFIXES, SNDFILE_SUFFIXES
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
 
-# Containers and streams that hold the sound themselves; hls, concat, dash and the like are left out.
+# Formats that contain the audio itself; playlist formats such as hls, concat and dash are excluded.
 _FFMPEG_FORMATS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,asf,flv,mpeg,mpegts,aac,amr,amrnb,amrwb,ac3,eac3,mp3,ogg,wav,"
     "flac,caf,aiff,au,w64"
 )
-_SECONDS_TO_BEGIN = 60.0
-_SECONDS_PER_MB = 2.0  # a slow disk and an old processor
+_TIMEOUT_S = 60.0
+_TIMEOUT_PER_MB_S = 2.0  # for a slow disk and an old processor
 _MAX_DECODED_BYTES = 8 * 2**30
 
-Trouble = tuple[str, str]  # code and reason of a rejection
+Problem = tuple[str, str]  # code and reason of a rejection
 
 
 class AudioFinder:
-    """Finds the recordings that rows name, inside of the folders that may be read.
+    """Finder of the recordings of rows, within allowed folders.
 
     Args:
-        allowed: resolved folders; none for the whole machine.
+        allowed: the allowed folders; empty for the entire machine.
     """
 
     USUAL_FOLDERS: ClassVar[tuple[str, ...]] = ("wavs", "wav", "audio", "clips")
@@ -41,35 +40,35 @@ class AudioFinder:
     def __init__(self, allowed: Sequence[Path] = ()) -> None:
         self.allowed = tuple(folder.resolve() for folder in allowed)
 
-    def find(self, named: str, folders: Sequence[Path]) -> Path | Trouble:
-        """Return the recording that a row names, with or without its suffix, or why there is none."""
+    def find(self, named: str, folders: Sequence[Path]) -> Path | Problem:
+        """Return the recording for the name in a row, with or without suffix, or the problem."""
         for folder in folders:
             for place in (folder, *(folder / usual for usual in self.USUAL_FOLDERS)):
-                for written in dict.fromkeys((named, named.replace("\\", "/"))):  # as on Windows
+                for written in dict.fromkeys((named, named.replace("\\", "/"))):  # Windows paths
                     path = _existing(place / written)
                     if path is not None:
                         return path if self.may_read(path) else self._outside(named)
         if not self.may_read(folders[-1] / named):
             return self._outside(named)
-        return "missing_audio", f"{named}: there is no such recording, restore it or remove its row"
+        return "missing_audio", f"{named}: the recording does not exist; restore it or remove its row"
 
     def may_read(self, path: Path) -> bool:
-        """Tell whether the file, symlinks followed, lies inside of the allowed folders."""
+        """Return whether the file, after resolving symlinks, is within the allowed folders."""
         if not self.allowed:
             return True
         try:
             real = path.resolve()
-        except (OSError, RuntimeError):  # links in a circle
+        except (OSError, RuntimeError):  # a symlink loop
             return False
         return any(real.is_relative_to(folder) for folder in self.allowed)
 
     @staticmethod
-    def _outside(named: str) -> Trouble:
-        return "outside", f"{named} lies outside of the folders that may be read"
+    def _outside(named: str) -> Problem:
+        return "outside", f"{named} is outside the allowed folders"
 
 
 def _existing(path: Path) -> Path | None:
-    """Return the file, or the one audio file of that name with a suffix, lower or upper case."""
+    """Return the file, or the preferred audio file of that name with a suffix in lower or upper case."""
     try:
         if path.is_file():
             return path
@@ -80,7 +79,7 @@ def _existing(path: Path) -> Path | None:
                 with_suffix = path.with_name(path.name + spelled)
                 if with_suffix.is_file():
                     return with_suffix
-    except (OSError, ValueError):  # too long, or nothing that can be a name
+    except (OSError, ValueError):  # a name that is too long or invalid
         pass
     return None
 
@@ -90,7 +89,7 @@ def _preference(suffix: str) -> tuple[bool, bool, str]:
 
 
 def readable_by_libsndfile(path: Path) -> bool:
-    """Tell whether libsndfile knows the format; the file may still break off."""
+    """Return whether libsndfile supports the format; the file may still be truncated."""
     try:
         soundfile.info(path)
     except soundfile.LibsndfileError:
@@ -98,8 +97,8 @@ def readable_by_libsndfile(path: Path) -> bool:
     return True
 
 
-def as_readable(path: Path, aside: Path) -> Path | Trouble:
-    """Return a file that libsndfile reads with the sound of `path`: itself, or `aside`, decoded by ffmpeg."""
+def as_readable(path: Path, aside: Path) -> Path | Problem:
+    """Return a file that libsndfile reads: `path`, or `aside` after decoding with ffmpeg, or the problem."""
     if path.suffix.lower() == ".raw" or readable_by_libsndfile(path):
         try:
             audio_duration_s(path)
@@ -107,25 +106,25 @@ def as_readable(path: Path, aside: Path) -> Path | Trouble:
             return "unreadable_audio", str(error).removeprefix(f"{path}: ")
         return path
     if path.stat().st_size == 0:
-        return "unreadable_audio", "the file is empty, replace it"
+        return "unreadable_audio", "the file is empty; replace it"
     if shutil.which("ffmpeg") is None or shutil.which("ffprobe") is None:
-        return "unreadable_audio", "no format that libsndfile reads; install ffmpeg, or replace the file"
-    trouble = _decode(path.resolve(), aside)
-    return trouble or aside
+        return "unreadable_audio", "libsndfile cannot read this format; install ffmpeg or replace the file"
+    return _decode(path.resolve(), aside) or aside
 
 
-def _decode(path: Path, aside: Path) -> Trouble | None:
-    """Write the first sound track of a file as FLAC, mono and 16 bit, at the rate that it has."""
+def _decode(path: Path, aside: Path) -> Problem | None:
+    """Write the first audio track as mono 16-bit FLAC at its sample rate; return a problem or None."""
     limits = ["-protocol_whitelist", "file", "-format_whitelist", _FFMPEG_FORMATS]
-    timeout = _SECONDS_TO_BEGIN + _SECONDS_PER_MB * path.stat().st_size / 1e6
+    timeout = _TIMEOUT_S + _TIMEOUT_PER_MB_S * path.stat().st_size / 1e6
     probe = ["ffprobe", "-v", "error", *limits, "-select_streams", "a", "-show_entries", "stream=index"]
     try:
         answer = _run([*probe, "-of", "csv=p=0", "-i", f"file:{path}"], timeout)
         if answer.returncode:
-            return "unreadable_audio", f"neither libsndfile nor ffmpeg reads it ({_last_line(answer.stderr)})"
+            reason = f"neither libsndfile nor ffmpeg can read it ({_last_line(answer.stderr)})"
+            return "unreadable_audio", reason
         if not answer.stdout.strip():
-            return "no_sound", "there is no sound in the file"
-        # "file:" before the names: a name that begins with a dash or holds a colon is still a name.
+            return "no_sound", "the file has no audio track"
+        # "file:" prefix: names may start with a dash or contain a colon.
         decode = ["ffmpeg", "-nostdin", "-v", "error", *limits, "-i", f"file:{path}", "-map", "0:a:0"]
         decode += ["-ac", "1", "-sample_fmt", "s16", "-c:a", "flac", "-fs", str(_MAX_DECODED_BYTES)]
         answer = _run([*decode, "-f", "flac", "-y", f"file:{aside}"], timeout)
@@ -133,9 +132,9 @@ def _decode(path: Path, aside: Path) -> Trouble | None:
             return "unreadable_audio", f"ffmpeg cannot decode it ({_last_line(answer.stderr)})"
         audio_duration_s(aside)
     except subprocess.TimeoutExpired:
-        return "unreadable_audio", f"ffmpeg needed more than {timeout:.0f} s"
+        return "unreadable_audio", f"ffmpeg took more than {timeout:.0f} s"
     except UserError:
-        return "no_sound", "the sound track is empty"
+        return "no_sound", "the audio track is empty"
     return None
 
 
@@ -147,4 +146,4 @@ def _run(argv: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
 
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[-1].rpartition(": ")[2][:200] if lines else "no reason given"
+    return lines[-1].rpartition(": ")[2][:200] if lines else "unknown reason"

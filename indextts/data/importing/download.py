@@ -1,11 +1,11 @@
-"""Recordings with subtitles from addresses, fetched by yt-dlp, which is an extra of its own.
+"""Download recordings with subtitles from URLs, using the optional package yt-dlp.
 
     DOWNLOADS/
-      EXTRACTOR-ID/ID.m4a  ID.am.vtt  ID.info.json    one folder for each video, by its id
-      .archive                                        what was fetched, so that it is not fetched again
+      EXTRACTOR-ID/ID.m4a  ID.am.vtt  ID.info.json    a folder for each video, by its id
+      .archive                                        ids of downloaded videos, which are skipped
 
-Only subtitles that somebody wrote in Amharic are fetched, none that a machine recognised or translated. What
-breaks off goes on at the next call.
+Only manually written Amharic subtitles are downloaded, no automatic captions or translations. The next call
+resumes interrupted downloads.
 """
 
 import importlib.util
@@ -27,17 +27,17 @@ _SECONDS_WITHOUT_ANSWER = "30"
 
 
 def download(urls: Sequence[str], folder: Path) -> None:
-    """Fetch the recordings of addresses of videos, channels or playlists into `folder`.
+    """Download the recordings of videos, channels or playlists into `folder`.
 
-    An address that cannot be fetched is told, and the others are.
+    yt-dlp reports URLs that fail and continues with the next.
 
     Raises:
-        UserError: an address is none, or yt-dlp is not installed.
+        UserError: a URL is invalid, or yt-dlp is not installed.
     """
     for url in urls:
-        _require_address(url)
+        _require_url(url)
     if importlib.util.find_spec("yt_dlp") is None:
-        raise UserError("--url needs yt-dlp, run pip install -r requirements-download.txt")
+        raise UserError("--url requires yt-dlp; run pip install -r requirements-download.txt")
     folder.mkdir(parents=True, exist_ok=True)
     options = ["--ignore-config", "--no-plugin-dirs", "--no-cache-dir", "--no-abort-on-error", "--newline"]
     options += [
@@ -50,18 +50,18 @@ def download(urls: Sequence[str], folder: Path) -> None:
     options += ["--write-subs", "--no-write-auto-subs", "--sub-langs", _SUBTITLE_LANGUAGES]
     options += ["--download-archive", str(folder / _ARCHIVE_NAME), "--paths", str(folder)]
     options += ["--output", "%(extractor_key)s-%(id)s/%(id)s.%(ext)s"]
-    # After "--" nothing is an option, whatever it looks like.
+    # After "--" every argument is a URL, never an option.
     status = subprocess.run(
         [sys.executable, "-m", "yt_dlp", *options, "--", *urls], stdin=subprocess.DEVNULL
     ).returncode
     if status:
-        logger.warning("--url: not everything could be fetched (see above); the same command tries it again")
+        logger.warning("--url: some downloads failed (see above); run the same command to retry them")
 
 
-def _require_address(url: str) -> None:
+def _require_url(url: str) -> None:
     try:
         parts = urlsplit(url)
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
-        raise UserError(f"--url {url!r}: no address, give one that begins with https://")
+        raise UserError(f"--url {url!r}: not a URL; give one that starts with https://")

@@ -1,14 +1,14 @@
-"""Importing: recordings with their texts, from any layout, into a project.
+"""Import recordings with their texts, in any layout, into a project.
 
     OUTPUT_DIR/
-      manifest.jsonl         written last: without it nothing was imported
-      audio/NAME.SUFFIX      copies, and clips cut from long recordings; NAME is the id, made safe
-      rejected.jsonl         what could not be used, and why (found.py)
-      imported.jsonl         where each utterance came from (journal.py)
-      answers.json           who speaks in a source, as somebody said (answers.py)
+      manifest.jsonl         written last: without it, no import has finished
+      audio/NAME.SUFFIX      copies, and clips cut from long recordings; NAME is a safe form of the id
+      rejected.jsonl         unusable items with reasons (items.py)
+      imported.jsonl         the origin of each utterance (journal.py)
+      answers.json           the user's answers about a source (speakers.py)
 
-What is there is never taken away by an import, except with --prune. The same source again changes nothing, a
-source that has grown adds what is new, and an import that was killed goes on where it was.
+An import never removes anything except with --prune. Importing the same source again changes nothing, a
+source that has grown adds its new recordings, and a killed import resumes.
 """
 
 import contextlib
@@ -26,15 +26,16 @@ from indextts.commands.data import ImportDataset, ImportLayout
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpacked
 from indextts.data.importing.audio_files import AudioFinder
 from indextts.data.importing.download import DOWNLOADS_NAME, download
-from indextts.data.importing.found import Found, Rejection, source_name
+from indextts.data.importing.items import Rejection, SourceRecording, source_name
 from indextts.data.importing.journal import Journal, read_journal
 from indextts.data.importing.layouts import read_source
 from indextts.data.importing.long_recordings import Limits
 from indextts.data.importing.speakers import answered, read_answers, with_speakers, write_answers
-from indextts.data.importing.storing import ASIDE_PREFIX, Keeper, Made, make, stamp_of
+from indextts.data.importing.storing import ASIDE_PREFIX, ProjectStore, Transcoded, recording_stamp, transcode
 from indextts.data.manifest import DEFAULT_LANGUAGE, write_utterances
 from indextts.data.progress import Progress
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.system.json_lines import read_json_lines, write_json_lines
 from indextts.system.locks import locked_folder
 
@@ -47,7 +48,7 @@ NOTHING_USABLE = 1
 
 @dataclass(frozen=True)
 class ImportResult:
-    """What stands in the project after an import, and what the import did.
+    """Content of the project after an import, and changes by the import.
 
     Args:
         rejected: counts by code.
@@ -65,27 +66,26 @@ class ImportResult:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.manifest}: {self.num_utterances} utterances, {self.total_duration_s / 3600:.2f} hours, "
-            f"{self.num_speakers} speakers; {self.num_added} added, {self.num_changed} changed, "
-            f"{self.num_unchanged} were there already"
+            f"{self.manifest}: {counted(self.num_utterances, 'utterance')}, "
+            f"{self.total_duration_s / 3600:.2f} hours, {counted(self.num_speakers, 'speaker')}; "
+            f"{self.num_added} added, {self.num_changed} changed, {self.num_unchanged} unchanged"
             + (f", {self.num_pruned} pruned" if self.num_pruned else "")
         ]
         if self.rejected:
-            lines.append(
-                f"not used: {counted(self.rejected)}; {self.manifest.with_name(REJECTED_NAME)} has each"
-            )
+            path = self.manifest.with_name(REJECTED_NAME)
+            lines.append(f"rejected: {counts_by_code(self.rejected)}; see {path}")
         return "\n".join(lines)
 
 
 @dataclass
 class _Source:
-    """A source while it is imported."""
+    """Source during an import."""
 
     path: Path  # as typed
     name: str  # in the journal
-    root: Path  # where its files lie, unpacked
+    root: Path  # the folder with its unpacked files
     answers: dict[str, str]
-    found: list[Found] = field(default_factory=list)
+    found: list[SourceRecording] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
 
 
@@ -93,8 +93,8 @@ def import_dataset(command: ImportDataset) -> ImportResult:
     """Import the sources of a command.
 
     Raises:
-        UserError: there is no such source, nothing says who speaks, the folder cannot be written or is in
-            use, or nothing of the sources can be used (with status 1).
+        UserError: a source does not exist, speakers are unknown, the folder cannot be written or is in use,
+            or nothing in the sources is usable (status 1).
     """
     typed = [*([command.manifest] if command.manifest is not None else []), *command.source]
     downloads = command.output_dir.resolve().parent / DOWNLOADS_NAME
@@ -102,18 +102,20 @@ def import_dataset(command: ImportDataset) -> ImportResult:
         download(command.url, downloads)
         typed.append(downloads)
     if not typed:
-        raise UserError("there is nothing to import, give --source FOLDER, or --manifest FILE")
+        raise UserError("no source to import; give --source FOLDER or --manifest FILE")
     if command.min_clip_s > command.max_clip_s:
-        raise UserError(f"--min-clip-s {command.min_clip_s} is above --max-clip-s {command.max_clip_s}")
+        raise UserError(
+            f"--min-clip-s {command.min_clip_s} is above --max-clip-s {command.max_clip_s}; lower it"
+        )
     for path in typed:
-        _require_apart(path, command.output_dir)
+        _require_disjoint(path, command.output_dir)
     try:
         with contextlib.ExitStack() as stack:
             for path in typed:
                 if not path.exists():
-                    raise UserError(f"{path}: there is no such file or folder, check the path")
+                    raise UserError(f"{path}: no such file or folder; check the path")
             command.output_dir.joinpath("audio").mkdir(parents=True, exist_ok=True)
-            in_use = f"{command.output_dir}: another import is running there, wait for its end or stop it"
+            in_use = f"{command.output_dir}: another import writes to this folder; wait for it or stop it"
             stack.enter_context(locked_folder(command.output_dir / LOCK_NAME, in_use=in_use))
             _remove_leftovers(command.output_dir)
             journal = read_journal(command.output_dir)
@@ -124,27 +126,27 @@ def import_dataset(command: ImportDataset) -> ImportResult:
     except OSError as error:
         place = error.filename or command.output_dir
         raise UserError(
-            f"{place}: {error.strerror or error}; look at the folder, its rights and the disk"
+            f"{place}: {error.strerror or error}; check the folder, its permissions and the disk"
         ) from None
 
 
-def counted(counts: dict[str, int]) -> str:
-    """Return counts by code, the largest first."""
+def counts_by_code(counts: dict[str, int]) -> str:
+    """Return the counts as text, in descending order: "2 too_long, 1 missing"."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count} {code}" for code, count in ordered)
 
 
-def _require_apart(source: Path, output_dir: Path) -> None:
-    """Refuse a source that holds what is imported, or is a part of it."""
+def _require_disjoint(source: Path, output_dir: Path) -> None:
+    """Raise a UserError if the source contains the output folder or is within it."""
     inside, output = source.resolve(), output_dir.resolve()
     if inside.is_relative_to(output):
-        raise UserError(f"{source} is in --output-dir already, there is nothing to import")
+        raise UserError(f"{source} is already in --output-dir; choose another source or folder")
     if output.is_relative_to(inside):
-        raise UserError(f"--output-dir {output_dir} lies in {source}, choose another folder to import to")
+        raise UserError(f"--output-dir {output_dir} is inside {source}; choose another folder")
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what an import that was killed had not finished."""
+    """Remove unfinished files of a killed import."""
     for aside in (folder / "audio").glob(f"{ASIDE_PREFIX}*"):
         aside.unlink()
     for unfinished in folder.glob(f"{UNPACKED_PREFIX}*"):
@@ -164,10 +166,10 @@ def _opened(path: Path, command: ImportDataset, stack: contextlib.ExitStack) -> 
 
 
 def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
-    """Read all rows of a source and find out who speaks."""
+    """Read all items of a source and determine the speakers."""
     allowed = [source.root] if source.root != source.path.resolve() else command.audio_root
-    found: list[Found] = []
-    seen: dict[str, Found] = {}
+    found: list[SourceRecording] = []
+    seen: dict[str, SourceRecording] = {}
     layout = cast(ImportLayout, source.answers["layout"])
     for item in read_source(source.root, layout, AudioFinder(allowed), source.path):
         if isinstance(item, Rejection):
@@ -175,7 +177,7 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
         elif item.key in seen:
             first = seen[item.key].where
             line = "" if first.line is None else f":{first.line}"
-            reason = f"{item.key} is already that of {first.file.name}{line}, give each its own"
+            reason = f"{first.file.name}{line} already has {item.key}; give each row a unique id"
             source.rejections.append(Rejection(item.where, "duplicate", reason))
         else:
             seen[item.key] = item
@@ -183,53 +185,58 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     audio = journal.audio.resolve()
     for item in found:
         if item.audio.resolve().is_relative_to(audio):
-            raise UserError(f"{item.audio} is in --output-dir already, choose another folder to import to")
+            raise UserError(f"{item.audio} is already in --output-dir; choose another folder")
     source.found, nameless = with_speakers(found, source.path, source.root, source.answers)
     source.rejections += nameless
 
 
 def _import(sources: Sequence[_Source], command: ImportDataset, journal: Journal) -> ImportResult:
-    keeper = Keeper(journal)
+    store = ProjectStore(journal)
     for source in sources:
-        for found, made in _work(source, command, journal, keeper):
-            source.rejections += keeper.take_in(source.name, source.root, found, made)
-        keeper.finish(source.name, [found.key for found in source.found], prune=command.prune)
-    _write_rejected(sources, keeper, command.output_dir)
-    rejected = Counter(record["code"] for record in _rejected_now(sources, keeper))
-    if not keeper.num_usable:
+        for found, transcoded in _work(source, command, journal, store):
+            source.rejections += store.add(source.name, source.root, found, transcoded)
+        store.finish(source.name, [found.key for found in source.found], prune=command.prune)
+    _write_rejected(sources, store, command.output_dir)
+    rejected = Counter(record["code"] for record in _rejected_now(sources, store))
+    if not store.num_usable:
         raise UserError(_nothing_usable(sources, rejected, command.output_dir), NOTHING_USABLE)
-    if keeper.has_new_files:
-        os.sync()  # once for all files: the manifest must not survive a power cut that they do not
+    if store.has_new_files:
+        os.sync()  # once for all files, so that a power cut cannot lose files of the manifest
     journal.write()
     given = {source.name: source.answers for source in sources}
     write_answers(command.output_dir, read_answers(command.output_dir) | given)
     utterances = list(journal.utterances())
     write_utterances(journal.manifest, utterances)
-    _tell_of_others(keeper, journal)
+    if store.num_gone:
+        logger.warning(
+            "%s: kept %s of an earlier import, no longer in the source; --prune removes them",
+            journal.manifest,
+            counted(store.num_gone, "recording"),
+        )
     return ImportResult(
         journal.manifest,
         num_utterances=len(utterances),
         num_speakers=len({utterance.speaker for utterance in utterances}),
         total_duration_s=sum(utterance.duration_s for utterance in utterances),
-        num_added=keeper.num_added,
-        num_changed=keeper.num_changed,
-        num_unchanged=keeper.num_unchanged,
-        num_pruned=keeper.num_pruned,
+        num_added=store.num_added,
+        num_changed=store.num_changed,
+        num_unchanged=store.num_unchanged,
+        num_pruned=store.num_pruned,
         rejected={str(code): count for code, count in rejected.items()},
     )
 
 
 def _work(
-    source: _Source, command: ImportDataset, journal: Journal, keeper: Keeper
-) -> Iterator[tuple[Found, Made | None]]:
-    """Yield the recordings of a source in order with what became of them; None for one that is as it was."""
+    source: _Source, command: ImportDataset, journal: Journal, store: ProjectStore
+) -> Iterator[tuple[SourceRecording, Transcoded | None]]:
+    """Yield the recordings of a source in order with their transcoded files; None for an unchanged one."""
     limits = Limits(command.min_clip_s, command.max_clip_s)
     progress = Progress(f"Importing {source.path.name}", len(source.found))
     with ThreadPoolExecutor(command.num_workers or os.cpu_count()) as pool:
         futures = []
         for number, found in enumerate(source.found):
-            is_same = keeper.is_same(source.name, found, stamp_of(found, command))
-            futures.append(None if is_same else pool.submit(make, found, limits, journal.audio, number))
+            is_same = store.is_current(source.name, found, recording_stamp(found, command))
+            futures.append(None if is_same else pool.submit(transcode, found, limits, journal.audio, number))
         try:
             for found, future in zip(source.found, futures, strict=True):
                 yield found, None if future is None else future.result()
@@ -239,20 +246,20 @@ def _work(
             raise
 
 
-def _rejected_now(sources: Sequence[_Source], keeper: Keeper) -> Iterator[dict[str, object]]:
+def _rejected_now(sources: Sequence[_Source], store: ProjectStore) -> Iterator[dict[str, object]]:
     for source in sources:
         yield from (rejection.record(source.name, source.root) for rejection in source.rejections)
-        yield from ({"source": source.name, **record} for record in keeper.rejected_of(source.name))
+        yield from ({"source": source.name, **record} for record in store.rejected_of(source.name))
 
 
-def _write_rejected(sources: Sequence[_Source], keeper: Keeper, output_dir: Path) -> None:
-    """Write what these sources hold that cannot be used; what other sources had stays."""
+def _write_rejected(sources: Sequence[_Source], store: ProjectStore, output_dir: Path) -> None:
+    """Write the rejections of these sources; those of other sources stay."""
     path = output_dir / REJECTED_NAME
     names = {source.name for source in sources}
     before: Iterable[dict[str, object]] = ()
     if path.is_file() and path.stat().st_size:
         before = [record for _, record in read_json_lines(path) if record.get("source") not in names]
-    records = [*before, *_rejected_now(sources, keeper)]
+    records = [*before, *_rejected_now(sources, store)]
     if records:
         write_json_lines(path, records)
     else:
@@ -263,16 +270,5 @@ def _nothing_usable(sources: Sequence[_Source], rejected: Counter[object], outpu
     shown = ", ".join(str(source.path) for source in sources)
     reasons = [rejection.reason for source in sources for rejection in source.rejections]
     first = f", the first: {reasons[0]}" if reasons else ""
-    counts = counted({str(code): count for code, count in rejected.items()})
-    return f"{shown}: nothing can be used ({counts}{first}); {output_dir / REJECTED_NAME} has each"
-
-
-def _tell_of_others(keeper: Keeper, journal: Journal) -> None:
-    """Tell of utterances that these sources no longer hold; they are the user's to remove."""
-    if keeper.num_gone:
-        logger.warning(
-            "%s: %d recordings of an earlier import are no longer in the source; they are kept, "
-            "--prune removes them",
-            journal.manifest,
-            keeper.num_gone,
-        )
+    counts = counts_by_code({str(code): count for code, count in rejected.items()})
+    return f"{shown}: nothing is usable ({counts}{first}); see {output_dir / REJECTED_NAME}"

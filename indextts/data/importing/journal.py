@@ -1,16 +1,16 @@
-"""What was imported: written down recording by recording, so that an import that is killed goes on.
+"""Journal of an import: a record per recording, so that a killed import resumes.
 
-    imported.jsonl     JSON lines; of two about the same recording, the later counts
+    imported.jsonl     JSON lines; of two records of the same recording, the later counts
 
-    {"source": "/data/talks", "key": "sub/talk_07",        a recording, as it is named in its source
-     "stamp": [[size, time in ns], ...],                   of its files, with what it was cut by
+    {"source": "/data/talks", "key": "sub/talk_07",        the recording within its source
+     "stamp": [[size, time in ns], ...],                   of its files, and the settings of the cuts
      "sha256": "...",                                      of the recording
      "clips": [{"id", "audio": "talk_07_000012340.flac", "text", "speaker", "duration", "language",
                 "recording"}, ...],
      "rejected": [{"file", "line", "code", "reason"}, ...]}
 
-At the end of an import the file is written anew, each recording once. It knows what manifest.jsonl lacks:
-where an utterance came from. A manifest without it is taken over as it is.
+At its end, an import rewrites the file with a single record per recording. The journal adds the origin of
+each utterance to manifest.jsonl. The first import into a manifest without a journal creates one from it.
 """
 
 import json
@@ -28,12 +28,12 @@ JOURNAL_NAME = "imported.jsonl"
 MANIFEST_NAME = "manifest.jsonl"
 AUDIO_FOLDER_NAME = "audio"
 
-UNKNOWN_SOURCE = ""  # of what a manifest without a journal holds
+UNKNOWN_SOURCE = ""  # of utterances from a manifest without a journal
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """One utterance of the project; `audio` is the name of its file in audio/."""
+    """Utterance of the project; `audio` is the name of its file in audio/."""
 
     id: str
     audio: str
@@ -46,7 +46,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What became of one recording of a source."""
+    """Record of an imported recording of a source."""
 
     source: str
     key: str
@@ -58,7 +58,7 @@ class Entry:
 
 @dataclass
 class Journal:
-    """All entries, in the order in which they came."""
+    """All entries, in the order of import."""
 
     folder: Path
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
@@ -72,9 +72,10 @@ class Journal:
         return self.folder / AUDIO_FOLDER_NAME
 
     def add(self, entry: Entry) -> None:
-        """Put an entry in; the line is with the system when this returns, so that a kill does not lose it."""
+        """Add an entry and append it to the file, so that a kill does not lose it."""
         self.entries[entry.source, entry.key] = entry
-        self._append(_record(entry))
+        with (self.folder / JOURNAL_NAME).open("ab") as file:
+            file.write((json.dumps(_record(entry), ensure_ascii=False) + "\n").encode())
 
     def utterances(self) -> Iterator[Utterance]:
         """Yield the utterances of all entries."""
@@ -92,45 +93,42 @@ class Journal:
                 )
 
     def write(self) -> None:
-        """Write the journal anew, each recording once.
+        """Rewrite the file with a single record per recording.
 
         Raises:
-            UserError: it cannot be written.
+            UserError: the file cannot be written.
         """
         write_json_lines(self.folder / JOURNAL_NAME, map(_record, self.entries.values()))
 
-    def _append(self, record: dict[str, object]) -> None:
-        with (self.folder / JOURNAL_NAME).open("ab") as file:
-            file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
-
 
 def read_journal(folder: Path) -> Journal:
-    """Return what was imported into `folder` until now; a line that a kill cut off counts as not written.
+    """Return the journal of `folder`; an incomplete last line, left by a kill, does not count.
 
     Raises:
-        UserError: there is a manifest without a journal, and something is wrong with it.
+        UserError: the journal is corrupt, or there is an invalid manifest without a journal.
     """
     journal = Journal(folder)
     path = folder / JOURNAL_NAME
     if not path.is_file():
         if journal.manifest.is_file():
-            _take_over(journal)
+            _adopt_manifest(journal)
         return journal
     content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if whole != content:
-        os.truncate(path, len(whole))  # or the next line would be written behind the broken one
-    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+    complete = content[: content.rfind(b"\n") + 1]
+    if complete != content:
+        os.truncate(path, len(complete))  # so that the next record starts a line
+    for number, line in enumerate(complete.split(b"\n")[:-1], start=1):
         try:
-            _take_in(journal, json.loads(line))
+            _add_record(journal, json.loads(line))
         except (ValueError, KeyError, TypeError):
             raise UserError(
-                f"{path}:{number}: damaged; remove the file, the utterances of the manifest stay"
+                f"{path}:{number}: the line is corrupt; remove the file, which keeps the utterances of the "
+                "manifest"
             ) from None
     return journal
 
 
-def _take_in(journal: Journal, record: dict[str, Any]) -> None:
+def _add_record(journal: Journal, record: dict[str, Any]) -> None:
     entry = Entry(
         record["source"],
         record["key"],
@@ -142,13 +140,13 @@ def _take_in(journal: Journal, record: dict[str, Any]) -> None:
     journal.entries[entry.source, entry.key] = entry
 
 
-def _take_over(journal: Journal) -> None:
-    """Make entries of a manifest that was imported when there was no journal."""
+def _adopt_manifest(journal: Journal) -> None:
+    """Create entries for the utterances of a manifest without a journal."""
     audio = journal.audio.resolve()
     for utterance in read_utterances(journal.manifest):
         if utterance.audio.parent != audio:
             raise UserError(
-                f"{journal.manifest}: {utterance.audio} lies outside of {audio}; choose another --output-dir"
+                f"{journal.manifest}: {utterance.audio} is outside {audio}; choose another --output-dir"
             )
         clip = Clip(
             utterance.id,
@@ -163,8 +161,8 @@ def _take_over(journal: Journal) -> None:
         journal.entries[entry.source, entry.key] = entry
 
 
-def in_order(journal: Journal, source: str, keys: Iterable[str]) -> None:
-    """Put a source's entries into the order in which they stand there, those it lacks now behind them."""
+def sort_entries(journal: Journal, source: str, keys: Iterable[str]) -> None:
+    """Sort the entries of a source by `keys`, with entries that the source no longer has at the end."""
     order = {(source, key): number for number, key in enumerate(keys)}
     of_source = [entry for name, entry in journal.entries.items() if name[0] == source]
     of_source.sort(key=lambda entry: order.get((entry.source, entry.key), len(order)))

@@ -1,14 +1,14 @@
-"""The layouts that recordings come in, told apart by what lies in the folder.
+"""Layouts of data sets, detected from the files in a folder.
 
-    table         metadata.csv, or another .csv or .tsv: LJSpeech and its like; the recordings beside
-                  it or in wavs/, wav/, audio/ or clips/
+    table         metadata.csv, or another .csv or .tsv, as in LJSpeech; recordings next to the table or in
+                  wavs/, wav/, audio/ or clips/
     common-voice  validated.tsv (or train.tsv, dev.tsv, test.tsv) and clips/; client_id is the speaker
     fleurs        train.tsv, dev.tsv, test.tsv without a header, audio in audio/train/ and so on
-    jsonl         JSON lines with audio, text, and speaker, id, language, recording as far as they are known
+    jsonl         JSON lines with audio and text, optionally speaker, id, language, recording
     files         NAME.wav with NAME.txt, and NAME.mp3 with subtitles NAME.srt, NAME.am.vtt
 
-`auto` takes the first that fits, looks into a folder that is alone in its folder, and into all folders where
-none lies above them; a folder of which nothing else is known is `files`.
+`auto` takes the first matching layout. It descends into a folder that is alone in its parent, and searches
+subfolders if the folder itself has no layout. The fallback is `files`.
 """
 
 import logging
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.audio_files import AudioFinder
-from indextts.data.importing.file_pairs import found_files
-from indextts.data.importing.found import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES, Found, Rejection
+from indextts.data.importing.file_pairs import read_files
+from indextts.data.importing.items import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES, Rejection, SourceRecording
 from indextts.data.importing.tables import ALIASES, Row, header, json_rows, table_rows
 from indextts.errors import UserError
 
@@ -31,34 +31,34 @@ _SPLITS = ("train", "dev", "test")
 _TABLE_NAMES = ("metadata.csv", "metadata.tsv", "metadata.txt", "metadata.list")
 _MANIFEST_NAMES = ("manifest.jsonl", "metadata.jsonl")
 _MAX_DEPTH = 4
-_SPEAKER_DIGITS = 16  # of Common Voice's 128, enough to tell everybody apart
+_SPEAKER_DIGITS = 16  # of Common Voice's 128, enough to be unique
 
-Item = Found | Rejection
+Item = SourceRecording | Rejection
 
 
 def read_source(root: Path, layout: ImportLayout, finder: AudioFinder, typed: Path) -> list[Item]:
-    """Return all that is in a folder or file, in a fixed order.
+    """Return all items of a folder or file, in a fixed order.
 
     Args:
-        typed: the source as somebody knows it, for messages; `root` may be what was unpacked from it.
+        typed: the path of the source as typed, for messages; `root` may be a folder unpacked from it.
 
     Raises:
-        UserError: there are no recordings, or not in that layout.
+        UserError: there are no recordings in that layout.
         OSError: a file cannot be read.
     """
     if layout == "auto":
-        layout, places = _recognise(root)
+        layout, places = _detect(root)
         logger.info("%s: layout %s", typed, layout)
     else:
         places = [_only_folder(root)]
     items = list(chain.from_iterable(_read(layout, place, finder) for place in places))
     if not items:
-        raise UserError(f"{typed}: no recordings of the layout {layout}; docs/data.md shows the layouts")
+        raise UserError(f"{typed}: no recordings in the layout {layout}; see docs/data.md for the layouts")
     return items
 
 
-def _recognise(root: Path) -> tuple[ImportLayout, list[Path]]:
-    """Return the layout and the folders, or the file, that have it."""
+def _detect(root: Path) -> tuple[ImportLayout, list[Path]]:
+    """Return the layout, and the folders or the file with that layout."""
     if root.is_file():
         return _layout_of_file(root), [root]
     root = _only_folder(root)
@@ -67,10 +67,10 @@ def _recognise(root: Path) -> tuple[ImportLayout, list[Path]]:
         return layout, [root]
     for depth in range(1, _MAX_DEPTH):
         inside = [folder for folder in sorted(root.glob("*/" * depth)) if not _is_hidden(folder, root)]
-        laid_out = [(found, folder) for folder in inside if (found := _layout_of_folder(folder))]
-        if laid_out:
-            first = laid_out[0][0]
-            return first, [folder for found, folder in laid_out if found == first]
+        detected = [(found, folder) for folder in inside if (found := _layout_of_folder(folder))]
+        if detected:
+            first = detected[0][0]
+            return first, [folder for found, folder in detected if found == first]
     return "files", [root]
 
 
@@ -93,7 +93,7 @@ def _layout_of_folder(folder: Path) -> ImportLayout | None:
 
 
 def _is_row_of_fleurs(fields: Sequence[str]) -> bool:
-    """Tell a first row of FLEURS from a header of another table with as many columns."""
+    """Return whether a first line is a row of FLEURS rather than the header of a table of the same width."""
     return len(fields) == len(FLEURS_COLUMNS) and not set(fields) & set(chain.from_iterable(ALIASES.values()))
 
 
@@ -116,7 +116,7 @@ def _with_suffix(folder: Path, *suffixes: str) -> list[Path]:
 
 
 def _only_folder(root: Path) -> Path:
-    """Return the folder inside of folders that hold nothing else, as an unpacked archive often is."""
+    """Descend into folders that contain only a single folder, as unpacked archives often do."""
     for _ in range(_MAX_DEPTH):
         if not root.is_dir():
             return root
@@ -133,7 +133,7 @@ def _is_hidden(path: Path, root: Path) -> bool:
 
 def _read(layout: ImportLayout, place: Path, finder: AudioFinder) -> Iterable[Item]:
     if layout == "files":
-        return found_files(place, finder)
+        return read_files(place, finder)
     if layout == "common-voice":
         return _read_common_voice(place, finder)
     if layout == "fleurs":
@@ -146,7 +146,7 @@ def _read(layout: ImportLayout, place: Path, finder: AudioFinder) -> Iterable[It
 
 
 def _read_common_voice(folder: Path, finder: AudioFinder) -> Iterator[Item]:
-    """Yield the clips of validated.tsv; where it is absent, those of the three splits."""
+    """Yield the clips of validated.tsv, or else those of the three splits."""
     tables = [folder / "validated.tsv"]
     if not tables[0].is_file():
         tables = [folder / f"{split}.tsv" for split in _SPLITS]
@@ -170,7 +170,7 @@ def _clips(
     inner: Sequence[Path] = (),
     speaker_chars: int | None = None,
 ) -> Iterator[Item]:
-    """Yield the clips that rows name, each recording at its place below `folder`."""
+    """Yield the clips of table rows, with recordings below `folder`."""
     for row in rows:
         yield row if isinstance(row, Rejection) else _clip(row, folder, finder, inner, speaker_chars)
 
@@ -182,14 +182,14 @@ def _clip(
     named = values.get("audio") or values.get("id")
     if not named:
         columns = ", ".join(ALIASES["audio"][:4])
-        return Rejection(row.where, "no_audio_named", f"no recording is named ({columns}, ...)")
+        return Rejection(row.where, "no_audio_named", f"no recording in the row; fill in {columns}, ...")
     if "text" not in values:
-        return Rejection(row.where, "empty_text", "the text is empty, fill it in or remove the row")
+        return Rejection(row.where, "empty_text", "the text is empty; fill it in or remove the row")
     audio = finder.find(named, [*inner, folder])
     if isinstance(audio, tuple):
         return Rejection(row.where, *audio)
     speaker = values.get("speaker")
-    return Found(
+    return SourceRecording(
         key=values.get("id") or named,
         id=values.get("id") or _id_of(named.replace("\\", "/")),
         audio=audio,
@@ -202,7 +202,7 @@ def _clip(
 
 
 def _id_of(named: str) -> str:
-    """Return an id from the name of a recording, without its suffix, and without a folder such as wavs/."""
+    """Return an id from the path of a recording, without suffix and without folders such as wavs/."""
     path = Path(named)
     name = path.stem if path.suffix.lower() in AUDIO_SUFFIXES else path.name
     parents = [part for part in path.parent.parts if part not in ("/", "..", os.curdir)]

@@ -1,16 +1,15 @@
-"""Clips from a long recording and its subtitles, written one after another; memory does not grow with it.
+"""Cut a long recording into clips at the silences nearest to the borders of its subtitles.
 
 Axes: S samples.
-
-Where to cut a long recording: at the silences nearest to the borders of its subtitles.
 
     subtitles   [ first          ][ second   ]           [ third        ]
     speech       ===== ====  ====    ==== ===  ==          ======= =====
     clips       [first          ] [second   ]            [third          ]
 
-A border counts where a silence lies near it; subtitles without one between them become one clip. Each clip is
-trimmed to its speech and a little more, never beyond the middle of the silence. Speech that no subtitle
-covers belongs to no clip, and nothing is cut in the middle of speech: such subtitles are rejected.
+A border requires a silence near it; subtitles without a silence between them become one clip. Each clip is
+trimmed to its speech plus some padding, at most to the middle of the silence. Speech without a subtitle
+belongs to no clip. A subtitle that would be cut within speech is rejected. Memory does not grow with the
+length of the recording.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,14 +22,14 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from indextts.data.importing.found import Rejection, Where
+from indextts.data.importing.items import Location, Rejection
 from indextts.data.importing.subtitle_language import (
     foreign_by_header,
     foreign_by_info,
     foreign_by_letters,
     foreign_by_script,
 )
-from indextts.data.importing.subtitles import Cue, cleaned, read_subtitles, unrolled
+from indextts.data.importing.subtitles import Cue, clean_cues, read_subtitles, unroll_cues
 from indextts.features.vad import (
     SAMPLE_RATE_HZ,
     WINDOW_SAMPLES,
@@ -40,11 +39,16 @@ from indextts.features.vad import (
 )
 
 MIN_SILENCE_S = 0.1
-PADDING_S = 0.15  # kept before and after the speech: soft consonants are quieter than the detector hears
-NEAR_S = 0.5  # a silence may be this far from a border: people set subtitles by hand
-NEAR_ROLLING_S = 0.2  # where borders fall on any word, the words on the wrong side of a silence are lost
-JOINED_S = 0.5  # subtitles that are less apart follow each other without other speech between
-LENGTH_BONUS = 0.3  # seconds of distance that a second of silence is worth
+PADDING_S = 0.15  # before and after the speech: the detector misses soft consonants
+NEAR_S = 0.5  # maximum distance of a silence from a border, which people set by hand
+NEAR_ROLLING_S = 0.2  # borders of rolling captions may be at any word, and a far silence would move words
+JOINED_S = 0.5  # subtitles with a smaller gap have no other speech between them
+LENGTH_BONUS = 0.3  # seconds of distance that a second of silence outweighs
+
+_BLOCK_S = 10
+_CHUNK_SAMPLES = 300 * SAMPLE_RATE_HZ // WINDOW_SAMPLES * WINDOW_SAMPLES  # per call of the detector
+_WARM_UP_SAMPLES = 2 * SAMPLE_RATE_HZ // WINDOW_SAMPLES * WINDOW_SAMPLES  # repeated before each call
+_MIN_LETTERS_TO_JUDGE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,8 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A subtitle, or several without a silence between them, that make no clip."""
+class RejectedCue:
+    """A rejected subtitle, or several without a silence between them."""
 
     line: int
     code: str
@@ -69,7 +73,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Limits:
-    """The lengths of clips, in seconds."""
+    """Lengths of clips, in seconds."""
 
     min_s: float
     max_s: float
@@ -77,7 +81,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class _Border:
-    """Between two subtitles: the silence where the first ends and the one where the second begins."""
+    """Border of two subtitles: the silence at the end of the first and that at the start of the second."""
 
     end: Span | None
     start: Span | None
@@ -91,29 +95,29 @@ def plan_cuts(
     limits: Limits,
     *,
     is_rolling: bool = False,
-) -> list[Cut | Refused]:
-    """Return the clips of a recording in order, and the subtitles that make none.
+) -> list[Cut | RejectedCue]:
+    """Return the clips of a recording in order, and the rejected subtitles.
 
     Args:
-        cues: in the order of their start; those without text are borders only.
-        speech: where somebody speaks, in order.
+        cues: in the order of their start; those without text are only borders.
+        speech: the spans with speech, in order.
     """
     inside = [cue for cue in cues if cue.start_s < duration_s]
     outside = [cue for cue in cues if cue.start_s >= duration_s and cue.text]
     silences = _silences(speech, duration_s)
     near = NEAR_ROLLING_S if is_rolling else NEAR_S
     borders = _borders(inside, silences, near)
-    plan: list[Cut | Refused] = []
+    plan: list[Cut | RejectedCue] = []
     for first, last in _groups(borders):
         group = inside[first : last + 1]
         if any(cue.text for cue in group):
             plan.append(_clip(group, borders[first].start, borders[last + 1].end, limits))
-    reason = f"it begins after the end of the recording at {duration_s:.2f} s"
-    return plan + [Refused(cue.line, "bad_time", reason) for cue in outside]
+    reason = f"the subtitle starts after the end of the recording at {duration_s:.2f} s"
+    return plan + [RejectedCue(cue.line, "bad_time", reason) for cue in outside]
 
 
 def _silences(speech: Sequence[Span], duration_s: float) -> list[Span]:
-    """Return the silences, the ends of the recording among them even where they are empty."""
+    """Return the silences, including those at both ends of the recording even if they are empty."""
     ends = [0.0, *(span.end_s for span in speech)]
     starts = [*(span.start_s for span in speech), duration_s]
     silences = [Span(end, max(end, start)) for end, start in zip(ends, starts, strict=True)]
@@ -139,7 +143,7 @@ def _borders(cues: Sequence[Cue], silences: Sequence[Span], near_s: float) -> li
 
 
 def _nearest(silences: Sequence[Span], low_s: float, high_s: float, near_s: float) -> Span | None:
-    """Return the silence that is nearest to a border, a long one rather than a short one."""
+    """Return the silence nearest to a border, with a preference for long silences."""
 
     def distance(silence: Span) -> float:
         return max(0.0, silence.start_s - high_s, low_s - silence.end_s)
@@ -153,7 +157,7 @@ def _nearest(silences: Sequence[Span], low_s: float, high_s: float, near_s: floa
 
 
 def _groups(borders: Sequence[_Border]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last subtitle of each clip."""
+    """Yield the indices of the first and the last subtitle of each clip."""
     first = 0
     for number in range(1, len(borders)):
         if not borders[number].is_joined:
@@ -161,47 +165,39 @@ def _groups(borders: Sequence[_Border]) -> Iterator[tuple[int, int]]:
             first = number
 
 
-def _clip(group: Sequence[Cue], before: Span | None, after: Span | None, limits: Limits) -> Cut | Refused:
+def _clip(group: Sequence[Cue], before: Span | None, after: Span | None, limits: Limits) -> Cut | RejectedCue:
     line = next(cue.line for cue in group if cue.text)
     if not all(cue.text for cue in group):
-        return Refused(
-            line, "no_pause", "no silence between it and a subtitle that is no speech of one voice"
-        )
+        return RejectedCue(line, "no_pause", "no silence between it and a rejected subtitle")
     if before is None or after is None:
-        return Refused(line, "no_pause", f"no silence where it {'begins' if before is None else 'ends'}")
+        return RejectedCue(line, "no_pause", f"no silence at its {'start' if before is None else 'end'}")
     if before.end_s >= after.start_s:
-        return Refused(line, "no_speech", "nobody speaks while it is shown")
+        return RejectedCue(line, "no_speech", "no speech during the subtitle")
     voices = {cue.voice for cue in group}
     if len(voices) > 1:
-        return Refused(line, "dialogue", "no silence between two persons")
+        return RejectedCue(line, "dialogue", "no silence between two speakers")
     start = max(before.end_s - PADDING_S, (before.start_s + before.end_s) / 2)
     end = min(after.start_s + PADDING_S, (after.start_s + after.end_s) / 2)
     length = end - start
     if length > limits.max_s:
         code = "no_pause" if len(group) > 1 else "too_long"
-        reason = f"{length:.1f} s from silence to silence, {limits.max_s:g} are allowed"
-        return Refused(line, code, reason)
+        reason = f"{length:.1f} s from silence to silence, the maximum is {limits.max_s:g} s"
+        return RejectedCue(line, code, reason)
     if length < limits.min_s:
-        return Refused(line, "too_short", f"{length:.2f} s of speech, {limits.min_s:g} are needed")
+        return RejectedCue(line, "too_short", f"{length:.2f} s of speech, the minimum is {limits.min_s:g} s")
     return Cut(start, end, " ".join(cue.text for cue in group), line, voices.pop())
 
 
-_BLOCK_S = 10
-_CHUNK_SAMPLES = 300 * SAMPLE_RATE_HZ // WINDOW_SAMPLES * WINDOW_SAMPLES  # of one call of the detector
-_WARM_UP_SAMPLES = 2 * SAMPLE_RATE_HZ // WINDOW_SAMPLES * WINDOW_SAMPLES  # that it hears again before a call
-_MIN_LETTERS_TO_JUDGE = 3
-
-
 def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Cue], bool, list[Rejection]]:
-    """Return the subtitles that can be cut by, whether they roll, and what was refused.
+    """Return the usable subtitles, whether they roll, and the rejections.
 
     Args:
-        language: that the data set is in; only Amharic has rules for its script.
+        language: of the data set; only Amharic has rules for its script.
     """
     read = read_subtitles(subtitles)
-    cues, refused = cleaned(subtitles, read.cues)
+    cues, refused = clean_cues(subtitles, read.cues)
     rejections = [*read.rejections, *refused]
-    cues, is_rolling = unrolled(cues)
+    cues, is_rolling = unroll_cues(cues)
     text = " ".join(cue.text for cue in cues)
     foreign = None
     if language == "am" and text.strip():
@@ -209,12 +205,12 @@ def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Cue], b
             foreign_by_header(read.headers) or foreign_by_info(subtitles, audio) or foreign_by_letters(text)
         )
     if foreign:
-        return [], False, [*rejections, Rejection(Where(subtitles), "language", foreign)]
+        return [], False, [*rejections, Rejection(Location(subtitles), "language", foreign)]
     if not text.strip():
         return (
             [],
             False,
-            [*rejections, Rejection(Where(subtitles), "empty_text", "no subtitle with spoken text")],
+            [*rejections, Rejection(Location(subtitles), "empty_text", "no subtitle with spoken text")],
         )
     if language == "am":
         cues, foreign_cues = _without_foreign(subtitles, cues)
@@ -223,13 +219,13 @@ def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Cue], b
 
 
 def _without_foreign(subtitles: Path, cues: Sequence[Cue]) -> tuple[list[Cue], list[Rejection]]:
-    """Return the subtitles with those in another script as borders only."""
+    """Return the subtitles, with those in another script reduced to borders."""
     kept, rejections = [], []
     for cue in cues:
         letters = sum(char.isalpha() for char in cue.text)
         reason = foreign_by_script(cue.text) if letters >= _MIN_LETTERS_TO_JUDGE else None
         if reason:
-            rejections.append(Rejection(Where(subtitles, cue.line), "language", reason))
+            rejections.append(Rejection(Location(subtitles, cue.line), "language", reason))
             cue = Cue(cue.start_s, cue.end_s, "", cue.line, cue.voice)
         kept.append(cue)
     return kept, rejections
@@ -238,20 +234,20 @@ def _without_foreign(subtitles: Path, cues: Sequence[Cue]) -> tuple[list[Cue], l
 def plan_clips(
     audio: Path, subtitles: Path, cues: Sequence[Cue], limits: Limits, *, is_rolling: bool
 ) -> tuple[list[Cut], list[Rejection]]:
-    """Return the clips of a recording, and the subtitles that make none.
+    """Return the clips of a recording, and the rejected subtitles.
 
     Args:
         audio: a file that libsndfile reads.
     """
     speech, duration_s = find_speech_in_file(audio)
     plan = plan_cuts(cues, speech, duration_s, limits, is_rolling=is_rolling)
-    refused = [item for item in plan if isinstance(item, Refused)]
-    rejections = [Rejection(Where(subtitles, item.line), item.code, item.reason) for item in refused]
+    refused = [item for item in plan if isinstance(item, RejectedCue)]
+    rejections = [Rejection(Location(subtitles, item.line), item.code, item.reason) for item in refused]
     return [item for item in plan if isinstance(item, Cut)], rejections
 
 
 def find_speech_in_file(path: Path) -> tuple[list[Span], float]:
-    """Return where somebody speaks in a file, and its duration in seconds."""
+    """Return the spans with speech of a file, and its duration in seconds."""
     probabilities: list[NDArray[np.float32]] = []
     num_samples = 0
     before = np.zeros(0, np.float32)
@@ -266,13 +262,13 @@ def find_speech_in_file(path: Path) -> tuple[list[Span], float]:
 
 
 def write_cuts(path: Path, cuts: Sequence[Cut], target_of: Callable[[int], Path]) -> list[float]:
-    """Write the clips as FLAC, mono, at the rate of the recording; return their durations in seconds.
+    """Write the clips as mono FLAC at the rate of the recording; return their durations in seconds.
 
-    The file is read from its start to its end: not every format finds a place exactly.
+    The file is read sequentially, because seeking is not exact in every format.
 
     Args:
-        cuts: in order, not overlapping.
-        target_of: the file of the clip with this number.
+        cuts: in order, without overlap.
+        target_of: returns the file of a clip, by its index.
     """
     durations = []
     with soundfile.SoundFile(path) as file:
@@ -298,7 +294,7 @@ def write_cuts(path: Path, cuts: Sequence[Cut], target_of: Callable[[int], Path]
 
 
 def _chunks(path: Path) -> Iterator[NDArray[np.float32]]:
-    """Yield a recording at the detector's rate, in chunks of whole windows, the last as long as it is."""
+    """Yield a recording at the detector's rate, in chunks of complete windows except for the last."""
     with soundfile.SoundFile(path) as file:
         resampler = soxr.ResampleStream(file.samplerate, SAMPLE_RATE_HZ, 1, dtype="float32")
         waiting: list[NDArray[np.float32]] = []

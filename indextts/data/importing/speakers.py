@@ -1,8 +1,8 @@
-"""Who speaks: as the data say, else as somebody said, never guessed.
+"""Speakers of a source, from the data or from the user's answers, never guessed.
 
-What somebody said of a source, so that the next import need not ask again.
+The answers about a source are stored for its next import:
 
-answers.json    {"uploads/talks.zip": {"layout": "auto", "speaker": "almaz", "speaker_from": "data"}, ...}
+    answers.json    {"uploads/talks.zip": {"layout": "auto", "speaker": "almaz", "speaker_from": "data"}, ...}
 """
 
 import json
@@ -13,24 +13,28 @@ from pathlib import Path
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.audio_files import AudioFinder
-from indextts.data.importing.found import Found, Rejection
+from indextts.data.importing.items import Rejection, SourceRecording
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.system.files import write_json
 
 logger = logging.getLogger(__name__)
 
+ANSWERS_NAME = "answers.json"
+FIELDS = ("layout", "speaker", "speaker_from")
+
 
 def with_speakers(
-    found: Sequence[Found], typed: Path, root: Path, answers: Mapping[str, str]
-) -> tuple[list[Found], list[Rejection]]:
-    """Return the recordings with their speakers, and those of which nobody is named.
+    found: Sequence[SourceRecording], typed: Path, root: Path, answers: Mapping[str, str]
+) -> tuple[list[SourceRecording], list[Rejection]]:
+    """Return the recordings with their speakers, and rejections of those without a speaker.
 
     Args:
-        typed: the source, for messages.
-        answers: what was said of this source (answers.py).
+        typed: the path of the source as typed, for messages.
+        answers: the answers about this source.
 
     Raises:
-        UserError: neither the data nor the command say it of any recording.
+        UserError: neither the data nor the answers give a speaker for any recording.
     """
     speaker, speaker_from = answers["speaker"], answers["speaker_from"]
     named, nameless = [], []
@@ -42,19 +46,20 @@ def with_speakers(
             nameless.append(item)
     if nameless and not named:
         raise UserError(
-            f"{typed}: nothing says who speaks in its {len(nameless)} recordings; give --speaker NAME if all "
-            "are of one person, --speaker-from folder if each person has a folder, or --speaker-from file if "
-            "each recording is another person"
+            f"{typed}: {counted(len(nameless), 'recording')} without a speaker; give --speaker NAME if all "
+            "are of the same person, --speaker-from folder if each person has a folder, or --speaker-from "
+            "file if each recording is of a different person"
         )
     if speaker_from == "file" and named:
-        logger.warning("%s: each of its %d recordings is taken for another person", typed, len(named))
-    reason = "nobody is named as the speaker; fill it in, or give --speaker NAME for all such rows"
+        recordings = counted(len(named), "recording")
+        logger.warning("%s: treating %s as different speakers", typed, recordings)
+    reason = "no speaker; fill it in, or give --speaker NAME for all such rows"
     if speaker_from == "folder":
-        reason = "it lies in no folder of a person"
+        reason = "not in a folder of a speaker; move it to a folder with the name of the speaker"
     return named, [Rejection(item.where, "no_speaker", reason) for item in nameless]
 
 
-def _speaker(found: Found, root: Path, speaker: str, speaker_from: str) -> str | None:
+def _speaker(found: SourceRecording, root: Path, speaker: str, speaker_from: str) -> str | None:
     if speaker_from == "file":
         return found.recording or found.id
     if speaker_from == "folder":
@@ -63,7 +68,7 @@ def _speaker(found: Found, root: Path, speaker: str, speaker_from: str) -> str |
 
 
 def _folder_name(audio: Path, root: Path) -> str | None:
-    """Return the innermost folder of a recording below the source that is not just called wavs or clips."""
+    """Return the innermost folder of a recording below the source, except for wavs, clips and the like."""
     folder = audio.parent
     while folder != root and folder.is_relative_to(root):
         if folder.name.lower() not in AudioFinder.USUAL_FOLDERS:
@@ -72,12 +77,8 @@ def _folder_name(audio: Path, root: Path) -> str | None:
     return None
 
 
-ANSWERS_NAME = "answers.json"
-FIELDS = ("layout", "speaker", "speaker_from")
-
-
 def read_answers(output_dir: Path) -> dict[str, dict[str, str]]:
-    """Return the answers by the source's name; none where nothing was imported or the file is damaged."""
+    """Return the answers by source name; empty if the file is missing or corrupt."""
     try:
         answers = json.loads((output_dir / ANSWERS_NAME).read_bytes())
     except (OSError, ValueError):
@@ -86,23 +87,24 @@ def read_answers(output_dir: Path) -> dict[str, dict[str, str]]:
 
 
 def write_answers(output_dir: Path, answers: dict[str, dict[str, str]]) -> None:
-    """Write the answers, aside and renamed; nothing changes if they are the same.
+    """Write the answers through a temporary file if they changed.
 
     Raises:
-        OSError: they cannot be written.
+        OSError: the file cannot be written.
     """
     if answers != read_answers(output_dir):
         write_json(output_dir / ANSWERS_NAME, dict(answers))
 
 
 def answered(command: ImportDataset, before: dict[str, str]) -> dict[str, str]:
-    """Return what holds of a source: what the command says, else what was said before."""
-    said = {name: str(getattr(command, name)).strip() for name in FIELDS}
-    silent = {name: str(ImportDataset.model_fields[name].default) for name in FIELDS}
-    if (said["speaker"], said["speaker_from"]) != (silent["speaker"], silent["speaker_from"]):
-        return (
-            said if said["layout"] != silent["layout"] else {**said, "layout": before.get("layout", "auto")}
-        )
+    """Return the answers about a source: those of the command, else the stored ones."""
+    given = {name: str(getattr(command, name)).strip() for name in FIELDS}
+    default = {name: str(ImportDataset.model_fields[name].default) for name in FIELDS}
+    if (given["speaker"], given["speaker_from"]) != (default["speaker"], default["speaker_from"]):
+        if given["layout"] != default["layout"]:
+            return given
+        return {**given, "layout": before.get("layout", "auto")}
     return {
-        name: before.get(name, said[name]) if said[name] == silent[name] else said[name] for name in FIELDS
+        name: before.get(name, given[name]) if given[name] == default[name] else given[name]
+        for name in FIELDS
     }

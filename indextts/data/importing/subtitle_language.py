@@ -1,12 +1,12 @@
-"""Which subtitles are what is said in Amharic, and which are English, Tigrinya or a machine's translation.
+"""Detect subtitles that are not transcripts of Amharic speech: other languages and machine translations.
 
-    by the name       talk.en.srt; talk.am-en.vtt is Amharic that was translated from English
-    by the header     "Language: en" of WebVTT
-    by what yt-dlp    talk.info.json: an address with `tlang=` is a translation, and captions in Amharic of a
-    knows             video in another language are one too
-    by the letters    the share of Ethiopic ones, and the letters of Tigrinya
+    name          talk.en.srt is English; talk.am-en.vtt is Amharic translated from English
+    header        "Language: en" of WebVTT
+    yt-dlp        talk.info.json: a URL with `tlang=` is a translation, and so are Amharic captions of a video
+                  in another language
+    letters       the share of Ethiopic letters, and letters of Tigrinya
 
-A translation into Amharic that none of these show cannot be told from a transcript.
+Other translations into Amharic cannot be distinguished from transcripts.
 """
 
 import json
@@ -24,33 +24,33 @@ _MAX_INFO_BYTES = 32 * 2**20
 
 
 def is_language_tag(text: str) -> bool:
-    """Tell whether the part of a file's name before .srt names a language: am, amh, am-ET, en-US, am-en."""
+    """Return whether the part of a file name before .srt is a language tag: am, amh, am-ET, en-US, am-en."""
     return _TAG.fullmatch(text) is not None
 
 
 def foreign_by_name(path: Path) -> str | None:
-    """Return why a subtitle file is not Amharic speech by its name, None if the name does not say so."""
+    """Return the reason to reject a subtitle file by its name, or None."""
     tag = path.stem.rpartition(".")[2]
     if tag == path.stem or not is_language_tag(tag):
         return None
     language, *parts = tag.split("-")
     if language not in _AMHARIC:
-        return f"the name says that the language is {language}, Amharic subtitles are needed"
+        return f"by its name, the language is {language}; give Amharic subtitles"
     if any(part.islower() and part not in _NOT_TRANSLATED for part in parts):
-        return f"the name says that it was translated from {parts[-1]}, a transcript is needed"
+        return f"by its name, it is translated from {parts[-1]}; give a transcript"
     return None
 
 
 def foreign_by_header(headers: Mapping[str, str]) -> str | None:
-    """Return why WebVTT subtitles are not Amharic by the lines before the first subtitle."""
+    """Return the reason to reject WebVTT subtitles by their header, or None."""
     language = headers.get("language", "").lower()
     if not language or language.split("-")[0] in _AMHARIC:
         return None
-    return f"their header says that the language is {language}, Amharic subtitles are needed"
+    return f"by its header, the language is {language}; give Amharic subtitles"
 
 
 def foreign_by_info(subtitles: Path, audio: Path) -> str | None:
-    """Return why the subtitles of a downloaded video are a translation, by the .info.json beside it."""
+    """Return the reason to reject subtitles of a downloaded video by its .info.json, or None."""
     info_file = audio.with_name(f"{audio.stem}.info.json")
     try:
         if info_file.stat().st_size > _MAX_INFO_BYTES:
@@ -62,26 +62,26 @@ def foreign_by_info(subtitles: Path, audio: Path) -> str | None:
         return None
     language = info.get("language")
     if isinstance(language, str) and language and language.split("-")[0] not in _AMHARIC:
-        return f"the video is in {language}, so Amharic subtitles are a translation"
+        return f"the video is in {language}, so Amharic subtitles are a translation; give a transcript"
     requested = info.get("requested_subtitles")
     entry = requested.get(subtitles.stem.rpartition(".")[2]) if isinstance(requested, dict) else None
     if isinstance(entry, dict) and re.search(r"[?&]tlang=", str(entry.get("url", ""))):
-        return "they were translated by a machine (tlang in the address), a transcript is needed"
+        return "machine-translated subtitles (tlang in the URL); give a transcript"
     return None
 
 
 def foreign_by_letters(text: str) -> str | None:
-    """Return why the text of all subtitles is not Amharic by its letters."""
+    """Return the reason to reject the text of all subtitles by its letters, or None."""
     if tigrinya_share(text) > MAX_TIGRINYA_SHARE:
-        return f"{tigrinya_share(text):.1%} of the letters are those of Tigrinya, this is not Amharic"
+        return f"{tigrinya_share(text):.1%} of the letters are Tigrinya; give Amharic subtitles"
     return foreign_by_script(text)
 
 
 def foreign_by_script(text: str) -> str | None:
-    """Return why a text is not Amharic by its script; of a single subtitle no more can be said."""
+    """Return the reason to reject a text, such as a single subtitle, by its script, or None."""
     share = ethiopic_share(text)
     return (
-        f"{share:.0%} of the letters are Ethiopic, this is not Amharic"
+        f"only {share:.0%} of the letters are Ethiopic; give Amharic subtitles"
         if share < MIN_ETHIOPIC_SHARE
         else None
     )

@@ -1,20 +1,20 @@
-r"""Subtitles: SRT and WebVTT as they are found, and their texts without what nobody says.
+r"""Read SRT and WebVTT subtitles, and reduce them to spoken text.
 
-Read are files with or without a byte order mark, without index numbers, with dots for commas, without hours,
-without the blank line between two subtitles, and with blank lines inside of one (SRT).
+The parser accepts files with or without a byte order mark, without index numbers, with dots instead of
+commas, without hours, without the blank line between subtitles, and with blank lines inside a subtitle (SRT).
 
-Taken off are tags (<i>, <c>, {\an8}), word times, entities, labels of speakers (">>", "ABEBE:", a leading
-dash), and sounds in brackets. Sung text and two persons in one subtitle are no clip of one voice: they are
-rejected, and their times stay as borders for their neighbours.
+Cleaning removes tags (<i>, <c>, {\an8}), word times, entities, speaker labels (">>", "ABEBE:", a leading
+dash), and sounds in brackets. Sung text and subtitles with two speakers are rejected; their times remain as
+borders for their neighbours.
 
-Rolling captions: each shows again what the one before showed, and the new words after it.
+Rolling captions repeat the previous caption before the new words:
 
     00.0 - 02.0   ሰላም ለዓለም            ->   00.0 - 02.0   ሰላም ለዓለም
     02.0 - 04.5   ሰላም ለዓለም ዛሬ ደግሞ     ->   02.0 - 04.5   ዛሬ ደግሞ
     04.5 - 04.6   ዛሬ ደግሞ              ->   (nothing new)
 
-The words that are there again are taken off, and the times follow: what a caption says anew is said after it
-appears, and the one before was over by then. A line that is really said twice stays: its captions are apart,
+Unrolling removes the repeated words and adjusts the times: new words are spoken after their caption appears,
+and the previous caption ends by then. A line that is spoken twice remains, because its captions do not touch
 or the file does not roll.
 """
 
@@ -25,10 +25,13 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from indextts.data.importing.found import Rejection, Where
+from indextts.data.importing.items import Location, Rejection
 from indextts.data.importing.text_lines import BadText, text_lines
 
 MAX_TIME_S = 100 * 3600.0
+MAX_GAP_S = 0.15  # between rolling captions, which follow each other immediately or overlap
+MIN_ROLLING_SHARE = 0.3  # of all neighbours, for a rolling file
+MIN_WORDS = 3  # repeated by a neighbour, in a file that does not roll
 
 _TIME = r"(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})(?:[.,](\d{1,3}))?"
 _TIMING = re.compile(rf"\s*{_TIME}\s*-{{1,2}}>\s*{_TIME}(?:\s.*)?", re.ASCII)
@@ -51,8 +54,8 @@ class Cue:
     """One subtitle.
 
     Args:
-        text: "" for one that is a border only: its speech belongs to no clip.
-        voice: who speaks, from WebVTT's voice tags.
+        text: empty for a subtitle that is only a border: its speech belongs to no clip.
+        voice: the speaker, from WebVTT's voice tags.
     """
 
     start_s: float
@@ -64,7 +67,7 @@ class Cue:
 
 @dataclass
 class Subtitles:
-    """A file's subtitles in the order of their times, what was refused, and WebVTT's header."""
+    """Subtitles of a file in the order of their times, rejections, and WebVTT's header."""
 
     cues: list[Cue] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
@@ -80,7 +83,7 @@ class _Block:
 
 
 def read_subtitles(path: Path) -> Subtitles:
-    """Return the subtitles of a file, their texts as written, lines and tags included.
+    """Return the subtitles of a file with unmodified texts, including line ends and tags.
 
     Raises:
         OSError: the file cannot be read.
@@ -88,24 +91,24 @@ def read_subtitles(path: Path) -> Subtitles:
     result = Subtitles()
     for block in _blocks(path, result):
         if not block.start_s < block.end_s <= MAX_TIME_S:
-            reason = f"it would last from {block.start_s:.3f} to {block.end_s:.3f} s"
-            result.rejections.append(Rejection(Where(path, block.line), "bad_time", reason))
+            reason = f"invalid times, from {block.start_s:.3f} to {block.end_s:.3f} s"
+            result.rejections.append(Rejection(Location(path, block.line), "bad_time", reason))
             continue
         result.cues.append(Cue(block.start_s, block.end_s, "\n".join(block.lines), block.line))
     result.cues.sort(key=lambda cue: (cue.start_s, cue.end_s, cue.line))
     return result
 
 
-def cleaned(path: Path, cues: list[Cue]) -> tuple[list[Cue], list[Rejection]]:
-    """Return the subtitles with what is spoken: "" for those refused and for sounds; blank ones go."""
+def clean_cues(path: Path, cues: list[Cue]) -> tuple[list[Cue], list[Rejection]]:
+    """Return the subtitles with spoken text, empty for rejected ones and sounds; blank ones are dropped."""
     kept = []
     rejections = []
     for cue in cues:
         if not _plain(cue.text).strip():
             continue
-        code, reason = _refused(cue.text)
+        code, reason = _reject(cue.text)
         if code:
-            rejections.append(Rejection(Where(path, cue.line), code, reason))
+            rejections.append(Rejection(Location(path, cue.line), code, reason))
         voices = _VOICE.findall(cue.text)
         voice = html.unescape(voices[0]).strip() if len(set(voices)) == 1 else None
         kept.append(replace(cue, text="" if code else spoken_text(cue.text), voice=voice))
@@ -113,37 +116,36 @@ def cleaned(path: Path, cues: list[Cue]) -> tuple[list[Cue], list[Rejection]]:
 
 
 def spoken_text(text: str) -> str:
-    """Return the text of a subtitle as one line, without what nobody says."""
-    lines = []
+    """Return the spoken text of a subtitle as one line."""
+    words = []
     for line in _SOUNDS.sub(" ", _plain(text)).split("\n"):
-        said = _LABEL.sub("", _DASH.sub("", line))
-        lines += said.split()
-    return " ".join(lines)
+        words += _LABEL.sub("", _DASH.sub("", line)).split()
+    return " ".join(words)
 
 
 def _plain(text: str) -> str:
     return html.unescape(_TAGS.sub("", text)).replace("\u200b", "").replace("\xa0", " ")
 
 
-def _refused(text: str) -> tuple[str, str]:
-    """Return code and reason for a subtitle that is no clip of one voice; empty where it is one."""
+def _reject(text: str) -> tuple[str, str]:
+    """Return code and reason for a subtitle that is not speech of one voice; empty if it is."""
     plain = _plain(text)
     if _MUSIC.search(plain) and spoken_text(_MUSIC.sub("", plain)):
         return "music", "the text is marked as sung"
     dashed = [line for line in plain.split("\n") if _DASH.match(line) or line.lstrip().startswith(">>")]
     if len(dashed) > 1 or len(set(_VOICE.findall(text))) > 1:
-        return "dialogue", "two persons speak"
+        return "dialogue", "the subtitle has two speakers"
     return "", ""
 
 
 def _blocks(path: Path, result: Subtitles) -> Iterator[_Block]:
-    """Yield the subtitles as they stand in the file."""
+    """Yield the subtitles in the order of the file."""
     block: _Block | None = None
     is_webvtt = is_skipped = False
     for number, line in text_lines(path):
         if isinstance(line, BadText):
-            result.rejections.append(Rejection(Where(path, number), line.code, line.reason))
-            block = None  # the rest of it is not all that is said
+            result.rejections.append(Rejection(Location(path, number), line.code, line.reason))
+            block = None  # its text would be incomplete
             continue
         if number == 1 and line.startswith("WEBVTT"):
             is_webvtt = True
@@ -169,7 +171,7 @@ def _blocks(path: Path, result: Subtitles) -> Iterator[_Block]:
 
 
 def _without_next_index(block: _Block) -> _Block:
-    """Take the index of the following subtitle off the end of this one's lines."""
+    """Remove the index of the next subtitle from the end of the lines."""
     if block.lines and _INDEX.fullmatch(block.lines[-1]):
         block.lines.pop()
     return block
@@ -186,19 +188,14 @@ def _seconds(parts: tuple[str | None, ...]) -> float:
     return whole + (int(fraction.ljust(3, "0")) / 1000 if fraction else 0.0)
 
 
-MAX_GAP_S = 0.15  # between captions that roll: they follow each other at once, or overlap
-MIN_ROLLING_SHARE = 0.3  # of all neighbours, from which on a file is one that rolls
-MIN_WORDS = 3  # that neighbours share, where a file does not roll
-
-
-def unrolled(cues: Sequence[Cue]) -> tuple[list[Cue], bool]:
-    """Return the captions with the words that each says anew, at the times when they are said.
+def unroll_cues(cues: Sequence[Cue]) -> tuple[list[Cue], bool]:
+    """Remove repeated words from rolling captions and adjust the times.
 
     Args:
         cues: cleaned, in the order of their start.
 
     Returns:
-        The captions, and whether the file is one that rolls.
+        The captions, and whether the file rolls.
     """
     shared = [_shared_words(first, second) for first, second in pairwise(cues)]
     touching = [
@@ -207,15 +204,15 @@ def unrolled(cues: Sequence[Cue]) -> tuple[list[Cue], bool]:
     ]
     num_rolling = sum(count > 0 and touch for count, touch in zip(shared, touching, strict=True))
     is_rolling = num_rolling > MIN_ROLLING_SHARE * max(1, len(shared))
-    least = 1 if is_rolling else MIN_WORDS
+    min_words = 1 if is_rolling else MIN_WORDS
     result: list[Cue] = list(cues[:1])
     for cue, count, touch in zip(cues[1:], shared, touching, strict=True):
-        if not touch or count < least:
+        if not touch or count < min_words:
             result.append(cue)
             continue
         words = cue.text.split()[count:]
         last = result[-1]
-        if not words:  # shown on: what it says is still being said
+        if not words:  # the same words, shown for longer
             result[-1] = replace(last, end_s=max(last.end_s, cue.end_s))
         elif cue.start_s <= last.start_s:
             result[-1] = replace(last, end_s=cue.end_s, text=" ".join([last.text, *words]))
@@ -226,7 +223,7 @@ def unrolled(cues: Sequence[Cue]) -> tuple[list[Cue], bool]:
 
 
 def _shared_words(first: Cue, second: Cue) -> int:
-    """Return how many words at the end of the first are those at the beginning of the second."""
+    """Return the number of words at the end of the first that the second starts with."""
     before, after = first.text.split(), second.text.split()
     for count in range(min(len(before), len(after)), 0, -1):
         if before[-count:] == after[:count]:

@@ -1,8 +1,8 @@
-"""Rows of tables: CSV with any usual delimiter, with or without a header, and JSON lines.
+"""Read rows of tables: CSV with any common delimiter, with or without a header, and JSON lines.
 
-A row has named columns: `audio`, `text`, `speaker`, `id`, `language`, `recording`, whatever the table calls
-them (ALIASES). A table without a header has the columns of LJSpeech: recording, text and, where there is a
-third, the text as it is spoken; or the columns that its layout knows.
+A row has the columns `audio`, `text`, `speaker`, `id`, `language`, `recording`; ALIASES maps other names to
+them. A table without a header has the columns of its layout, by default those of LJSpeech: recording, text
+and optionally the spoken form of the text.
 """
 
 import csv
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from indextts.data.importing.found import Rejection, Where
+from indextts.data.importing.items import Location, Rejection
 from indextts.data.importing.text_lines import BadText, text_lines
+from indextts.system.amounts import counted
 
 ALIASES = {
     "audio": (
@@ -31,15 +32,15 @@ LJSPEECH_COLUMNS = ("audio", "text", "spoken")
 
 _DELIMITERS = "|\t,;"
 _SAMPLED_LINES = 200
-_MAX_JOINED_LINES = 5  # a quoted field may hold line ends; more is a quote that nobody closed
+_MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closing quote is missing
 _COLUMN_OF = {alias: column for column, aliases in ALIASES.items() for alias in aliases}
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row with what its columns say, by their names here; an empty column is left out."""
+    """Row with the values of its columns by standard name, without empty ones."""
 
-    where: Where
+    where: Location
     values: dict[str, str]
     has_speaker_column: bool
 
@@ -47,15 +48,15 @@ class Row:
 @dataclass(frozen=True)
 class _Format:
     delimiter: str
-    columns: tuple[str, ...]  # "" for one that is of no use here
+    columns: tuple[str, ...]  # "" for an ignored column
     has_header: bool
 
 
 def table_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row | Rejection]:
-    """Yield the rows of a table in file order, and those that cannot be taken apart.
+    """Yield the rows of a table in file order, and rejections of invalid ones.
 
     Args:
-        columns: of a table that is known to have no header.
+        columns: the columns of a layout without a header.
 
     Raises:
         OSError: the file cannot be read.
@@ -63,7 +64,7 @@ def table_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row | Reject
     table = _find_format(path, columns)
     lines = text_lines(path)
     is_first = True
-    waiting: list[tuple[int, str | BadText]] = []  # read ahead for a quoted field that was not closed
+    waiting: list[tuple[int, str | BadText]] = []  # read ahead for a quoted field without a closing quote
     while True:
         number, line = waiting.pop(0) if waiting else next(lines, (0, ""))
         if number == 0:
@@ -71,7 +72,7 @@ def table_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row | Reject
         if isinstance(line, str) and not line.strip():
             continue
         if isinstance(line, BadText):
-            yield Rejection(Where(path, number), line.code, line.reason)
+            yield Rejection(Location(path, number), line.code, line.reason)
             continue
         fields = _fields(line, table.delimiter)
         if fields is None and table.delimiter in ",;":
@@ -80,17 +81,17 @@ def table_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row | Reject
             is_first = False
             continue
         is_first = False
-        yield _row(Where(path, number), fields, table)
+        yield _row(Location(path, number), fields, table)
 
 
 def json_rows(path: Path) -> Iterator[Row | Rejection]:
-    """Yield the rows of a file of JSON lines in file order, and those that are no JSON object.
+    """Yield the rows of a file of JSON lines in file order, and rejections of invalid ones.
 
     Raises:
         OSError: the file cannot be read.
     """
     for number, line in text_lines(path):
-        where = Where(path, number)
+        where = Location(path, number)
         if isinstance(line, BadText):
             yield Rejection(where, line.code, line.reason)
         elif line.strip():
@@ -98,7 +99,7 @@ def json_rows(path: Path) -> Iterator[Row | Rejection]:
 
 
 def header(path: Path) -> list[str]:
-    """Return the fields of a table's first line, in lower case; none if it is no text.
+    """Return the fields of a table's first line in lower case; empty if the line is not text.
 
     Raises:
         OSError: the file cannot be read.
@@ -110,15 +111,15 @@ def header(path: Path) -> list[str]:
     return [field.strip().lower() for field in line.split(delimiter)]
 
 
-def _json_row(where: Where, line: str) -> Row | Rejection:
+def _json_row(where: Location, line: str) -> Row | Rejection:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return Rejection(where, "broken_row", f"not JSON ({error}), each line must be one JSON object")
+        return Rejection(where, "broken_row", f"not JSON ({error}); each line must be a JSON object")
     if not isinstance(record, dict):
-        return Rejection(where, "broken_row", "no JSON object, write {...} with the fields in it")
+        return Rejection(where, "broken_row", "not a JSON object; write the fields as {...}")
     if "target_id" in record:
-        reason = "this is a pair, give the manifest of utterances that the pairs were made from"
+        reason = "this is a pair; give the manifest of utterances that the pairs were built from"
         return Rejection(where, "broken_row", reason)
     values: dict[str, str] = {}
     for name, value in record.items():
@@ -129,14 +130,14 @@ def _json_row(where: Where, line: str) -> Row | Rejection:
             return Rejection(where, "broken_row", f"{name} must be a string")
         values[column] = str(value)
     if any("\ud800" <= char <= "\udfff" for value in values.values() for char in value):
-        return Rejection(where, "encoding", "half a character (a lone surrogate), correct it")
+        return Rejection(where, "encoding", "a lone surrogate (half a character); correct it")
     if any("\0" in value for value in values.values()):
-        return Rejection(where, "not_text", "a NUL character, remove it")
+        return Rejection(where, "not_text", "a NUL character; remove it")
     return Row(where, _filled(values), has_speaker_column="speaker" in values)
 
 
 def _find_format(path: Path, columns: Sequence[str]) -> _Format:
-    """Return delimiter and columns of a table, as most of its first lines have them."""
+    """Return delimiter and columns of a table, by the majority of its first lines."""
     sample = _first_lines(path)
     counts = {
         delimiter: Counter(len(_fields(line, delimiter) or ()) for line in sample)
@@ -154,13 +155,13 @@ def _find_format(path: Path, columns: Sequence[str]) -> _Format:
     named = tuple(_COLUMN_OF.get(field, "") for field in first)
     if "text" in named and ("audio" in named or "id" in named):
         return _Format(delimiter, _unique(named), has_header=True)
-    # As many as most lines have: a delimiter too many is a text cut in two, one too few two texts in one.
+    # The number of columns of most lines: other lines have a missing or an extra delimiter.
     num_columns = counts[delimiter].most_common(1)[0][0] if sample else 0
     return _Format(delimiter, LJSPEECH_COLUMNS[: max(2, num_columns)], has_header=False)
 
 
 def _first_lines(path: Path) -> list[str]:
-    """Return the first lines that are not blank, up to one that takes long to pass over."""
+    """Return the first lines that are not blank, up to a line that is too long."""
     lines = []
     for _, line in islice(text_lines(path), _SAMPLED_LINES):
         if isinstance(line, str):
@@ -171,17 +172,19 @@ def _first_lines(path: Path) -> list[str]:
 
 
 def _unique(named: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns with the first of each name; of two texts that is the one as it was written."""
+    """Return the columns without repeated names; of two texts, the first is the one as written."""
     return tuple("" if column in named[:number] else column for number, column in enumerate(named))
 
 
-def _row(where: Where, fields: list[str] | None, table: _Format) -> Row | Rejection:
+def _row(where: Location, fields: list[str] | None, table: _Format) -> Row | Rejection:
     if fields is None:
-        return Rejection(where, "broken_row", "a quote that is not closed, or not doubled inside of quotes")
+        reason = "a quote that is not closed, or not doubled within quotes; correct the row"
+        return Rejection(where, "broken_row", reason)
     if len(fields) != len(table.columns):
         shown = {"\t": "tab"}.get(table.delimiter, table.delimiter)
-        reason = f"{len(fields)} columns where {len(table.columns)} are expected (delimiter {shown})"
-        return Rejection(where, "broken_row", f"{reason}, correct the row")
+        found = counted(len(fields), "column")
+        reason = f"{found}, expected {len(table.columns)} (delimiter {shown}); correct the row"
+        return Rejection(where, "broken_row", reason)
     values = _filled(dict(zip(table.columns, fields, strict=True)))
     if "spoken" in values:
         values["text"] = values.pop("spoken")
@@ -193,9 +196,9 @@ def _filled(values: dict[str, str]) -> dict[str, str]:
 
 
 def _fields(line: str, delimiter: str) -> list[str] | None:
-    """Return the fields of a line, None if a quote is not closed.
+    """Return the fields of a line; None if a quote is not closed.
 
-    Only commas and semicolons come with quoting: elsewhere a quote is a character of the text.
+    Only tables with commas or semicolons use quoting; in others a quote is part of the text.
     """
     if delimiter in "|\t":
         return line.split(delimiter)
@@ -211,7 +214,7 @@ def _joined(
     waiting: list[tuple[int, str | BadText]],
     lines: Iterator[tuple[int, str | BadText]],
 ) -> list[str] | None:
-    """Return the fields of a row that goes on over the next lines; None, taking no line, if it does not."""
+    """Return the fields of a row that spans several lines; None, consuming no line, if it does not."""
     joined = line
     for num_taken in range(_MAX_JOINED_LINES):
         if num_taken == len(waiting):

@@ -1,7 +1,7 @@
-"""Lines of text files as people have them: any encoding of Unicode, any line ends, any damage.
+"""Read lines of text files in any Unicode encoding, with any line ends, and possibly corrupt.
 
-A file may be UTF-8 or UTF-16, with or without a byte order mark. Memory is bounded whatever is in the file:
-a line that is longer than a text can be is passed over in pieces.
+A file may be UTF-8 or UTF-16, with or without a byte order mark. Memory is bounded for any content: a line
+that is too long is skipped in pieces.
 """
 
 import codecs
@@ -14,65 +14,63 @@ from typing import TextIO
 MAX_LINE_CHARS = 100_000
 MAX_TEXT_CHARS = 20_000  # of a clip: minutes of speech are some hundreds
 
-_PASSED_CHARS = 2**20  # in one piece of a line that is passed over
+_SKIPPED_CHARS = 2**20  # of a long line, at a time
 _HEAD_BYTES = 8192
-_MAX_STRANGE_SHARE = (
-    0.3  # of the first characters; above it the file is no text, below it single lines are bad
-)
-_MIN_USUAL_SHARE = 0.9  # of UTF-16 read in its byte order
+_MAX_CONTROL_SHARE = 0.3  # of the head; above, the file is binary, below, single lines are invalid
+_MIN_USUAL_SHARE = 0.9  # of UTF-16 decoded with the correct byte order
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark begins it
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark is a prefix of it
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_STRANGE = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd]")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd]")
 _USUAL = re.compile("[\\s\x20-\x7e\u1200-\u139f\u2d80-\u2ddf]")
 
 
 @dataclass(frozen=True, slots=True)
 class BadText:
-    """Why a line or a file is no text; `code` is one of found.py."""
+    """Reason to reject a line or a file as text, with a code of items.py."""
 
     code: str
     reason: str
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str | BadText]]:
-    """Yield the lines with their numbers, from 1, without line ends; of a binary file one BadText.
+    """Yield the lines without line ends, numbered from 1; a single BadText for a binary file.
 
     Raises:
         OSError: the file cannot be read.
     """
     encoding = _encoding(path)
     if encoding is None:
-        yield 1, BadText("not_text", "no text in UTF-8 or UTF-16, save it as UTF-8")
+        yield 1, BadText("not_text", "not a text in UTF-8 or UTF-16; save it as UTF-8")
         return
     with path.open(encoding=encoding, errors="replace") as file:
         number = 0
         while line := file.readline(MAX_LINE_CHARS + 1):
             number += 1
             if len(line) > MAX_LINE_CHARS and not line.endswith("\n"):
-                reason = f"a line of more than {MAX_LINE_CHARS:,} characters, probably not a text"
+                reason = f"a line of more than {MAX_LINE_CHARS:,} characters; check that this is a text file"
                 yield number, BadText("line_too_long", reason)
-                _pass_over_line(file)  # after that: who wants no more lines need not wait for it
+                _skip_line(file)  # after the yield, so that a caller that stops here does not wait for it
             else:
-                # A NUL at the start is the rest of a line end in UTF-16: only the line before is damaged.
-                yield number, checked(line.rstrip("\n").lstrip("\ufeff\0"))
+                # A NUL at the start is the rest of a UTF-16 line end: only the line before is corrupt.
+                yield number, check_line(line.rstrip("\n").lstrip("\ufeff\0"))
 
 
-def checked(text: str) -> str | BadText:
-    """Return a line as it is, or what is wrong with its characters."""
+def check_line(text: str) -> str | BadText:
+    """Return the line, or a BadText if it has invalid characters."""
     if "\ufffd" in text:
-        return BadText("encoding", "some bytes are not UTF-8, or not the file's encoding; save it as UTF-8")
-    if _STRANGE.search(text):
-        return BadText("not_text", "control characters in the text, remove them")
+        return BadText("encoding", "some bytes do not match the encoding of the file; save it as UTF-8")
+    if _CONTROL.search(text):
+        return BadText("not_text", "control characters in the text; remove them")
     return text
 
 
-def whole_text(path: Path) -> str | BadText:
-    """Return the text of a small file, its lines joined by blanks.
+def read_text(path: Path) -> str | BadText:
+    """Return the text of a small file, its lines joined by spaces.
 
     Raises:
         OSError: the file cannot be read.
@@ -84,18 +82,19 @@ def whole_text(path: Path) -> str | BadText:
             return line
         num_chars += len(line)
         if num_chars > MAX_TEXT_CHARS:
-            return BadText("line_too_long", f"more than {MAX_TEXT_CHARS:,} characters, no text of one clip")
+            reason = f"more than {MAX_TEXT_CHARS:,} characters, too many for the text of a clip; split it"
+            return BadText("line_too_long", reason)
         parts += line.split()
     return " ".join(parts)
 
 
-def _pass_over_line(file: TextIO) -> None:
-    while (piece := file.readline(_PASSED_CHARS)) and not piece.endswith("\n"):
+def _skip_line(file: TextIO) -> None:
+    while (piece := file.readline(_SKIPPED_CHARS)) and not piece.endswith("\n"):
         pass
 
 
 def _encoding(path: Path) -> str | None:
-    """Return the codec that reads the file; None if its beginning is no text."""
+    """Return the encoding of the file; None if its start is not text."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     for mark, encoding in _BYTE_ORDER_MARKS:
@@ -104,11 +103,11 @@ def _encoding(path: Path) -> str | None:
     unmarked = _without_mark(head) if b"\0" in head else None
     if unmarked is not None:
         return unmarked
-    return None if _is_strange(head.decode("utf-8", errors="replace")) else "utf-8"
+    return None if _is_binary(head.decode("utf-8", errors="replace")) else "utf-8"
 
 
 def _without_mark(head: bytes) -> str | None:
-    """Return the byte order of UTF-16 without its mark: in the right one nearly all is ASCII or fidel."""
+    """Return the UTF-16 encoding of a text without a mark, in which nearly all is ASCII or fidel, or None."""
     even = head[: len(head) // 2 * 2]
     for encoding in ("utf-16-le", "utf-16-be"):
         decoded = even.decode(encoding, errors="replace")
@@ -117,6 +116,6 @@ def _without_mark(head: bytes) -> str | None:
     return None
 
 
-def _is_strange(decoded: str) -> bool:
-    """True for what does not look like text; one character may be cut off at the end of the head."""
-    return len(_STRANGE.findall(decoded)) > 1 + _MAX_STRANGE_SHARE * len(decoded)
+def _is_binary(decoded: str) -> bool:
+    """Return whether the head is not text; its last character may be incomplete."""
+    return len(_CONTROL.findall(decoded)) > 1 + _MAX_CONTROL_SHARE * len(decoded)

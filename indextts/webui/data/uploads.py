@@ -15,7 +15,7 @@ from pathlib import Path
 
 import soundfile
 
-from indextts.data.importing.found import AUDIO_SUFFIXES, TEXT_SUFFIXES
+from indextts.data.importing.items import AUDIO_SUFFIXES, TEXT_SUFFIXES
 from indextts.errors import UserError
 from indextts.features.audio import require_reference_length
 from indextts.projects.project import Project
@@ -36,7 +36,7 @@ _SUFFIXES = AUDIO_SUFFIXES | TEXT_SUFFIXES | {".zip"}
 _MAX_NAME_CHARS = 150
 
 
-def take_in(project: Project, received: Sequence[str], received_in: Path) -> list[Path]:
+def add(project: Project, received: Sequence[str], received_in: Path) -> list[Path]:
     """Move received files into the project; return the sources that they belong to.
 
     Args:
@@ -55,7 +55,7 @@ def take_in_voice(project: Project, received: str, received_in: Path) -> Path:
     """Move a received recording to where voices are kept; return it.
 
     Args:
-        received_in: as for `take_in`.
+        received_in: as for `add`.
 
     Raises:
         UserError: it is none that was uploaded, no recording, of no fitting length, or the disk does not take

@@ -1,37 +1,33 @@
-"""What the readers of a source hand on: recordings with what is known of them, and what cannot be used.
+"""Items of a source: recordings and rejections, with their ids, file names and suffixes.
 
-    REJECTED   rejected.jsonl, one JSON object in a line
+Each line of rejected.jsonl is a rejection:
 
     {"source": "recordings", "file": "metadata.csv", "line": 3, "code": "empty_text", "reason": "..."}
 
-`line` is absent where a whole file is meant. The codes:
+`line` is absent if the rejection concerns the entire file. The codes:
 
-    broken_row       a line of a table or of JSON that cannot be taken apart
+    broken_row       an invalid line of a table or of JSON
     line_too_long    longer than any sentence
     encoding         bytes that are neither UTF-8 nor UTF-16
-    not_text         a binary file in place of a text
-    empty_text       no text, or none after the subtitles' marks were taken off
+    not_text         a binary file instead of a text
+    empty_text       no text, or none after removing the markup of subtitles
     no_audio_named   a row without a recording
-    missing_audio    the recording is not there
-    outside          the recording lies outside of the folders that may be read
-    unreadable_audio no format that libsndfile, or ffmpeg, reads; or it breaks off
+    missing_audio    the recording does not exist
+    outside          the recording is outside the allowed folders
+    unreadable_audio truncated, or a format that neither libsndfile nor ffmpeg reads
     no_sound         a video without sound
     no_text          a recording without text or subtitles
     no_audio         a text or subtitles without a recording
-    no_speaker       nobody is named, although others of the source are
+    no_speaker       no speaker, although other rows of the source have speakers
     duplicate        a second row for the same recording or id
-    other_text       this recording is in the project already, with another text
-    language         subtitles that are not Amharic, or a machine's translation
-    bad_time         a subtitle that ends before it starts, or lies outside of the recording
-    music            sung text, marked by music signs
-    dialogue         two persons in one subtitle
-    no_pause         no silence between it and its neighbours within the greatest length
-    no_speech        nobody speaks there
-    too_short, too_long   outside of the lengths that are asked for
-
-File names and ids of what is imported: safe on any file system, the same at each import.
-
-Which files are recordings and which are texts, by their suffix.
+    other_text       the project already contains this recording with another text
+    language         subtitles that are not Amharic, or machine-translated
+    bad_time         a subtitle that ends before it starts, or is outside the recording
+    music            sung text, marked with music symbols
+    dialogue         two speakers in one subtitle
+    no_pause         no silence at a border of the clip within the maximum length
+    no_speech        no speech during the subtitle
+    too_short, too_long   outside the requested lengths
 """
 
 import hashlib
@@ -41,8 +37,8 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """A place in a source: a file, and its line (from 1) where one is meant."""
+class Location:
+    """Location in a source: a file, and a line number from 1 unless the entire file is meant."""
 
     file: Path
     line: int | None = None
@@ -50,14 +46,14 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Something of a source that cannot be used, and why."""
+    """Unusable item of a source, with the reason."""
 
-    where: Where
+    where: Location
     code: str
     reason: str
 
     def record(self, source: str, root: Path) -> dict[str, object]:
-        """Return the line of rejected.jsonl; the file is relative to the source `root`, or to its folder."""
+        """Return the record for rejected.jsonl, with a file relative to `root` or to its folder."""
         file = self.where.file
         folder = root.parent if file == root or root.is_file() else root
         shown = str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
@@ -66,21 +62,21 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A recording of a source: a clip with its text, or a long one with subtitles to cut it by.
+class SourceRecording:
+    """Recording of a source: a clip with its text, or a long recording with subtitles.
 
     Args:
-        key: what names it within its source, whatever else is there.
-        id: the id that it would like to have.
-        text: "" where there are subtitles.
-        speaker: as the data name it; None if they do not.
-        recording: the longer recording that the clip was cut from, if the data name one.
+        key: the unique and stable name within the source.
+        id: the preferred id in the project.
+        text: empty for a recording with subtitles.
+        speaker: the speaker in the data; None if unknown.
+        recording: the longer recording that the clip was cut from; None if unknown.
     """
 
     key: str
     id: str
     audio: Path
-    where: Where
+    where: Location
     text: str = ""
     subtitles: Path | None = None
     speaker: str | None = None
@@ -88,14 +84,14 @@ class Found:
     recording: str | None = None
 
 
-# Lower case only: on some file systems A.wav and a.wav are one file.
+# Lower case only: on some file systems A.wav and a.wav are the same file.
 _SAFE_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,99}")
 _SAFE_SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 _DIGEST_CHARS = 8
 
 
 def file_name(id: str, suffix: str) -> str:
-    """Return a name that is safe everywhere and differs for every id, whatever else is imported."""
+    """Return a file name that is safe on any file system and unique for every id."""
     suffix = safe_suffix(suffix)
     if _SAFE_NAME.fullmatch(id):
         return id + suffix
@@ -104,22 +100,22 @@ def file_name(id: str, suffix: str) -> str:
 
 
 def safe_suffix(suffix: str) -> str:
-    """Return the suffix of a file in lower case, "" for a strange one."""
+    """Return the suffix of a file in lower case; empty for an unusual suffix."""
     return suffix.lower() if _SAFE_SUFFIX.fullmatch(suffix.lower()) else ""
 
 
 def distinct(id: str, sha256: str) -> str:
-    """Return another id for a recording whose own is taken by a different recording."""
+    """Return a unique id for a recording whose preferred id belongs to another recording."""
     return f"{id}-{sha256[:_DIGEST_CHARS]}"
 
 
 def cut_id(recording: str, start_s: float) -> str:
-    """Return the id of a clip that begins at `start_s` of a recording: they sort as they are spoken."""
+    """Return the id of a clip that starts at `start_s` of a recording; ids sort by time."""
     return f"{recording}_{round(1000 * start_s):09d}"
 
 
 def source_name(source: Path, output_dir: Path) -> str:
-    """Return what a source is called in the journal: relative in a project, which may be moved."""
+    """Return the name of a source in the journal: relative within a project, which may be moved."""
     project = output_dir.resolve().parent
     source = source.resolve()
     return str(source.relative_to(project)) if source.is_relative_to(project) else str(source)
