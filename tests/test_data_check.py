@@ -102,7 +102,7 @@ def test_a_good_manifest_has_facts_and_no_problems(tmp_path):
     assert str(report).endswith("\n  No problems")
 
 
-def test_what_is_flagged_is_counted_by_reason_with_the_worst(tmp_path):
+def test_flagged_clips_are_counted_by_reason_with_the_worst(tmp_path):
     write_dataset(tmp_path, [*TEXTS[:5], f"{TEXTS[5]} PDF", f"{TEXTS[6]} VIDEO"], num_speakers=1)
     report = check_manifest(tmp_path / "manifest.jsonl", QualityLimits(min_ethiopic_percent=50))
     assert "  latin_left: 2, 0.00 hours; worst u6 (Latin letters: 5 Latin letters)" in report.facts
@@ -134,14 +134,14 @@ def test_digits_of_pairs_are_noticed_where_no_rule_reads_them(tmp_path):
     ]
 
 
-def test_one_voice_filed_under_many_names_is_noticed(tmp_path):  # D11
+def test_many_speakers_with_little_audio_are_a_notice(tmp_path):  # D11
     write_dataset(tmp_path, [f"{text} {letter}" for letter in "ለመረሰሸቀበተ" for text in TEXTS], num_speakers=56)
     report = check_manifest(tmp_path / "manifest.jsonl")
     assert "Good speaker diversity (56 speakers)" in report.facts
     assert any("56 of 56 speakers have less than 5 minutes; if one voice" in line for line in report.notices)
 
 
-def test_one_voice_with_most_of_the_hours_is_noticed(tmp_path):
+def test_a_speaker_with_most_of_the_hours_is_a_notice(tmp_path):
     utterances = write_dataset(tmp_path, TEXTS)
     uneven = [replace(utterance, speaker="s1" if n == 3 else "s0") for n, utterance in enumerate(utterances)]
     write_utterances(tmp_path / "manifest.jsonl", uneven)
@@ -204,7 +204,7 @@ def test_all_problems_of_recordings_and_lines_are_collected(tmp_path):
     ]
 
 
-def test_a_set_without_two_good_clips_of_a_voice_is_unfit(tmp_path):
+def test_a_set_without_two_good_clips_of_a_speaker_is_a_problem(tmp_path):
     write_dataset(tmp_path, TEXTS[:3], num_speakers=3)
     [problem] = check_manifest(tmp_path / "manifest.jsonl").problems
     assert problem == "3 speakers, and none has two good clips: a prompt and a target: s0; s1; s2"
@@ -258,7 +258,7 @@ def test_a_manifest_that_differs_from_its_store_is_a_problem(tmp_path):  # D3
     ]
 
 
-def test_a_damaged_file_of_the_store_is_a_problem(tmp_path):
+def test_a_corrupt_file_of_the_store_is_a_problem(tmp_path):
     features = write_store(tmp_path / "features", ["a", "b"])
     [condition] = features.parent.glob("conditioning/*/shard_00000/condition.npy")
     condition.write_bytes(condition.read_bytes()[:-1] + b"\x01")
@@ -278,7 +278,7 @@ def test_good_pairs_have_no_problems(tmp_path):
     assert FeatureStore.open(features).keys == [key("a"), key("b"), key("c")]
 
 
-def test_bad_pairs_are_all_named(tmp_path):
+def test_all_problems_of_pairs_are_listed(tmp_path):
     features = write_store(tmp_path / "features", ["a", "b", "c"])
     pairs = [
         pair("a", "a", features),
@@ -309,19 +309,19 @@ def test_two_speakers_of_one_utterance_are_found_without_the_manifest(tmp_path):
     assert problem.endswith("b is by one, pair c__b is by two")
 
 
-def test_a_missing_store_is_a_problem_and_no_crash(tmp_path):
+def test_a_missing_store_is_a_problem_in_the_report(tmp_path):
     write_pairs(tmp_path / "pairs.jsonl", [pair("a", "b", tmp_path / "gone")])
     [problem] = check_pairs(tmp_path / "pairs.jsonl").problems
-    assert "gone: there is no such feature store" in problem
+    assert f"{tmp_path}/gone: " in problem
 
 
-def test_empty_pairs_are_a_sentence(tmp_path):  # D80
+def test_an_empty_pairs_file_is_an_error(tmp_path):  # D80
     (tmp_path / "pairs.jsonl").write_bytes(b"")
-    with pytest.raises(UserError, match=r"pairs\.jsonl: the file is empty"):
+    with pytest.raises(UserError, match=r"pairs\.jsonl: "):
         check_pairs(tmp_path / "pairs.jsonl")
 
 
-def test_the_program_says_by_its_status_whether_the_set_is_fit(tmp_path, capsys):
+def test_the_exit_status_is_1_if_the_set_has_problems(tmp_path, capsys):
     write_dataset(tmp_path, TEXTS[:2], num_speakers=1)
     manifest = tmp_path / "manifest.jsonl"
     assert main([f"--train-manifest={manifest}"]) == 0
@@ -329,7 +329,7 @@ def test_the_program_says_by_its_status_whether_the_set_is_fit(tmp_path, capsys)
     assert main([f"--train-manifest={manifest}"]) == 1
     output = capsys.readouterr().out
     assert "unreadable: 1, 0.00 hours; worst u0" in output
-    assert f"the 1 rejected utterances are still used: with --report-dir {tmp_path}/check" in output
+    assert f"--report-dir {tmp_path}/check" in output
 
 
 def test_the_predecessors_files_are_the_default(tmp_path, monkeypatch):
@@ -362,7 +362,7 @@ def test_the_only_project_is_checked_as_its_settings_say_and_a_flag_says_otherwi
     assert (command.min_snr_db, command.warn_min_snr_db) == (12, 30)
 
 
-def test_of_two_projects_none_is_chosen(tmp_path, monkeypatch):
+def test_with_two_projects_neither_is_chosen(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("one", "two"):
         (tmp_path / "workspace" / name).mkdir(parents=True)
@@ -371,7 +371,7 @@ def test_of_two_projects_none_is_chosen(tmp_path, monkeypatch):
         with_default_paths(CheckData())
 
 
-def test_a_duration_of_null_is_a_sentence(tmp_path):  # D80
+def test_a_duration_of_null_is_an_error(tmp_path):  # D80
     line = {"id": "a", "audio": "a.wav", "text": TEXT, "speaker": "s", "duration": None}
     (tmp_path / "manifest.jsonl").write_text(json.dumps(line))
     with pytest.raises(UserError, match=r"manifest\.jsonl:1: duration is null"):

@@ -73,7 +73,7 @@ def write_utterances(folder: Path, durations_s: list[float]) -> list[Utterance]:
     return utterances
 
 
-def test_where_memory_runs_out_the_batch_is_halved_and_encoded_all_the_same(backend, tmp_path, caplog):
+def test_a_batch_that_runs_out_of_memory_is_halved_and_encoded(backend, tmp_path, caplog):
     utterances = write_utterances(tmp_path, [0.5] * 40)
     small = SmallMemory(backend, fitting_s=2.5, error=OUT_OF_MEMORY)
     found = list(encoder(small, batch_s=10, num_threads=1).encode_all(utterances))
@@ -115,13 +115,13 @@ def test_a_clip_that_does_not_fit_alone_is_rejected_and_lowers_no_limit(backend)
         RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported at another call"),
     ],
 )
-def test_memory_of_the_host_runs_out_like_that_of_a_card(backend, error):
+def test_running_out_of_host_memory_is_handled_like_that_of_a_gpu(backend, error):
     assert is_out_of_memory(error)
     (found,) = encoder(SmallMemory(backend, 0.1, error)).encode([clip("a", 0.3)])
     assert found.code == "out_of_memory"
 
 
-def test_another_error_of_the_arithmetic_is_a_bug(backend):
+def test_another_runtime_error_is_not_caught(backend):
     small = SmallMemory(backend, 0.1, RuntimeError("shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="shapes"):
         encoder(small).encode([clip("a", 0.3)])
@@ -141,7 +141,7 @@ def test_a_file_that_is_broken_leaves_the_order_of_the_others(backend, tmp_path)
     assert [len(one.codes) for one in found if isinstance(one, EncodedUtterance)] == [45, 15, 10, 25, 20, 40]
 
 
-def test_other_arithmetic_makes_other_features(backend):
+def test_another_dtype_gives_another_identity(backend):
     exact, fast = encoder(backend), encoder(backend)
     fast.dtype = torch.bfloat16
     assert exact.backend_identity == backend.identity
@@ -153,7 +153,7 @@ def test_other_arithmetic_makes_other_features(backend):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_what_a_card_computes_arrives_whole():
+def test_results_of_a_gpu_arrive_complete():
     card = torch.device("cuda")
     numbers = torch.arange(1_000_000.0)
     arriving = [to_host([to_device(numbers, card) * factor], card) for factor in range(5)]

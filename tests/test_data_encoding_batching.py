@@ -29,7 +29,7 @@ def test_every_utterance_is_in_one_batch_and_not_far_from_its_place():
     assert {int(id) // SORTED_CLIPS for id in order[:SORTED_CLIPS]} == {0}
 
 
-def test_little_is_padding():
+def test_most_of_a_batch_is_not_padding():
     everything = utterances(1000)
     total_s = sum(padded_s(batch) for batch in batches_of(everything, BatchLimit(80)))
     assert total_s < 1.1 * sum(utterance.duration_s for utterance in everything)
@@ -40,7 +40,7 @@ def test_without_a_limit_clips_are_alone_and_in_order():
     assert list(batches_of(everything, BatchLimit(0))) == [[utterance] for utterance in everything]
 
 
-def test_a_limit_that_is_lowered_holds_for_the_batches_to_come(caplog):
+def test_a_lowered_limit_applies_to_later_batches(caplog):
     limit = BatchLimit(60)
     batches = batches_of(utterances(300), limit)
     next(batches)
@@ -49,4 +49,4 @@ def test_a_limit_that_is_lowered_holds_for_the_batches_to_come(caplog):
     assert limit.seconds == 30
     next(batches)  # was being put together
     assert all(padded_s(batch) <= 30 or len(batch) == 1 for batch in batches)
-    assert caplog.text.count("batches of at most 30.0 s from now on") == 1
+    assert caplog.text.count("30.0 s per batch") == 1

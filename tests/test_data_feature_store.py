@@ -67,14 +67,14 @@ def test_recordings_with_a_code_that_the_model_does_not_have_are_found_in_any_sh
     assert store.with_codes_from(10) == set()
 
 
-def test_a_damaged_shard_hides_no_code_of_the_others(tmp_path):
+def test_a_corrupt_shard_does_not_hide_codes_of_other_shards(tmp_path):
     store = write_store(tmp_path, [encoded("a", 4), encoded("b", 4), encoded("c", 4)], clips_per_shard=1)
     path = shard(tmp_path, 1) / "codes.npy"
     path.write_bytes(path.read_bytes()[:-1])
     assert store.with_codes_from(0) == {key("a"), key("c")}
 
 
-def test_what_was_added_is_read_back_with_its_true_length(tmp_path):  # D1
+def test_added_features_are_read_back_with_their_true_length(tmp_path):  # D1
     utterances = [encoded("a", 5), encoded("b", 1), encoded("c", 300), encoded("d", 7), encoded("e", 2)]
     store = write_store(tmp_path / "s", utterances)
     assert store.keys == [utterance.key for utterance in utterances]
@@ -111,7 +111,7 @@ def test_a_key_of_zeros_is_a_key(tmp_path):  # numpy's strings lose them
         assert_holds(write_store(tmp_path / "s", [utterance]), utterance)
 
 
-def test_a_store_goes_to_worker_processes_without_its_arrays(tmp_path):
+def test_a_store_is_pickled_without_its_arrays(tmp_path):
     store = write_store(tmp_path / "s", [encoded("a", 5), encoded("b", 100_000)])
     assert_holds(store, encoded("b", 100_000))
     content = pickle.dumps(store)
@@ -128,7 +128,7 @@ def test_no_file_stays_open_however_many_shards_are_read(tmp_path):
     assert len(list(Path("/proc/self/fd").iterdir())) == num_open
 
 
-def test_a_writer_goes_on_where_the_last_one_stopped(tmp_path):
+def test_a_writer_appends_to_an_existing_store(tmp_path):
     write_store(tmp_path / "s", [encoded("a", 5), encoded("b", 6), encoded("c", 7)])
     store = write_store(tmp_path / "s", [encoded("d", 8)])
     assert store.keys == [key(id) for id in "abcd"]
@@ -136,7 +136,7 @@ def test_a_writer_goes_on_where_the_last_one_stopped(tmp_path):
         assert_holds(store, utterance)
 
 
-def test_an_unfinished_shard_does_not_count_and_is_swept(tmp_path):
+def test_an_unfinished_shard_is_ignored_and_removed(tmp_path):
     write_store(tmp_path / "s", [encoded("a", 5)])
     unfinished = shard(tmp_path / "s", 0).with_name("shard_00001.part")
     shutil.copytree(shard(tmp_path / "s", 0), unfinished)
@@ -172,10 +172,10 @@ def test_a_reader_has_what_was_committed_when_it_opened(tmp_path):
 
 @pytest.mark.parametrize("codes", [[], [-1], [2**16], None])
 @pytest.mark.failure(41, 42)
-def test_codes_that_do_not_fit_are_refused(tmp_path, codes):
+def test_invalid_codes_are_refused(tmp_path, codes):
     writer = FeatureStoreWriter(tmp_path / "s", INFO)
     codes = None if codes is None else np.array(codes, np.int64)
-    with pytest.raises(ValueError, match="'a' has no codes, or codes outside"):
+    with pytest.raises(ValueError, match=r"^'a': "):
         writer.add(replace(encoded("a", 1), codes=codes))
     assert key("a") not in writer
 
@@ -192,12 +192,12 @@ def test_codes_that_do_not_fit_are_refused(tmp_path, codes):
 )
 def test_conditioning_of_another_shape_is_refused(tmp_path, changes):
     writer = FeatureStoreWriter(tmp_path / "s", INFO)
-    with pytest.raises(ValueError, match=r"'a' has no conditioning of the shape \(3, 6\)"):
+    with pytest.raises(ValueError, match=r"^'a': .*\(3, 6\)"):
         writer.add(replace(encoded("a", 1), **changes))
 
 
 @pytest.mark.parametrize("bad", ["", "abc", "0" * 63, "zz" * 32])
-def test_what_is_no_sha256_is_no_key(tmp_path, bad):
+def test_a_key_must_be_a_sha256(tmp_path, bad):
     with pytest.raises(ValueError):  # noqa: PT011
         FeatureStoreWriter(tmp_path / "s", INFO).add(replace(encoded("a", 1), key=bad))
 
@@ -213,7 +213,7 @@ def test_what_is_no_sha256_is_no_key(tmp_path, bad):
         ({"latents": "float16"}, True),
     ],
 )
-def test_features_of_two_kinds_lie_beside_each_other_and_share_what_they_can(tmp_path, change, shares_codes):
+def test_features_of_two_checkpoints_are_in_one_store_and_share_codes(tmp_path, change, shares_codes):
     first = write_store(tmp_path / "s", [encoded("a", 5), encoded("b", 6)])
     other = replace(INFO, **change)
     assert other.identity != INFO.identity
@@ -233,7 +233,7 @@ def test_features_of_two_kinds_lie_beside_each_other_and_share_what_they_can(tmp
 
 
 @pytest.mark.parametrize(("latents", "bits"), [("float16", 11), ("bfloat16", 8)])
-def test_half_the_room_costs_half_a_unit_in_the_last_place_of_the_type(tmp_path, latents, bits):
+def test_16_bit_latents_are_rounded_to_nearest(tmp_path, latents, bits):
     condition = np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32) * 10
     info = replace(INFO, latents=latents)
     store = write_store(tmp_path / "s", [replace(encoded("a", 5), condition=condition)], info=info)
@@ -261,10 +261,10 @@ def test_bfloat16_is_rounded_as_torch_does():
     assert found[is_nan].isnan().all()
 
 
-def test_latents_beyond_float16_are_refused_in_a_sentence(tmp_path):
+def test_latents_that_overflow_float16_are_an_error(tmp_path):
     huge = replace(encoded("a", 5), condition=np.full((3, 6), 70_000, np.float32))
     writer = FeatureStoreWriter(tmp_path / "s", replace(INFO, latents="float16"))
-    with pytest.raises(UserError, match=r"'a' has conditioning latents up to 7e\+04.*--latents bfloat16"):
+    with pytest.raises(UserError, match=r"'a': .*7e\+04.*--latents bfloat16"):
         writer.add(huge)
     store = write_store(tmp_path / "s", [huge], info=replace(INFO, latents="bfloat16"))
     np.testing.assert_allclose(store.condition(key("a")), 70_000, rtol=2**-8)
@@ -273,7 +273,7 @@ def test_latents_beyond_float16_are_refused_in_a_sentence(tmp_path):
 @pytest.mark.parametrize("name", ["codes.npy", "condition.npy", "emo_vec.npy"])
 @pytest.mark.parametrize("damage", ["cut", "longer", "missing", "empty", "other"])
 @pytest.mark.failure(35)
-def test_a_damaged_array_is_named(tmp_path, name, damage):
+def test_the_error_names_a_corrupt_array(tmp_path, name, damage):
     write_store(tmp_path / "s", [encoded("a", 5)])
     [path] = (tmp_path / "s").rglob(name)
     content = path.read_bytes()
@@ -285,7 +285,7 @@ def test_a_damaged_array_is_named(tmp_path, name, damage):
         path.write_bytes({"cut": content[:-2], "longer": content + b"\0\0", "empty": b""}[damage])
     store = opened(tmp_path / "s")
     read = {"codes.npy": store.codes, "condition.npy": store.condition, "emo_vec.npy": store.emo_vec}[name]
-    with pytest.raises(UserError, match=f"{name}: .*delete the folder and preprocess again"):
+    with pytest.raises(UserError, match=f"{name}: "):
         read(key("a"))
     assert list(store.corrupt_files()) == [path]
 
@@ -303,25 +303,25 @@ def test_a_bit_that_changed_in_codes_or_their_lengths_is_noticed(tmp_path, name)
         index["num_rows"] = [4, 6]  # in sum what the array has
         np.save(path, index)
     store = opened(tmp_path / "s")
-    with pytest.raises(UserError, match=rf"{name}: is damaged \(another digest\)"):
+    with pytest.raises(UserError, match=rf"{name}: .*digest"):
         store.codes(key("a"))
     assert list(store.corrupt_files()) == [path]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"\x93NUMPY", "array"])
-def test_a_damaged_index_is_named(tmp_path, content):
+def test_the_error_names_a_corrupt_index(tmp_path, content):
     write_store(tmp_path / "s", [encoded("a", 5)])
     path = shard(tmp_path / "s", 0, "conditioning") / "index.npy"
     if content == "array":
         np.save(path, np.zeros(3))
     else:
         path.write_bytes(content)
-    with pytest.raises(UserError, match=r"shard_00000/index\.npy: .*delete the folder and preprocess again"):
+    with pytest.raises(UserError, match=r"shard_00000/index\.npy: "):
         opened(tmp_path / "s")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[]", b"{}"])
-def test_damaged_digests_are_named(tmp_path, content):
+def test_the_error_names_corrupt_digests(tmp_path, content):
     write_store(tmp_path / "s", [encoded("a", 5)])
     path = shard(tmp_path / "s", 0) / "digests.json"
     path.unlink() if content is None else path.write_bytes(content)
@@ -333,7 +333,7 @@ def test_damaged_digests_are_named(tmp_path, content):
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b'{"format_version": 1}', b'{"format_version": 2}', "another's"]
 )
-def test_a_damaged_or_foreign_store_file_is_named(tmp_path, content):
+def test_the_error_names_a_corrupt_or_foreign_store_file(tmp_path, content):
     path = write_store(tmp_path / "s", [encoded("a", 5)]).path
     if content == "another's":
         path.write_text(json.dumps(json.loads(path.read_text()) | {"encoders_identity": "other"}))
@@ -343,8 +343,8 @@ def test_a_damaged_or_foreign_store_file_is_named(tmp_path, content):
         FeatureStore.open(path)
 
 
-def test_what_is_not_there_is_named(tmp_path):
-    with pytest.raises(UserError, match="there is no such feature store, preprocess the manifest first"):
+def test_missing_stores_and_recordings_are_errors(tmp_path):
+    with pytest.raises(UserError, match=r"\.json: "):
         FeatureStore.open(tmp_path / "s.json")
     with pytest.raises(UserError, match="is of a format that is no longer read"):
         FeatureStore.open(tmp_path)
@@ -355,14 +355,14 @@ def test_what_is_not_there_is_named(tmp_path):
         store.codes(key("b"))
 
 
-def test_a_store_of_the_format_before_is_not_written_to(tmp_path):
+def test_a_store_of_an_older_format_is_not_changed(tmp_path):
     (tmp_path / "store.json").write_text("{}")
     with pytest.raises(UserError, match="of a format that is no longer read, choose another --output-dir"):
         FeatureStoreWriter(tmp_path, INFO)
     assert [path.name for path in tmp_path.iterdir()] == ["store.json"]
 
 
-def test_one_process_writes_at_a_time(tmp_path):
+def test_only_one_process_writes_at_a_time(tmp_path):
     with locked(tmp_path / "s"):
         with pytest.raises(UserError, match="another preprocessing") as caught, locked(tmp_path / "s"):
             pass

@@ -49,7 +49,7 @@ def test_a_table_is_read_with_any_delimiter_with_and_without_a_header(tmp_path, 
     assert imported(tmp_path / "in") == [(f"a-{n}", text, "s") for n, text in enumerate(TEXTS, start=1)]
 
 
-def test_of_ljspeechs_two_texts_the_spoken_one_is_taken(tmp_path):
+def test_the_spoken_text_of_ljspeech_is_used(tmp_path):
     write_clips(tmp_path / "in/wavs", ["LJ001-0001.wav", "LJ001-0002.wav"])
     lines = 'LJ001-0001|በ2017 ተጀመረ|በሁለት ሺህ አሥራ ሰባት ተጀመረ\nLJ001-0002|እርሱ "ደህና" አለ|\n'
     write_text(tmp_path / "in/metadata.csv", lines)
@@ -71,7 +71,7 @@ def test_a_header_names_speaker_and_the_order_of_columns_is_free(tmp_path):
     ]
 
 
-def test_broken_rows_of_a_table_are_listed_and_the_rest_goes_on(tmp_path):
+def test_invalid_rows_of_a_table_are_listed_and_the_rest_is_read(tmp_path):
     write_clips(tmp_path / "in/wavs", [f"{number}.wav" for number in range(8)])
     rows = [
         "0,ሰላም",
@@ -107,7 +107,7 @@ def test_a_table_may_be_in_any_encoding_of_unicode_with_any_line_ends(tmp_path, 
     assert [text for _, text, _ in imported(tmp_path / "in")] == TEXTS
 
 
-def test_paths_as_windows_writes_them_are_found(tmp_path):
+def test_windows_paths_are_found(tmp_path):
     write_clips(tmp_path / "in", ["audio/1.wav", "audio/2.wav", "more/3.wav"])
     write_text(
         tmp_path / "in/metadata.csv", f"path,text\r\naudio\\1.wav,{TEXTS[0]}\r\nmore\\3.wav,{TEXTS[1]}\r\n"
@@ -132,7 +132,7 @@ def test_lines_in_another_encoding_than_the_files_are_listed(tmp_path):
     ]
 
 
-def test_a_binary_file_in_place_of_a_text_is_one_row_and_the_rest_goes_on(tmp_path):
+def test_a_binary_file_instead_of_a_text_is_one_rejection(tmp_path):
     write_clips(tmp_path / "in", ["a.wav", "b.wav"])
     write_text(tmp_path / "in/a.txt", "ሰላም")
     (tmp_path / "in/b.txt").write_bytes((tmp_path / "in/b.wav").read_bytes())
@@ -141,16 +141,16 @@ def test_a_binary_file_in_place_of_a_text_is_one_row_and_the_rest_goes_on(tmp_pa
     assert out_rejected(tmp_path / "in") == [("b.txt", None, "not_text"), ("c.txt", None, "no_audio")]
 
 
-def test_a_binary_table_is_one_sentence(tmp_path):
+def test_a_binary_table_is_an_error_with_its_code(tmp_path):
     write_clips(tmp_path / "in", ["a.wav"])
     (tmp_path / "in/metadata.csv").write_bytes((tmp_path / "in/a.wav").read_bytes())
-    with pytest.raises(UserError, match=r"nothing can be used .*no text in UTF-8 or UTF-16") as caught:
+    with pytest.raises(UserError, match=r"\(1 not_text") as caught:
         imported(tmp_path / "in")
     assert caught.value.exit_status == 1
 
 
 @pytest.mark.slow
-def test_a_line_of_2_gb_is_one_row_and_takes_little_memory(tmp_path):
+def test_a_line_of_2_gb_is_one_rejection_and_takes_little_memory(tmp_path):
     write_clips(tmp_path / "in/wavs", ["1.wav", "2.wav"])
     table = write_text(tmp_path / "in/metadata.csv", "1|ሰላም\n9|" + "ሰ" * 100_000)
     with table.open("r+b") as file:
@@ -192,7 +192,7 @@ def test_fleurs_is_known_by_its_tables_and_asks_for_the_speaker(tmp_path):
     for split, name, text in (("train", "1000", TEXTS[0]), ("dev", "2000", TEXTS[1])):
         row = ["7", f"{name}.wav", text, text.rstrip("።?"), "| |", "4800", "MALE"]
         write_text(folder / f"{split}.tsv", "\t".join(row) + "\n")
-    with pytest.raises(UserError, match="nothing says who speaks"):
+    with pytest.raises(UserError, match="--speaker NAME"):
         imported(tmp_path / "in", speaker="")
     assert imported(tmp_path / "in") == [("1000", TEXTS[0], "s"), ("2000", TEXTS[1], "s")]
 
@@ -278,7 +278,7 @@ def test_recordings_outside_of_the_allowed_folders_are_not_read(tmp_path):
     ]
 
 
-def test_a_folder_without_recordings_is_one_sentence(tmp_path):
+def test_a_folder_without_recordings_is_an_error_with_the_layout(tmp_path):
     (tmp_path / "in").mkdir()
-    with pytest.raises(UserError, match="no recordings of the layout files"):
+    with pytest.raises(UserError, match="the layout files;"):
         imported(tmp_path / "in")

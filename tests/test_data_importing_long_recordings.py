@@ -51,7 +51,7 @@ def test_speech_without_a_subtitle_belongs_to_no_clip():
     assert [(round(clip.start_s), round(clip.end_s)) for clip in clips] == [(1, 4), (12, 15)]
 
 
-def test_speech_is_never_cut_where_nobody_pauses():
+def test_speech_without_a_pause_is_never_cut():
     cues = [cue(1, 4, "a", 1), cue(8, 11, "b", 2), cue(14, 15, "c", 3)]
     assert [
         (clip.line, clip.code) for clip in plan(cues, [(1, 10.9), (14, 15)]) if isinstance(clip, RejectedCue)
@@ -61,7 +61,7 @@ def test_speech_is_never_cut_where_nobody_pauses():
     ]
 
 
-def test_a_refused_subtitle_gives_its_speech_to_nobody():
+def test_the_speech_of_a_rejected_subtitle_is_in_no_clip():
     cues = [cue(1, 4, "a", 1), cue(4, 8, "", 2), cue(8, 11, "b", 3)]
     kept = plan(cues, [(1, 3.8), (4.2, 8), (8.3, 11)])
     assert [clip.text for clip in kept] == ["a", "b"]
@@ -82,13 +82,13 @@ def test_lengths_silence_and_subtitles_after_the_end_are_refused():
     assert codes == [(1, "too_short"), (2, "no_speech"), (3, "too_long"), (4, "no_speech"), (5, "bad_time")]
 
 
-def test_two_voices_without_a_pause_are_refused_and_a_pause_parts_them():
+def test_two_voices_without_a_pause_are_rejected_and_a_pause_separates_them():
     cues = [cue(1, 4, "a", 1, "A"), cue(4, 8, "b", 2, "B")]
     assert [item.code for item in plan(cues, [(1, 8)])] == ["dialogue"]
     assert [clip.voice for clip in plan(cues, [(1, 3.8), (4.1, 8)])] == ["A", "B"]
 
 
-def test_borders_that_fall_on_any_word_need_a_silence_close_by():
+def test_borders_of_rolling_captions_need_a_near_silence():
     cues = [cue(1, 4, "a"), cue(4, 8, "b")]
     speech = [(1, 3.5), (3.65, 8)]
     assert [clip.text for clip in plan(cues, speech)] == ["a", "b"]
@@ -129,7 +129,7 @@ def join_clips(shared: Path, folder: Path, num_clips: int, seed: int) -> list[tu
 
 
 @pytest.mark.shared
-def test_each_cut_of_a_long_recording_holds_its_clip_and_nothing_else(tmp_path, shared):
+def test_each_cut_of_a_long_recording_contains_only_its_clip(tmp_path, shared):
     truth = join_clips(shared, tmp_path / "in", 25, seed=3)
     result = run_import(tmp_path / "in", tmp_path / "out", speaker="almaz")
     assert (result.num_added, rejected(tmp_path / "out")) == (25, [])
@@ -153,7 +153,7 @@ def test_each_cut_of_a_long_recording_holds_its_clip_and_nothing_else(tmp_path, 
 
 
 @pytest.mark.shared
-def test_changed_subtitles_cut_the_recording_anew_and_leave_no_old_clips(tmp_path, shared):
+def test_changed_subtitles_cut_the_recording_again_and_leave_no_old_clips(tmp_path, shared):
     join_clips(shared, tmp_path / "in", 6, seed=4)
     run_import(tmp_path / "in", tmp_path / "out", speaker="almaz")
     path = tmp_path / "in/talk.srt"
@@ -166,7 +166,7 @@ def test_changed_subtitles_cut_the_recording_anew_and_leave_no_old_clips(tmp_pat
 
 @pytest.mark.shared
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
-def test_a_video_with_subtitles_is_cut_and_one_without_sound_is_a_row(tmp_path, shared):
+def test_a_video_with_subtitles_is_cut_and_a_video_without_sound_is_rejected(tmp_path, shared):
     truth = join_clips(shared, tmp_path / "in", 4, seed=5)
     folder = tmp_path / "in"
     make = ["ffmpeg", "-v", "error", "-f", "lavfi", "-i", "color=size=64x64:rate=5:duration=60"]
@@ -189,7 +189,7 @@ def test_a_video_with_subtitles_is_cut_and_one_without_sound_is_a_row(tmp_path, 
 
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
-def test_a_playlist_in_a_videos_clothes_reads_no_other_file(tmp_path):
+def test_a_playlist_named_like_a_video_reads_no_other_file(tmp_path):
     secret = write_tone(tmp_path / "secret.wav", duration_s=1.0)
     write_tone(tmp_path / "in/b.wav")
     for name, text in {

@@ -31,7 +31,7 @@ FIRST, SECOND = (1.0, 2.5, "ሰላም"), (3.0, 4.0, "ለዓለም\nዛሬ")
         "1\n0:0:1,0 -> 0:0:2,5\nሰላም\n\n2\n00:03 --> 00:04 X1:10\n\nለዓለም\n\nዛሬ\n\n\n",  # blank lines inside
     ],
 )
-def test_srt_is_read_however_it_is_written(tmp_path, text):  # D14
+def test_srt_is_read_in_all_its_variants(tmp_path, text):  # D14
     cues = [(start, end, text.strip().replace("\n\n", "\n")) for start, end, text in read(tmp_path, text)]
     assert cues == [FIRST, SECOND]
 
@@ -53,7 +53,7 @@ def test_webvtt_is_read_with_its_header_notes_and_settings(tmp_path):
     assert read_subtitles(tmp_path / "a.vtt").headers["language"] == "am-ET"
 
 
-def test_impossible_times_and_damaged_lines_are_listed_with_their_line(tmp_path):
+def test_impossible_times_and_corrupt_lines_are_listed_with_their_line(tmp_path):
     text = (
         "1\n00:00:05,000 --> 00:00:04,000\nሰላም\n\n2\n00:00:06,000 --> 00:00:07,000\n".encode()
         + b"caf\xe9 x\n\n3\n00:00:01,000 --> 00:00:02,500\n"
@@ -83,7 +83,7 @@ def test_impossible_times_and_damaged_lines_are_listed_with_their_line(tmp_path)
         ("♪ ♪", "♪ ♪"),
     ],
 )
-def test_what_nobody_says_is_taken_off(text, spoken):
+def test_text_that_is_not_spoken_is_removed(text, spoken):
     assert spoken_text(text) == spoken
 
 
@@ -106,7 +106,7 @@ def plain(result: list[Cue]) -> list[tuple[float, float, str]]:
     return [(cue.start_s, cue.end_s, cue.text) for cue in result]
 
 
-def test_captions_that_roll_by_two_lines_say_each_word_once_when_it_is_said():  # D6
+def test_captions_that_roll_by_two_lines_have_each_word_once_at_its_time():  # D6
     shown = cues(
         (0.0, 2.0, "ሰላም ለዓለም"),
         (2.0, 2.01, "ሰላም ለዓለም"),
@@ -139,7 +139,7 @@ def test_captions_that_grow_word_by_word_become_their_longest_form():
     assert plain(unroll_cues(shown)[0]) == [(0.0, 3.0, "አንድ ሁለት ሦስት")]
 
 
-def test_words_that_are_really_said_twice_stay():
+def test_words_that_are_spoken_twice_remain():
     shown = cues(
         (0.0, 1.0, "አዎ ነው"), (1.0, 2.0, "ነው እንጂ"), (2.0, 3.0, "ደህና"), (4.0, 5.0, "ደህና"), (6.0, 7.0, "ሰላም ነው")
     )
@@ -176,7 +176,7 @@ def test_the_letters_tell_english_and_tigrinya():
     assert "Tigrinya" in str(foreign_by_letters("ሎሚ ንግሆ ናብ ዕዳጋ ከይደ ብዙሓት ሰባት ድማ ረኺበ ኣለኹ"))
 
 
-def test_what_the_downloader_knows_tells_a_translation(tmp_path):
+def test_the_metadata_of_a_video_reveals_a_translation(tmp_path):
     audio, subtitles = tmp_path / "x.wav", tmp_path / "x.am.vtt"
 
     def foreign(info: object) -> str | None:
@@ -192,7 +192,7 @@ def test_what_the_downloader_knows_tells_a_translation(tmp_path):
     assert foreign_by_info(subtitles, audio) is None
 
 
-def test_single_english_subtitles_are_taken_out_of_amharic_ones(tmp_path):
+def test_single_english_subtitles_are_removed_from_amharic_ones(tmp_path):
     text = "".join(
         f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\n{line}\n\n"
         for n, line in enumerate([AMHARIC, "subscribe to my channel", AMHARIC])

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,7 @@ def test_a_failing_writer_leaves_the_old_file(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match=r"file/m.jsonl: cannot be written"):
+    with pytest.raises(UserError, match=r"file/m.jsonl: "):
         write_utterances(tmp_path / "file/m.jsonl", [Utterance("a", Path("/a"), "a", "s", 1.0)])
 
 
@@ -131,7 +132,7 @@ def test_a_full_disk_has_its_own_status_and_leaves_the_old_manifest(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_text("what was there\n")
     path.with_name("m.jsonl.part").symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"m\.jsonl: cannot be written") as caught:
+    with pytest.raises(UserError, match=r"m\.jsonl: ") as caught:
         write_json_lines(path, [{"id": "a"}])
     assert caught.value.exit_status == DISK_FULL
     assert path.read_text() == "what was there\n"
@@ -139,47 +140,51 @@ def test_a_full_disk_has_its_own_status_and_leaves_the_old_manifest(tmp_path):
 
 @pytest.mark.parametrize("field", ["id", "audio", "text", "speaker", "duration"])
 @pytest.mark.failure(34)
-def test_a_missing_field_is_named_with_its_line(tmp_path, field):
+def test_the_error_for_a_missing_field_has_field_and_line(tmp_path, field):
     second = {key: value for key, value in (UTTERANCE | {"id": "b"}).items() if key != field}
     path = write_lines(tmp_path / "m.jsonl", UTTERANCE, second)
-    assert refusal(path) == (f"{path}:2: no field '{field}', a line needs id, audio, text, speaker, duration")
+    assert re.match(
+        f"{re.escape(str(path))}:2: .*'{field}'.* id, audio, text, speaker, duration$", refusal(path)
+    )
 
 
 @pytest.mark.parametrize("field", sorted(PAIR))
 @pytest.mark.failure(34)
-def test_a_missing_field_of_a_pair_is_named(tmp_path, field):
+def test_the_error_for_a_missing_field_of_a_pair_has_the_field(tmp_path, field):
     path = write_lines(tmp_path / "p.jsonl", {key: PAIR[key] for key in PAIR if key != field})
-    assert refusal(path, read_pairs).startswith(f"{path}:1: no field '{field}', a line needs id, speaker,")
+    message = refusal(path, read_pairs)
+    assert message.startswith(f"{path}:1: ")
+    assert f"'{field}'" in message
 
 
 @pytest.mark.parametrize(
     ("field", "value", "what"),
     [
-        ("duration", True, "duration is true, it must be a number"),
-        ("duration", None, "duration is null, it must be a number"),  # D80
-        ("duration", "3", 'duration is "3", it must be a number'),
-        ("duration", float("nan"), "duration is NaN, it must be a number"),
-        ("duration", float("inf"), "duration is Infinity, it must be a number"),
+        ("duration", True, "duration is true,"),
+        ("duration", None, "duration is null,"),  # D80
+        ("duration", "3", 'duration is "3",'),
+        ("duration", float("nan"), "duration is NaN,"),
+        ("duration", float("inf"), "duration is Infinity,"),
         ("duration", 10**400, "duration is 1000"),
-        ("duration", 0, "duration is 0, it must be a number of seconds above 0"),
-        ("duration", -1.5, "duration is -1.5, it must be a number of seconds above 0"),
-        ("text", " \n", "text is empty"),
-        ("text", 7, "text is 7, it must be a string"),
-        ("text", "\ud800", "half a character"),
-        ("id", "", "id is empty"),
-        ("id", 12, "id is 12, it must be a string"),
-        ("speaker", "", "speaker is empty"),
-        ("speaker", [], "speaker is a list, it must be a string"),
-        ("audio", {}, "audio is an object, it must be a string"),
+        ("duration", 0, "duration is 0,"),
+        ("duration", -1.5, "duration is -1.5,"),
+        ("text", " \n", "text is "),
+        ("text", 7, "text is 7,"),
+        ("text", "\ud800", "text contains"),
+        ("id", "", "id is "),
+        ("id", 12, "id is 12,"),
+        ("speaker", "", "speaker is "),
+        ("speaker", [], "speaker is a list,"),
+        ("audio", {}, "audio is an object,"),
         ("audio", "a\0b", "NUL"),
         ("language", 3, "language is 3"),
-        ("features", "f", "features, features_key, code_len belong together"),
-        ("code_len", 3, "features, features_key, code_len belong together"),
-        ("features_key", KEY, "features, features_key, code_len belong together"),
+        ("features", "f", "features, features_key, code_len"),
+        ("code_len", 3, "features, features_key, code_len"),
+        ("features_key", KEY, "features, features_key, code_len"),
     ],
 )
 @pytest.mark.failure(41)
-def test_a_wrong_value_is_named_with_its_line(tmp_path, field, value, what):
+def test_the_error_for_an_invalid_value_has_value_and_line(tmp_path, field, value, what):
     path = write_lines(tmp_path / "m.jsonl", UTTERANCE, UTTERANCE | {"id": "b"} | {field: value})
     message = refusal(path)
     assert message.startswith(f"{path}:2: ")
@@ -187,16 +192,16 @@ def test_a_wrong_value_is_named_with_its_line(tmp_path, field, value, what):
 
 
 @pytest.mark.parametrize("value", ["", "abc", KEY.upper(), KEY + "0", f"{KEY}\n", 7])
-def test_a_key_that_is_no_sha256_is_named(tmp_path, value):
+def test_an_invalid_key_is_an_error_with_its_line(tmp_path, value):
     path = write_lines(tmp_path / "p.jsonl", PAIR | {"prompt_key": value})
     assert f"{path}:1: prompt_key is " in refusal(path, read_pairs)
 
 
 @pytest.mark.parametrize("value", [True, 1.0, 0, -1, "75", None, 10**400])
 @pytest.mark.failure(45)
-def test_a_number_of_codes_is_a_whole_number_above_0(tmp_path, value):
+def test_a_number_of_codes_is_a_positive_integer(tmp_path, value):
     path = write_lines(tmp_path / "p.jsonl", PAIR | {"target_code_len": value})
-    assert "it must be a whole number above 0" in refusal(path, read_pairs)
+    assert f"{path}:1: target_code_len is " in refusal(path, read_pairs)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +215,7 @@ def test_a_number_of_codes_is_a_whole_number_above_0(tmp_path, value):
     ],
 )
 @pytest.mark.failure(32)
-def test_a_line_that_is_no_json_object_is_named(tmp_path, line, what):
+def test_the_error_for_an_invalid_line_has_its_number(tmp_path, line, what):
     path = write_lines(tmp_path / "m.jsonl", UTTERANCE, line)
     message = refusal(path)
     assert message.startswith(f"{path}:2: ")
@@ -218,7 +223,7 @@ def test_a_line_that_is_no_json_object_is_named(tmp_path, line, what):
 
 
 @pytest.mark.parametrize("read", [read_utterances, read_pairs, read_texts])
-def test_files_that_are_no_manifest_are_named_and_refused(tmp_path, read):
+def test_files_that_are_not_a_manifest_are_a_one_line_error(tmp_path, read):
     assert refusal(tmp_path, read).startswith(f"{tmp_path}: ")
     absent = tmp_path / "absent.jsonl"
     assert refusal(absent, read).startswith(f"{absent}: ")
@@ -228,30 +233,31 @@ def test_files_that_are_no_manifest_are_named_and_refused(tmp_path, read):
 
 
 @pytest.mark.failure(33)
-def test_a_line_that_is_not_utf_8_is_named(tmp_path):
+def test_the_error_for_invalid_utf_8_has_the_line(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_bytes(json.dumps(UTTERANCE).encode() + b"\n" + b'{"id": "\xff"}\n')
-    assert refusal(path) == f"{path}:2: not UTF-8, save the file as UTF-8"
+    assert refusal(path).startswith(f"{path}:2: ")
 
 
 @pytest.mark.parametrize(("record", "read"), [(UTTERANCE, read_utterances), (PAIR, read_pairs)])
 @pytest.mark.failure(46)
-def test_a_duplicate_id_is_named_with_both_lines(tmp_path, record, read):
+def test_the_error_for_a_duplicate_id_has_both_lines(tmp_path, record, read):
     path = write_lines(tmp_path / "m.jsonl", record, record | {"id": "other"}, record)
     message = refusal(path, read)
-    assert message.startswith(f"{path}:3: id '{record['id']}' is already that of line 1")
+    assert message.startswith(f"{path}:3: ")
+    assert f"line 1 already has the id '{record['id']}'" in message
 
 
-def test_pairs_and_utterances_are_not_taken_for_each_other(tmp_path):  # D75
+def test_pairs_and_utterances_are_not_confused(tmp_path):  # D75
     utterances = write_lines(tmp_path / "m.jsonl", UTTERANCE)
     pairs = write_lines(tmp_path / "p.jsonl", PAIR)
-    assert "this is a manifest of utterances" in refusal(utterances, read_pairs)
+    assert refusal(utterances, read_pairs).startswith(f"{utterances}:1: ")
     assert "tools/build_gpt_prompt_pairs.py" in refusal(utterances, read_pairs)
     for read in (read_utterances, read_texts):
-        assert "this is a pairs file, give the manifest of utterances" in refusal(pairs, read)
+        assert refusal(pairs, read).startswith(f"{pairs}:1: ")
 
 
-def test_features_of_the_predecessor_must_be_made_anew(tmp_path):
+def test_features_of_the_predecessor_are_refused(tmp_path):
     old_pair = {
         "id": "b__a",
         "target_id": "b",
@@ -261,7 +267,7 @@ def test_features_of_the_predecessor_must_be_made_anew(tmp_path):
     old_utterance = {"id": "a", "audio_path": "a.wav", "text": "ሀ", "codes_path": "codes/a.npy"}
     for record, read in ((old_pair, read_pairs), (old_utterance, read_utterances)):
         message = refusal(write_lines(tmp_path / "old.jsonl", record), read)
-        assert "make them anew from the recordings with tools/preprocess_data.py" in message
+        assert "tools/preprocess_data.py" in message
 
 
 def test_texts_need_no_other_field(tmp_path):

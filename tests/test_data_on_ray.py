@@ -105,7 +105,7 @@ def test_the_features_of_a_cluster_are_those_of_one_machine_byte_for_byte(tmp_pa
     assert files_of(tmp_path / "out") == local
 
 
-def test_a_killed_process_costs_its_shard_alone(tmp_path, machines, caplog):
+def test_a_killed_process_loses_only_its_shard(tmp_path, machines, caplog):
     project(tmp_path, 400)
     preprocess(command(tmp_path))
     local = files_of(tmp_path / "out")
@@ -117,11 +117,11 @@ def test_a_killed_process_costs_its_shard_alone(tmp_path, machines, caplog):
     killer.join()
     assert len(killed) == 1
     assert result.num_encoded == 400
-    assert caplog.text.count("done again: ") == caplog.text.count("done again: 128 recordings from ") == 1
+    assert caplog.text.count(" 128 recordings from ") == 1
     assert files_of(tmp_path / "out") == local
 
 
-def test_a_killed_program_goes_on_where_it_was_and_ends_byte_identical(tmp_path, machines):
+def test_a_killed_program_resumes_and_ends_byte_identical(tmp_path, machines):
     project(tmp_path, 400)
     settings = command(tmp_path, **on_ray(tmp_path, machines))
     features = settings.output_dir / "features"
@@ -187,35 +187,34 @@ def squares(folder: Path, machines, how: str) -> list[int]:
             pool.close()
 
 
-def test_only_the_task_of_a_dead_process_is_done_again_and_results_are_in_order(tmp_path, machines, caplog):
+def test_only_the_task_of_a_dead_process_is_repeated_and_results_are_in_order(tmp_path, machines, caplog):
     assert squares(tmp_path, machines, "once") == [number * number for number in range(12)]
     begun = sorted(map(int, (tmp_path / "begun").read_text().split()))
     assert begun == sorted([*range(12), 2])
-    assert "died; done again: task 2" in caplog.text
+    assert caplog.text.count("task ") == caplog.text.count("task 2") == 1
 
 
-def test_a_task_that_always_kills_is_named(tmp_path, machines):
-    with pytest.raises(UserError, match="3 processes died at task 2, the last of them on "):
+def test_the_error_names_a_task_that_always_kills_its_process(tmp_path, machines):
+    with pytest.raises(UserError, match=r"^task 2: 3 processes .* on [\d.]+;"):
         squares(tmp_path, machines, "always")
     assert (tmp_path / "begun").read_text().split().count("2") == 3
 
 
-def test_what_a_process_says_to_the_user_is_said_with_its_machine(tmp_path, machines):
+def test_a_user_error_of_a_process_has_its_machine(tmp_path, machines):
     with pytest.raises(UserError, match=r"^[\d.]+: no room$") as caught:
         squares(tmp_path, machines, "error")
     assert caught.value.exit_status == DISK_FULL
 
 
-def test_a_machine_with_other_files_is_named(tmp_path, machines):
-    told = r"^[\d.]+: the version of the work is 2, on the machine of this program it is 1; give all machines"
-    with pytest.raises(UserError, match=told):
+def test_the_error_names_a_machine_with_different_files(tmp_path, machines):
+    with pytest.raises(UserError, match=r"^[\d.]+: the version of the work is 2, but 1 "):
         squares(tmp_path, machines, "other")
 
 
-def test_machines_where_every_process_dies_are_left_out(tmp_path, machines, caplog):
-    with pytest.raises(UserError, match=r"has a core for it \(2 places were left out because processes died"):
+def test_machines_where_every_process_dies_are_excluded(tmp_path, machines, caplog):
+    with pytest.raises(UserError, match=r"^--engine ray: .*\(2 slots "):
         squares(tmp_path, machines, "load")
-    assert caplog.text.count("is left out: 3 processes died there in a row") == 2
+    assert caplog.text.count("3 processes died") == 2
 
 
 def test_a_stop_has_its_exit_status_also_while_ray_waits(machines):
@@ -232,7 +231,7 @@ def test_a_stop_has_its_exit_status_also_while_ray_waits(machines):
     assert stopped.value.code == 128 + signal.SIGTERM
 
 
-def test_a_machine_that_dies_costs_its_task_alone(tmp_path, machines):
+def test_a_dead_machine_loses_only_its_task(tmp_path, machines):
     third = machines.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
 
     def kill_machine() -> None:

@@ -21,36 +21,34 @@ from tests.preprocess_project import command, write_dataset, write_model
 from tests.waiting import PATIENCE_S, wait_until
 
 
-def test_without_ray_the_sentence_says_what_to_install(tmp_path, monkeypatch):
+def test_the_error_without_ray_has_the_command_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # which would be set, for Ray
-    with pytest.raises(
-        UserError, match=r"ray is not installed, run pip install -r requirements-distributed\.txt"
-    ):
+    with pytest.raises(UserError, match=r"pip install -r requirements-distributed\.txt"):
         preprocess(command(tmp_path, engine="ray"))
-    with pytest.raises(UserError, match="ray is not installed"):
+    with pytest.raises(UserError, match="--engine ray: "):
         check(CheckData(train_manifest=tmp_path / "m", engine="ray"))
 
 
-def test_an_address_where_nothing_answers_is_named():
+def test_the_error_names_an_address_without_an_answer():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with (
-            pytest.raises(UserError, match=rf"--ray-address {address}: nothing answers there"),
+            pytest.raises(UserError, match=rf"--ray-address {address}: "),
             running_on("ray", address),
         ):
             pass
 
 
 @pytest.mark.parametrize("address", ["head", "head:", ":6379", "ray://head:x", "head:99999999"])
-def test_an_address_that_is_none_is_told(address):
+def test_an_invalid_address_is_an_error(address):
     with pytest.raises(UserError, match=f"--ray-address {address}: "), running_on("ray", address):
         pass
 
 
-def test_an_address_without_the_engine_is_not_ignored(tmp_path):
-    with pytest.raises(UserError, match="--ray-address head:6379: is for --engine ray, give that too"):
+def test_an_address_without_the_engine_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"--ray-address head:6379: .*--engine ray"):
         preprocess(command(tmp_path, ray_address="head:6379"))
 
 
@@ -64,7 +62,7 @@ def test_the_local_engine_does_not_load_ray():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_stop_ends_the_cluster_that_was_started_here(tmp_path: Path, number: int, status: int):
+def test_sigterm_ends_the_temporary_cluster(tmp_path: Path, number: int, status: int):
     pytest.importorskip("ray", reason="needs requirements-distributed.txt")
     write_dataset(tmp_path / "data", "ab" * 300, max_duration_s=0.4)
     write_model(tmp_path / "model")

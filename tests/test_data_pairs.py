@@ -67,19 +67,19 @@ def test_pairs_depend_on_the_seed_and_not_on_the_order_of_lines():
     assert build_pairs(utterances, 2, seed=8).pairs != first
 
 
-def test_where_a_speaker_has_fewer_other_clips_all_of_them_are_prompts():
+def test_all_other_clips_of_a_speaker_are_prompts_if_there_are_few():
     pairs = build_pairs(clips(3), pairs_per_target=10, seed=0).pairs
     assert len(pairs) == 3 * 2
 
 
-def test_a_pair_has_the_facts_of_its_clips():
+def test_a_pair_has_the_values_of_its_clips():
     utterances = [clip("a", text="ሀ", num_codes=100), clip("b", text="ለ", num_codes=150)]
     pair = build_pairs(utterances, 1, seed=0).pairs[0]
     assert (pair.target_text, pair.target_num_codes, pair.features) == ("ሀ", 100, FEATURES)
     assert (pair.target_duration_s, pair.prompt_duration_s) == (2.0, 3.0)
 
 
-def test_short_clips_are_no_targets_but_still_prompts():
+def test_short_clips_are_prompts_but_not_targets():
     utterances = [clip("a", text="ሀ"), clip("b", num_codes=3), clip("c")]
     result = build_pairs(utterances, 2, seed=0, min_text_len=2, min_code_len=4)
     assert {pair.target_id for pair in result.pairs} == {"c"}
@@ -93,8 +93,8 @@ def test_a_speaker_with_one_clip_is_left_out_and_counted():
     assert {pair.speaker for pair in result.pairs} == {"s"}
 
 
-def test_no_pair_at_all_is_an_error():  # D16
-    with pytest.raises(UserError, match="2 speakers have a single utterance"):
+def test_a_manifest_without_pairs_is_an_error():  # D16
+    with pytest.raises(UserError, match="2 speakers "):
         build_pairs(clips(1, "a") + clips(1, "b"), 2, seed=0)
 
 
@@ -111,7 +111,7 @@ def test_ids_with_underscores_still_give_each_pair_its_own_id():
 
 
 def test_utterances_without_features_are_refused():
-    with pytest.raises(UserError, match=r"'x' has no features, preprocess its manifest"):
+    with pytest.raises(UserError, match=r"'x' .*tools/preprocess_data\.py"):
         build_pairs([Utterance("x", Path("/x.wav"), "x", "s", 1.0)], 1, seed=0)
 
 
@@ -161,7 +161,7 @@ def test_prompts_are_of_another_recording_than_the_target():
     assert result.num_same_recording == 0
 
 
-def test_of_one_recording_prompts_are_taken_all_the_same_and_counted():
+def test_prompts_from_the_same_recording_are_used_if_needed_and_counted():
     result = build_pairs([clip(str(n), recording="video") for n in range(10)], 2, seed=0)
     assert (len(result.pairs), result.num_same_recording) == (20, 20)
 
@@ -190,16 +190,17 @@ def test_a_limit_for_each_speaker_takes_prompts_first_and_then_targets():
     assert made(40) == (40, 40, 20, 160)
 
 
-def test_a_speaker_with_most_of_the_pairs_is_told_of(caplog):
+def test_a_speaker_with_most_of_the_pairs_causes_a_warning(caplog):
     log_left_out(build_pairs(clips(100, "loud") + clips(20, "quiet"), 2, seed=0))
-    assert "83 % of the pairs are by loud" in caplog.text
+    assert "83 %" in caplog.text
+    assert " loud" in caplog.text
     assert "--max-pairs-per-speaker 40" in caplog.text
     caplog.clear()
     log_left_out(build_pairs(clips(100, "alone"), 2, seed=0))
-    assert "% of the pairs" not in caplog.text
+    assert "--max-pairs-per-speaker" not in caplog.text
 
 
-def test_two_hundred_thousand_clips_half_of_one_speaker_are_no_square():  # D66
+def test_pairing_200_000_clips_takes_linear_time():  # D66
     utterances = clips(100_000) + [
         clip(f"t{n:06d}", f"t{n % 300}", num_codes=250, recording=f"v{n % 2000}") for n in range(100_000)
     ]
@@ -222,11 +223,11 @@ def test_the_pairs_file_may_lie_in_any_folder(tmp_path, capsys):  # D74
 def test_the_manifest_is_not_overwritten_by_its_pairs(tmp_path):
     manifest = tmp_path / "m.jsonl"
     write_utterances(manifest, clips(2))
-    with pytest.raises(UserError, match="is the manifest itself"):
+    with pytest.raises(UserError, match=r"manifest\.jsonl"):
         main([f"--manifest={manifest}", f"--output={manifest}"])
 
 
-def test_a_pairs_file_given_as_manifest_is_one_sentence_and_status_2(tmp_path):  # D75
+def test_a_pairs_file_given_as_manifest_is_a_one_line_error_with_status_2(tmp_path):  # D75
     manifest, pairs = tmp_path / "m.jsonl", tmp_path / "p.jsonl"
     write_utterances(manifest, clips(2))
     program = [sys.executable, "-m", "tools.build_gpt_prompt_pairs"]
@@ -234,6 +235,6 @@ def test_a_pairs_file_given_as_manifest_is_one_sentence_and_status_2(tmp_path): 
     again = [*program, f"--manifest={pairs}", f"--output={tmp_path / 'q.jsonl'}"]
     done = subprocess.run(again, check=False, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "this is a pairs file" in done.stderr
+    assert "pairs.jsonl:1: " in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "q.jsonl").exists()

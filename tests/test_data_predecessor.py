@@ -34,7 +34,7 @@ def read(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[dict[str, Ol
     return {one.utterance.id: one for one in old.utterances()}, old
 
 
-def test_sound_features_are_read_as_they_are(tmp_path):
+def test_valid_features_are_read_unchanged(tmp_path):
     rows = write_old_folder(tmp_path)
     found, old = read(tmp_path)
     assert list(found) == [row["id"] for n, row in enumerate(rows) if n % 8] + [r["id"] for r in rows[::8]]
@@ -117,11 +117,11 @@ def test_each_kind_of_damage_is_found_and_nothing_else(tmp_path):
     found, old = read(tmp_path)
     assert {one.id: one.code for one in old.rejected} == wanted
     assert set(found) == {str(row["id"]) for row in rows} - wanted.keys()
-    counts = {kind: num for kind, num in old.findings.counts.items() if kind.startswith("rows are left out")}
-    assert counts == {f"rows are left out ({code})": n for code, n in Counter(wanted.values()).items()}
+    counts = {kind: num for kind, num in old.findings.counts.items() if kind.startswith("rows skipped")}
+    assert counts == {f"rows skipped ({code})": n for code, n in Counter(wanted.values()).items()}
 
 
-def test_broken_lines_and_ids_given_twice_are_left_out_with_their_place(tmp_path):
+def test_invalid_lines_and_duplicate_ids_are_skipped_with_their_location(tmp_path):
     rows = write_old_folder(tmp_path)
     train = tmp_path / "train_manifest.jsonl"
     with train.open("a") as file:
@@ -147,7 +147,7 @@ def test_a_recording_that_is_not_the_encoded_one_is_found(tmp_path):  # D3
     assert len(found) == 14
 
 
-def test_a_recording_tells_the_length_where_the_manifest_does_not(tmp_path):
+def test_the_recording_gives_the_duration_if_the_manifest_does_not(tmp_path):
     rows = write_old_folder(tmp_path, with_audio=True)
     for row in rows:
         row["duration"] = None
@@ -173,8 +173,8 @@ def test_text_ids_of_another_tokenizer_are_counted(tmp_path):  # D3
     found, old = read(tmp_path, tokenizer)
     assert len(found) == 16  # text ids are made from the texts: nothing is lost
     assert old.findings.counts == {
-        "rows have text ids that are not those of new.model": 3,
-        "rows have no text ids to compare": 1,
+        "rows with text ids of another tokenizer than new.model": 3,
+        "rows without text ids to compare": 1,
     }
 
 
@@ -187,21 +187,21 @@ def test_damage_of_pairs_is_counted(tmp_path):
     (tmp_path / ".preprocessing_progress.txt").write_text("spk000_000001\nspk077_000001\n")
     _, old = read(tmp_path)
     assert old.findings.counts == {
-        "ids of .preprocessing_progress.txt are in no manifest": 1,
-        "pairs have one utterance as prompt and target": 1,
-        "pairs name utterances that are in no manifest": 1,
-        "pairs have the id of an earlier one": 1,
-        "lines of pairs are broken": 1,
+        "ids of .preprocessing_progress.txt without a row in a manifest": 1,
+        "pairs with the same utterance as prompt and target": 1,
+        "pairs of utterances that are not in a manifest": 1,
+        "pairs with the id of an earlier pair": 1,
+        "invalid lines of pairs": 1,
     }
 
 
-def test_a_number_of_codes_that_is_not_that_of_the_file_is_counted(tmp_path):  # D17
+def test_a_wrong_number_of_codes_is_counted(tmp_path):  # D17
     rows = write_old_folder(tmp_path)
     rows[1]["code_len"] = 999
     write_rows(tmp_path, rows)
     found, old = read(tmp_path)
     assert len(found) == 16
-    assert old.findings.counts == {"rows give another number of codes than their file has": 1}
+    assert old.findings.counts == {"rows with the wrong number of codes": 1}
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_number_of_codes_that_is_not_that_of_the_file_is_counted(tmp_path):  #
         "C:/work/codes/{id}.npy",
     ],
 )
-def test_paths_of_other_machines_lead_into_the_folder(tmp_path, form):
+def test_paths_of_other_machines_are_resolved_in_the_folder(tmp_path, form):
     rows = write_old_folder(tmp_path / "moved")
     for row in rows:
         row["codes_path"] = form.format(id=row["id"])
@@ -246,12 +246,12 @@ def test_recordings_are_found_in_the_data_set_beside_the_folder(tmp_path):
     assert paths.find("bad\0name") is None
 
 
-def test_a_folder_without_manifests_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"has neither train_manifest\.jsonl nor val_manifest\.jsonl"):
+def test_a_folder_without_manifests_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"train_manifest\.jsonl nor val_manifest\.jsonl"):
         list(OldFolder(tmp_path).utterances())
 
 
-def test_a_folder_of_the_predecessor_is_told_from_ours(tmp_path):
+def test_a_folder_of_the_predecessor_is_recognised(tmp_path):
     assert not is_old_folder(tmp_path)
     write_old_folder(tmp_path)
     assert is_old_folder(tmp_path)

@@ -85,7 +85,7 @@ def test_importing_twice_changes_nothing_and_new_rows_are_added(project):
     assert store_files.items() <= files_of(project / "out").items()
 
 
-def test_rows_with_damage_are_written_down_with_their_reason(project, capsys):
+def test_damaged_rows_are_listed_with_their_reason(project, capsys):
     folder = project / "processed_data"
     rows = write_old_folder(folder, "ab" * 20)
     for number, row in enumerate(rows[:39]):  # D1: a batch padded to the last clip
@@ -100,13 +100,10 @@ def test_rows_with_damage_are_written_down_with_their_reason(project, capsys):
         (rows[4]["id"], "missing_file"),
     ]
     assert rejected[0]["line"] == "train_manifest.jsonl:3"
-    assert rejected[0]["reason"] == "codes from 9 to 9, not within 0 to 7"
+    assert rejected[0]["reason"].startswith("codes from 9 to 9,")
     printed = capsys.readouterr().out
-    assert "2 rows left out" in printed
-    assert (
-        "rows had codes of padding, which are cut off: spk001_000001 (50 codes for 0.51 s, cut to 24)"
-        in printed
-    )
+    assert "2 rows " in printed
+    assert "spk001_000001 (50 codes for 0.51 s, cut to 24)" in printed
     assert len(imported(project)) == 38
     assert imported(project)["spk001_000001"].num_codes == 24
     write_rows(folder, rows[5:])
@@ -137,13 +134,13 @@ def test_imports_of_two_folders_are_never_mixed(project):
     assert one.isdisjoint({utterance.features for utterance in imported(project).values()})
 
 
-def test_mistakes_are_one_sentence(project):
-    with pytest.raises(UserError, match="is the folder to import, choose another one"):
+def test_mistakes_are_errors_with_flags_and_paths(project):
+    with pytest.raises(UserError, match=r"--output-dir .*processed_data"):
         import_features(command(project, output_dir=project / "processed_data"))
-    with pytest.raises(UserError, match=r"has neither train_manifest\.jsonl nor"):
+    with pytest.raises(UserError, match=r"base: .*train_manifest\.jsonl"):
         import_features(command(project, import_features=project / "base"))
     (project / "processed_data/condition").rename(project / "processed_data/gone")
-    with pytest.raises(UserError, match="none of 40 rows can be used, as condition_path"):
+    with pytest.raises(UserError, match=r"none of 40 rows .* condition_path"):
         import_features(command(project))
     assert len((project / "out/rejected.jsonl").read_text().splitlines()) == 40
     assert not (project / "out/train_manifest.jsonl").exists()
@@ -154,5 +151,5 @@ def test_the_program_takes_the_flag_and_the_users_mistake_has_status_2(project):
     argv += ["--output-dir", str(project / "out"), "--config", str(project / "base/config.yaml")]
     done = subprocess.run(argv, check=False, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "has neither train_manifest.jsonl nor val_manifest.jsonl" in done.stderr
+    assert "train_manifest.jsonl nor val_manifest.jsonl" in done.stderr
     assert done.stderr.count("\n") == 1

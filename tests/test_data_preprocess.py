@@ -104,7 +104,7 @@ def test_new_utterances_are_added_to_the_old_ones(project):
     assert now.items() > shards.items()
 
 
-def test_a_recording_that_changed_under_its_id_costs_itself_alone(project):  # D3
+def test_only_a_changed_recording_is_encoded_again(project):  # D3
     run(project)
     first = codes_by_key(project)
     [old] = [u for u in read_utterances(project / "out/train_manifest.jsonl") if u.id == "a002"]
@@ -117,7 +117,7 @@ def test_a_recording_that_changed_under_its_id_costs_itself_alone(project):  # D
     assert codes_by_key(project).items() > first.items()  # nothing is taken from who still needs it
 
 
-def test_other_ids_speakers_texts_and_splits_cost_nothing(project):
+def test_other_ids_speakers_texts_and_splits_encode_nothing_again(project):
     run(project)
     before = files_of(project / "out/features")
     manifest = project / "data/manifest.jsonl"
@@ -150,7 +150,7 @@ def test_utterances_with_the_same_recording_share_its_features(project):
     assert run(project, val_ratio=0).num_kept == 26
 
 
-def test_another_base_checkpoint_redoes_the_conditioning_alone_and_the_former_one_is_found_again(project):
+def test_another_base_checkpoint_encodes_only_the_conditioning_and_keeps_the_earlier_one(project):
     run(project)
     first, before = store_of(project), files_of(project / "out")
     old_weights = (project / "model/gpt.pth").read_bytes()
@@ -174,7 +174,7 @@ def test_another_number_of_codes_is_refused(project):
     run(project)
     before = files_of(project / "out")
     write_model(project / "model", number_mel_codes=20, start_mel_token=18, stop_mel_token=19)
-    with pytest.raises(UserError, match="have 16 codes, the config asks for 18"):
+    with pytest.raises(UserError, match=r"16 .* 18;"):
         run(project)
     assert files_of(project / "out") == before
 
@@ -205,7 +205,7 @@ def test_features_of_another_codebook_are_not_mixed_with_the_first(project):  # 
 
 
 @pytest.mark.parametrize(("latents", "most"), [("float16", 2**-11), ("bfloat16", 2**-8)])
-def test_latents_may_be_stored_in_half_the_room_with_a_loss_of_half_a_digit(project, latents, most):
+def test_latents_can_be_stored_in_16_bits_with_a_rounding_error(project, latents, most):
     run(project)
     exact = store_of(project)
     assert run(project, latents=latents).num_encoded == 24
@@ -217,7 +217,7 @@ def test_latents_may_be_stored_in_half_the_room_with_a_loss_of_half_a_digit(proj
     assert Preprocess.model_fields["latents"].default == "float16"
 
 
-def test_a_recording_that_changes_while_it_is_encoded_is_not_taken_for_what_it_was(project, monkeypatch):
+def test_a_recording_that_changes_while_it_is_encoded_is_rejected(project, monkeypatch):
     def encode_all(self, utterances):
         write_audio(project / "data/audio/4.wav", 0.7, seed=98)
         measured = [replace(u, duration_s=soundfile.info(u.audio).duration) for u in utterances]
@@ -233,14 +233,14 @@ def test_a_recording_that_changes_while_it_is_encoded_is_not_taken_for_what_it_w
     assert len(store_of(project).keys) == 24
 
 
-def test_features_of_the_format_before_are_told_to_be_made_again(project):
+def test_features_of_an_older_format_are_an_error(project):
     (project / "out/features").mkdir(parents=True)
     (project / "out/features/store.json").write_text("{}")
-    with pytest.raises(UserError, match="of a format that is no longer read, choose another --output-dir"):
+    with pytest.raises(UserError, match="--output-dir"):
         run(project)
 
 
-def test_clips_that_the_model_cannot_take_are_excluded_and_counted(project, caplog):  # D17
+def test_clips_beyond_the_limits_of_the_model_are_rejected_and_counted(project, caplog):  # D17
     manifest = project / "data/manifest.jsonl"
     for number, duration_s in enumerate((1.22, 3.0, 0.05, 1.215, 0.07)):
         write_audio(project / f"data/audio/x{number}.wav", duration_s, seed=number)
@@ -255,8 +255,8 @@ def test_clips_that_the_model_cannot_take_are_excluded_and_counted(project, capl
             file.write(json.dumps(line) + "\n")
     result = run(project)
     assert str(result).endswith("26 encoded, 0 kept, 3 rejected (2 too_long, 1 too_short)")
-    assert "1 recordings are rejected, they have fewer than 3 codes: x2" in caplog.text
-    assert "2 recordings are rejected, they have more than 60 codes: x0, x1" in caplog.text
+    assert "fewer than 3 codes: x2" in caplog.text
+    assert "more than 60 codes: x0, x1" in caplog.text
     num_codes = {u.id: u.num_codes for u in read_utterances(project / "out/train_manifest.jsonl")}
     num_codes |= {u.id: u.num_codes for u in read_utterances(project / "out/val_manifest.jsonl")}
     assert (num_codes["x3"], num_codes["x4"]) == (60, 3)
@@ -297,7 +297,7 @@ def test_any_rate_number_of_channels_and_format_is_encoded(project):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_features_on_a_card_are_those_on_a_cpu(project):
+def test_features_on_a_gpu_equal_those_on_a_cpu(project):
     run(project, device="cuda")
     shutil.move(project / "out", project / "card")
     [path] = (project / "card/features").glob("*.json")
@@ -327,7 +327,7 @@ def test_the_program_prints_a_short_result(project, capsys):
 
 
 @pytest.mark.slow
-def test_a_killed_preprocessing_goes_on_and_ends_byte_identical(tmp_path):  # D13
+def test_a_killed_preprocessing_resumes_and_ends_byte_identical(tmp_path):  # D13
     write_dataset(tmp_path / "data", "ab" * 150, max_duration_s=0.4)
     write_model(tmp_path / "model")
     settings = command(tmp_path)

@@ -5,7 +5,7 @@ from indextts.data.progress import Progress
 from indextts.webui.preprocess.tab import PROGRESS
 
 
-def test_a_line_tells_clips_and_audio_and_time_left(monkeypatch, caplog):
+def test_a_line_has_clips_and_audio_and_time_left(monkeypatch, caplog):
     now = 100.0
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
     caplog.set_level(logging.INFO)
@@ -23,7 +23,7 @@ def test_a_line_tells_clips_and_audio_and_time_left(monkeypatch, caplog):
     assert found.groups()[:3] == ("Encoding", "3", "30")
 
 
-def test_without_durations_clips_say_the_time_left(monkeypatch, caplog):
+def test_without_durations_the_time_left_depends_on_clips(monkeypatch, caplog):
     now = 0.0
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
     caplog.set_level(logging.INFO)

@@ -251,7 +251,7 @@ def read_lines(path: Path) -> Iterator[dict[str, object]]:
     return (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
 
 
-def test_every_planted_fault_is_found_and_nothing_else(planted: PlantedSet):
+def test_exactly_the_planted_faults_are_found(planted: PlantedSet):
     manifest = planted.folder / "manifest.jsonl"
     folder = check_folder(manifest)
     check_manifest(manifest, report_dir=folder)

@@ -29,7 +29,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def test_a_file_that_did_not_change_is_read_once(tmp_path, read):
+def test_an_unchanged_file_is_read_once(tmp_path, read):
     utterances = recordings(tmp_path, "a", "b")
     keys = keys_of(utterances, tmp_path)
     assert keys == {"of a": sha256(b"a"), "of b": sha256(b"b")}
@@ -41,7 +41,7 @@ def test_a_file_that_did_not_change_is_read_once(tmp_path, read):
     assert read[2:] == [tmp_path / "c"]
 
 
-def test_other_bytes_of_the_same_number_and_date_are_another_recording(tmp_path):
+def test_other_bytes_of_the_same_size_and_time_are_another_recording(tmp_path):
     [utterance] = recordings(tmp_path, "a")
     keys_of([utterance], tmp_path)
     date = utterance.audio.stat().st_mtime_ns
@@ -50,7 +50,7 @@ def test_other_bytes_of_the_same_number_and_date_are_another_recording(tmp_path)
     assert keys_of([utterance], tmp_path) == {"of a": sha256(b"z")}
 
 
-def test_a_file_that_is_gone_has_no_key_although_it_had_one(tmp_path):
+def test_a_deleted_file_has_no_key(tmp_path):
     utterances = recordings(tmp_path, "a", "b")
     keys_of(utterances, tmp_path)
     utterances[0].audio.unlink()
@@ -65,11 +65,11 @@ def test_utterances_with_one_file_have_one_key_and_it_is_read_once(tmp_path, rea
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]\n", b'{"audio": 3}\n', b"\xff\n"])
-def test_digests_that_cannot_be_read_are_made_again(tmp_path, caplog, content):
+def test_unreadable_digests_are_computed_again(tmp_path, caplog, content):
     utterances = recordings(tmp_path, "a")
     (tmp_path / KEYS_NAME).write_bytes(content)
     assert keys_of(utterances, tmp_path) == {"of a": sha256(b"a")}
-    assert "all recordings are read again" in caplog.text
+    assert "recordings.jsonl: " in caplog.text
     caplog.clear()
     assert keys_of(utterances, tmp_path) == {"of a": sha256(b"a")}
     assert not caplog.text

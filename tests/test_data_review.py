@@ -35,11 +35,11 @@ def kept(manifest: Path) -> dict[str, str]:
     return {utterance.id: utterance.text for _, utterance in read_reviewed(manifest)}
 
 
-def test_without_a_check_and_a_review_the_manifest_is_as_it_is(manifest):
+def test_without_check_and_review_all_utterances_are_used(manifest):
     assert read_reviewed(manifest) == read_numbered_utterances(manifest)
 
 
-def test_what_the_check_rejected_is_left_out_unless_a_person_keeps_it(manifest):
+def test_clips_that_the_check_rejected_are_skipped_unless_a_person_keeps_them(manifest):
     reject_by_check(manifest, "a", "b")
     add_decision(manifest, Decision(id="b", verdict="keep"))
     add_decision(manifest, Decision(id="c", verdict="reject"))
@@ -55,7 +55,7 @@ def test_an_edited_text_takes_the_place_of_the_manifests_and_the_manifest_stays(
     assert manifest.read_bytes() == before
 
 
-def test_undo_takes_back_one_decision_after_the_other(manifest):
+def test_undo_cancels_decisions_from_the_last_to_the_first(manifest):
     add_decision(manifest, Decision(id="a", text="አንድ"))
     add_decision(manifest, Decision(id="b", verdict="reject"))
     add_decision(manifest, Decision(id="a", verdict="reject", text="ሁለት"))
@@ -70,7 +70,7 @@ def test_undo_takes_back_one_decision_after_the_other(manifest):
     assert len(review_file(manifest).read_text().splitlines()) == 8  # nothing that was written is gone
 
 
-def test_a_line_that_a_kill_cut_short_does_not_count_and_does_not_harm(manifest):
+def test_an_incomplete_last_line_is_ignored(manifest):
     add_decision(manifest, Decision(id="a", verdict="reject"))
     with review_file(manifest).open("ab") as file:
         file.write(b'{"id": "b", "verdict": "rej')
@@ -97,22 +97,22 @@ def test_two_pages_that_write_at_once_lose_nothing(manifest):
 @pytest.mark.parametrize(
     "line", ["no json", '{"id": 1}', '{"id": "a", "verdict": "maybe"}', '{"id": "a", "text": ""}', "[]"]
 )
-def test_a_line_that_is_no_decision_is_a_sentence(manifest, line):
+def test_an_invalid_decision_is_an_error_with_its_line(manifest, line):
     review_file(manifest).write_text(line + "\n")
-    with pytest.raises(UserError, match=r"review\.jsonl:1: no decision"):
+    with pytest.raises(UserError, match=r"review\.jsonl:1: "):
         read_reviewed(manifest)
 
 
-def test_a_verdict_without_reasons_is_a_sentence(manifest):
+def test_a_verdict_without_reasons_is_an_error_with_its_line(manifest):
     check_folder(manifest).mkdir()
     (check_folder(manifest) / "rejected.jsonl").write_text('{"id": "a"}\n')
-    with pytest.raises(UserError, match=r"rejected\.jsonl:1: a verdict needs id and reasons"):
+    with pytest.raises(UserError, match=r"rejected\.jsonl:1: "):
         read_reviewed(manifest)
 
 
-def test_if_all_are_rejected_that_is_a_sentence(manifest):
+def test_a_manifest_with_only_rejected_clips_is_an_error(manifest):
     reject_by_check(manifest, *"abcd")
-    with pytest.raises(UserError, match="all of its 4 utterances are rejected"):
+    with pytest.raises(UserError, match=" 4 utterances "):
         read_reviewed(manifest)
 
 

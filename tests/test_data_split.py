@@ -54,7 +54,7 @@ def test_even_a_large_ratio_leaves_a_pair_to_train_on():
     assert (len(split.train), len(split.val)) == (2, 6)
 
 
-def test_what_was_cut_from_one_recording_is_on_one_side():  # D16
+def test_clips_of_one_recording_are_on_one_side():  # D16
     everything = cut("a", *range(1, 40)) + cut("b", *[20] * 30)
     split = split_utterances(everything, 0.05, seed=0)
     assert {u.recording for u in split.train} & {u.recording for u in split.val} == set()
@@ -99,7 +99,7 @@ def test_a_repeated_sentence_of_a_recording_for_validation_is_in_neither_part(ca
     assert "እሺ" not in {u.text for u in split.val}
     assert len(split.train) + len(split.val) == 198
     log_split(split)
-    assert "2 utterances are in neither part: their speaker says the same sentence" in caplog.text
+    assert "2 validation utterances " in caplog.text
 
 
 def test_of_many_speakers_some_are_only_in_validation():
@@ -112,7 +112,7 @@ def test_of_many_speakers_some_are_only_in_validation():
     assert str(split) == "114 utterances of 57 speakers that are trained on, 60 of 3 speakers that are not"
 
 
-def test_nobody_who_says_a_large_part_is_kept_for_validation():
+def test_a_speaker_with_a_large_share_is_not_kept_for_validation():
     everything = utterances("a" * 900 + "bcdefghijk" * 10)
     for seed in range(20):
         unseen = split_utterances(everything, 0.1, seed=seed).unseen_speakers
@@ -120,13 +120,13 @@ def test_nobody_who_says_a_large_part_is_kept_for_validation():
         assert unseen != ["a"]
 
 
-def test_the_number_of_unseen_speakers_can_be_said():
+def test_the_number_of_unseen_speakers_can_be_given():
     everything = utterances("abcd" * 10)
     split = split_utterances(everything, 0.1, seed=0, val_speakers=2)
     assert len(split.unseen_speakers) == 2
     assert {u.speaker for u in split.train} == set("abcd") - set(split.unseen_speakers)
     assert split_utterances(everything * 1, 0.1, seed=0, val_speakers=0).unseen_speakers == []
-    with pytest.raises(UserError, match=r"--val-speakers 4: of 4 speakers 4 have 6 utterances"):
+    with pytest.raises(UserError, match=r"^--val-speakers 4: 4 of 4 speakers .* 6 utterances"):
         split_utterances(everything, 0.1, seed=0, val_speakers=4)
 
 
@@ -138,14 +138,14 @@ def test_speakers_of_one_recording_each_are_validated_on_unseen_ones():  # D11
     assert len(split.small_speakers) == 38
 
 
-def test_data_of_one_recording_is_split_within_it_and_warned_of(caplog):
+def test_a_single_recording_is_split_with_a_warning(caplog):
     split = split_utterances(cut("a", 100), 0.1, seed=0)
     assert (len(split.train), len(split.val), split.is_within_recordings) == (90, 10, True)
     log_split(split)
-    assert "training and validation share recordings" in caplog.text
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
 
 
-def test_of_a_few_long_recordings_the_shortest_is_spared():
+def test_the_shortest_of_a_few_long_recordings_is_for_validation():
     split = split_utterances(cut("a", 100, 90, 110, 60, 95), 0.02, seed=0)
     assert {u.recording for u in split.val} == {"a video 3"}
 
@@ -173,11 +173,11 @@ def test_a_ratio_of_zero_keeps_everything_for_training():
 
 
 def test_speakers_with_too_few_utterances_are_an_error():  # D16
-    with pytest.raises(UserError, match="keeps no utterance for validation: none of 3 speakers has 6"):
+    with pytest.raises(UserError, match=r"^--val-ratio .* 3 speakers .* 6 "):
         split_utterances(utterances("abc" * 3), 0.1, seed=0)
 
 
-def test_two_hundred_thousand_utterances_leak_nothing():
+def test_200_000_utterances_are_split_without_overlap():
     rng = random.Random(0)
     everything = [
         said(f"u{n:06d}", f"s{n % 500 if n % 2 else 0}", f"{rng.random():.4f}", f"v{n % 9001}")
