@@ -346,18 +346,16 @@ def test_the_error_names_a_corrupt_or_foreign_store_file(tmp_path, content):
 def test_missing_stores_and_recordings_are_errors(tmp_path):
     with pytest.raises(UserError, match=r"\.json: "):
         FeatureStore.open(tmp_path / "s.json")
-    with pytest.raises(UserError, match="is of a format that is no longer read"):
+    with pytest.raises(UserError, match=str(tmp_path)):
         FeatureStore.open(tmp_path)
     store = write_store(tmp_path / "s", [encoded("a", 5)])
-    with pytest.raises(
-        UserError, match=r"has no features of the recording .*, preprocess its manifest again"
-    ):
+    with pytest.raises(UserError, match=key("b")[:16]):
         store.codes(key("b"))
 
 
 def test_a_store_of_an_older_format_is_not_changed(tmp_path):
     (tmp_path / "store.json").write_text("{}")
-    with pytest.raises(UserError, match="of a format that is no longer read, choose another --output-dir"):
+    with pytest.raises(UserError, match="--output-dir"):
         FeatureStoreWriter(tmp_path, INFO)
     assert [path.name for path in tmp_path.iterdir()] == ["store.json"]
 
