@@ -28,7 +28,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published_samples, "LONGEST_RATIO", 0)  # one second, so that a CPU is soon done
+    monkeypatch.setattr(published_samples, "MAX_LENGTH_RATIO", 0)  # one second, so that a CPU is soon done
 
 
 def heard_in(run: Path) -> list[Path]:
