@@ -67,19 +67,21 @@ def test_the_next_writer_continues_after_a_kill_before_any_change_of_the_disk(fo
 
 
 @pytest.mark.slow
-def test_a_store_is_complete_without_duplicates_after_dozens_of_kills(tmp_path):
+def test_a_store_is_complete_without_duplicates_after_several_kills(tmp_path):
     count, seed = 60, 5
-    append(tmp_path / "reference", count)
+    program = start(tmp_path / "reference", count, tmp_path / "log")
+    began = time.monotonic()
+    assert program.wait() == 0
+    duration_s = time.monotonic() - began
     reference = files_of(tmp_path / "reference")
     rng = random.Random(seed)
-    deadline = time.monotonic() + 20
     num_kills = num_finished = num_hit = 0
-    while num_kills < 36 and time.monotonic() < deadline:
+    while num_kills < 6 or not num_hit:  # until a kill leaves a shard in progress
         folder, log = tmp_path / f"run{num_finished}", tmp_path / f"log{num_finished}"
         kills_before, before, is_done = num_kills, [], False
         while not is_done:
             program = start(folder, count, log)
-            time.sleep(rng.uniform(0, 0.5))
+            time.sleep(rng.uniform(0, duration_s))
             program.send_signal(signal.SIGKILL)
             is_done = program.wait() == 0
             num_kills += not is_done
@@ -91,8 +93,6 @@ def test_a_store_is_complete_without_duplicates_after_dozens_of_kills(tmp_path):
         assert files_of(folder) == reference
         num_encoded = len(log.read_text().splitlines())
         assert num_encoded <= count + (num_kills - kills_before) * CLIPS_PER_SHARD
-    assert num_kills > 0
-    assert num_hit > 0, "no kill left a shard in progress"
 
 
 def start(folder: Path, count: int, log: Path) -> subprocess.Popen:

@@ -4,34 +4,53 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from indextts.training import metrics
 from indextts.training.metrics import SpeedMeter
 
 
-def slow(number: int, seconds: float) -> Iterator[int]:
-    for each in range(number):
-        time.sleep(seconds)
-        yield each
+class Clock:
+    """A clock that moves only when a test sleeps."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def perf_counter(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def slow(self, number: int, seconds: float) -> Iterator[int]:
+        for each in range(number):
+            self.sleep(seconds)
+            yield each
 
 
-def test_waiting_for_data_is_counted_and_everything_else_is_not():
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(metrics, "time", clock)
+    return clock
+
+
+def test_waiting_for_data_is_counted_and_everything_else_is_not(clock: Clock):
     pace = SpeedMeter(torch.device("cpu"))
-    groups = slow(3, 0.05)
+    groups = clock.slow(3, 0.05)
     assert [pace.next_group(groups) for _ in range(3)] == [0, 1, 2]
-    time.sleep(0.15)  # work
+    clock.sleep(0.45)  # work
     with pace.paused():
-        time.sleep(0.3)
+        clock.sleep(0.3)
     pace.add(30)
     speed = pace.read()
-    # sleeping takes at least as long as asked for, on a busy computer longer
-    assert 0.1 < speed.data_wait < 0.9
-    assert speed.tokens_per_second <= 30 / 0.3
+    assert speed.data_wait == pytest.approx(0.15 / 0.6)
+    assert speed.tokens_per_second == pytest.approx(30 / 0.6)
 
 
-def test_each_reading_begins_anew():
+def test_each_reading_begins_anew(clock: Clock):
     pace = SpeedMeter(torch.device("cpu"))
-    pace.next_group(slow(1, 0.05))
-    assert pace.read().data_wait > 0.5
-    time.sleep(0.01)
+    pace.next_group(clock.slow(1, 0.05))
+    assert pace.read().data_wait == 1
+    clock.sleep(0.01)
     speed = pace.read()
     assert (speed.data_wait, speed.tokens_per_second) == (0, 0)
 
@@ -46,5 +65,5 @@ def test_a_card_that_is_busy_has_not_waited():
     for _ in range(100):
         large @ large
     pace.mark_submitted()
-    pace.next_group(slow(1, 0.01))
+    pace.next_group(group for group in [0] if time.sleep(0.01) is None)
     assert pace.read().data_wait == 0
