@@ -1,10 +1,6 @@
 """A data set of tones, a tiny model, and what preprocessing makes of them."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +14,7 @@ from indextts.data.manifest import read_utterances
 from indextts.data.preprocess import PreprocessResult, preprocess
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import random_model
-from tests.conftest import REPOSITORY
+from tests import killed_program
 
 CONDITION_MODULE = {
     "output_size": 8,
@@ -130,25 +126,7 @@ def spoil(project: Path) -> dict[str, str]:
     return {f"{'ab'[number % 2]}{number:03d}": code for number, code in enumerate(codes)}
 
 
-KILLS_ITSELF = """
-import os, runpy, signal, sys
-from pathlib import Path
-_, folder, pattern, *arguments = sys.argv
-def look(event, _):
-    if event in ("open", "os.mkdir", "os.rename") and any(Path(folder).glob(pattern)):
-        os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(look)
-sys.argv = ["preprocess_data.py", *arguments]
-runpy.run_module("tools.preprocess_data", run_name="__main__", alter_sys=True)
-"""
-
-
 def kill_when(folder: Path, pattern: str, arguments: list[str]) -> None:
-    """Run the program, which dies at the next use of a file once `folder` has what matches `pattern`."""
-    program = subprocess.run(
-        [sys.executable, "-c", KILLS_ITSELF, str(folder), pattern, *arguments],
-        cwd=REPOSITORY,
-        stdout=subprocess.DEVNULL,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert program.returncode == -signal.SIGKILL, "it ended before it was killed"
+    """Run the program, and kill it when `folder` has what matches `pattern`."""
+    condition = f"any(Path({str(folder)!r}).glob({pattern!r}))"
+    killed_program.kill_when(condition, "tools.preprocess_data", arguments)

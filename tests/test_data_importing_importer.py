@@ -2,10 +2,8 @@
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from indextts.data.manifest import read_utterances, write_utterances
 from indextts.errors import UserError
 from tests.conftest import REPOSITORY
 from tests.import_sources import json_lines, manifest_lines, rejected, run_import, snapshot, write_tone
+from tests.killed_program import kill_when
 from tools.import_dataset import main
 
 PROGRAM = str(REPOSITORY / "tools/import_dataset.py")
@@ -243,13 +242,10 @@ def test_a_killed_import_resumes(tmp_path):  # D13
     source = write_folder(tmp_path / "in", range(150))
     whole = tmp_path / "whole"
     run_import(source, whole, speaker="almaz")
-    argv = [sys.executable, PROGRAM, f"--source={source}", "--speaker=almaz", "--num-workers=1"]
-    process = subprocess.Popen([*argv, f"--output-dir={tmp_path / 'out'}"], stderr=subprocess.DEVNULL)
+    argv = [f"--source={source}", "--speaker=almaz", "--num-workers=1", f"--output-dir={tmp_path / 'out'}"]
     journal = tmp_path / "out/imported.jsonl"
-    while process.poll() is None and not (journal.is_file() and journal.stat().st_size > 2000):
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    condition = f"(j := Path({str(journal)!r})).is_file() and j.stat().st_size > 2000"
+    kill_when(condition, "tools.import_dataset", argv)
     num_done = journal.read_bytes().count(b"\n")
     assert 0 < num_done < 150
     assert not (tmp_path / "out/manifest.jsonl").exists()
