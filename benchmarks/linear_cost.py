@@ -59,8 +59,9 @@ from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch
 from indextts.training.batches import MicroBatch, PairDataset, collate_for, load_batches
+from indextts.training.loop import clip_and_step
 from indextts.training.losses import packed_sums
-from indextts.training.optim import Trained, build_optimizer, select_trained, update
+from indextts.training.optim import Trained, build_optimizer, select_trained
 from indextts.training.order import BatchPlan
 
 CPU = torch.device("cpu")
@@ -127,7 +128,7 @@ class Steps:
         sums = packed_sums(self.model, batch, BLOCKS, num_base_pieces(self.config))
         loss = sums.text_nats / batch.num_text + sums.mel_nats / batch.num_mel
         loss.backward()  # type: ignore[no-untyped-call]
-        update(self.trained, self.optimizer, 0.0, max_norm=1.0, loss=loss)
+        clip_and_step(self.trained, self.optimizer, 0.0, max_norm=1.0, loss=loss)
 
 
 # --- by the number of utterances in the store ---

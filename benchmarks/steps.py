@@ -20,8 +20,9 @@ from benchmarks.workload import Sample, num_base_pieces, num_positions, packed_b
 from indextts.models.gpt.attention import AttentionBackend, choose_backend
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch, packed_states
+from indextts.training.loop import clip_and_step
 from indextts.training.losses import packed_sums, token_losses
-from indextts.training.optim import select_trained, update
+from indextts.training.optim import select_trained
 
 NO_DECAY, DECAY = 0.0, 0.01
 
@@ -138,7 +139,7 @@ class Stepper:
             loss = self._loss(index)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.variant.fused:
-            update(self.trained, self.optimizer, 0.0, max_norm=1.0, loss=loss)
+            clip_and_step(self.trained, self.optimizer, 0.0, max_norm=1.0, loss=loss)
         else:
             self.trained.collect_gradients()
             torch.nn.utils.clip_grad_norm_(self.trained.parameters.values(), 1.0)

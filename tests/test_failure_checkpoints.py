@@ -581,10 +581,10 @@ def test_row_62_rows_that_the_optimizer_no_longer_shares_with_the_model_end_the_
 ):
     accumulate = loop.accumulate
 
-    def break_before_step_4(this: Run, group: list) -> object:
+    def break_before_step_4(this: Run, group: list, tokens: object) -> object:
         if this.state.step == 3:
             breaks(this)
-        return accumulate(this, group)
+        return accumulate(this, group, tokens)
 
     monkeypatch.setattr(loop, "accumulate", break_before_step_4)
     with pytest.raises(AssertionError):

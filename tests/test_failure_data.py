@@ -39,11 +39,12 @@ from indextts.training.batches import (
     load_batches,
 )
 from indextts.training.batches import load_pairs as load_pairs_of
+from indextts.training.loop import accumulate
 from indextts.training.losses import LossSums
 from indextts.training.order import epoch_order, in_batches
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import start_from_base
-from indextts.training.step import accumulate
+from indextts.training.step import TokenCounts
 from tests.test_exact_resume import marking_words, one_utterance_a_file
 from tests.test_models_checkpoint import Payload
 from tests.test_trainer import load, numbers
@@ -51,6 +52,7 @@ from tests.tiny_run import (
     BASE_SIZE,
     CONFIG,
     TinyRun,
+    accumulate_group,
     array_file,
     features_of,
     key,
@@ -155,7 +157,7 @@ def test_rows_35_to_40_pairs_whose_arrays_cannot_be_used_are_skipped_named_and_n
     damage(spread)
     seen: list[tuple[int, ...]] = []
 
-    def noting(this: Run, group: list[MicroBatch]) -> object:
+    def noting(this: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
         for batch in (part.batch for part in group if part.batch is not None):
             starts = (batch.mel_positions == 0).nonzero().flatten().tolist()
             ends = [*starts[1:], len(batch.mel_inputs)]
@@ -163,7 +165,7 @@ def test_rows_35_to_40_pairs_whose_arrays_cannot_be_used_are_skipped_named_and_n
                 tuple(batch.mel_inputs[first + 1 : end].tolist())
                 for first, end in zip(starts, ends, strict=True)
             )
-        return accumulate(this, group)
+        return accumulate(this, group, tokens)
 
     monkeypatch.setattr(loop, "accumulate", noting)
     assert spread.train(epochs=2, num_workers=workers) == 0
@@ -321,8 +323,8 @@ def test_row_48_a_poisoned_batch_is_skipped_and_all_else_is_as_if_its_step_had_n
     assert "u8__u9" in line
     bad_step = int(line.split("step ")[1].split(":")[0])
 
-    def skipping(this: Run, group: list[MicroBatch]) -> object:
-        return (None, None) if this.state.step + 1 == bad_step else accumulate(this, group)
+    def skipping(this: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
+        return (None, None) if this.state.step + 1 == bad_step else accumulate(this, group, tokens)
 
     monkeypatch.setattr(loop, "accumulate", skipping)
     assert reference.train(epochs=1) == 0
@@ -339,8 +341,8 @@ def test_row_48_a_poisoned_batch_is_skipped_and_all_else_is_as_if_its_step_had_n
 
 @pytest.mark.failure(48)
 def test_row_48_weights_that_are_not_finite_are_never_saved(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
-    def poisoning(this: Run, group: list[MicroBatch]) -> object:
-        sums, loss = accumulate(this, group)
+    def poisoning(this: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
+        sums, loss = accumulate(this, group, tokens)
         assert loss is not None
         return sums, loss * math.nan if this.state.step >= 3 else loss
 
@@ -367,7 +369,7 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch, most_samples: int) -> list[int
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return batch_sums(model, batch, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(step, "batch_sums", limited)
+    monkeypatch.setattr(loop, "batch_sums", limited)
     return tried
 
 
@@ -396,7 +398,7 @@ def test_row_49_a_split_step_has_the_gradient_of_the_whole_and_sees_every_sample
 
     def gradients() -> torch.Tensor:
         this.trained.clear_gradients()
-        sums, _ = accumulate(this, group)
+        sums, _ = accumulate_group(this, group)
         assert sums is not None
         this.trained.collect_gradients()
         counts.append((int(sums.text_tokens), int(sums.mel_tokens)))
@@ -449,9 +451,9 @@ def test_row_49_another_error_is_no_lack_of_memory(tiny: TinyRun, monkeypatch: p
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     this = start_from_base(load_inputs(parse(Train, tiny.flags())))
-    monkeypatch.setattr(step, "batch_sums", broken)
+    monkeypatch.setattr(loop, "batch_sums", broken)
     with pytest.raises(RuntimeError, match="illegal memory access") as caught:
-        accumulate(this, first_group(this, batch_size=3))
+        accumulate_group(this, first_group(this, batch_size=3))
     assert not isinstance(caught.value, UserError)
 
 

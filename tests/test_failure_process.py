@@ -108,10 +108,10 @@ def test_row_19_each_signal_has_its_status_and_the_step_is_finished(
 ):
     accumulate = loop.accumulate
 
-    def interrupted(this: Run, group: list) -> object:
+    def interrupted(this: Run, group: list, tokens: object) -> object:
         if this.state.step == 2:
             os.kill(os.getpid(), number)
-        return accumulate(this, group)
+        return accumulate(this, group, tokens)
 
     monkeypatch.setattr(loop, "accumulate", interrupted)
     assert tiny.train(log_interval=1, save_interval=100) == exit_status(tiny) == 128 + number
@@ -160,11 +160,11 @@ PLACES = [
     (loop, "write_run_files"),
     (MetricsLog, "__init__"),
     (loop, "accumulate"),
-    (loop, "update"),
+    (loop, "clip_and_step"),
     (MetricsLog, "train"),
     (loop, "validate"),
     (MetricsLog, "validation"),
-    (loop, "save"),
+    (loop, "save_checkpoint"),
     (saving.HostCopy, "take"),
     (saving, "write_checkpoint"),
     (run_owner, "_make_way"),
@@ -223,9 +223,9 @@ def test_row_21_the_third_signal_ends_at_once_and_the_last_checkpoint_is_whole(
 
 IMPATIENT = (
     "import sys, runpy\n"
-    "from indextts.training import saving, loop\n"
+    "from indextts.training import saving, checkpointing\n"
     "saving.RETRY_AFTER_S = float(sys.argv.pop(1))\n"
-    "saving.FINAL_RETRY_AFTER_S = loop.FINAL_RETRY_AFTER_S = 0.05\n"
+    "checkpointing.FINAL_RETRY_AFTER_S = 0.05\n"
     "sys.argv[0] = {trainer!r}\n"
     "runpy.run_path({trainer!r}, run_name='__main__')\n"
 )

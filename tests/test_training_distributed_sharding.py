@@ -27,8 +27,8 @@ from indextts.training.losses import LossSums
 from indextts.training.order import in_batches
 from indextts.training.run import Inputs, load_inputs
 from indextts.training.start import start_from_base
-from indextts.training.step import BUCKET_BYTES, LARGE_BYTES, accumulate, all_reduce_tensors, in_buckets
-from tests.tiny_run import make_tiny_run
+from indextts.training.step import BUCKET_BYTES, LARGE_BYTES, all_reduce_tensors, in_buckets
+from tests.tiny_run import accumulate_group, make_tiny_run
 
 NUM_RANKS = 3
 PLAN = in_batches(range(22), 6)  # the last has 4 samples
@@ -194,7 +194,7 @@ def test_every_trained_parameter_has_a_gradient_after_a_step(inputs: Inputs):
     """Otherwise zeros in its place would let weight decay move what a single process would not."""
     run = start_from_base(inputs)
     group = list(load_batches(inputs.train_set, PLAN[:1], 0, inputs.collate))
-    accumulate(run, group)
+    accumulate_group(run, group)
     run.trained.collect_gradients()
     assert len(run.trained.gradients()) == len(run.trained.parameters)
     run.trained.clear_gradients()

@@ -1,6 +1,7 @@
 """Tests of indextts/training/distributed/sync.py: a stop, a save, and checks that the ranks are identical."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,15 @@ from indextts.commands.train import Train
 from indextts.errors import CHECK_FAILED, USER_MISTAKE, UserError
 from indextts.system.signals import StopRequest
 from indextts.training.batches import load_batches
+from indextts.training.decision import Signals
 from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from indextts.training.distributed.sync import (
     fingerprint,
     require_same_start,
     require_same_weights,
-    sync_step,
 )
 from indextts.training.distributed.torchrun import RankInfo
+from indextts.training.loop import count_tokens, synchronise
 from indextts.training.run import Run, load_inputs
 from indextts.training.saving import Saver
 from indextts.training.start import start_from_base
@@ -50,21 +52,20 @@ def new_run(project: TinyRun, ranks: Ranks = SINGLE_PROCESS) -> Run:
     return start_from_base(load_inputs(parse(Train, project.flags()), ranks))
 
 
-def test_in_a_single_process_the_tokens_of_a_step_are_those_of_its_batches(project: TinyRun, tmp_path: Path):
+def test_in_a_single_process_the_tokens_of_a_step_are_those_of_its_batches(project: TinyRun):
     run = new_run(project)
     [part] = load_batches(run.inputs.train_set, [[0, 1]], 0, run.inputs.collate)
-    found = sync_step(SINGLE_PROCESS, [part, part], StopRequest(ends_process=False), Saver(tmp_path, 1))
+    tokens, num_unreadable = count_tokens([part, part], SINGLE_PROCESS)
     assert part.batch is not None
-    assert (found.num_text, found.num_mel) == (2 * part.batch.num_text, 2 * part.batch.num_mel)
-    assert (found.must_stop, found.has_failed_save, found.num_unreadable) == (False, False, 0)
+    assert (tokens.num_text, tokens.num_mel) == (2 * part.batch.num_text, 2 * part.batch.num_mel)
+    assert num_unreadable == 0
 
 
-def test_a_stop_asked_of_another_rank_stops_this_rank_with_the_same_signal(tmp_path: Path):
-    ranks, stop = TwoRanks(), StopRequest(ends_process=False)
-    ranks.numbers, ranks.other = [30, 40, 0, 1, 0, 0], signal.SIGUSR1
-    found = sync_step(ranks, None, stop, Saver(tmp_path, 1))
-    assert found.must_stop
-    assert found.num_tokens == 70
+def test_a_stop_asked_of_another_rank_stops_this_rank_with_the_same_signal(project: TinyRun, tmp_path: Path):
+    run, ranks, stop = new_run(project), TwoRanks(), StopRequest(ends_process=False)
+    ranks.numbers, ranks.other = [1, 0, 0], signal.SIGUSR1
+    run = replace(run, inputs=replace(run.inputs, ranks=ranks))
+    assert synchronise(run, Saver(tmp_path, 1), stop) == Signals(stop_requested=True)
     assert stop.signal == signal.SIGUSR1
 
 

@@ -9,8 +9,9 @@ from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import random_model
+from indextts.training.loop import clip_and_step
 from indextts.training.losses import token_losses
-from indextts.training.optim import SkippedSteps, build_optimizer, load_optimizer, select_trained, update
+from indextts.training.optim import SkippedSteps, build_optimizer, load_optimizer, select_trained
 from tests.tiny_gpt import TINY, tiny_batch
 
 BASE_SIZE = 8
@@ -20,7 +21,7 @@ def step(model: UnifiedVoice, trained, optimizer, learning_rate: float = 1e-2) -
     sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
     loss = sums.text_nats + sums.mel_nats
     loss.backward()
-    return float(update(trained, optimizer, learning_rate, max_norm=1.0, loss=loss).norm)
+    return float(clip_and_step(trained, optimizer, learning_rate, max_norm=1.0, loss=loss).norm)
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_the_norm_is_that_of_the_trained_rows_only(model: UnifiedVoice):
     loss.backward()
     trained.collect_gradients()
     expected = torch.stack([p.grad.norm() for p in trained.parameters.values()]).norm()
-    done = update(trained, optimizer, 1e-3, max_norm=1.0, loss=loss)
+    done = clip_and_step(trained, optimizer, 1e-3, max_norm=1.0, loss=loss)
     torch.testing.assert_close(done.norm, expected)
     assert float(done.is_bad) == 0
 
@@ -106,7 +107,7 @@ def test_a_gradient_above_the_limit_is_clipped_to_it(model: UnifiedVoice):
     sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
     loss = sums.text_nats + sums.mel_nats
     loss.backward()
-    assert update(trained, optimizer, 1e-3, max_norm=0.01, loss=loss).norm > 1
+    assert clip_and_step(trained, optimizer, 1e-3, max_norm=0.01, loss=loss).norm > 1
     moments = torch.stack([optimizer.state[p]["exp_avg"].norm() for p in trained.parameters.values()])
     torch.testing.assert_close(moments.norm(), torch.tensor(0.1 * 0.01), rtol=1e-3, atol=0)
 
@@ -126,7 +127,7 @@ def test_a_step_that_is_not_finite_changes_nothing(model: UnifiedVoice, bad: str
     model.text_embedding.weight.grad = torch.zeros_like(model.text_embedding.weight)
     model.text_head.weight.grad = torch.zeros_like(model.text_head.weight)
     model.text_head.bias.grad = torch.zeros_like(model.text_head.bias)
-    assert float(update(trained, optimizer, 1e-2, max_norm=1.0, loss=loss).is_bad) == 1
+    assert float(clip_and_step(trained, optimizer, 1e-2, max_norm=1.0, loss=loss).is_bad) == 1
     assert all(float(state["step"]) == 0 for state in optimizer.state.values())
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name]), name

@@ -8,8 +8,9 @@ import torch
 
 from benchmarks.run_checks import differences
 from indextts.models.gpt.weights import random_model
+from indextts.training.loop import clip_and_step
 from indextts.training.losses import token_losses
-from indextts.training.optim import Trained, build_optimizer, select_trained, stochastically_rounded, update
+from indextts.training.optim import Trained, build_optimizer, select_trained, stochastically_rounded
 from tests.test_training_averaging import SETTINGS, saved, standing_at
 from tests.tiny_gpt import TINY, tiny_batch
 from tests.tiny_run import TinyRun, make_tiny_run
@@ -28,7 +29,8 @@ def curve(state: torch.dtype, num_steps: int) -> list[float]:
         sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
         loss = sums.text_nats + sums.mel_nats
         loss.backward()
-        update(trained, optimizer, 3e-3, max_norm=1.0, loss=loss, rounding_seed=number)
+        optimizer.rounding_seed = number
+        clip_and_step(trained, optimizer, 3e-3, max_norm=1.0, loss=loss)
         losses.append(float(loss.detach()))
     return losses
 
@@ -71,7 +73,7 @@ def after_a_step() -> tuple[Trained, torch.optim.AdamW]:
     sums = token_losses(model(tiny_batch())).sums(BASE_SIZE)
     loss = sums.text_nats + sums.mel_nats
     loss.backward()
-    update(trained, optimizer, 1e-2, max_norm=1.0, loss=loss)
+    clip_and_step(trained, optimizer, 1e-2, max_norm=1.0, loss=loss)
     return trained, optimizer
 
 
@@ -90,7 +92,8 @@ def test_a_step_that_is_not_finite_changes_neither_weights_nor_moments(
         parameter.grad = torch.full_like(parameter, torch.nan)
     for rows in trained.new_rows:
         rows.table.grad = torch.full_like(rows.table, torch.nan)
-    done = update(trained, optimizer, 1e-2, 1.0, torch.tensor(1.0), rounding_seed=7)
+    optimizer.rounding_seed = 7
+    done = clip_and_step(trained, optimizer, 1e-2, 1.0, torch.tensor(1.0))
     assert float(done.is_bad) == 1
     for name, parameter in trained.parameters.items():
         assert torch.equal(parameter, before[name])

@@ -11,13 +11,11 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.training import run
 from indextts.training.batches import MicroBatch
-from indextts.training.loop import endless_groups
-from indextts.training.optim import Update, update
+from indextts.training.loop import Update, clip_and_step, endless_groups
 from indextts.training.run import Run, arithmetic, load_inputs
 from indextts.training.start import start_from_base
-from indextts.training.step import accumulate
 from tests.test_trainer import copy_checkpoint, load
-from tests.tiny_run import TinyRun, make_tiny_run
+from tests.tiny_run import TinyRun, accumulate_group, make_tiny_run
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +34,10 @@ def new_run(project: TinyRun, **changes: object) -> Run:
 
 
 def take_step(this: Run, groups: Iterator[list[MicroBatch]]) -> tuple[float, Update]:
-    sums, loss = accumulate(this, next(groups))
+    sums, loss = accumulate_group(this, next(groups))
     assert sums is not None
     assert loss is not None
-    done = update(this.trained, this.optimizer, 1e-3, 1.0, loss, this.scaler)
+    done = clip_and_step(this.trained, this.optimizer, 1e-3, 1.0, loss, this.scaler)
     return float(loss), done
 
 

@@ -15,13 +15,12 @@ from indextts.models.gpt.attention import AttentionBackend
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch
 from indextts.models.out_of_memory import is_out_of_memory
-from indextts.training import step, validate
+from indextts.training import loop, step, validate
 from indextts.training.batches import Batch, MicroBatch, Sample, Unreadable, load_batches
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import start_from_base
-from indextts.training.step import accumulate
-from tests.tiny_run import TinyRun, make_tiny_run
+from tests.tiny_run import TinyRun, accumulate_group, make_tiny_run
 
 # relative; a card multiplies in TensorFloat-32
 ROUNDING = 1e-4 if torch.cuda.is_available() else 1e-6
@@ -96,7 +95,7 @@ def give_memory_for(monkeypatch: pytest.MonkeyPatch) -> GiveMemory:
                 run_out_at_gradient(model.gpt.h[0].ln_1.weight)
             return batch_sums(model, batch, backend, first_new_token)
 
-        monkeypatch.setattr(step, "batch_sums", sums_in_little_memory)
+        monkeypatch.setattr(loop, "batch_sums", sums_in_little_memory)
         return sizes
 
     return give
@@ -112,7 +111,7 @@ def gradients(run: Run) -> dict[str, Tensor]:
 
 def done_whole(project: TinyRun, padding: str, sizes: Sequence[int]) -> tuple[float, dict[str, Tensor]]:
     run = new_run(project, padding)
-    _, loss = accumulate(run, group_of(run, *sizes))
+    _, loss = accumulate_group(run, group_of(run, *sizes))
     assert loss is not None
     return float(loss), gradients(run)
 
@@ -146,7 +145,7 @@ def test_a_step_that_was_split_has_the_gradients_of_the_whole(
 ):
     whole_loss, whole = done_whole(project, padding, sizes)
     asked = give_memory_for(num_samples, run_out, in_backward=in_backward)
-    sums, loss = accumulate(run, group_of(run, *sizes))
+    sums, loss = accumulate_group(run, group_of(run, *sizes))
     assert sums is not None
     assert loss is not None
     split = gradients(run)
@@ -160,10 +159,10 @@ def test_a_step_that_was_split_has_the_gradients_of_the_whole(
 
 def test_the_sums_of_a_split_step_count_every_token_once(run: Run, give_memory_for: GiveMemory):
     group = group_of(run, 3, 2)
-    whole, _ = accumulate(run, group)
+    whole, _ = accumulate_group(run, group)
     run.trained.clear_gradients()
     give_memory_for(1)
-    sums, _ = accumulate(run, group)
+    sums, _ = accumulate_group(run, group)
     samples = [run.inputs.train_set[index] for index in range(5)]
     num_text = sum(len(sample.text_ids) + 1 for sample in samples if isinstance(sample, Sample))
     num_mel = sum(len(sample.codes) + 1 for sample in samples if isinstance(sample, Sample))
@@ -179,11 +178,11 @@ def test_the_size_that_fits_is_kept_for_the_steps_behind(
     run: Run, give_memory_for: GiveMemory, caplog: pytest.LogCaptureFixture
 ):
     sizes = give_memory_for(2)
-    accumulate(run, group_of(run, 6))
+    accumulate_group(run, group_of(run, 6))
     assert sizes == [6, 3, 1, 1, 1, 1, 1, 1]
     sizes.clear()
     run.trained.clear_gradients()
-    accumulate(run, group_of(run, 6))
+    accumulate_group(run, group_of(run, 6))
     assert sizes == [1] * 6
     said = [record.getMessage() for record in caplog.records if record.name == step.__name__]
     assert len(said) == 2
@@ -200,7 +199,7 @@ def test_a_single_sample_that_does_not_fit_ends_the_run_with_what_to_change(
     samples = [run.inputs.train_set[index] for index in range(2)]
     longest = max(len(sample.codes) for sample in samples if isinstance(sample, Sample))
     with pytest.raises(UserError, match=f"the longest of this step has {longest} codes .*--amp") as caught:
-        accumulate(run, group)
+        accumulate_group(run, group)
     assert caught.value.exit_status == OUT_OF_MEMORY
     assert gradients(run) == {}
 
@@ -211,7 +210,7 @@ def test_other_errors_of_torch_are_not_taken_for_a_lack_of_memory(run: Run, give
 
     sizes = give_memory_for(0, break_off)
     with pytest.raises(RuntimeError, match="size"):
-        accumulate(run, group_of(run, 2))
+        accumulate_group(run, group_of(run, 2))
     assert sizes == [2]
 
 
@@ -224,7 +223,7 @@ def test_what_torch_raises_where_the_hosts_memory_ends_is_recognised():
 
 def test_a_step_of_which_nothing_can_be_read_leaves_no_gradient(run: Run):
     unreadable = MicroBatch(None, ("a", "b"), (Unreadable("a", "gone"), Unreadable("b", "gone")))
-    assert accumulate(run, [unreadable, unreadable]) == (None, None)
+    assert accumulate_group(run, [unreadable, unreadable]) == (None, None)
     assert gradients(run) == {}
 
 
@@ -233,7 +232,7 @@ def test_what_can_be_read_of_a_step_counts_as_if_it_was_asked_for_alone(
 ):
     whole_loss, whole = done_whole(project, padding, (3,))
     unreadable = MicroBatch(None, ("a",), (Unreadable("a", "gone"),))
-    _, loss = accumulate(run, [unreadable, *group_of(run, 3)])
+    _, loss = accumulate_group(run, [unreadable, *group_of(run, 3)])
     assert loss is not None
     assert float(loss) == whole_loss
     assert all(torch.equal(gradient, whole[name]) for name, gradient in gradients(run).items())

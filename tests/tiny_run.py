@@ -1,11 +1,13 @@
 """A training set small enough for a test: random codes, real texts, the demo's base tokenizer."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 import yaml
+from torch import Tensor
 
 from indextts.data.encoding import encoders_identity
 from indextts.data.feature_store import FeatureStore, StoreInfo
@@ -14,6 +16,10 @@ from indextts.data.manifest import Pair, write_pairs
 from indextts.models.gpt.weights import random_model
 from indextts.system.log_lines import log_to_stdout
 from indextts.text.extend import extend
+from indextts.training.batches import MicroBatch
+from indextts.training.loop import accumulate, count_tokens
+from indextts.training.losses import LossSums
+from indextts.training.run import Run
 from tests.tiny_gpt import TINY
 from trainers.train_gpt_v2 import main
 
@@ -162,3 +168,8 @@ def array_file(run: TinyRun, id: str, name: str) -> Path:
         if np.load(path.parent / "index.npy")["key"].tobytes().hex() == key(id):
             return path
     raise AssertionError(id)
+
+
+def accumulate_group(this: Run, group: Sequence[MicroBatch]) -> tuple[LossSums, Tensor] | tuple[None, None]:
+    """Leave the gradients of one step's loss in the parameters, as the loop does."""
+    return accumulate(this, group, count_tokens(group, this.inputs.ranks)[0])

@@ -1,46 +1,59 @@
-"""THE LOOP, whole: load -> plan the restore -> train: batch, losses, step, log, validate, save, stop.
+"""The training loop: load, restore, then step after step until the end or a signal.
 
-Its parts are the other files of `indextts.training`; what happens in which order is here.
+One iteration of `train_steps`:
+
+    decide -> validate? sample? save? stop? -> next group of micro-batches -> train_step
+
+    train_step: `forward_backward` -> sum of gradients over ranks -> `clip_and_step`
+
+`decide` (decision.py) is pure; memory fallback and the sum over ranks are in step.py; what starts a run is in
+start.py.
 """
 
 import logging
-import socket
-import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from indextts.commands.train import Train
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.models.out_of_memory import is_out_of_memory
-from indextts.runs.directory import checkpoint_path
 from indextts.system.signals import StopRequest
-from indextts.training.batches import MicroBatch, Unreadable, group_batches, is_too_many, load_batches
+from indextts.training.batches import Batch, MicroBatch, Unreadable, group_batches, is_too_many, load_batches
+from indextts.training.checkpointing import (
+    finish_saving,
+    forget_lost_best,
+    frozen_pointers,
+    save_checkpoint,
+)
+from indextts.training.decision import Signals, decide, is_out_of_patience
 from indextts.training.distributed.ranks import SINGLE_PROCESS, STOPPED_BEFORE_LOADING, Ranks
 from indextts.training.distributed.sharding import ImbalanceMeter, Sharding, all_reduce_losses, load_shards
 from indextts.training.distributed.sync import (
     broadcast_stop,
     gather_unreadable,
+    log_ranks,
     require_same_start,
     require_same_weights,
-    sync_step,
 )
+from indextts.training.losses import LossSums, batch_sums
 from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes, TrainRates
-from indextts.training.optim import SkippedSteps, update
+from indextts.training.optim import Bfloat16StateAdamW, SkippedSteps, Trained
 from indextts.training.order import BatchPlan, mix
 from indextts.training.probe import Probe, compare
 from indextts.training.record import TextRowFacts, checkpoint_content, checkpoint_meta, write_run_files
-from indextts.training.run import Run, TrainState, load_inputs
-from indextts.training.saving import FINAL_RETRY_AFTER_S, Saver
+from indextts.training.run import Run, load_inputs
+from indextts.training.saving import Saver
 from indextts.training.start import resume, start_from_base
-from indextts.training.step import accumulate, accumulate_share
+from indextts.training.step import TokenCounts, all_reduce_gradients, in_parts_that_fit
 from indextts.training.validate import ValidationSettings, validate
 
 logger = logging.getLogger(__name__)
@@ -52,16 +65,15 @@ def train(
     """Run the training to its end, or to a signal; return the exit status.
 
     Args:
-        checkpoint: where to go on from, None for the base; verified while this was imported. Only the first
-            process knows it.
-        ranks: the processes that train together.
+        checkpoint: the checkpoint to resume, None for the base; verified while this module was imported. Only
+            rank 0 knows it.
 
     Raises:
-        UserError: what the user can fix.
+        UserError: something that the user can fix.
     """
     times = StartupTimes("imports")
     inputs = load_inputs(command, ranks)
-    # the cards connect here, with all of their memory free, and not in the middle of the first step
+    # NCCL connects here, with all of the GPU's memory free, and not in the middle of the first step
     ranks.all_reduce(torch.zeros(1, device=inputs.device))
     times.mark("pairs and tokenizer")
     logger.info("%d pairs to train on, %d to validate on", len(inputs.train_set), len(inputs.val_set))
@@ -69,46 +81,47 @@ def train(
     times.mark("waiting for the checkpoint's digest")
     if ranks.any_rank(stop.is_requested):
         broadcast_stop(ranks, stop)
-        return say_how_it_ended(None, stop)
+        return log_end(None, stop)
     if found is None:
         logger.info("Starting from the base checkpoint %s", command.base_checkpoint)
         run = start_from_base(inputs)
     else:
         run = resume(inputs, found)
     times.mark("weights and optimizer")
-    logger.info("From step %d to step %d", run.state.step, run.schedule.total_steps)
+    state = run.state
+    logger.info("From step %d to step %d", state.step, run.schedule.total_steps)
     require_same_start(run)
-    say_who_trains(run)
+    log_ranks(run)
     if ranks.is_main:
         write_run_files(run)
     metrics = MetricsLog(
         command.output_dir if ranks.is_main else None,
-        part=run.state.part,
-        step=run.state.step,
-        epoch=run.state.epoch,
+        part=state.part,
+        step=state.step,
+        epoch=state.epoch,
         total_steps=run.schedule.total_steps,
     )
     with closing(metrics), closing(Saver(command.output_dir, run.inputs.command.keep_checkpoints)) as saver:
         if ranks.is_main:
-            saver.prepare(checkpoint_content(run, checkpoint_meta(run, is_best=False)), unchanging(run))
+            content = checkpoint_content(run, checkpoint_meta(run, is_best=False))
+            saver.prepare(content, frozen_pointers(run))
         try:
-            take_steps(run, metrics, saver, stop, times)
+            train_steps(run, metrics, saver, stop, times)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            raise UserError(  # a step splits its batch; a validation's or an update's memory is what it is
-                f"Out of memory outside of the micro-batches ({str(error).splitlines()[0]}): use --amp, a "
-                "smaller --val-batch-size, or a device with more memory; the last checkpoint is untouched, "
-                "go on with --resume auto",
+            raise UserError(  # a step splits its batch; the memory of a validation or an update is fixed
+                f"Out of memory outside the micro-batches ({str(error).splitlines()[0]}): use --amp, a "
+                "smaller --val-batch-size, or a GPU with more memory; the last checkpoint is valid, resume "
+                "with --resume auto",
                 OUT_OF_MEMORY,
             ) from None
-    if is_out_of_patience(run.inputs.command, run.state) and stop.signal is None:
-        num_worse = run.state.num_worse
-        logger.info("The run is over: %d validations in a row were not better (--patience)", num_worse)
-    return say_how_it_ended(run.state.step, stop)
+    if is_out_of_patience(state, run.inputs.command) and stop.signal is None:
+        logger.info("The run ends: the last %d validations did not improve (--patience)", state.num_worse)
+    return log_end(state.step, stop)
 
 
-def take_steps(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, times: StartupTimes) -> None:
+def train_steps(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, times: StartupTimes) -> None:
     """Train, validate and save, step after step, to the end or to a signal."""
     inputs, state, command, ranks = run.inputs, run.state, run.inputs.command, run.inputs.ranks
     probe = Probe(inputs)
@@ -118,118 +131,217 @@ def take_steps(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, t
     times.log(state.step + 1)
     samples = None
     if command.sample_interval and ranks.is_main:
-        from indextts.training.samples import SampleSynthesizer  # what speaks takes seconds to import
+        from indextts.training.samples import SampleSynthesizer  # synthesis takes seconds to import
 
         samples = SampleSynthesizer(inputs)
     rows = TextRowFacts(run) if ranks.is_main else None
     if rows is not None:
         metrics.facts(state.step, state.epoch_of_step, rows.read())
     skipped = SkippedSteps(state.num_skipped, should_log=ranks.is_main)
-    unreadable: set[str] = set()
+    unreadable_ids: set[str] = set()
     groups = endless_groups(run)
     run.model.train()
     run.model.gpt.recompute = command.grad_checkpointing
     if command.compile:
         run.model.gpt.compile_blocks()
-    pace, balance = SpeedMeter(inputs.device), ImbalanceMeter()
-    # a part that goes on from an older checkpoint, or from one of another folder, is worth one of its own
-    is_unsaved_part = state.step > 0 and state.saved_step < 0
+    speed, imbalance = SpeedMeter(inputs.device), ImbalanceMeter()
+    # a part that starts from an older checkpoint, or from one of another folder, needs one of its own
+    state.part_is_unsaved = state.step > 0 and state.saved_step < 0
 
     while True:
-        is_over = is_done(command, state)
-        group = None if is_over else pace.next_group(groups)
-        if state.step % command.save_interval == 0:
-            saver.wait()  # the next save would have to
-        else:
-            saver.poll()
-        if saver.lost_best_step is not None:
-            forget_lost_best(state, saver)
-        synced = sync_step(ranks, group, stop, saver)
-        is_last = is_over or synced.must_stop
-        is_best = False
-        if is_last or skipped.is_due or state.step % command.save_interval == 0:
+        decision = decide(state, command, synchronise(run, saver, stop))
+        if skipped.is_due or decision.validate or decision.save or decision.stop:
             skipped.check()
-        if state.validated_step != state.step and (is_over or validation_is_due(command, state.step, run)):
-            with pace.paused():
-                is_best = validate_now(run, metrics, saver, stop)
+        if decision.validate:
+            with speed.paused():
+                validate_now(run, metrics, saver, stop)
                 if rows is not None:
                     metrics.facts(state.step, state.epoch_of_step, rows.read())
-                if samples is not None and state.validated_step == state.step:
-                    samples.synthesize_if_due(run, metrics, stop)
-            if state.validated_step == state.step:
-                state.saved_step = -1  # what was saved of this step does not know it
-            is_over = is_done(command, state)
-            if group is None and not is_over:  # it was over for want of a better validation than this one
-                group = pace.next_group(groups)
-            synced = sync_step(ranks, group, stop, saver)
-            is_last = is_over or synced.must_stop
-        # behind a failure the clock decides: a short interval shall not use up the tries before room is made
-        is_at_interval = state.step % command.save_interval == 0 and not synced.has_failed_save
-        is_due = is_last or is_at_interval or synced.is_retry_due or is_unsaved_part
-        if is_best or (is_due and (0 < state.step != state.saved_step or synced.has_failed_save)):
+                if samples is not None:
+                    samples.collect(metrics)
+            decision = decide(state, command, synchronise(run, saver, stop), just_validated=True)
+        if decision.sample:
+            state.sampled_step = state.step
+            if samples is not None:
+                with speed.paused():
+                    samples.synthesize(run, metrics, stop)
+            decision = decide(state, command, synchronise(run, saver, stop))  # a stop ends the speaking
+        if decision.save:
             state.num_skipped = skipped.total
-            with pace.paused():
+            with speed.paused():
                 require_same_weights(run)
-                gather_window(run)
-                save(run, probe, saver, is_best=is_best)
-            is_unsaved_part = False
-        if is_last:
+                reduce_window(run)
+                save_checkpoint(run, probe, saver)
+        if decision.stop:
             finish_saving(run, probe, saver)
             if samples is not None:
                 samples.finish(metrics, stop)
-            break
+            return
 
-        assert group is not None
-        if synced.num_unreadable:
-            found = gather_unreadable(ranks, group)
-            note_unreadable(found, unreadable, len(inputs.train_set), should_log=ranks.is_main)
-        if not ranks.is_distributed:
-            sums, loss = accumulate(run, group)
-        else:
-            sums, loss = accumulate_share(run, group, synced.num_text, synced.num_mel)
-        learning_rate = run.schedule.learning_rate(state.step + 1)
-        state.step += 1
-        if sums is not None and loss is not None:
-            done = update(
-                run.trained,
-                run.optimizer,
-                learning_rate,
-                command.grad_clip,
-                loss,
-                run.scaler,
-                mix(command.seed, "moments", state.step),
-            )
-            pace.mark_submitted()
-            skipped.note(state.step, tuple(id for part in group for id in part.ids), done.is_bad)
-            if run.average is not None:
-                run.average.update(done.is_bad)
-            sums = sums.unless(done.is_bad)
-            state.window = sums if state.window is None else state.window + sums
-            pace.add(synced.num_tokens)
-            if ranks.is_distributed:
-                balance.add(np.sum([part.rank_costs for part in group], axis=0).tolist())
-        state.batch_idx += len(group)
-        state.samples_done += sum(len(part.ids) for part in group)
-        if state.samples_done == len(inputs.train_set):
-            state.epoch, state.samples_done, state.batch_idx = state.epoch + 1, 0, 0
-        if state.step % command.log_interval == 0 and sums is not None:
-            gather_window(run)
-            log_window(run, metrics, learning_rate, float(done.norm), pace, skipped.total, balance)
+        group = speed.next_group(groups)
+        tokens, num_unreadable = count_tokens(group, ranks)
+        if num_unreadable:
+            note_unreadable(gather_unreadable(ranks, group), unreadable_ids, run)
+        result = train_step(run, group, tokens)
+        state.advance(len(group), sum(len(part.ids) for part in group), len(inputs.train_set))
+        if result is None:
+            continue
+        speed.mark_submitted()
+        speed.add(tokens.num_text + tokens.num_mel)
+        skipped.note(state.step, tuple(id for part in group for id in part.ids), result.is_bad)
+        state.window = result.sums if state.window is None else state.window + result.sums
+        if ranks.is_distributed:
+            imbalance.add(np.sum([part.rank_costs for part in group], axis=0).tolist())
+        if state.step % command.log_interval == 0:
+            reduce_window(run)
+            log_window(run, metrics, result, speed, skipped.total, imbalance)
 
 
-def is_done(command: Train, state: TrainState) -> bool:
-    """Return whether the run has come to its end: by its length, or since it learns no more."""
-    is_long_enough = state.epoch >= command.epochs or 0 < command.max_steps <= state.step
-    return is_long_enough or is_out_of_patience(command, state)
+@dataclass(frozen=True)
+class StepResult:
+    """Outcome of a step; tensors are 0-dimensional and on the device.
+
+    Args:
+        sums: losses of this rank's samples; zeros where the step was skipped.
+        norm: of the gradient before clipping.
+        is_bad: 1.0 where loss or gradient is not finite, so that the step changed nothing, else 0.0.
+    """
+
+    sums: LossSums
+    norm: Tensor
+    is_bad: Tensor
+    learning_rate: float
 
 
-def is_out_of_patience(command: Train, state: TrainState) -> bool:
-    """Return whether the run is over since it learns no more."""
-    return 0 < command.patience <= state.num_worse
+def train_step(run: Run, group: Sequence[MicroBatch], tokens: TokenCounts) -> StepResult | None:
+    """Update the weights once, from all micro-batches of a group.
+
+    Args:
+        group: this rank's share of the step.
+        tokens: of the step, on all ranks: the loss is the mean over them.
+
+    Returns:
+        None if no rank could read a sample of the group: nothing changes.
+    """
+    sums, loss = accumulate(run, group, tokens)
+    if sums is None or loss is None:
+        return None
+    step = run.state.step + 1
+    learning_rate = run.schedule.learning_rate(step)
+    if isinstance(run.optimizer, Bfloat16StateAdamW):
+        run.optimizer.rounding_seed = mix(run.inputs.command.seed, "moments", step)
+    max_norm = run.inputs.command.grad_clip
+    update = clip_and_step(run.trained, run.optimizer, learning_rate, max_norm, loss, run.scaler)
+    if run.average is not None:
+        run.average.update(update.is_bad)
+    return StepResult(sums.unless(update.is_bad), update.norm, update.is_bad, learning_rate)
+
+
+def accumulate(
+    run: Run, group: Sequence[MicroBatch], tokens: TokenCounts
+) -> tuple[LossSums, Tensor] | tuple[None, None]:
+    """Leave the gradients of the step's loss in the parameters, the same on every rank.
+
+    Returns:
+        The sums over this rank's samples and the loss of the step, or (None, None) if no rank could read a
+        sample.
+
+    Raises:
+        UserError: with status 7 if a single sample does not fit into memory.
+    """
+    if not tokens.num_mel:
+        return None, None
+    batches = [part.batch for part in group if part.batch is not None]
+    device = run.inputs.device
+    if batches:
+        sums, loss = in_parts_that_fit(run, batches, partial(forward_backward, run, tokens))
+    else:  # this rank's share is empty, or none of it can be read
+        sums, loss = LossSums.nothing(device), torch.zeros((), device=device)
+        run.scaler.scale(loss)  # creates the scale, which the update needs
+    if run.inputs.ranks.is_distributed:
+        all_reduce_gradients(run, loss := loss.clone())
+    return sums, loss
+
+
+def forward_backward(run: Run, tokens: TokenCounts, parts: Sequence[Batch]) -> tuple[LossSums, Tensor]:
+    """Compute losses and gradients of micro-batches, one after another; gradients add up in the parameters.
+
+    Each token of the step weighs the same, in whichever part it is.
+    """
+    inputs, command = run.inputs, run.inputs.command
+    total_sums, total_loss = LossSums.nothing(inputs.device), torch.zeros((), device=inputs.device)
+    for micro_step, part in enumerate(parts):
+        # dropout is a function of the step, so that a resumed run draws the same
+        torch.manual_seed(mix(command.seed, "dropout", run.state.step, micro_step, *inputs.ranks.seed_parts))
+        with torch.autocast(inputs.device.type, inputs.dtype, enabled=inputs.dtype != torch.float32):
+            sums = batch_sums(run.model, part.to(inputs.device), inputs.attention, run.base_size)
+        text_loss, mel_loss = sums.text_nats / tokens.num_text, sums.mel_nats / tokens.num_mel
+        loss = command.text_loss_weight * text_loss + command.mel_loss_weight * mel_loss
+        run.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        total_sums, total_loss = total_sums + sums.detach(), total_loss + loss.detach()
+    return total_sums, total_loss
+
+
+class Update(NamedTuple):
+    """Outcome of an optimizer step, 0-dimensional tensors on the device.
+
+    `norm` is that of the gradient before clipping; `is_bad` is 1.0 where the step was skipped, else 0.0.
+    """
+
+    norm: Tensor
+    is_bad: Tensor
+
+
+def clip_and_step(
+    trained: Trained,
+    optimizer: torch.optim.AdamW,
+    learning_rate: float,
+    max_norm: float,
+    loss: Tensor,
+    scaler: torch.amp.GradScaler | None = None,
+) -> Update:
+    """Clip the gradients and do one optimizer step; where loss or gradient is not finite nothing changes.
+
+    The fused kernels skip such a step on the device (`found_inf`, made for gradient scalers), so that the
+    host never waits for the device to report it.
+
+    Args:
+        scaler: the one that scaled the gradients; its scale shrinks where they are not finite.
+    """
+    trained.collect_gradients()
+    if scaler is not None:
+        scaler.unscale_(optimizer)
+    norm = torch.nn.utils.clip_grad_norm_(trained.parameters.values(), max_norm)
+    is_bad = 1.0 - (norm.isfinite() & loss.isfinite()).float()
+    optimizer.grad_scale, optimizer.found_inf = None, is_bad  # type: ignore[attr-defined]
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    optimizer.step()
+    if scaler is not None and scaler.is_enabled():
+        scaler.update()
+    trained.clear_gradients()
+    return Update(norm, is_bad)
+
+
+def synchronise(run: Run, saver: Saver, stop: StopRequest) -> Signals:
+    """Return what happened on any rank since the last step; a stop on one of them becomes a stop on all."""
+    state, ranks = run.state, run.inputs.ranks
+    if state.step % run.inputs.command.save_interval == 0:
+        saver.wait()  # the save that may follow would wait for the one before it anyway
+    else:
+        saver.poll()
+    if saver.lost_best_step is not None:
+        forget_lost_best(state, saver)
+    stopping, failed, retry = ranks.all_reduce_ints(
+        [stop.is_requested, saver.failures > 0, saver.is_retry_due]
+    )
+    if stopping:
+        broadcast_stop(ranks, stop)
+    return Signals(stopping > 0, failed > 0, retry > 0)
 
 
 def endless_groups(run: Run) -> Iterator[list[MicroBatch]]:
-    """Yield the micro-batches of one step after another, from where the run stands, epoch after epoch."""
+    """Yield the micro-batches of one step after another, from the run's position, epoch after epoch."""
     inputs, state = run.inputs, run.state
     command, train_set = inputs.command, inputs.train_set
     plan = BatchPlan(
@@ -243,82 +355,54 @@ def endless_groups(run: Run) -> Iterator[list[MicroBatch]]:
     if not inputs.ranks.is_distributed:
         batches = load_batches(train_set, plan, command.num_workers, inputs.collate)
     else:
-        sharding = Sharding.of(train_set, inputs.config.model_dim, inputs.ranks)
-        batches = load_shards(train_set, plan, sharding, command.num_workers, inputs.collate)
+        shares = Sharding.of(train_set, inputs.config.model_dim, inputs.ranks)
+        batches = load_shards(train_set, plan, shares, command.num_workers, inputs.collate)
     yield from group_batches(batches, plan.epoch_end_flags(), command.grad_accumulation)
 
 
-def note_unreadable(
-    found: Sequence[Unreadable], known: set[str], num_samples: int, *, should_log: bool
-) -> None:
-    """Say once of each sample that it cannot be read; of several processes one says it.
+def count_tokens(group: Sequence[MicroBatch], ranks: Ranks) -> tuple[TokenCounts, int]:
+    """Return the tokens of a step and its unreadable samples, over all ranks."""
+    batches = [part.batch for part in group if part.batch is not None]
+    num_text, num_mel, num_unreadable = ranks.all_reduce_ints(
+        [
+            sum(batch.num_text for batch in batches),
+            sum(batch.num_mel for batch in batches),
+            sum(len(part.unreadable) for part in group),
+        ]
+    )
+    return TokenCounts(num_text, num_mel), num_unreadable
+
+
+def note_unreadable(found: Sequence[Unreadable], known: set[str], run: Run) -> None:
+    """Log each unreadable sample once, on rank 0.
+
+    Args:
+        known: their ids so far; grows.
 
     Raises:
-        UserError: they are too many.
+        UserError: there are too many.
     """
     for sample in found:
         if sample.id in known:
             continue
         known.add(sample.id)
-        if should_log:
+        if run.inputs.ranks.is_main:
             logger.warning("Skipped %s (%d so far): %s", sample.id, len(known), sample.reason)
+    num_samples = len(run.inputs.train_set)
     if is_too_many(len(known), num_samples):
         raise UserError(
-            f"{len(known)} of {num_samples} samples cannot be read, as {min(known)}; the last "
-            "checkpoint is untouched: preprocess again (check_amharic_data.py names what is damaged), and go "
-            "on with --resume auto"
+            f"{len(known)} of {num_samples} samples cannot be read, such as {min(known)}; the last "
+            "checkpoint is valid: preprocess again (check_amharic_data.py names the corrupt ones), then "
+            "resume with --resume auto"
         )
 
 
-def gather_window(run: Run) -> None:
-    """Leave the losses of all processes since the last [Train] line with the first one."""
-    state, ranks = run.state, run.inputs.ranks
-    if ranks.is_distributed:
-        whole = all_reduce_losses(state.window, ranks, run.inputs.device)
-        state.window = whole if ranks.is_main else None
+def validate_now(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest) -> None:
+    """Validate, write the numbers, and note in the state whether this is the best model so far.
 
-
-def log_window(
-    run: Run,
-    metrics: MetricsLog,
-    learning_rate: float,
-    grad_norm: float,
-    pace: SpeedMeter,
-    num_skipped: int,
-    balance: ImbalanceMeter,
-) -> None:
-    """Write the means since the last [Train] line and begin a new window."""
-    state = run.state
-    if not run.inputs.ranks.is_main:
-        return
-    assert state.window is not None
-    means, state.window = state.window.means(), None
-    if means is None:
-        logger.warning("No [Train] line at step %d: every step since the last was skipped", state.step)
-        return
-    state.last_losses = asdict(means)
-    metrics.train(
-        state.step,
-        state.epoch_of_step,
-        means,
-        TrainRates(
-            lr=learning_rate,
-            grad_norm=grad_norm,
-            speed=pace.read(),
-            num_skipped=num_skipped,
-            imbalance=balance.read() if run.inputs.ranks.is_distributed else None,
-        ),
-    )
-
-
-def validation_is_due(command: Train, step: int, run: Run) -> bool:
-    if command.val_interval == 0:
-        return run.state.samples_done == 0
-    return step % command.val_interval == 0
-
-
-def validate_now(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest) -> bool:
-    """Validate and write the numbers; return whether this is the best so far, the untrained model apart."""
+    The untrained model (step 0) never counts as the best. A stop signal ends the validation without a result:
+    the resumed run validates again.
+    """
     state, inputs = run.state, run.inputs
     check = partial(
         validate,
@@ -341,89 +425,66 @@ def validate_now(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest)
         with run.average.swapped_in():
             averaged = check()
         validation = None if averaged is None else replace(validation, averaged=averaged.means)
-    if validation is None:  # stopped in between; it is done again after the resume
-        return False
+    if validation is None:
+        return
     means = validation.means
     metrics.validation(state.step, state.epoch_of_step, validation)
     state.validated_step = state.step
-    # the first process alone knows what could not be saved, and so what the best so far is
+    state.saved_step = -1  # a checkpoint of this step that is there already lacks the validation
+    # only rank 0 knows which saves failed, and so which loss is the best that is on disk
     is_best = inputs.ranks.broadcast(state.step > 0 and means.mel_loss < state.best_mel_loss)
     state.num_worse = 0 if is_best or not state.step else state.num_worse + 1
     if is_best:
         forget_lost_best(state, saver)
         state.previous_best_mel_loss, state.best_mel_loss = state.best_mel_loss, means.mel_loss
-    return is_best
+        state.best_is_unsaved = True
 
 
-def forget_lost_best(state: TrainState, saver: Saver) -> None:
-    """Wait for the save before; where it was to hold the best so far and failed, the one before counts."""
-    saver.wait()
-    if saver.lost_best_step is not None:
-        state.best_mel_loss, saver.lost_best_step = state.previous_best_mel_loss, None
+def reduce_window(run: Run) -> None:
+    """Sum the losses since the last [Train] line over all ranks, on rank 0."""
+    state, ranks = run.state, run.inputs.ranks
+    if ranks.is_distributed:
+        whole = all_reduce_losses(state.window, ranks, run.inputs.device)
+        state.window = whole if ranks.is_main else None
 
 
-def save(run: Run, probe: Probe, saver: Saver, *, is_best: bool) -> None:
-    """Begin to write a checkpoint of this moment, after the save before; the first process alone does."""
-    started = time.perf_counter()
+def log_window(
+    run: Run,
+    metrics: MetricsLog,
+    result: StepResult,
+    speed: SpeedMeter,
+    num_skipped: int,
+    imbalance: ImbalanceMeter,
+) -> None:
+    """Write the means since the last [Train] line and begin a new window."""
     state = run.state
-    saver.wait()
-    if saver.lost_best_step == state.step:  # the very weights of the best, tried again
-        is_best, saver.lost_best_step = True, None
-    forget_lost_best(state, saver)
-    run.trained.check_views()
-    state.serial += 1
-    state.saved_step = state.step
-    name = checkpoint_path(saver.run_dir, state.step).name
-    state.recent = [*(other for other in state.recent if other != name), name][-saver.keep :]
     if not run.inputs.ranks.is_main:
         return
-    state.probe = probe.losses(run.model)
-    meta = checkpoint_meta(run, is_best=is_best)
-    saver.start(checkpoint_content(run, meta), meta, unchanging(run))
-    seconds = time.perf_counter() - started
-    logger.info("Saving step %d; the training was held up for %.2f s", state.step, seconds)
-
-
-def unchanging(run: Run) -> frozenset[int]:
-    """Return where the weights lie that are never trained."""
-    return frozenset(p.data_ptr() for p in run.model.parameters() if not p.requires_grad)
-
-
-def finish_saving(run: Run, probe: Probe, saver: Saver) -> None:
-    """Wait for what is being written; try again while the disk refuses. Raises as `Saver.start`."""
-    saver.wait()
-    while saver.failures:
-        time.sleep(FINAL_RETRY_AFTER_S)
-        save(run, probe, saver, is_best=False)
-        saver.wait()
-
-
-def say_who_trains(run: Run) -> None:
-    """Write the log line of several processes: how many, where, and what a step takes."""
-    inputs, command, ranks = run.inputs, run.inputs.command, run.inputs.ranks
-    if not ranks.is_distributed:
+    assert state.window is not None
+    means, state.window = state.window.means(), None
+    if means is None:
+        logger.warning("No [Train] line at step %d: every step since the last one was skipped", state.step)
         return
-    places = ranks.all_gather((socket.gethostname(), str(inputs.environment["device"])))
-    devices = Counter(device for _, device in places)
-    num_batches = ranks.world_size * command.grad_accumulation
-    samples = f"up to {num_batches * command.batch_tokens} positions"
-    if not command.batch_tokens:
-        samples = f"{num_batches * command.batch_size} samples"
-    logger.info(
-        "%d processes on %d nodes (%s), %s a step%s",
-        ranks.world_size,
-        len({host for host, _ in places}),
-        ", ".join(f"{count} x {device}" for device, count in devices.items()),
-        samples,
-        f"; restart {ranks.info.num_restarts}" if ranks.info.num_restarts else "",
+    state.last_losses = asdict(means)
+    metrics.train(
+        state.step,
+        state.epoch_of_step,
+        means,
+        TrainRates(
+            lr=result.learning_rate,
+            grad_norm=float(result.norm),
+            speed=speed.read(),
+            num_skipped=num_skipped,
+            imbalance=imbalance.read() if run.inputs.ranks.is_distributed else None,
+        ),
     )
 
 
-def say_how_it_ended(step: int | None, stop: StopRequest) -> int:
+def log_end(step: int | None, stop: StopRequest) -> int:
     """Write the last log line; return the exit status.
 
     Args:
-        step: the last that was done, None where nothing was loaded yet.
+        step: the last step that was done, None where nothing was loaded yet.
     """
     if stop.signal is None:
         logger.info("Training complete.")
@@ -431,5 +492,5 @@ def say_how_it_ended(step: int | None, stop: StopRequest) -> int:
     if step is None:
         logger.info(STOPPED_BEFORE_LOADING)
     else:
-        logger.info("Stopped at step %d; go on with --resume auto", step)
+        logger.info("Stopped at step %d; resume with --resume auto", step)
     return 128 + stop.signal

@@ -176,54 +176,6 @@ def load_optimizer(
     in_threads(copy, moments)
 
 
-@dataclass(frozen=True)
-class Update:
-    """What became of a step, on the device.
-
-    Args:
-        norm: of the gradient before clipping, 0-dimensional.
-        is_bad: 1.0 where the step was skipped since the loss or the gradient is not finite, else 0.0.
-    """
-
-    norm: Tensor
-    is_bad: Tensor
-
-
-def update(
-    trained: Trained,
-    optimizer: torch.optim.AdamW,
-    learning_rate: float,
-    max_norm: float,
-    loss: Tensor,
-    scaler: torch.amp.GradScaler | None = None,
-    rounding_seed: int = 0,
-) -> Update:
-    """Do one optimizer step with the collected gradients; one that is not finite changes nothing.
-
-    The fused kernels leave it out by themselves (as they do for a gradient scaler), so that the host need not
-    wait for the device to say so.
-
-    Args:
-        scaler: by which the gradients were scaled; its scale shrinks where they are not finite.
-        rounding_seed: of this step, where moments are rounded at random.
-    """
-    trained.collect_gradients()
-    if scaler is not None:
-        scaler.unscale_(optimizer)
-    norm = torch.nn.utils.clip_grad_norm_(trained.parameters.values(), max_norm)
-    is_bad = 1.0 - (norm.isfinite() & loss.isfinite()).float()
-    optimizer.grad_scale, optimizer.found_inf = None, is_bad  # type: ignore[attr-defined]
-    if isinstance(optimizer, Bfloat16StateAdamW):
-        optimizer.rounding_seed = rounding_seed
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    optimizer.step()
-    if scaler is not None and scaler.is_enabled():
-        scaler.update()
-    trained.clear_gradients()
-    return Update(norm, is_bad)
-
-
 class SkippedSteps:
     """Counter of skipped steps, which ends the run when too many occur in a row.
 

@@ -52,6 +52,9 @@ class TrainState:
         num_skipped: steps that changed nothing since they were not finite.
         micro_batch_limit: the most samples that fit into memory at once; 0 where it never ran out.
         probe: what `Probe.losses` gave at the last save, None where it could not read its samples.
+        best_is_unsaved: the last validation found the best model, and no checkpoint holds it yet.
+        part_is_unsaved: the run began a new part that has no checkpoint of its own yet.
+        sampled_step: the last step that samples were spoken at, -1 before the first of this process.
     """
 
     step: int = 0
@@ -71,6 +74,17 @@ class TrainState:
     num_worse: int = 0
     micro_batch_limit: int = 0
     probe: dict[str, float | str] | None = None
+    best_is_unsaved: bool = False
+    part_is_unsaved: bool = False
+    sampled_step: int = -1
+
+    def advance(self, num_micro_batches: int, num_samples: int, samples_per_epoch: int) -> None:
+        """Count one step; after the last sample of an epoch the position is the start of the next."""
+        self.step += 1
+        self.batch_idx += num_micro_batches
+        self.samples_done += num_samples
+        if self.samples_done == samples_per_epoch:
+            self.epoch, self.samples_done, self.batch_idx = self.epoch + 1, 0, 0
 
     @property
     def epoch_of_step(self) -> int:

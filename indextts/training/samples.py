@@ -66,22 +66,22 @@ class Way(Protocol):
 
 
 class SampleSynthesizer:
-    """Speaks at the first validation at or behind every multiple of `--sample-interval`."""
+    """Speaks a few sentences with the model in training; `decide` says at which steps."""
 
     def __init__(self, inputs: Inputs) -> None:
         self.interval = inputs.command.sample_interval
         self.chosen = choose(inputs.val_set) if self.interval else []
         self.way = self._way(inputs) if self.interval else None
-        self.last_interval = -1
 
-    def synthesize_if_due(self, run: Run, metrics: MetricsLog, stop: StopRequest) -> None:
-        """Let the model speak, if it is time; a disk that takes none is only said."""
+    def collect(self, metrics: MetricsLog) -> None:
+        """Show the samples that were rendered since the last call."""
+        if self.way is not None:
+            self.way.collect(metrics)
+
+    def synthesize(self, run: Run, metrics: MetricsLog, stop: StopRequest) -> None:
+        """Speak the sentences; a disk that takes no samples is only logged."""
         if self.way is None:
             return
-        self.way.collect(metrics)
-        if run.state.step // self.interval == self.last_interval:
-            return
-        self.last_interval = run.state.step // self.interval
         name = f"part{run.state.part}_step{run.state.step}"
         was_training = run.model.training
         run.model.eval()

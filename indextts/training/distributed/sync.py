@@ -1,75 +1,25 @@
-"""Facts that the ranks synchronise before each step, and checks that their states are identical.
-
-Before each step every rank publishes the number of tokens in its shards, whether it was asked to stop,
-whether it has unreadable samples, and the state of rank 0's saver. The loop decides from the sums alone, so
-every rank decides the same. A single process needs no communication.
-"""
+"""Communication of the ranks around a step: a stop for all, and checks that their states are identical."""
 
 import hashlib
+import logging
+import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import torch
 
 from indextts.commands.train import Train
 from indextts.errors import CHECK_FAILED, UserError
+from indextts.system.amounts import counted
 from indextts.system.signals import StopRequest
 from indextts.training.batches import MicroBatch, Unreadable
 from indextts.training.distributed.ranks import Ranks
 from indextts.training.distributed.torchrun import log_name
 from indextts.training.optim import Trained
 from indextts.training.run import Run
-from indextts.training.saving import Saver
 
-
-@dataclass(frozen=True)
-class SyncedStep:
-    """Facts about the next step, identical on all ranks.
-
-    Args:
-        num_text, num_mel: tokens of the step, summed over all ranks; 0 without a step.
-        num_unreadable: unreadable samples of the step.
-        must_stop: a rank was asked to stop.
-        has_failed_save, is_retry_due: as in the `Saver` of rank 0.
-    """
-
-    num_text: int
-    num_mel: int
-    num_unreadable: int
-    must_stop: bool
-    has_failed_save: bool
-    is_retry_due: bool
-
-    @property
-    def num_tokens(self) -> int:
-        return self.num_text + self.num_mel
-
-
-def sync_step(
-    ranks: Ranks, group: Sequence[MicroBatch] | None, stop: StopRequest, saver: Saver
-) -> SyncedStep:
-    """Return the facts of the next step; a stop asked of any rank is passed on to all.
-
-    Args:
-        group: this rank's shards of the next step, None where there is none.
-    """
-    batches = [part.batch for part in group or () if part.batch is not None]
-    sums = ranks.all_reduce_ints(
-        [
-            sum(batch.num_text for batch in batches),
-            sum(batch.num_mel for batch in batches),
-            sum(len(part.unreadable) for part in group or ()),
-            stop.is_requested,
-            saver.failures > 0,
-            saver.is_retry_due,
-        ]
-    )
-    num_text, num_mel, num_unreadable, num_stopping, num_failed_saves, num_retries = sums
-    if num_stopping:
-        broadcast_stop(ranks, stop)
-    return SyncedStep(
-        num_text, num_mel, num_unreadable, num_stopping > 0, num_failed_saves > 0, num_retries > 0
-    )
+logger = logging.getLogger(__name__)
 
 
 def broadcast_stop(ranks: Ranks, stop: StopRequest) -> None:
@@ -82,6 +32,27 @@ def gather_unreadable(ranks: Ranks, group: Sequence[MicroBatch]) -> list[Unreada
     """Return the unreadable samples of the step on all ranks, ordered by rank."""
     own = [sample for part in group for sample in part.unreadable]
     return [sample for part in ranks.all_gather(own) for sample in part]
+
+
+def log_ranks(run: Run) -> None:
+    """Log how many ranks train, on which nodes and devices, and the size of a step."""
+    inputs, command, ranks = run.inputs, run.inputs.command, run.inputs.ranks
+    if not ranks.is_distributed:
+        return
+    places = ranks.all_gather((socket.gethostname(), str(inputs.environment["device"])))
+    devices = Counter(device for _, device in places)
+    num_batches = ranks.world_size * command.grad_accumulation
+    samples = f"up to {num_batches * command.batch_tokens} positions"
+    if not command.batch_tokens:
+        samples = f"{num_batches * command.batch_size} samples"
+    logger.info(
+        "%d ranks on %s (%s), %s per step%s",
+        ranks.world_size,
+        counted(len({host for host, _ in places}), "node"),
+        ", ".join(f"{count} x {device}" for device, count in devices.items()),
+        samples,
+        f"; restart {ranks.info.num_restarts}" if ranks.info.num_restarts else "",
+    )
 
 
 def require_same_start(run: Run) -> None:
