@@ -213,7 +213,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_taken(whole_
     assert "Auto-resume: found checkpoint at " + str(tiny.output / "model_step8.pth") in tiny.log
 
 
-def test_a_folder_with_only_damaged_checkpoints_is_refused_with_status_3(whole_run: TinyRun, tiny: TinyRun):
+def test_a_folder_with_only_corrupt_checkpoints_is_refused_with_status_3(whole_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(whole_run, 8, tiny)
     (tiny.output / "model_step8.pth").write_bytes(b"junk")
     assert tiny.train(resume="auto") == 3
@@ -225,19 +225,21 @@ def test_auto_starts_from_the_base_only_in_a_folder_without_checkpoints(tiny: Ti
     assert tiny.train(resume="auto", max_steps=1) == 0
     assert "Starting from the base checkpoint" in tiny.log
     assert tiny.train(resume=None) == 2
-    assert "already has checkpoints" in tiny.log
+    assert re.search(rf"\[Error\] .*{tiny.output}.*--resume", tiny.log)
 
 
-def test_a_checkpoint_without_its_meta_file_goes_on_by_the_record_within(whole_run: TinyRun, tiny: TinyRun):
+def test_a_checkpoint_without_its_meta_file_resumes_with_the_meta_in_the_checkpoint(
+    whole_run: TinyRun, tiny: TinyRun
+):
     copy_checkpoint(whole_run, 8, tiny)
-    (tiny.output / "model_step8.json").unlink()  # as somebody may copy it to another machine
+    (tiny.output / "model_step8.json").unlink()  # as after a copy to another machine
     assert tiny.train(resume="auto") == 0
-    assert "model_step8.pth has no meta file" in tiny.log
+    assert re.search(r"\[Warn\] .*model_step8\.pth", tiny.log)
     assert numbers(tiny, kind="train")[12] == numbers(whole_run, kind="train")[12]
     assert (tiny.output / "model_step8.pth").is_file()
 
 
-def test_a_kill_before_latest_was_renewed_is_mended_by_the_resume(whole_run: TinyRun, tiny: TinyRun):
+def test_a_resume_updates_latest_after_a_kill_before_it_was_replaced(whole_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(whole_run, 8, tiny)
     for suffix in (".pth", ".json"):
         (tiny.output / f"model_step8{suffix}").rename(tiny.output / f"latest{suffix}")
@@ -246,34 +248,31 @@ def test_a_kill_before_latest_was_renewed_is_mended_by_the_resume(whole_run: Tin
     assert verify_checkpoint(tiny.output / "latest.pth").step == 12
 
 
-def test_a_damaged_checkpoint_is_refused_by_its_path_too(whole_run: TinyRun, tiny: TinyRun):
+def test_a_corrupt_checkpoint_is_also_refused_by_its_path(whole_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(whole_run, 8, tiny)
     path = tiny.output / "model_step8.pth"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert tiny.train(resume=path) == 3
-    assert "Resume failed: model_step8.pth: its digest differs" in tiny.log
+    assert "Resume failed: model_step8.pth: " in tiny.log
 
 
-def test_a_checkpoint_that_does_not_exist_is_named_with_those_that_do(whole_run: TinyRun, tiny: TinyRun):
+def test_a_missing_checkpoint_is_named_with_the_existing_ones(whole_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(whole_run, 8, tiny)
     missing = tiny.output / "model_step99.pth"
     assert tiny.train(resume=missing) == 2
-    assert (
-        f"Resume checkpoint not found: {missing}; in {tiny.output} there are: latest.pth, model_step8.pth"
-        in tiny.log
-    )
+    assert re.search(rf"Resume checkpoint not found: {missing}.* latest\.pth, model_step8\.pth", tiny.log)
 
 
 @pytest.mark.failure(5)
-def test_a_checkpoint_without_what_a_resume_needs_is_refused(tiny: TinyRun):
+def test_a_checkpoint_without_the_required_keys_is_refused(tiny: TinyRun):
     assert tiny.train(resume=tiny.folder / "base/gpt.pth") == 3
     assert "Checkpoint missing required keys: ['model', 'optimizer', 'epoch', 'step']" in tiny.log
 
 
 @pytest.mark.failure(58)
-def test_an_older_checkpoint_begins_a_new_part_and_replaces_nothing(whole_run: TinyRun, tiny: TinyRun):
+def test_an_older_checkpoint_starts_a_new_part_and_replaces_nothing(whole_run: TinyRun, tiny: TinyRun):
     for step in (4, 8):
         copy_checkpoint(whole_run, step, tiny)
     before = (tiny.output / "model_step8.pth").read_bytes()
@@ -282,15 +281,17 @@ def test_an_older_checkpoint_begins_a_new_part_and_replaces_nothing(whole_run: T
     assert CheckpointMeta.read(tiny.output / "latest.json").part == 2
 
 
-def test_changed_settings_are_said_and_the_effect_on_the_learning_rate_too(whole_run: TinyRun, tiny: TinyRun):
+def test_changed_settings_are_logged_with_their_effect_on_the_learning_rate(
+    whole_run: TinyRun, tiny: TinyRun
+):
     copy_checkpoint(whole_run, 8, tiny)
     assert tiny.train(resume="auto", learning_rate=0.005, batch_size=2) == 0
-    assert "[Warn] learning_rate: 0.01 -> 0.005; the peak of the schedule" in tiny.log
-    assert "[Warn] batch_size: 3 -> 2; the samples of a step" in tiny.log
-    assert re.search(r"\[Warn\] learning rate at step \d+: \S+ -> \S+, reached without a jump", tiny.log)
+    assert "[Warn] learning_rate: 0.01 -> 0.005" in tiny.log
+    assert "[Warn] batch_size: 3 -> 2" in tiny.log
+    assert re.search(r"\[Warn\] learning rate at step \d+: \S+ -> ", tiny.log)
 
 
-def test_what_is_not_typed_stays_what_the_run_had(whole_run: TinyRun, tiny: TinyRun):
+def test_settings_that_are_not_typed_keep_the_values_of_the_run(whole_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(whole_run, 8, tiny)
     assert tiny.train(resume="auto", learning_rate=None, warmup_steps=None, batch_size=None, seed=None) == 0
     assert numbers(tiny, kind="train")[12] == numbers(whole_run, kind="train")[12]
@@ -353,14 +354,14 @@ def test_a_validation_worse_than_the_best_before_the_resume_is_not_the_best(
     assert not (tiny.output / "best.pth").exists()
 
 
-def test_a_run_ends_when_validations_get_no_better(tiny: TinyRun):
+def test_a_run_ends_when_validations_stop_improving(tiny: TinyRun):
     # so small a rate changes no weight: every loss is the same, whatever the processor's arithmetic
     flags = {"learning_rate": 1e-30, "warmup_steps": 0, "val_interval": 2, "max_steps": 20, "epochs": 10}
     assert tiny.train(patience=3, **flags) == 0
     losses = [line["mel_loss"] for step, line in numbers(tiny, kind="val").items() if step]
     assert len(losses) == 1 + 3
     assert len(set(losses)) == 1
-    assert "3 validations in a row were not better (--patience)" in tiny.log
+    assert re.search(r"\[Info\] .* 3 validations .*\(--patience\)", tiny.log)
     last = max(numbers(tiny, kind="val"))
     assert load(tiny.output / "latest.pth")["step"] == last < 20
     # the same command has nothing more to do, a longer patience has
@@ -391,9 +392,9 @@ def test_a_budget_of_positions_sees_every_sample_once_and_resumes_exactly(tmp_pa
     assert numbers(whole, kind="val").items() >= numbers(parts, kind="val").items()
 
 
-def test_a_budget_smaller_than_the_longest_pairs_is_refused(tiny: TinyRun):
+def test_batch_tokens_below_the_longest_pair_are_refused(tiny: TinyRun):
     assert tiny.train(batch_tokens=50) == 2
-    assert "--batch-tokens 50: the longest pair takes" in tiny.log
+    assert re.search(r"\[Error\] --batch-tokens 50", tiny.log)
 
 
 def test_without_an_interval_every_epoch_is_validated_once(tiny: TinyRun):
@@ -475,7 +476,7 @@ def start(run: TinyRun, **changes: object) -> subprocess.Popen[str]:
     [(signal.SIGINT, True, 0), (signal.SIGINT, True, 2), (signal.SIGTERM, False, 2)],
 )
 @pytest.mark.failure(19)
-def test_a_stopped_run_saves_its_step_and_the_resumed_one_goes_on_at_the_next(
+def test_a_stopped_run_saves_its_step_and_the_resumed_run_continues_with_the_next(
     tiny: TinyRun, number: signal.Signals, to_group: bool, workers: int
 ):
     settings = {"epochs": 500, "save_interval": 100_000, "log_interval": 1, "num_workers": workers}
@@ -486,7 +487,7 @@ def test_a_stopped_run_saves_its_step_and_the_resumed_one_goes_on_at_the_next(
     assert process.returncode == 128 + number, output
     meta = verify_checkpoint(tiny.output / "latest.pth")
     assert list(numbers(tiny, kind="train")) == list(range(1, meta.step + 1))
-    assert f"Stopped at step {meta.step}" in tiny.log
+    assert re.search(rf"\[Info\] .*step {meta.step}\b.*--resume auto", tiny.log)
     assert json.loads((tiny.output / "exit.json").read_text())["status"] == 128 + number
 
     assert tiny.train(resume="auto", **settings | {"max_steps": meta.step + 2, "num_workers": 0}) == 0

@@ -157,7 +157,7 @@ def test_a_checkpoint_without_an_average_resumes_and_the_average_begins_there(tm
 def test_an_average_that_is_switched_off_is_dropped_with_a_word(averaged: TinyRun, tmp_path: Path):
     run = standing_at(averaged, tmp_path / "tiny", step=4)
     assert run.train(resume="auto", ema_decay=0.0, **SETTINGS) == 0
-    assert "The averaged weights of the checkpoint are dropped" in run.log
+    assert "--ema-decay is 0" in run.log
     assert saved(run, 6)["averaged"] is None
 
 
@@ -181,12 +181,12 @@ def test_the_average_is_exported_and_speaks(averaged: TinyRun, tmp_path: Path):
     assert json.loads((tmp_path / "model/export.json").read_text())["weights"] == "averaged"
     spoken = load_trained(checkpoint, CPU, "averaged").gpt
     assert torch.equal(spoken.mel_head.weight, kept["mel_head.weight"])
-    with pytest.raises(UserError, match="a model folder has one set of weights"):
+    with pytest.raises(UserError, match="model"):
         load_trained(tmp_path / "model", CPU, "averaged")
-    with pytest.raises(UserError, match="leave out one of --average-last and --weights"):
+    with pytest.raises(UserError, match="--average-last.* --weights"):
         export(command.model_copy(update={"average_last": 2, "output_dir": tmp_path / "other"}))
 
 
-def test_a_checkpoint_without_an_average_says_so(tmp_path: Path):
-    with pytest.raises(UserError, match=r"old\.pth: has no averaged weights, .* not given --ema-decay"):
+def test_a_checkpoint_without_an_average_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match=r"old\.pth: .*--ema-decay"):
         chosen_weights({"model": {}}, "averaged", tmp_path / "old.pth")

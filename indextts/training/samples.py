@@ -1,13 +1,13 @@
-"""Samples while training: what the model says now of a few sentences, always the same ones.
+"""Samples during training: a few sentences, always the same, synthesized with the current weights.
 
-    RUN/samples/part{P}_step{N}/   001.wav 002.wav 003.wav spoken.jsonl, as tools/synthesize.py writes them
+    RUN/samples/part{P}_step{N}/   001.wav 002.wav 003.wav spoken.jsonl, as written by tools/synthesize.py
 
-The sentences are those of pairs to validate on, of different speakers as far as there are, in the voices of
-their prompts, whose conditioning is in the feature store. They are drawn with a seed of their own: a run with
-samples trains exactly as one without.
+The sentences are targets of validation pairs, of different speakers if possible. Their voices are the prompts
+of the pairs, whose conditioning is in the feature store. Sampling has a seed of its own: a run with samples
+trains exactly like a run without.
 
-Built-in codes become sound at once. The published ones take minutes of a CPU and 3.4 GB of memory, so the
-training writes down the codes and a process of its own makes the sound (`published_samples.py`).
+Built-in codes are synthesized immediately. Published codes take minutes on a CPU and 3.4 GB of memory, so the
+training writes the codes and a separate process synthesizes the sound (`published_samples.py`).
 """
 
 import logging
@@ -27,6 +27,7 @@ from indextts.speech.synthesis.sound import BuiltinSound, Heard, PublishedSound
 from indextts.speech.synthesis.speak import Segment, SpeakingVoice, say_codes, sound_of, split_for
 from indextts.speech.synthesis.synthesize import maker_of, record_of, write_wav
 from indextts.speech.synthesis.trained import TrainedModel
+from indextts.system.amounts import counted
 from indextts.system.json_lines import write_json_lines
 from indextts.system.signals import StopRequest
 from indextts.training.batches import PairDataset, Unreadable
@@ -41,28 +42,32 @@ logger = logging.getLogger(__name__)
 NUM_SAMPLES = 3
 SAMPLES_NAME = "samples"
 
-Line = tuple[Pair, tuple[Segment, ...]]  # a sentence, and what the model said of it
+Line = tuple[Pair, tuple[Segment, ...]]  # a sentence, and the segments that the model generated
 
 
-class Way(Protocol):
-    """How codes become sound."""
+class SampleWriter(Protocol):
+    """Conversion of generated codes to sound files."""
 
     name: str
     num_codes: int
 
     def settings(self, pairs: Sequence[Pair]) -> Sampling:
-        """Return how codes are drawn."""
+        """Return the sampling settings for these pairs."""
 
     def take(
         self, folder: Path, lines: Sequence[Line], made_by: Mapping[str, Any], metrics: MetricsLog
     ) -> None:
-        """Write the sounds into `folder`, now or later; a UserError where that is not possible."""
+        """Write the sounds to `folder`, now or later.
+
+        Raises:
+            UserError: the sounds cannot be written.
+        """
 
     def collect(self, metrics: MetricsLog) -> None:
-        """Show what became sound since."""
+        """Write the sounds finished since the last call to TensorBoard."""
 
     def finish(self, stop: StopRequest) -> None:
-        """Wait for what is not sound yet, unless the training shall stop."""
+        """Wait for unfinished sounds, unless a stop is requested."""
 
 
 class SampleSynthesizer:
@@ -100,7 +105,9 @@ class SampleSynthesizer:
             self.way.finish(stop)
             self.way.collect(metrics)
 
-    def _speak(self, run: Run, way: Way, folder: Path, metrics: MetricsLog, stop: StopRequest) -> None:
+    def _speak(
+        self, run: Run, way: SampleWriter, folder: Path, metrics: MetricsLog, stop: StopRequest
+    ) -> None:
         def look_for_stop(_: int) -> None:
             if stop.is_requested:
                 raise _StoppedError
@@ -118,28 +125,28 @@ class SampleSynthesizer:
             lines.append((pair, say_codes(trained, parts, voice, sampling, way.num_codes, look_for_stop)))
         way.take(folder, lines, maker_of(trained, way.name, sampling), metrics)
 
-    def _way(self, inputs: Inputs) -> Way | None:
-        """Return what makes sound; None, and a word in the log, where nothing here can."""
+    def _way(self, inputs: Inputs) -> SampleWriter | None:
+        """Return the writer for the codes of the run; log the reason and return None if there is none."""
         path = inputs.val_set.pairs[0].features
         backend = read_info(path).backend
         if inputs.command.compile:
-            logger.warning("--sample-interval: with --compile nothing is spoken while training")
+            logger.warning("--sample-interval is ignored: samples do not work with --compile")
             return None
         if backend == BuiltinSound.name:
             return BuiltinSamples(BuiltinSound(builtin.load(path.parent / BACKEND_NAME), inputs.device))
         if backend not in (PublishedSound.name, IMPORTED):
-            logger.warning("--sample-interval: nothing here makes sound of codes of %s", backend)
+            logger.warning("--sample-interval is ignored: cannot synthesize codes of the backend %s", backend)
             return None
         try:
             pairs = [inputs.val_set.pairs[index] for index in self.chosen]
             return PublishedSamples(inputs, inputs.command.output_dir / SAMPLES_NAME, pairs)
         except UserError as error:
-            logger.warning("--sample-interval: nothing is spoken while training: %s", error)
+            logger.warning("--sample-interval is ignored: %s", error)
             return None
 
 
 class BuiltinSamples:
-    """Built-in codes, which become sound at once."""
+    """Built-in codes, synthesized immediately."""
 
     name = BuiltinSound.name
 
@@ -163,7 +170,7 @@ class BuiltinSamples:
             records.append(record_of(pair.target_text, spoken, path, made_by))
         folder.mkdir(parents=True, exist_ok=True)
         write_json_lines(folder / "spoken.jsonl", records)
-        logger.info("Spoke %d samples into %s", len(records), folder)
+        logger.info("Wrote %s to %s", counted(len(records), "sample"), folder)
 
     def collect(self, metrics: MetricsLog) -> None:
         pass
@@ -173,17 +180,19 @@ class BuiltinSamples:
 
 
 class _StoppedError(Exception):
-    """Somebody asked the training to end while a sample was spoken."""
+    """A stop was requested during the synthesis of a sample."""
 
 
 def choose(dataset: PairDataset) -> list[int]:
-    """Return which pairs are spoken, always the same: NUM_SAMPLES of as many speakers as there are."""
+    """Return the indices of NUM_SAMPLES pairs, always the same, of as many speakers as possible."""
     order = epoch_order(len(dataset), VALIDATION_SEED, epoch=0)
     by_speaker: dict[str, list[int]] = {}
     for index in order:
         by_speaker.setdefault(dataset.pairs[index].speaker, []).append(int(index))
     rounds = [
-        (place, n, index) for n, own in enumerate(by_speaker.values()) for place, index in enumerate(own)
+        (number, speaker, index)
+        for speaker, own in enumerate(by_speaker.values())
+        for number, index in enumerate(own)
     ]
     return [index for *_, index in sorted(rounds)][:NUM_SAMPLES]
 
