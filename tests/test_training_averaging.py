@@ -183,7 +183,7 @@ def test_the_average_is_exported_and_speaks(averaged: TinyRun, tmp_path: Path):
     assert torch.equal(spoken.mel_head.weight, kept["mel_head.weight"])
     with pytest.raises(UserError, match="model"):
         load_trained(tmp_path / "model", CPU, "averaged")
-    with pytest.raises(UserError, match="--average-last.* --weights"):
+    with pytest.raises(UserError, match=r"--average-last.* --weights"):
         export(command.model_copy(update={"average_last": 2, "output_dir": tmp_path / "other"}))
 
 
