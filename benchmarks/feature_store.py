@@ -1,25 +1,23 @@
-"""The feature store against one .npy file per array: room, samples per second, opening.
+"""The feature store against one .npy file per array: size, samples per second, opening.
 
     python -m benchmarks.feature_store [--clips 2000] [--reads 2000] [--open 200000] [--folder D] [--output F]
 
-`--clips` clips of the published size (32 latents of 1,280, codes of log-normal durations) are written into a
-store of each kind of latents, and as files codes/ID.npy (int32), condition/ID.npy, emo_vec/ID.npy (float32).
-A sample is what the trainer reads: the codes of one clip, condition and emotion vector of another, both drawn
-at random; the same draws for all. Warm is counted in seconds of the processor, which other programs do not
-change; cold by the clock, after the pages of all files were given back to the system (POSIX_FADV_DONTNEED;
-the names of the files stay in its memory). Each ratio is to the .npy files of the same turn; the turns are
-interleaved, and the median counts.
+Reading: `--clips` clips of the published size (32 latents of 1,280, codes of log-normal durations) are
+written into a store of each type of latents, and as files codes/ID.npy (int32), condition/ID.npy,
+emo_vec/ID.npy (float32). A sample contains what the trainer reads: the codes of one clip, and condition and
+emotion vector of another, both drawn at random; the draws are the same for all. Warm reads are timed in
+processor time, which other programs do not change. Cold reads are timed by wall clock, after the pages of all
+files were dropped from the page cache (POSIX_FADV_DONTNEED; the file names stay cached). The repeats are
+interleaved. Each ratio compares with the .npy files of the same repeat; the table shows the median.
 
-Opening: `--open` clips with latents of 1 x 1, since no array is touched; the indexes have their true sizes.
-Of the .npy files, which are empty here, each is asked for its size, which is what it takes to know that a
-clip is there. Memory is the most that is added to a process that has imported its programs.
+Opening: `--open` clips with latents of 1 x 1, because opening reads no array; the indexes have their true
+sizes. The .npy files are empty here: the size of each is read, which is how a program finds out that a clip
+exists. Memory is the peak that opening adds to a process that has imported its modules.
 
-Rounding: what the types of latents do to latents of a normal distribution, and to the losses of a model of
-random weights (width 512, 6 layers) on samples whose latents went through the store's types.
+Rounding: the effect of the types of latents on normally distributed latents, and on the losses of a model
+with random weights (width 512, 6 layers).
 """
 
-import argparse
-import hashlib
 import json
 import os
 import shutil
@@ -27,28 +25,30 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 from unittest import mock
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
+from benchmarks.frame import Benchmark, interleaved, publish, table, timed
 from benchmarks.opening import KINDS
+from benchmarks.stored import key
 from benchmarks.workload import (
     CODES_PER_SECOND,
     PUBLISHED,
     build_model,
     config_of,
-    git_commit,
-    machine,
     make_samples,
     packed_batch,
 )
+from indextts.commands.terminal import parse, run
 from indextts.data.feature_store import LATENTS, FeatureStore, StoreInfo, packed, unpacked
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Pair, Utterance, write_pairs, write_utterances
@@ -57,14 +57,14 @@ from indextts.training.losses import batch_sums
 
 CPU = torch.device("cpu")
 NPY = ".npy files"
-TURNS = 5
+REPEATS = 5
 COLD_READS = 300
 CODES_PER_CLIP = 275  # 5.5 s
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A way to keep features: `read` returns a sample of the codes of one clip and the rest of another."""
+    """A format of features: `read` reads the codes of one clip and the other arrays of another."""
 
     name: str
     folder: Path
@@ -75,76 +75,78 @@ class Reader:
         return [path for path in self.folder.rglob("*") if path.is_file()]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--clips", type=int, default=2000)
-    parser.add_argument("--reads", type=int, default=2000)
-    parser.add_argument("--open", type=int, default=200_000)
-    parser.add_argument("--folder", type=Path, help="where the files are made; 2 GB")
-    parser.add_argument("--output", type=Path, help="file for the tables")
-    args = parser.parse_args()
+class FeatureStoreBenchmark(Benchmark):
+    """Compare the feature store with .npy files."""
+
+    program: ClassVar[str] = "benchmarks.feature_store"
+    clips: int = Field(2000, ge=1, description="Clips to read from.")
+    reads: int = Field(2000, ge=1, description="Samples of each repeat.")
+    open: int = Field(200_000, ge=1, description="Clips to open.")
+    folder: Path | None = Field(None, description="Folder for the files, 2 GB.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    command = parse(FeatureStoreBenchmark, argv)
     with (
-        tempfile.TemporaryDirectory(dir=args.folder) as folder,
-        mock.patch("os.fsync"),
-    ):  # syncing is not what is measured
+        tempfile.TemporaryDirectory(dir=command.folder) as folder,
+        mock.patch("os.fsync"),  # syncing is not measured
+    ):
         lines = [
-            "# The feature store and .npy files",
-            "",
-            f"{datetime.now(UTC):%Y-%m-%d}, commit {git_commit()}; {machine(CPU)}, numpy {np.__version__}",
-            "",
-            f"`python -m benchmarks.feature_store --clips {args.clips} --reads {args.reads} "
-            f"--open {args.open}`",
-            "",
-            *reading(Path(folder) / "reading", args.clips, args.reads),
+            *reading(Path(folder) / "reading", command.clips, command.reads),
             *rounding(),
-            *opening(Path(folder) / "opening", args.open),
+            *opening(Path(folder) / "opening", command.open),
         ]
-    print("\n".join(lines))
-    if args.output:
-        args.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    publish(command, "The feature store and .npy files", lines)
     return 0
 
 
 def reading(folder: Path, num_clips: int, num_reads: int) -> list[str]:
-    """Return the table of room and speed."""
+    """Return the table of size and speed."""
     clips = list(make_clips(num_clips))
     hours = sum(len(clip_codes(clip)) for clip in clips) / CODES_PER_SECOND / 3600
     readers = [npy_reader(folder / "npy", clips)]
     readers += [store_reader(folder / latents, clips, latents) for latents in LATENTS]
-    rates: dict[tuple[str, bool], list[float]] = {}
-    for turn in range(TURNS):
-        draws = np.random.default_rng(turn).integers(0, num_clips, (num_reads, 2))
-        for is_cold in (True, False):
-            for reader in readers:
-                if is_cold:
-                    forget(reader.files)
-                rate = samples_per_second(reader, draws[:COLD_READS] if is_cold else draws, is_cold)
-                rates.setdefault((reader.name, is_cold), []).append(rate)
-    lines = [
-        f"{num_clips} clips, {hours:.2f} hours; {TURNS} turns of {num_reads} samples warm, "
-        f"{COLD_READS} cold.",
-        "",
-        "| kept as | files | MB per hour of speech | on the disk | ratio | samples/s warm | ratio "
-        "| samples/s cold | ratio |",
-        "|---" * 9 + "|",
-    ]
+
+    def rate(reader: Reader, is_cold: bool, repeat: int) -> float:
+        draws = np.random.default_rng(repeat).integers(0, num_clips, (num_reads, 2))
+        if is_cold:
+            drop_from_cache(reader.files)
+        return samples_per_second(reader, draws[:COLD_READS] if is_cold else draws, is_cold)
+
+    rates = interleaved(
+        {
+            f"{reader.name} {is_cold}": partial(rate, reader, is_cold)
+            for is_cold in (True, False)
+            for reader in readers
+        },
+        REPEATS,
+    )
+    header = ["format", "files", "MB per hour of speech", "on the disk", "ratio"]
+    header += ["samples/s warm", "ratio", "samples/s cold", "ratio"]
     disk = {reader.name: sum(path.stat().st_blocks * 512 for path in reader.files) for reader in readers}
+    rows = []
     for reader in readers:
         size = sum(path.stat().st_size for path in reader.files)
         cells = [reader.name, str(len(reader.files)), f"{size / hours / 1e6:.1f}"]
         cells += [f"{disk[reader.name] / hours / 1e6:.1f}", f"{disk[reader.name] / disk[NPY]:.2f}"]
         for is_cold in (False, True):
-            mine, theirs = rates[reader.name, is_cold], rates[NPY, is_cold]
-            ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
-            cells += [f"{statistics.median(mine):,.0f}", f"{ratio:.2f}"]
-        lines.append("| " + " | ".join(cells) + " |")
+            own, npy = rates[f"{reader.name} {is_cold}"], rates[f"{NPY} {is_cold}"]
+            ratio = statistics.median(a / b for a, b in zip(own, npy, strict=True))
+            cells += [f"{statistics.median(own):,.0f}", f"{ratio:.2f}"]
+        rows.append(cells)
     shutil.rmtree(folder)
-    return [*lines, ""]
+    return [
+        f"Clips: {num_clips}, {hours:.2f} hours. Repeats: {REPEATS}, each of {num_reads} warm and "
+        f"{COLD_READS} cold samples.",
+        "",
+        *table(header, rows),
+        "",
+    ]
 
 
 def make_clips(count: int) -> Iterator[EncodedUtterance]:
-    """Clips of the published size; latents of a normal distribution, as their norm makes them."""
-    small = config_of("tiny", dropout=0)  # only durations and codes are taken from its samples
+    """Yield clips of the published size with normally distributed latents, like those of a norm layer."""
+    small = config_of("tiny", dropout=0)  # its samples give durations and codes only
     random = np.random.default_rng(1)
     shape = (PUBLISHED.num_latents, PUBLISHED.model_dim)
     for number, sample in enumerate(make_samples(small, count)):
@@ -154,7 +156,7 @@ def make_clips(count: int) -> Iterator[EncodedUtterance]:
 
 
 def npy_reader(folder: Path, clips: Sequence[EncodedUtterance]) -> Reader:
-    """Write the clips as the predecessor does."""
+    """Write the clips in the predecessor's format."""
     for kind in KINDS:
         (folder / kind).mkdir(parents=True)
     for clip in clips:
@@ -187,15 +189,16 @@ def store_reader(folder: Path, clips: Sequence[EncodedUtterance], latents: str) 
 
 
 def samples_per_second(reader: Reader, draws: NDArray[np.int64], is_cold: bool) -> float:
-    clock = time.perf_counter if is_cold else time.process_time
-    began = clock()
-    for target, prompt in draws.tolist():
-        reader.read(target, prompt)
-    return len(draws) / (clock() - began)
+    def read_all() -> None:
+        for target, prompt in draws.tolist():
+            reader.read(target, prompt)
+
+    _, took = timed(read_all)
+    return len(draws) / (took.wall_s if is_cold else took.cpu_s)
 
 
-def forget(paths: Sequence[Path]) -> None:
-    """Give the pages of files back to the system."""
+def drop_from_cache(paths: Sequence[Path]) -> None:
+    """Drop the pages of files from the page cache."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -205,15 +208,12 @@ def forget(paths: Sequence[Path]) -> None:
 
 
 def rounding() -> list[str]:
-    """Return the table of what the types of latents cost."""
+    """Return the table of rounding errors by type of latents."""
     config = config_of("small", dropout=0.0)
     model, samples = build_model(config, CPU).eval(), make_samples(config, 24)
     exact = np.stack([sample.condition.numpy() for sample in samples])
     losses = {}
-    lines = [
-        "| latents | largest relative error | root mean square | text loss | mel loss |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for latents in ("float32", "float16", "bfloat16"):
         stored = unpacked(packed(exact, latents), latents)
         relative = np.abs(stored - exact) / np.abs(exact)
@@ -226,40 +226,38 @@ def rounding() -> list[str]:
         shown = [f"{loss:.6f}" for loss in losses[latents]]
         if latents != "float32":
             shown = [f"{difference:+.1e}" for difference in losses[latents] / losses["float32"] - 1]
-        lines.append(f"| {latents} | {relative.max():.1e} | {rms:.1e} | {' | '.join(shown)} |")
-    return [*lines, ""]
+        rows.append([latents, f"{relative.max():.1e}", f"{rms:.1e}", *shown])
+    return [
+        *table(["latents", "largest relative error", "root mean square", "text loss", "mel loss"], rows),
+        "",
+    ]
 
 
 def opening(folder: Path, count: int) -> list[str]:
-    """Return the table of what it takes to open `count` clips."""
+    """Return the table of time and memory to open `count` clips."""
     store, utterances, pairs = write_many(folder, count)
     for kind in KINDS:
         (folder / kind).mkdir()
         for number in range(count):
             (folder / kind / f"u{number:06d}.npy").touch()
-    lines = [
-        f"{count} clips, the median of 3 processes.",
-        "",
-        "| opened | seconds | of the processor | memory (MB) |",
-        "|---|---|---|---|",
-    ]
+    rows = []
     for what, name, path in (
         ("the store", "store", store),
         (f"{NPY}: the size of each", "npy", folder),
         ("the manifest of utterances", "utterances", utterances),
         ("a pairs file of as many lines", "pairs", pairs),
-        ("the store, and every clip of the pairs looked up", "lookup", pairs),
+        ("the store, and a lookup of every clip of the pairs", "lookup", pairs),
     ):
-        found = [fresh(name, path) for _ in range(3)]
-        seconds = statistics.median(each["seconds"] for each in found)
-        busy = statistics.median(each["busy"] for each in found)
+        found = [opened_in_new_process(name, path) for _ in range(3)]
+        wall_s, cpu_s = (statistics.median(each[field] for each in found) for field in ("wall_s", "cpu_s"))
         memory = max(each["memory"] for each in found)
-        lines.append(f"| {what} | {seconds:.2f} | {busy:.2f} | {memory / 1e6:.0f} |")
-    return lines
+        rows.append([what, f"{wall_s:.2f}", f"{cpu_s:.2f}", f"{memory / 1e6:.0f}"])
+    header = ["opened", "wall clock (s)", "processor time (s)", "memory (MB)"]
+    return [f"Clips: {count}. Median of 3 processes.", "", *table(header, rows)]
 
 
 def write_many(folder: Path, count: int) -> tuple[Path, Path, Path]:
-    """Write a store of `count` clips with tiny latents, its manifest and a pairs file; return the three."""
+    """Write a store of `count` clips with tiny latents, its manifest and a pairs file; return their paths."""
     writer = FeatureStoreWriter(folder / "features", StoreInfo("benchmark", "0", "0", 1, 1, "float16"))
     codes = np.random.default_rng(0).integers(0, 8192, CODES_PER_CLIP)
     condition, emo_vec = np.ones((1, 1), np.float32), np.ones(1, np.float32)
@@ -305,8 +303,8 @@ def write_many(folder: Path, count: int) -> tuple[Path, Path, Path]:
     return writer.path, folder / "utterances.jsonl", folder / "pairs.jsonl"
 
 
-def fresh(what: str, path: Path) -> dict[str, float]:
-    """Return what `benchmarks.opening` measures, in a process of its own."""
+def opened_in_new_process(what: str, path: Path) -> dict[str, float]:
+    """Return the measurement of `benchmarks.opening` in its own process."""
     argv = [sys.executable, "-m", "benchmarks.opening", what, str(path)]
     answer = subprocess.run(argv, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(answer.stdout)
@@ -318,9 +316,5 @@ def clip_codes(clip: EncodedUtterance) -> NDArray[np.int64]:
     return clip.codes
 
 
-def key(number: int) -> str:
-    return hashlib.sha256(str(number).encode()).hexdigest()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -1,54 +1,51 @@
-"""How long texts become, and how often pieces are seen, with 1,000 to 12,000 appended pieces.
+"""Tokens per word and rare pieces of a tokenizer with 1,000 to 12,000 appended pieces.
 
     python -m benchmarks.fertility --corpus=corpus.tsv        # from the repository root
 
-1. every tenth text is held out
-2. for each size: the demo's base tokenizer extended by the other texts, verified on the held-out ones
-3. benchmarks/results/fertility.md: the table
+1. Every tenth text is held out.
+2. For each size, the demo's base tokenizer is extended on the other texts and verified on the held-out texts.
+3. benchmarks/results/fertility.md contains the table.
 
-The demo's base knows a few hundred English pieces; its size does not matter to Amharic, which gets pieces of
-its own only.
+The demo's base has a few hundred English pieces; its size does not affect Amharic, which gets its own pieces.
 """
 
-import os
-import platform
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import ClassVar
 
-import sentencepiece
 from pydantic import Field
 
+from benchmarks.frame import Benchmark, Took, publish, table, timed
 from demo.make_demo import DEMO
-from indextts.commands.base import Command
 from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.text.ethiopic import is_ethiopic
 from indextts.text.extend import extend_file
 from indextts.text.tokenizer import Tokenizer, measure
 from indextts.text.verify import RARE, verify
 
-RESULTS = Path(__file__).parent / "results/fertility.md"
 BASE = DEMO / "checkpoints/bpe.model"
 HELD_OUT_EVERY = 10
 
 
-class Fertility(Command):
-    """Measure tokens per word and rare pieces by size; writes benchmarks/results/fertility.md."""
+HEADER = ["appended pieces", "tokens per word", "merged", "rare", "unknown", "extend, CPU s", "verify, CPU s"]
+WORDS_PER_HOUR = 8400
 
-    program: ClassVar[str] = "benchmarks/fertility.py"
-    corpus: Path = Field(description="A text a line; of a table with a header and tabs, the column text.")
-    sizes: list[int] = Field([1000, 2000, 4000, 8000, 12_000], description="Appended pieces to try.")
-    output: Path = Field(RESULTS, description="The page to write.")
+
+class Fertility(Benchmark):
+    """Measure tokens per word and rare pieces by the number of appended pieces."""
+
+    program: ClassVar[str] = "benchmarks.fertility"
+    corpus: Path = Field(description="Text file with one text per line, or a table with a column text.")
+    sizes: list[int] = Field([1000, 2000, 4000, 8000, 12_000], description="Number of appended pieces.")
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one size gave; `seconds` of the processor are for extending and for verifying."""
+    """Measurements of one size."""
 
     num_appended: int
     tokens_per_word: float
@@ -56,7 +53,19 @@ class Row:
     num_rare: int
     num_unknown_ethiopic: int
     num_problems: int
-    seconds: tuple[float, float]
+    extending: Took
+    verifying: Took
+
+    def cells(self) -> list[str]:
+        return [
+            f"{self.num_appended:,}",
+            f"{self.tokens_per_word:.2f}",
+            f"{self.merged_tokens_per_word:.2f}",
+            f"{self.num_rare:,} ({100 * self.num_rare / self.num_appended:.0f} %)",
+            str(self.num_unknown_ethiopic),
+            f"{self.extending.cpu_s:.1f}",
+            f"{self.verifying.cpu_s:.1f}",
+        ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,19 +78,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         for size in command.sizes:
             rows.append(measure_size(size, learned, held_out, Path(folder) / "extended.model"))
             print(rows[-1], flush=True)
-    page = describe(command, learned, held_out, rows)
-    command.output.parent.mkdir(parents=True, exist_ok=True)
-    command.output.write_text(page, encoding="utf-8")
-    print(page)
+    publish(command, "Tokens per word and rare pieces by size", describe(learned, held_out, rows))
     return 0
 
 
 def read_corpus(path: Path) -> list[str]:
-    """Return the texts of a file: its lines, or the column `text` of a table."""
+    """Return the texts of a file: its lines, or the column `text` of a tab-separated table."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--corpus {path}: cannot be read ({error}); give a text file in UTF-8") from None
+        raise UserError(f"--corpus {path}: not readable ({error}); give a text file in UTF-8") from None
     header = lines[0].split("\t") if lines else []
     if "text" in header:
         column = header.index("text")
@@ -89,20 +95,21 @@ def read_corpus(path: Path) -> list[str]:
     texts = [line for line in lines if line.strip()]
     if len(texts) < HELD_OUT_EVERY:
         raise UserError(
-            f"--corpus {path}: {len(texts)} texts are too few to hold one in {HELD_OUT_EVERY} out"
+            f"--corpus {path}: {counted(len(texts), 'text')}; give at least {HELD_OUT_EVERY}, one in "
+            f"{HELD_OUT_EVERY} is held out"
         )
     return texts
 
 
 def measure_size(num_pieces: int, learned: Sequence[str], held_out: Sequence[str], path: Path) -> Row:
-    """Return what a base extended by `num_pieces` is like."""
+    """Extend the base by `num_pieces` and measure the result."""
     base = Tokenizer.load(BASE)
-    started = time.process_time()
-    extended = extend_file(BASE, learned, path, base.size + num_pieces).extended
-    extended_at = time.process_time()
-    report = verify(extended, base, base.size + 1, base.size, held_out, max_unknown_percent=100)
-    verified_at = time.process_time()
-    merged = extend_file(BASE, learned, path, base.size + num_pieces, None, {"homophones": "strict"}).extended
+    size = base.size + num_pieces
+    extended, extending = timed(lambda: extend_file(BASE, learned, path, size).extended)
+    report, verifying = timed(
+        lambda: verify(extended, base, base.size + 1, base.size, held_out, max_unknown_percent=100)
+    )
+    merged = extend_file(BASE, learned, path, size, None, {"homophones": "strict"}).extended
     on_learned, on_held_out = measure(extended, learned), measure(extended, held_out)
     return Row(
         num_appended=extended.size - base.size,
@@ -111,39 +118,27 @@ def measure_size(num_pieces: int, learned: Sequence[str], held_out: Sequence[str
         num_rare=sum(on_learned.tokens[token] < RARE for token in range(base.size, extended.size)),
         num_unknown_ethiopic=sum(n for char, n in on_held_out.unknown_characters if is_ethiopic(char)),
         num_problems=len(report.problems),
-        seconds=(extended_at - started, verified_at - extended_at),
+        extending=extending,
+        verifying=verifying,
     )
 
 
-def describe(command: Fertility, learned: Sequence[str], held_out: Sequence[str], rows: Sequence[Row]) -> str:
-    """Return the page."""
-    on_learned, on_held_out = (measure(Tokenizer.load(BASE), texts) for texts in (learned, held_out))
-    lines = [
-        "# Tokens per word and rare pieces by size",
+def describe(learned: Sequence[str], held_out: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """Return the legend and the table."""
+    base = Tokenizer.load(BASE)
+    on_learned, on_held_out = measure(base, learned), measure(base, held_out)
+    return [
+        f"* Learned from {len(learned):,} texts with {on_learned.num_words:,} words, about "
+        f"{on_learned.num_words / WORDS_PER_HOUR:.0f} hours of speech; held out: {len(held_out):,} texts "
+        f"with {on_held_out.num_words:,} words",
+        "* Tokens per word: on the held-out texts, with punctuation and Latin letters among the tokens; "
+        "merged: with `--homophones strict`",
+        f"* Rare: appended pieces with fewer than {RARE} occurrences in the texts learned from; a training "
+        "hardly changes their rows",
+        "* Unknown: Ethiopic characters of the held-out texts that the tokenizer does not know",
         "",
-        f"`python -m benchmarks.fertility --corpus={command.corpus.name}`, written by that program.",
-        "",
-        f"* {date.today().isoformat()}, {platform.machine()}, {os.cpu_count()} processors, Python "
-        f"{platform.python_version()}, sentencepiece {sentencepiece.__version__}",
-        f"* learned from {len(learned):,} texts with {on_learned.num_words:,} words, about "
-        f"{on_learned.num_words / 8400:.0f} hours when spoken; held out: {len(held_out):,} texts with "
-        f"{on_held_out.num_words:,} words",
-        "* tokens per word: on the held-out texts, marks and Latin letters among the tokens; merged: with "
-        "`--homophones strict`",
-        f"* rare: appended pieces with fewer than {RARE} occurrences in the texts learned from, whose rows a "
-        "training hardly teaches",
-        "* unknown: Ethiopic characters of the held-out texts that the tokenizer does not know",
-        "",
-        "| appended pieces | tokens per word | merged | rare | unknown | extend, CPU s | verify, CPU s |",
-        "|---|---|---|---|---|---|---|",
+        *table(HEADER, [row.cells() for row in rows]),
     ]
-    for row in rows:
-        rare = f"{row.num_rare:,} ({100 * row.num_rare / row.num_appended:.0f} %)"
-        lines.append(
-            f"| {row.num_appended:,} | {row.tokens_per_word:.2f} | {row.merged_tokens_per_word:.2f} | {rare} "
-            f"| {row.num_unknown_ethiopic} | {row.seconds[0]:.1f} | {row.seconds[1]:.1f} |"
-        )
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

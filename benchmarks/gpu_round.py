@@ -1,20 +1,19 @@
-"""The parts of `gpu_round.sh`: each measures something on a card and appends rows to a file.
+"""Parts of `gpu_round.sh`: each measures one aspect of training on a GPU and appends rows to a file.
 
-    numbers     losses and gradients of the card against the CPU, at a small size
+    numbers     losses and gradients of the GPU against the CPU, at a small size
     speed       packed steps for three token budgets, in bfloat16
     reference   the predecessor's step on the same samples
-    options     float32 with TF32, attention dropout, checkpointing, whole scores: one budget
-    compile     the blocks compiled, with the time that takes
-    data        share of the time that the trainer waits for its data loader
-    profile     what a step spends its time on, and how often the host waits for the card
-    table       all rows, printed
+    options     float32 with TF32, attention dropout, checkpointing, all logits at once: one budget
+    compile     compiled blocks, with their compilation time
+    data        share of the time in which the training waits for its data loader
+    profile     kernels of a step, and the number of device synchronisations
+    table       all rows as Markdown
 
-Each part is a process of its own, so that one that fails or runs out of memory leaves the others their rows.
+Each part runs in its own process, so a part that fails or runs out of memory does not lose the rows of the
+rest.
 """
 
-import argparse
 import json
-import sys
 import tempfile
 import time
 import warnings
@@ -22,22 +21,23 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle, groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from benchmarks.steps import Stepper, Variant, clear_gradients, peak_bytes, reset_peak, wait
+from benchmarks.frame import Benchmark, peak_bytes, publish, reset_peak, timed, wait_for_device
+from benchmarks.frame import table as as_table
+from benchmarks.steps import Stepper, Variant, clear_gradients
+from benchmarks.stored import own_pair, write_store
 from benchmarks.workload import (
-    SIZES,
     Sample,
     build_model,
     config_of,
-    git_commit,
     groups_within,
-    machine,
     make_samples,
     num_padded,
     num_positions,
@@ -45,9 +45,8 @@ from benchmarks.workload import (
     peak_operations,
     useful_operations,
 )
-from indextts.data.feature_store import FeatureStore, StoreInfo
-from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
-from indextts.data.manifest import Pair
+from indextts.commands.terminal import parse, run
+from indextts.data.feature_store import FeatureStore
 from indextts.models.gpt.attention import choose_backend
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch
@@ -58,13 +57,29 @@ from indextts.training.order import BatchPlan
 BFLOAT16, FLOAT32 = torch.bfloat16, torch.float32
 BUDGETS = {"tiny": (300, 600, 1200), "small": (4096, 8192, 16384), "published": (8192, 16384, 32768)}
 WARM_UP = 5
-NUM_KERNELS = 14  # that a profile lists
-NUM_GROUPS = 12  # different batches that a measurement goes round
+NUM_KERNELS = 14  # in a profile
+NUM_GROUPS = 12  # different batches of a measurement, used in turn
+Part = Literal["numbers", "speed", "reference", "options", "data", "profile", "compile", "table"]
+
+
+class GPURound(Benchmark):
+    """Measure one part of the GPU round."""
+
+    program: ClassVar[str] = "benchmarks.gpu_round"
+    part: Part = Field(description="Part to measure, or table for the report.")
+    rows: Path = Field(description="File that the rows are appended to.")
+    device: str = Field("cuda", description="Device.")
+    size: Literal["tiny", "small", "published"] = Field("published", description="Size of the model.")
+    steps: int = Field(60, ge=1, description="Timed steps of each row of the part speed.")
+
+    @property
+    def command_line(self) -> str:
+        return "benchmarks/gpu_round.sh"
 
 
 @dataclass(frozen=True)
 class Round:
-    """What all parts are run with."""
+    """Settings of all parts, and their file of rows."""
 
     device: torch.device
     size: str
@@ -80,7 +95,7 @@ class Round:
         return self.budgets[1]
 
     def write(self, part: str, what: str, **values: str) -> None:
-        """Append a row, and show it at once."""
+        """Append a row and print it."""
         with self.rows.open("a") as file:
             file.write(json.dumps({"part": part, "what": what, **values}) + "\n")
         print(
@@ -89,21 +104,14 @@ class Round:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_round")
-    parser.add_argument("--part", choices=[*PARTS, "table"], required=True)
-    parser.add_argument("--rows", type=Path, required=True, help="file the rows are appended to")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--size", choices=SIZES, default="published")
-    parser.add_argument("--steps", type=int, default=60)
-    args = parser.parse_args(argv)
-    this = Round(torch.device(args.device), args.size, args.steps, args.rows)
-    if args.part == "table":
-        print(table(this))
+    command = parse(GPURound, argv)
+    this = Round(torch.device(command.device), command.size, command.steps, command.rows)
+    if command.part == "table":
+        publish(command, f"GPU round, size {command.size}", table(command.rows), command.device)
         return 0
     torch.set_float32_matmul_precision("high")
-    started = time.perf_counter()
-    PARTS[args.part](this)
-    print(f"{args.part}: done in {time.perf_counter() - started:.0f} s", flush=True)
+    _, took = timed(lambda: PARTS[command.part](this))
+    print(f"{command.part}: done in {took.wall_s:.0f} s", flush=True)
     return 0
 
 
@@ -128,7 +136,7 @@ def numbers(this: Round) -> None:
         model.load_state_dict(state)
         try:
             found = gradients(model, batch, dtype, name)
-        except RuntimeError as error:  # a backend that this torch or card has not
+        except RuntimeError as error:  # this torch or GPU does not have the backend
             this.write("numbers", f"{name} {shown(dtype)}", failed=str(error).splitlines()[0][:120])
             continue
         losses = max(abs(a - b) for a, b in zip(found[0], cpu[0], strict=True))
@@ -144,7 +152,7 @@ def numbers(this: Round) -> None:
 def gradients(
     model: UnifiedVoice, batch: PackedBatch, dtype: torch.dtype, backend: str
 ) -> tuple[tuple[float, float], dict[str, Tensor]]:
-    """Text and code loss, and the gradients of their sum, on the CPU."""
+    """Return text and code loss, and the gradients of their sum, on the CPU."""
     device = next(model.parameters()).device
     model.train().zero_grad()
     with torch.autocast(device.type, dtype, enabled=dtype != FLOAT32):
@@ -156,12 +164,12 @@ def gradients(
 
 
 def relative_error(found: Tensor, wanted: Tensor) -> float:
-    """Norm of the difference over that of `wanted`, which for the bias of keys is 0 but for rounding."""
+    """Return the norm of the difference over that of `wanted`, for the bias of keys rounding alone."""
     return float((found - wanted).norm() / wanted.norm().clamp(min=1e-6))
 
 
 def speed(this: Round) -> None:
-    """Packed steps at three budgets, and what each costs in memory."""
+    """Measure time and memory of packed steps at three budgets."""
     config = config_of(this.size, dropout=0.1)
     model = build_model(config, this.device).train()
     for budget in this.budgets:
@@ -169,7 +177,7 @@ def speed(this: Round) -> None:
 
 
 def reference(this: Round) -> None:
-    """The predecessor's step on the samples of each budget; with and without attention dropout."""
+    """Measure the predecessor's step on the samples of each budget, with and without attention dropout."""
     config = config_of(this.size, dropout=0.1)
     model = build_model(config, this.device).train()
     steps = max(2, this.steps // 5)
@@ -181,19 +189,19 @@ def reference(this: Round) -> None:
 
 
 def options(this: Round) -> None:
-    """One lever at a time from the packed step at the middle budget."""
+    """Measure the packed step at the middle budget with one setting changed at a time."""
     config = config_of(this.size, dropout=0.1)
     model = build_model(config, this.device).train()
-    on_card = this.device.type == "cuda"
+    on_gpu = this.device.type == "cuda"
     plain = Variant("packed", "packed", BFLOAT16)
     variants = [
         replace(plain, name="checkpointing", checkpointing=True),
-        replace(plain, name="whole scores", chunked=False),
+        replace(plain, name="all logits at once", chunked=False),
         replace(plain, name="AdamW not fused", fused=False),
         replace(plain, name="float32, TF32", dtype=FLOAT32),
         replace(plain, name="padded", kind="padded"),
     ]
-    if on_card:
+    if on_gpu:
         variants.insert(0, replace(plain, name="attention dropout 0.1", backend="jagged"))
     steps = max(2, this.steps // 3)
     for variant in variants:
@@ -201,7 +209,7 @@ def options(this: Round) -> None:
 
 
 def compiled(this: Round) -> None:
-    """The packed step with compiled blocks; the seconds of the first step are the compiler's."""
+    """Measure the packed step with compiled blocks; the first step includes the compilation."""
     model = build_model(config_of(this.size, dropout=0.1), this.device).train()
     model.gpt.compile_blocks()
     variant = Variant("compiled", "packed", BFLOAT16, compiled=True)
@@ -209,7 +217,7 @@ def compiled(this: Round) -> None:
 
 
 def data(this: Round) -> None:
-    """Train from a feature store through the trainer's own loader, and see how long the loop waits for it."""
+    """Train from a feature store through the trainer's loader; measure how long the loop waits for it."""
     config = config_of(this.size, dropout=0.1)
     model = build_model(config, this.device).train()
     samples = make_samples(config, max(64, 2 * this.steps * this.middle // 360 // 2))
@@ -224,7 +232,7 @@ def data(this: Round) -> None:
             waited = 0.0
             for number in range(this.steps + WARM_UP):
                 if number == WARM_UP:
-                    wait(this.device)
+                    wait_for_device(str(this.device))
                     waited, started = 0.0, time.perf_counter()
                 asked = time.perf_counter()
                 batch = next(batches).batch
@@ -232,7 +240,7 @@ def data(this: Round) -> None:
                 stepper.packed[0] = batch
                 waited += time.perf_counter() - asked
                 stepper.step(0)
-            wait(this.device)
+            wait_for_device(str(this.device))
             seconds = time.perf_counter() - started
             this.write(
                 "data",
@@ -243,7 +251,7 @@ def data(this: Round) -> None:
 
 
 def profile(this: Round) -> None:
-    """The kernels that a step spends its time in, ours and the predecessor's; how often the host waits."""
+    """List the kernels of a step, ours and the predecessor's, and count device synchronisations."""
     config = config_of(this.size, dropout=0.1)
     model = build_model(config, this.device).train()
     groups = groups_for(this, model, this.middle)
@@ -254,26 +262,26 @@ def profile(this: Round) -> None:
 
 
 def profile_steps(this: Round, stepper: Stepper) -> None:
-    """Write a row for each of the kernels that take most of three steps."""
-    on_card = this.device.type == "cuda"
+    """Write a row for each of the kernels that take the most time in three steps."""
+    on_gpu = this.device.type == "cuda"
     for number in range(WARM_UP):
         stepper.step(number % stepper.num_batches)
-    if on_card:
+    if on_gpu:
         this.write("profile", f"{stepper.variant.name}: host waits per step", calls=str(host_waits(stepper)))
     activity = torch.profiler.ProfilerActivity
-    with torch.profiler.profile(activities=[activity.CPU, *([activity.CUDA] if on_card else [])]) as profiler:
+    with torch.profiler.profile(activities=[activity.CPU, *([activity.CUDA] if on_gpu else [])]) as profiler:
         for number in range(3):
             stepper.step(number % stepper.num_batches)
-        wait(this.device)
-    events = [event for event in profiler.key_averages() if own_time(event, on_card) > 0]
-    total = sum(own_time(event, on_card) for event in events)
-    for event in sorted(events, key=lambda event: own_time(event, on_card), reverse=True)[:NUM_KERNELS]:
+        wait_for_device(str(this.device))
+    events = [event for event in profiler.key_averages() if own_time(event, on_gpu) > 0]
+    total = sum(own_time(event, on_gpu) for event in events)
+    for event in sorted(events, key=lambda event: own_time(event, on_gpu), reverse=True)[:NUM_KERNELS]:
         this.write(
             "profile",
             f"{stepper.variant.name}: {event.key[:90]}",
-            share=f"{100 * own_time(event, on_card) / total:.1f} %",
+            share=f"{100 * own_time(event, on_gpu) / total:.1f} %",
             calls_per_step=f"{event.count / 3:.0f}",
-            ms_per_step=f"{own_time(event, on_card) / 3000:.2f}",
+            ms_per_step=f"{own_time(event, on_gpu) / 3000:.2f}",
         )
 
 
@@ -288,11 +296,11 @@ PARTS: dict[str, Callable[[Round], None]] = {
 }
 
 
-# --- what they share ----------------------------------------------------------------------------------
+# --- helpers ------------------------------------------------------------------------------------------
 
 
 def groups_for(this: Round, model: UnifiedVoice, budget: int) -> list[list[Sample]]:
-    """The batches of a budget: the same for every variant."""
+    """Return the batches of a budget: the same for every variant."""
     samples = make_samples(model.config, max(16, NUM_GROUPS * budget // 250))
     return groups_within(samples, model.config, budget)[:NUM_GROUPS]
 
@@ -300,7 +308,7 @@ def groups_for(this: Round, model: UnifiedVoice, budget: int) -> list[list[Sampl
 def time_steps(
     this: Round, part: str, variant: Variant, model: UnifiedVoice, budget: int, steps: int
 ) -> None:
-    """Time `steps` steps of a variant without looking at the card in between, and write a row."""
+    """Time `steps` steps of a variant without synchronising in between, and write a row."""
     groups = groups_for(this, model, budget)
     torch.manual_seed(0)
     started = time.perf_counter()
@@ -310,14 +318,14 @@ def time_steps(
         first_s = time.perf_counter() - started
         for number in range(1, 1 + min(WARM_UP, steps)):
             stepper.step(number % len(groups))
-        wait(this.device)
-        reset_peak(this.device)
+        wait_for_device(str(this.device))
+        reset_peak(str(this.device))
         started = time.perf_counter()
         for number in range(steps):
             stepper.step(number % len(groups))
-        wait(this.device)
+        wait_for_device(str(this.device))
         seconds = time.perf_counter() - started
-    except RuntimeError as error:  # no memory, or a kernel that this torch or card has not
+    except RuntimeError as error:  # out of memory, or this torch or GPU does not have a kernel
         clear_gradients(model)
         this.write(part, f"{variant.name}, {budget} tokens", failed=str(error).splitlines()[0][:120])
         return
@@ -337,7 +345,7 @@ def time_steps(
         mfu=f"{100 * operations / seconds / peak:.1f} %" if peak else "-",
         ms_per_step=f"{1000 * seconds / steps:.1f}",
         padded_over_valid=f"{padded / tokens:.2f}",
-        peak_memory=f"{peak_bytes(this.device) / 2**30:.1f} GiB",
+        peak_memory=f"{peak_bytes(str(this.device)) / 2**30:.1f} GiB",
         attention=f"{stepper.backend.name if variant.kind == 'packed' else 'SDPA'}, dropout {dropout:g}",
         arithmetic=shown(variant.dtype),
         first_step_s=f"{first_s:.1f}",
@@ -346,44 +354,14 @@ def time_steps(
 
 
 def stored(samples: Sequence[Sample], folder: Path) -> PairDataset:
-    """The samples as a data set over a feature store in `folder`; every utterance is its own prompt."""
-    folder.mkdir()
-    info = StoreInfo("benchmark", "0", "0", samples[0].emo_vec.shape[0], samples[0].condition.shape[0])
-    writer = FeatureStoreWriter(folder, info)
-    for number, sample in enumerate(samples):
-        writer.add(
-            EncodedUtterance(
-                id=f"u{number}",
-                key=f"{number:064x}",
-                codes=sample.codes,
-                condition=sample.condition.numpy(),
-                emo_vec=sample.emo_vec.numpy(),
-            )
-        )
-    writer.flush()
-    pairs = [
-        Pair(
-            id=f"u{number}__u{number}",
-            speaker="s",
-            prompt_id=f"u{number}",
-            target_id=f"u{number}",
-            target_text="",
-            target_num_codes=len(sample.codes),
-            target_duration_s=len(sample.codes) / 50,
-            prompt_duration_s=len(sample.codes) / 50,
-            features=writer.path,
-            prompt_key=f"{number:064x}",
-            target_key=f"{number:064x}",
-        )
-        for number, sample in enumerate(samples)
-    ]
-    return PairDataset(
-        pairs, [sample.text_ids for sample in samples], {writer.path: FeatureStore.open(writer.path)}
-    )
+    """Return the samples as a dataset over a feature store in `folder`; every utterance is its own prompt."""
+    store = write_store(folder, samples)
+    pairs = [own_pair(store, number, len(sample.codes)) for number, sample in enumerate(samples)]
+    return PairDataset(pairs, [sample.text_ids for sample in samples], {store: FeatureStore.open(store)})
 
 
 def host_waits(stepper: Stepper) -> int:
-    """Calls of one step that make the host wait for the card."""
+    """Return the number of calls in one step that make the host wait for the GPU."""
     torch.cuda.set_sync_debug_mode("warn")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -396,9 +374,9 @@ def host_waits(stepper: Stepper) -> int:
     return len(found)
 
 
-def own_time(event: Any, on_card: bool) -> float:
-    """Microseconds in the event itself."""
-    if on_card:  # only what runs on the card: calls of the host and named ranges repeat their kernels' time
+def own_time(event: Any, on_gpu: bool) -> float:
+    """Return the microseconds in the event itself."""
+    if on_gpu:  # kernels only: host calls and named ranges repeat their kernels' time
         is_range = getattr(event, "is_user_annotation", False) or event.key.startswith("Optimizer.")
         is_kernel = event.device_type == torch._C._autograd.DeviceType.CUDA and not is_range
         return float(event.self_device_time_total) if is_kernel else 0.0
@@ -409,25 +387,14 @@ def shown(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def table(this: Round) -> str:
-    """All rows as one Markdown table per form of row, after a line about the machine."""
-    rows = [json.loads(line) for line in this.rows.read_text().splitlines()]
-    lines = [
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {git_commit()}, size {this.size}; "
-        f"{machine(this.device)}"
-    ]
-    columns: list[str] = []
-    for row in rows:
-        if list(row) != columns:
-            columns = list(row)
-            lines += [
-                "",
-                "| " + " | ".join(c.replace("_", " ") for c in columns) + " |",
-                "|---" * len(columns) + "|",
-            ]
-        lines.append("| " + " | ".join(str(row[column]) for column in columns) + " |")
-    return "\n".join(lines)
+def table(path: Path) -> list[str]:
+    """Return all rows as Markdown: a table for each run of rows with the same columns."""
+    lines: list[str] = []
+    for columns, rows in groupby(map(json.loads, path.read_text().splitlines()), key=list):
+        header = [column.replace("_", " ") for column in columns]
+        lines += [*as_table(header, [[str(value) for value in row.values()] for row in rows]), ""]
+    return lines
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -1,8 +1,8 @@
-"""One training after another, killed and resumed until it ends, and what is found on the way.
+"""Runs in sequence, each killed and resumed until it finishes, with a check after every kill.
 
-Kill   when and how a process is killed
-Tally  what was done and what was found
-Chain  one process after another on one run after another
+Kill   moment and signal of a kill
+Tally  counts of kills and problems
+Chain  sequence of runs, each a sequence of processes
 """
 
 import shutil
@@ -13,15 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
-from benchmarks.damage import KINDS, damage
+from pydantic import Field
+
+from benchmarks.corruption import KINDS, corrupt
+from benchmarks.frame import Benchmark
 from benchmarks.run_checks import (
-    Standing,
+    CommittedCheckpoints,
     last_step,
     metrics_lines,
-    wrong_at_the_end,
-    wrong_in_replayed_lines,
+    problems_at_end,
+    problems_in_replayed_lines,
 )
 from benchmarks.trainer_process import (
     IN_CREATE,
@@ -33,62 +36,53 @@ from benchmarks.trainer_process import (
 )
 from tests.tiny_run import TinyRun
 
-LONGEST_S = 300.0  # a process that takes longer hangs
-# Kills fall into this share of the duration of a whole run: the start, and hundreds of steps. The last steps
-# and the exit are killed in processes that went on from late in a run.
+TIMEOUT_S = 300.0  # a process that takes longer hangs
+# Kills happen within this share of the duration of a whole run: the start, and hundreds of steps. Processes
+# that resume late in a run are killed in the last steps and in the exit.
 REACH = 0.6
 AT_ANY_INSTANT = "at any instant"
 WHILE_TRAINING = "at any instant after the start-up"
 CHECKPOINT_NAMES = ("model_step", "latest", "best")
-# What of the folder's events a kill may wait for.
+# Folder events that a kill may wait for.
 EVENTS: dict[str, Callable[[int, str], bool]] = {
     "a save begins": lambda mask, name: mask == IN_CREATE and name.startswith(".tmp-"),
     "a file gets its final name": lambda mask, name: (
         mask == IN_MOVED_TO and name.startswith(CHECKPOINT_NAMES)
     ),
     "an old checkpoint is deleted": lambda mask, name: mask == IN_DELETE and name.startswith("model_step"),
-    "numbers are written": lambda mask, name: mask == IN_MODIFY and name == "metrics.jsonl",
+    "metrics are written": lambda mask, name: mask == IN_MODIFY and name == "metrics.jsonl",
 }
 STATUS_AFTER = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
-# What Python itself does with a signal before the trainer's first line has run.
-STATUS_BEFORE_THE_TRAINER = (-signal.SIGTERM, -signal.SIGINT, 1)
+# Exit statuses of Python itself for a signal before the trainer's first line has run.
+STATUS_BEFORE_TRAINER = (-signal.SIGTERM, -signal.SIGINT, 1)
 
 
-@dataclass(frozen=True)
-class Arguments:
-    """Kill and resume a tiny training; compare it with one left alone."""
+class KillResume(Benchmark):
+    """Kill and resume a tiny training; compare it with an uninterrupted run."""
 
-    kills: int = 100
-    """Kills in all."""
-    seed: int = 0
-    """Seed of instants, signals and damage."""
-    parallel: int = 1
-    """Chains side by side; about one per core."""
-    workers: tuple[int, ...] = (0, 2)
-    """Data workers; each process takes one of these numbers."""
-    keep: int = 3
-    """--keep-checkpoints of the trainer."""
-    save_interval: int = 5
-    """--save-interval of the trainer."""
-    epochs: int = 8
-    """Epochs of the run, of 39 steps each."""
-    damage: float = 0.1
-    """Share of the kills after which the newest checkpoint is damaged, never after two in a row."""
-    folder: Path | None = None
-    """Where to work; a temporary folder by default."""
-    output: Path | None = None
-    """File for the table."""
+    program: ClassVar[str] = "benchmarks.kill_resume"
+    kills: int = Field(100, ge=1, description="Total number of kills.")
+    seed: int = Field(0, description="Seed of moments, signals and corruption.")
+    parallel: int = Field(1, ge=1, description="Chains in parallel; about one per core.")
+    workers: list[int] = Field([0, 2], description="Data workers; each process takes one of these numbers.")
+    keep: int = Field(3, ge=1, description="--keep-checkpoints of the trainer.")
+    save_interval: int = Field(5, ge=1, description="--save-interval of the trainer.")
+    epochs: int = Field(8, ge=1, description="Epochs of the run, of 39 steps each.")
+    corruption: float = Field(
+        0.1, ge=0, le=1, description="Share of kills followed by a corruption, never after two in a row."
+    )
+    folder: Path | None = Field(None, description="Working folder; a temporary folder by default.")
 
 
 @dataclass(frozen=True)
 class Kill:
-    """When and how a process is killed.
+    """Moment and signal of a kill.
 
     Args:
         trigger: AT_ANY_INSTANT, WHILE_TRAINING, or a key of EVENTS.
-        count: at which event.
-        delay_s: after the start, or after the event.
-        then_kill_after_s: SIGKILL so long after another signal, as a container's stop does; None for not.
+        count: number of the event.
+        delay_s: delay after the start, or after the event.
+        then_kill_after_s: delay of a second signal, SIGKILL, as when a container stops; None for none.
     """
 
     trigger: str
@@ -103,7 +97,7 @@ class Kill:
         """Return a random kill.
 
         Args:
-            durations_s: of a whole process, and of its training.
+            durations_s: durations of a whole process, and of its training.
         """
         moment = random.random()
         number = signal.SIGKILL if random.random() < 0.8 else random.choice((signal.SIGTERM, signal.SIGINT))
@@ -126,27 +120,27 @@ class Kill:
 
     @property
     def is_stop(self) -> bool:
-        """Whether the trainer may end in its own way: it then saves, and loses nothing."""
+        """Whether the trainer can save before it exits, so that no step is lost."""
         return self.signal != signal.SIGKILL and self.then_kill_after_s is None
 
 
 @dataclass
 class Tally:
-    """What was done and what was found; tallies of several chains add up."""
+    """Counts of kills and problems; tallies of several chains can be added."""
 
     signals: Counter[str] = field(default_factory=Counter)
     triggers: Counter[str] = field(default_factory=Counter)
     phases: Counter[str] = field(default_factory=Counter)
-    damages: Counter[str] = field(default_factory=Counter)
+    corruptions: Counter[str] = field(default_factory=Counter)
     resumes: int = 0
     runs: int = 0
-    broken_off: int = 0
+    abandoned: int = 0
     identical: int = 0
     lost: int = 0
-    unusable: int = 0
+    corrupt: int = 0
     lost_s: list[float] = field(default_factory=list)
     lost_steps: list[int] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
     @property
     def kills(self) -> int:
@@ -157,10 +151,10 @@ class Tally:
 
 
 class Chain:
-    """One process after another on one run after another."""
+    """Sequence of runs, each a sequence of processes."""
 
     def __init__(
-        self, project: TinyRun, arguments: Arguments, random: Random, durations_s: tuple[float, float]
+        self, project: TinyRun, arguments: KillResume, random: Random, durations_s: tuple[float, float]
     ) -> None:
         self.project = project
         self.arguments = arguments
@@ -169,99 +163,104 @@ class Chain:
         self.tally = Tally()
 
     def run(self, run_dir: Path, kills: int) -> None:
-        """Train in `run_dir` to the end, killed on the way until there are `kills` in all."""
+        """Train in `run_dir` to the end, with kills until there are `kills` in total."""
         self.run_dir = run_dir
         self.log = run_dir.with_name(f"{run_dir.name}.log")
-        self.damaged: set[str] = set()  # names of what was damaged on purpose
-        self.before = Standing()
-        self.was_damaged = False
+        self.corrupted: set[str] = set()  # names of deliberately corrupted files
+        self.before = CommittedCheckpoints()
+        self.was_corrupted = False
         self.tally.runs += 1
         run_dir.mkdir()
-        num_wrong = len(self.tally.wrong)
+        num_problems = len(self.tally.problems)
         status = None
         while status != 0:
             kill = Kill.draw(self.random, self.durations_s) if self.tally.kills < kills else None
             status = self.one_process(kill)
             if status is None:
-                self.tally.broken_off += 1
+                self.tally.abandoned += 1
                 return
-        self._count_unusable(Standing.read(run_dir), "at the end")
-        wrong = wrong_at_the_end(self.project.output, run_dir, self.project.folder / "base/gpt.pth")
-        self.tally.identical += not wrong
-        for problem in wrong[:5]:
-            self._wrong(f"at the end: {problem}")
-        if len(self.tally.wrong) == num_wrong:
+        self._count_corrupt(CommittedCheckpoints.read(run_dir), "at the end")
+        problems = problems_at_end(self.project.output, run_dir, self.project.folder / "base/gpt.pth")
+        self.tally.identical += not problems
+        for problem in problems[:5]:
+            self._report(f"at the end: {problem}")
+        if len(self.tally.problems) == num_problems:
             shutil.rmtree(run_dir)
             self.log.unlink()
 
     def one_process(self, kill: Kill | None) -> int | None:
-        """Start a process, kill it, look at what it left; return its exit status, None if that is wrong."""
+        """Start a process, kill it, and check its folder; return its exit status, None if that is wrong."""
         num_lines = len(metrics_lines(self.run_dir))
         events = FolderEvents(self.run_dir)
         workers = self.random.choice(self.arguments.workers)
-        is_resume = bool(self.before.good)
+        is_resume = bool(self.before.valid)
         process = TrainerProcess(command_line(self.project, self.arguments, self.run_dir, workers), self.log)
         try:
-            had_begun = _carry_out(kill, process, events) if kill else True
+            had_started = _carry_out(kill, process, events) if kill else True
             killed_at = time.time()
-            status = process.wait(LONGEST_S)
-            left_over = process.wait_for_members(5.0)
+            status = process.wait(TIMEOUT_S)
+            survivors = process.wait_for_members(5.0)
         finally:
             process.end()
             events.close()
-        if left_over:
-            self._wrong(f"processes {left_over} outlived the trainer by 5 s")
+        if survivors:
+            self._report(f"processes {survivors} still run 5 s after the trainer")
         if status is None:
-            self._wrong(f"did not end within {LONGEST_S:.0f} s after {kill}")
+            self._report(f"did not exit within {TIMEOUT_S:.0f} s after {kill}")
             return None
         lines = metrics_lines(self.run_dir)[num_lines:]
-        self._check_where_it_began(lines)
+        self._check_start(lines)
         self.tally.resumes += is_resume and bool(lines)
-        if status == 0:  # finished, or the signal came too late
+        if status == 0:  # finished, or the signal was too late
             return status
-        if not self._is_right_status(status, kill, had_begun):
+        if not self._is_expected_status(status, kill, had_started):
             return None
         assert kill is not None
         self._check_after_kill(kill, lines, killed_at)
         return status
 
-    def _is_right_status(self, status: int, kill: Kill | None, had_begun: bool) -> bool:
+    def _is_expected_status(self, status: int, kill: Kill | None, had_started: bool) -> bool:
         expected = {STATUS_AFTER[kill.signal]} if kill else {0}
         if kill and kill.then_kill_after_s is not None:
             expected.add(-signal.SIGKILL)
-        if kill and not had_begun:
-            expected.update(STATUS_BEFORE_THE_TRAINER)
+        if kill and not had_started:
+            expected.update(STATUS_BEFORE_TRAINER)
         if status in expected:
             return True
-        self._wrong(
-            f"exit status {status}, expected one of {sorted(expected)}, after {kill}: {self._last_words()}"
+        self._report(
+            f"exit status {status}, expected one of {sorted(expected)}, after {kill}: {self._end_of_log()}"
         )
-        # a signal that ended it too roughly is no reason not to go on
-        return kill is not None and status in STATUS_BEFORE_THE_TRAINER
+        # the run can continue after a signal that ended the process without its own handler
+        return kill is not None and status in STATUS_BEFORE_TRAINER
 
-    def _check_where_it_began(self, lines: Sequence[dict[str, Any]]) -> None:
-        for line in lines:  # further on is right: a resume finishes the commit that a kill interrupted
+    def _check_start(self, lines: Sequence[dict[str, Any]]) -> None:
+        for line in lines:  # a later step is correct: a resume finishes the commit that a kill interrupted
             if line["kind"] == "start" and line["step"] < self.before.step:
-                self._wrong(f"went on from step {line['step']}, the newest good one is {self.before.step}")
+                self._report(f"resumed from step {line['step']}, the newest valid one is {self.before.step}")
 
     def _check_after_kill(self, kill: Kill, lines: Sequence[dict[str, Any]], killed_at: float) -> None:
-        """Look at what a kill left behind, count it, and perhaps damage it."""
-        now = Standing.read(self.run_dir)
-        self._count_unusable(now, f"after {kill}")
+        """Check the folder after a kill, count the result, and maybe corrupt the newest checkpoint."""
+        now = CommittedCheckpoints.read(self.run_dir)
+        self._count_corrupt(now, f"after {kill}")
         if now.serial < self.before.serial:
             self.tally.lost += 1
-            self._wrong(f"serial {self.before.serial} is lost, the newest is {now.serial}, after {kill}")
+            self._report(f"serial {self.before.serial} is lost, the newest is {now.serial}, after {kill}")
         lost_steps = max(0, last_step(lines) - now.step) if lines else 0
         if lost_steps >= (1 if kill.is_stop else 2 * self.arguments.save_interval):
-            self._wrong(f"{lost_steps} steps lost, after {kill}")
-        wrong_lines = wrong_in_replayed_lines(self.project.output, self.run_dir)
-        if wrong_lines:
-            self._wrong(f"{wrong_lines[0]}, before {kill}")
+            self._report(f"{lost_steps} steps lost, after {kill}")
+        replayed = problems_in_replayed_lines(self.project.output, self.run_dir)
+        if replayed:
+            self._report(f"{replayed[0]}, before {kill}")
         self._count(kill, lines, now, lost_steps, killed_at)
-        self._perhaps_damage(now)
+        self._maybe_corrupt(now)
 
     def _count(
-        self, kill: Kill, lines: Sequence[dict[str, Any]], now: Standing, lost_steps: int, killed_at: float
+        self,
+        kill: Kill,
+        lines: Sequence[dict[str, Any]],
+        now: CommittedCheckpoints,
+        lost_steps: int,
+        killed_at: float,
     ) -> None:
         name = kill.signal.name if kill.then_kill_after_s is None else f"{kill.signal.name}, then SIGKILL"
         self.tally.signals[f"{name} to the {'group' if kill.to_group else 'process'}"] += 1
@@ -273,63 +272,65 @@ class Chain:
             self.tally.lost_s.append(max(0.0, killed_at - max(saved_at, lines[0]["time"])))
 
     def _phase(self, kill: Kill, lines: Sequence[dict[str, Any]]) -> str:
-        """Return what the process was doing, as far as its traces show."""
+        """Return the phase of the process, as far as its files show it."""
         if not lines:
             return "before the first step"
         if kill.is_stop:
-            return "in training, which saved and ended"
+            return "in training, which saved and exited"
         return "in a save" if any(self.run_dir.glob(".tmp-*")) else "in training"
 
-    def _perhaps_damage(self, now: Standing) -> None:
-        """Damage the newest checkpoint, if there is one before it and the last was not damaged too."""
+    def _maybe_corrupt(self, now: CommittedCheckpoints) -> None:
+        """Corrupt the newest checkpoint if there is an older one and the last was not corrupted."""
         self.before = now
-        has_older = len({meta.serial for _, meta in now.good}) > 1
-        self.was_damaged = not self.was_damaged and has_older and self.random.random() < self.arguments.damage
-        if not self.was_damaged:
+        has_older = len({meta.serial for _, meta in now.valid}) > 1
+        self.was_corrupted = (
+            not self.was_corrupted and has_older and self.random.random() < self.arguments.corruption
+        )
+        if not self.was_corrupted:
             return
         kind = self.random.choice(list(KINDS))
-        damage(now.newest, kind, self.random)
-        self.damaged |= {path.name for path in now.newest}
-        self.tally.damages[kind] += 1
-        self.before = Standing.read(self.run_dir)
+        corrupt(now.newest, kind, self.random)
+        self.corrupted |= {path.name for path in now.newest}
+        self.tally.corruptions[kind] += 1
+        self.before = CommittedCheckpoints.read(self.run_dir)
         if self.before.serial >= now.serial:
-            raise RuntimeError(f"{self.run_dir}: {kind} was not noticed by verify_checkpoint")
+            raise RuntimeError(f"{self.run_dir}: verify_checkpoint did not notice: {kind}")
 
-    def _count_unusable(self, now: Standing, when: str) -> None:
-        """Count the files that do not verify, those left out that were damaged on purpose."""
-        self.damaged -= {path.name for path, _ in now.good}
-        for name, problem in now.unusable.items():
-            if name not in self.damaged:
-                self.tally.unusable += 1
-                self._wrong(f"unusable under a final name: {problem}, {when}")
+    def _count_corrupt(self, now: CommittedCheckpoints, when: str) -> None:
+        """Count the files that do not verify, without those that were corrupted deliberately."""
+        self.corrupted -= {path.name for path, _ in now.valid}
+        for name, problem in now.corrupt.items():
+            if name not in self.corrupted:
+                self.tally.corrupt += 1
+                self._report(f"corrupt under a final name: {problem}, {when}")
 
-    def _wrong(self, what: str) -> None:
-        self.tally.wrong.append(f"{self.run_dir}: {what}")
-        print(f"WRONG: {self.tally.wrong[-1]}", flush=True)
+    def _report(self, problem: str) -> None:
+        self.tally.problems.append(f"{self.run_dir}: {problem}")
+        print(f"PROBLEM: {self.tally.problems[-1]}", flush=True)
 
-    def _last_words(self) -> str:
+    def _end_of_log(self) -> str:
         return self.log.read_bytes()[-300:].decode(errors="replace").strip().replace("\n", " | ")
 
 
 def _carry_out(kill: Kill, process: TrainerProcess, events: FolderEvents) -> bool:
-    """Wait for the kill's moment and kill; return whether the trainer's own lines had begun to run."""
+    """Wait for the kill's moment and kill; return whether the trainer's own code had started."""
     if kill.trigger == AT_ANY_INSTANT or process.wait_for(events, _event_of(kill), kill.count):
         process.wait(kill.delay_s)
-    had_begun = process.has_loaded_torch()
+    had_started = process.has_loaded_torch()
     process.send(kill.signal, to_group=kill.to_group)
     if kill.then_kill_after_s is not None:
         process.wait(kill.then_kill_after_s)
         process.send(signal.SIGKILL, to_group=kill.to_group)
-    return had_begun
+    return had_started
 
 
 def _event_of(kill: Kill) -> Callable[[int, str], bool]:
-    """Return what the kill waits for; a training begins with a first line of numbers."""
-    return EVENTS["numbers are written" if kill.trigger == WHILE_TRAINING else kill.trigger]
+    """Return the event that the kill waits for; a training starts with the first line of metrics."""
+    return EVENTS["metrics are written" if kill.trigger == WHILE_TRAINING else kill.trigger]
 
 
-def command_line(project: TinyRun, arguments: Arguments, run_dir: Path, workers: int) -> list[str]:
-    """Return the trainer's arguments; only the folder and the workers differ between processes."""
+def command_line(project: TinyRun, arguments: KillResume, run_dir: Path, workers: int) -> list[str]:
+    """Return the trainer's arguments; only folder and workers differ between processes."""
     return project.flags(
         output_dir=run_dir,
         num_workers=workers,

@@ -1,4 +1,4 @@
-"""Seconds and memory to open something, in a process of its own that knows no torch: see feature_store.py.
+"""Time and memory of opening a file in a process without torch; feature_store.py runs it.
 
 python -m benchmarks.opening {store|npy|utterances|pairs|lookup} PATH
 """
@@ -6,51 +6,36 @@ python -m benchmarks.opening {store|npy|utterances|pairs|lookup} PATH
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.frame import peak_bytes, reset_peak, timed
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_pairs, read_utterances
 
 KINDS = ("codes", "condition", "emo_vec")
 
 
-def measured(what: str, path: str) -> dict[str, float]:
-    """Open something; return the seconds, and the memory that it took at most."""
-    pairs = read_pairs(Path(path)) if what == "lookup" else []
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is now what there is
+def measured(what: str, path: Path) -> dict[str, float]:
+    """Open `path`; return wall clock, processor time and the peak of the memory that this added."""
+    pairs = read_pairs(path) if what == "lookup" else []
+
+    def look_up() -> object:
+        store = FeatureStore.open(pairs[0].features)
+        return [pair for pair in pairs if pair.target_key in store and pair.prompt_key in store], store
+
+    openers: dict[str, Callable[[], object]] = {
+        "store": lambda: FeatureStore.open(path),
+        "npy": lambda: [{e.name: e.stat().st_size for e in os.scandir(path / kind)} for kind in KINDS],
+        "utterances": lambda: read_utterances(path),
+        "pairs": lambda: read_pairs(path),
+        "lookup": look_up,
+    }
+    reset_peak()
     before = peak_bytes()
-    began, busy = time.perf_counter(), time.process_time()
-    with kept() as keep:
-        if what == "store":
-            keep(FeatureStore.open(Path(path)))
-        elif what == "npy":
-            for kind in KINDS:
-                keep({entry.name: entry.stat().st_size for entry in os.scandir(Path(path) / kind)})
-        elif what == "utterances":
-            keep(read_utterances(Path(path)))
-        elif what == "pairs":
-            keep(read_pairs(Path(path)))
-        elif what == "lookup":
-            store = FeatureStore.open(pairs[0].features)
-            keep([pair for pair in pairs if pair.target_key in store and pair.prompt_key in store])
-        seconds, busy = time.perf_counter() - began, time.process_time() - busy
-        return {"seconds": seconds, "busy": busy, "memory": peak_bytes() - before}
-
-
-@contextmanager
-def kept() -> Iterator[Callable[[object], None]]:
-    """Hold on to what is opened, as a program that uses it does."""
-    things: list[object] = []
-    yield things.append
-
-
-def peak_bytes() -> int:
-    [line] = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmHWM")]
-    return int(line.split()[1]) * 1024
+    _opened, took = timed(openers[what])
+    return {"wall_s": took.wall_s, "cpu_s": took.cpu_s, "memory": peak_bytes() - before}
 
 
 if __name__ == "__main__":
-    print(json.dumps(measured(*sys.argv[1:])))
+    print(json.dumps(measured(sys.argv[1], Path(sys.argv[2]))))

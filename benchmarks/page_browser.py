@@ -1,4 +1,4 @@
-"""The page as its own process and a headless Chromium, for programs that look at it."""
+"""The page in its own process, and flags of a headless Chromium, for programs that look at the page."""
 
 import subprocess
 import sys
@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from benchmarks.frame import REPOSITORY
+
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
 
@@ -18,7 +19,7 @@ def serving(workspace: Path, port: int, flags: Sequence[str] = ()) -> Iterator[s
     """Serve the page over a workspace on http://127.0.0.1:PORT while the block runs.
 
     Raises:
-        RuntimeError: it ends before it answers; what it said is on the terminal.
+        RuntimeError: the server exits before it answers; its output is on the terminal.
     """
     argv = [
         sys.executable,
@@ -30,7 +31,9 @@ def serving(workspace: Path, port: int, flags: Sequence[str] = ()) -> Iterator[s
         try:
             while not _answers(port):
                 if server.poll() is not None:
-                    raise RuntimeError("the page did not start")
+                    raise RuntimeError(
+                        f"the page exited with status {server.returncode} before it answered on port {port}"
+                    )
                 time.sleep(0.5)
             yield server
         finally:

@@ -1,35 +1,40 @@
-"""Clips per second and hours of audio per hour of preprocessing, stage by stage and as a whole.
+"""Clips per second and hours of audio per hour of preprocessing, by stage and as a whole.
 
-    python -m benchmarks.preprocess [--size published] [--device cuda] [--clips 200] [--output FILE]
+    python -m benchmarks.preprocess [--size published] [--device cuda] [--clips 200]
 
-preprocess_stages.py says what is measured. Without a card at the published size: 5 GB of memory.
+preprocess_stages.py defines the stages. At the published size on a CPU this takes 5 GB of memory. Every
+process that reads recordings imports this module, and its start is measured: it must not import torch.
 """
 
-import argparse
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from benchmarks.frame import Benchmark, publish
+from indextts.commands.terminal import parse, run
+
+
+class PreprocessBenchmark(Benchmark):
+    """Measure the throughput of preprocessing."""
+
+    program: ClassVar[str] = "benchmarks.preprocess"
+    size: Literal["tiny", "small", "published"] = Field("small", description="Size of all models.")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="Device.")
+    clips: int = Field(100, ge=1, description="Number of recordings.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    # here, because every process that reads recordings imports this file, and is measured
-    from benchmarks.preprocess_stages import as_markdown, measure
+    from benchmarks.preprocess_stages import measure  # imports torch
 
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.preprocess")
-    parser.add_argument("--size", choices=("tiny", "small", "published"), default="small")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--clips", type=int, default=100)
-    parser.add_argument("--output", type=Path, help="file for the table")
-    args = parser.parse_args(argv)
+    command = parse(PreprocessBenchmark, argv)
     with tempfile.TemporaryDirectory() as folder:
-        rows, notes = measure(Path(folder), args.size, args.device, args.clips)
-    table = as_markdown(args.size, args.device, args.clips, rows, notes)
-    print(table)
-    if args.output:
-        args.output.write_text(table, encoding="utf-8")
+        lines = measure(Path(folder), command.size, command.device, command.clips)
+    publish(command, f"Preprocessing, {command.size} size", lines, command.device)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

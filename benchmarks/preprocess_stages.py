@@ -1,13 +1,11 @@
-"""What `benchmarks.preprocess` measures.
+"""Stages of preprocessing that `benchmarks.preprocess` measures.
 
-Recordings of realistic lengths (workload.py) are made: noise that rises and falls like speech, FLAC at 48
-kHz. The weights are random, of the stated size. Each stage runs alone over all clips; then everything
-together, as tools/preprocess_data.py does it, one clip at a time and in batches, with one process that reads
-and with as many as it chooses. All in one run, so that the ratios mean something on a busy machine.
+The recordings are noise with the amplitude envelope of speech, of realistic lengths (workload.py), FLAC at 48
+kHz. The weights are random, of the given size. Each stage runs alone over all clips; then all run together,
+as in tools/preprocess_data.py: one clip at a time and in batches, with one reading process and with the
+number that preprocessing chooses. All run in one process, so that the ratios hold on a busy machine.
 """
 
-import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,8 +18,9 @@ import soundfile
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.frame import Took, table, timed
 from benchmarks.speech_models import SIZES, builtin_backend, conditioning_model, speech_backend
-from benchmarks.workload import config_of, git_commit, machine, make_samples
+from benchmarks.workload import CODES_PER_SECOND, config_of, make_samples
 from indextts.data.encoding import BatchLimit, ClipEncoder, batches_of, exact_arithmetic
 from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
@@ -30,33 +29,33 @@ from indextts.data.reading import Clip, ClipReader, Reading
 from indextts.data.throughput import Throughput, choose_throughput
 from indextts.features.audio import load_audio
 from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ
+from indextts.system.amounts import counted
 
 RECORDED_RATE_HZ = 48_000
-COUNTED_S = 6.0  # a clip of the usual length
-CPU_BATCH_S = 20.0  # what batches are compared with on a CPU, which takes clips one by one
+COUNTED_S = 6.0  # about the mean length of a clip
+CPU_BATCH_S = 20.0  # batch to compare with on a CPU, where preprocessing takes single clips
+
+
+HEADER = ["backend", "stage", "clips per second", "hours of audio per hour", "processor time (s)"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: of what, over how many clips and seconds of audio, in how many seconds."""
+    """Measurement of a stage."""
 
     backend: str
     stage: str
     num_clips: int
     audio_s: float
-    took_s: float
+    took: Took
 
-    def cells(self) -> tuple[str, ...]:
-        per_second = self.num_clips / self.took_s
-        hours = self.audio_s / self.took_s
-        return self.backend, self.stage, f"{per_second:.1f}", f"{hours:,.0f}"
-
-
-HEADER = ("backend", "stage", "clips per second", "hours of audio per hour")
+    def cells(self) -> list[str]:
+        per_second, hours = self.num_clips / self.took.wall_s, self.audio_s / self.took.wall_s
+        return [self.backend, self.stage, f"{per_second:.1f}", f"{hours:,.0f}", f"{self.took.cpu_s:.2f}"]
 
 
-def measure(folder: Path, size: str, device_name: str, num_clips: int) -> tuple[list[Row], list[str]]:
-    """Return the measurements, and sentences about what they mean."""
+def measure(folder: Path, size: str, device_name: str, num_clips: int) -> list[str]:
+    """Return the measurements as Markdown."""
     device = torch.device(device_name)
     utterances = write_recordings(folder / "audio", num_clips)
     rows: list[Row] = []
@@ -68,17 +67,24 @@ def measure(folder: Path, size: str, device_name: str, num_clips: int) -> tuple[
             rows += bench.stages(folder / name)
             rows += bench.wholes(folder / name)
             if name == "indextts2":
-                notes += [bench.share_of_other_codes(), "", say_operations(bench.operations())]
-    return rows, notes
+                notes += [bench.rounding_of_codes(), "", shown_operations(bench.operations())]
+    return [
+        f"{counted(num_clips, 'clip')} of {rows[0].audio_s / num_clips:.1f} s on average, FLAC at 48 kHz; "
+        "float32.",
+        "",
+        *table(HEADER, [row.cells() for row in rows]),
+        "",
+        *notes,
+    ]
 
 
 def write_recordings(folder: Path, count: int) -> list[Utterance]:
-    """Write noise with the loudness of syllables, of realistic lengths."""
+    """Write noise with the amplitude envelope of syllables, of realistic lengths."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(0)
     utterances = []
     for number, sample in enumerate(make_samples(config_of("tiny", dropout=0.0), count)):
-        duration_s = len(sample.codes) / 50
+        duration_s = len(sample.codes) / CODES_PER_SECOND
         times = np.arange(round(duration_s * RECORDED_RATE_HZ)) / RECORDED_RATE_HZ
         loudness = 0.05 + 0.1 * np.sin(np.pi * 4 * times) ** 2
         path = folder / f"{number}.flac"
@@ -88,7 +94,7 @@ def write_recordings(folder: Path, count: int) -> list[Utterance]:
 
 
 def make_encoder(name: str, size: str, device: torch.device) -> ClipEncoder:
-    """Return a backend and the encoders of the GPT, chosen as preprocessing chooses."""
+    """Return a backend and the encoders of the GPT with the throughput that preprocessing chooses."""
     sizes = SIZES[size]
     if name == "builtin":
         config = replace(sizes.gpt, feature_dim=FEATURE_DIM)
@@ -113,17 +119,13 @@ class _Bench:
         self.audio_s = sum(utterance.duration_s for utterance in utterances)
 
     def row(self, stage: str, work: Callable[[], object]) -> Row:
-        self._wait()
-        started = time.perf_counter()
-        work()
-        self._wait()
-        took_s = time.perf_counter() - started
-        row = Row(self.name, stage, len(self.utterances), self.audio_s, took_s)
+        _, took = timed(work, str(self.device))
+        row = Row(self.name, stage, len(self.utterances), self.audio_s, took)
         print(": ".join(row.cells()), flush=True)
         return row
 
     def stages(self, folder: Path) -> Iterator[Row]:
-        """Each stage alone, in this process, batches as preprocessing makes them."""
+        """Yield each stage alone, in this process, with the batches of preprocessing."""
         backend = self.encoder.backend
         samples: list[np.ndarray] = []
         prepared: list[np.ndarray] = []
@@ -143,7 +145,7 @@ class _Bench:
             for batch in batches_of(self.utterances, BatchLimit(self.encoder.throughput.batch_s))
         ]
         with torch.inference_mode():
-            backend.features_of_batch([prepared[0]])  # the first call is slower
+            backend.features_of_batch([prepared[0]])  # warm-up
             features: list[list[torch.Tensor]] = []
             yield self.row(
                 "w2v-BERT" if self.name == "indextts2" else "log-mel bands",
@@ -158,14 +160,14 @@ class _Bench:
         yield self.row("writing", lambda: self._write(folder / "alone", encoded))
 
     def wholes(self, folder: Path) -> Iterator[Row]:
-        """Recordings to store, as preprocessing does it, and in the ways that it does not choose."""
+        """Yield recordings to store with the settings that preprocessing chooses, and with others."""
         chosen = self.encoder.throughput
         batch_s = chosen.batch_s or CPU_BATCH_S
         forms = {
             "one clip at a time, 1 thread, 1 reader": Throughput(0, 1, 1),
-            f"one clip at a time, {_counted(chosen)}": replace(chosen, batch_s=0),
+            f"one clip at a time, {_shown(chosen)}": replace(chosen, batch_s=0),
             f"batches of {batch_s:.0f} s, 1 thread, 1 reader": Throughput(batch_s, 1, 1),
-            f"batches of {batch_s:.0f} s, {_counted(chosen)}": replace(chosen, batch_s=batch_s),
+            f"batches of {batch_s:.0f} s, {_shown(chosen)}": replace(chosen, batch_s=batch_s),
         }
         for number, (stage, throughput) in enumerate(forms.items()):
             encoder = ClipEncoder(self.encoder.backend, self.encoder.model, self.device, throughput)
@@ -176,27 +178,27 @@ class _Bench:
                 partial(self._write, target, encoder.encode_all(self.utterances)),
             )
 
-    def share_of_other_codes(self) -> str:
-        """Return what bfloat16 changes, with these weights."""
+    def rounding_of_codes(self) -> str:
+        """Return the share of codes that bfloat16 changes with these weights."""
         fast = ClipEncoder(self.encoder.backend, self.encoder.model, self.device, self.encoder.throughput)
-        num_codes = num_other = 0
-        different: set[int] = set()
+        num_codes = num_changed = 0
+        distinct: set[int] = set()
         with _in_bfloat16(fast):
-            others = {one.key: one for one in self._encoded(fast)}
-        for one in self._encoded():
-            assert one.codes is not None
-            found = others[one.key].codes
+            rounded = {clip.key: clip for clip in self._encoded(fast)}
+        for clip in self._encoded():
+            assert clip.codes is not None
+            found = rounded[clip.key].codes
             assert found is not None
-            num_other += int(np.count_nonzero(found != one.codes))
-            num_codes += len(one.codes)
-            different.update(one.codes.tolist())
+            num_changed += int(np.count_nonzero(found != clip.codes))
+            num_codes += len(clip.codes)
+            distinct.update(clip.codes.tolist())
         return (
-            f"In bfloat16 {100 * num_other / num_codes:.1f} % of {num_codes:,} codes ({len(different):,} "
-            "different ones) are others than in float32, with these random weights and noise."
+            f"bfloat16 changes {100 * num_changed / num_codes:.1f} % of {num_codes:,} codes "
+            f"({len(distinct):,} distinct ones), with these random weights and noise."
         )
 
     def operations(self) -> dict[str, float]:
-        """Return what a second of audio takes in each part, counted in a clip of `COUNTED_S`."""
+        """Return the operations per second of audio in each part, counted in a clip of `COUNTED_S`."""
         noise = np.random.default_rng(0).normal(0, 0.1, round(COUNTED_S * SAMPLE_RATE_HZ)).astype(np.float32)
         prepared = [self.encoder.backend.prepare(noise)]
         features: list[torch.Tensor] = []
@@ -205,12 +207,12 @@ class _Bench:
             "codec": lambda: self.encoder.backend.codes_of_batch(features),
             "conditioning and emotion": lambda: self._condition(features),
         }
-        counted = {}
+        of_parts = {}
         for name, work in parts.items():
             with torch.inference_mode(), FlopCounterMode(display=False) as counter:
                 work()
-            counted[name] = counter.get_total_flops() / COUNTED_S
-        return counted
+            of_parts[name] = counter.get_total_flops() / COUNTED_S
+        return of_parts
 
     def _read(self, num_readers: int) -> None:
         reading = Reading(SAMPLE_RATE_HZ, 60.0, self.encoder.backend.prepare)
@@ -226,8 +228,8 @@ class _Bench:
         model.emotion(padded, lengths, seal_padding=True)
 
     def _encoded(self, encoder: ClipEncoder | None = None) -> list[EncodedUtterance]:
-        found = list((encoder or self.encoder).encode_all(self.utterances))
-        return [one for one in found if isinstance(one, EncodedUtterance)]
+        found = (encoder or self.encoder).encode_all(self.utterances)
+        return [clip for clip in found if isinstance(clip, EncodedUtterance)]
 
     def _write(self, folder: Path, encoded: Iterator[object] | Sequence[object]) -> None:
         config = self.encoder.model.config
@@ -242,17 +244,13 @@ class _Bench:
                 latents="float16",
             ),
         )
-        for one in encoded:
-            assert isinstance(one, EncodedUtterance), one
-            writer.add(one)
+        for clip in encoded:
+            assert isinstance(clip, EncodedUtterance), clip
+            writer.add(clip)
         writer.flush()
 
-    def _wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
 
-
-def say_operations(of_parts: dict[str, float]) -> str:
+def shown_operations(of_parts: dict[str, float]) -> str:
     listed = ", ".join(f"{name} {each / 1e9:.1f}" for name, each in of_parts.items())
     return (
         f"A second of audio takes {sum(of_parts.values()) / 1e9:.1f}e9 operations ({listed}), counted by "
@@ -260,8 +258,8 @@ def say_operations(of_parts: dict[str, float]) -> str:
     )
 
 
-def _counted(throughput: Throughput) -> str:
-    return f"{throughput.num_threads} threads, {throughput.num_readers} readers"
+def _shown(throughput: Throughput) -> str:
+    return f"{counted(throughput.num_threads, 'thread')}, {counted(throughput.num_readers, 'reader')}"
 
 
 @contextmanager
@@ -273,23 +271,3 @@ def _in_bfloat16(encoder: ClipEncoder) -> Iterator[None]:
         yield
     finally:
         backend.dtype = encoder.dtype = torch.float32
-
-
-def as_markdown(
-    size: str, device_name: str, num_clips: int, rows: Sequence[Row], notes: Sequence[str]
-) -> str:
-    lines = [
-        f"# Preprocessing, {size} size",
-        "",
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {git_commit()}; "
-        f"{machine(torch.device(device_name))}, load {os.getloadavg()[1]:.1f}; float32; {num_clips} clips of "
-        f"{rows[0].audio_s / num_clips:.1f} s on average, FLAC at 48 kHz.",
-        "",
-        "| " + " | ".join(HEADER) + " |",
-        "|---" * len(HEADER) + "|",
-        *("| " + " | ".join(row.cells()) + " |" for row in rows),
-        "",
-        *notes,
-        "",
-    ]
-    return "\n".join(lines)

@@ -1,16 +1,17 @@
 """The training step of the system that this project replaces, re-created from its description.
 
-What it does in a step, and this does too:
+The step of the predecessor, and of this module:
 
-* Hugging Face's `GPT2Model`, its position table replaced by zeros, attention by SDPA, dropout 0.1 in three
-  places, activation `gelu_new` out of single operations, every block recomputed in the backward pass;
-* random batches, padded in the middle of the sequence (text, then codes), no mask for the padding;
-* padding written row by row with lengths that are read from the device;
-* both heads on all positions, whole scores kept; cross-entropy per position, masked after;
-* the share of codes ranked first from a copy of all counted scores, read to the host in every micro-step, and
-  so are both losses;
+* Hugging Face's `GPT2Model` with its position table replaced by zeros, SDPA attention, dropout 0.1 in three
+  places, the activation `gelu_new` as separate operations, and every block recomputed in the backward pass;
+* random batches, padded in the middle of the sequence (text, then codes), without a mask for the padding;
+* padding written row by row, with lengths read from the device;
+* both heads on all positions, all logits kept; cross-entropy per position, masked afterwards;
+* top-1 accuracy of the codes from a copy of all counted logits; the host reads it and both losses in every
+  micro-step;
 * gradient hooks that copy the gradients of the text tables and zero the rows of the base tokenizer;
-* clipping over all parameters, AdamW in one group with torch's default form, a schedule, gradients dropped.
+* clipping over all parameters, AdamW in one group in torch's default implementation, a schedule, gradients
+  set to None.
 
 Axes: B rows, N text tokens, M codes, D width, V+1 rows of the text head, C codes.
 """
@@ -31,7 +32,7 @@ TEXT_WEIGHT, MEL_WEIGHT = 0.2, 0.8
 
 @dataclass(frozen=True)
 class StepLosses:
-    """What a step reports, read to the host."""
+    """Losses and accuracy of a step, read to the host."""
 
     text_loss: float
     mel_loss: float
@@ -39,7 +40,7 @@ class StepLosses:
 
 
 class NoPositions(nn.Module):
-    """Stands in for the body's position table: the sequence brings positions of its own."""
+    """Replaces the body's position table with zeros: the embeddings already contain positions."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -52,11 +53,11 @@ class NoPositions(nn.Module):
 def reference_body(
     model: UnifiedVoice, checkpointing: bool, attention_dropout: float | None = None
 ) -> GPT2Model:
-    """A `GPT2Model` that shares the parameters of `model.gpt`, in training mode.
+    """Return a `GPT2Model` in training mode that shares the parameters of `model.gpt`.
 
     Args:
         checkpointing: recompute every block, as the predecessor always does.
-        attention_dropout: None for that of the model.
+        attention_dropout: None for the dropout of the model.
     """
     config, dropout = model.config, model.config.dropout
     gpt2 = GPT2Config(
@@ -77,7 +78,7 @@ def reference_body(
         body = GPT2Model(gpt2)
     if checkpointing:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # newer versions give it another name
+            warnings.simplefilter("ignore", FutureWarning)  # newer versions rename it
             body.gradient_checkpointing_enable(  # type: ignore[no-untyped-call]
                 gradient_checkpointing_kwargs={"use_reentrant": True}
             )
@@ -89,11 +90,11 @@ def reference_body(
 
 
 class ReferenceTrainer:
-    """The step on a model whose parameters it shares.
+    """Executes the step on a model whose parameters it shares.
 
     Args:
-        num_frozen: rows of the text tables whose gradients a hook zeroes; 0 for no hooks.
-        dtype: type of the arithmetic, by autocast.
+        num_frozen: rows of the text tables whose gradients a hook sets to zero; 0 for no hooks.
+        dtype: autocast type.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class ReferenceTrainer:
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda _step: 1.0)
 
     def step(self, batch: GPTBatch, max_norm: float = 1.0) -> StepLosses:
-        """One micro-step and one optimizer step on a padded batch in the host's memory."""
+        """Execute one micro-step and one optimizer step on a padded batch in host memory."""
         hooks = self._freeze_base_rows()
         batch = batch.to(self.device)
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
@@ -131,7 +132,7 @@ class ReferenceTrainer:
         return read
 
     def losses(self, batch: GPTBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean losses of the text and of the codes, and the share of codes ranked first."""
+        """Return the mean losses of the text and the codes, and the top-1 accuracy of the codes."""
         model, config = self.model, self.model.config
         text = pad_by_rows(batch.text_ids.clone(), batch.text_lengths, config.stop_text_token)
         codes = pad_by_rows(batch.codes.clone(), batch.code_lengths, config.stop_mel_token)
@@ -181,7 +182,7 @@ class ReferenceTrainer:
 
 
 def pad_by_rows(ids: Tensor, lengths: Tensor, stop: int) -> Tensor:
-    """Write `stop` behind each row's tokens; one question to the device per row and use."""
+    """Write `stop` after each row's tokens; synchronises with the device for each row and use."""
     for row in range(len(ids)):
         end = lengths[row]
         if end < ids.shape[1]:
@@ -190,11 +191,11 @@ def pad_by_rows(ids: Tensor, lengths: Tensor, stop: int) -> Tensor:
 
 
 def aligned(ids: Tensor, start: int, stop: int) -> tuple[Tensor, Tensor]:
-    """Inputs that begin with `start`, and targets that end with `stop`."""
+    """Return inputs that begin with `start`, and targets that end with `stop`."""
     return F.pad(ids, (1, 0), value=start), F.pad(ids, (0, 1), value=stop)
 
 
 def mask_of(targets: Tensor, lengths: Tensor) -> Tensor:
-    """1 where a target counts: the tokens of a row and its first stop."""
+    """Return 1 where a target counts: at the tokens of a row and its first stop."""
     columns = torch.arange(targets.shape[1], device=targets.device)
     return (columns[None] < lengths[:, None] + 1).float()

@@ -1,6 +1,6 @@
-"""What must hold of a run directory: after every kill, and at the end, beside a run that was left alone.
+"""Checks of a run directory: after every kill, and at the end against an uninterrupted run.
 
-Every check returns what is wrong in words, an empty list when nothing is.
+Every check returns a list of problems, empty if there are none.
 """
 
 import json
@@ -16,83 +16,85 @@ import torch
 from indextts.commands.train import Train
 from indextts.runs.directory import CheckpointMeta, checkpoints, read_metrics, verify_checkpoint
 
-# What may differ in a checkpoint: names and number of the stops in between, and the last process's own.
+# May differ in a checkpoint: names and number of the saves in between, and settings of the last process.
 OF_THE_STOPS = frozenset({"recent_checkpoints", "serial"})
 OF_THE_PROCESS = Train.of_process
-# What may differ in a line of metrics.jsonl.
+# May differ in a line of metrics.jsonl.
 OF_THE_CLOCK = frozenset({"time", "tokens_per_second", "data_wait"})
-# Lines that are about a process: that it began, and how far the rows have moved since.
+# Kinds of lines that describe a process: its start, and the distance that the rows have moved since.
 START = "start"
 OF_A_PROCESS = frozenset({START, "facts"})
 TEXT_TABLES = ("text_embedding.weight", "text_head.weight", "text_head.bias")
 
 
 @dataclass
-class Standing:
-    """The committed checkpoints of a run directory.
+class CommittedCheckpoints:
+    """Committed checkpoints of a run directory.
 
     Args:
-        good: those that verify, newest first.
-        unusable: name -> what is wrong with it.
+        valid: those that verify, newest first.
+        corrupt: name -> problem.
     """
 
-    good: list[tuple[Path, CheckpointMeta]] = field(default_factory=list)
-    unusable: dict[str, str] = field(default_factory=dict)
+    valid: list[tuple[Path, CheckpointMeta]] = field(default_factory=list)
+    corrupt: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, run_dir: Path) -> "Standing":
+    def read(cls, run_dir: Path) -> "CommittedCheckpoints":
         """Verify every file that has a meta file."""
-        standing = cls()
-        with _silent(logging.getLogger("indextts.runs.directory")):  # it warns of what is counted here
+        found = cls()
+        with _silent(
+            logging.getLogger("indextts.runs.directory")
+        ):  # it warns about corrupt files, which this counts
             committed = checkpoints(run_dir)
         for path, meta in committed:
             try:
                 verify_checkpoint(path)
             except ValueError as problem:
-                standing.unusable[path.name] = str(problem)
+                found.corrupt[path.name] = str(problem)
             else:
-                standing.good.append((path, meta))
+                found.valid.append((path, meta))
         readable = {path for path, _ in committed}
         for path in sorted(run_dir.glob("*.json")):
             if _is_meta(path) and path.with_suffix(".pth") not in readable:
-                standing.unusable[path.with_suffix(".pth").name] = f"{path.name} cannot be read"
-        return standing
+                found.corrupt[path.with_suffix(".pth").name] = f"{path.name} is not readable"
+        return found
 
     @property
     def serial(self) -> int:
-        """Serial number of the newest good checkpoint; 0 if there is none."""
-        return self.good[0][1].serial if self.good else 0
+        """Serial number of the newest valid checkpoint; 0 if there is none."""
+        return self.valid[0][1].serial if self.valid else 0
 
     @property
     def step(self) -> int:
-        """Step of the newest good checkpoint; 0 if there is none."""
-        return self.good[0][1].step if self.good else 0
+        """Step of the newest valid checkpoint; 0 if there is none."""
+        return self.valid[0][1].step if self.valid else 0
 
     @property
     def newest(self) -> list[Path]:
-        """The newest good checkpoint under all its names."""
-        return [path for path, meta in self.good if meta.serial == self.serial]
+        """Newest valid checkpoint under all its names."""
+        return [path for path, meta in self.valid if meta.serial == self.serial]
 
 
 def metrics_lines(run_dir: Path) -> list[dict[str, Any]]:
-    """Return every whole line of metrics.jsonl, also those of steps that were replayed later."""
+    """Return every complete line of metrics.jsonl, also those of steps that were replayed later."""
     path = run_dir / "metrics.jsonl"
     lines = []
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
         try:
             lines.append(json.loads(text))
-        except ValueError:  # half a line, as a kill leaves it
+        except ValueError:  # a partial line after a kill
             continue
     return lines
 
 
 def last_step(lines: Sequence[dict[str, Any]]) -> int:
-    """Return the last step that left a line; 0 if none did."""
+    """Return the last step with a line; 0 if there is none."""
     return max((line["step"] for line in lines), default=0)
 
 
-def wrong_in_replayed_lines(reference: Path, run_dir: Path) -> list[str]:
-    """Compare every line ever written, replayed ones too, with the reference's line of its kind and step."""
+def problems_in_replayed_lines(reference: Path, run_dir: Path) -> list[str]:
+    """Compare every line, also of replayed steps, with the reference's line of the same kind and step."""
     expected = {_key(line): _numbers(line) for line in metrics_lines(reference)}
     return [
         f"metrics.jsonl: {_numbers(line)}, the reference has {expected.get(_key(line))}"
@@ -101,20 +103,20 @@ def wrong_in_replayed_lines(reference: Path, run_dir: Path) -> list[str]:
     ]
 
 
-def wrong_at_the_end(reference: Path, run_dir: Path, base: Path) -> list[str]:
-    """Compare a finished run with one that was never interrupted, bit by bit.
+def problems_at_end(reference: Path, run_dir: Path, base: Path) -> list[str]:
+    """Compare a finished run with an uninterrupted run bit by bit.
 
     Args:
         base: the base checkpoint, whose rows of the text tables are frozen.
     """
-    wrong = wrong_in_replayed_lines(reference, run_dir)
+    problems = problems_in_replayed_lines(reference, run_dir)
     mine, other = (
         {_key(line): _numbers(line) for line in read_metrics(folder / "metrics.jsonl")}
         for folder in (run_dir, reference)
     )
     for key in sorted(mine.keys() ^ other.keys(), key=str):
         if key[0] not in OF_A_PROCESS:
-            wrong.append(
+            problems.append(
                 f"metrics.jsonl: {key} is only in the {'killed run' if key in mine else 'reference'}"
             )
     final, expected = _load(run_dir / "latest.pth"), _load(reference / "latest.pth")
@@ -126,19 +128,19 @@ def wrong_at_the_end(reference: Path, run_dir: Path, base: Path) -> list[str]:
         ):
             for name in names:
                 part.pop(name, None)
-    wrong += [f"latest.pth: {where}" for where in differences(final, expected)]
+    problems += [f"latest.pth: {where}" for where in differences(final, expected)]
     best, expected_best = (_load(folder / "best.pth") for folder in (run_dir, reference))
     for name in ("model", "step", "epoch", "best_mel_loss"):
-        wrong += [f"best.pth: {where}" for where in differences(best[name], expected_best[name], name)]
+        problems += [f"best.pth: {where}" for where in differences(best[name], expected_best[name], name)]
     frozen = _load(base)
     for name in TEXT_TABLES:
-        rows = slice(0, len(frozen[name]) - 1)  # the last row stands for no piece
-        wrong += differences(final["model"][name][rows], frozen[name][rows], f"frozen rows of {name}")
-    return wrong
+        rows = slice(0, len(frozen[name]) - 1)  # the last row belongs to no piece
+        problems += differences(final["model"][name][rows], frozen[name][rows], f"frozen rows of {name}")
+    return problems
 
 
 def differences(one: object, other: object, where: str = "") -> Iterator[str]:
-    """Yield where two nests of dicts, lists, tensors and plain values are not bit-identical."""
+    """Yield the places where two nested values of dicts, lists, tensors and scalars are not bit-identical."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         if (one.dtype, one.shape) != (other.dtype, other.shape) or _bits(one) != _bits(other):
             yield f"{where} differs"

@@ -1,28 +1,29 @@
-"""Time and memory from a text to sound: GPT and acoustic half in their published sizes, random weights.
+"""Time and memory from a text to sound: GPT and acoustic models in their published sizes, random weights.
 
     python -m benchmarks.speech --seconds 3 --steps 25 --beams 3
 
-A clip of the demo, of 3.0 s, is the voice. The GPT cannot stop by itself here, so that the sound has the
-asked length; what is computed does not depend on what the weights are.
+The voice is a clip of the demo, 3.0 s long. The GPT cannot stop by itself here, so the sound has the
+requested length; the computation does not depend on the values of the weights.
 """
 
-import argparse
 import resource
-import sys
 import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ClassVar, TypeVar
 
-import numpy as np
 import soundfile
 import torch
-from numpy.typing import NDArray
+from pydantic import Field
 from transformers import Wav2Vec2BertConfig, Wav2Vec2BertModel
 
+from benchmarks.frame import REPOSITORY, Benchmark, Took, publish, table, timed, wait_for_device
 from benchmarks.speech_models import PUBLISHED_CODEC
-from benchmarks.workload import PUBLISHED, git_commit, machine
+from benchmarks.train_step import device_of
+from benchmarks.workload import PUBLISHED
+from indextts.commands.base import Device
 from indextts.commands.sampling_options import Sampling
+from indextts.commands.terminal import parse, run
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.features.indextts2 import IndexTTS2Backend
@@ -39,9 +40,9 @@ from indextts.speech.synthesis.speak import Speaker
 from indextts.speech.synthesis.trained import TrainedModel
 from indextts.text.tokenizer import Tokenizer
 
-DEMO = Path(__file__).resolve().parent.parent / "demo"
+DEMO = REPOSITORY / "demo"
 TEXT = "the weather is good today."
-QUIET = 0.003  # of random weights, so that the sound is not clipped
+QUIET = 0.003  # scale of the vocoder's last weights; keeps the sound from clipping
 S2MEL = S2MelConfig.model_validate(
     {
         "style_encoder": {"dim": 192},
@@ -72,78 +73,93 @@ BIGVGAN = BigVGANConfig(
 )
 
 
+ResultT = TypeVar("ResultT")
+
+
+class Speech(Benchmark):
+    """Time the stages from a text to sound."""
+
+    program: ClassVar[str] = "benchmarks.speech"
+    seconds: float = Field(3.0, gt=0, description="Approximate length of the sound.")
+    steps: int = Field(SolverSettings().steps, ge=1, description="Steps of the flow matching.")
+    beams: int = Field(Sampling().num_beams, ge=1, description="Beams of the GPT.")
+    voice: Path = Field(DEMO / "audio/demo_0096.opus", description="Recording of the voice.")
+    seed: int = Field(0, description="Seed of weights and sampling.")
+    device: Device = Field("auto", description="Device.")
+    threads: int = Field(0, ge=0, description="Threads of torch; 0 leaves its default.")
+    wav: Path | None = Field(None, description="File for the sound.")
+
+
+class Stages:
+    """Times stages and notes the process's peak memory after each."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.rows: list[list[str]] = []
+
+    def measure(self, stage: str, work: Callable[[], ResultT]) -> ResultT:
+        result, took = timed(work, str(self.device))
+        self.note(stage, took)
+        return result
+
+    def note(self, stage: str, took: Took) -> None:
+        peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        cells = [stage, f"{took.wall_s:.2f}", f"{took.cpu_s:.2f}", f"{peak_gb:.2f}"]
+        if self.device.type == "cuda":
+            cells.append(f"{torch.cuda.max_memory_allocated() / 1e9:.2f}")
+        self.rows.append(cells)
+
+    @property
+    def header(self) -> list[str]:
+        gpu = ["peak GPU memory (GB)"] if self.device.type == "cuda" else []
+        return ["stage", "wall clock (s)", "processor time (s)", "peak memory (GB)", *gpu]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    args = parse_arguments(argv)
-    torch.set_num_threads(args.threads)
-    device = torch.device(args.device)
-    print(f"{datetime.now(UTC):%Y-%m-%d}, {machine(device)}, commit {git_commit()}")
-    clock = Clock(args.device)
-    gpt = random_gpt(args.seed, device)
-    num_parameters = sum(parameter.numel() for parameter in gpt.parameters())
-    clock.tell(f"GPT of {num_parameters / 1e6:.0f} M parameters made")
-    sound = PublishedSound(random_acoustic(args.seed, device), SolverSettings(steps=args.steps))
-    clock.tell("acoustic half made")
+    command = parse(Speech, argv)
+    if command.threads:
+        torch.set_num_threads(command.threads)
+    device = device_of(command.device)
+    stages = Stages(device)
+    gpt = stages.measure("GPT built", lambda: random_gpt(command.seed, device))
+    solver = SolverSettings(steps=command.steps)
+    sound = PublishedSound(
+        stages.measure("acoustic models built", lambda: random_acoustic(command.seed, device)), solver
+    )
     tokenizer = Tokenizer.load(DEMO / "checkpoints/bpe.model")
     speaker = Speaker(TrainedModel(gpt, tokenizer, Path("random")), sound)
-    voice = speaker.voice(args.voice)
-    clock.tell(f"voice and emotion of {args.voice.name}")
-    num_codes = round(args.seconds * CODES_PER_SECOND)
-    sampling = Sampling(max_codes=num_codes, num_beams=args.beams, seed=args.seed)
+    voice = stages.measure("voice and emotion of the recording", lambda: speaker.voice(command.voice))
+    num_codes = round(command.seconds * CODES_PER_SECOND)
+    sampling = Sampling(max_codes=num_codes, num_beams=command.beams, seed=command.seed)
+    codes_done: list[Took] = []
+    wall, cpu = time.perf_counter(), time.process_time()
 
-    def tell_codes(done: int) -> None:
+    def note_codes(done: int) -> None:
         if done == num_codes:
-            clock.tell(f"{done} codes, {args.beams} beams")
+            wait_for_device(str(device))
+            codes_done.append(Took(time.perf_counter() - wall, time.process_time() - cpu))
+            stages.note(f"{done} codes, {command.beams} beams", codes_done[0])
 
-    spoken = speaker.say(TEXT, voice, sampling, tell_codes)
-    clock.tell(f"{spoken.duration_s:.2f} s of sound from {spoken.num_codes} codes in {args.steps} steps")
-    samples = spoken.samples
-    print(f"samples: {len(samples)}, from {samples.min():.3f} to {samples.max():.3f}, rms {rms(samples):.3f}")
-    if args.output:
-        soundfile.write(args.output, samples, spoken.sample_rate_hz, subtype="PCM_16")
+    spoken, took = timed(lambda: speaker.say(TEXT, voice, sampling, note_codes), str(device))
+    took = Took(took.wall_s - codes_done[0].wall_s, took.cpu_s - codes_done[0].cpu_s)
+    stages.note(f"{spoken.duration_s:.2f} s of sound in {command.steps} steps", took)
+    if command.wav:
+        soundfile.write(command.wav, spoken.samples, spoken.sample_rate_hz, subtype="PCM_16")
+    num_parameters = sum(parameter.numel() for parameter in gpt.parameters())
+    lines = [f"GPT of {num_parameters / 1e6:.0f} M parameters.", "", *table(stages.header, stages.rows)]
+    publish(command, "From a text to sound, published size, random weights", lines, str(device))
     return 0
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.speech", description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=3.0, help="of sound, about")
-    parser.add_argument("--steps", type=int, default=SolverSettings().steps, help="of the flow matching")
-    parser.add_argument("--beams", type=int, default=Sampling().num_beams)
-    parser.add_argument("--voice", type=Path, default=DEMO / "audio/demo_0096.opus", help="a recording")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--output", type=Path, help="write the sound there, too")
-    return parser.parse_args(argv)
-
-
 def random_gpt(seed: int, device: torch.device) -> UnifiedVoice:
-    """The GPT of the published config with seeded random weights, which never stops by itself."""
+    """Return the GPT of the published config with seeded random weights; it never stops by itself."""
     gpt = random_model(PUBLISHED, seed)
     gpt.mel_head.bias.data[PUBLISHED.stop_mel_token] = -1e4
     return gpt.eval().requires_grad_(False).to(device)
 
 
-class Clock:
-    """Time since the last telling, and the most memory that the process ever held."""
-
-    def __init__(self, device: str) -> None:
-        self.device = device
-        self.wall, self.cpu = time.perf_counter(), time.process_time()
-
-    def tell(self, what: str) -> None:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-        wall, cpu = time.perf_counter(), time.process_time()
-        peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-        on_card = f", card {torch.cuda.max_memory_allocated() / 1e9:.2f} GB" if self.device == "cuda" else ""
-        print(
-            f"{what}: {wall - self.wall:.2f} s, {cpu - self.cpu:.2f} s of CPU, peak {peak_gb:.2f} GB{on_card}"
-        )
-        self.wall, self.cpu = wall, cpu
-
-
 def random_acoustic(seed: int, device: torch.device) -> AcousticModel:
-    """Return the acoustic half in its published sizes, with the weights that torch begins with."""
+    """Return the acoustic models in their published sizes with torch's initial weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         w2v_bert = Wav2Vec2BertModel(Wav2Vec2BertConfig(num_hidden_layers=NUM_LAYERS))
@@ -156,9 +172,5 @@ def random_acoustic(seed: int, device: torch.device) -> AcousticModel:
     return AcousticModel(IndexTTS2Backend(encoder, codec, device), s2mel, campplus, vocoder)
 
 
-def rms(samples: NDArray[np.float32]) -> float:
-    return float(np.sqrt(np.square(samples, dtype=np.float64).mean()))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -1,9 +1,9 @@
-"""What preprocessing computes with, at stated sizes and with seeded random weights.
+"""Models of preprocessing at given sizes with seeded random weights.
 
     w2v-BERT 2.0 (17 layers) -> semantic codec -> the GPT's encoders of conditioning and emotion
 
-`published` has the shapes of the published files: w2v-BERT 2.0 is transformers' default configuration, codec
-and GPT are the sections of the published config.yaml. `small` and `tiny` are of the same structure.
+`published` has the shapes of the published files: w2v-BERT 2.0 is transformers' default configuration; codec
+and GPT are the sections of the published config.yaml. `small` and `tiny` have the same structure.
 """
 
 import math
@@ -41,7 +41,7 @@ PUBLISHED_CODEC = SemanticCodecConfig(
 
 @dataclass(frozen=True)
 class SpeechSize:
-    """Sizes of everything; `heads` and `intermediate_dim` are of w2v-BERT, whose width is the codec's."""
+    """Sizes of all models; `heads` and `intermediate_dim` are those of w2v-BERT, as wide as the codec."""
 
     heads: int
     intermediate_dim: int
@@ -54,14 +54,14 @@ class SpeechSize:
             num_hidden_layers=num_layers,
             num_attention_heads=self.heads,
             intermediate_size=self.intermediate_dim,
-            # both only hide random parts in a training
+            # both mask random parts in a training only
             mask_time_prob=0.0,
             mask_feature_prob=0.0,
         )
 
 
 def _smaller(width: int, heads: int, module: ConditionModuleConfig, num_codes: int) -> SpeechSize:
-    """A size whose speech features, GPT and conditioning are `width` wide or narrower."""
+    """Return a size whose speech features, GPT and conditioning are at most `width` wide."""
     codec = replace(
         PUBLISHED_CODEC,
         codebook_size=num_codes,
@@ -95,7 +95,7 @@ SIZES = {
 
 
 def speech_backend(size: SpeechSize, device: torch.device, dtype: torch.dtype) -> IndexTTS2Backend:
-    """Return encoder and codec, made on `device`."""
+    """Return encoder and codec, created on `device`."""
     dim = size.codec.hidden_size
     encoder = SpeechEncoder(
         filled(on_meta(lambda: Wav2Vec2BertModel(size.encoder_config())).to_empty(device=device), 0),
@@ -109,7 +109,7 @@ def speech_backend(size: SpeechSize, device: torch.device, dtype: torch.dtype) -
 
 @torch.no_grad()
 def _measure_stats(encoder: SpeechEncoder) -> None:
-    """Give an encoder the statistics of 10 s of noise: with others all features have the same few codes."""
+    """Set the statistics of an encoder from 10 s of noise; others give all features the same few codes."""
     noise = np.random.default_rng(0).normal(0, 0.1, 160_000).astype(np.float32)
     (states,) = encoder.eval()([torch.from_numpy(log_mel_pairs(noise))])  # (T, H)
     encoder.mean.copy_(states.mean(dim=0))
@@ -124,7 +124,7 @@ def builtin_backend(num_codes: int) -> BuiltinBackend:
 
 
 def conditioning_model(config: GPTConfig, device: torch.device) -> UnifiedVoice:
-    """Return a GPT whose encoders have the config's sizes; its own layers take no part and are two."""
+    """Return a GPT whose encoders have the config's sizes; it has two layers, which are not used."""
     shallow = replace(config, layers=2)
     return filled(on_meta(lambda: UnifiedVoice(shallow)).to_empty(device=device), 2).eval()
 
@@ -136,7 +136,7 @@ def on_meta(make: Callable[[], ModuleT]) -> ModuleT:
 
 @torch.no_grad()
 def filled(module: ModuleT, seed: int) -> ModuleT:
-    """Give every parameter of a module random values that keep the scale of what passes through it."""
+    """Set every parameter of a module to random values that keep the scale of activations."""
     for name, parameter in module.named_parameters():
         fill(name, parameter.data, seed)
     for buffer in module.buffers():
@@ -145,7 +145,7 @@ def filled(module: ModuleT, seed: int) -> ModuleT:
 
 
 def fill(name: str, values: torch.Tensor, seed: int) -> None:
-    """Fill one parameter, reproducibly by its name."""
+    """Fill a parameter; the seed depends on its name."""
     generator = torch.Generator(values.device).manual_seed(seed + sum(name.encode()))
     if values.dim() > 1:
         values.normal_(0, 1 / math.sqrt(values[0].numel()), generator=generator)

@@ -1,20 +1,19 @@
-"""Ways to do a training step, all on the parameters of one model, and how they are timed.
+"""Variants of a training step on the parameters of one model, and their timing.
 
-A `Variant` says how; a `Stepper` does it. The learning rate is 0: the parameters stay as they are, so that
-all variants of a run compute the same losses on the same batches, while the optimizer does all of its work.
+A `Variant` describes a step; a `Stepper` executes it. The learning rate is 0: the parameters do not change,
+so all variants of a run compute the same losses on the same batches while the optimizer does all its work.
 """
 
 import gc
 import statistics
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.frame import Took, interleaved, peak_bytes, reset_peak, timed
 from benchmarks.reference import MEL_WEIGHT, TEXT_WEIGHT, ReferenceTrainer
 from benchmarks.workload import Sample, num_base_pieces, num_positions, packed_batch, padded_batch
 from indextts.models.gpt.attention import AttentionBackend, choose_backend
@@ -29,16 +28,16 @@ NO_DECAY, DECAY = 0.0, 0.01
 
 @dataclass(frozen=True)
 class Variant:
-    """How a step is done.
+    """Settings of a step.
 
     Attributes:
         kind: `reference`, `padded` (our model on padded batches) or `packed`.
         checkpointing: recompute the blocks in the backward pass.
-        chunked: the heads' losses in chunks; else from whole scores in float32.
-        fused: the optimizer in one kernel; else torch's default form.
+        chunked: compute the losses in chunks; otherwise from all logits at once in float32.
+        fused: use the fused optimizer kernel; otherwise torch's default implementation.
         backend: attention of a packed step; None for the fastest.
         attention_dropout: None for the model's own.
-        compiled: the blocks compiled.
+        compiled: the blocks are compiled.
     """
 
     name: str
@@ -52,41 +51,43 @@ class Variant:
     compiled: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Timing:
-    """What was measured of a variant.
+    """Measurements of a variant.
 
     Attributes:
-        seconds: wall clock per pass over the batches, one number a pass.
-        cpu_seconds: processor time of all threads, likewise.
         tokens: valid positions per pass.
-        peak_bytes: most memory in use during a pass, on a GPU beyond nothing, on a CPU of the whole process.
-        loss: weighted mean loss of the first batch's first pass.
+        took: time of each pass.
+        peak_bytes: peak memory during a pass: allocated on a GPU, resident of the process on a CPU.
+        loss: weighted mean loss of the first batch in the warm-up pass.
     """
 
-    seconds: list[float]
-    cpu_seconds: list[float]
     tokens: int
-    peak_bytes: int
-    loss: float
+    took: list[Took] = field(default_factory=list)
+    peak_bytes: int = 0
+    loss: float = 0.0
 
     @property
     def tokens_per_second(self) -> float:
-        """Of the fastest pass: whatever else runs on the machine only ever adds time."""
-        return self.tokens / min(self.seconds)
+        """Speed of the fastest pass: other programs on the machine only ever add time."""
+        return self.tokens / self.fastest_s
 
     @property
     def tokens_per_cpu_second(self) -> float:
-        return self.tokens / min(self.cpu_seconds)
+        return self.tokens / min(took.cpu_s for took in self.took)
+
+    @property
+    def fastest_s(self) -> float:
+        return min(took.wall_s for took in self.took)
 
     @property
     def spread(self) -> float:
         """Median pass over the fastest, minus 1."""
-        return statistics.median(self.seconds) / min(self.seconds) - 1
+        return statistics.median(took.wall_s for took in self.took) / self.fastest_s - 1
 
 
 class Stepper:
-    """Does the steps of one variant on batches of its kind."""
+    """Executes the steps of one variant on batches of its kind."""
 
     def __init__(self, variant: Variant, model: UnifiedVoice, groups: Sequence[Sequence[Sample]]) -> None:
         self.variant, self.model, self.config = variant, model, model.config
@@ -129,7 +130,7 @@ class Stepper:
         return len(self.packed or self.padded)
 
     def step(self, index: int) -> Tensor | float:
-        """One step on batch `index`; the loss, still on the device unless the variant reads it."""
+        """Execute a step on batch `index`; return the loss, on the device unless the variant reads it."""
         if self.reference is not None:
             losses = self.reference.step(self.padded[index])
             return TEXT_WEIGHT * losses.text_loss + MEL_WEIGHT * losses.mel_loss
@@ -155,47 +156,51 @@ class Stepper:
             )
         batch = self.packed[index].to(self.device)
         if not self.variant.chunked:
-            return whole_scores_loss(self.model, batch, self.backend)
+            return all_logits_loss(self.model, batch, self.backend)
         sums = packed_sums(self.model, batch, self.backend, self.num_base)
         return TEXT_WEIGHT * sums.text_nats / batch.num_text + MEL_WEIGHT * sums.mel_nats / batch.num_mel
 
     def run_pass(self) -> float:
-        """All batches once; the loss of the first."""
+        """Execute a step on every batch; return the loss of the first."""
         first = self.step(0)
         for index in range(1, self.num_batches):
             self.step(index)
-        wait(self.device)
         return float(first)
 
 
-def whole_scores_loss(model: UnifiedVoice, batch: PackedBatch, backend: AttentionBackend) -> Tensor:
-    """The loss of a packed batch from scores of all positions at once, and the hits that go with it."""
+def all_logits_loss(model: UnifiedVoice, batch: PackedBatch, backend: AttentionBackend) -> Tensor:
+    """Return the loss of a packed batch from the logits of all positions at once; count top-1 hits too."""
     text_states, mel_states = packed_states(model, batch, backend)
     text_loss = F.cross_entropy(model.text_head(text_states).float(), batch.text_targets)
-    mel_scores = model.mel_head(mel_states).float()
-    _hits = (mel_scores.detach().argmax(dim=1) == batch.mel_targets).sum()
-    return TEXT_WEIGHT * text_loss + MEL_WEIGHT * F.cross_entropy(mel_scores, batch.mel_targets)
+    mel_logits = model.mel_head(mel_states).float()
+    _hits = (mel_logits.detach().argmax(dim=1) == batch.mel_targets).sum()
+    return TEXT_WEIGHT * text_loss + MEL_WEIGHT * F.cross_entropy(mel_logits, batch.mel_targets)
 
 
-def interleave(steppers: Sequence[Stepper], passes: int) -> list[Timing]:
-    """Time all variants in turn, pass after pass, so that a change of the machine's pace meets them all."""
-    timings = [Timing([], [], stepper.tokens, 0, 0.0) for stepper in steppers]
-    for number in range(passes + 1):
-        for index, stepper in enumerate(steppers):
+def time_variants(steppers: Sequence[Stepper], passes: int) -> list[Timing]:
+    """Time all variants, pass after pass in turn, after a warm-up pass of each."""
+    timings = [Timing(stepper.tokens) for stepper in steppers]
+
+    def measure(stepper: Stepper, timing: Timing) -> Callable[[int], None]:
+        def one_pass(number: int) -> None:
+            device = str(stepper.device)
             clear_gradients(stepper.model)
             torch.manual_seed(number)
-            reset_peak(stepper.device)
-            started, cpu_started = time.perf_counter(), time.process_time()
-            loss = stepper.run_pass()
-            seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
-            if number == 0:  # the optimizer's state is made, kernels are chosen and loaded
-                timings[index] = Timing([], [], stepper.tokens, 0, loss)
-                continue
-            old = timings[index]
-            peak = max(old.peak_bytes, peak_bytes(stepper.device))
-            timings[index] = Timing(
-                [*old.seconds, seconds], [*old.cpu_seconds, cpu_seconds], old.tokens, peak, old.loss
-            )
+            reset_peak(device)
+            loss, took = timed(stepper.run_pass, device)
+            if number == 0:  # creates the optimizer state; chooses and loads kernels
+                timing.loss = loss
+            else:
+                timing.took.append(took)
+                timing.peak_bytes = max(timing.peak_bytes, peak_bytes(device))
+
+        return one_pass
+
+    cases = {
+        stepper.variant.name: measure(stepper, timing)
+        for stepper, timing in zip(steppers, timings, strict=True)
+    }
+    interleaved(cases, passes + 1)
     return timings
 
 
@@ -203,28 +208,3 @@ def clear_gradients(model: nn.Module) -> None:
     for parameter in model.parameters():
         parameter.grad = None
     gc.collect()
-
-
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def reset_peak(device: torch.device) -> None:
-    """Begin to watch the memory anew; on a CPU where the kernel lets a process do that."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        return
-    file = Path("/proc/self/clear_refs")
-    if file.exists():
-        file.write_text("5")
-
-
-def peak_bytes(device: torch.device) -> int:
-    """Most memory in use since `reset_peak`."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0

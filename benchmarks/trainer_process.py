@@ -1,6 +1,6 @@
-"""A trainer as a process of its own: started, watched, signalled, and gone with all that it started. Linux.
+"""A trainer in its own process: start, watch, signal, and end it with all its children. Linux only.
 
-Nothing here knows the trainer's inside: it has a command line, a folder whose names change, an exit status.
+This module knows the trainer from outside only: its command line, the changes in its folder, its exit status.
 """
 
 import ctypes
@@ -14,18 +14,19 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from benchmarks.frame import REPOSITORY
+
 TRAINER = REPOSITORY / "trainers/train_gpt_v2.py"
 
-# of <sys/inotify.h>
+# from <sys/inotify.h>
 IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE = 0x2, 0x80, 0x100, 0x200
 _EVENT_HEAD = struct.Struct("iIII")  # watch, mask, cookie, bytes of the name
 
 
 class FolderEvents:
-    """What happens to the names in a folder, told by the kernel within microseconds (inotify).
+    """Changes of the names in a folder, reported by the kernel within microseconds (inotify).
 
-    Looking again and again would take the trainer's processor, and miss what lasts a millisecond.
+    Polling would use the trainer's processor time and miss states that last a millisecond.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,10 +34,10 @@ class FolderEvents:
         self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         mask = IN_MODIFY | IN_MOVED_TO | IN_CREATE | IN_DELETE
         if self._descriptor < 0 or libc.inotify_add_watch(self._descriptor, os.fsencode(folder), mask) < 0:
-            raise OSError(ctypes.get_errno(), f"{folder} cannot be watched")
+            raise OSError(ctypes.get_errno(), f"{folder}: inotify cannot watch it")
 
     def read(self, timeout_s: float) -> list[tuple[int, str]]:
-        """Return the (mask, name) of what happened since the last reading; waits if nothing did."""
+        """Return the (mask, name) of the changes since the last call; wait if there are none."""
         if not select.select([self._descriptor], [], [], timeout_s)[0]:
             return []
         data = os.read(self._descriptor, 1 << 16)
@@ -53,13 +54,13 @@ class FolderEvents:
 
 
 class TrainerProcess:
-    """A running trainer, leader of its own session."""
+    """Running trainer, leader of its own session."""
 
     def __init__(self, argv: Sequence[str], log: Path) -> None:
         """Start it.
 
         Args:
-            log: gets what it prints, appended.
+            log: receives its output, appended.
         """
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -76,14 +77,14 @@ class TrainerProcess:
         return self._process.poll() is None
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return the exit status, negative for a signal; None if it still runs after `timeout_s`."""
+        """Return the exit status, negative for a signal; None if the process still runs after `timeout_s`."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
 
     def wait_for(self, events: FolderEvents, matches: Callable[[int, str], bool], count: int) -> bool:
-        """Return True at the `count`-th event that matches; False if the process ended before."""
+        """Return True at the `count`-th matching event; False if the process exits before."""
         while self.is_running():
             for mask, name in events.read(timeout_s=0.05):
                 count -= matches(mask, name)
@@ -92,37 +93,37 @@ class TrainerProcess:
         return False
 
     def send(self, number: int, *, to_group: bool = False) -> None:
-        if self.is_running():  # not reaped yet, so the number cannot belong to anybody else
+        if self.is_running():  # not reaped yet, so the kernel has not reused the number
             (os.killpg if to_group else os.kill)(self.pid, number)
 
     def has_loaded_torch(self) -> bool:
-        """Return whether the import of torch has got as far as its library."""
+        """Return whether the process has loaded the library of torch."""
         try:
             return "libtorch" in Path(f"/proc/{self.pid}/maps").read_text()
-        except OSError:  # it just ended
+        except OSError:  # it has just exited
             return True
 
     def members(self) -> list[int]:
-        """Return the processes of its session that still run, data workers among them."""
+        """Return the processes of its session that still run, data workers included."""
         found = []
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
                 state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
-            except (OSError, ValueError):  # it just ended
+            except (OSError, ValueError):  # it has just exited
                 continue
             if int(session) == self.pid and state not in "ZX":
                 found.append(int(path.parent.name))
         return found
 
     def wait_for_members(self, timeout_s: float) -> list[int]:
-        """Return who of its session still runs after `timeout_s`; at once when nobody does."""
+        """Wait up to `timeout_s` for its session to end; return the processes that still run."""
         deadline = time.monotonic() + timeout_s
         while (found := self.members()) and time.monotonic() < deadline:
             time.sleep(0.01)
         return found
 
     def end(self) -> None:
-        """Leave nothing of it running."""
+        """Kill the process and its children."""
         if self.is_running():
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
@@ -131,6 +132,6 @@ class TrainerProcess:
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which two runs can be bit-identical: one thread, no card."""
+    """Return an environment in which two runs are bit-identical: one thread, no GPU."""
     path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}

@@ -1,26 +1,22 @@
-"""What the benchmarks compute: models of stated sizes, samples of realistic lengths, operations they need.
+"""Workload of the benchmarks: models of stated sizes, samples of realistic lengths, operation counts.
 
 Axes: B samples, N text tokens, M codes, K latents, D model width, L layers, n positions of a sample
 (K + 2 + N + 2 + M + 1), V+1 rows of the text head, C codes.
 
-Operations. A product of (a, b) with (b, c) is 2abc. Forward, per sample:
+A matrix product of (a, b) with (b, c) counts 2abc operations. Forward, per sample:
 
     body         n * 24 D^2 L       c_attn 6 D^2, c_proj 2 D^2, c_fc and c_proj of the MLP 8 D^2 each
-    attention    2 n^2 D L          scores and sums, 2 n^2 D each, half of it beyond the diagonal
+    attention    2 n^2 D L          scores and sums, 2 n^2 D each, of which causality drops half
     heads        2 D ((N+1)(V+1) + (M+1) C)
 
-Backward is twice the forward for products with weights and 2.5 times for attention. Recomputed layers,
-padding, embeddings, norms, softmax and the optimizer count as nothing: MFU is useful operations over the
+Backward counts twice the forward for products with weights and 2.5 times for attention. Recomputed layers,
+padding, embeddings, norms, softmax and the optimizer are not counted: MFU is useful operations over the
 peak.
 """
 
 import math
-import os
-import platform
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -36,7 +32,7 @@ CODES_PER_SECOND = 50
 TEXT_TOKENS_PER_SECOND = (3.0, 5.0)
 MEDIAN_S, SIGMA, SHORTEST_S, LONGEST_S = 5.5, 0.55, 2.0, 15.0
 
-# the sizes in the published config.yaml
+# The sizes in the published config.yaml.
 PUBLISHED = GPTConfig(
     model_dim=1280,
     layers=24,
@@ -53,7 +49,7 @@ PUBLISHED = GPTConfig(
     emo_condition_module=ConditionModuleConfig(512, 1024, 4, 4, "conv2d2", 2),
 )
 
-# the encoders take no part in a training step: as small as they can be, so that they cost no memory
+# A training step does not use the encoders: they are as small as possible and cost no memory.
 _NO_ENCODER = ConditionModuleConfig(2, 1, 1, 1, "conv2d2", 1)
 _SHAPES = {  # model_dim, layers, heads
     "tiny": (64, 2, 2),
@@ -62,13 +58,13 @@ _SHAPES = {  # model_dim, layers, heads
 }
 SIZES = tuple(_SHAPES)
 
-# dense bfloat16 peak in operations a second, from the vendors' data sheets
+# Dense bfloat16 peak in operations per second, from the vendor's data sheets.
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L4": 121e12}
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One pair without a disk: `text_ids` (N,), `codes` (M,), `condition` (K, D), `emo_vec` (D,)."""
+    """One pair in memory: `text_ids` (N,), `codes` (M,), `condition` (K, D), `emo_vec` (D,)."""
 
     text_ids: Ints
     codes: Ints
@@ -77,7 +73,7 @@ class Sample:
 
 
 def config_of(size: str, dropout: float) -> GPTConfig:
-    """The published config with 24,000 pieces, or one of the same form and another width and depth.
+    """Return the published config with 24,000 pieces, or the same form with another width and depth.
 
     Its encoders are placeholders, see `_NO_ENCODER`.
     """
@@ -106,12 +102,12 @@ def config_of(size: str, dropout: float) -> GPTConfig:
 
 
 def num_base_pieces(config: GPTConfig) -> int:
-    """Pieces whose rows are frozen: half of them."""
+    """Return the number of pieces whose rows are frozen: half of them."""
     return config.number_text_tokens // 2
 
 
 def build_model(config: GPTConfig, device: torch.device, seed: int = 0) -> UnifiedVoice:
-    """A model with fresh weights, made on `device`; its encoders are placeholders."""
+    """Return a model with random weights, created on `device`; its encoders are placeholders."""
     with torch.device("meta"):
         model = UnifiedVoice(config)
     model.to_empty(device=device)
@@ -133,7 +129,7 @@ def _is_norm_weight(model: UnifiedVoice, name: str) -> bool:
 
 
 def make_samples(config: GPTConfig, count: int, seed: int = 0, longest_s: float = LONGEST_S) -> list[Sample]:
-    """Samples whose durations are log-normal, cut to 2 to `longest_s` seconds."""
+    """Return samples whose durations are log-normal, limited to 2 to `longest_s` seconds."""
     random = np.random.default_rng(seed)
     samples: list[Sample] = []
     while len(samples) < count:
@@ -155,7 +151,7 @@ def make_samples(config: GPTConfig, count: int, seed: int = 0, longest_s: float 
 
 
 def draw_lengths(count: int, seed: int = 0) -> tuple[Ints, Ints]:
-    """Text tokens (S,) and codes (S,) as those of `make_samples`, other draws: for millions of samples."""
+    """Return text tokens (S,) and codes (S,), distributed as in `make_samples`, for millions of samples."""
     random = np.random.default_rng(seed)
     durations_s = np.empty(0)
     while len(durations_s) < count:
@@ -167,12 +163,12 @@ def draw_lengths(count: int, seed: int = 0) -> tuple[Ints, Ints]:
 
 
 def groups_of(samples: Sequence[Sample], size: int) -> list[list[Sample]]:
-    """Batches of `size` samples, in their random order."""
+    """Return batches of `size` samples, in their random order."""
     return [list(samples[start : start + size]) for start in range(0, len(samples) - size + 1, size)]
 
 
 def groups_within(samples: Sequence[Sample], config: GPTConfig, max_tokens: int) -> list[list[Sample]]:
-    """Batches of as many samples, in their random order, as fit into `max_tokens` positions."""
+    """Return batches of as many samples, in their random order, as fit into `max_tokens` positions."""
     groups: list[list[Sample]] = [[]]
     filled = 0
     for sample in samples:
@@ -211,30 +207,30 @@ def _padded(rows: Sequence[Ints]) -> Tensor:
 
 
 def num_positions(sample: Sample, config: GPTConfig) -> int:
-    """Positions that a sample needs: the valid tokens of all benchmarks."""
+    """Return the positions that a sample needs: the valid tokens of all benchmarks."""
     return int(positions(np.array(len(sample.text_ids)), np.array(len(sample.codes)), config))
 
 
 def positions(num_text: Ints, num_codes: Ints, config: GPTConfig) -> Ints:
-    """The same of each of many samples, by their lengths: (S,) of (S,) and (S,)."""
+    """Return `num_positions` of many samples by their lengths: (S,) of (S,) and (S,)."""
     return config.prefix_length + num_text + 2 + num_codes + 1
 
 
 def num_padded(samples: Sequence[Sample], config: GPTConfig) -> int:
-    """Positions that the padded form of a batch has."""
+    """Return the positions of the padded form of a batch."""
     longest = max(len(s.text_ids) for s in samples) + max(len(s.codes) for s in samples)
     return len(samples) * (config.prefix_length + longest + 4)
 
 
 def useful_operations(samples: Sequence[Sample], config: GPTConfig) -> float:
-    """Operations of a forward and a backward pass, as the module's docstring counts them."""
+    """Return the operations of a forward and a backward pass, as the module docstring counts them."""
     num_text = np.array([len(sample.text_ids) for sample in samples])
     num_codes = np.array([len(sample.codes) for sample in samples])
     return float(operations(num_text, num_codes, config).sum())
 
 
 def operations(num_text: Ints, num_codes: Ints, config: GPTConfig) -> NDArray[np.float64]:
-    """The same of each of many samples, by their lengths: (S,) of (S,) and (S,)."""
+    """Return `useful_operations` of many samples by their lengths: (S,) of (S,) and (S,)."""
     dim, layers = config.model_dim, config.layers
     n = positions(num_text, num_codes, config).astype(np.float64)
     scores = (num_text + 1) * config.num_text_rows + (num_codes + 1) * config.number_mel_codes
@@ -242,37 +238,8 @@ def operations(num_text: Ints, num_codes: Ints, config: GPTConfig) -> NDArray[np
 
 
 def peak_operations(device: torch.device) -> float | None:
-    """Dense bfloat16 peak of the card, None where it is not known."""
+    """Return the dense bfloat16 peak of the GPU, None where it is unknown."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
     return next((peak for part, peak in PEAKS.items() if part in name), None)
-
-
-def machine(device: torch.device) -> str:
-    """Processor, threads, card and versions, in one line."""
-    if device.type == "cuda":
-        where = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
-    else:
-        where = f"{_processor()}, {torch.get_num_threads()} of {os.cpu_count()} cores"
-    return f"{where}; Python {platform.python_version()}, torch {torch.__version__}"
-
-
-def _processor() -> str:
-    for line in _lines(Path("/proc/cpuinfo")):
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _lines(path: Path) -> Iterator[str]:
-    if path.is_file():
-        yield from path.read_text().splitlines()
-
-
-def git_commit() -> str:
-    """The commit that is measured, with a mark if files differ from it."""
-    answer = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True
-    )
-    return answer.stdout.strip() or "unknown"

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from benchmarks.page_browser import FLAGS, REPOSITORY, serving
+from benchmarks.frame import REPOSITORY
+from benchmarks.page_browser import FLAGS, serving
 
 WIDTH, HEIGHT, MOST_HEIGHT = 1280, 900, 2600  # CSS pixels
 SETTLE_MS = 8000  # for plots to be drawn

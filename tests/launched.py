@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.trainer_process import REPOSITORY, TRAINER
+from benchmarks.frame import REPOSITORY
+from benchmarks.trainer_process import TRAINER
 from indextts.system.processes import session_and_descendants
 from tests.waiting import PATIENCE_S, wait_until
 

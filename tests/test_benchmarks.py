@@ -1,16 +1,20 @@
-"""Tests of benchmarks/: the reference is one, and the scripts for a card run on the CPU."""
+"""Tests of benchmarks/: frame, workload, training step, and the GPU round on a CPU."""
 
 import copy
 import json
 import re
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 
-from benchmarks import gpu_round, train_step
+from benchmarks import frame, gpu_round, train_step
+from benchmarks.frame import Benchmark, interleaved, publish, table, timed
 from benchmarks.reference import MEL_WEIGHT, TEXT_WEIGHT, ReferenceTrainer
 from benchmarks.steps import Stepper, Variant
 from benchmarks.workload import (
@@ -42,6 +46,57 @@ def _keep_settings():
     torch.set_num_threads(threads)
 
 
+class Example(Benchmark):
+    program: ClassVar[str] = "benchmarks.example"
+    repeats: int = 1
+    folder: Path | None = None
+
+
+def test_cases_are_measured_in_turn_and_their_results_stay_apart():
+    order: list[str] = []
+
+    def case(name: str) -> Callable[[int], int]:
+        def measure(repeat: int) -> int:
+            order.append(f"{name}{repeat}")
+            return repeat
+
+        return measure
+
+    assert interleaved({name: case(name) for name in "ab"}, 2) == {"a": [0, 1], "b": [0, 1]}
+    assert order == ["a0", "b0", "a1", "b1"]
+
+
+def test_wall_clock_and_processor_time_are_both_measured():
+    result, slept = timed(lambda: time.sleep(0.05))
+    assert result is None
+    assert slept.cpu_s < 0.05 <= slept.wall_s
+    _, computed = timed(lambda: sum(range(300_000)))
+    assert computed.cpu_s > 0
+
+
+def test_a_report_names_machine_commit_and_command_and_goes_to_the_results_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(frame, "RESULTS", tmp_path)
+    command = Example(repeats=3, folder=tmp_path / "work")
+    publish(command, "A title", table(["a", "b"], [["1", "2"]]))
+    text = (tmp_path / "example.md").read_text(encoding="utf-8")
+    assert text == capsys.readouterr().out
+    lines = text.splitlines()
+    assert lines[0] == "# A title"
+    assert all(each in lines[2] for each in (frame.git_commit(), frame.processor_name(), torch.__version__))
+    assert lines[4] == "`python -m benchmarks.example --repeats=3`"
+    assert lines[-3:] == ["| a | b |", "|---|---|", "| 1 | 2 |"]
+
+
+def test_every_result_is_listed_and_every_command_of_the_list_exists():
+    text = (REPOSITORY / "benchmarks/README.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"\(results/([\w.]+)\)", text))
+    assert listed == {path.name for path in (REPOSITORY / "benchmarks/results").iterdir()}
+    for name in set(re.findall(r"-m benchmarks\.(\w+)", text)) - {"NAME"}:
+        assert (REPOSITORY / f"benchmarks/{name}.py").is_file(), name
+
+
 # At five times this learning rate the curve itself is unstable: rounding grows to 5e-4 within the 40 steps.
 def test_padded_training_follows_the_reference_for_40_steps():
     config = config_of("tiny", dropout=0.0)
@@ -67,8 +122,8 @@ def test_padded_training_follows_the_reference_for_40_steps():
         curve.append((text_loss.item(), mel_loss.item()))
     assert len(curve) == 40
     torch.testing.assert_close(torch.tensor(curve), torch.tensor(reference_curve), rtol=0, atol=1e-4)
-    assert reference_curve[-1][1] < reference_curve[0][1] - 0.1, "the curve is no curve: nothing was learned"
-    assert abs(packed_start - reference_curve[0][1]) > 1e-4, "padding made no difference: lengths were equal"
+    assert reference_curve[-1][1] < reference_curve[0][1] - 0.1, "nothing was learned"
+    assert abs(packed_start - reference_curve[0][1]) > 1e-4, "all lengths were equal"
 
 
 def test_the_hooks_of_the_reference_stop_the_gradients_of_the_base_rows_only():
@@ -96,7 +151,7 @@ def test_every_variant_computes_the_loss_of_the_same_parameters_and_leaves_them(
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_the_report_names_what_was_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_report_has_a_row_for_each_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     output = tmp_path / "report.md"
     flags = ["--size=tiny", "--batch=2", "--passes=1", "--device=cpu", f"--output={output}"]
     assert train_step.main([*flags, "--only=reference", "--only=fused AdamW"]) == 0
@@ -134,9 +189,7 @@ def test_operations_are_near_three_billion_a_token_at_the_published_size():
 
 
 @pytest.mark.slow
-def test_all_parts_for_a_card_run_on_the_cpu_and_make_one_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_all_parts_of_the_gpu_round_run_on_the_cpu_and_give_one_report(tmp_path: Path):
     rows = tmp_path / "rows.jsonl"
     common = ["--rows", str(rows), "--device", "cpu", "--size", "tiny", "--steps", "1"]
     for part in gpu_round.PARTS:
@@ -145,17 +198,17 @@ def test_all_parts_for_a_card_run_on_the_cpu_and_make_one_table(
     written = [json.loads(line) for line in rows.read_text().splitlines()]
     assert {row["part"] for row in written} == set(gpu_round.PARTS) - {"compile"}
     assert not [row for row in written if "failed" in row]
-    capsys.readouterr()
-    assert gpu_round.main(["--part", "table", *common]) == 0
-    table = capsys.readouterr().out
-    assert all(row["what"] in table for row in written)
+    output = tmp_path / "table.md"
+    assert gpu_round.main(["--part", "table", *common, f"--output={output}"]) == 0
+    report = output.read_text()
+    assert all(row["what"] in report for row in written)
 
 
 def test_a_variant_that_fails_leaves_a_row_and_the_next_its_turn(tmp_path: Path):
     rows = tmp_path / "rows.jsonl"
     model = build_model(config_of("tiny", dropout=0.0), CPU).train()
     this = gpu_round.Round(CPU, "tiny", 1, rows)
-    unusable = Variant("unusable", "packed", torch.bfloat16, backend="varlen")  # a kernel for cards
+    unusable = Variant("unusable", "packed", torch.bfloat16, backend="varlen")  # a CUDA kernel
     gpu_round.time_steps(this, "speed", unusable, model, 1000, 1)
     gpu_round.time_steps(this, "speed", Variant("packed", "packed", torch.bfloat16), model, 1000, 1)
     failed, done = (json.loads(line) for line in rows.read_text().splitlines())
@@ -163,7 +216,7 @@ def test_a_variant_that_fails_leaves_a_row_and_the_next_its_turn(tmp_path: Path)
     assert done["valid_tokens_per_s"]
 
 
-def test_the_script_for_a_card_runs_every_part_and_is_bash():
+def test_the_script_of_the_gpu_round_runs_every_part_and_is_bash():
     script = REPOSITORY / "benchmarks/gpu_round.sh"
     assert subprocess.run(["bash", "-n", script]).returncode == 0
     (parts,) = re.findall(r'^parts="(.*)"$', script.read_text(), flags=re.MULTILINE)

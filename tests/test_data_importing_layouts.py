@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.resume_time import memory
+from benchmarks.frame import process_memory
 from indextts.errors import UserError
 from tests.conftest import REPOSITORY
 from tests.import_sources import manifest_lines, rejected, run_import, write_tone
@@ -161,7 +161,7 @@ def test_a_line_of_2_gb_is_one_rejection_and_takes_little_memory(tmp_path):
     peak = 0
     while program.poll() is None:
         # not ru_maxrss, which for a child begins with the memory of the tests that it was forked from
-        peak = memory(program.pid, "VmHWM") or peak
+        peak = process_memory(program.pid, "VmHWM") or peak
         time.sleep(0.02)
     assert program.returncode == 0
     assert [line["id"] for line in manifest_lines(tmp_path / "out")] == ["1", "2"]

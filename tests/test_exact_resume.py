@@ -15,19 +15,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.frame import REPOSITORY
 from benchmarks.run_checks import (
-    Standing,
+    CommittedCheckpoints,
     differences,
     last_step,
     metrics_lines,
-    wrong_at_the_end,
-    wrong_in_replayed_lines,
+    problems_at_end,
+    problems_in_replayed_lines,
 )
 from benchmarks.trainer_process import (
     IN_CREATE,
     IN_MODIFY,
     IN_MOVED_TO,
-    REPOSITORY,
     FolderEvents,
     TrainerProcess,
 )
@@ -139,7 +139,7 @@ def last_line(run_dir: Path) -> tuple[str, int]:
 
 def newest_position(run_dir: Path) -> tuple[int, int, int]:
     """Return step, epoch and micro-steps of the epoch from where a resume goes on."""
-    content = torch.load(Standing.read(run_dir).good[0][0], weights_only=True)
+    content = torch.load(CommittedCheckpoints.read(run_dir).valid[0][0], weights_only=True)
     return content["step"], content["epoch"], content["batch_idx"]
 
 
@@ -185,13 +185,13 @@ def test_a_run_killed_at_this_place_ends_bit_identical(
             project, run_dir, workers[0], lambda *event, d=run_dir: PLACES[place].matches(d, *event)
         )
         assert status == -signal.SIGKILL
-        assert Standing.read(run_dir).unusable == {}
+        assert CommittedCheckpoints.read(run_dir).corrupt == {}
         if PLACES[place].is_hit(run_dir):
             break
     else:
         pytest.fail(f"{TRIES} kills, none came {place}")
     assert go_on(project, run_dir, workers[1]) == 0
-    assert wrong_at_the_end(reference, run_dir, project.folder / "base/gpt.pth") == []
+    assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
 
 
 @pytest.mark.slow
@@ -210,7 +210,7 @@ def test_averaged_weights_and_short_moments_come_through_a_kill_bit_identical(
     else:
         pytest.fail(f"{TRIES} kills, none came {place}")
     assert go_on(project, run_dir, workers=2) == 0  # the checkpoint knows both
-    assert wrong_at_the_end(reference, run_dir, project.folder / "base/gpt.pth") == []
+    assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
     content = torch.load(run_dir / "latest.pth", weights_only=True)
     assert content["averaged"]["num_updates"] == 12
     assert {line["step"] for line in metrics_lines(run_dir) if "averaged_mel_loss" in line} == {3, 6, 9, 12}
@@ -227,9 +227,9 @@ def test_a_run_stopped_at_this_place_loses_no_step_and_ends_bit_identical(
     run_dir = tmp_path / "run"
     status = interrupt(project, run_dir, 2, lambda *event: PLACES[place].matches(run_dir, *event), number)
     assert status == 128 + number
-    assert Standing.read(run_dir).step == last_step(metrics_lines(run_dir))
+    assert CommittedCheckpoints.read(run_dir).step == last_step(metrics_lines(run_dir))
     assert go_on(project, run_dir, workers=0) == 0
-    assert wrong_at_the_end(reference, run_dir, project.folder / "base/gpt.pth") == []
+    assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
 
 
 @pytest.mark.slow
@@ -246,14 +246,14 @@ def test_a_run_killed_again_and_again_right_after_a_save_ends_bit_identical(
             workers=2 * (len(steps) % 2),
             matches=lambda mask, name: committed_step(mask, name) > steps[-1] + 1,
         )
-        assert wrong_in_replayed_lines(reference, run_dir) == []
+        assert problems_in_replayed_lines(reference, run_dir) == []
         if status == 0:
             break
         assert status == -signal.SIGKILL
-        steps.append(Standing.read(run_dir).step)
+        steps.append(CommittedCheckpoints.read(run_dir).step)
         assert steps[-1] > steps[-2]
     assert len(steps) > 3
-    assert wrong_at_the_end(reference, run_dir, project.folder / "base/gpt.pth") == []
+    assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
 
 
 # --- which samples were seen ---
@@ -400,10 +400,11 @@ def remove_features(run: TinyRun, id: str) -> None:
 @pytest.mark.slow
 @pytest.mark.failure(17)
 def test_the_benchmark_finds_nothing_wrong_in_a_few_kills(tmp_path: Path):
-    argv = ["--kills=6", "--parallel=2", "--epochs=3", "--damage=0.5", "--seed=1"]
+    argv = ["--kills=6", "--parallel=2", "--epochs=3", "--corruption=0.5", "--seed=1"]
     output = tmp_path / "table.md"
     answer = subprocess.run(
-        [sys.executable, str(REPOSITORY / "benchmarks/kill_resume.py"), *argv, f"--output={output}"],
+        [sys.executable, "-m", "benchmarks.kill_resume", *argv, f"--output={output}"],
+        cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=False,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.damage import flip_bit, truncate, zero_page
+from benchmarks.corruption import flip_bit, truncate, zero_page
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import UserError

@@ -178,7 +178,7 @@ def move_text_rows(
     A fresh row is the mean of the base's rows, the first `base_size`, plus N(0, 0.02), the model's own
     initial spread: its logit starts at the average of the others, so that no fresh piece begins by drowning
     the learned ones (Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language Models"). A fresh
-    bias is the mean alone. benchmarks/new_rows.py compares this with two other rules.
+    bias is the mean alone. benchmarks/results/new_rows.md compares this with two other rules.
     """
     generator = torch.Generator().manual_seed(seed)
     rows = torch.tensor(row_of)

@@ -1,4 +1,4 @@
-"""Damage as disks and careless hands do it to a checkpoint."""
+"""Corruption of a checkpoint as disks and user mistakes cause it."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,34 +30,34 @@ def remove_meta(path: Path, _random: Random) -> None:
     path.with_suffix(".json").unlink()
 
 
-def garble_meta(path: Path, random: Random) -> None:
+def corrupt_meta(path: Path, random: Random) -> None:
     meta = path.with_suffix(".json")
     content = meta.read_bytes()
     _overwrite(meta, content[: random.randrange(len(content) - 2)] if random.random() < 0.5 else b"\0" * PAGE)
 
 
 KINDS: dict[str, Callable[[Path, Random], None]] = {
-    "a flipped bit": flip_bit,
-    "a zeroed page": zero_page,
-    "cut off": truncate,
+    "flipped bit": flip_bit,
+    "zeroed page": zero_page,
+    "truncated": truncate,
     "no meta file": remove_meta,
-    "a garbled meta file": garble_meta,
+    "corrupt meta file": corrupt_meta,
 }
 
 
-def damage(names: Sequence[Path], kind: str, random: Random) -> None:
-    """Damage one checkpoint under all its `names`, once where they are hard links of one file."""
+def corrupt(names: Sequence[Path], kind: str, random: Random) -> None:
+    """Corrupt a checkpoint under all its `names`, once if they are hard links of the same file."""
     seen: set[int] = set()
     for path in names:
-        touched = path.with_suffix(".json") if "meta" in kind else path
-        number = touched.stat().st_ino
-        if kind == "no meta file" or number not in seen:
+        target = path.with_suffix(".json") if "meta" in kind else path
+        inode = target.stat().st_ino
+        if kind == "no meta file" or inode not in seen:
             KINDS[kind](path, random)
-        seen.add(number)
+        seen.add(inode)
 
 
 def _overwrite(path: Path, content: bytes | bytearray) -> None:
-    """Write over the same bytes of the disk, so that hard links of the file are damaged with it."""
+    """Write in place, so that the corruption reaches hard links of the file."""
     with path.open("r+b") as file:
         file.write(content)
         file.truncate()
