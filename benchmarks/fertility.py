@@ -33,6 +33,7 @@ HELD_OUT_EVERY = 10
 
 HEADER = ["appended pieces", "tokens per word", "merged", "rare", "unknown", "extend, CPU s", "verify, CPU s"]
 WORDS_PER_HOUR = 8400
+SIZES = [1000, 2000, 4000, 8000, 12_000]
 
 
 class Fertility(Benchmark):
@@ -40,7 +41,7 @@ class Fertility(Benchmark):
 
     program: ClassVar[str] = "benchmarks.fertility"
     corpus: Path = Field(description="Text file with one text per line, or a table with a column text.")
-    sizes: list[int] = Field([1000, 2000, 4000, 8000, 12_000], description="Number of appended pieces.")
+    sizes: list[int] = Field([], description="Appended pieces; 1,000 to 12,000 by default.")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     learned = [text for number, text in enumerate(texts) if number % HELD_OUT_EVERY]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for size in command.sizes:
+        for size in command.sizes or SIZES:
             rows.append(measure_size(size, learned, held_out, Path(folder) / "extended.model"))
             print(rows[-1], flush=True)
     publish(command, "Tokens per word and rare pieces by size", describe(learned, held_out, rows))

@@ -37,6 +37,9 @@ Sharding = Callable[[Ints, int], list[list[int]]]  # lengths of a micro-batch, r
 Slowdown = Callable[[np.random.Generator, int, int], Floats]  # of B and R -> (B, R), 1 for full speed
 
 SEED = 0
+RANKS = [8, 64]
+BATCH_SIZES = [8, 16, 32, 64]
+BATCH_TOKENS = [8192, 16_384, 32_768]
 # After these the GPUs' speeds are drawn again, for a mean over many clusters.
 MICRO_BATCHES_OF_A_CLUSTER = 100
 CONFIG = config_of("published", dropout=0.0)
@@ -93,9 +96,11 @@ class Imbalance(Benchmark):
     program: ClassVar[str] = "benchmarks.imbalance"
     steps: int = Field(10_000, ge=1, description="Steps of each row.")
     samples: int = Field(1_000_000, ge=1, description="Samples of an epoch.")
-    ranks: list[int] = Field([8, 64], description="Number of ranks.")
-    batch_sizes: list[int] = Field([8, 16, 32, 64], description="Samples of a rank's share.")
-    batch_tokens: list[int] = Field([8192, 16_384, 32_768], description="Positions of a rank's share.")
+    ranks: list[int] = Field([], description="Number of ranks; 8 and 64 by default.")
+    batch_sizes: list[int] = Field([], description="Samples of a rank's share; 8 to 64 by default.")
+    batch_tokens: list[int] = Field(
+        [], description="Positions of a rank's share; 8,192 to 32,768 by default."
+    )
     straggler_tokens: int = Field(
         16_384, description="Share in the table of slow ranks; one of --batch-tokens."
     )
@@ -103,21 +108,23 @@ class Imbalance(Benchmark):
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(Imbalance, argv)
-    if command.straggler_tokens not in command.batch_tokens:
+    ranks, batch_sizes = command.ranks or RANKS, command.batch_sizes or BATCH_SIZES
+    batch_tokens = command.batch_tokens or BATCH_TOKENS
+    if command.straggler_tokens not in batch_tokens:
         raise UserError(
             f"--straggler-tokens: {command.straggler_tokens} is not in --batch-tokens "
-            f"{command.batch_tokens}; give one of them"
+            f"{batch_tokens}; give one of them"
         )
     num_text, num_codes = draw_lengths(command.samples, SEED)
     lengths, work = positions(num_text, num_codes, CONFIG), operations(num_text, num_codes, CONFIG)
-    shares = [Share(batch_size=size) for size in command.batch_sizes]
-    shares += [Share(batch_tokens=tokens) for tokens in command.batch_tokens]
+    shares = [Share(batch_size=size) for size in batch_sizes]
+    shares += [Share(batch_tokens=tokens) for tokens in batch_tokens]
     runs = {
         (share, num_ranks): (
             loads(lengths, work, share, num_ranks, command.steps, contiguous(share)),
             loads(lengths, work, share, num_ranks, command.steps, balanced),
         )
-        for num_ranks in command.ranks
+        for num_ranks in ranks
         for share in shares
     }
     straggling = Share(batch_tokens=command.straggler_tokens)
@@ -128,9 +135,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "",
         *balance(runs),
         "",
-        *stragglers({num_ranks: runs[straggling, num_ranks] for num_ranks in command.ranks}, straggling),
+        *stragglers({num_ranks: runs[straggling, num_ranks] for num_ranks in ranks}, straggling),
         "",
-        *exactly_once(lengths, shares, command.ranks),
+        *exactly_once(lengths, shares, ranks),
     ]
     publish(command, "Load balance of the ranks", lines)
     return 0

@@ -36,6 +36,7 @@ from benchmarks.trainer_process import (
 )
 from tests.tiny_run import TinyRun
 
+WORKERS = [0, 2]
 TIMEOUT_S = 300.0  # a process that takes longer hangs
 # Kills happen within this share of the duration of a whole run: the start, and hundreds of steps. Processes
 # that resume late in a run are killed in the last steps and in the exit.
@@ -64,7 +65,7 @@ class KillResume(Benchmark):
     kills: int = Field(100, ge=1, description="Total number of kills.")
     seed: int = Field(0, description="Seed of moments, signals and corruption.")
     parallel: int = Field(1, ge=1, description="Chains in parallel; about one per core.")
-    workers: list[int] = Field([0, 2], description="Data workers; each process takes one of these numbers.")
+    workers: list[int] = Field([], description="Data workers, one of these per process; 0 and 2 by default.")
     keep: int = Field(3, ge=1, description="--keep-checkpoints of the trainer.")
     save_interval: int = Field(5, ge=1, description="--save-interval of the trainer.")
     epochs: int = Field(8, ge=1, description="Epochs of the run, of 39 steps each.")
@@ -192,7 +193,7 @@ class Chain:
         """Start a process, kill it, and check its folder; return its exit status, None if that is wrong."""
         num_lines = len(metrics_lines(self.run_dir))
         events = FolderEvents(self.run_dir)
-        workers = self.random.choice(self.arguments.workers)
+        workers = self.random.choice(self.arguments.workers or WORKERS)
         is_resume = bool(self.before.valid)
         process = TrainerProcess(command_line(self.project, self.arguments, self.run_dir, workers), self.log)
         try:

@@ -28,7 +28,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.frame import publish, table, timed
-from benchmarks.kill_chain import TIMEOUT_S, Chain, KillResume, Tally, command_line
+from benchmarks.kill_chain import TIMEOUT_S, WORKERS, Chain, KillResume, Tally, command_line
 from benchmarks.run_checks import metrics_lines
 from benchmarks.trainer_process import TrainerProcess
 from indextts.commands.terminal import parse, run
@@ -74,7 +74,8 @@ def run_reference(project: TinyRun, arguments: KillResume) -> tuple[float, float
     """Train without interruption; return the duration of the process and of its training."""
     started = time.monotonic()
     process = TrainerProcess(
-        command_line(project, arguments, project.output, arguments.workers[0]), project.folder / "output.log"
+        command_line(project, arguments, project.output, (arguments.workers or WORKERS)[0]),
+        project.folder / "output.log",
     )
     status = process.wait(TIMEOUT_S)
     process.end()

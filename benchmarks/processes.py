@@ -39,6 +39,7 @@ from indextts.system.log_lines import log_to_stdout
 from trainers.train_gpt_v2 import main as train
 
 NUM_VAL = 2
+PROCESSES = [1, 2]
 AS_TRAINER = "--as-trainer"
 
 
@@ -54,7 +55,7 @@ class Processes(Benchmark):
     """Compare trainings on several processes."""
 
     program: ClassVar[str] = "benchmarks.processes"
-    processes: list[int] = Field([1, 2], description="Number of processes.")
+    processes: list[int] = Field([], description="Number of processes; 1 and 2 by default.")
     size: Literal["tiny", "small", "published"] = Field("small", description="Size of the model.")
     batch: int = Field(16, ge=1, description="Samples of a step over all processes.")
     steps: int = Field(6, ge=2, description="Steps of each start; the first is not counted.")
@@ -63,10 +64,11 @@ class Processes(Benchmark):
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(Processes, argv)
+    processes = command.processes or PROCESSES
     cores = len(os.sched_getaffinity(0))
-    if max(command.processes) > cores or any(command.batch % number for number in command.processes):
+    if max(processes) > cores or any(command.batch % number for number in processes):
         raise UserError(
-            f"--batch {command.batch} must be a multiple of each of --processes {command.processes}, which "
+            f"--batch {command.batch} must be a multiple of each of --processes {processes}, which "
             f"must not exceed the {cores} cores"
         )
     with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{number} processes: {found}", flush=True)
             return found
 
-        cases = {str(number): partial(start, number) for number in command.processes}
+        cases = {str(number): partial(start, number) for number in processes}
         found = interleaved(cases, command.rounds)
     publish(command, "Tokens per second on several processes of one machine", report(command, found))
     return 0
@@ -154,7 +156,7 @@ def report(command: Processes, found: dict[str, list[Measured]]) -> list[str]:
         number: [speed for start in starts for speed in start.tokens_per_second]
         for number, starts in found.items()
     }
-    first = statistics.median(speeds[str(command.processes[0])])
+    first = statistics.median(next(iter(speeds.values())))
     rows = [
         [
             number,
