@@ -3,9 +3,9 @@
     python -m benchmarks.imbalance
 
 The trainer's own functions choose the samples (`BatchPlan`: each rank adds its --batch-size or --batch-tokens
-to a global micro-batch) and shard them over the ranks (`assign_samples`). The simulation computes the time that a rank
-works as the operations of its samples by the formula of `workload.py`, which includes attention's quadratic
-part, at the published size. Lengths are those of `workload.py`: clips of 2 to 15 s, log-normal.
+to a global micro-batch) and shard them over the ranks (`assign_samples`). The simulation computes the time
+that a rank works as the operations of its samples by the formula of `workload.py`, which includes attention's
+quadratic part, at the published size. Lengths are those of `workload.py`: clips of 2 to 15 s, log-normal.
 
 All ranks wait for the slowest one. The imbalance of a step is therefore the most loaded rank over the mean of
 all, minus 1: the extra time compared with evenly spread work. Costs that do not grow with the samples (the
