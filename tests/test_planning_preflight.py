@@ -72,8 +72,8 @@ def test_a_run_that_can_start_is_estimated_and_nothing_is_said(run: TinyRun):
 def test_a_disk_that_is_too_small_blocks(run: TinyRun, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(disk, "free_bytes", lambda folder: 10**9)
     sentence = said(looked(run))["disk"]
-    assert f"the disk of {run.output} has 1.00 GB free" in sentence
-    assert "make room, or keep fewer" in sentence
+    assert str(run.output) in sentence
+    assert "1.00 GB" in sentence
 
 
 def test_a_manifest_of_utterances_blocks_for_training_and_validation(run: TinyRun):
@@ -86,8 +86,8 @@ def test_a_manifest_of_utterances_blocks_for_training_and_validation(run: TinyRu
 
 def test_what_was_not_made_yet_is_said_with_the_tab_that_makes_it(run: TinyRun):
     sentences = said(looked(run, train_manifest=run.folder / "x.jsonl", tokenizer=run.folder / "x.model"))
-    assert "make them in tab Pairs" in sentences["pairs"]
-    assert "make it in tab Tokenizer" in sentences["tokenizer"]
+    assert "tab Pairs" in sentences["pairs"]
+    assert "tab Tokenizer" in sentences["tokenizer"]
 
 
 def test_a_problem_of_one_file_is_said_once(run: TinyRun):
@@ -99,14 +99,14 @@ def test_a_problem_of_one_file_is_said_once(run: TinyRun):
 def test_pairs_that_are_all_too_long_block(run: TinyRun):
     [path] = parse(Train, run.flags()).train_manifest
     write_pairs(path, [replace(pair, target_num_codes=31) for pair in read_pairs(path)])
-    assert "none of the pairs fits the model" in said(looked(run))["pairs"]
+    assert str(path) in said(looked(run))["pairs"]
     write_pairs(path, [replace(pair, target_num_codes=30) for pair in read_pairs(path)])
     assert said(looked(run)) == {}
 
 
 def test_a_tokenizer_that_does_not_know_the_texts_blocks(run: TinyRun):
     sentence = said(looked(run, tokenizer=BASE_TOKENIZER))["tokenizer"]
-    assert "does not fit the texts of the pairs: unknown pieces" in sentence
+    assert f"--tokenizer {BASE_TOKENIZER}" in sentence
     assert "extend the base" in sentence
 
 
@@ -120,7 +120,7 @@ def test_a_tokenizer_of_another_base_blocks(run: TinyRun):
 
 def test_an_absent_base_blocks_a_new_run_and_no_resume(stopped: TinyRun):
     (stopped.folder / "base/gpt.pth").unlink()
-    assert "there is no base checkpoint" in said(looked(stopped, output_dir=stopped.folder / "new"))["base"]
+    assert "gpt.pth" in said(looked(stopped, output_dir=stopped.folder / "new"))["base"]
     assert said(looked(stopped, resume="auto")) == {}
 
 
@@ -128,7 +128,7 @@ def test_a_folder_that_a_trainer_has_blocks(run: TinyRun):
     run.output.mkdir()
     lock = run.output / ".lock"
     lock.write_text(this_process().to_json())
-    assert f"a training is running in {run.output}; stop it" in said(looked(run))["folder"]
+    assert str(run.output) in said(looked(run))["folder"]
     gone = replace(this_process(), start_ticks=1)
     lock.write_text(gone.to_json())
     assert said(looked(run)) == {}
@@ -136,11 +136,11 @@ def test_a_folder_that_a_trainer_has_blocks(run: TinyRun):
 
 def test_resume_with_an_empty_folder_says_so_before_the_start(run: TinyRun):
     sentence = said(looked(run, resume="auto"))["resume"]
-    assert f"Resume from checkpoint is ticked, but {run.output} has no checkpoint; untick it" in sentence
+    assert str(run.output) in sentence
 
 
 def test_a_new_run_in_a_folder_with_checkpoints_blocks(stopped: TinyRun):
-    assert "already has checkpoints" in said(looked(stopped))["resume"]
+    assert str(stopped.output) in said(looked(stopped))["resume"]
     ahead = looked(stopped, resume="auto")
     assert said(ahead) == {}
     assert ahead.resumed is not None
@@ -155,7 +155,7 @@ def test_a_checkpoint_that_is_cut_blocks_without_being_read(stopped: TinyRun):
     path = stopped.output / "model_step2.pth"
     assert said(looked(stopped, resume=path)) == {}
     os.truncate(path, path.stat().st_size - 1)
-    assert "this checkpoint is not whole: model_step2.pth:" in said(looked(stopped, resume=path))["resume"]
+    assert "model_step2.pth" in said(looked(stopped, resume=path))["resume"]
 
 
 def test_a_checkpoint_of_another_model_is_the_trainers_refusal(stopped: TinyRun):
@@ -177,11 +177,11 @@ TWO_CARDS = MachineFacts((CARD, replace(CARD, number=1)), 8, 32 << 30)
     [
         (TWO_CARDS, Launch(processes=2), None),
         (TWO_CARDS, Launch(gpus="1"), None),
-        (TWO_CARDS, Launch(processes=3), "processes: 3 of them need a GPU each, and there are 2 here"),
-        (TWO_CARDS, Launch(gpus="0,7"), "GPUs: this machine has no 7; there are 0, 1"),
+        (TWO_CARDS, Launch(processes=3), "3 processes need a GPU each"),
+        (TWO_CARDS, Launch(gpus="0,7"), "no GPU 7; it has 0, 1"),
         (CPU, Launch(processes=2), None),
-        (CPU, Launch(processes=3), "processes: there are 3, and the processor has 2 cores for them"),
-        (CPU, Launch(gpus="0"), "GPUs: the driver of this machine names no NVIDIA card"),
+        (CPU, Launch(processes=3), "3 processes need more cores than the 2"),
+        (CPU, Launch(gpus="0"), "NVIDIA GPU"),
     ],
 )
 def test_processes_need_the_gpus_that_there_are(

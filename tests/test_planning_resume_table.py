@@ -8,8 +8,9 @@ import pytest
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.planning.resume_table import ResumeRow, resume_rows
+from indextts.planning.resume_table import MOVED, ResumeRow, resume_rows
 from indextts.runs.directory import read_metrics
+from indextts.system.messages import Message
 from tests.tiny_run import TinyRun, make_tiny_run, write_tokenizer
 
 
@@ -73,7 +74,7 @@ def test_another_tokenizer_starts_over(run: TinyRun):
     write_tokenizer(run.folder / "other.model", num_appended=300)
     [row, *_] = rows_of(run, tokenizer=run.folder / "other.model")
     assert row.fit == "starts over"
-    assert str(row.why) == "no: 720 -> 700 pieces, rows move by piece and the run starts over"
+    assert row.why == Message(MOVED, {"old": "720", "new": "700"})
     assert row.can_start
 
 
@@ -81,7 +82,7 @@ def test_a_checkpoint_of_another_base_is_refused_in_the_trainers_words(run: Tiny
     (run.folder / "base/gpt.pth").write_bytes(b"other weights")
     row = rows_of(run)[0]
     assert (row.fit, row.can_start) == ("refused", False)
-    assert "is not the file that the run was started from" in str(row.why)
+    assert "--base-checkpoint" in str(row.why)
 
 
 def test_a_file_of_another_program_is_left_to_the_trainer(run: TinyRun):

@@ -8,7 +8,27 @@ from typing import Any
 import pytest
 
 from indextts.projects.jobs import records as sentences
-from indextts.projects.jobs.records import Job, clock, last_lines, outcome, read_job
+from indextts.projects.jobs.records import (
+    COULD_NOT_START,
+    FAILED,
+    FINISHED,
+    KILLED,
+    KILLED_BY_HAND,
+    KILLED_FOR_MEMORY,
+    KILLED_STOPPING,
+    LOST,
+    NOT_STARTED,
+    NOT_STARTED_AFTER,
+    STOPPED,
+    STOPPED_UNSAVED,
+    STOPPED_WAITING,
+    Job,
+    clock,
+    last_lines,
+    outcome,
+    read_job,
+)
+from indextts.system.messages import Message
 
 
 def job_with(folder: Path, ending: dict[str, Any] | None, **fields: Any) -> Job:
@@ -28,51 +48,42 @@ def job_with(folder: Path, ending: dict[str, Any] | None, **fields: Any) -> Job:
     return job
 
 
+LONG = {"duration": "1:02:03"}
+
+
 @pytest.mark.parametrize(
-    ("ending", "said"),
+    ("ending", "message"),
     [
-        ({"status": 0, "reason": "finished"}, "finished after 1:02:03"),
-        ({"status": 143, "reason": "stopped"}, "stopped after 1:02:03"),
-        (
-            {"status": 143, "reason": "stopped", "stop_stage": "ending"},
-            "stopped without saving after 1:02:03: saving took too long",
-        ),
-        ({"status": 2, "reason": "failed"}, "failed with exit status 2 after 1:02:03"),
-        ({"status": 127, "reason": "failed"}, "the program could not be started"),
-        ({"status": 139, "reason": "killed"}, "killed by SIGSEGV after 1:02:03"),
-        ({"status": 190, "reason": "killed"}, "killed by signal 62 after 1:02:03"),
-        (
-            {"status": 137, "reason": "killed"},
-            "killed by SIGKILL after 1:02:03: not by this page, most often because the memory was full",
-        ),
-        (
-            {"status": 137, "reason": "killed", "stop_stage": "killing"},
-            "killed after 1:02:03: it did not end when it was asked to",
-        ),
+        ({"status": 0, "reason": "finished"}, Message(FINISHED, LONG)),
+        ({"status": 143, "reason": "stopped"}, Message(STOPPED, LONG)),
+        ({"status": 143, "reason": "stopped", "stop_stage": "ending"}, Message(STOPPED_UNSAVED, LONG)),
+        ({"status": 2, "reason": "failed"}, Message(FAILED, {"status": 2, **LONG})),
+        ({"status": 127, "reason": "failed"}, Message(COULD_NOT_START)),
+        ({"status": 139, "reason": "killed"}, Message(KILLED, {"signal": "SIGSEGV", **LONG})),
+        ({"status": 190, "reason": "killed"}, Message(KILLED, {"signal": "signal 62", **LONG})),
+        ({"status": 137, "reason": "killed"}, Message(KILLED_FOR_MEMORY, {"signal": "SIGKILL", **LONG})),
+        ({"status": 137, "reason": "killed", "stop_stage": "killing"}, Message(KILLED_STOPPING, LONG)),
         (
             {"status": None, "reason": "not_started", "before": "failed"},
-            "not started: the job before it failed",
+            Message(NOT_STARTED_AFTER["failed"]),
         ),
-        (
-            {"status": None, "reason": "not_started", "before": "x"},
-            "not started: the job before it did not finish",
-        ),
-        (None, "lost: nobody saw it end, as when the machine is switched off"),
+        ({"status": None, "reason": "not_started", "before": "x"}, Message(NOT_STARTED)),
+        (None, Message(LOST)),
     ],
 )
-def test_each_end_is_said_as_it_was(tmp_path: Path, ending: dict[str, Any] | None, said: str):
-    assert str(outcome(job_with(tmp_path, ending), now=1e9)) == said
+def test_each_end_has_its_message(tmp_path: Path, ending: dict[str, Any] | None, message: Message):
+    assert outcome(job_with(tmp_path, ending), now=1e9) == message
 
 
-def test_stop_now_is_not_laid_on_the_memory(tmp_path: Path):
+def test_stop_now_is_not_attributed_to_the_memory(tmp_path: Path):
     (tmp_path / "kill_asked").touch()
     job = job_with(tmp_path, {"status": 137, "reason": "killed"})
-    assert str(outcome(job, 0)) == "killed after 1:02:03, as you asked"
+    assert outcome(job, 0) == Message(KILLED_BY_HAND, LONG)
 
 
-def test_what_was_taken_out_of_the_queue_never_ran(tmp_path: Path):
+def test_a_job_removed_from_the_queue_never_ran(tmp_path: Path):
     waited = {"status": 143, "reason": "stopped"}
-    assert str(outcome(job_with(tmp_path, waited, after="/other"), 0)) == "taken out of the queue"
+    assert outcome(job_with(tmp_path, waited, after="/other"), 0) == Message(STOPPED_WAITING)
 
 
 def test_time_in_the_queue_is_not_time_at_work(tmp_path: Path):

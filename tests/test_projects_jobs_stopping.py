@@ -24,7 +24,15 @@ from indextts.projects.jobs.records import (
     outcome,
 )
 from indextts.projects.jobs.starting import start_job
-from indextts.projects.jobs.stopping import UNATTENDED, kill_job, stop_job, stop_stage
+from indextts.projects.jobs.stopping import (
+    ENDING,
+    KILLING,
+    SAVING,
+    UNATTENDED,
+    kill_job,
+    stop_job,
+    stop_stage,
+)
 from indextts.projects.project import Project
 from indextts.system.processes import read_stat, session_and_descendants, session_members
 from tests.conftest import REPOSITORY
@@ -211,10 +219,10 @@ def test_the_stages_of_a_stop_are_counted_down(project: Project):
     job = reread(job)
     asked = json.loads((job.folder / "stop_asked").read_bytes())["asked"]
     shown = [stop_stage(job, asked + later) for later in (85, 185, 500)]
-    assert [(step.stage, str(step.sentence)) for step in shown if step] == [
-        ("saving", "saving… ends without saving in 95 s"),
-        ("ending", "ending without saving… is killed in 15 s"),
-        ("killing", "being killed…"),
+    assert [(step.stage, step.sentence.id, step.sentence.values) for step in shown if step] == [
+        ("saving", SAVING, {"seconds": 95}),
+        ("ending", ENDING, {"seconds": 15}),
+        ("killing", KILLING, {}),
     ]
     (job.folder / "stop_asked").write_text("")  # as a full disk leaves it
     step = stop_stage(job, asked + 85)

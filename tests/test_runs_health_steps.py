@@ -15,7 +15,9 @@ def test_a_rate_off_the_schedule_is_named(tmp_path: Path):
     run.train(3_100, lr=2e-5)
     found = rate_off_schedule(read_observed(run.write(tmp_path)))
     assert found is not None
-    assert "At step 3,100 it was 2.00e-05; the schedule of this run says 4.8" in str(found)
+    assert "step 3,100" in str(found)
+    assert "2.00e-05" in str(found)
+    assert " 4.8" in str(found)
 
 
 def test_the_rates_before_a_resume_with_another_schedule_are_those_of_then(tmp_path: Path):
@@ -39,7 +41,7 @@ def test_exploding_gradients_are_named_and_one_high_norm_is_not(tmp_path: Path):
     run.train_to(3_500, first=3_200, grad_norm=80.0)
     found = gradients_exploding(read_observed(run.write(tmp_path)))
     assert found is not None
-    assert "their norm is 80.0" in str(found)
+    assert "80.0" in str(found)
 
 
 def test_high_norms_at_the_beginning_are_none_of_an_explosion(tmp_path: Path):

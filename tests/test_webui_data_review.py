@@ -121,5 +121,5 @@ def test_a_recording_outside_of_the_project_is_not_played(tmp_path: Path):
     assert played(inside).value is not None
     for path in (outside, link, tmp_path / "../x.wav"):
         assert played(path).value is None
-        assert "outside of the project" in played(path).label
-    assert "cannot be read" in played(tmp_path / "gone.wav").label
+        assert "outside the project" in played(path).label
+    assert "not readable" in played(tmp_path / "gone.wav").label

@@ -9,6 +9,7 @@ from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.webui.data.review import clips_version, save_text, show_page, take_back
 from indextts.webui.data.review_rows import DECIDED, REJECTED, WARNED, Review, checked_text, read_review
+from indextts.webui.language import t
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_a_text_is_stored_beside_the_manifest_and_taken_back(project):
     assert ids(read_review(project), DECIDED) == []
     assert take_back(page, "p")[4] == "አዲስ ጽሑፍ"
     assert take_back(page, "p")[4] == "ጽሑፍ c004"
-    with pytest.raises(UserError, match="nothing was decided"):
+    with pytest.raises(UserError, match=t("data.nothing_decided")):
         take_back(page, "p")
     assert project.manifest.read_bytes() == before
 

@@ -42,7 +42,7 @@ def test_the_published_files_are_fetched_from_the_page_stopped_and_fetched_on(
 ):
     hub.files[GPT].hold_after = 2 * MIB + 70_000
     page.goto(server.url)
-    expect(row(page, "gpt.pth")).to_contain_text("absent")
+    expect(row(page, "gpt.pth")).to_contain_text("missing")
     wait_for(
         page, "download-command", r"^python tools/download_checkpoints\.py --output-dir=\S+/checkpoints$"
     )
@@ -57,7 +57,7 @@ def test_the_published_files_are_fetched_from_the_page_stopped_and_fetched_on(
     wait_for(page, "download-status", r"^finished after")
     wait_for(page, "download-log", r"going on at 2\.\d\d MB")
     for file in FILES:
-        expected = "checked" if file.purpose != "sound" else "absent"
+        expected = "verified" if file.purpose != "sound" else "missing"
         expect(row(page, file.place).last).to_contain_text(expected)
     assert (server.workspace / "checkpoints/gpt.pth").read_bytes() == hub.files[GPT].content
     page.screenshot(path=tmp_path / "page.png")

@@ -57,10 +57,10 @@ def test_the_checkpoints_speak_the_sentences_to_validate_on(project: Project):
 
 def test_what_is_not_there_or_lies_elsewhere_is_refused(project: Project):
     cases: list[tuple[list[str] | None, str, str]] = [
-        (None, "", "choose one checkpoint or more"),
-        ([], "", "choose one checkpoint or more"),
-        (["best.pth", "../../other/best.pth"], "", "choose one checkpoint or more"),
-        (["best.pth"], "/etc", "a recognizer '/etc' lies outside of what the page may use"),
+        (None, "", "choose at least one checkpoint"),
+        ([], "", "choose at least one checkpoint"),
+        (["best.pth", "../../other/best.pth"], "", "choose at least one checkpoint"),
+        (["best.pth"], "/etc", "a recognizer '/etc'"),
     ]
     for chosen, asr, said in cases:
         with pytest.raises(UserError, match=said):

@@ -1,6 +1,7 @@
 """Tests of tab 8's commands: what the page starts, and what it refuses to name."""
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,13 +65,13 @@ def test_what_is_not_there_or_too_much_is_refused(project: Project):
         ({"checkpoint": None}, "choose a checkpoint"),
         ({"checkpoint": "../../other/training_output/best.pth"}, "choose a checkpoint"),
         ({"other": "/etc/passwd"}, "choose a checkpoint"),
-        ({"voice": None}, "choose whose voice"),
-        ({"voice": "/etc/passwd"}, "choose whose voice"),
-        ({"voice": "upload:../../../etc/passwd"}, "choose whose voice"),
-        ({"emotion": "clip:nobody"}, "choose whose voice"),
-        ({"typed": " \n "}, "type what to say"),
-        ({"typed": "ሰ" * 20_001}, "20,001 characters are typed"),
-        ({"typed": "ሰላም\n" * 101}, "101 lines are typed"),
+        ({"voice": None}, "choose a voice"),
+        ({"voice": "/etc/passwd"}, "choose a voice"),
+        ({"voice": "upload:../../../etc/passwd"}, "choose a voice"),
+        ({"emotion": "clip:nobody"}, "choose a voice"),
+        ({"typed": " \n "}, "type a text"),
+        ({"typed": "ሰ" * 20_001}, "20,001"),
+        ({"typed": "ሰላም\n" * 101}, "101"),
         ({"temperature": 0}, "--temperature"),
     ]
     for changes, said in cases:
@@ -109,7 +110,7 @@ def test_a_clip_that_lies_outside_of_what_the_page_may_use_is_no_voice(project: 
     clip = clips_of(project)[0]
     other.dataset.mkdir(parents=True)
     write_utterances(other.manifest, [clip])
-    with pytest.raises(UserError, match="lies outside of what the page may use"):
+    with pytest.raises(UserError, match=re.escape(str(clip.audio))):
         find_recording(other, f"clip:{clip.id}", Roots(tmp_path))
     assert find_recording(other, f"clip:{clip.id}", Roots(tmp_path, (REPOSITORY, project.root))) == clip.audio
 

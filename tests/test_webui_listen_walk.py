@@ -65,7 +65,7 @@ def test_a_person_hears_two_checkpoints_and_judges_them(server: Server, browser:
     assert "read as: አምስት ሰዎች መጡ." in value(page, "listen-log")
 
     players = page.locator("#listen-players")
-    expect(players).to_contain_text("1. 5 ሰዎች መጡ።: judge it below first")
+    expect(players).to_contain_text("1. 5 ሰዎች መጡ።: vote below first")
     expect(players.locator("audio")).to_have_count(0)  # who speaks is not to be seen yet
     for side in ("first", "second"):
         expect(page.locator(f"#compare-{side}")).to_contain_text("0:0")
@@ -73,7 +73,7 @@ def test_a_person_hears_two_checkpoints_and_judges_them(server: Server, browser:
     page.locator("#compare-vote-second").click()
     wait_for(page, "compare-result", r"^first: step \d; second: step \d; the second was better$")
     page.locator("#compare-vote-second").click()
-    expect(page.get_by_test_id("toast-body").first).to_contain_text("was judged already")
+    expect(page.get_by_test_id("toast-body").first).to_contain_text("already has a vote")
     page.locator("#compare-next").click()
     wait_for(page, "compare-said", "^ሰላም <img")
     assert value(page, "compare-result") == ""
@@ -108,9 +108,7 @@ def test_a_person_scores_a_checkpoint_and_takes_it_away(server: Server, browser:
     project, page = open_listen(server, browser)
     wait_for(page, "evaluate-command", r"tools/evaluate\.py.*--checkpoint=\S+best\.pth")
     page.locator("#scores-asr textarea").fill("/etc")
-    wait_for(
-        page, "evaluate-command", r"^\[Error\] a recognizer '/etc' lies outside of what the page may use"
-    )
+    wait_for(page, "evaluate-command", r"^\[Error\] a recognizer '/etc': outside")
     page.locator("#scores-asr textarea").fill("")
     page.locator("#Evaluate-num_clips input").fill("1")
     page.locator("#Evaluate-num_clips input").press("Tab")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from indextts.webui.language import t
 from indextts.webui.monitor.machine import CardState, read_cards, read_machine
 
 HAS_DRIVER = shutil.which("nvidia-smi") is not None
@@ -16,14 +17,14 @@ def test_the_machine_is_told_in_rows_that_fit_it(tmp_path: Path):
     assert 0 <= now.busy_percent <= 100
     assert 0 < now.used_bytes < now.memory_bytes
     assert 0 < now.free_disk_bytes <= now.disk_bytes
-    assert [what for what, _ in now.rows()][:3] == ["processor", "memory", "disk"]
-    assert str(now).splitlines()[0].startswith(f"processor: {now.num_processors} processors, ")
+    assert [what for what, _ in now.rows()][:3] == ["Processor", "Memory", "Disk"]
+    assert str(now).splitlines()[0].startswith(f"Processor: {now.num_processors} processors, ")
 
 
 @pytest.mark.skipif(HAS_DRIVER, reason="there is a card")
 def test_without_a_driver_there_is_no_card_and_a_sentence_says_so(tmp_path: Path):
     assert read_cards() == ()
-    assert read_machine(tmp_path).rows()[-1] == ["card", "no NVIDIA card, or no driver for it"]
+    assert read_machine(tmp_path).rows()[-1] == [t("monitor.parts.card"), t("monitor.no_card")]
 
 
 @pytest.mark.gpu
@@ -46,8 +47,8 @@ def test_what_a_card_does_not_tell_is_a_question_mark():
 def test_of_several_cards_each_has_its_number_and_the_trainings_are_marked(tmp_path: Path):
     cards = [CardState("NVIDIA L4", 0, 24_000_000_000, 0, 40, number=number) for number in range(3)]
     rows = replace(read_machine(tmp_path), cards=tuple(cards)).rows(in_training={0, 2})[3:]
-    assert [what for what, _ in rows] == ["card 0", "card 1", "card 2"]
-    mark = "; used by this project's training"
+    assert [what for what, _ in rows] == ["GPU 0", "GPU 1", "GPU 2"]
+    mark = "; used by the training of this project"
     assert [state.endswith(mark) for _, state in rows] == [True, False, True]
 
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from indextts.webui.language import t
 from indextts.webui.monitor.progress import progress
 from tests.metrics_lines import point, start, write
 
@@ -21,7 +22,7 @@ def test_the_time_left_comes_from_the_steps_since_this_start(tmp_path: Path, fil
 
 
 def test_before_there_is_a_pace_no_time_is_promised(tmp_path: Path, file: Path):
-    assert str(progress(tmp_path, now=0)) == "no numbers yet; they come with the first steps of a training"
+    assert str(progress(tmp_path, now=0)) == t("monitor.no_numbers")
     write(file, [start(100, time=10), point(100, kind="val", time=12)])
     assert str(progress(tmp_path, now=13)) == "step 100 of 1,000, epoch 2"
     assert progress(tmp_path, now=13).text_loss is None
@@ -30,7 +31,7 @@ def test_before_there_is_a_pace_no_time_is_promised(tmp_path: Path, file: Path):
 def test_a_silent_run_is_stale_and_an_ended_one_says_how(tmp_path: Path, file: Path):
     write(file, [start(0, time=0), point(10, time=10), point(20, time=20)])
     assert not progress(tmp_path, now=70).is_stale
-    assert str(progress(tmp_path, now=320)).endswith("1,480 tokens/s, nothing new for 5 min")
+    assert str(progress(tmp_path, now=320)).endswith("1,480 tokens/s, no new metrics for 5 min")
     exit_file = tmp_path / "exit.json"
     exit_file.write_text(json.dumps({"status": 143, "reason": "stopped", "time": 21}))
     assert str(progress(tmp_path, now=320)).endswith("1,480 tokens/s, stopped")

@@ -43,7 +43,7 @@ def test_a_job_shows_command_versions_and_its_last_forty_lines_as_text(project: 
 )
 def test_only_a_job_of_the_project_is_shown(project: Project, name: str):
     ended_job(project.jobs / "20260101_000000_data", "", status=0, reason="finished")
-    with pytest.raises(UserError, match="there is no job"):
+    with pytest.raises(UserError, match="has no job"):
         find_job(project, name)
 
 

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from indextts.webui.running.log_box import line_class, show_log
+from indextts.system.messages import Message
+from indextts.webui.running.log_box import (
+    EARLIER_LINES,
+    EMPTY,
+    FOUND_LINES,
+    NOTHING_FOUND,
+    line_class,
+    show_log,
+)
 from indextts.webui.serving.launch import PAGE_FILES
 from tests.running_jobs import bytes_read_so_far
 
@@ -69,7 +77,7 @@ def test_nothing_in_a_log_can_act(tmp_path: Path):
 def test_the_filter_is_not_put_into_the_page(tmp_path: Path):
     view = show_log(log_of(tmp_path, "one"), wanted="<script>")
     assert "script" not in view.html
-    assert str(view.note) == "No line of the last 0.0 MB contains this text."
+    assert view.note == Message(NOTHING_FOUND, {"megabytes": "0.0"})
 
 
 @pytest.mark.parametrize(
@@ -108,10 +116,10 @@ def test_the_last_lines_are_shown_and_how_much_there_is(tmp_path: Path):
     view = show_log(path)
     assert Parsed(view.html).text.split("\n")[-1] == "[Train] step 99999"
     assert len(view.html.splitlines()) == 200
-    assert str(view.note) == "The last 200 lines; the whole log of 1.9 MB can be downloaded."
+    assert str(view.note) == str(Message(EARLIER_LINES, {"lines": 200, "megabytes": "1.9"}))
     found = show_log(path, wanted="STEP 9999")
     assert len(found.html.splitlines()) == 11
-    assert str(found.note) == "11 lines with this text, looked for in the last 1.9 MB."
+    assert str(found.note) == str(Message(FOUND_LINES, {"lines": 11, "megabytes": "1.9"}))
     assert show_log(log_of(tmp_path, "one", "two")).note is None
 
 
@@ -119,7 +127,7 @@ def test_an_empty_log_and_none_are_said_to_be_empty(tmp_path: Path):
     empty = log_of(tmp_path)
     empty.write_text("")
     for path in (empty, tmp_path / "absent.log"):
-        assert str(show_log(path).note) == "The log is empty so far."
+        assert str(show_log(path).note) == str(Message(EMPTY))
         assert Parsed(show_log(path).html).text == ""
 
 

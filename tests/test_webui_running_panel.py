@@ -7,7 +7,8 @@ import pytest
 from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job, read_job
 from indextts.projects.jobs.starting import start_job
-from indextts.webui.running.panel import describe, queued_jobs, show_job
+from indextts.webui.language import t
+from indextts.webui.running.panel import NOT_STARTED, QUEUED, describe, queued_jobs, show_job
 from indextts.webui.running.queue_choice import find_active, waiting_choice
 from tests.running_jobs import WAITS_FOR_GO, ended_job, program, project_with_jobs, wait_until_ready
 
@@ -30,7 +31,7 @@ def test_a_failed_job_says_what_its_program_said_last(
 
 
 def test_no_job_is_not_started_yet():
-    assert describe(None) == "not started yet"
+    assert describe(None) == t(NOT_STARTED)
 
 
 def test_a_job_behind_a_running_one_is_said_and_can_be_chosen_to_wait_for(
@@ -45,7 +46,7 @@ def test_a_job_behind_a_running_one_is_said_and_can_be_chosen_to_wait_for(
         assert [job.folder for job in queued_jobs(project, "train")] == [second.folder]
         status, _, _, unqueue, *_ = show_job(project, "train", "")
         assert status.startswith("running for")
-        assert status.endswith("In the queue behind it: 1")
+        assert status.endswith(t(QUEUED, number=1))
         assert unqueue.visible is True
         assert newest_job(project, "train").folder == first.folder  # type: ignore[union-attr]
 
@@ -55,5 +56,5 @@ def test_a_job_behind_a_running_one_is_said_and_can_be_chosen_to_wait_for(
         assert chosen in [value for _, value in kept.choices]
         assert kept._constructor_args[0].keys() == {"choices", "visible"}  # the choice itself is not touched
         assert waiting_choice(tmp_path, "voice/gone").value == ""
-        with pytest.raises(UserError, match="is over"):
+        with pytest.raises(UserError, match="has ended"):
             find_active(tmp_path, "voice/gone")

@@ -142,7 +142,7 @@ def test_the_page_on_a_rented_machine(page: Server, outside: tuple[str, Path], e
 
         open_tab(tab, "7 Monitor")
         tab.locator("#tensorboard > button").click()
-        expect(tab.locator("#tensorboard-page")).to_contain_text("Start it to see")
+        expect(tab.locator("#tensorboard-page")).to_contain_text("Start TensorBoard to see")
         tab.locator("#tensorboard-start").click()
         board = tab.frame_locator("#tensorboard-frame")
         expect(board.get_by_text("mel_loss").first).to_be_visible()
@@ -163,7 +163,7 @@ def test_the_page_on_a_rented_machine(page: Server, outside: tuple[str, Path], e
         other.close()
 
         tab.locator("#tensorboard-stop").click()
-        expect(tab.locator("#tensorboard-page")).to_contain_text("Start it to see")
+        expect(tab.locator("#tensorboard-page")).to_contain_text("Start TensorBoard to see")
     hosts = {urlsplit(url).netloc for url in asked if url.startswith("http")}
     assert hosts == {urlsplit(address).netloc, urlsplit(evil).netloc}
     assert not [line for line in said if "Content Security Policy" in line]

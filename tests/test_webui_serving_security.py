@@ -56,7 +56,7 @@ def test_a_path_inside_a_root_comes_back_resolved(roots, tmp_path):
 
 @pytest.mark.parametrize("typed", ["../secret", "/etc/passwd", "demo/../../secret", "../workspace2/a", "/"])
 def test_a_path_outside_the_roots_is_refused_with_the_roots_named(roots, typed):
-    with pytest.raises(UserError, match=r"Manifest .* lies outside .*/workspace or .*/recordings; "):
+    with pytest.raises(UserError, match=r"Manifest .*/workspace or .*/recordings\)?; "):
         roots.inside(typed, "Manifest")
 
 

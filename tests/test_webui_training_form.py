@@ -79,11 +79,11 @@ def test_the_other_machines_get_a_line_each_and_differ_in_their_rank(tmp_path: P
 
 
 def test_what_there_is_to_choose_from_is_said():
-    assert "no NVIDIA card" in cards_html(MachineFacts((), 2, 1))
-    assert "one card, NVIDIA L4" in cards_html(MachineFacts((L4,), 2, 1))
+    assert "no NVIDIA GPU" in cards_html(MachineFacts((), 2, 1))
+    assert "one GPU, NVIDIA L4" in cards_html(MachineFacts((L4,), 2, 1))
     other = CardFacts("<b>", 1 << 30, None, number=3)
     said = cards_html(MachineFacts((L4, other), 2, 1))
-    assert "2 cards: 0: NVIDIA L4, 22.0 GiB; 3: &lt;b&gt;, 1.0 GiB" in said
+    assert "2 GPUs: 0: NVIDIA L4, 22.0 GiB; 3: &lt;b&gt;, 1.0 GiB" in said
 
 
 def test_the_page_joins_no_machines_but_those_that_the_project_names():
@@ -91,7 +91,7 @@ def test_the_page_joins_no_machines_but_those_that_the_project_names():
     require_allowed(settings_with(nodes=2, endpoint="gpu-0"), launch)
     require_allowed(settings_with(), ALONE)
     for own in ({}, {"nodes": 2, "endpoint": "gpu-1"}, {"nodes": 3, "endpoint": "gpu-0"}):
-        with pytest.raises(UserError, match="joins others only where the project itself says so"):
+        with pytest.raises(UserError, match=r"project\.json"):
             require_allowed(settings_with(**own), launch)
 
 

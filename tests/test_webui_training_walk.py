@@ -98,8 +98,8 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     open_tab(page, "6 Training")
 
     # a folder with checkpoints and no tick: said, estimated, and not to be started
-    is_shown(page, "train-problems", "tick Resume from checkpoint to go on")
-    is_shown(page, "train-estimate", "12 steps: 4 an epoch of 22 pairs")
+    is_shown(page, "train-problems", "tick Resume from checkpoint")
+    is_shown(page, "train-estimate", "12 steps: 4 per epoch of 22 pairs")
     is_shown(page, "train-estimate", "measured by this run so far, on this processor")
     expect(page.locator("#train-start")).to_be_disabled()
     is_shown(page, "train-checkpoints", "model_step4.pth")
@@ -109,7 +109,7 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     set_to(page, "learning_rate", "0.00002")
     set_to(page, "epochs", "6")
     is_shown(page, "train-source", "the former end-to-end script")
-    is_shown(page, "train-estimate", "6 steps: 1 an epoch of 22 pairs")
+    is_shown(page, "train-estimate", "6 steps: 1 per epoch of 22 pairs")
     page.reload()
     open_tab(page, "6 Training")
     set_to(page, "learning_rate", "0.00002")
@@ -138,8 +138,8 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     )
     assert page.locator("#train-resume input").is_checked()
     assert value(page, "train-resume-path") == str(run_dir / "model_step2.pth")
-    is_shown(page, "train-estimate", "10 steps to do, 3 to 12")
-    is_shown(page, "train-problems", "Nothing stands in the way")
+    is_shown(page, "train-estimate", "10 steps remain, 3 to 12")
+    is_shown(page, "train-problems", "Ready to start")
     expect(page.locator("#train-start")).to_be_enabled()
     wait_for(page, "train-command", r"--resume=\S+model_step2\.pth")
 
@@ -149,10 +149,10 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     os.truncate(cut, cut.stat().st_size - 1)
     is_shown(page, "train-checkpoints", "bytes")
     choose(page, "model_step4.pth")
-    is_shown(page, "train-problems", "this checkpoint is not whole: model_step4.pth:")
+    is_shown(page, "train-problems", "incomplete: model_step4.pth")
     expect(page.locator("#train-start")).to_be_disabled()
     said = refusal_of_a_start(server, cut)
-    assert "this checkpoint is not whole" in said
+    assert "this checkpoint is incomplete" in said
     assert not list(workspace.glob("voice/jobs/*/job.json"))
     whole.replace(cut)
 
@@ -161,9 +161,9 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     output_dir = page.locator("#Train-output_dir textarea, #Train-output_dir input").first
     output_dir.fill("voice/empty")
     page.locator("#train-resume-path input, #train-resume-path textarea").first.fill("")
-    is_shown(page, "train-problems", "has no checkpoint; untick it to begin a new run")
+    is_shown(page, "train-problems", "has no checkpoint; untick it")
     page.locator("#train-resume input").uncheck()
-    is_shown(page, "train-problems", "Nothing stands in the way")
+    is_shown(page, "train-problems", "Ready to start")
     wait_for(page, "train-plan", r"step 0: a new run from the base checkpoint .*to do: 12 steps")
 
     # several processes: the launcher's command, one for each other machine, and what there is not
@@ -171,17 +171,19 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     is_shown(page, "train-cards", "This machine has")
     page.locator("#Launch-processes input").fill("2")
     wait_for(page, "train-command", r"^python -m torch\.distributed\.run --standalone --nproc-per-node=2 ")
-    is_shown(page, "train-estimate", "6 steps: 2 an epoch of 22 pairs")
-    is_shown(page, "train-estimate", "2 processes do a step together")
+    is_shown(page, "train-estimate", "6 steps: 2 per epoch of 22 pairs")
+    is_shown(page, "train-estimate", "2 processes share a step")
     page.locator("#Launch-nodes input").fill("2")
     is_shown(page, "train-problems", "give --endpoint too")
     page.locator("#Launch-endpoint textarea, #Launch-endpoint input").first.fill("gpu-0")
     wait_for(page, "train-other-nodes", r"# on machine 1.*--node-rank=1 .*--rdzv-endpoint=gpu-0:29500")
     wait_for(page, "train-command", r"--node-rank=0 .*--rdzv-endpoint=gpu-0:29500")
-    is_shown(page, "train-estimate", "4 processes do a step together")
-    is_shown(page, "train-problems", "joins others only where the project itself says so")
+    is_shown(page, "train-estimate", "4 processes share a step")
+    is_shown(page, "train-problems", "only if the project allows it")
     stranger = {"nodes": 2, "endpoint": "gpu-0", "processes": 1}
-    assert "joins others" in refusal_of_a_start(server, run_dir / "model_step2.pth", **stranger)
+    assert "only if the project allows it" in refusal_of_a_start(
+        server, run_dir / "model_step2.pth", **stranger
+    )
     page.reload()
     open_tab(page, "6 Training")
     page.locator("#train-launch").get_by_text("Several GPUs").click()
@@ -190,8 +192,8 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     is_shown(page, "train-problems", "each needs a GPU of its own")
     page.locator("#Launch-nodes input").fill("1")
     page.locator("#Launch-processes input").fill("1")
-    is_shown(page, "train-problems", "GPUs: ")
-    assert "GPUs: " in refusal_of_a_start(server, run_dir / "model_step2.pth", gpus="999")
+    is_shown(page, "train-problems", "GPU")
+    assert "GPU" in refusal_of_a_start(server, run_dir / "model_step2.pth", gpus="999")
     page.locator("#Launch-gpus textarea, #Launch-gpus input").first.fill("")
     wait_for(page, "train-command", r"^python trainers/")
     expect(page.locator("#train-other-nodes")).to_be_hidden()

@@ -43,7 +43,7 @@ def test_a_person_with_a_browser_only_makes_a_project_from_an_upload(
     wait_for(page, "project", "^voice$")
 
     open_tab(page, "2 Data")
-    wait_for(page, "data-command", "nothing to import: upload recordings")
+    wait_for(page, "data-command", "nothing to import")
     page.locator("#upload input[type=file]").set_input_files(write_upload(tmp_path / "mine"))
     expect(page.locator("#uploads")).to_contain_text("ንግግር.zip")
     wait_for(page, "data-command", "import_dataset.py .*uploads/ንግግር.zip")

@@ -53,7 +53,7 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     page.locator("#try-sentence textarea, #try-sentence input").first.fill("5 ነው <img src=x id=planted>")
     page.locator("#try-start").click()
     pieces = page.locator("#try-pieces")
-    expect(pieces).to_contain_text("Read as: አምስት ነው")
+    expect(pieces).to_contain_text("Spoken form: አምስት ነው")
     expect(pieces.locator(".appended").filter(has_text="▁ነው").first).to_be_visible()
     expect(pieces.locator(".unknown").first).to_be_visible()  # by the base, which knows no Amharic
     expect(page.locator("#planted")).to_have_count(0)
@@ -141,5 +141,5 @@ def test_a_start_that_the_trainer_would_refuse_is_refused_with_its_sentence(serv
     expect(page.locator("#train-start")).to_be_disabled()
     page.locator("#train-plan-start").click()
     expect(page.get_by_test_id("toast-body").first).to_contain_text("Resume checkpoint not found")
-    assert value(page, "train-status") == "not started yet"
+    assert value(page, "train-status") == "not started"
     page.close()
