@@ -20,7 +20,7 @@ from indextts.data.importing.speakers import FIELDS, read_answers
 from indextts.errors import UserError
 from indextts.projects.pipeline import plan_stage
 from indextts.projects.project import Project, ProjectSettings
-from indextts.webui.data.uploads import add, described, remove
+from indextts.webui.data.uploads import described, remove, take_in
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
@@ -74,7 +74,7 @@ def import_form(page: Page) -> ImportForm:
     def received(name: str, paths: list[str] | None) -> tuple[Any, Any, Any]:
         project = page.find_project(name)
         if paths:
-            add(project, paths, Path(get_upload_folder()))
+            take_in(project, paths, Path(get_upload_folder()))
         return None, described(project), choices(page, name)
 
     def removed(name: str, upload: str) -> tuple[Any, Any]:

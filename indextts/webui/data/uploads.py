@@ -36,7 +36,7 @@ _SUFFIXES = AUDIO_SUFFIXES | TEXT_SUFFIXES | {".zip"}
 _MAX_NAME_CHARS = 150
 
 
-def add(project: Project, received: Sequence[str], received_in: Path) -> list[Path]:
+def take_in(project: Project, received: Sequence[str], received_in: Path) -> list[Path]:
     """Move received files into the project; return the sources that they belong to.
 
     Args:
@@ -55,7 +55,7 @@ def take_in_voice(project: Project, received: str, received_in: Path) -> Path:
     """Move a received recording to where voices are kept; return it.
 
     Args:
-        received_in: as for `add`.
+        received_in: as for `take_in`.
 
     Raises:
         UserError: it is none that was uploaded, no recording, of no fitting length, or the disk does not take
