@@ -16,7 +16,7 @@ from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.runs.directory import CheckpointMeta, read_metrics, verify_checkpoint
 from indextts.training import run as device
-from indextts.training.optim import Trained
+from indextts.training.optim import TrainedParameters
 from tests.conftest import REPOSITORY
 from tests.tiny_run import BASE_SIZE, SENTENCES, TinyRun, make_tiny_run, write_tokenizer
 from tests.waiting import PATIENCE_S, wait_until
@@ -421,7 +421,7 @@ def test_a_resume_needs_no_base_checkpoint(whole_run: TinyRun, tiny: TinyRun):
 @pytest.mark.failure(62)
 def test_the_frozen_rows_are_checked_at_every_save(tiny: TinyRun, monkeypatch):
     checks: list[None] = []
-    monkeypatch.setattr(Trained, "check_views", lambda _self: checks.append(None))
+    monkeypatch.setattr(TrainedParameters, "check_views", lambda _self: checks.append(None))
     assert tiny.train(max_steps=4, save_interval=1, val_interval=100) == 0
     assert len(checks) == 4
 

@@ -1,3 +1,9 @@
+"""Tests of indextts/training/metrics.py: speed, time lost waiting for data, and start-up times."""
+
+import logging
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -5,7 +11,7 @@ import pytest
 import torch
 
 from indextts.training import metrics
-from indextts.training.metrics import SpeedMeter
+from indextts.training.metrics import SpeedMeter, StartupTimes, seconds_since_process_start
 
 
 class Clock:
@@ -33,37 +39,77 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_waiting_for_data_is_counted_and_everything_else_is_not(clock: Clock):
-    pace = SpeedMeter(torch.device("cpu"))
+def test_only_waiting_for_data_counts_as_data_wait(clock: Clock):
+    meter = SpeedMeter(torch.device("cpu"))
     groups = clock.slow(3, 0.05)
-    assert [pace.next_group(groups) for _ in range(3)] == [0, 1, 2]
+    assert [meter.next_group(groups) for _ in range(3)] == [0, 1, 2]
     clock.sleep(0.45)  # work
-    with pace.paused():
+    with meter.paused():
         clock.sleep(0.3)
-    pace.add(30)
-    speed = pace.read()
+    meter.add(30)
+    speed = meter.read()
     assert speed.data_wait == pytest.approx(0.15 / 0.6)
     assert speed.tokens_per_second == pytest.approx(30 / 0.6)
 
 
-def test_each_reading_begins_anew(clock: Clock):
-    pace = SpeedMeter(torch.device("cpu"))
-    pace.next_group(clock.slow(1, 0.05))
-    assert pace.read().data_wait == 1
+def test_each_reading_resets_the_meter(clock: Clock):
+    meter = SpeedMeter(torch.device("cpu"))
+    meter.next_group(clock.slow(1, 0.05))
+    assert meter.read().data_wait == 1
     clock.sleep(0.01)
-    speed = pace.read()
+    speed = meter.read()
     assert (speed.data_wait, speed.tokens_per_second) == (0, 0)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_card_that_is_busy_has_not_waited():
+def test_a_busy_gpu_has_not_waited():
     device = torch.device("cuda")
-    pace = SpeedMeter(device)
+    meter = SpeedMeter(device)
     large = torch.rand(8192, 8192, device=device)
     torch.cuda.synchronize()
     for _ in range(100):
         large @ large
-    pace.mark_submitted()
-    pace.next_group(group for group in [0] if time.sleep(0.01) is None)
-    assert pace.read().data_wait == 0
+    meter.mark_submitted()
+    meter.next_group(group for group in [0] if time.sleep(0.01) is None)
+    assert meter.read().data_wait == 0
+
+
+def test_the_age_of_the_process_grows_with_the_clock():
+    outer = time.clock_gettime(time.CLOCK_BOOTTIME)
+    before = seconds_since_process_start()
+    inner = time.clock_gettime(time.CLOCK_BOOTTIME)
+    time.sleep(0.05)
+    inner = time.clock_gettime(time.CLOCK_BOOTTIME) - inner
+    passed = seconds_since_process_start() - before
+    outer = time.clock_gettime(time.CLOCK_BOOTTIME) - outer
+    assert inner - 1e-6 <= passed <= outer + 1e-6  # by rounding alone
+
+
+def test_the_age_includes_the_time_before_the_import():
+    program = (
+        "import time; started = time.perf_counter(); time.sleep(0.3)\n"
+        "from indextts.training.metrics import seconds_since_process_start\n"
+        "print(seconds_since_process_start() - (time.perf_counter() - started))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    # the kernel counts in hundredths of a second, and the start of the interpreter is included
+    assert float(answer.stdout) > -0.02
+
+
+def test_the_log_line_has_all_parts_in_order_and_their_sum(caplog: pytest.LogCaptureFixture):
+    times = StartupTimes("imports")
+    times.mark("pairs")
+    time.sleep(0.1)
+    times.mark("weights")
+    with caplog.at_level(logging.INFO):
+        times.log(7)
+    (record,) = caplog.records
+    found = re.fullmatch(
+        r"Ready for step 7 after ([\d.]+) s: imports ([\d.]+), pairs ([\d.]+), weights ([\d.]+)",
+        record.getMessage(),
+    )
+    assert found is not None
+    total, *parts = map(float, found.groups())
+    assert total == pytest.approx(sum(parts), abs=0.05 * (len(parts) + 1))
+    assert parts[2] >= 0.1

@@ -10,7 +10,7 @@ from benchmarks.run_checks import differences
 from indextts.models.gpt.weights import random_model
 from indextts.training.loop import clip_and_step
 from indextts.training.losses import token_losses
-from indextts.training.optim import Trained, build_optimizer, select_trained, stochastically_rounded
+from indextts.training.optim import TrainedParameters, build_optimizer, select_trained, stochastically_rounded
 from tests.test_training_averaging import SETTINGS, saved, standing_at
 from tests.tiny_gpt import TINY, tiny_batch
 from tests.tiny_run import TinyRun, make_tiny_run
@@ -66,7 +66,7 @@ def test_stochastic_rounding_gives_neighbors_and_keeps_the_mean():
 
 
 @pytest.fixture
-def after_a_step() -> tuple[Trained, torch.optim.AdamW]:
+def after_a_step() -> tuple[TrainedParameters, torch.optim.AdamW]:
     model = random_model(TINY, seed=0)
     trained = select_trained(model, BASE_SIZE)
     optimizer = build_optimizer(trained, weight_decay=0.1, state=BFLOAT16)
@@ -78,7 +78,7 @@ def after_a_step() -> tuple[Trained, torch.optim.AdamW]:
 
 
 def test_a_step_that_is_not_finite_changes_neither_weights_nor_moments(
-    after_a_step: tuple[Trained, torch.optim.AdamW],
+    after_a_step: tuple[TrainedParameters, torch.optim.AdamW],
 ):
     trained, optimizer = after_a_step
     before = {name: parameter.detach().clone() for name, parameter in trained.parameters.items()}

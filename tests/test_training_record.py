@@ -10,7 +10,7 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.runs.directory import read_metrics
 from indextts.runs.health.checks import find
-from indextts.training.optim import Trained
+from indextts.training.optim import TrainedParameters
 from indextts.training.record import TextRowFacts
 from indextts.training.run import load_inputs
 from indextts.training.start import start_from_base
@@ -42,7 +42,7 @@ def test_a_training_writes_its_facts_at_the_start_and_with_each_validation_and_i
 def test_rows_that_an_optimizer_never_gets_and_texts_that_cannot_be_read_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(Trained, "collect_gradients", lambda _: None)
+    monkeypatch.setattr(TrainedParameters, "collect_gradients", lambda _: None)
     tiny = make_tiny_run(tmp_path / "tiny", text="ሰላም 中文 ለዓለም")
     assert tiny.train(epochs=6) == 0
     found = {finding.check: finding for finding in find(tiny.output)}

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from indextts.training.optim import Trained
+from indextts.training.optim import TrainedParameters
 
 logger = logging.getLogger(__name__)
 
@@ -32,13 +32,13 @@ class WeightAverage:
         num_updates: steps since the average started; skipped steps count but change nothing.
     """
 
-    trained: Trained
+    trained: TrainedParameters
     decay: float
     weights: dict[str, Tensor]
     num_updates: int = 0
 
     @classmethod
-    def from_weights(cls, trained: Trained, decay: float) -> "WeightAverage":
+    def from_weights(cls, trained: TrainedParameters, decay: float) -> "WeightAverage":
         """Return an average that starts with the current weights."""
         copies = {name: parameter.detach().clone() for name, parameter in trained.parameters.items()}
         return cls(trained, decay, copies)
@@ -89,7 +89,9 @@ class WeightAverage:
         self.num_updates = content["num_updates"]
 
 
-def start_average(trained: Trained, decay: float, saved: Mapping[str, Any] | None) -> WeightAverage | None:
+def start_average(
+    trained: TrainedParameters, decay: float, saved: Mapping[str, Any] | None
+) -> WeightAverage | None:
     """Return the average of a run, None where `decay` is 0.
 
     Args:

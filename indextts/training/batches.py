@@ -67,7 +67,7 @@ class MicroBatch:
     Args:
         batch: the readable samples, None if there are none.
         ids: of all requested pairs in order, including those of the other ranks.
-        work: of each of several processes what its share costs, as `dealing.sample_costs`.
+        rank_costs: cost of the shard of each rank; empty in a single process.
     """
 
     batch: Batch | None

@@ -46,7 +46,7 @@ from indextts.training.distributed.sync import (
 )
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes, TrainRates
-from indextts.training.optim import Bfloat16StateAdamW, SkippedSteps, Trained
+from indextts.training.optim import Bfloat16StateAdamW, SkippedSteps, TrainedParameters
 from indextts.training.order import BatchPlan, mix
 from indextts.training.probe import Probe, compare
 from indextts.training.record import TextRowFacts, checkpoint_content, checkpoint_meta, write_run_files
@@ -293,7 +293,7 @@ class Update(NamedTuple):
 
 
 def clip_and_step(
-    trained: Trained,
+    trained: TrainedParameters,
     optimizer: torch.optim.AdamW,
     learning_rate: float,
     max_norm: float,

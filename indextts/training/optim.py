@@ -57,7 +57,7 @@ class NewRows:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedParameters:
     """Trained parameters by name; a text table with frozen rows is represented by its view."""
 
     parameters: dict[str, nn.Parameter]
@@ -110,7 +110,7 @@ def weight_device(name: str, device: torch.device) -> torch.device:
     return torch.device("cpu") if name.startswith(ENCODERS) else device
 
 
-def select_trained(model: UnifiedVoice, base_size: int) -> Trained:
+def select_trained(model: UnifiedVoice, base_size: int) -> TrainedParameters:
     """Return the trained parameters of `model`; disables the gradients of the encoders.
 
     Args:
@@ -128,11 +128,11 @@ def select_trained(model: UnifiedVoice, base_size: int) -> Trained:
             new_rows.append(rows)
             parameter = rows.view
         parameters[name] = parameter
-    return Trained(parameters, tuple(new_rows))
+    return TrainedParameters(parameters, tuple(new_rows))
 
 
 def build_optimizer(
-    trained: Trained, weight_decay: float, state: torch.dtype = torch.float32
+    trained: TrainedParameters, weight_decay: float, state: torch.dtype = torch.float32
 ) -> torch.optim.AdamW:
     """Return an AdamW whose state has parameter names; weight decay applies to matrices only.
 
@@ -160,7 +160,7 @@ def build_optimizer(
 
 
 def load_optimizer(
-    optimizer: torch.optim.AdamW, trained: Trained, moments: Mapping[str, Mapping[str, Tensor]]
+    optimizer: torch.optim.AdamW, trained: TrainedParameters, moments: Mapping[str, Mapping[str, Tensor]]
 ) -> None:
     """Copy `moments` into the optimizer; learning rate and decay do not change.
 

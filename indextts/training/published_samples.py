@@ -73,11 +73,11 @@ class PublishedSamples:
         if self.pending:
             self._ensure_running()
 
-    def settings(self, pairs: Sequence[Pair]) -> Sampling:
+    def sampling(self, pairs: Sequence[Pair]) -> Sampling:
         longest = max(pair.target_num_codes for pair in pairs)
         return Sampling.of_backend(self.name, {"max_codes": MAX_LENGTH_RATIO * longest + CODES_PER_SECOND})
 
-    def take(
+    def write(
         self,
         folder: Path,
         lines: Sequence[tuple[Pair, tuple[Segment, ...]]],

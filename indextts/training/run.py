@@ -32,7 +32,7 @@ from indextts.training.batches import (
 from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.losses import LossSums
-from indextts.training.optim import Trained
+from indextts.training.optim import TrainedParameters
 
 logger = logging.getLogger(__name__)
 
@@ -42,19 +42,19 @@ class TrainState:
     """Everything that changes between two steps, besides the model and its optimizer.
 
     Args:
-        epoch, samples_done: where the data stands; `samples_done` counts along the order of the epoch.
-        batch_idx: micro-steps of the epoch that are done, for people.
-        validated_step, saved_step: the last step that was validated, or saved; -1 before the first.
-        best_before: the best before `best_mel_loss`, should the save of that one fail.
-        window: losses since the last [Train] line; of several processes each has its own share's.
-        recent: names of the checkpoints that were saved last, newest last.
-        num_worse: validations since the best one.
-        num_skipped: steps that changed nothing since they were not finite.
-        micro_batch_limit: the most samples that fit into memory at once; 0 where it never ran out.
-        probe: what `Probe.losses` gave at the last save, None where it could not read its samples.
+        epoch, samples_done: position in the data; `samples_done` counts in the order of the epoch.
+        batch_idx: micro-steps done in this epoch, for the log.
+        validated_step, saved_step: last step with a validation or a save; -1 before the first.
+        previous_best_mel_loss: best loss before `best_mel_loss`, restored if the save of that model fails.
+        window: losses of this rank since the last [Train] line.
+        recent: names of the last checkpoints, newest last.
+        num_worse: number of validations since the best one.
+        num_skipped: number of steps skipped because loss or gradient was not finite.
+        micro_batch_limit: maximum number of samples that fit into memory; 0 if memory never ran out.
+        probe: result of `Probe.losses` at the last save, None if its samples were unreadable.
         best_is_unsaved: the last validation found the best model, and no checkpoint holds it yet.
-        part_is_unsaved: the run began a new part that has no checkpoint of its own yet.
-        sampled_step: the last step that samples were spoken at, -1 before the first of this process.
+        part_is_unsaved: the run started a new part that has no checkpoint yet.
+        sampled_step: last step with samples, -1 before the first in this process.
     """
 
     step: int = 0
@@ -88,7 +88,7 @@ class TrainState:
 
     @property
     def epoch_of_step(self) -> int:
-        """The epoch that the last step belongs to, also where it was the epoch's last."""
+        """Epoch of the last step, even if that step completed the epoch."""
         return self.epoch if self.samples_done or not self.step else max(self.epoch - 1, 0)
 
 
@@ -164,7 +164,7 @@ class Run:
 
     inputs: Inputs
     model: UnifiedVoice
-    trained: Trained
+    trained: TrainedParameters
     optimizer: torch.optim.AdamW
     scaler: torch.amp.GradScaler
     average: WeightAverage | None

@@ -51,10 +51,10 @@ class SampleWriter(Protocol):
     name: str
     num_codes: int
 
-    def settings(self, pairs: Sequence[Pair]) -> Sampling:
+    def sampling(self, pairs: Sequence[Pair]) -> Sampling:
         """Return the sampling settings for these pairs."""
 
-    def take(
+    def write(
         self, folder: Path, lines: Sequence[Line], made_by: Mapping[str, Any], metrics: MetricsLog
     ) -> None:
         """Write the sounds to `folder`, now or later.
@@ -75,46 +75,48 @@ class SampleSynthesizer:
 
     def __init__(self, inputs: Inputs) -> None:
         self.interval = inputs.command.sample_interval
-        self.chosen = choose(inputs.val_set) if self.interval else []
-        self.way = self._way(inputs) if self.interval else None
+        self.chosen = choose_pairs(inputs.val_set) if self.interval else []
+        self.writer = self._writer(inputs) if self.interval else None
 
     def collect(self, metrics: MetricsLog) -> None:
-        """Show the samples that were rendered since the last call."""
-        if self.way is not None:
-            self.way.collect(metrics)
+        """Write the samples finished since the last call to TensorBoard."""
+        if self.writer is not None:
+            self.writer.collect(metrics)
 
     def synthesize(self, run: Run, metrics: MetricsLog, stop: StopRequest) -> None:
-        """Speak the sentences; a disk that takes no samples is only logged."""
-        if self.way is None:
+        """Synthesize the sentences; an error is only logged."""
+        if self.writer is None:
             return
         name = f"part{run.state.part}_step{run.state.step}"
         was_training = run.model.training
         run.model.eval()
         try:
-            self._speak(run, self.way, run.inputs.command.output_dir / SAMPLES_NAME / name, metrics, stop)
+            self._generate(
+                run, self.writer, run.inputs.command.output_dir / SAMPLES_NAME / name, metrics, stop
+            )
         except _StoppedError:
-            logger.info("The samples of step %d were not finished", run.state.step)
+            logger.info("Stopped before the samples of step %d were finished", run.state.step)
         except UserError as error:
             logger.warning("No samples of step %d: %s", run.state.step, error)
         finally:
             run.model.train(was_training)
 
     def finish(self, metrics: MetricsLog, stop: StopRequest) -> None:
-        """Wait for sounds that are still made, unless the training was asked to stop."""
-        if self.way is not None:
-            self.way.finish(stop)
-            self.way.collect(metrics)
+        """Wait for unfinished sounds, unless a stop is requested."""
+        if self.writer is not None:
+            self.writer.finish(stop)
+            self.writer.collect(metrics)
 
-    def _speak(
-        self, run: Run, way: SampleWriter, folder: Path, metrics: MetricsLog, stop: StopRequest
+    def _generate(
+        self, run: Run, writer: SampleWriter, folder: Path, metrics: MetricsLog, stop: StopRequest
     ) -> None:
-        def look_for_stop(_: int) -> None:
+        def raise_if_stopped(_: int) -> None:
             if stop.is_requested:
                 raise _StoppedError
 
         state, inputs = run.state, run.inputs
         trained = TrainedModel(run.model, inputs.tokenizer, folder, state.step, state.part)
-        sampling = way.settings([inputs.val_set.pairs[index] for index in self.chosen])
+        sampling = writer.sampling([inputs.val_set.pairs[index] for index in self.chosen])
         lines: list[Line] = []
         for index in self.chosen:
             voice = _voice_of(inputs.val_set, index, run.model.mel_head.weight.device)
@@ -122,10 +124,12 @@ class SampleSynthesizer:
                 continue
             pair = inputs.val_set.pairs[index]
             parts = split_for(trained, pair.target_text)
-            lines.append((pair, say_codes(trained, parts, voice, sampling, way.num_codes, look_for_stop)))
-        way.take(folder, lines, maker_of(trained, way.name, sampling), metrics)
+            lines.append(
+                (pair, say_codes(trained, parts, voice, sampling, writer.num_codes, raise_if_stopped))
+            )
+        writer.write(folder, lines, maker_of(trained, writer.name, sampling), metrics)
 
-    def _way(self, inputs: Inputs) -> SampleWriter | None:
+    def _writer(self, inputs: Inputs) -> SampleWriter | None:
         """Return the writer for the codes of the run; log the reason and return None if there is none."""
         path = inputs.val_set.pairs[0].features
         backend = read_info(path).backend
@@ -153,10 +157,10 @@ class BuiltinSamples:
     def __init__(self, sound: BuiltinSound) -> None:
         self.sound, self.num_codes = sound, sound.num_codes
 
-    def settings(self, pairs: Sequence[Pair]) -> Sampling:
+    def sampling(self, pairs: Sequence[Pair]) -> Sampling:
         return Sampling.of_backend(self.name, {})
 
-    def take(
+    def write(
         self, folder: Path, lines: Sequence[Line], made_by: Mapping[str, Any], metrics: MetricsLog
     ) -> None:
         nothing_heard = Heard(torch.zeros(0))
@@ -183,7 +187,7 @@ class _StoppedError(Exception):
     """A stop was requested during the synthesis of a sample."""
 
 
-def choose(dataset: PairDataset) -> list[int]:
+def choose_pairs(dataset: PairDataset) -> list[int]:
     """Return the indices of NUM_SAMPLES pairs, always the same, of as many speakers as possible."""
     order = epoch_order(len(dataset), VALIDATION_SEED, epoch=0)
     by_speaker: dict[str, list[int]] = {}

@@ -38,7 +38,7 @@ from indextts.training.distributed.ranks import Ranks
 from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.losses import LossSums
 from indextts.training.optim import (
-    Trained,
+    TrainedParameters,
     build_optimizer,
     load_optimizer,
     select_trained,
@@ -378,7 +378,7 @@ def _log_attention(inputs: Inputs) -> None:
         logger.info("No padding: packed batches with %s attention, %s", attention.name, text)
 
 
-def _log_frozen_rows(model: UnifiedVoice, trained: Trained, base_size: int) -> None:
+def _log_frozen_rows(model: UnifiedVoice, trained: TrainedParameters, base_size: int) -> None:
     size = model.config.number_text_tokens
     if not trained.new_rows:
         logger.warning(

@@ -16,7 +16,7 @@ from indextts.system.signals import StopRequest
 from indextts.training.batches import MicroBatch, Unreadable
 from indextts.training.distributed.ranks import Ranks
 from indextts.training.distributed.torchrun import log_name
-from indextts.training.optim import Trained
+from indextts.training.optim import TrainedParameters
 from indextts.training.run import Run
 
 logger = logging.getLogger(__name__)
@@ -39,8 +39,8 @@ def log_ranks(run: Run) -> None:
     inputs, command, ranks = run.inputs, run.inputs.command, run.inputs.ranks
     if not ranks.is_distributed:
         return
-    places = ranks.all_gather((socket.gethostname(), str(inputs.environment["device"])))
-    devices = Counter(device for _, device in places)
+    hosts_and_devices = ranks.all_gather((socket.gethostname(), str(inputs.environment["device"])))
+    devices = Counter(device for _, device in hosts_and_devices)
     num_batches = ranks.world_size * command.grad_accumulation
     samples = f"up to {num_batches * command.batch_tokens} positions"
     if not command.batch_tokens:
@@ -48,7 +48,7 @@ def log_ranks(run: Run) -> None:
     logger.info(
         "%d ranks on %s (%s), %s per step%s",
         ranks.world_size,
-        counted(len({host for host, _ in places}), "node"),
+        counted(len({host for host, _ in hosts_and_devices}), "node"),
         ", ".join(f"{count} x {device}" for device, count in devices.items()),
         samples,
         f"; restart {ranks.info.num_restarts}" if ranks.info.num_restarts else "",
@@ -98,7 +98,7 @@ def require_same_weights(run: Run) -> None:
         )
 
 
-def fingerprint(trained: Trained) -> str:
+def fingerprint(trained: TrainedParameters) -> str:
     """Return a digest of the bits of all trained weights; reads the device once."""
     sums = [
         each.detach().contiguous().view(torch.int32).sum(dtype=torch.int64)
