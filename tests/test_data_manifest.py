@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 def test_a_full_disk_has_its_own_status_and_leaves_the_old_manifest(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_text("what was there\n")
-    path.with_name("m.jsonl.part").symlink_to("/dev/full")
+    path.with_name(".tmp-m.jsonl").symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"m\.jsonl: ") as caught:
         write_json_lines(path, [{"id": "a"}])
     assert caught.value.exit_status == DISK_FULL

@@ -2,7 +2,7 @@
 
 import contextlib
 import fcntl
-import filecmp
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -70,7 +70,7 @@ def write_json_lines(path: Path, records: Iterable[dict[str, object]]) -> None:
         with aside.open("w", encoding="utf-8", newline="\n") as file:
             for record in records:
                 file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-        if path.is_file() and filecmp.cmp(path, aside, shallow=False):
+        if path.is_file() and _sha256(path) == _sha256(aside):
             aside.unlink()
         else:
             sync(aside)
@@ -135,6 +135,11 @@ def _json_object(raw: bytes, manifest: Path, number: int) -> dict[str, object]:
             f"{where}: {shown_value(record)} is not a JSON object; each line must be {{...}} with its fields"
         )
     return record
+
+
+def _sha256(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def shown_value(value: object) -> str:

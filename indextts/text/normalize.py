@@ -1,27 +1,31 @@
-"""The text that a tokenizer sees: what a speaker says, in letters and marks that the published model knows.
+"""The Amharic text normaliser: the spoken form of a text, in letters and marks of the published model.
 
-The published front end would hand Amharic to its Chinese or English number rules and leave Ethiopic
-punctuation alone, and its sentence splitter knows only ASCII marks. So Amharic gets this form first, by the
-rules of `RULES`, one after the other:
+The published front end applies Chinese or English number rules to Amharic and leaves Ethiopic punctuation
+unchanged, and its sentence splitter knows only ASCII marks. So Amharic is normalised first, by the rules of
+`RULES` in order:
 
     በ2017 ዓ.ም፣ 50% ት/ቤቶች ተዘጉ።   በሁለት ሺህ አሥራ ሰባት ዓመተ ምሕረት, ሃምሳ በመቶ ትምህርት ቤቶች ተዘጉ.
 
-What comes out of Amharic holds letters, spaces and . , ? ! … - ' only. Latin letters are upper case, as in
-the published front end. Text without an Ethiopic character and with letters of another script is not Amharic:
-its digits and signs stay, and it gets the characters and marks only.
+Normalised Amharic contains only letters, spaces and . , ? ! … - '. Latin letters are upper case, as in the
+published front end. A text with letters of other scripts and no Ethiopic character is not Amharic: it keeps
+its digits and signs, and only its characters and marks are normalised.
 
-`normalize(normalize(text)) == normalize(text)`, and the same text and options give the same result anywhere.
+`normalize(normalize(text)) == normalize(text)`; the result depends only on the text and the options.
 
-    python -m indextts.text.normalize [--explain] < lines     normalises lines; says what each rule did
-                                                              (indextts/text/normalize_lines.py)
+    python -m indextts.text.normalize [--explain] < lines     normalise lines; --explain lists the changes
+
+The program writes an output line for every input line, in bounded memory. A line that is not text (not UTF-8,
+zero bytes, more than `MAX_LINE_BYTES`) gives an empty line and an error message; UTF-16 input is refused.
 """
 
+import codecs
 import difflib
 import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO, TextIO
 
 from indextts.commands.data import NormalizeText
 from indextts.commands.normalizer_options import (
@@ -31,8 +35,9 @@ from indextts.commands.normalizer_options import (
     chosen_options,
 )
 from indextts.commands.terminal import parse, run
+from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.text import abbreviations, characters, latin, marks, number_rules, quantities
-from indextts.text import marks as symbols
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, merge_homophones, merge_labialised
 from indextts.text.number_words import ethiopic_numerals_to_digits
 
@@ -43,11 +48,11 @@ _ETHIOPIC = re.compile(f"[{re.escape(ETHIOPIC_CHARACTERS)}]")
 
 @dataclass(frozen=True)
 class Rule:
-    """One step from a text to its spoken form.
+    """A step from a text to its normalised form.
 
     Args:
-        only_amharic: left out for text in other scripts.
-        only_digits: does nothing to a text without a digit, so it need not be tried.
+        only_amharic: skip this rule for texts of other scripts.
+        only_digits: skip this rule for texts without a digit, which it never changes.
     """
 
     name: str
@@ -56,12 +61,12 @@ class Rule:
     only_digits: bool = False
 
 
-def _whatever_the_options(function: Callable[[str], str]) -> Callable[[str, NormalizerOptions], str]:
+def _ignoring_options(function: Callable[[str], str]) -> Callable[[str, NormalizerOptions], str]:
     return lambda text, _options: function(text)
 
 
 def _upper(text: str) -> str:
-    # Upper-casing can take composed letters apart.
+    # Upper-casing can decompose letters.
     return unicodedata.normalize("NFC", text.upper())
 
 
@@ -70,22 +75,22 @@ def _labialised(text: str, options: NormalizerOptions) -> str:
 
 
 def _amharic_rule(name: str, function: Callable[[str], str]) -> Rule:
-    return Rule(name, _whatever_the_options(function))
+    return Rule(name, _ignoring_options(function))
 
 
 def _number_rule(name: str, function: Callable[[str, NormalizerOptions], str]) -> Rule:
     return Rule(name, function, only_digits=True)
 
 
-def _rule_of_any_text(name: str, function: Callable[[str], str]) -> Rule:
-    return Rule(name, _whatever_the_options(function), only_amharic=False)
+def _any_script_rule(name: str, function: Callable[[str], str]) -> Rule:
+    return Rule(name, _ignoring_options(function), only_amharic=False)
 
 
 RULES = (
-    _rule_of_any_text("characters", characters.clean_characters),
-    Rule("font damage", symbols.font_damage),
+    _any_script_rule("characters", characters.clean_characters),
+    Rule("font damage", marks.font_damage),
     _amharic_rule("Ethiopic numerals", ethiopic_numerals_to_digits),
-    _rule_of_any_text("Ethiopic marks", marks.ethiopic_marks_to_ascii),
+    _any_script_rule("Ethiopic marks", marks.ethiopic_marks_to_ascii),
     Rule("addresses", latin.addresses),
     _amharic_rule("abbreviations", abbreviations.spell_out),
     _amharic_rule("brackets apart", marks.brackets_apart),
@@ -99,35 +104,35 @@ RULES = (
     _number_rule("comparisons", quantities.comparisons),
     _number_rule("fractions", number_rules.fractions),
     _number_rule("ranges", number_rules.ranges),
-    _number_rule("said twice", number_rules.glosses),
+    _number_rule("repeated numbers", number_rules.glosses),
     _number_rule("numbers", number_rules.read_numbers),
     _amharic_rule("slashes", abbreviations.slashes_to_spaces),
     _amharic_rule("dots in words", abbreviations.split_at_dots),
     Rule("Latin words", latin.latin_words),
     Rule("Greek letters", latin.greek_letters),
-    Rule("symbols", symbols.symbols),
-    _rule_of_any_text("upper case", _upper),
-    _rule_of_any_text("marks", marks.published_marks),
+    Rule("symbols", marks.symbols),
+    _any_script_rule("upper case", _upper),
+    _any_script_rule("marks", marks.published_marks),
     _amharic_rule("space after marks", marks.space_after_marks),
-    # Without the signs that stood in it, an abbreviation may be one now.
+    # After the signs inside a word are gone, it may be a known abbreviation.
     _amharic_rule("abbreviations again", abbreviations.spell_out),
     Rule("homophones", lambda text, options: merge_homophones(text, options.homophones)),
     Rule("labialised", _labialised),
-    _rule_of_any_text("ideographs apart", marks.ideographs_apart),
+    _any_script_rule("ideographs apart", marks.ideographs_apart),
 )
 
 
 def normalize(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
-    """Return `text` as the tokenizer sees it; see the module's docstring."""
-    spoken = text
+    """Return the normalised form of `text`; see the module docstring."""
+    normalized = text
     for _rule, after in _steps(text, options):
-        spoken = after
-    return spoken
+        normalized = after
+    return normalized
 
 
 @dataclass(frozen=True)
 class Change:
-    """What one rule did: the words it took out and those it put in."""
+    """A change of a rule: the words before and after."""
 
     rule: str
     before: str
@@ -135,7 +140,7 @@ class Change:
 
 
 def explain(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> list[Change]:
-    """Return what each rule changed in `text`, in order."""
+    """Return the changes of all rules to `text`, in order."""
     changes = []
     before = text
     for rule, after in _steps(text, options):
@@ -145,14 +150,14 @@ def explain(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> list[Cha
 
 
 def is_amharic(text: str) -> bool:
-    """True where numbers are read in Amharic: there is an Ethiopic character, or no letter at all."""
+    """Return whether numbers are read in Amharic: the text has an Ethiopic character, or no letter at all."""
     return _ETHIOPIC.search(text) is not None or not any(map(str.isalpha, text))
 
 
 def _steps(text: str, options: NormalizerOptions) -> Iterator[tuple[Rule, str]]:
-    """Yield each rule that is tried and the text after it."""
+    """Yield each applied rule and the text after it."""
     first, *others = RULES
-    text = first.apply(text, options)  # before it, entities and the like hide what script it is
+    text = first.apply(text, options)  # entities can hide the script
     yield first, text
     amharic = is_amharic(text)
     for rule in others:
@@ -167,33 +172,95 @@ def _steps(text: str, options: NormalizerOptions) -> Iterator[tuple[Rule, str]]:
 _DIGIT = re.compile("[0-9½¼¾]")
 
 
-_MOST_COMPARED = 250_000  # pairs of words; beyond, comparing takes minutes
+_MAX_COMPARED = 250_000  # pairs of words; a larger comparison takes minutes
 
 
 def _differences(before: str, after: str) -> Iterator[tuple[str, str]]:
-    """Yield the words of `before` that are gone with those of `after` in their place."""
+    """Yield the words of `before` that changed, with the words of `after` that replace them."""
     if before == after:
         return
     old, new = re.findall(r"\S+|\s+", before), re.findall(r"\S+|\s+", after)
-    if len(old) * len(new) > _MOST_COMPARED:
+    if len(old) * len(new) > _MAX_COMPARED:
         yield before, after
         return
-    # A space alone is no place where the two are the same: 3ቱ becomes several words.
+    # A space alone does not count as equal text: 3ቱ becomes several words.
     matcher = difflib.SequenceMatcher(str.isspace, old, new, autojunk=False)
     for kind, old_start, old_end, new_start, new_end in matcher.get_opcodes():
         if kind != "equal":
             yield "".join(old[old_start:old_end]), "".join(new[new_start:new_end])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    # Only the program reads lines; whoever imports this module wants the function.
-    from indextts.text.normalize_lines import normalize_lines
+# ---- the program
 
+MAX_LINE_BYTES = 2**20  # a longer line is not a sentence
+MAX_MESSAGES = 20  # a binary file has thousands of bad lines
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def normalize_lines(
+    lines: BinaryIO, out: TextIO, err: TextIO, options: NormalizerOptions, show_changes: bool
+) -> int:
+    """Write each normalised line to `out` and errors to `err`; return the number of skipped lines.
+
+    Args:
+        lines: UTF-8, with or without a byte order mark.
+        show_changes: also write the changes of each rule below the line.
+
+    Raises:
+        UserError: the stream is UTF-16.
+    """
+    num_skipped = 0
+    for number, line in enumerate(_bounded_lines(lines), start=1):
+        problem = _problem(line)
+        if problem:
+            num_skipped += 1
+            out.write("\n")
+            if num_skipped <= MAX_MESSAGES:
+                out.flush()
+                err.write(f"[Error] standard input:{number}: {problem}; skipped this line\n")
+            continue
+        text = line.decode("utf-8").rstrip("\r\n")
+        out.write(normalize(text, options) + "\n")
+        if show_changes:
+            for change in explain(text, options):
+                out.write(f"    {change.rule}: {change.before!r} -> {change.after!r}\n")
+    if num_skipped > MAX_MESSAGES:
+        err.write(f"[Error] skipped {counted(num_skipped, 'line')} in total\n")
+    return num_skipped
+
+
+def _bounded_lines(lines: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines; a too long line is truncated to `MAX_LINE_BYTES` + 1."""
+    is_first = True
+    while line := lines.readline(MAX_LINE_BYTES + 1):
+        if is_first and line.startswith(_UTF_16):
+            raise UserError("standard input is UTF-16; save the text as UTF-8")
+        is_first = False
+        yield line
+        rest = line
+        while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
+            rest = lines.readline(MAX_LINE_BYTES + 1)
+
+
+def _problem(line: bytes) -> str | None:
+    """Return the reason why a line is not text, None if it is."""
+    if len(line) > MAX_LINE_BYTES:
+        return f"longer than {MAX_LINE_BYTES:,} bytes; write one sentence per line"
+    if b"\0" in line:
+        return f"byte {line.index(0) + 1} is zero, so the input is not text"
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"byte {error.start + 1} is not UTF-8; save the text as UTF-8"
+    return None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     args = parse(NormalizeText, argv)
-    num_left_out = normalize_lines(
+    num_skipped = normalize_lines(
         sys.stdin.buffer, sys.stdout, sys.stderr, chosen_options(args), args.explain
     )
-    return 1 if num_left_out else 0
+    return 1 if num_skipped else 0
 
 
 if __name__ == "__main__":
