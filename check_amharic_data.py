@@ -1,4 +1,4 @@
-"""Report on a manifest or on pairs from the terminal; exit with status 1 if they are not fit to train on."""
+"""Check a manifest or pairs from the terminal; exit with status 1 if they have problems."""
 
 from collections.abc import Sequence
 

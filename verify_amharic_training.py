@@ -1,4 +1,4 @@
-"""Check from the terminal that tokenizer, config, base checkpoint and texts fit; exit status 1 if not."""
+"""Check that tokenizer, config, base checkpoint and texts match; exit with status 1 if they do not."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Open the page: eight tabs over the same commands, trainings in the background. Ctrl-C closes it."""
+"""Serve the web UI: eight tabs over the same commands, with jobs in the background. Ctrl-C stops it."""
 
 from collections.abc import Sequence
 

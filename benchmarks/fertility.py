@@ -25,7 +25,7 @@ from indextts.system.amounts import counted
 from indextts.text.ethiopic import is_ethiopic
 from indextts.text.extend import extend_file
 from indextts.text.tokenizer import Tokenizer, measure
-from indextts.text.verify import RARE, verify
+from indextts.text.verify import MIN_COUNT, verify
 
 BASE = DEMO / "checkpoints/bpe.model"
 HELD_OUT_EVERY = 10
@@ -116,7 +116,7 @@ def measure_size(num_pieces: int, learned: Sequence[str], held_out: Sequence[str
         num_appended=extended.size - base.size,
         tokens_per_word=on_held_out.tokens_per_word,
         merged_tokens_per_word=measure(merged, held_out).tokens_per_word,
-        num_rare=sum(on_learned.tokens[token] < RARE for token in range(base.size, extended.size)),
+        num_rare=sum(on_learned.tokens[token] < MIN_COUNT for token in range(base.size, extended.size)),
         num_unknown_ethiopic=sum(n for char, n in on_held_out.unknown_characters if is_ethiopic(char)),
         num_problems=len(report.problems),
         extending=extending,
@@ -134,7 +134,7 @@ def describe(learned: Sequence[str], held_out: Sequence[str], rows: Sequence[Row
         f"with {on_held_out.num_words:,} words",
         "* Tokens per word: on the held-out texts, with punctuation and Latin letters among the tokens; "
         "merged: with `--homophones strict`",
-        f"* Rare: appended pieces with fewer than {RARE} occurrences in the texts learned from; a training "
+        f"* Rare: appended pieces with fewer than {MIN_COUNT} occurrences in the training texts; training "
         "hardly changes their rows",
         "* Unknown: Ethiopic characters of the held-out texts that the tokenizer does not know",
         "",

@@ -88,12 +88,12 @@ def test_no_program_of_the_page_writes_into_a_pipe() -> None:
     assert looked_at > 1000
 
 
-def test_no_text_is_run() -> None:
+def test_no_source_evaluates_text() -> None:
     for path, node in calls():
         assert ast.unparse(node.func) not in RUN_TEXT, where(path, node)
 
 
-def test_nothing_is_loaded_that_may_run_code() -> None:
+def test_no_source_loads_files_that_can_run_code() -> None:
     loaded = 0
     for path, node in calls():
         name = ast.unparse(node.func)
@@ -114,6 +114,6 @@ def test_every_requirement_is_pinned() -> None:
 
 
 @pytest.mark.parametrize("name", FLOORS)
-def test_no_installed_version_has_a_known_hole(name: str) -> None:
+def test_no_installed_version_has_a_known_vulnerability(name: str) -> None:
     installed = metadata.version(name)
     assert Version(installed) >= Version(FLOORS[name])

@@ -3,7 +3,7 @@ import pytest
 from indextts.text.ethiopic import LABIALISED_VARIANTS, LOOSE, STRICT, merge_homophones, merge_labialised
 
 
-def test_forty_letters_are_merged_strictly_and_forty_seven_loosely():
+def test_strict_merges_forty_letters_and_loose_forty_seven():
     assert (len(STRICT), len(LOOSE)) == (40, 47)
     assert STRICT.items() <= LOOSE.items()
     assert "".join(sorted(LOOSE.keys() - STRICT.keys())) == "ኹኺኻኼኽኾዃ"

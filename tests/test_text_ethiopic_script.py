@@ -17,5 +17,5 @@ def test_the_share_of_ethiopic_is_of_the_letters_alone():
         ("no fidel", False),
     ],
 )
-def test_tigrinya_is_told_by_its_letters(text: str, is_tigrinya: bool):
+def test_tigrinya_is_recognised_by_its_letters(text: str, is_tigrinya: bool):
     assert (tigrinya_share(text) > MAX_TIGRINYA_SHARE) == is_tigrinya

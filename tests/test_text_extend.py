@@ -31,7 +31,7 @@ def extended(base, texts=AMHARIC, target_size=100_000):
     return Tokenizer(extend(base, texts, target_size), base.with_name("extended.model"))
 
 
-def test_the_extension_begins_with_the_base_untouched(tmp_path):
+def test_the_extension_starts_with_the_unchanged_base(tmp_path):
     base = write_base(tmp_path)
     before, after = parse_model(base.read_bytes()), parse_model(extend(base, AMHARIC, 500))
     assert list(after.pieces[: len(before.pieces)]) == list(before.pieces)
@@ -47,14 +47,14 @@ def test_the_extension_has_exactly_the_target_size(tmp_path):
         assert extended(base, target_size=target_size).size == target_size
 
 
-def test_a_target_without_room_for_the_letters_is_refused_with_the_least_that_works(tmp_path):
+def test_a_target_that_is_too_small_for_the_letters_is_refused_with_the_minimum(tmp_path):
     base = write_base(tmp_path)
     least = Tokenizer.load(base).size + NUM_LETTERS
-    with pytest.raises(UserError, match=f"the least that works is {least}"):
+    with pytest.raises(UserError, match=f"--target-size {least - 1} .* {least}$"):
         extend(base, AMHARIC, least - 1)
 
 
-def test_d2_every_single_letter_is_a_piece_even_without_room_for_merges(tmp_path):
+def test_d2_every_letter_is_a_piece_even_without_space_for_merges(tmp_path):
     base = write_base(tmp_path)
     rare = "ⶉꬁ"  # letters of other languages, as texts hold them
     tokenizer = extended(base, [*AMHARIC, rare], Tokenizer.load(base).size + NUM_LETTERS + len(rare))
@@ -143,18 +143,18 @@ def test_the_same_input_gives_the_same_bytes(tmp_path):
     assert extend(base, AMHARIC, 450) == extend(base, iter(AMHARIC), 450)
 
 
-def test_d22_a_small_corpus_gives_what_it_has_and_a_warning_with_the_number(tmp_path, caplog):
+def test_d22_a_small_corpus_gives_fewer_pieces_and_a_warning_with_their_number(tmp_path, caplog):
     base = write_base(tmp_path)
     with caplog.at_level(logging.WARNING):
         tokenizer = extended(base, ["ሰላም ለዓለም።"], 24_000)
-    assert f"{tokenizer.size} pieces instead of 24000" in caplog.text
+    assert f" {tokenizer.size} of 24000 pieces" in caplog.text
     assert tokenizer.encode_pieces("ሰላም ለዓለም") == ["▁ሰላም", "▁ለዓለም"]
     # ▁ሰ ላም ▁ሰላም ለዓ ለም ▁ለዓ ▁ለዓለም: no merge beyond these, since no text would ever use its row.
     assert tokenizer.size == Tokenizer.load(base).size + NUM_IN_BLOCK + 7
 
 
 @pytest.mark.parametrize("texts", [["ሀ"], ["", "ሀ", " "], ["ሰላም ነው።\r\n", "ሰላም\r"], ["ሰላም\x00▅\ud800"]])
-def test_a_corpus_of_next_to_nothing_works(tmp_path, texts):
+def test_a_tiny_corpus_works(tmp_path, texts):
     tokenizer = extended(write_base(tmp_path), texts, 24_000)
     assert measure(tokenizer, ["ሀ ሰላም ነው"]).num_unknown == 0
 
@@ -239,7 +239,7 @@ def test_a_real_corpus_is_covered_and_english_stays_as_it_was(tmp_path, shared):
     assert all(after.encode(text) == before.encode(text) for text in ENGLISH)
 
 
-def test_letters_of_the_main_block_that_no_text_held_are_known_where_there_is_room(tmp_path):
+def test_unseen_letters_of_the_main_block_are_added_if_there_is_space(tmp_path):
     base = write_base(tmp_path)
     unseen = ["ተገልፇል መቐለ ሞንታጝ ተንብዯል"]
     small = extended(base, AMHARIC, Tokenizer.load(base).size + NUM_LETTERS + 20)
@@ -276,7 +276,7 @@ def test_english_and_chinese_are_cut_exactly_as_before_by_a_base_of_thousands_of
         assert before.unknown_id not in before.encode(text)
 
 
-def test_the_demos_base_cuts_english_exactly_as_before(tmp_path):
+def test_the_base_of_the_demo_cuts_english_exactly_as_before(tmp_path):
     base = REPOSITORY / "demo/checkpoints/bpe.model"
     sentences = (REPOSITORY / "demo/english.txt").read_text("utf-8").splitlines()
     before = Tokenizer.load(base)
@@ -286,17 +286,17 @@ def test_the_demos_base_cuts_english_exactly_as_before(tmp_path):
         assert after.encode(text) == before.encode(text), text
 
 
-def test_size_0_is_what_the_hours_advise_and_the_log_says_why(tmp_path, caplog):
+def test_size_0_is_the_size_advised_for_the_hours(tmp_path, caplog):
     base = write_base(tmp_path)
     with caplog.at_level(logging.INFO):
         extend_file(base, AMHARIC, tmp_path / "am.model", 0, advise_size(30))
-    assert "The size is chosen: 90 base pieces and 4,000 appended pieces, for 30.0 hours" in caplog.text
-    assert "instead of 4090" in caplog.text  # these few texts give no more
+    assert "90 base pieces and 4,000 appended pieces, for 30.0 hours" in caplog.text
+    assert " of 4090 pieces" in caplog.text  # these few texts give no more
 
 
-def test_a_size_far_from_the_advice_is_taken_and_the_log_says_what_is_advised(tmp_path, caplog):
+def test_a_size_far_from_the_advice_is_used_with_a_warning(tmp_path, caplog):
     base = write_base(tmp_path)
     with caplog.at_level(logging.WARNING):
         tokenizer = extend_file(base, AMHARIC, tmp_path / "am.model", 400, advise_size(150)).extended
     assert tokenizer.size == 400
-    assert "310 pieces to append are few: advised are 8,000" in caplog.text
+    assert "--target-size 400: 310 appended pieces are few" in caplog.text

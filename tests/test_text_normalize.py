@@ -335,7 +335,7 @@ def test_the_amharic_letters_are_the_291_that_every_amharic_tokenizer_must_hold(
     assert set(amharic_letters()) == set(required)
 
 
-def test_ethiopic_letters_are_told_from_marks_numerals_and_other_scripts():
+def test_ethiopic_letters_differ_from_marks_numerals_and_other_scripts():
     assert all(is_ethiopic(char) and is_ethiopic_letter(char) for char in amharic_letters())
     assert all(is_ethiopic(char) and not is_ethiopic_letter(char) for char in "።፣፲፼\u135f")
     assert all(is_ethiopic_letter(char) for char in "ᎀⶀꬁ\U0001e7e0")
@@ -400,7 +400,7 @@ def test_text_of_another_script_keeps_its_digits_and_signs():
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", "፡", "\u200b", "😀"])
-def test_a_text_of_nothing_spoken_is_empty(text):
+def test_a_text_without_spoken_characters_is_empty(text):
     assert normalize(text) == ""
 
 
@@ -421,11 +421,11 @@ def test_a_text_of_nothing_spoken_is_empty(text):
         ({"percent": "ፐርሰንት"}, "50%", "ሃምሳ ፐርሰንት"),
     ],
 )
-def test_the_options_choose(options, text, expected):
+def test_options_change_the_spoken_form(options, text, expected):
     assert normalize(text, NormalizerOptions(**options)) == expected
 
 
-def test_a_gloss_is_known_by_any_spelling_of_the_number():
+def test_a_repeated_number_is_recognised_in_any_spelling():
     assert normalize("80,000 (ሰማኒያ ሺ) ሰው") == "ሰማንያ ሺህ ሰው"
     assert normalize("80,000 (ሰማኒያ) ሰው") == "ሰማንያ ሺህ 'ሰማኒያ' ሰው"
 
@@ -441,7 +441,7 @@ def test_the_fingerprint_names_the_version_and_every_option():
     assert NormalizerOptions.model_validate_json(OTHER_OPTIONS.model_dump_json()) == OTHER_OPTIONS
 
 
-def test_what_the_rules_did_leads_from_the_text_to_its_spoken_form():
+def test_the_listed_changes_lead_from_the_text_to_its_spoken_form():
     text = "በ2017 ት/ቤት፣ 50%"
     changes = explain(text)
     assert [change.rule for change in changes] == [
@@ -455,13 +455,13 @@ def test_what_the_rules_did_leads_from_the_text_to_its_spoken_form():
     assert explain(normalize(text)) == []
 
 
-def test_words_that_one_rule_changes_side_by_side_are_told_together():
+def test_adjacent_words_that_a_rule_changes_are_listed_together():
     [change] = explain("በ1930ዎቹ 3ቱ")
     assert (change.before, change.after) == ("በ1930ዎቹ 3ቱ", "በአንድ ሺህ ዘጠኝ መቶ ሠላሳዎቹ ሦስቱ")
     assert ("3ቱ", "ሦስቱ") in {(change.before, change.after) for change in explain("በ2017 ዓ.ም 3ቱ ሰው")}
 
 
-def test_every_rule_has_a_name_of_its_own():
+def test_rule_names_are_unique():
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
@@ -492,7 +492,7 @@ PARTS = (*WRITTEN.split(" "), " ", " ", " ", "\u200b", "\u0301", "\u135d", "\u13
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [NormalizerOptions(), OTHER_OPTIONS], ids=["default", "other"])
-def test_random_texts_are_spoken_whole_and_stay_as_they_are(options):
+def test_random_texts_are_normalised_completely_and_only_once(options):
     chosen = random.Random(0)
     for _ in range(20_000):
         text = "".join(chosen.choices(PARTS, k=chosen.randint(1, 9)))
@@ -503,7 +503,7 @@ def test_random_texts_are_spoken_whole_and_stay_as_they_are(options):
 
 
 @pytest.mark.slow
-def test_all_of_the_real_text_is_spoken_whole_and_stays_as_it_is(shared):
+def test_the_real_text_is_normalised_completely_and_only_once(shared):
     folder = shared / "data" / "amharic"
     lines = (folder / "corpus_raw.txt").read_text("utf-8").splitlines()
     rows = (folder / "corpus.tsv").read_text("utf-8").splitlines()[1:]
@@ -517,7 +517,7 @@ def test_all_of_the_real_text_is_spoken_whole_and_stays_as_it_is(shared):
 
 
 @pytest.mark.parametrize("part", ["5", "ሀ", "ሀ ", "5,", "1,000", "5 ", "ኤ.", "a.", "(", "፡", "፩", "ሀ 5 ("])
-def test_a_line_as_long_as_a_book_comes_to_an_end(part):
+def test_a_very_long_line_is_normalised_in_bounded_time(part):
     once = normalize("ሀ5" + part * (20_000 // len(part)))
     assert once.startswith("ሀ ")
     assert normalize(once) == once

@@ -17,7 +17,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("options", "text", "spoken"), CASES)
-def test_a_text_of_each_class_is_spoken_as_written_down_before(options, text, spoken):
+def test_every_class_of_texts_has_the_expected_spoken_form(options, text, spoken):
     chosen = NormalizerOptions(**options)
     assert normalize(text, chosen) == spoken
     assert normalize(spoken, chosen) == spoken

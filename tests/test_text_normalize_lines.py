@@ -19,7 +19,7 @@ def done(content: bytes) -> tuple[list[str], list[str], int]:
     return out.getvalue().split("\n")[:-1], err.getvalue().splitlines(), count
 
 
-def test_the_command_normalises_lines_and_shows_what_the_rules_did():
+def test_the_command_normalises_lines_and_lists_the_changes():
     command = [*COMMAND, "--explain", "--percent=ፐርሰንት"]
     answer = subprocess.run(command, input="50%\nሰላም።\n".encode(), capture_output=True, check=True)
     assert answer.stdout.decode().splitlines() == [
@@ -46,13 +46,13 @@ def test_a_byte_order_mark_and_ends_of_lines_of_any_system_are_fine():
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-def test_a_file_in_utf_16_is_refused_in_a_sentence(encoding):
+def test_a_file_in_utf_16_is_refused(encoding):
     content = "\ufeffሰላም\n" if encoding == "utf-16-be" else "ሰላም\n"
     with pytest.raises(UserError, match="UTF-16"):
         done(content.encode(encoding))
 
 
-def test_a_binary_file_ends_with_a_few_sentences_and_the_count():
+def test_a_binary_file_gives_a_few_messages_and_the_count():
     content = bytes([7, *range(255, -1, -1)]) * 100
     lines, sentences, count = done(content)
     assert count > MAX_MESSAGES
@@ -61,7 +61,7 @@ def test_a_binary_file_ends_with_a_few_sentences_and_the_count():
     assert len(lines) == content.count(b"\n") + (not content.endswith(b"\n"))
 
 
-def test_a_line_that_is_too_long_is_left_out_and_the_next_one_is_read():
+def test_a_too_long_line_is_skipped_and_the_next_one_is_read():
     longest = "ሀ".encode() * (MAX_LINE_BYTES // 3)
     lines, sentences, count = done(longest + b"\n" + b"x" * 3 * MAX_LINE_BYTES + b"\n" + b"5")
     assert count == 1

@@ -27,7 +27,7 @@ def test_a_record_comes_back_with_its_version(model, tmp_path):
     assert recorded(model, tmp_path) is None
 
 
-def test_of_two_records_the_last_counts_and_the_same_one_is_written_once(model, tmp_path):
+def test_the_last_of_two_records_counts_and_an_equal_one_is_not_added(model, tmp_path):
     once = with_record(model, OPTIONS.record)
     assert with_record(once, OPTIONS.record) == once
     assert recorded(with_record(once, NormalizerOptions().record), tmp_path)[1] == NormalizerOptions()
@@ -40,7 +40,7 @@ def test_sentencepiece_reads_and_copies_the_model_as_before(model, tmp_path):
     assert recorded(processor.serialized_model_proto(), tmp_path) == (NORMALIZER_VERSION, OPTIONS)
 
 
-def test_a_tokenizer_reads_texts_as_its_record_says(model, tmp_path):
+def test_a_tokenizer_normalises_with_the_options_of_its_record(model, tmp_path):
     tokenizer = Tokenizer(with_record(model, OPTIONS.record), tmp_path / "bpe.model")
     assert tokenizer.normalize("ፀሐይ 1000") == "ጸሀይ አንድ ሺ"
     assert tokenizer.normalizer_warning == ""
@@ -53,28 +53,29 @@ def test_the_identity_of_the_pieces_does_not_depend_on_the_record(model, tmp_pat
     assert plain.vocabulary == carrying.vocabulary
 
 
-def test_a_file_without_a_record_or_with_an_old_one_says_so(model, tmp_path):
+def test_a_file_without_a_record_or_with_an_old_one_has_a_warning(model, tmp_path):
     path = tmp_path / "bpe.model"
-    assert "does not say" in Tokenizer(model, path).normalizer_warning
+    assert str(path) in Tokenizer(model, path).normalizer_warning
     old = Tokenizer(with_record(model, {**OPTIONS.record, "version": 1}), path)
-    assert f"version 1 of the normaliser, this is version {NORMALIZER_VERSION}" in old.normalizer_warning
+    assert "version 1 " in old.normalizer_warning
+    assert f"version {NORMALIZER_VERSION}" in old.normalizer_warning
 
 
-def test_a_record_of_a_newer_version_is_refused_in_a_sentence(model, tmp_path):
+def test_a_record_of_a_newer_version_is_refused(model, tmp_path):
     newer = {**OPTIONS.record, "version": NORMALIZER_VERSION + 1, "dialect": "gojjam"}
-    with pytest.raises(UserError, match=rf"version {NORMALIZER_VERSION + 1} of the rules.*update") as refusal:
+    with pytest.raises(UserError, match=f"version {NORMALIZER_VERSION + 1} ") as refusal:
         Tokenizer(with_record(model, newer), tmp_path / "bpe.model")
     assert str(tmp_path / "bpe.model") in str(refusal.value)
 
 
 @pytest.mark.parametrize("record", [[], {}, {"version": "x"}, {"version": 1, "homophones": "some"}])
-def test_a_damaged_record_is_refused_in_a_sentence(model, tmp_path, record):
-    with pytest.raises(UserError, match="record of its normaliser is damaged") as refusal:
+def test_a_corrupt_record_is_refused(model, tmp_path, record):
+    with pytest.raises(UserError, match=r"bpe\.model: ") as refusal:
         Tokenizer(with_record(model, record), tmp_path / "bpe.model")
     assert "\n" not in str(refusal.value)
 
 
-def test_an_extension_records_its_options_and_learns_what_they_make_of_the_texts(tmp_path):
+def test_an_extension_records_its_options_and_learns_from_texts_normalised_with_them(tmp_path):
     base = write_base(tmp_path)
     merged = Tokenizer(extend(base, [*AMHARIC, "ፀሐይ"], 24_000, {"homophones": "strict"}), base)
     assert merged.options == NormalizerOptions(homophones="strict")
@@ -84,7 +85,7 @@ def test_an_extension_records_its_options_and_learns_what_they_make_of_the_texts
     assert json.loads(json.dumps(plain.options.record)) == NormalizerOptions().record
 
 
-def test_an_extension_of_an_extension_keeps_what_is_not_said_otherwise(tmp_path):
+def test_an_extension_of_an_extension_keeps_the_options_that_are_not_given(tmp_path):
     first = tmp_path / "first.model"
     first.write_bytes(extend(write_base(tmp_path), AMHARIC, 24_000, {"homophones": "strict"}))
     again = Tokenizer(extend(first, AMHARIC, 24_000, {"thousand": "ሺ"}), first)

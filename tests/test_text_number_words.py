@@ -108,7 +108,7 @@ def test_grouped_random_numbers_to_a_trillion_are_read_with_a_prefix():
 def test_numbers_below_0_and_past_the_last_scale_have_no_words():
     assert cardinal(MAX_CARDINAL).startswith("ዘጠኝ መቶ ዘጠና ዘጠኝ ትሪሊዮን ")
     for number in (-1, MAX_CARDINAL + 1):
-        with pytest.raises(ValueError, match="no words"):
+        with pytest.raises(ValueError, match=r"0\.\."):
             cardinal(number)
 
 
@@ -149,7 +149,7 @@ def test_the_options_choose_the_spelling():
         (10**6, "አንድ ሚሊዮነኛ"),
     ],
 )
-def test_an_ordinal_gives_the_last_sound_its_vowel(number, words):
+def test_an_ordinal_changes_the_vowel_of_the_last_letter(number, words):
     assert with_ending(cardinal(number), "ኛ") == words
 
 
@@ -172,7 +172,7 @@ def test_a_written_ending_joins_the_last_word(number, ending, words):
     assert with_ending(cardinal(number), ending) == words
 
 
-def test_years_can_be_said_in_hundreds():
+def test_years_can_be_read_in_hundreds():
     assert year_in_hundreds(1985) == "አሥራ ዘጠኝ መቶ ሰማንያ አምስት"
     assert year_in_hundreds(1900) == "አሥራ ዘጠኝ መቶ"
 
@@ -206,7 +206,7 @@ def test_ethiopic_numerals_read_back_to_119999_and_at_random_above():
         assert from_ethiopic(to_ethiopic(number)) == number
 
 
-def test_ethiopic_signs_in_no_order_are_numbers_one_by_one():
-    with pytest.raises(ValueError, match="no number"):
+def test_invalid_sequences_of_ethiopic_numerals_are_read_one_by_one():
+    with pytest.raises(ValueError, match="፩፪፫"):
         from_ethiopic("፩፪፫")
     assert ethiopic_numerals_to_digits("፩፪፫ ከ፻፼5") == "1 2 3 ከ1,000,000 5"

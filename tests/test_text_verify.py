@@ -25,7 +25,7 @@ def report_of(tokenizer, base, rows=None, config=None, texts=AMHARIC, limit=0.1)
 
 
 def whats(report):
-    return [problem.what for problem in report.problems]
+    return [problem.subject for problem in report.problems]
 
 
 def not_used(base):
@@ -51,11 +51,11 @@ def test_another_base_is_a_problem_that_names_the_first_difference(base, extende
     assert "id " in report.problems[0].value
 
 
-def test_other_scores_and_other_settings_of_sentencepiece_than_the_bases_are_a_problem(base, extended):
+def test_other_scores_or_sentencepiece_settings_than_those_of_the_base_are_a_problem(base, extended):
     scores, settings = extended.proto, extended.proto
     scores.pieces[base.size - 1].score -= 1
     settings.normalizer_spec.add_dummy_prefix = False
-    for proto, said in ((scores, "1 of the base's 90 pieces"), (settings, "settings of its own normaliser")):
+    for proto, said in ((scores, "1 of the 90 base pieces"), (settings, str(base.path))):
         report = report_of(Tokenizer(proto.SerializeToString(), extended.path), base)
         assert whats(report) == ["base pieces"]
         assert said in report.problems[0].value
@@ -111,7 +111,7 @@ def test_without_the_base_tokenizer_sizes_are_compared_and_a_warning_says_so(bas
 def test_without_texts_and_checkpoint_there_are_warnings(base, extended):
     report = verify(extended, base, None, base.size, [], 0.1)
     assert not report.problems
-    assert [finding.what for finding in report.findings if finding.verdict == "warning"] == [
+    assert [finding.subject for finding in report.findings if finding.verdict == "warning"] == [
         "base checkpoint",
         "texts",
     ]
@@ -131,7 +131,7 @@ def test_all_problems_are_in_one_report(base, tmp_path):
     assert str(report).endswith("6 problems found.")
 
 
-def test_the_lines_that_users_look_for_have_the_real_numbers(base, extended):
+def test_the_lines_that_users_grep_for_have_the_actual_numbers(base, extended):
     said = str(report_of(extended, base))
     assert f"Vocabulary size: {extended.size}\n" in said
     assert f"Uses extended vocabulary (ID >= {base.size})" in said
@@ -147,14 +147,14 @@ def test_one_unknown_ethiopic_character_is_a_problem_whatever_the_limit(base, ex
     assert "(ᎀ)" in report.problems[0].advice
 
 
-def test_appended_pieces_that_the_texts_hardly_have_are_counted(base, extended):
+def test_rare_appended_pieces_are_counted(base, extended):
     common = report_of(extended, base, texts=AMHARIC * 20)
     rare = report_of(extended, base, texts=AMHARIC)
     counts = [
         int(finding.value.split()[0])
         for report in (common, rare)
         for finding in report.findings
-        if finding.what == "rare pieces"
+        if finding.subject == "rare pieces"
     ]
     seen = {token for text in AMHARIC for token in extended.encode(text) if token >= base.size}
     assert counts == [320 - len(seen), 320]
@@ -165,7 +165,7 @@ def test_without_texts_sample_sentences_show_that_the_appended_pieces_are_used(b
     assert whats(report_of(base, base, texts=[])) == ["Amharic letters", not_used(base)]
 
 
-def test_a_model_that_loses_text_is_found_by_the_way_back(base, extended):
+def test_a_model_that_loses_text_is_found_by_decoding(base, extended):
     proto = extended.proto
     proto.denormalizer_spec.precompiled_charsmap = upper_case_charsmap()
     damaged = Tokenizer(proto.SerializeToString(), extended.path)
@@ -185,11 +185,10 @@ def test_a_tokenizer_without_a_record_of_its_normaliser_is_a_warning(base, exten
     proto.DiscardUnknownFields()
     report = report_of(Tokenizer(proto.SerializeToString(), extended.path), base)
     assert not report.problems
-    assert [finding.what for finding in report.findings if finding.verdict == "warning"] == ["normaliser"]
-    assert "does not say how texts are normalised" in str(report)
+    assert [finding.subject for finding in report.findings if finding.verdict == "warning"] == ["normaliser"]
 
 
 def test_a_size_far_from_the_advice_is_a_warning(base, extended):
     report = verify(extended, base, base.size + 1, base.size, AMHARIC, 0.1, advise_size(250))
-    assert "warning  size: 320 pieces to append are few: advised are 12,000" in str(report)
+    assert "warning  size: 320 appended pieces are few (advised: 12,000" in str(report)
     assert not report.problems

@@ -1,4 +1,4 @@
-"""Make pairs of prompt and target utterances from a preprocessed manifest."""
+"""Build pairs of prompt and target utterances from a preprocessed manifest."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from indextts.errors import UserError
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse(BuildPairs, argv)
     if args.output.resolve() == args.manifest.resolve():
-        raise UserError(f"--output {args.output} is the manifest itself, choose another file")
+        raise UserError(f"--output {args.output} is the manifest itself; choose another file")
     result = build_pairs(
         [utterance for _, utterance in read_reviewed(args.manifest)],
         args.pairs_per_target,

@@ -1,4 +1,4 @@
-"""Fetch the published files; goes on where it was interrupted, and checks what is there."""
+"""Download the published files; resume after an interruption and verify existing files."""
 
 from collections.abc import Sequence
 

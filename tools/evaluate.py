@@ -1,4 +1,4 @@
-"""Score checkpoints on held-out sentences: what is understood of them, whose voice it is, what fails."""
+"""Score checkpoints on held-out sentences: intelligibility, speaker similarity, failures."""
 
 from collections.abc import Sequence
 

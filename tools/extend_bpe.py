@@ -16,7 +16,7 @@ from indextts.text.vocabulary import advise_size
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse(ExtendTokenizer, argv)
     if args.output_model.resolve() in [manifest.resolve() for manifest in args.manifests]:
-        raise UserError(f"--output-model {args.output_model} is one of the manifests; name another file")
+        raise UserError(f"--output-model {args.output_model} is one of the manifests; choose another file")
     texts = [text for manifest in args.manifests for text in read_reviewed_texts(manifest)]
     typed = args.model_fields_set & NormalizerOptions.model_fields.keys()
     extension = extend_file(
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def hours_of(manifests: Sequence[Path]) -> float | None:
-    """Return the hours of speech in all manifests, None where one does not say."""
+    """Return the hours of speech in all manifests, None if one has no durations."""
     hours = [read_hours(manifest) for manifest in manifests]
     return None if None in hours else sum(found for found in hours if found is not None)
 

@@ -1,4 +1,4 @@
-"""Bring recordings with their texts into a project; what cannot be used is listed, the rest goes on."""
+"""Import recordings with their texts into a project; list the recordings that cannot be used."""
 
 from collections.abc import Sequence
 

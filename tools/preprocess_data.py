@@ -1,6 +1,6 @@
-"""Turn recordings into codes, conditioning and emotion vectors; goes on where it stopped.
+"""Compute codes, conditioning and emotion vectors of recordings; resume after an interruption.
 
-With --import-features FOLDER it takes over the features that the predecessor made.
+With --import-features FOLDER it imports features of the predecessor instead.
 """
 
 import sys
@@ -13,7 +13,7 @@ from indextts.errors import CHECK_FAILED, UserError
 
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
-    # the libraries here, because the processes that read recordings import this file and need no torch
+    # Imported here, because the processes that read recordings import this file and need no torch.
     if any(argument.partition("=")[0] == "--import-features" for argument in argv):
         from indextts.data.predecessor_import import import_features
 
@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(result)
     if result.is_mostly_rejected:
         raise UserError(
-            f"{command.manifest}: most recordings were rejected; {result.output_dir}/rejected.jsonl says "
-            "why, repair them and run the same command again, or go on with what was encoded",
+            f"{command.manifest}: most recordings were rejected, see {result.output_dir}/rejected.jsonl for "
+            "the reasons; repair them and run the command again, or continue with the encoded ones",
             CHECK_FAILED,
         )
     return 0

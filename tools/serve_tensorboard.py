@@ -1,4 +1,4 @@
-"""Serve TensorBoard over a run's event files on 127.0.0.1; the page shows it under its login."""
+"""Serve TensorBoard for the event files of a run on 127.0.0.1; the page shows it behind its login."""
 
 from collections.abc import Sequence
 

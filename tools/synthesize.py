@@ -1,4 +1,4 @@
-"""Speak texts with a checkpoint, in the voice of a recording."""
+"""Synthesize texts with a checkpoint, in the voice of a recording."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,7 @@ from indextts.commands.terminal import parse, run
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(Synthesize, argv)
-    from indextts.speech.synthesis.synthesize import (
-        synthesize,  # torch takes seconds; a wrong flag is said at once
-    )
+    from indextts.speech.synthesis.synthesize import synthesize  # torch loads slowly; wrong flags fail first
 
     for line in synthesize(command):
         print(line, flush=True)

@@ -1,13 +1,13 @@
-"""Amharic abbreviations, spelled out: with slashes (ት/ቤት), with dots (ዓ.ም), with what is joined to them.
+"""Amharic abbreviations, spelled out: with slashes (ት/ቤት) or dots (ዓ.ም), prefixes and endings.
 
-A prefix (በት/ቤት) and an ending (ት/ቤቶች) stay joined to the words. A slash and a dot do the same; a dot after
-the last letter may be there or not. What is not in the tables:
+A prefix (በት/ቤት) and an ending (ት/ቤቶች) stay joined to the words. A slash and a dot are equivalent; the dot
+after the last letter is optional. Words that are not in the tables:
 
-    a/b, two words     a b            it is often "or"; the words are enough
+    a/b, two words     a b            the slash often means "or" and is not spoken
     ኤፍ.ቢ.አይ            ኤፍ ቢ አይ       names of Latin letters
     ነው.እሱ              ነው. እሱ        two sentences
 
-Expansions follow the project's reference page; where a form is ambiguous, the comment beside it says so.
+Expansions follow the reference page of the project; comments mark ambiguous forms.
 """
 
 import re
@@ -15,11 +15,11 @@ from collections.abc import Mapping
 
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 
-# Joined to the beginning of a word or number, alone or two together (በየ, እስከነ).
+# Prefixes of a word or number, alone or in pairs (በየ, እስከነ).
 PREFIXES = "በ|የ|ለ|ከ|ስለ|እስከ|ወደ|እንደ|እነ|በስተ|ያለ|እየ"
 _PREFIX = rf"(?<![{L}])(?:{PREFIXES}){{0,2}}"
 
-# Its last letter takes the vowel of what is joined: ዶ/ር, ዶ/ሩ, ዶ/ሮች.
+# Abbreviations whose last letter takes the vowel of the ending: ዶ/ር, ዶ/ሩ, ዶ/ሮች.
 _INFLECTED = {
     "ዶ/ር": "ዶክተር",
     "ፕ/ር": "ፕሮፌሰር",
@@ -30,7 +30,7 @@ _INFLECTED = {
     "ወ/ሪት": "ወይዘሪት",
     "ወ/ት": "ወይዘሪት",
     "ፕ/ት": "ፕሬዚዳንት",
-    "ሚ/ር": "ሚኒስትር",  # or ሚኒስቴር, the ministry: the letters do not tell
+    "ሚ/ር": "ሚኒስትር",  # ambiguous: also ሚኒስቴር, the ministry
     "ጠ/ሚ/ር": "ጠቅላይ ሚኒስትር",
     "ኮ/ል": "ኮሎኔል",
     "ሌ/ኮ/ል": "ሌተና ኮሎኔል",
@@ -41,7 +41,7 @@ _INFLECTED = {
     "ብ/ጄ/ል": "ብርጋዴር ጄኔራል",
     "ሆ/ል": "ሆስፒታል",
 }
-# Complete as they stand; only a short ending may be joined.
+# Abbreviations with no inflection; only a short ending may follow.
 _FIXED = {
     "ጠ/ሚ": "ጠቅላይ ሚኒስትር",
     "ም/ጠ/ሚ": "ምክትል ጠቅላይ ሚኒስትር",
@@ -53,7 +53,7 @@ _FIXED = {
     "መ/አ": "መቶ አለቃ",
     "አ/አ": "አዲስ አበባ",
     "ዓ/ም": "ዓመተ ምሕረት",
-    "አ/ም": "ዓመተ ምሕረት",  # ዓ written as it sounds
+    "አ/ም": "ዓመተ ምሕረት",  # a homophone spelling of ዓ
     "ዓ/ዓ": "ዓመተ ዓለም",
     "እ/ኤ/አ": "እንደ ኤውሮፓውያን አቆጣጠር",
     "እ/አ/አ": "እንደ አውሮፓውያን አቆጣጠር",
@@ -74,7 +74,7 @@ _FIXED = {
     "ሚ/ሜ": "ሚሊ ሜትር",
     "ኪ/ግ": "ኪሎ ግራም",
 }
-# A short first part before a whole word, which it does not change.
+# Abbreviated first parts before a full word, which stays unchanged.
 _BEFORE_A_WORD = {
     r"ት(?=[/.]ቤ[ተ-ቶ])": "ትምህርት",
     r"መ(?=[/.]ቤ[ተ-ቶ])": "መሥሪያ",
@@ -98,9 +98,9 @@ _BEFORE_A_WORD = {
     rf"ወ(?=/[{L}]{{2}})": "ወልደ",
     rf"ተ(?=/[{L}]{{2}})": "ተክለ",
     rf"ቅ(?=/[{L}]{{2}})": "ቅዱስ",
-    rf"ሻ(?=/[{L}]{{2}})": "ሻምበል",  # or ሻለቃ
+    rf"ሻ(?=/[{L}]{{2}})": "ሻምበል",  # ambiguous: also ሻለቃ
 }
-# Titles that end in a dot.
+# Titles that end with a dot.
 _WITH_DOT = {"ሚር": "ሚስተር", "ዶር": "ዶክተር", "ፕሮፌ": "ፕሮፌሰር"}
 
 _ORDERS = 7
@@ -108,13 +108,13 @@ _END = rf"(?=(?:ንና|ን|ና|ም|ው|ዋ)?(?!/?[{L}]))"
 
 
 def _alternatives(keys: Mapping[str, str]) -> str:
-    """Return a regular expression for any of `keys`, longest first; a slash stands for a dot too."""
+    """Return a regular expression for any of `keys`, longest first; a slash also matches a dot."""
     longest_first = sorted(keys, key=len, reverse=True)
     return "|".join(re.escape(key).replace("/", r"[/.]\s?") for key in longest_first)
 
 
 def _plain(found: str) -> str:
-    """Return an abbreviation as the tables write it."""
+    """Return an abbreviation in the spelling of the tables."""
     return re.sub(r"[/.]\s?", "/", found).rstrip("/")
 
 
@@ -130,16 +130,16 @@ def _any_vowel(key: str) -> str:
 
 
 _FULL = {_any_vowel(key): (re.compile(_any_vowel(key)), words) for key, words in _INFLECTED.items()}
-# A dot after the last letter belongs to the abbreviation where the sentence goes on.
-_GOES_ON = rf"(?:\.(?=\s*[{L}0-9A-Za-z,()]))?"
+# A dot after the last letter belongs to the abbreviation if the sentence continues.
+_CONTINUES = rf"(?:\.(?=\s*[{L}0-9A-Za-z,()]))?"
 
-_RULE_FIXED = re.compile(rf"({_PREFIX})({_alternatives(_FIXED)}){_END}{_GOES_ON}")
+_RULE_FIXED = re.compile(rf"({_PREFIX})({_alternatives(_FIXED)}){_END}{_CONTINUES}")
 _RULE_INFLECTED = re.compile(rf"({_PREFIX})({_inflected_pattern()})")
 _RULE_BEFORE_A_WORD = tuple(
     (re.compile(rf"({_PREFIX}){key}[/.]"), words) for key, words in _BEFORE_A_WORD.items()
 )
 _RULE_WITH_DOT = re.compile(rf"({_PREFIX})({'|'.join(_WITH_DOT)})\.")
-# What one of the rules may find; most lines have none of it.
+# A fast test: most lines match no rule.
 _MAY_MATCH = re.compile(rf"/|[{L}]\.\s*[{L}0-9]|(?:{'|'.join(_WITH_DOT)}|ወዘተ)\.")
 _RULE_ETC = re.compile(rf"(?<![{L}])ወዘተ\.(?=\s*\S)")
 
@@ -155,7 +155,7 @@ _RULE_SLASH = re.compile(r"(?<=[^\d\s])\s*/+\s*|\s*/+\s*(?=[^\d\s])|\s/+\s|^\s*/
 
 
 def spell_out(text: str) -> str:
-    """Return `text` with the known abbreviations as words."""
+    """Return `text` with the known abbreviations spelled out."""
     if not _MAY_MATCH.search(text):
         return text
     text = _RULE_FIXED.sub(_fixed, text)
@@ -167,7 +167,7 @@ def spell_out(text: str) -> str:
 
 
 def split_at_dots(text: str) -> str:
-    """Return `text` with a space between names of letters and after a full stop between two words."""
+    """Return `text` with a space between letter names and after a full stop between two words."""
     if "." not in text:
         return text
     text = _RULE_LETTER_NAMES.sub(_separate_letters, text)

@@ -1,13 +1,13 @@
-"""Single characters: what is deleted, and what is only another way to write an ordinary one.
+"""Single characters: delete inaudible ones and replace variants by ordinary ones.
 
-What is done, in this order:
+The steps in order:
 
-    entities of web pages        the character itself
-    invisible characters         deleted; controls and lone surrogates too, which are damage
+    HTML entities                the character itself
+    invisible characters         deleted, with control characters and lone surrogates
     emoji and dingbats           a space
-    full-width, circled, Roman   their ordinary form; fractions such as ½ and superscripts stay
+    full-width, circled, Roman   the ordinary form; fractions such as ½ and superscripts stay
     digits of other scripts      0 to 9
-    NFC                          letters composed; outside ASCII upper case at once
+    NFC                          letters composed; upper case outside ASCII
 """
 
 import html
@@ -16,13 +16,13 @@ import unicodedata
 
 from indextts.text.ethiopic import ETHIOPIC_LETTERS
 
-# The Ethiopic combining and tonal marks are too rare to be learned.
+# The Ethiopic combining and tonal marks are too rare to learn.
 _INVISIBLE = re.compile(
     "[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u061c\u135d-\u135f\u1390-\u1399\u180e"
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u20e3\ud800-\udfff\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
-# These stand between words, so a space takes their place; U+2581 is SentencePiece's own sign for a space.
+# These stand between words, so a space replaces them; U+2581 is the SentencePiece sign for a space.
 _BETWEEN_WORDS = re.compile("[\u2581\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\u1360]+")
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#[0-9]{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE)
 
@@ -38,12 +38,12 @@ _TO_ORDINARY = str.maketrans(
 )
 
 
-# Letters and marks of Amharic and printable ASCII: no rule of this module has anything to do with them.
+# Everything but Amharic letters and marks and printable ASCII, which no rule of this module changes.
 _SPECIAL = re.compile(f"[^ -~{ETHIOPIC_LETTERS}\u1361-\u137c]")
 
 
 def clean_characters(text: str) -> str:
-    """Return `text` with ordinary characters for special ones, and without those that cannot be heard."""
+    """Return `text` with ordinary characters instead of special ones, and without inaudible ones."""
     if "&" in text:
         text = _ENTITY.sub(lambda match: html.unescape(match[0].lower()), text)
     if not _SPECIAL.search(text):
@@ -51,17 +51,17 @@ def clean_characters(text: str) -> str:
     text = _INVISIBLE.sub("", text)
     text = _BETWEEN_WORDS.sub(" ", text).translate(_TO_ORDINARY)
     text = _SPECIAL_NUMBER.sub(_ordinary_number, text)
-    # Composed again after upper-casing, which can take letters apart.
+    # Compose again after upper-casing, which can decompose letters.
     return unicodedata.normalize("NFC", _upper_outside_ascii(unicodedata.normalize("NFC", text)))
 
 
 def _upper_outside_ascii(text: str) -> str:
-    """Return `text` with capitals for all but a to z: ß and its like become other letters and marks by it."""
+    """Return `text` in upper case except for a to z; this replaces ß and similar letters."""
     return "".join(char if char.isascii() else char.upper() for char in text)
 
 
 def _special_numbers() -> str:
-    """Return every digit and number outside ASCII that stands for an ASCII one, for a character class."""
+    """Return all non-ASCII digits and numbers with an ASCII form, for a character class."""
     chars = []
     for code in range(0x80, 0x20000):
         char = chr(code)

@@ -1,27 +1,24 @@
-"""Facts of the Ethiopic script: its Unicode ranges, and the letters of Amharic, computed from the rows.
+"""The Ethiopic script: Unicode ranges, the letters of Amharic, language detection, homophones, text keys.
 
-A row of the script is one consonant at eight consecutive code points: seven orders (vowels) and, at the
-eighth, often the labialised form (consonant + wa). The velar consonants have labialised rows of their own.
+A row of the script is a consonant at eight consecutive code points: seven orders (vowels) and, usually, the
+labialised form (consonant + wa). The velar consonants have separate labialised rows.
 
     code point  row + 0 .. row + 6       row + 7           velar row + 0, 2, 3, 4, 5
                 seven orders of a row    ... + wa          five labialised forms
 
-Which script and which language a text is written in, by its letters.
+Language: Amharic and Tigrinya share the script; letters that are rare in Amharic tell them apart. On TICO-19
+the rule finds 92 % of the Tigrinya sentences and misclassifies 0.2 % of the Amharic ones.
 
-Two languages are written with the same letters, Amharic and Tigrinya; letters that Amharic hardly uses tell
-them apart. On TICO-19 the rule finds 92 % of the Tigrinya sentences and takes 0.2 % of the Amharic ones for
-Tigrinya.
-
-Letters that sound alike in Amharic, and the one of them that stands for all.
+Homophones: letters of the same sound are merged into one of them.
 
     strict   ሐ ኀ -> ሀ, ሠ -> ሰ, ዐ -> አ, ፀ -> ጸ in all orders; ሃ -> ሀ and ኣ -> አ, since the first and the fourth
-             order of these two rows are one sound                                          40 letters
-    loose    besides that, ኸ -> ሀ in the orders 2 to 7                                      47 letters
+             order of these two rows sound the same                                         40 letters
+    loose    also ኸ -> ሀ in the orders 2 to 7                                               47 letters
 
-ኧ and the first order of ኸ have sounds of their own and are never merged. Nor are pairs that some public
-normalisers merge (ሸ ሼ, ሺ ሽ, ዉ ው, ዪ ይ, ዴ ደ): they are different sounds.
+ኧ and the first order of ኸ have distinct sounds and are never merged. Neither are pairs of different sounds
+that some public normalisers merge (ሸ ሼ, ሺ ሽ, ዉ ው, ዪ ይ, ዴ ደ).
 
-What makes two texts the same sentence: the letters as they sound, whatever the marks and spaces.
+Text keys: spellings of a sentence that differ only in homophones, marks and spaces have the same key.
 """
 
 import re
@@ -36,8 +33,8 @@ ETHIOPIC_BLOCKS = (
     (0xAB00, 0xAB2F),
     (0x1E7E0, 0x1E7FF),
 )
-# Every assigned character of the blocks: letters, marks, numerals, punctuation. Also the inside of a regular
-# expression's character class.
+# Every assigned character of the blocks: letters, marks, numerals, punctuation. Fits inside the character
+# class of a regular expression.
 ETHIOPIC_CHARACTERS = "".join(
     char
     for first, last in ETHIOPIC_BLOCKS
@@ -45,18 +42,18 @@ ETHIOPIC_CHARACTERS = "".join(
     if unicodedata.category(char) != "Cn"
 )
 
-# The letters alone, as ranges: the inside of a character class too. Python's \w holds them, and the numerals.
+# Only the letters, as ranges, also for a character class. \w matches these and the numerals.
 ETHIOPIC_LETTERS = "\u1200-\u135a\u1380-\u138f\u2d80-\u2dde\uab01-\uab2e\U0001e7e0-\U0001e7fe"
 
 _ETHIOPIC = frozenset(ETHIOPIC_CHARACTERS)
 _ROWS = "ሀለሐመሠረሰሸቀበተቸኀነኘአከኸወዐዘዠየደጀገጠጨጰጸፀፈፐቨ"
-_ROWS_WITH_WA = "ለሐመሠረሰሸበቨተቸነኘአዘዠደጀጠጨጰጸፈፐ"  # the other rows' eighth letter is not Amharic
+_ROWS_WITH_WA = "ለሐመሠረሰሸበቨተቸነኘአዘዠደጀጠጨጰጸፈፐ"  # the eighth letter of the other rows is not Amharic
 _VELAR_ROWS = "ቈኈኰዀጐ"
 _SINGLE_LETTERS = "ሇፘፙፚ"
 
 
 def amharic_letters() -> tuple[str, ...]:
-    """Return the 291 letters (fidel) of Amharic in the order of their code points."""
+    """Return the 291 letters (fidel) of Amharic by code point."""
     letters = [chr(ord(row) + order) for row in _ROWS for order in range(7)]
     letters += [chr(ord(row) + 7) for row in _ROWS_WITH_WA]
     letters += [chr(ord(row) + order) for row in _VELAR_ROWS for order in (0, 2, 3, 4, 5)]
@@ -64,20 +61,20 @@ def amharic_letters() -> tuple[str, ...]:
 
 
 def main_block_letters() -> tuple[str, ...]:
-    """Return all letters of the main Ethiopic block, those of other languages too.
+    """Return all letters of the main Ethiopic block, including those of other languages.
 
-    Amharic texts hold some of them: names of places (መቐለ), and slips such as ፇ for ጿ.
+    Amharic texts contain some of these in place names (መቐለ) and in typos such as ፇ for ጿ.
     """
     return tuple(char for char in map(chr, range(0x1200, 0x135B)) if unicodedata.category(char) == "Lo")
 
 
 def is_ethiopic(char: str) -> bool:
-    """True for a letter, mark, numeral or punctuation mark of the Ethiopic script."""
+    """Return whether `char` is an Ethiopic letter, mark, numeral or punctuation mark."""
     return char in _ETHIOPIC
 
 
 def is_ethiopic_letter(char: str) -> bool:
-    """True for a letter of the Ethiopic script, whatever the language."""
+    """Return whether `char` is an Ethiopic letter of any language."""
     return is_ethiopic(char) and unicodedata.category(char) == "Lo"
 
 
@@ -89,13 +86,13 @@ _TIGRINYA = re.compile("[ቐ-ቖኸ-ኾኣ]")
 
 
 def ethiopic_share(text: str) -> float:
-    """Return the share of a text's letters that are Ethiopic, 0 without letters."""
+    """Return the share of Ethiopic letters among the letters of a text, 0 without letters."""
     letters = _LETTER.findall(text)
     return len(_FIDEL.findall(text)) / len(letters) if letters else 0.0
 
 
 def tigrinya_share(text: str) -> float:
-    """Return the share of the fidel that are letters of Tigrinya and rare in Amharic, 0 without fidel."""
+    """Return the share of Tigrinya letters, rare in Amharic, among the fidel of a text, 0 without fidel."""
     num_fidel = len(_FIDEL.findall(text))
     return len(_TIGRINYA.findall(text)) / num_fidel if num_fidel else 0.0
 
@@ -127,7 +124,7 @@ LOOSE = {
     **{chr(ord("ኸ") + order): _merged_letter("ሀ", order) for order in range(1, _NUM_ORDERS)},
     "ዃ": "ኋ",
 }
-# Small differences of pronunciation, or none: a choice of its own.
+# Labialised letters with little or no difference in pronunciation; merged by a separate option.
 LABIALISED_VARIANTS = dict(zip("ጐቈኰኈጒጕቊቍኲኵኍ", "ጎቆኮሆጉጉቁቁኩኩሁ", strict=True))
 
 _TABLES = {"strict": str.maketrans(STRICT), "loose": str.maketrans(LOOSE)}
@@ -135,19 +132,19 @@ _LABIALISED_TABLE = str.maketrans(LABIALISED_VARIANTS)
 
 
 def merge_homophones(text: str, how: Literal["off", "strict", "loose"]) -> str:
-    """Return `text` with one letter for each sound."""
+    """Return `text` with homophones merged."""
     return text if how == "off" else text.translate(_TABLES[how])
 
 
 def merge_labialised(text: str) -> str:
-    """Return `text` with the plain letter for each labialised one that many speakers say like it."""
+    """Return `text` with plain letters instead of labialised ones that many speakers pronounce alike."""
     return text.translate(_LABIALISED_TABLE)
 
 
-_NO_LETTER = re.compile(r"[\W_]+")
+_NON_LETTERS = re.compile(r"[\W_]+")
 
 
 def text_key(text: str) -> str:
-    """Return a key that spellings of one sentence share: ሠላም፣ ነው። and ሰላም ነው have one."""
-    letters = _NO_LETTER.sub("", unicodedata.normalize("NFC", text))
+    """Return the key of a sentence, equal for its spellings: ሠላም፣ ነው። and ሰላም ነው."""
+    letters = _NON_LETTERS.sub("", unicodedata.normalize("NFC", text))
     return merge_homophones(letters, "loose").casefold()

@@ -1,20 +1,19 @@
-"""Append Amharic pieces to a SentencePiece BPE model, so that old text keeps its ids exactly.
+"""Append Amharic pieces to a SentencePiece BPE model; texts without Ethiopic keep their ids exactly.
 
-    id 0 .. base - 1     the base's pieces, types and scores, untouched
-    then                 every single letter: 291 of Amharic, every Ethiopic character of the texts, and where
-                         they take little of the room the rest of the main block (ቐ, ፇ): else, one in an
-                         unseen text makes its whole word unknown
+    id 0 .. base - 1     the pieces, types and scores of the base, unchanged
+    then                 single letters: 291 of Amharic, every Ethiopic character of the texts and, if they
+                         take little of the space, the rest of the main block (ቐ, ፇ), because an unknown
+                         letter in a new text makes its whole word unknown
     then                 merges learned from the texts, most frequent first, up to the target size
 
-Only pieces of Ethiopic characters and the sign of a space are appended, so no other script is cut
-differently. BPE joins the pair with the highest score first; so the merges' scores descend in the order in
-which they were learned, below all of the base's, and the letters, which no pair makes, come below the merges.
+All appended pieces consist of Ethiopic characters and the space sign, so other scripts are cut as before. BPE
+joins the pair with the highest score first. So the scores of the merges descend in learned order, below those
+of the base, and the letters, which no pair produces, come below the merges.
 """
 
 import io
 import logging
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,8 @@ from typing import Any
 import sentencepiece
 
 from indextts.errors import UserError
+from indextts.system.amounts import counted
+from indextts.system.files import written_aside
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, amharic_letters, is_ethiopic, main_block_letters
 from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import WORD_START, Tokenizer, measure, parse_model
@@ -32,20 +33,20 @@ from indextts.text.vocabulary import SizeAdvice, advise_size
 
 logger = logging.getLogger(__name__)
 
-_BPE = 2  # SentencePiece's number for the model type
-_NORMAL = 1  # and for the type of a piece
+_BPE = 2  # SentencePiece model type
+_NORMAL = 1  # SentencePiece piece type
 _FOREIGN = re.compile(f"[^{ETHIOPIC_CHARACTERS} ]+")
 _APPENDABLE = re.compile(f"{WORD_START}*[{ETHIOPIC_CHARACTERS}]+{WORD_START}*")
-_MAX_RARE_SHARE = 0.1  # of the pieces besides the letters that must be in
+_MAX_RARE_SHARE = 0.1  # of the pieces besides the required letters
 _PLACEHOLDER = "."
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
-# The trainer stops the whole process at a word of 65,536 characters, and no piece is longer than 16.
+# The SentencePiece trainer aborts the process at a word of 65,536 characters; no piece is longer than 16.
 _LONGEST_WORD = re.compile(r"(\S{256})(?=\S)")
 
 
 @dataclass(frozen=True)
 class Extension:
-    """A base tokenizer and what it became."""
+    """A base tokenizer and its extension."""
 
     base: Tokenizer
     extended: Tokenizer
@@ -59,20 +60,20 @@ def extend_file(
     advice: SizeAdvice | None = None,
     options: Mapping[str, Any] = NO_OPTIONS,
 ) -> Extension:
-    """Write the base tokenizer, extended by what `texts` teach, to `output_model`.
+    """Extend the base tokenizer with pieces learned from `texts` and write it to `output_model`.
 
     Args:
-        target_size: pieces in all; 0 for what is advised.
-        advice: None if nobody knows the hours of speech.
-        options: of the normaliser, where not as the base's record or the defaults say.
+        target_size: total pieces; 0 for the advised size.
+        advice: None if the hours of speech are unknown.
+        options: of the normaliser that replace those of the base.
 
     Raises:
-        UserError: the base, the texts or the target size do not do, or the file cannot be written.
+        UserError: the base, the texts or the target size cannot be used, or the file cannot be written.
     """
     _refuse_overwriting(base_model, output_model)
     base, advice = _load(base_model, options), advice or advise_size(None)
     if target_size == 0:
-        logger.info("The size is chosen: %d base pieces and %s", base.size, advice)
+        logger.info("Chose the tokenizer size: %d base pieces and %s", base.size, advice)
         target_size = base.size + advice.num_pieces
     elif objection := advice.objection(target_size - base.size):
         logger.warning("--target-size %d: %s", target_size, objection)
@@ -84,47 +85,43 @@ def extend_file(
 def extend(
     base_model: Path, texts: Iterable[str], target_size: int, options: Mapping[str, Any] = NO_OPTIONS
 ) -> bytes:
-    """Return a serialized SentencePiece model: the base's pieces, then letters and merges of `texts`.
+    """Return a serialized SentencePiece model: the pieces of the base, then letters and merges of `texts`.
 
-    How the base normalises texts, which are learned from as it does, is recorded in the model.
-
-    The same input gives the same bytes. Where the texts give fewer merges than the target size has room for,
-    the model is smaller, and the log says so.
+    The model records the normaliser options, which also apply to `texts`. The same input gives the same
+    bytes. If the texts provide fewer merges than requested, the model is smaller and a warning is logged.
 
     Raises:
-        UserError: the base is no BPE model, the texts hold no Ethiopic, or the target size has no room for
-            the letters.
+        UserError: the base is not a BPE model, the texts contain no Ethiopic, or the target size is too small
+            for the letters.
     """
     base = _load(base_model, options)
     if base.proto.trainer_spec.model_type != _BPE:
-        raise UserError(
-            f"{base_model}: this is not a BPE model; extending works with BPE only, as in bpe.model"
-        )
-    learned_from = [_FOREIGN.sub(_PLACEHOLDER, base.words(text)) for text in texts]
-    letters = _missing_letters(base, learned_from)
-    room = target_size - base.size - len(letters)
+        raise UserError(f"{base_model}: not a BPE model; only BPE models such as bpe.model can be extended")
+    training_texts = [_FOREIGN.sub(_PLACEHOLDER, base.words(text)) for text in texts]
+    letters = _missing_letters(base, training_texts)
+    space = target_size - base.size - len(letters)
     rare = sorted(set(main_block_letters()) - set(base.pieces) - set(letters))
-    if len(rare) <= room * _MAX_RARE_SHARE:
-        letters, room = letters + rare, room - len(rare)
-    if room < 0:
+    if len(rare) <= space * _MAX_RARE_SHARE:
+        letters, space = letters + rare, space - len(rare)
+    if space < 0:
         raise UserError(
-            f"--target-size {target_size} is too small: the base has {base.size} pieces and {len(letters)} "
-            f"letters are missing in it, so the least that works is {base.size + len(letters)}"
+            f"--target-size {target_size} is too small for the {base.size} pieces of the base and "
+            f"{len(letters)} missing letters; use at least {base.size + len(letters)}"
         )
-    merges = _merges(base, learned_from, room)
-    if len(merges) < room:
+    merges = _merges(base, training_texts, space)
+    if len(merges) < space:
         logger.warning(
-            "The tokenizer gets %d pieces instead of %d: the texts give no more (texts: %d, merges: %d)",
-            target_size - room + len(merges),
+            "The tokenizer has only %d of %d pieces; the texts provide no more (texts: %d, merges: %d)",
+            target_size - space + len(merges),
             target_size,
-            len(learned_from),
+            len(training_texts),
             len(merges),
         )
     return with_record(_appended(base.proto, letters, merges), base.options.record)
 
 
 def describe(extension: Extension, texts: Sequence[str]) -> str:
-    """Return what the extension did to `texts`, as lines for people."""
+    """Return statistics of `texts` before and after the extension, as lines."""
     base, extended = extension.base, extension.extended
     before, after = measure(base, texts), measure(extended, texts)
     num_appended = extended.size - base.size
@@ -146,37 +143,38 @@ def describe(extension: Extension, texts: Sequence[str]) -> str:
 
 
 def _load(base_model: Path, options: Mapping[str, Any]) -> Tokenizer:
-    """Return the base with `options` of the normaliser in the place of its own."""
+    """Load the base, with `options` replacing its normaliser options."""
     base = Tokenizer.load(base_model)
     return Tokenizer(base.model_bytes, base_model, base.options.model_copy(update=dict(options)))
 
 
 def _missing_letters(base: Tokenizer, texts: Sequence[str]) -> list[str]:
-    """Return the single characters that the base needs for Amharic and for `texts`, by code point."""
+    """Return the single characters of Amharic and of `texts` that the base lacks, by code point."""
     in_texts = {char for char in set().union(*texts) if is_ethiopic(char)}
     if not in_texts:
         raise UserError(
-            f"none of the {len(texts)} texts holds an Ethiopic letter; give manifests of Amharic recordings"
+            f"the manifests have no Ethiopic letter in {counted(len(texts), 'text')}; give manifests of "
+            "Amharic recordings"
         )
     return sorted(in_texts.union(amharic_letters()) - set(base.pieces))
 
 
 def _merges(base: Tokenizer, texts: Sequence[str], limit: int) -> list[str]:
-    """Return up to `limit` pieces of several characters that the base lacks, in the order they are learned.
+    """Return up to `limit` pieces of several characters that the base lacks, in learned order.
 
     Args:
-        base: gives the settings for spaces, and the pieces to leave out.
-        texts: words of Ethiopic characters, everything else replaced by the placeholder. What is foreign can
-            never be joined to Ethiopic, so this changes no merge; it keeps foreign pairs from using up the
-            number of merges that has to be named in advance.
-        limit: merges wanted.
+        base: provides the settings for spaces and the known pieces.
+        texts: Ethiopic words, with everything else replaced by the placeholder. Foreign characters never join
+            Ethiopic ones, so this changes no merge; it only keeps foreign pairs from using up the number of
+            merges, which SentencePiece needs in advance.
+        limit: the number of merges to return.
     """
     known = set(base.pieces)
-    # Besides the limit: what the base knows already, and the placeholder behind the sign of a space.
-    num_left_out = sum(bool(_APPENDABLE.fullmatch(piece)) for piece in known) + 1
-    model = _train(base.proto, texts, limit + num_left_out)
-    # Once every word is one piece, the trainer goes on with pairs that no longer occur. A piece that no text
-    # gives would stay a random row: the last one that is found in the texts ends the list.
+    # In addition to the limit: the pieces of the base, and the placeholder after the space sign.
+    num_extra = sum(bool(_APPENDABLE.fullmatch(piece)) for piece in known) + 1
+    model = _train(base.proto, texts, limit + num_extra)
+    # Once every word is a single piece, the trainer continues with pairs that no longer occur. A piece that
+    # never occurs would stay a random row, so the last piece that occurs in the texts ends the list.
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
     found = {token for ids in processor.encode(list(texts)) for token in ids}
     pieces = [str(piece.piece) for piece in model.pieces]
@@ -189,18 +187,18 @@ def _merges(base: Tokenizer, texts: Sequence[str], limit: int) -> list[str]:
 def _train(base: Any, texts: Sequence[str], num_merges: int) -> Any:
     """Return a BPE ModelProto of `texts`: `<unk>`, merges in the order they are learned, characters."""
     short_worded = [_LONGEST_WORD.sub(r"\1 ", text) for text in texts]
-    num_characters = len(set().union(*texts)) + 1  # the sign of a space
-    num_merges = min(num_merges, sum(map(len, texts)))  # texts have no more, SentencePiece counts in 32 bits
+    num_characters = len(set().union(*texts)) + 1  # the space sign
+    num_merges = min(num_merges, sum(map(len, texts)))  # the maximum; SentencePiece counts in 32 bits
     writer = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(short_worded),
         model_writer=writer,
         model_type="bpe",
         vocab_size=1 + num_characters + num_merges,
-        hard_vocab_limit=False,  # fewer pieces where the texts give no more
+        hard_vocab_limit=False,  # allow fewer pieces
         character_coverage=1.0,
-        max_sentence_length=2**30,  # the default leaves out longer lines
-        normalization_rule_name="identity",  # the base's own rules were applied already
+        max_sentence_length=2**30,  # the default skips longer lines
+        normalization_rule_name="identity",  # the rules of the base are applied already
         add_dummy_prefix=base.normalizer_spec.add_dummy_prefix,
         remove_extra_whitespaces=base.normalizer_spec.remove_extra_whitespaces,
         treat_whitespace_as_suffix=base.trainer_spec.treat_whitespace_as_suffix,
@@ -227,25 +225,15 @@ def _appended(proto: Any, letters: Sequence[str], merges: Sequence[str]) -> byte
 def _refuse_overwriting(base_model: Path, output_model: Path) -> None:
     same = output_model.resolve() == base_model.resolve()
     if same or (output_model.exists() and base_model.exists() and output_model.samefile(base_model)):
-        raise UserError(
-            f"--output-model {output_model} is the base tokenizer, which stays as it is; name another file"
-        )
+        raise UserError(f"--output-model {output_model} is the base tokenizer itself; choose another file")
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file aside and rename it, so that no reader ever finds half of it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with aside.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
+        with written_aside(path, is_unique=True) as aside:
+            aside.write_bytes(content)
     except OSError as error:
         raise UserError(
-            f"--output-model {path}: cannot be written ({error.strerror}); name a file in a folder of yours"
+            f"--output-model {path}: cannot be written ({error.strerror}); choose another folder"
         ) from None

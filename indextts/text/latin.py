@@ -4,7 +4,7 @@ For example:
 
     www.a.com, a@b.et     the dots and signs are spoken, as ነጥብ and አት
     U.S.                  US
-    BBC                   BBC, or ቢ ቢ ሲ where the options say so
+    BBC                   BBC, or ቢ ቢ ሲ with the option acronyms="letters"
     IL-1β                 IL-1 ቤታ
 """
 
@@ -24,7 +24,7 @@ _SILENT_IN_ADDRESS = re.compile(r"[/:+_#?=&%~-]+")
 
 
 def addresses(text: str, _options: NormalizerOptions) -> str:
-    """Make words of the dots and signs of web and mail addresses."""
+    """Return `text` with the dots and signs of web and mail addresses as words."""
     return _ADDRESS.sub(_address, text) if "." in text or "@" in text else text
 
 
@@ -38,14 +38,14 @@ def _address(match: re.Match[str]) -> str:
 _INITIALS = re.compile(r"(?<![A-Za-z.])((?:[A-Za-z]\.){2,})(?![A-Za-z\u0300-\u036f])")
 _WORD = re.compile(r"(?<![A-Za-z])[A-Za-z]{1,5}(?![A-Za-z])")
 _VOWEL = re.compile("[AEIOUY]")
-# With vowels, and still said letter by letter. Whether a word is an acronym must not depend on its case: the
-# text that comes out is upper case, and comes in again.
+# Acronyms with vowels that are spelled letter by letter. The test must not depend on case, because the output
+# is upper case and normalising it again must not change it.
 _WITH_VOWELS = "USA UK EU UN WHO AU IMF DNA RNA FDA FBI CIA ICU EUA AI ATM USB URL CEO HIV"
 _ACRONYMS_WITH_VOWELS = frozenset(_WITH_VOWELS.split())
 
 
 def latin_words(text: str, options: NormalizerOptions) -> str:
-    """Join initials, and spell acronyms in Amharic where the options say so."""
+    """Return `text` with initials joined, and acronyms spelled in Amharic if the options ask for it."""
     text = _INITIALS.sub(lambda match: match[1].replace(".", ""), text)
     return _WORD.sub(_spelled, text) if options.acronyms == "letters" else text
 
@@ -66,7 +66,7 @@ _GREEK_ALONE = re.compile(rf"(?<![{_GREEK_CLASS}])[{_GREEK_CLASS}](?![{_GREEK_CL
 
 
 def greek_letters(text: str, _options: NormalizerOptions) -> str:
-    """Name single Greek letters; Greek words stay."""
+    """Return `text` with single Greek letters named; Greek words stay unchanged."""
 
     def name(match: re.Match[str]) -> str:
         found = _GREEK.get(match[0].lower())

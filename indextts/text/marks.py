@@ -1,15 +1,14 @@
-"""Punctuation: first Ethiopic marks to ASCII, and at the very end all marks to those of the published model.
+"""Punctuation and signs: Ethiopic marks to ASCII first, all marks to those of the published model last.
 
-The published sentence splitter knows . ! ? … , and - only. In the order in which they are applied:
+The published sentence splitter knows only . ! ? … , and -. The rules in order:
 
-    Ethiopic marks      . , ? or a space; colons by what stands around them (`_COLON`)
+    Ethiopic marks      . , ? or a space; colons depend on their context (`_COLON`)
     quotes, brackets    '        as in the published front end
     dashes              -        as in the published front end
-    ideographs          each with spaces around it, as in the published front end
+    ideographs          separated by spaces, as in the published front end
 
-Between the two come the rules of words and numbers, which need brackets and dashes as they were written.
-
-Signs in Amharic text that no rule of numbers took: spoken where they have a name, else a space.
+The rules of words and numbers run in between, because they need the original brackets and dashes. Signs that
+the number rules leave are spoken if they have a name; otherwise a space replaces them.
 """
 
 import re
@@ -17,24 +16,23 @@ import unicodedata
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
-from indextts.text.ethiopic import ETHIOPIC_LETTERS as LETTERS
 
-# What a colon or an Ethiopic word space means; the first alternative that fits counts. Times come before full
-# stops made of two word spaces, and these before single word spaces.
+# Meanings of a colon or an Ethiopic word space; the first matching alternative counts. Times come before full
+# stops made of two word spaces, which come before single word spaces.
 _COLON = re.compile(
     r"(?P<time>(?<=[0-9])[:፡](?=[0-9]))"
     r"|(?P<stop>[:፡](?:\s*[:፡])+(?:\s*።)*|[:፡](?:\s*።)+)"
     r"|(?P<preface>[:፡፦][-\u2013\u2014])"
-    rf"|(?P<space>(?<=[{LETTERS}]):(?=[{LETTERS}])|፡)"
+    rf"|(?P<space>(?<=[{L}]):(?=[{L}])|፡)"
     r"|(?P<address>(?<=\w):(?=//))"
     r"|(?P<comma>:)"
 )
 _COLON_TO = {"time": ":", "stop": "።", "preface": "፦", "space": " ", "address": ":", "comma": ","}
 
-_DIVISION_SIGN_AS_COLON = re.compile(rf"(?<=[{LETTERS}])÷")
+_DIVISION_SIGN_AS_COLON = re.compile(rf"(?<=[{L}])÷")
 _MARKS = "[።፣፤፥፦፧፨]"
-# Ethiopic marks are often written without a space after them; without one the next word would not look like a
-# word's beginning to SentencePiece. A mark between two digits stays tight.
+# Ethiopic marks are often written without a following space, but SentencePiece needs it to see the start of
+# the next word. A mark between two digits gets no space.
 _SPACE_MISSING = re.compile(rf"(?<={_MARKS})(?=[^\W\d_])|(?<=(?<!\d){_MARKS})(?=\d)")
 _ETHIOPIC_TO_ASCII = str.maketrans(
     {
@@ -47,7 +45,7 @@ _ETHIOPIC_TO_ASCII = str.maketrans(
 
 
 def ethiopic_marks_to_ascii(text: str) -> str:
-    """Return `text` with ASCII marks for the Ethiopic ones and their look-alikes."""
+    """Return `text` with ASCII marks instead of Ethiopic marks and their look-alikes."""
     text = _COLON.sub(lambda match: _COLON_TO[str(match.lastgroup)], text)
     text = _DIVISION_SIGN_AS_COLON.sub("፥", text)
     return _tidy(_SPACE_MISSING.sub(" ", text).translate(_ETHIOPIC_TO_ASCII))
@@ -60,17 +58,17 @@ _REPEATED = re.compile(r"([.,'])\1+")
 
 
 def _tidy(text: str) -> str:
-    """Return `text` with single spaces, none before a mark, and single marks."""
+    """Return `text` with single spaces, no space before a mark, and single marks."""
     text = _SPACE_BEFORE_MARK.sub("", _SPACES.sub(" ", text)).strip()
     return _REPEATED.sub(r"\1", _ELLIPSIS.sub("…", text))
 
 
-# An ending of one or two letters stays joined to the bracket: (EUA)ን.
-_BRACKET_TOUCHING = re.compile(rf"(?<=[^\W_])(?=[(\[])|(?<=[)\]])(?=[{LETTERS}]{{3}}|[0-9])")
+# An ending of up to two letters stays joined to the bracket: (EUA)ን.
+_BRACKET_TOUCHING = re.compile(rf"(?<=[^\W_])(?=[(\[])|(?<=[)\]])(?=[{L}]{{3}}|[0-9])")
 
 
 def brackets_apart(text: str) -> str:
-    """Return `text` with a space between a bracket and the words outside it."""
+    """Return `text` with a space between brackets and the words outside them."""
     return _BRACKET_TOUCHING.sub(" ", text)
 
 
@@ -96,11 +94,11 @@ _SPACE_AFTER_MARK = re.compile(r"(?<=[.,!?…])(?=[^\W_])")
 
 
 def space_after_marks(text: str) -> str:
-    """Return `text`, in which all numbers are words, with a space after each mark that a letter follows."""
+    """Return `text`, whose numbers are words already, with a space between a mark and the next letter."""
     return _SPACE_AFTER_MARK.sub(" ", text)
 
 
-# The ranges of the published front end, without the Ethiopic letters in the middle of the third.
+# The ranges of the published front end, without the Ethiopic letters inside the third range.
 _IDEOGRAPH = re.compile(
     "([\u1100-\u11ff\u2e80-\ua4cf\ua840-\uab00\uab2f-\ud7af\uf900-\ufaff\ufe30-\ufe4f\uff65-\uffdc"
     "\U00020000-\U0002ffff])"
@@ -108,11 +106,11 @@ _IDEOGRAPH = re.compile(
 
 
 def ideographs_apart(text: str) -> str:
-    """Return `text` with every ideograph and syllable of East Asian scripts as a word of its own."""
+    """Return `text` with every East Asian ideograph and syllable as a separate word."""
     return " ".join(_IDEOGRAPH.sub(r" \1 ", text).split()) if _IDEOGRAPH.search(text) else text
 
 
-# Signs that an old font had in the place of a letter: በ|ላ is በኋላ, ተ¹ዳኝ ተጓዳኝ, አዙ[ል አዙሯል.
+# Signs that an old font used for letters: በ|ላ is በኋላ, ተ¹ዳኝ ተጓዳኝ, አዙ[ል አዙሯል.
 _FONT_DAMAGE = (
     (re.compile(rf"(?<=[{L}])\|(?=[{L}])"), "ኋ"),
     (re.compile(rf"(?<=[{L}])¹(?=[{L}])"), "ጓ"),
@@ -134,23 +132,23 @@ _NAMES = {
     "£": "ፓውንድ",
 }
 _NAMED = re.compile("[" + re.escape("".join(_NAMES)) + "]")
-_SINGLE_ANGLE = re.compile(r"(?<!<)<(?!<)|(?<!>)>(?!>)")  # compares nothing; two are a quote
-# All that is left when the marks are those of the published model: letters, and these.
+_SINGLE_ANGLE = re.compile(r"(?<!<)<(?!<)|(?<!>)>(?!>)")  # no comparison; two of them are a quote
+# The marks of normalised Amharic.
 ALLOWED_MARKS = frozenset(" .,?!…-'")
 _NOT_IN_WORDS = re.compile(r"[^\w\s.,?!…'-]|[_²³¹]")
-# Before the brackets and quotes have become apostrophes they have to be let through.
+# Brackets and quotes stay here; `published_marks` turns them into apostrophes later.
 _KEPT = frozenset('"`´ʼ‘’‚‛“”„‟′″‹›«»≪≫()[]{}【】《》〈〉「」『』~·‒–—―−<>')
 
 
 def font_damage(text: str, _options: NormalizerOptions) -> str:
-    """Put the letter that was meant in the place of a sign."""
+    """Return `text` with the intended letter instead of a sign of an old font."""
     for pattern, letter in _FONT_DAMAGE:
         text = pattern.sub(letter, text)
     return text
 
 
 def symbols(text: str, _options: NormalizerOptions) -> str:
-    """Name the signs that are spoken, and put a space in the place of the others."""
+    """Return `text` with spoken signs named and other signs replaced by a space."""
     text = _SINGLE_ANGLE.sub(" ", text)
     text = _NAMED.sub(lambda match: f" {_NAMES[match[0]]} ", text)
     return _NOT_IN_WORDS.sub(_kept_or_space, text)

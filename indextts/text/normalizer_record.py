@@ -1,9 +1,7 @@
-"""By which rules texts are normalised for a tokenizer: a record inside the tokenizer's own file.
+"""The normaliser version and options of a tokenizer, recorded inside the tokenizer file.
 
-SentencePiece's format leaves the fields from 200 on to others and passes over them when it reads and copies a
-model. The record is JSON in one of them, so that whoever has the tokenizer (the run that copies it, an
-export, the user who moves it) has the version and the options of its normaliser too: there is no second file
-to lose.
+SentencePiece ignores and preserves protobuf fields from 200 on. The record is JSON in such a field, so every
+copy of the tokenizer (in a run, in an export, moved by the user) carries it and there is no second file.
 
     ModelProto { 1: pieces  2: trainer_spec ...  20777: {"version": 3, ...} }
 """
@@ -19,30 +17,30 @@ from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerO
 from indextts.errors import UserError
 
 _FIELD = 20_777
-_LENGTH_DELIMITED = 2  # protobuf's wire type of bytes
+_LENGTH_DELIMITED = 2  # protobuf wire type of bytes
 
 
 def with_record(model: bytes, record: dict[str, Any]) -> bytes:
-    """Return a serialized SentencePiece model that carries `record`; of several in a file the last counts."""
+    """Return a serialized SentencePiece model with `record` appended; the last record of a file counts."""
     content = json.dumps(record, ensure_ascii=False).encode()
     field = _varint(_FIELD << 3 | _LENGTH_DELIMITED) + _varint(len(content)) + content
     return model if model.endswith(field) else model + field
 
 
 def stored_tokenizer(entry: dict[str, Any]) -> bytes:
-    """Return the SentencePiece file under `tokenizer` in a checkpoint, with how the run's texts were read."""
+    """Return the SentencePiece file under `tokenizer` in a checkpoint, with its normaliser record."""
     model: bytes = entry["model"]
     record = entry.get("normalizer")  # absent in older checkpoints
     return model if record is None else with_record(model, record)
 
 
 def read_record(proto: Any, path: Path) -> tuple[int, NormalizerOptions] | None:
-    """Return the version and the options in a ModelProto, None if it has no record.
+    """Return the normaliser version and options in a ModelProto, None without a record.
 
     Raises:
-        UserError: the record is of a newer version of the normaliser, or damaged.
+        UserError: the record is corrupt or of a newer version of the normaliser.
     """
-    fields: Any = UnknownFieldSet(proto)  # the stubs do not know that it can be gone through
+    fields: Any = UnknownFieldSet(proto)  # iterable, unlike its stub
     found = [field.data for field in fields if field.field_number == _FIELD]
     if not found:
         return None
@@ -51,20 +49,20 @@ def read_record(proto: Any, path: Path) -> tuple[int, NormalizerOptions] | None:
         version = int(record.pop("version"))
         if version > NORMALIZER_VERSION:
             raise UserError(
-                f"{path}: its texts are normalised by version {version} of the rules, this program has "
-                f"version {NORMALIZER_VERSION}; update the program"
+                f"{path}: needs version {version} of the normaliser, this program has version "
+                f"{NORMALIZER_VERSION}; update the program"
             )
         return version, NormalizerOptions.model_validate(record)
     except (TypeError, ValueError, KeyError, AttributeError, ValidationError) as error:
         first = " ".join(str(error).split())
         raise UserError(
-            f"{path}: the record of its normaliser is damaged ({first}); make the tokenizer anew with "
+            f"{path}: its normaliser record is corrupt ({first}); rebuild the tokenizer with "
             "tools/extend_bpe.py"
         ) from None
 
 
 def _varint(number: int) -> bytes:
-    """Return protobuf's form of a whole number: 7 bits a byte, the lowest first."""
+    """Return the protobuf encoding of an integer: 7 bits per byte, lowest first."""
     more = []
     while number > 0x7F:
         more.append(number & 0x7F | 0x80)

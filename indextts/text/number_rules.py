@@ -1,17 +1,17 @@
-"""Numbers in a text, read as Amharic words.
+"""Rules for numbers in a text: dates, times, ranges, fractions, phone numbers, and digits as Amharic words.
 
-The rules of this module and of `quantities` come one after the other. All but the last rewrite signs and
-leave digits; the last reads what digits are left:
+All rules of this module and of `quantities` except the last rewrite signs and keep digits. The last rule,
+`read_numbers`, reads the remaining digits:
 
     ኮቪድ-19            ኮቪድ 19                  a name, a hyphen, a number
-    በ 2017            በ2017                   a prefix alone belongs to the number
-    14/05/2020        14 5 2020               read as it stands; no calendar is converted
-    3:30 ሰዓት          3 ሰዓት ተኩል               read as it stands; no clock is converted
-    10-15             ከ10 እስከ 15              the second is larger: a range
-    2-1               2 ለ1                    it is not: a score
+    በ 2017            በ2017                   a separate prefix belongs to the number
+    14/05/2020        14 5 2020               read as written, no calendar conversion
+    3:30 ሰዓት          3 ሰዓት ተኩል               read as written, no clock conversion
+    10-15             ከ10 እስከ 15              a range, because the second is larger
+    2-1               2 ለ1                    otherwise a score
     3/4               3 4ኛ
     0911 23 45 67     ዜሮ ዘጠኝ አንድ አንድ ...
-    52,000 (ሃምሳ ሁለት ሺህ)   52,000            said twice in writing, spoken once
+    52,000 (ሃምሳ ሁለት ሺህ)   52,000            written twice, spoken once
 """
 
 import re
@@ -34,7 +34,7 @@ from indextts.text.quantities import CURRENCY_SIGNS, DASH, NUMBER
 
 _LETTER = r"[^\W\d_]"
 _IS_PREFIX = re.compile(rf"(?:{PREFIXES}){{1,2}}")
-# What is joined to a number in writing and to its last word in speech.
+# Endings, joined to the number in writing and to its last word in speech.
 _ENDING = rf"(?:ነ?ኛ[{L}]{{0,4}}|(?:ዎቹ|ዎች|ቱ|ቷ|ሩ|ዱ|ኙ|ው|ዋ)?(?:ንና|ንም|ን|ና|ም|ስ)?(?![{L}]))"
 
 _DECADE = re.compile(r"(?<=\d)'?s(?![A-Za-z])")
@@ -51,7 +51,7 @@ _GROUPED_BY_SPACES = re.compile(r"(?<![\d,.])(\d{1,3})((?: 000)+)(?!\d)")
 
 
 def separate(text: str, _options: NormalizerOptions) -> str:
-    """Put spaces between numbers and what is no prefix or ending of them."""
+    """Return `text` with spaces around numbers, except before their prefixes and endings."""
     text = _DECADE.sub("ዎቹ", text)
     text = _LATIN_ORDINAL.sub("ኛ", text)
     text = _HYPHEN_BEFORE_ORDINAL.sub("", text)
@@ -80,7 +80,7 @@ _MIN_DIGITS_WITH_PLUS = 7
 
 
 def phone_numbers(text: str, options: NormalizerOptions) -> str:
-    """Read telephone numbers, and other long or zero-led rows of digits, digit by digit."""
+    """Return `text` with phone numbers and other long or zero-led digit rows read digit by digit."""
 
     def read(match: re.Match[str]) -> str:
         groups = re.findall(r"\d+", match[0])
@@ -105,7 +105,7 @@ _ROW_OF_NUMBERS = re.compile(r"(?<![\d-])\d+(?:[-\u2013]\d+){2,}(?![\d-])")
 
 
 def dates(text: str, _options: NormalizerOptions) -> str:
-    """Separate the numbers of a date, in the order in which they are written."""
+    """Return `text` with the numbers of dates separated by spaces, in the written order."""
     for pattern in _DATES:
         text = pattern.sub(lambda match: " ".join(str(int(part)) for part in match.groups()), text)
     return _ROW_OF_NUMBERS.sub(lambda match: re.sub(r"\D", " ", match[0]), text)
@@ -131,7 +131,7 @@ _LAST_HOUR_OF_A_HALF_DAY = 12
 
 
 def times(text: str, _options: NormalizerOptions) -> str:
-    """Read times as they stand: neither 24 hours nor the Ethiopian clock is converted."""
+    """Return `text` with times read as written, converting neither 24-hour nor Ethiopian time."""
     text = _VERSE.sub(r"\1 ምዕራፍ \2 ቁጥር \3", text)
     text = _CLOCK_RANGE.sub(r"ከ\2 እስከ ", text)
     return _RATIO.sub(" ለ", _TIME.sub(_time, text))
@@ -142,7 +142,7 @@ def _time(match: re.Match[str]) -> str:
     unit = (match["unit"] or "").strip()
     if seconds is not None:
         return f"{hours} ሰዓት ከ{minutes} ደቂቃ ከ{int(seconds)}{match['part'] or ''} ሰከንድ"
-    if match["part"] or unit == "ደቂቃ" or hours > _MAX_HOUR:  # a race's time
+    if match["part"] or unit == "ደቂቃ" or hours > _MAX_HOUR:  # for example the time of a race
         later = "" if unit in ("", "ደቂቃ") else f" {unit}"
         return f"{hours} ደቂቃ ከ{minutes}{match['part'] or ''} ሰከንድ{later}"
     return _clock_time(hours, minutes, unit, joined=_is_joined(match))
@@ -168,13 +168,13 @@ def _clock_time(hours: int, minutes: int, unit: str, joined: bool) -> str:
 _NAMED_FRACTION = re.compile(r"(\d)?\s?([½¼¾])")
 _FRACTION_WORDS = {"½": ("ግማሽ", "ተኩል"), "¼": ("ሩብ", "ከሩብ"), "¾": ("3 4ኛ", "ከ3 4ኛ")}
 _SLASH = re.compile(rf"(?<![\d/])({NUMBER})\s?/\s?({NUMBER})(ኛ)?(?![\d/])")
-_MAX_DENOMINATOR = 10  # 3/4 is a fraction, 14/15 a pair of numbers
+_MAX_DENOMINATOR = 10  # 3/4 is a fraction, 14/15 is not
 _YEARS = range(1000, 2200)
 _MIN_OUT_OF = 100
 
 
 def fractions(text: str, _options: NormalizerOptions) -> str:
-    """Name halves and quarters, make ordinals of small denominators, and read other pairs as they stand."""
+    """Return `text` with halves and quarters named and small denominators as ordinals; other pairs stay."""
     text = _NAMED_FRACTION.sub(_named_fraction, text)
     return re.sub(r"(?<=\d)/(?=\d)", " ", _SLASH.sub(_slash, text))
 
@@ -204,7 +204,7 @@ _STRAY_HYPHEN = re.compile(r"(?<![\w%)])[-\u2013\u2212]+\s?(?=\d)")
 
 
 def ranges(text: str, _options: NormalizerOptions) -> str:
-    """Read 5-10 as from five to ten, 2-1 as two to one."""
+    """Return `text` with 5-10 as "from 5 to 10" and 2-1 as the score "2 to 1"."""
     text = _RANGE.sub(_range, _LOOSE_RANGE.sub(_range, text))
     return _STRAY_HYPHEN.sub(" ", text)
 
@@ -218,7 +218,7 @@ def _range(match: re.Match[str]) -> str:
 
 
 def _is_short_year(first: str, second: str) -> bool:
-    """True for the ends of 2019-20."""
+    """Return whether the range is one of years such as 2019-20."""
     return len(first) == 4 and len(second) == 2 and first.isdigit() and int(second) > int(first[2:])
 
 
@@ -226,13 +226,13 @@ def _value(number: str) -> float:
     return float(number.replace(",", ""))
 
 
-# Bounded, for a line can be as long as a book.
+# Bounded, because a line can be very long.
 _GLOSS = re.compile(rf"({NUMBER}) ?\(([{L} ]{{1,150}})\)")
 _GLOSS_IN_DIGITS = re.compile(rf"([{L} ]{{0,150}}[{L}]) ?\((\d[\d,]*)\)")
 
 
 def glosses(text: str, options: NormalizerOptions) -> str:
-    """Drop a bracket that says the same number again, in words or in digits."""
+    """Return `text` without brackets that repeat a number in words or in digits."""
 
     def in_words(match: re.Match[str]) -> str:
         same = _comparable(_read(match[1], "", options)) == _comparable(match[2])
@@ -240,8 +240,8 @@ def glosses(text: str, options: NormalizerOptions) -> str:
 
     def in_digits(match: re.Match[str]) -> str:
         number = _comparable(_read(match[2], "", options))
-        said = _comparable(match[1])
-        before = said[: -len(number)] if said.endswith(number) else "-"
+        words = _comparable(match[1])
+        before = words[: -len(number)] if words.endswith(number) else "-"
         joined = before.split(" ")[-1]
         is_same = before == "" or before.endswith(" ") or _IS_PREFIX.fullmatch(joined) is not None
         return match[1] if is_same else match[0]
@@ -259,21 +259,21 @@ _POINT_ALONE = re.compile(r"(?<=\w)\.(?=\d)")
 
 
 def read_numbers(text: str, options: NormalizerOptions) -> str:
-    """Put words in the place of all digits; this comes last."""
+    """Return `text` with words for all remaining digits; the last rule."""
     text = _VERSION.sub(lambda match: match[0].replace(".", f" {POINT} "), text)
     text = _ANY_NUMBER.sub(lambda match: _spaced(match, _read(match[1], match[2] or "", options)), text)
     return text
 
 
 def _spaced(match: re.Match[str], words: str) -> str:
-    """Return the words, with a space where a letter would touch them that is no prefix."""
+    """Return the words, with a space if a letter or digit follows."""
     end = match.end()
     behind = match.string[end] if end < len(match.string) else ""
     return words + (" " if behind.isalnum() else "")
 
 
 def _read(number: str, ending: str, options: NormalizerOptions) -> str:
-    """Return the words of `number` as it is written, with an ending joined."""
+    """Return the words of `number`, with an ending joined."""
     whole, point, decimals = number.partition(".")
     grouped = "," in whole
     whole = whole.replace(",", "") or "0"

@@ -1,12 +1,10 @@
-"""Amharic number words, and Ethiopic numerals.
+"""Amharic number words and Ethiopic numerals.
 
-What the functions make:
-
-    2017      ሁለት ሺህ አሥራ ሰባት      cardinal
-    5ኛ        አምስተኛ               ordinal
-    3.14      ሦስት ነጥብ አንድ አራት     decimal: the digits after the point one by one
-    1985      አሥራ ዘጠኝ መቶ ...       in hundreds, for years
-    ፲፱፻፹፭     1985                 Ethiopic numeral
+2017      ሁለት ሺህ አሥራ ሰባት      cardinal
+5ኛ        አምስተኛ               ordinal
+3.14      ሦስት ነጥብ አንድ አራት     decimal: the digits after the point one by one
+1985      አሥራ ዘጠኝ መቶ ...       years in hundreds
+፲፱፻፹፭     1985                 Ethiopic numeral
 """
 
 import re
@@ -22,9 +20,9 @@ _TEEN = "አሥራ"
 _HUNDRED = "መቶ"
 _BILLION, _TRILLION = "ቢሊዮን", "ትሪሊዮን"
 
-# Spellings that are met besides those of the options, all to one: only to see whether two texts say the same
-# number. Homophones are merged before it is looked up.
-_ONE_SPELLING = {
+# Spelling variants and their canonical spelling, to compare number words. Homophones are merged before the
+# lookup.
+_CANONICAL = {
     "ሺ": "ሺህ",
     "ሚልዮን": "ሚሊዮን",
     "ሚሊየን": "ሚሊዮን",
@@ -42,9 +40,9 @@ _FIRST_LETTER = 0x1200
 
 
 def cardinal(number: int, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
-    """Return the words of a whole number from 0 to `MAX_CARDINAL`."""
+    """Return the words of an integer from 0 to `MAX_CARDINAL`."""
     if not 0 <= number <= MAX_CARDINAL:
-        raise ValueError(f"{number} has no words: it must lie in 0..{MAX_CARDINAL}")
+        raise ValueError(f"{number} is out of range 0..{MAX_CARDINAL}")
     if number == 0:
         return _ONES[0]
     scales = ((10**12, _TRILLION), (10**9, _BILLION), (10**6, options.million), (1000, options.thousand))
@@ -57,7 +55,7 @@ def cardinal(number: int, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
 
 
 def year_in_hundreds(number: int, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
-    """Return the words of a year from 1100 to 1999 as so many hundreds and the rest."""
+    """Return the words of a year from 1100 to 1999 as hundreds and the rest."""
     hundreds, rest = divmod(number, 100)
     return " ".join([*_below_hundred(hundreds, options), _HUNDRED, *_below_hundred(rest, options)])
 
@@ -68,7 +66,7 @@ def digits_one_by_one(digits: str) -> str:
 
 
 def digits_in_pairs(digits: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
-    """Return the digits as numbers of two digits; of an odd count the first stands alone."""
+    """Return the words of the digits in pairs; with an odd count the first digit stands alone."""
     pairs = [digits[:1]] if len(digits) % 2 else []
     pairs += [digits[start : start + 2] for start in range(len(digits) % 2, len(digits), 2)]
     return " ".join(
@@ -77,10 +75,10 @@ def digits_in_pairs(digits: str, options: NormalizerOptions = DEFAULT_OPTIONS) -
 
 
 def with_ending(words: str, ending: str) -> str:
-    """Return number words with a written ending joined to the last, as in 5ኛ, 3ቱ, 1930ዎቹ.
+    """Return number words with an ending joined to the last word, as in 5ኛ, 3ቱ, 1930ዎቹ.
 
-    The ordinal's ኛ gives the last sound its vowel: ት to ተ, ኝ to ነ. An ending that begins with the last
-    consonant is written over it (አምስት and ቱ: አምስቱ); ዎ after a consonant becomes its vowel (አምስቶቹ).
+    The ordinal ending ኛ changes the vowel of the last letter: ት to ተ, ኝ to ነ. An ending that starts with the
+    last consonant replaces it (አምስት and ቱ: አምስቱ); ዎ after a consonant becomes its vowel (አምስቶቹ).
     """
     ending = ending.removeprefix("ነ") if ending.startswith("ነኛ") else ending
     before, last = words[:-1], words[-1]
@@ -101,8 +99,8 @@ def with_ending(words: str, ending: str) -> str:
 
 
 def canonical_spelling(words: str) -> str:
-    """Return number words, homophones merged, in one spelling, to compare with others."""
-    return " ".join(_ONE_SPELLING.get(word, word) for word in words.split())
+    """Return number words, whose homophones are merged already, in their canonical spelling."""
+    return " ".join(_CANONICAL.get(word, word) for word in words.split())
 
 
 def _below_thousand(number: int, options: NormalizerOptions) -> list[str]:
@@ -118,18 +116,18 @@ def _below_hundred(number: int, options: NormalizerOptions) -> list[str]:
     return ([chosen.get(tens, _TENS[tens])] if tens else []) + ([_ONES[ones]] if ones else [])
 
 
-# Ethiopic numerals: no zero, ፻ and ፼ multiply what stands before them, a one before them is left out.
-ETHIOPIC_NUMERALS = "፩-፼"  # inside of a regular expression's character class
+# Ethiopic numerals have no zero; ፻ and ፼ multiply the numeral before them, and a one before them is omitted.
+ETHIOPIC_NUMERALS = "፩-፼"  # for the character class of a regular expression
 _ETHIOPIC_ONES = "፩፪፫፬፭፮፯፰፱"
 _ETHIOPIC_TENS = "፲፳፴፵፶፷፸፹፺"
 _NUMERAL = re.compile(f"[{ETHIOPIC_NUMERALS}]+")
 
 
 def from_ethiopic(numeral: str) -> int:
-    """Return the value of a run of Ethiopic numerals.
+    """Return the value of a sequence of Ethiopic numerals.
 
     Raises:
-        ValueError: it is no number in this system, such as three ones in a row.
+        ValueError: the sequence is not a valid number, such as three ones in a row.
     """
     total = hundreds = below = 0
     for sign in numeral:
@@ -142,15 +140,15 @@ def from_ethiopic(numeral: str) -> int:
         elif sign == "፼":
             total, hundreds, below = 10_000 * (total + hundreds + below or 1), 0, 0
         else:
-            raise ValueError(f"{sign!r} is no Ethiopic numeral")
+            raise ValueError(f"{sign!r} is not an Ethiopic numeral")
     value = total + hundreds + below
     if value == 0 or to_ethiopic(value) != numeral:
-        raise ValueError(f"{numeral!r} is no number")
+        raise ValueError(f"{numeral!r} is not a valid number")
     return value
 
 
 def to_ethiopic(number: int) -> str:
-    """Return a whole number from 1 in Ethiopic numerals."""
+    """Return a positive integer in Ethiopic numerals."""
     if number < 1:
         raise ValueError(f"{number} cannot be written in Ethiopic numerals")
     signs = ""
@@ -168,14 +166,14 @@ def to_ethiopic(number: int) -> str:
 
 
 def ethiopic_numerals_to_digits(text: str) -> str:
-    """Return `text` with ASCII digits for Ethiopic numerals; signs in no order are numbers one by one."""
+    """Return `text` with ASCII digits for Ethiopic numerals; invalid sequences become single numbers."""
 
     def value(match: re.Match[str]) -> str:
         try:
             found = from_ethiopic(match[0])
         except ValueError:
             return " ".join(str(from_ethiopic(sign)) for sign in match[0])
-        # grouped, so that a long one is not taken for a telephone number
+        # grouped, so that a long number is not read as a phone number
         return f"{found:,}" if found >= 10**5 else str(found)
 
     text = re.sub(f"(?<=[0-9])(?=[{ETHIOPIC_NUMERALS}])|(?<=[{ETHIOPIC_NUMERALS}])(?=[0-9])", " ", text)

@@ -1,6 +1,6 @@
-"""Numbers with a sign or unit beside them: money, percent, degrees, measures, comparisons.
+"""Rules for numbers with a sign or unit: money, percent, degrees, measures, comparisons.
 
-Each rule puts Amharic words in the place of the signs and leaves the digits, which `number_rules` reads last:
+Each rule replaces the signs by Amharic words and keeps the digits, which `number_rules` reads last:
 
     $26,750         26,750 ዶላር
     $1.8 ሚሊዮን       1.8 ሚሊዮን ዶላር
@@ -16,7 +16,7 @@ import re
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
 
-# A whole or decimal number, its thousands grouped or not.
+# An integer or decimal number, with or without grouped thousands.
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?"
 DASH = "[-\u2012\u2013\u2014\u2212~]"
 
@@ -40,10 +40,10 @@ CURRENCY_SIGNS = "$€£¥"
 _SIGN = "|".join(re.escape(sign) for sign in sorted(_CURRENCIES, key=len, reverse=True))
 _SCALES = {"k": "ሺህ", "m": "ሚሊዮን", "mn": "ሚሊዮን", "bn": "ቢሊዮን", "b": "ቢሊዮን"}
 _SCALE = rf"(?:ሺህ?|ሚ[ሊል][ዮየ]ን|ቢ[ሊል]ን?[ዮየ]ን|ትሪ[ሊል][ዮየ]ን)[{L}]*|(?:[kKmMbB]|mn|bn)\b|(?i:million|billion)\b"
-_SAID = rf"\s(?:[{L}A-Za-z]+\s)?(?:ዶላር|ዩሮ|ፓውንድ|ብር)"  # the currency stands there as a word too
+_CURRENCY_WORD = rf"\s(?:[{L}A-Za-z]+\s)?(?:ዶላር|ዩሮ|ፓውንድ|ብር)"  # the currency as a word after its sign
 _SIGN_BEFORE = re.compile(
     rf"(?<![A-Za-z])(?P<sign>{_SIGN})\s?(?P<amount>{NUMBER})"
-    rf"(?:\s?{DASH}\s?(?:{_SIGN})?(?P<to>{NUMBER}))?(?:\s?(?P<scale>{_SCALE}))?(?P<said>{_SAID})?"
+    rf"(?:\s?{DASH}\s?(?:{_SIGN})?(?P<to>{NUMBER}))?(?:\s?(?P<scale>{_SCALE}))?(?P<word>{_CURRENCY_WORD})?"
 )
 _SIGN_AFTER = re.compile(rf"(?P<amount>{NUMBER})\s?(?P<sign>{_SIGN})(?![A-Za-z])")
 _CENTS = re.compile(
@@ -53,18 +53,18 @@ _CENTS = re.compile(
 
 
 def money(text: str, _options: NormalizerOptions) -> str:
-    """Put the currency's name behind the amount; two decimals are cents."""
-    text = _SIGN_BEFORE.sub(_name_behind, text)
+    """Return `text` with the name of the currency after the amount, and two decimals as cents."""
+    text = _SIGN_BEFORE.sub(_name_after, text)
     text = _SIGN_AFTER.sub(lambda match: f"{match['amount']} {_CURRENCIES[match['sign']]}", text)
     return _CENTS.sub(_with_cents, text)
 
 
-def _name_behind(match: re.Match[str]) -> str:
+def _name_after(match: re.Match[str]) -> str:
     amount = match["amount"] + (f"-{match['to']}" if match["to"] else "")
     scale = match["scale"] or ""
     if scale.isascii():
         scale = _SCALES.get(scale.lower(), {"million": "ሚሊዮን", "billion": "ቢሊዮን"}.get(scale.lower(), ""))
-    words = [amount, scale, (match["said"] or _CURRENCIES[match["sign"]]).strip()]
+    words = [amount, scale, (match["word"] or _CURRENCIES[match["sign"]]).strip()]
     return " ".join(word for word in words if word)
 
 
@@ -76,12 +76,12 @@ def _with_cents(match: re.Match[str]) -> str:
 _PERCENT_TWICE = re.compile(rf"(?<=\d)\s?%(?=\s?{DASH}\s?[\"“”]?\d[\d.,]*\s?%)")
 _PERCENT = re.compile(rf"(?<=\d)\s?[%٪](?:\s?(?:በመቶ|ከመቶ|ፐርሰንት)(?![{L}]))?(?P<ending>[{L}]*)(?P<touching>\w?)")
 _PER_MILLE = re.compile(r"(?<=\d)\s?‰")
-# ቱ is of numbers; በመቶ takes ው
+# ቱ is an ending of numbers; በመቶ takes ው
 _PERCENT_ENDINGS = {"ቱ": "ው", "ቱን": "ውን", "ው": "ው", "ውን": "ውን", "ን": "ን", "ና": "ና", "": ""}
 
 
 def percent(text: str, options: NormalizerOptions) -> str:
-    """Put the word for percent behind the number, or once behind a range."""
+    """Return `text` with the word for percent after the number, or once after a range."""
 
     def word(match: re.Match[str]) -> str:
         ending, touching = match["ending"], match["touching"]
@@ -132,7 +132,7 @@ _MINUS_BEFORE_DEGREES = re.compile(
 
 
 def measures(text: str, _options: NormalizerOptions) -> str:
-    """Put names in the place of units and degrees behind a number."""
+    """Return `text` with the names of units and degrees after a number."""
     text = _MINUS_BEFORE_DEGREES.sub("ከዜሮ በታች ", text)
     text = _DEGREES.sub(lambda match: f" ዲግሪ{_SCALES_OF_HEAT[match[1]]} ", text)
     text = _UNIT.sub(lambda match: f" {_UNITS[match[1]]}{match[2] or ' '}", text)
@@ -165,7 +165,7 @@ _BETWEEN_NUMBERS = (
 
 
 def comparisons(text: str, _options: NormalizerOptions) -> str:
-    """Put words in the place of the signs of arithmetic and comparison before and between numbers."""
+    """Return `text` with words for signs of arithmetic and comparison before and between numbers."""
 
     def compared(match: re.Match[str]) -> str:
         before, behind = _WORDS_OF_COMPARISON[match[1]]

@@ -1,16 +1,16 @@
-"""A tokenizer: a SentencePiece model behind the normaliser, its identity, and what it makes of texts.
+"""Tokenizer: the normaliser and a SentencePiece model, the fingerprint, and statistics over texts.
 
     text --normalize--> text --SentencePiece--> pieces = ids
 
-Which options the normaliser has stands in the tokenizer's file (indextts/text/normalizer_record.py), so that
-training and inference read texts alike; a file without it, such as the published one, has the default.
+The tokenizer file records the options of the normaliser (indextts/text/normalizer_record.py), so training and
+inference normalise texts alike. A file without a record, such as the published one, uses the defaults.
 
 The GPT starts every text with id 0 and ends it with id 1, so these must be the control pieces `<s>` and
 `</s>`.
 
-The identity of a tokenizer (`Vocabulary.fingerprint`) covers what decides which ids a text gets: the ordered
-pieces with types and scores, the model's own normaliser and how words are marked. It leaves out what does
-not: paths and other records of the training that stand in the same file.
+The fingerprint (`Vocabulary.fingerprint`) covers everything that decides the ids of a text: the ordered
+pieces with types and scores, the SentencePiece normaliser and the word marks. It excludes paths and other
+training records in the same file.
 """
 
 import hashlib
@@ -31,27 +31,27 @@ from indextts.text.normalize import normalize
 from indextts.text.normalizer_record import read_record
 from indextts.text.vocabulary import Vocabulary
 
-WORD_START = "\u2581"  # SentencePiece's sign for a space
+WORD_START = "\u2581"  # the SentencePiece sign for a space
 
 _START_AND_STOP = ("<s>", "</s>")  # ids 0 and 1
-_CONTROL = 3  # SentencePiece's type of a piece that no text gives
+_CONTROL = 3  # the SentencePiece type of pieces that never come from a text
 _TYPES_FROM_TEXT = (1, 4)  # normal and user-defined pieces
 
 
 class Tokenizer:
-    """Turns text into ids; can be sent to other processes."""
+    """A normaliser and a SentencePiece model; can be pickled."""
 
     def __init__(self, model: bytes, path: Path, options: NormalizerOptions | None = None) -> None:
-        """Read a serialized SentencePiece model.
+        """Parse a serialized SentencePiece model.
 
         Args:
             model: the content of a `.model` file.
-            path: where it came from, for messages.
-            options: how texts are normalised, where not as the model's record says.
+            path: its origin, for messages.
+            options: of the normaliser, in place of the recorded ones.
 
         Raises:
-            UserError: it is no SentencePiece model, ids 0 and 1 are not start and stop, or the record of its
-                normaliser cannot be used.
+            UserError: `model` is not a SentencePiece model, ids 0 and 1 are not start and stop, or the
+                normaliser record cannot be used.
         """
         self.path = path
         self.model_bytes = model
@@ -68,10 +68,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path, options: NormalizerOptions | None = None) -> "Tokenizer":
-        """Return the tokenizer in the file `path`.
+        """Load the tokenizer file at `path`.
 
         Raises:
-            UserError: the file cannot be read or is no tokenizer that the model can work with.
+            UserError: the file cannot be read or is not a usable tokenizer.
         """
         try:
             model = path.read_bytes()
@@ -80,28 +80,28 @@ class Tokenizer:
                 f"{path}: cannot be read ({error.strerror}); give a SentencePiece model such as bpe.model"
             ) from None
         if not model:
-            raise UserError(f"{path}: the file is empty; fetch or write the tokenizer again")
+            raise UserError(f"{path}: the file is empty; download or build the tokenizer again")
         return cls(model, path, options)
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Path, NormalizerOptions]]:
         return Tokenizer, (self.model_bytes, self.path, self.options)
 
     def normalize(self, text: str) -> str:
-        """Return `text` as SentencePiece gets it."""
+        """Return the normalised form of `text`, the input of SentencePiece."""
         return normalize(text, self.options)
 
     @property
     def normalizer_warning(self) -> str:
-        """Why texts may be read otherwise than the pieces were learned from; empty if there is no doubt."""
+        """A warning if texts may be normalised differently than when the pieces were learned, else empty."""
         if self.recorded_version is None:
             return (
-                f"{self.path} does not say how texts are normalised for it: {self.options.summary}, version "
-                f"{NORMALIZER_VERSION}, are taken"
+                f"{self.path} has no normaliser record; using {self.options.summary}, "
+                f"version {NORMALIZER_VERSION}"
             )
         if self.recorded_version < NORMALIZER_VERSION:
             return (
-                f"{self.path} was made with version {self.recorded_version} of the normaliser, this is "
-                f"version {NORMALIZER_VERSION}: some texts are read otherwise"
+                f"{self.path} was built with version {self.recorded_version} of the normaliser, this is "
+                f"version {NORMALIZER_VERSION}: some texts are normalised differently"
             )
         return ""
 
@@ -111,14 +111,14 @@ class Tokenizer:
 
     @property
     def text_pieces(self) -> frozenset[str]:
-        """The pieces that a text can give: all but control, unknown, unused and byte pieces."""
+        """The pieces that a text can produce: all but control, unknown, unused and byte pieces."""
         return frozenset(
             piece for piece, kind in zip(self.pieces, self.types, strict=True) if kind in _TYPES_FROM_TEXT
         )
 
     @property
     def proto(self) -> Any:
-        """A fresh copy of the SentencePiece ModelProto, to make another model from."""
+        """A new copy of the SentencePiece ModelProto, to build another model from."""
         return _parse(self.model_bytes, self.path)
 
     def encode(self, text: str) -> list[int]:
@@ -126,32 +126,32 @@ class Tokenizer:
         return self.encode_normalized(self.normalize(text))
 
     def encode_pieces(self, text: str) -> list[str]:
-        """Return the pieces of `text`; what is unknown stands there as it is written."""
+        """Return the pieces of `text`; unknown characters appear unchanged."""
         return self.normalized_pieces(self.normalize(text))
 
     def words(self, text: str) -> str:
-        """Return `text` after our normaliser and the model's own: what the model cuts, with plain spaces."""
+        """Return `text` after both normalisers (ours and that of SentencePiece), with plain spaces."""
         return self.normalized_words(self.normalize(text))
 
-    def encode_normalized(self, spoken: str) -> list[int]:
-        """Return the ids of a text that was normalised already."""
-        return cast(list[int], self._processor.encode(spoken))
+    def encode_normalized(self, normalized: str) -> list[int]:
+        """Return the ids of a normalised text."""
+        return cast(list[int], self._processor.encode(normalized))
 
-    def normalized_pieces(self, spoken: str) -> list[str]:
-        """Return the pieces of a text that was normalised already."""
-        return cast(list[str], self._processor.encode(spoken, out_type=str))
+    def normalized_pieces(self, normalized: str) -> list[str]:
+        """Return the pieces of a normalised text."""
+        return cast(list[str], self._processor.encode(normalized, out_type=str))
 
-    def normalized_words(self, spoken: str) -> str:
-        """Return a text that was normalised already after the model's own normaliser."""
-        return cast(str, self._processor.normalize(spoken)).replace(WORD_START, " ").strip()
+    def normalized_words(self, normalized: str) -> str:
+        """Return a normalised text after the SentencePiece normaliser, with plain spaces."""
+        return cast(str, self._processor.normalize(normalized)).replace(WORD_START, " ").strip()
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text that `ids` spell."""
+        """Return the text of `ids`."""
         return cast(str, self._processor.decode(ids))
 
 
 def first_difference(base: Tokenizer, extended: Tokenizer) -> str | None:
-    """Return None if `extended` begins with exactly the pieces of `base`, else where it first does not."""
+    """Return the first difference between the pieces of `base` and the start of `extended`, None if equal."""
     if extended.size < base.size:
         return f"it has {extended.size} pieces, fewer than the {base.size} of {base.path}"
     for token in range(base.size):
@@ -167,15 +167,14 @@ def first_difference(base: Tokenizer, extended: Tokenizer) -> str | None:
 
 @dataclass(frozen=True)
 class TextMeasure:
-    """What a tokenizer makes of texts, counted over all of them.
+    """Statistics of a tokenizer over texts.
 
     Args:
-        num_texts: how many there were.
-        num_words: between spaces, after normalising.
-        num_unknown: tokens that are `<unk>`; one of them can stand for a whole word.
+        num_words: separated by spaces, after normalising.
+        num_unknown: `<unk>` tokens; each can stand for a whole word.
         unknown_characters: the characters inside the unknown tokens with their counts, most frequent first.
-        tokens: how often each id occurs.
-        changed: normalised texts without unknown tokens that their ids do not spell.
+        tokens: the count of each id.
+        changed: normalised texts without unknown tokens that differ from the decoded text.
     """
 
     num_texts: int
@@ -195,35 +194,35 @@ class TextMeasure:
         return self.num_tokens / max(self.num_words, 1)
 
     def percent_from(self, first_token: int) -> float:
-        """Share of the tokens with an id of at least `first_token`, in percent."""
+        """Return the percentage of tokens with an id of at least `first_token`."""
         count = sum(count for token, count in self.tokens.items() if token >= first_token)
         return 100 * count / max(self.num_tokens, 1)
 
 
 def measure(tokenizer: Tokenizer, texts: Iterable[str]) -> TextMeasure:
-    """Return the counts of `tokenizer` over `texts`."""
+    """Return the statistics of `tokenizer` over `texts`."""
     num_texts = num_words = 0
     tokens: Counter[int] = Counter()
     unknown_characters: Counter[str] = Counter()
     changed = []
     for text in texts:
-        spoken = tokenizer.normalize(text)
-        ids, words = tokenizer.encode_normalized(spoken), tokenizer.normalized_words(spoken)
+        normalized = tokenizer.normalize(text)
+        ids, words = tokenizer.encode_normalized(normalized), tokenizer.normalized_words(normalized)
         tokens.update(ids)
         num_texts += 1
         num_words += len(words.split())
         if tokenizer.unknown_id in ids:
-            for token, piece in zip(ids, tokenizer.normalized_pieces(spoken), strict=True):
+            for token, piece in zip(ids, tokenizer.normalized_pieces(normalized), strict=True):
                 if token == tokenizer.unknown_id:
                     unknown_characters.update(piece)
         elif tokenizer.decode(ids).split() != words.split():
-            changed.append(spoken)
+            changed.append(normalized)
     return TextMeasure(
         num_texts=num_texts,
         num_words=num_words,
         num_tokens=tokens.total(),
         num_unknown=tokens[tokenizer.unknown_id],
-        # by count, then by character, so that the order never depends on the order of the texts
+        # by count, then by character, independent of the order of the texts
         unknown_characters=tuple(sorted(unknown_characters.items(), key=lambda item: (-item[1], item[0]))),
         tokens=tokens,
         changed=tuple(changed),
@@ -232,7 +231,7 @@ def measure(tokenizer: Tokenizer, texts: Iterable[str]) -> TextMeasure:
 
 def parse_model(model: bytes) -> Any:
     """Return the SentencePiece ModelProto in `model`."""
-    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]  # made when it is imported
+    proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]  # created at import
     proto.ParseFromString(model)
     return proto
 
@@ -242,7 +241,7 @@ def _parse(model: bytes, path: Path) -> Any:
         proto = parse_model(model)
     except DecodeError:
         raise _no_model(path) from None
-    if not proto.pieces:  # a foreign file can look like a message without the fields we know
+    if not proto.pieces:  # any file can parse as a message with unknown fields
         raise _no_model(path)
     return proto
 
@@ -252,12 +251,12 @@ def _processor(model: bytes, path: Path) -> Any:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:
         raise UserError(
-            f"{path}: SentencePiece refuses this model: {error}; fetch or write it again"
+            f"{path}: SentencePiece cannot load this model: {error}; download or build it again"
         ) from None
 
 
 def _no_model(path: Path) -> UserError:
-    return UserError(f"{path}: this is no SentencePiece model; give the bpe.model of a checkpoint")
+    return UserError(f"{path}: not a SentencePiece model; give the bpe.model of a checkpoint")
 
 
 def _require_start_and_stop(pieces: tuple[str, ...], types: tuple[int, ...], path: Path) -> None:
@@ -270,15 +269,15 @@ def _require_start_and_stop(pieces: tuple[str, ...], types: tuple[int, ...], pat
 
 
 def _fingerprint(proto: Any) -> str:
-    """Return the sha256 of what decides the ids of a text."""
+    """Return the sha256 of everything that decides the ids of a text."""
     normalizer, trainer = proto.normalizer_spec, proto.trainer_spec
     identity = {
         "pieces": [(piece.piece, piece.type, repr(piece.score)) for piece in proto.pieces],
         "model_type": trainer.model_type,
         "byte_fallback": trainer.byte_fallback,
         "treat_whitespace_as_suffix": trainer.treat_whitespace_as_suffix,
-        # Field by field, not as bytes: a setting that is written out and the same one left at its default
-        # are one setting, and the rules' name and path say nothing that the compiled rules do not.
+        # Field by field, not as bytes: an explicit setting equals the same setting left at its default, and
+        # the compiled rules make their name and path redundant.
         "add_dummy_prefix": normalizer.add_dummy_prefix,
         "remove_extra_whitespaces": normalizer.remove_extra_whitespaces,
         "escape_whitespaces": normalizer.escape_whitespaces,

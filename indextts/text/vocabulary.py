@@ -1,9 +1,8 @@
-"""A vocabulary: the ordered pieces of a tokenizer, and what another vocabulary has in common with it.
+"""A vocabulary (the ordered pieces of a tokenizer), row mapping between vocabularies, and size advice.
 
-How many pieces a new language should get: as many as its hours of speech can teach.
-
-The row of an appended piece is random until the piece was seen, and 20 times is little. Of the pieces that
-BPE makes of Amharic, so many occur 20 times or more in the transcripts (8,400 words an hour):
+The advised number of appended pieces depends on the hours of speech. The row of an appended piece is random
+until training sees the piece, and 20 times is few. Share of Amharic BPE pieces that occur at least 20 times
+in the transcripts (8,400 words per hour):
 
     pieces    2 h    5 h   10 h   20 h   40 h
      1,000     56     87     93     98     99 %
@@ -12,8 +11,8 @@ BPE makes of Amharic, so many occur 20 times or more in the transcripts (8,400 w
      8,000      3      8     18     38     75 %
     12,000    1.5      4     10     21     44 %
 
-More pieces make shorter texts, but a text is short beside its 50 codes a second: 12,000 pieces give 19 %
-fewer tokens than 4,000. benchmarks/fertility.py measures both.
+More pieces shorten the texts, but a text is short compared with its 50 codes per second: 12,000 pieces give
+19 % fewer tokens than 4,000. benchmarks/fertility.py measures both.
 """
 
 from dataclasses import dataclass
@@ -38,22 +37,22 @@ class Vocabulary:
 
 
 def move_rows(old: Vocabulary, new: Vocabulary) -> tuple[int, ...]:
-    """Return for each row of the new text tables its row in the old ones, by piece, -1 where there is none.
+    """Return the row in the old text tables for each row of the new ones, by piece; -1 for a new piece.
 
-    The spare last row moves to the new end.
+    The spare last row stays last.
     """
     row = {piece: index for index, piece in enumerate(old.pieces)}
     return (*(row.get(piece, -1) for piece in new.pieces), old.size)
 
 
-# From so many hours on, so many pieces.
+# Advised pieces from a number of hours on.
 _PIECES_FROM_HOURS = ((0, 2000), (20, 4000), (100, 8000), (200, 12000))
-_FAR_OFF = 2  # times more or less than advised
+_MAX_RATIO = 2  # to the advised number, before `objection` warns
 
 
 @dataclass(frozen=True)
 class SizeAdvice:
-    """How many pieces to append to a base, and the hours of speech that say so, None where nobody knows."""
+    """The advised number of pieces to append, and the hours of speech, None if unknown."""
 
     num_pieces: int
     hours: float | None
@@ -64,21 +63,23 @@ class SizeAdvice:
     @property
     def reason(self) -> str:
         if self.hours is None:
-            return "since the manifests do not say how long the speech is"
+            return "because the manifests have no durations"
         return f"for {self.hours:.1f} hours of speech"
 
     def objection(self, num_appended: int) -> str:
-        """Return what speaks against appending `num_appended` pieces; empty if it is near the advice."""
+        """Return an objection to appending `num_appended` pieces; empty if that is near the advice."""
         if self.hours is None:
             return ""
-        if num_appended > _FAR_OFF * self.num_pieces:
-            return f"{num_appended:,} pieces to append are many: advised are {self}; rare ones learn little"
-        # of the least that is advised, fewer are no fault: there is little speech
-        if num_appended * _FAR_OFF < self.num_pieces > _PIECES_FROM_HOURS[0][1]:
-            return f"{num_appended:,} pieces to append are few: advised are {self}; texts become longer"
+        if num_appended > _MAX_RATIO * self.num_pieces:
+            return (
+                f"{num_appended:,} appended pieces are many (advised: {self}); rare pieces are learned poorly"
+            )
+        # with little speech, the smallest advice, fewer pieces are fine
+        if num_appended * _MAX_RATIO < self.num_pieces > _PIECES_FROM_HOURS[0][1]:
+            return f"{num_appended:,} appended pieces are few (advised: {self}); texts become longer"
         return ""
 
 
 def advise_size(hours: float | None) -> SizeAdvice:
-    """Return the advice for so many hours of speech, None where nobody knows how many there are."""
+    """Return the advice for the hours of speech, None if unknown."""
     return SizeAdvice(max(pieces for least, pieces in _PIECES_FROM_HOURS if (hours or 0) >= least), hours)
