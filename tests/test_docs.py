@@ -26,7 +26,7 @@ from tests.conftest import REPOSITORY
 
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/*.md", "demo/*.md", "benchmarks/results/*.md")
+    for pattern in ("*.md", "docs/*.md", "demo/*.md", "benchmarks/*.md", "benchmarks/results/*.md")
     for path in REPOSITORY.glob(pattern)
 )
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
@@ -59,6 +59,8 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
+    if re.search(r"^Made by `\S+` as of commit \w+;", text, re.MULTILINE):
+        return  # the program of these results exists in that commit only
     paths = {*PATH.findall(text), *PROGRAM.findall(text)}
     assert sorted(path for path in paths if not (REPOSITORY / path).exists()) == []
     modules = set(MODULE.findall(text))
