@@ -1,8 +1,8 @@
-"""A writer of a feature store that is made to be killed.
+"""Program that writes a feature store, for tests that kill it.
 
     python -m tests.feature_store_program FOLDER COUNT LOG
 
-It knows no torch, so that it starts in a fraction of a second.
+It does not import torch, so that it starts quickly.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ def encoded(number: int) -> EncodedUtterance:
 
 
 def append(folder: Path, count: int, log: Path | None = None) -> None:
-    """Add what the store lacks of `count` utterances, as preprocessing does; note each in `log`."""
+    """Add missing features of `count` utterances, as preprocessing does; append each number to `log`."""
     writer = FeatureStoreWriter(folder, INFO, CLIPS_PER_SHARD)
     for number in range(count):
         utterance = encoded(number)

@@ -1,9 +1,9 @@
-"""A server that answers as the hub does to who asks for a file, on 127.0.0.1.
+"""Server on 127.0.0.1 that behaves like the Hugging Face hub.
 
-HEAD, GET /REPOSITORY/resolve/REVISION/NAME    a small file: itself; a large one: a redirect to the storage
-HEAD, GET http://localhost:PORT/storage/...    the bytes of a large file, of another host as far as HTTP knows
+    HEAD, GET /REPOSITORY/resolve/REVISION/NAME    a small file, or a redirect to the storage for a large one
+    HEAD, GET http://localhost:PORT/storage/...    the bytes of a large file, on another host name
 
-Headers as the hub has them: X-Repo-Commit, ETag, X-Linked-Size, X-Linked-Etag, Range and Content-Range.
+It uses the hub's headers: X-Repo-Commit, ETag, X-Linked-Size, X-Linked-Etag, Range and Content-Range.
 """
 
 import hashlib
@@ -19,14 +19,13 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class HubFile:
-    """A file of a repository, and how its transfer goes wrong.
+    """File of a repository, and the failures of its transfers.
 
     Args:
-        etag: what the hub says of it; "" for the true one.
-        break_after: bytes of a transfer after which the connection breaks, for as many transfers as there
-            are numbers.
-        hold_after: bytes after which the server waits until `go_on` is set; 0 for never.
-        status: what is answered instead; 0 for the file.
+        etag: the digest in the headers; empty for the correct one.
+        break_after: for each transfer, the number of bytes after which the connection breaks.
+        hold_after: the number of bytes after which the server waits until `go_on` is set; 0 for never.
+        status: the HTTP status to answer instead of the file; 0 for the file.
     """
 
     content: bytes
@@ -41,7 +40,7 @@ class HubFile:
     held: threading.Event = field(default_factory=threading.Event)
 
     @property
-    def said_etag(self) -> str:
+    def sent_etag(self) -> str:
         if self.etag:
             return self.etag
         if self.is_large:
@@ -51,14 +50,14 @@ class HubFile:
 
 @dataclass
 class Hub:
-    """A running server: its files by (repository, name), and each request as (method, name, range, login)."""
+    """Running server, with files by (repository, name) and requests as (method, name, range, login)."""
 
     url: str
     files: dict[tuple[str, str], HubFile]
     requests: list[tuple[str, str, str, str]] = field(default_factory=list)
 
     def fetched(self, name: str) -> list[str]:
-        """Return the ranges in which a file's bytes were asked for, "" for the whole file."""
+        """Return the requested ranges of a file; empty for the entire file."""
         return [range_ for method, path, range_, _ in self.requests if (method, path) == ("GET", name)]
 
 
@@ -115,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_response(302)
             self.send_header("Location", f"{self.server.storage}{path}")  # type: ignore[attr-defined]
             self.send_header("X-Repo-Commit", COMMIT)
-            self.send_header("X-Linked-Etag", f'"{file.said_etag}"')
+            self.send_header("X-Linked-Etag", f'"{file.sent_etag}"')
             self.send_header("X-Linked-Size", str(len(file.content)))
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -137,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
             wanted = None
         start = int(wanted[1]) if wanted else 0
         self.send_response(206 if wanted else 200)
-        self.send_header("ETag", f'"{file.said_etag}"')
+        self.send_header("ETag", f'"{file.sent_etag}"')
         self.send_header("X-Repo-Commit", COMMIT)
         self.send_header("Content-Length", str(len(file.content) - start))
         if wanted:
@@ -152,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
                 file.go_on.wait(60)
             try:
                 self.wfile.write(file.content[position : min(position + (1 << 16), end)])
-            except OSError:  # the other side was killed
+            except OSError:  # the client was killed
                 break
         if end < len(file.content):
             self.close_connection = True

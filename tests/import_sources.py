@@ -1,4 +1,4 @@
-"""Small sources for the tests of the import: recordings that differ, and the command that imports them."""
+"""Sources and helpers for tests of the import."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from indextts.data.importing.importer import ImportResult, import_dataset
 
 
 def write_tone(path: Path, pitch_hz: float = 220, duration_s: float = 0.5) -> Path:
-    """Write a recording; its content is a function of pitch and duration."""
+    """Write a recording that is determined by pitch and duration."""
     path.parent.mkdir(parents=True, exist_ok=True)
     times = np.arange(round(duration_s * 24_000)) / 24_000
     samples = 0.1 * np.sin(2 * np.pi * pitch_hz * times)
@@ -30,7 +30,7 @@ def manifest_lines(output_dir: Path) -> list[dict[str, Any]]:
 
 
 def rejected(output_dir: Path) -> list[tuple[str, int | None, str]]:
-    """Return file, line and code of what was not used."""
+    """Return file, line and code of each rejection."""
     path = output_dir / "rejected.jsonl"
     lines = json_lines(path) if path.is_file() else []
     assert all(line["reason"] and line["source"] for line in lines)
@@ -42,7 +42,7 @@ def json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Return content and time of every file of a folder."""
+    """Return content and modification time of every file in a folder."""
     return {
         str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in sorted(folder.rglob("*"))

@@ -1,4 +1,4 @@
-"""A folder as the predecessor's preprocessing leaves it, small, to plant damage in."""
+"""Small folder in the format of the predecessor, for tests that damage it."""
 
 import json
 import math
@@ -16,7 +16,7 @@ Row = dict[str, object]
 
 
 def num_frames(duration_s: float) -> int:
-    """Return the codes that the predecessor makes of a clip alone: half a pair of frames counts."""
+    """Return the number of codes of a clip that the predecessor encodes alone, with half pairs of frames."""
     num_log_mel = 1 + (round(16_000 * duration_s) - 400) // 160
     return math.ceil(num_log_mel / 2)
 
@@ -55,7 +55,7 @@ def row_of(id: str, speaker: str, duration_s: float, num_codes: int, text: str) 
 def write_old_folder(
     folder: Path, speakers: str = "aaaaaaaabbbbbbbb", *, with_audio: bool = False
 ) -> list[Row]:
-    """Write sound features of one clip per letter of `speakers`; every eighth is for validation."""
+    """Write valid features of one clip per letter of `speakers`; every eighth is for validation."""
     rows = []
     for number, speaker in enumerate(speakers):
         id, duration_s = f"spk{ord(speaker) - 97:03d}_{number:06d}", 0.5 + 0.013 * number

@@ -1,4 +1,4 @@
-"""A data set of tones, a tiny model, and what preprocessing makes of them."""
+"""Data set of tones and a tiny model, for tests of preprocessing."""
 
 import json
 from pathlib import Path
@@ -112,13 +112,13 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def spoil(project: Path) -> dict[str, str]:
-    """Break recordings of the data set in all ways; return what is wrong with each, by id."""
+    """Corrupt recordings of the data set in every way; return the code of each, by id."""
     audio = project / "data/audio"
-    whole = {number: (audio / f"{number}.wav").read_bytes() for number in range(24)}
+    valid = {number: (audio / f"{number}.wav").read_bytes() for number in range(24)}
     (audio / "0.wav").unlink()
     (audio / "1.wav").write_bytes(b"no audio")
     (audio / "2.wav").write_bytes(b"")
-    (audio / "3.wav").write_bytes(whole[3][: len(whole[3]) // 2])
+    (audio / "3.wav").write_bytes(valid[3][: len(valid[3]) // 2])
     soundfile.write(audio / "4.wav", np.full(9600, np.nan), 24_000, subtype="FLOAT")
     write_audio(audio / "5.wav", 0.05, seed=5)
     soundfile.write(audio / "6.wav", np.zeros(8_000 * 3600, np.int16), 8_000)
@@ -127,6 +127,6 @@ def spoil(project: Path) -> dict[str, str]:
 
 
 def kill_when(folder: Path, pattern: str, arguments: list[str]) -> None:
-    """Run the program, and kill it when `folder` has what matches `pattern`."""
+    """Run the program and kill it when a file in `folder` matches `pattern`."""
     condition = f"any(Path({str(folder)!r}).glob({pattern!r}))"
     killed_program.kill_when(condition, "tools.preprocess_data", arguments)

@@ -1,4 +1,4 @@
-"""The files of the `indextts2` backend in small: published names and layout, seeded random weights.
+"""Small files for the `indextts2` backend, with published names and layout and seeded random weights.
 
 FOLDER/
   config.yaml                              gpt and semantic_codec
@@ -70,7 +70,7 @@ def write_published_files(folder: Path, seed: int = 0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(yaml.safe_dump({"gpt": GPT, "semantic_codec": CODEC}))
     model = random_model(load_config(folder / "config.yaml"), seed)
-    randomise(model, seed)  # a fresh model's biases are so small that padding would hardly show
+    randomise(model, seed)  # with the small biases of a new model, padding would hardly have an effect
     torch.save(model.state_dict(), folder / "gpt.pth")
     write_speech_encoder(folder / "w2v-bert-2.0", seed)
     write_measured_stats(folder / "wav2vec2bert_stats.pt", folder / "w2v-bert-2.0")
@@ -91,7 +91,7 @@ def write_stats(path: Path, seed: int = 0, **changes: Any) -> None:
 
 @torch.no_grad()
 def write_measured_stats(path: Path, speech_encoder: Path) -> None:
-    """Write the statistics of 5 s of noise: with others all features would have the same few codes."""
+    """Write the statistics of 5 s of noise, so that features have many different codes."""
     write_stats(path, mean=torch.zeros(FEATURE_DIM), var=torch.ones(FEATURE_DIM))
     encoder = load_speech_encoder(speech_encoder, path)
     noise = np.random.default_rng(0).normal(0, 0.1, 80_000).astype(np.float32)
@@ -114,7 +114,7 @@ def write_speech_encoder(folder: Path, seed: int = 0) -> None:
 
 @torch.no_grad()
 def randomise(model: nn.Module, seed: int) -> nn.Module:
-    """Give every parameter values that matter: also those that a fresh model has at 0 or 1."""
+    """Set every parameter to random values, including those that a new model initialises to 0 or 1."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=generator)

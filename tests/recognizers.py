@@ -1,4 +1,4 @@
-"""CTC models small enough for a test, saved as transformers saves them: each hears one letter."""
+"""Small CTC models in the format of transformers, each of which recognises a single letter."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ LETTERS = ["<pad>", "<unk>", "|", *"ሰላምለዓ"]
 def write_recognizer(
     folder: Path, letter: str, kind: Literal["wav2vec2", "wav2vec2-bert"] = "wav2vec2"
 ) -> Path:
-    """Write a model with random weights that hears `letter` and nothing else; return its folder."""
+    """Write a model with random weights that outputs only `letter`; return its folder."""
     logging.disable_progress_bar()
     folder.mkdir(parents=True)
     vocabulary = folder.parent / f"{folder.name}.json"

@@ -24,7 +24,7 @@ EVIL = "ሰላም <img src=x onerror=\"document.title='evil'\"> ለሁሉም ሰ
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A page over a project with 54 clips, of which one is overdriven and one is nearly silent."""
+    """A page over a project with 54 clips, of which one is clipped and one is nearly silent."""
     server = Server(tmp_path_factory.mktemp("review") / "workspace")
     folder = server.workspace / "demo/dataset"
     (folder / "audio").mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_a_person_checks_listens_edits_rejects_and_undoes(served: Server, browse
     cell(page, "demo_0004").click()
     wait_for(page, "review-clip", "^demo_0004$")
     wait_for(page, "review-verdict", "^rejected$")
-    assert "overdriven" in value(page, "review-flags")
+    assert "clipped" in value(page, "review-flags")
     expect(page.locator("#review-player")).to_contain_text("espeak")
     page.locator("#review-keep").click()
     wait_for(page, "review-verdict", "^kept by hand$")

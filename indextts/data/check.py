@@ -16,6 +16,7 @@ from indextts.data.quality.verdicts import judge
 from indextts.data.report import Findings, Report
 from indextts.data.review import check_folder, edited, read_decisions
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.system.files import write_bytes
 
 CODES_PER_SECOND = 50
@@ -98,12 +99,12 @@ def check_manifest(
     num_rejected = sum(verdict.is_rejected for verdict in verdicts)
     if num_rejected and (report_dir is None or report_dir.resolve() != check_folder(path).resolve()):
         notices.append(
-            f"the {num_rejected} rejected utterances are still used: with --report-dir {check_folder(path)} "
-            "they are left out"
+            f"later stages still use {counted(num_rejected, 'rejected utterance')}; check with --report-dir "
+            f"{check_folder(path)} to skip them"
         )
     facts = [
         *summary.facts(utterances, clips, verdicts, limits),
-        f"texts are read with: {options.summary} ({options.fingerprint})",
+        f"normaliser: {options.summary} ({options.fingerprint})",
     ]
     return Report(f"{path}: utterances", facts, notices, findings.lines())
 
@@ -123,7 +124,7 @@ def _check_codes(path: Path, numbered: Sequence[tuple[int, Utterance]], findings
             continue
         if abs(utterance.num_codes - utterance.duration_s * CODES_PER_SECOND) > MAX_CODES_OFF:
             codes = f"{path}:{number} ({utterance.num_codes} codes in {utterance.duration_s:.2f} s)"
-            findings.add(f"utterances do not have {CODES_PER_SECOND} codes per second", codes)
+            findings.add(f"utterances without {CODES_PER_SECOND} codes per second", codes)
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -11,6 +11,7 @@ from indextts.data.manifest import Pair, Utterance, read_pairs, read_utterances
 from indextts.data.quality.measures import is_mostly_ethiopic, measure_text
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, Report, spread
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 
 MIN_ETHIOPIC_TEXTS = 0.9  # share of all texts; with fewer, the recordings are probably not Amharic
 
@@ -33,7 +34,7 @@ def check_pairs(
     texts = [target.target_text for target in targets.values()]
     hours = sum(target.target_duration_s for target in targets.values()) / 3600
     facts = [
-        f"pairs: {len(pairs)} of {len(targets)} targets, {hours:.2f} hours of targets",
+        f"pairs: {len(pairs)}, {counted(len(targets), 'target')}, {hours:.2f} hours of targets",
         f"pairs per target: {spread(list(Counter(pair.target_id for pair in pairs).values()))}",
         *_speaker_facts(Counter(pair.speaker for pair in pairs)),
         _ethiopic_fact(texts),
@@ -61,7 +62,7 @@ def check_split(train: Path, val: Path) -> Report:
     findings = Findings()
     for target in targets:
         if target in train_ids:
-            findings.add("validation targets are trained on too", target)
+            findings.add("validation targets that are also in the training pairs", target)
     facts = [f"validation targets: {len(targets)}, utterances in training: {len(train_ids)}"]
     return Report(f"{train} and {val}: split", facts, [], findings.lines())
 
@@ -70,7 +71,7 @@ def _check_texts(texts: Sequence[str], findings: Findings) -> None:
     foreign = [text for text in texts if not is_mostly_ethiopic(text)]
     if len(foreign) > (1 - MIN_ETHIOPIC_TEXTS) * len(texts):
         for text in foreign:
-            findings.add("texts are not mostly Ethiopic", " ".join(text.split())[:40])
+            findings.add("texts with few Ethiopic letters", " ".join(text.split())[:40])
 
 
 def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findings: Findings) -> None:
@@ -84,25 +85,25 @@ def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findin
     speaker_of = {utterance.id: utterance.speaker for utterance in utterances}
     for pair in pairs:
         if pair.prompt_id == pair.target_id:
-            findings.add("pairs have one utterance as prompt and target", pair.id)
+            findings.add("pairs with the same utterance as prompt and target", pair.id)
         for id in (pair.target_id, pair.prompt_id):
             if utterances and id not in speaker_of:
-                findings.add("utterances of pairs are not in the manifest", f"{id} of {pair.id}")
+                findings.add("utterances of pairs that are not in the manifest", f"{id} of {pair.id}")
             elif speaker_of.setdefault(id, pair.speaker) != pair.speaker:
                 found = f"{id} is by {speaker_of[id]}, pair {pair.id} is by {pair.speaker}"
-                findings.add("pairs have an utterance of another speaker", found)
+                findings.add("pairs with an utterance of another speaker", found)
 
 
 def _text_notices(texts: Sequence[str], options: NormalizerOptions) -> list[str]:
-    read = [measure_text(text, options) for text in texts]
+    measured = [measure_text(text, options) for text in texts]
     counts = {
-        "texts have Latin letters that are kept": sum(1 for text in read if text.num_latin),
-        "texts have digits that are not read out: spoken as words?": sum(
-            1 for text in read if text.num_digits
+        "texts with Latin letters": sum(1 for text in measured if text.num_latin),
+        "texts with digits that the normaliser does not spell out": sum(
+            1 for text in measured if text.num_digits
         ),
-        "texts repeat an earlier one": len(texts) - len({" ".join(text.split()) for text in texts}),
+        "texts that repeat an earlier text": len(texts) - len({" ".join(text.split()) for text in texts}),
     }
-    return [f"{count} of {len(texts)} {what}" for what, count in counts.items() if count]
+    return [f"{what}: {count} of {len(texts)}" for what, count in counts.items() if count]
 
 
 def _ethiopic_fact(texts: Sequence[str]) -> str:
@@ -132,16 +133,16 @@ def check_features(stored: Mapping[str, Stored], findings: Findings) -> None:
         try:
             stores[path] = FeatureStore.open(path)
             for file in stores[path].corrupt_files():
-                findings.add("files of the feature store are damaged", str(file))
+                findings.add("corrupt files of the feature store", str(file))
         except UserError as error:
             stores.pop(path, None)
-            findings.add("feature stores cannot be read", str(error))
+            findings.add("unreadable feature stores", str(error))
     for id, each in sorted(stored.items()):
         store = stores.get(each.features)
         if store is None:
             continue
         if each.key not in store:
-            findings.add("utterances are not in their feature store", id)
+            findings.add("utterances missing from their feature store", id)
         elif each.num_codes not in (None, store.num_codes(each.key)):
             found = f"{id}: {each.num_codes}, the store has {store.num_codes(each.key)}"
-            findings.add("numbers of codes are not those of the feature store", found)
+            findings.add("numbers of codes that differ from the feature store", found)

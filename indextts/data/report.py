@@ -50,10 +50,10 @@ class Findings:
         return {kind: len(places) for kind, places in self._places.items()}
 
     def lines(self) -> list[str]:
-        """Return a line for each kind: count, kind and examples."""
+        """Return a line for each kind: kind, count and examples."""
         lines = []
         for kind, places in self._places.items():
             more = len(places) - MAX_EXAMPLES
             examples = "; ".join(places[:MAX_EXAMPLES]) + (f"; and {more} more" if more > 0 else "")
-            lines.append(f"{len(places)} {kind}: {examples}")
+            lines.append(f"{kind} ({len(places):,}): {examples}")
         return lines

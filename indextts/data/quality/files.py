@@ -5,7 +5,7 @@
       histograms.png           a histogram of each measure, with the limits
       normalizer.json          version and options of the normaliser
       rejected.jsonl           {"id", "speaker", "audio", "text", "reasons": ["noisy", ...],
-                                "said": ["speech hardly above the noise: 8.1 dB", ...]}
+                                "said": ["low signal-to-noise ratio: 8.1 dB", ...]}
       clips.jsonl              {"id", "verdict": "good" | "warned" | "rejected",
                                 "flags": [{"reason", "severity", "said"}, ...],
                                 "measures": {...}: null if undefined,

@@ -1,7 +1,7 @@
-"""What a clip is judged by: the limits, and the reasons that a clip can be flagged for. No torch here.
+"""Reasons to flag a clip. No torch here.
 
-A hard reason rejects a clip: it is left out of what follows unless a person keeps it. A
-soft one is a warning. Limits are flags of `check_amharic_data.py`; docs/data.md says where each comes from.
+A hard reason rejects a clip: later stages skip it unless a person keeps it. A soft reason is a warning. The
+limits are flags of `check_amharic_data.py`; docs/data.md explains them.
 """
 
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a clip is flagged.
+    """Reason to flag a clip.
 
     Args:
-        name: the flag, as it stands in files and filters.
-        is_hard: it rejects the clip.
-        what: says it of a clip, in a few words.
-        measure: the number that is judged, a key of the clip's measures; "" if it is no number.
-        side: on which side of the limit the clip is flagged.
-        limit: a field of QualityLimits; "" for 0.
-        shown: how the number is written.
-        harder: the reason for the same number that makes this one needless.
+        name: the flag in files and filters.
+        is_hard: whether it rejects the clip.
+        what: a short description.
+        measure: a key of the clip's measures; empty for a reason without a number.
+        side: the side of the limit on which clips are flagged.
+        limit: a field of QualityLimits; empty for 0.
+        shown: the format of the number.
+        harder: the reason for the same number that replaces this one.
     """
 
     name: str
@@ -34,31 +34,47 @@ class Reason:
 
 
 REASONS = (
-    Reason("unreadable", True, "the recording cannot be read"),
+    Reason("unreadable", True, "unreadable recording"),
     Reason("too_short", True, "too short", "duration_s", "below", "min_duration_s", "{:.2f} s"),
     Reason("too_long", True, "too long", "duration_s", "above", "max_duration_s", "{:.2f} s"),
-    Reason("noisy", True, "speech hardly above the noise", "snr_db", "below", "min_snr_db", "{:.1f} dB"),
+    Reason("noisy", True, "low signal-to-noise ratio", "snr_db", "below", "min_snr_db", "{:.1f} dB"),
     Reason("silent", True, "mostly silence", "silence_percent", "above", "max_silence_percent", "{:.0f} %"),
     Reason(
         "clipped",
         True,
-        "overdriven",
+        "clipped",
         "clipped_percent",
         "above",
         "max_clipped_percent",
         "{:.2f} % of samples",
     ),
     Reason("quiet", True, "too quiet", "rms_dbfs", "below", "min_rms_dbfs", "{:.1f} dBFS"),
-    Reason("too_slow", True, "too little text", "fidel_per_s", "below", "min_fidel_per_s", "{:.1f} fidel/s"),
-    Reason("too_fast", True, "too much text", "fidel_per_s", "above", "max_fidel_per_s", "{:.1f} fidel/s"),
+    Reason(
+        "too_slow",
+        True,
+        "too little text for its duration",
+        "fidel_per_s",
+        "below",
+        "min_fidel_per_s",
+        "{:.1f} fidel/s",
+    ),
+    Reason(
+        "too_fast",
+        True,
+        "too much text for its duration",
+        "fidel_per_s",
+        "above",
+        "max_fidel_per_s",
+        "{:.1f} fidel/s",
+    ),
     Reason(
         "foreign",
         True,
-        "not Ethiopic",
+        "not in Ethiopic script",
         "ethiopic_percent",
         "below",
         "min_ethiopic_percent",
-        "{:.0f} % of letters are Ethiopic",
+        "{:.0f} % Ethiopic letters",
     ),
     Reason(
         "tigrinya",
@@ -67,21 +83,23 @@ REASONS = (
         "tigrinya_percent",
         "above",
         "max_tigrinya_percent",
-        "{:.1f} % of fidel are Tigrinya's",
+        "{:.1f} % Tigrinya letters",
     ),
-    Reason("same_audio", True, "the sound of another clip"),
-    Reason("same_text", True, "the text of another clip of this speaker"),
+    Reason("same_audio", True, "the same audio as another clip"),
+    Reason("same_text", True, "the same text as another clip of the speaker"),
     Reason(
         "short", False, "short", "duration_s", "below", "warn_min_duration_s", "{:.2f} s", harder="too_short"
     ),
     Reason(
         "long", False, "long", "duration_s", "above", "warn_max_duration_s", "{:.2f} s", harder="too_long"
     ),
-    Reason("some_noise", False, "noise", "snr_db", "below", "warn_min_snr_db", "{:.1f} dB", harder="noisy"),
+    Reason(
+        "some_noise", False, "some noise", "snr_db", "below", "warn_min_snr_db", "{:.1f} dB", harder="noisy"
+    ),
     Reason(
         "pauses",
         False,
-        "much silence",
+        "long pauses",
         "silence_percent",
         "above",
         "warn_max_silence_percent",
@@ -92,7 +110,7 @@ REASONS = (
     Reason(
         "peaks",
         False,
-        "peaks cut off",
+        "clipped peaks",
         "clipped_run",
         "above",
         "warn_max_clipped_run",
@@ -115,7 +133,7 @@ REASONS = (
     Reason(
         "slow",
         False,
-        "little text",
+        "little text for its duration",
         "fidel_per_s",
         "below",
         "warn_min_fidel_per_s",
@@ -125,7 +143,7 @@ REASONS = (
     Reason(
         "fast",
         False,
-        "much text",
+        "much text for its duration",
         "fidel_per_s",
         "above",
         "warn_max_fidel_per_s",
@@ -135,40 +153,38 @@ REASONS = (
     Reason(
         "odd_rate",
         False,
-        "a rate that is odd for the speaker",
+        "unusual rate for the speaker",
         "rate_iqr",
         "above",
         "warn_max_rate_iqr",
-        "{:.1f} interquartile ranges off",
+        "{:.1f} interquartile ranges from the median",
     ),
     Reason(
         "tigrinya_letter",
         False,
-        "a letter of Tigrinya",
+        "letters of Tigrinya",
         "tigrinya_letter_percent",
         "above",
         "max_tigrinya_percent",
-        "{:.1f} % of fidel are Tigrinya's",
+        "{:.1f} % Tigrinya letters",
         harder="tigrinya",
     ),
-    Reason("latin_left", False, "Latin letters", "num_latin", "above", "", "{:.0f} Latin letters"),
-    Reason("digits_left", False, "digits that are not read", "num_digits", "above", "", "{:.0f} digits"),
-    Reason(
-        "others_left", False, "another script or signs", "num_other", "above", "", "{:.0f} other characters"
-    ),
+    Reason("latin_left", False, "Latin letters", "num_latin", "above", "", "{:.0f}"),
+    Reason("digits_left", False, "digits that are not spelled out", "num_digits", "above", "", "{:.0f}"),
+    Reason("others_left", False, "characters of other scripts", "num_other", "above", "", "{:.0f}"),
     Reason(
         "duration_off",
         False,
-        "another duration than the manifest says",
+        "duration differs from the manifest",
         "duration_error_s",
         "above",
         "warn_max_duration_error_s",
-        "off by {:.2f} s",
+        "by {:.2f} s",
     ),
     Reason(
         "common_text",
         False,
-        "a sentence of many speakers",
+        "the same text by many speakers",
         "speakers_of_text",
         "above",
         "warn_max_speakers_of_text",
@@ -182,11 +198,11 @@ REASON_OF = {reason.name: reason for reason in REASONS}
 
 @dataclass(frozen=True)
 class Flag:
-    """A reason that holds for a clip.
+    """Reason that applies to a clip.
 
     Args:
-        severity: how far the limit is passed; comparable within one reason.
-        said: the reason with its number, for a person.
+        severity: distance beyond the limit, comparable within a reason.
+        said: the description with its number.
     """
 
     reason: str

@@ -9,6 +9,7 @@ from indextts.data.quality.clips import ClipResult
 from indextts.data.quality.reasons import REASONS, Flag
 from indextts.data.quality.verdicts import Verdict
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, spread
+from indextts.system.amounts import counted
 
 GOOD_NUM_SPEAKERS = 50
 LOW_NUM_SPEAKERS = 10
@@ -57,7 +58,10 @@ def notices(utterances: Sequence[Utterance], verdicts: Sequence[Verdict], limits
     total = sum(hours_of.values())
     lines = []
     if len(hours_of) < LOW_NUM_SPEAKERS:
-        lines.append(f"few speakers ({len(hours_of)}): the model learns these voices, not voices as such")
+        lines.append(
+            f"{counted(len(hours_of), 'speaker')}: the model learns these voices, but does not generalise to "
+            "other voices"
+        )
     elif len(hours_of) < GOOD_NUM_SPEAKERS:
         lines.append(f"low speaker diversity ({len(hours_of)} speakers)")
     first, hours = max(hours_of.items(), key=lambda item: item[1])
@@ -68,7 +72,7 @@ def notices(utterances: Sequence[Utterance], verdicts: Sequence[Verdict], limits
         short = (
             f"{len(small)} of {len(hours_of)} speakers have less than {limits.min_speaker_minutes:g} minutes"
         )
-        lines.append(f"{short}; if one voice was filed under several names, one a file, give it one name")
+        lines.append(f"{short}; if several names stand for the same voice, use the same name for all of them")
     return lines
 
 
@@ -83,17 +87,18 @@ def add_problems(
     if amharic_percent(clips) < limits.min_amharic_percent:
         for utterance, clip in zip(utterances, clips, strict=True):
             if not clip.text.is_mostly_ethiopic:
-                findings.add("texts are not mostly Ethiopic", " ".join(utterance.text.split())[:40])
+                findings.add("texts with few Ethiopic letters", " ".join(utterance.text.split())[:40])
     rejected = [u.id for u, verdict in zip(utterances, verdicts, strict=True) if verdict.is_rejected]
     if 100 * len(rejected) > limits.max_rejected_percent * len(utterances):
         for id in rejected:
-            findings.add(f"of {len(utterances)} utterances are rejected, too many to train on the rest", id)
+            kind = f"too many rejected of {counted(len(utterances), 'utterance')}"
+            findings.add(kind, id)
     num_of = Counter(
         u.speaker for u, verdict in zip(utterances, verdicts, strict=True) if not verdict.is_rejected
     )
     if max(num_of.values(), default=0) < MIN_CLIPS_OF_A_VOICE:
         for speaker in sorted({utterance.speaker for utterance in utterances}):
-            findings.add("speakers, and none has two good clips: a prompt and a target", speaker)
+            findings.add("speakers without 2 usable clips, for a prompt and a target", speaker)
 
 
 def amharic_percent(clips: Sequence[ClipResult]) -> float:
@@ -118,7 +123,7 @@ def _reason_lines(
     """Return the number of clips that each reason flags, and the worst of them."""
     places_of = by_reason(verdicts)
     lines = []
-    for is_hard, title in ((True, "reasons to reject:"), (False, "warnings:")):
+    for is_hard, title in ((True, "reasons for rejection:"), (False, "warnings:")):
         found = [r.name for r in REASONS if r.is_hard == is_hard and r.name in places_of]
         lines += [title] if found else []
         for name in found:
