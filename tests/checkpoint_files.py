@@ -1,4 +1,4 @@
-"""Checkpoints of a few bytes, made by the code that makes real ones."""
+"""Checkpoints of a few bytes, written by the production code."""
 
 from pathlib import Path
 

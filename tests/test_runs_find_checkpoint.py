@@ -1,4 +1,4 @@
-"""Tests of indextts/runs/find_checkpoint.py: what `--resume` means, and which files it never takes.
+"""Tests of indextts/runs/find_checkpoint.py: the checkpoint of `--resume`, and files that it never takes.
 
 What is corrupt and gone around is in tests/test_runs_owner.py.
 """

@@ -1,4 +1,4 @@
-"""Tests of indextts/runs/owner.py: the lock, and every window in which a kill could leave the folder torn."""
+"""Tests of indextts/runs/owner.py: the lock, and kills at every point of every operation."""
 
 import errno
 import os

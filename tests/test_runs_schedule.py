@@ -66,7 +66,7 @@ def re_anchored(schedule: Schedule, step: int, numbers: tuple[float, int, int]) 
 
 
 def steepest(peak: float, warmup_steps: int, total_steps: int) -> float:
-    """Return the most that a plain schedule changes in a step."""
+    """Return the largest change of a plain schedule between two steps."""
     up = peak / max(1, warmup_steps)
     down = peak * math.pi / 2 / max(1, total_steps + 1 - warmup_steps)
     return max(up, down)

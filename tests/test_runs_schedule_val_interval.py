@@ -1,4 +1,4 @@
-"""Tests of indextts/runs/schedule.py: validation takes its share and no more."""
+"""Tests of indextts/runs/schedule.py: the default validation interval."""
 
 import json
 from pathlib import Path

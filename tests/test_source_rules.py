@@ -1,4 +1,4 @@
-"""What no program of ours may do, read from the sources: shells, text that is run, pickles that run code."""
+"""Security rules checked on all sources: no shells, no evaluated text, no pickles that can run code."""
 
 import ast
 import re
@@ -27,7 +27,7 @@ UNPICKLE |= {
     "pd.read_pickle",
 }
 
-# The lowest version without a known hole that could be reached here; CVE numbers behind each.
+# The lowest versions without a known vulnerability that is reachable here, with the CVE numbers.
 FLOORS = {
     "brotli": "1.2.1",  # CVE-2026-111497
     "gradio": "6.20.0",  # CVE-2026-28414, CVE-2026-28416, its issues 13436, 13437 and 13596

@@ -1,4 +1,4 @@
-"""Tests of indextts/system/files.py: files are complete or as they were."""
+"""Tests of indextts/system/files.py: files are complete or unchanged."""
 
 import json
 import stat

@@ -1,4 +1,4 @@
-"""Tests of processes that are recognised and signalled."""
+"""Tests of indextts/system/processes.py."""
 
 import os
 import subprocess

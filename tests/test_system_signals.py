@@ -1,4 +1,4 @@
-"""Tests of indextts/system/signals.py: signals are noted, obeyed at the end of a step, and given back."""
+"""Tests of indextts/system/signals.py: signals are recorded, obeyed at the end of a step, and restored."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ print("left", flush=True)
 
 @pytest.fixture(autouse=True)
 def own_handlers() -> Iterator[None]:
-    """Leave the test run's own handlers as they were, whatever a test does."""
+    """Restore the handlers of the test run after each test."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in before.items():
@@ -97,7 +97,7 @@ def start(program: str, *before: str) -> subprocess.Popen[str]:
 
 
 def noted(process: subprocess.Popen[str]) -> str:
-    """Return which signal the program noted last, and how many."""
+    """Return the last signal that the program recorded, and the number of signals."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write("?\n")

@@ -1,6 +1,18 @@
+"""Tests of indextts/text/ethiopic.py."""
+
 import pytest
 
-from indextts.text.ethiopic import text_key
+from indextts.text.ethiopic import (
+    LABIALISED_VARIANTS,
+    LOOSE,
+    MAX_TIGRINYA_SHARE,
+    STRICT,
+    ethiopic_share,
+    merge_homophones,
+    merge_labialised,
+    text_key,
+    tigrinya_share,
+)
 
 
 @pytest.mark.parametrize("other", ["ሰላም ነው", "ሠላም፣ነው።", "  ሰላም  ነው! ", "ሰላም\u135f ነው"])
@@ -11,3 +23,55 @@ def test_spellings_of_one_sentence_have_one_key(other):
 @pytest.mark.parametrize("other", ["ሰላም ነች", "ሰላም", "ሸላም ነው", "2 ሰላም ነው"])
 def test_other_sentences_have_other_keys(other):
     assert text_key(other) != text_key("ሰላም ነው።")
+
+
+def test_strict_merges_forty_letters_and_loose_forty_seven():
+    assert (len(STRICT), len(LOOSE)) == (40, 47)
+    assert STRICT.items() <= LOOSE.items()
+    assert "".join(sorted(LOOSE.keys() - STRICT.keys())) == "ኹኺኻኼኽኾዃ"
+
+
+def test_no_letter_is_merged_into_one_that_is_merged_itself():
+    for table in (STRICT, LOOSE, LABIALISED_VARIANTS):
+        assert not set(table) & set(table.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "strict", "loose"),
+    [
+        ("ሐመር ሓኪም ኅዳር ኃይለ ሃገር", "ሀመር ሀኪም ህዳር ሀይለ ሀገር", "ሀመር ሀኪም ህዳር ሀይለ ሀገር"),
+        ("ሠላም ሥራ ሦስት", "ሰላም ስራ ሶስት", "ሰላም ስራ ሶስት"),
+        ("ዓለም ዐይን ዕለት ኣበበ", "አለም አይን እለት አበበ", "አለም አይን እለት አበበ"),
+        ("ፀሐይ ጸሐፊ ፅጌ", "ጸሀይ ጸሀፊ ጽጌ", "ጸሀይ ጸሀፊ ጽጌ"),
+        ("አምልኾ ኻያ", "አምልኾ ኻያ", "አምልሆ ሀያ"),
+        ("ኸኧ", "ኸኧ", "ኸኧ"),  # sounds of their own
+        ("ሸሼ ሺሽ ዉው ዪይ ዴደ", "ሸሼ ሺሽ ዉው ዪይ ዴደ", "ሸሼ ሺሽ ዉው ዪይ ዴደ"),
+        ("ሗሧፇ", "ኋሷጿ", "ኋሷጿ"),
+    ],
+)
+def test_letters_of_one_sound_become_one(text, strict, loose):
+    assert merge_homophones(text, "off") == text
+    assert merge_homophones(text, "strict") == strict
+    assert merge_homophones(text, "loose") == loose
+
+
+def test_labialised_letters_become_plain_ones():
+    assert merge_labialised("ጐንደር ቍጥር ኰ ጓ") == "ጎንደር ቁጥር ኮ ጓ"
+
+
+def test_the_share_of_ethiopic_is_of_the_letters_alone():
+    assert ethiopic_share("ሰላም, 2017!") == 1.0
+    assert ethiopic_share("ሰላም UNO") == 0.5
+    assert ethiopic_share("፳፻ 12 ።") == ethiopic_share("") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "is_tigrinya"),
+    [
+        ("ሎሚ ንግሆ ናብ ዕዳጋ ከይደ ብዙሓት ሰባት ድማ ረኺበ ኣለኹ", True),
+        ("ዛሬ ጠዋት ወደ ገበያ ሄድኩ እና ብዙ ሰዎችን አገኘሁ", False),
+        ("no fidel", False),
+    ],
+)
+def test_tigrinya_is_recognised_by_its_letters(text: str, is_tigrinya: bool):
+    assert (tigrinya_share(text) > MAX_TIGRINYA_SHARE) == is_tigrinya

@@ -466,7 +466,7 @@ def test_rule_names_are_unique():
 
 
 def is_allowed(char: str) -> bool:
-    """True for what may come out of Amharic text: letters, marks on letters, and the published marks."""
+    """Return whether normalised Amharic may contain `char`: letters, combining marks, published marks."""
     return unicodedata.category(char)[0] in "LM" or char in " .,?!…-'"
 
 

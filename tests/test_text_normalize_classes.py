@@ -1,4 +1,4 @@
-"""The normaliser on 200 and more written cases of every class; the table is tests/normalizer_cases.py."""
+"""Tests of the normaliser on the cases of tests/normalizer_cases.py."""
 
 import pytest
 

@@ -18,7 +18,7 @@ AMHARIC = (
 
 
 def trained_model(texts: tuple[str, ...], **settings: object) -> bytes:
-    """Return a serialized BPE model with `<s>`, `</s>`, `<unk>` in front, unless `settings` say otherwise."""
+    """Return a serialized BPE model; its first pieces are `<s>`, `</s>`, `<unk>` unless `settings` differ."""
     writer = io.BytesIO()
     defaults = {"model_type": "bpe", "vocab_size": 90, "bos_id": 0, "eos_id": 1, "unk_id": 2, "pad_id": -1}
     sentencepiece.SentencePieceTrainer.train(
@@ -32,7 +32,7 @@ def trained_model(texts: tuple[str, ...], **settings: object) -> bytes:
 
 
 def write_base(folder: Path, **settings: object) -> Path:
-    """Write a base tokenizer that knows English only, and return its path."""
+    """Write a base tokenizer of English pieces only; return its path."""
     path = folder / "bpe.model"
     path.write_bytes(trained_model(ENGLISH, **settings))
     return path

@@ -1,7 +1,7 @@
 """The run directory: its files, the meta file of a checkpoint, and metrics.jsonl. No torch.
 
     OUTPUT_DIR/
-      config.json            the whole command with defaults, versions, git commit, part, schedule, normaliser
+      config.json            the command with all defaults, versions, git commit, part, schedule, normaliser
       model_step{N}.pth      a checkpoint, torch.load(weights_only=True); keys: indextts/models/checkpoint.py
       model_step{N}.json     its meta, written last: a checkpoint without it does not count
       model_step{N}.pinned   an empty file: this checkpoint is never deleted

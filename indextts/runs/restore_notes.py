@@ -177,7 +177,7 @@ def rate_change(old: Schedule, new: Schedule, step: int) -> str:
 
 
 def schedule_line(checkpoint: CheckpointFacts, schedule: Schedule) -> str:
-    """Return the log line of a schedule that is rebuilt because the checkpoint has none of ours."""
+    """Return the log line of a schedule that is rebuilt, because the checkpoint has no usable one."""
     rate = f"learning rate {schedule.learning_rate(checkpoint.step + 1):.2e}"
     if not checkpoint.has_scheduler:
         return f"[Info] No scheduler state in the checkpoint: rebuilt from step {checkpoint.step}, {rate}"

@@ -126,7 +126,7 @@ def steps_of_run(
     epoch: int,
     samples_done: int,
 ) -> int:
-    """Return the steps of the whole run, given its current position.
+    """Return the total steps of a run, given its current position.
 
     The count starts at that position, so a changed batch size affects the remaining steps only. The result is
     less than `step` if the run is already longer than `epochs` or `max_steps`.

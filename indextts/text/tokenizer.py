@@ -130,7 +130,7 @@ class Tokenizer:
         return self.normalized_pieces(self.normalize(text))
 
     def words(self, text: str) -> str:
-        """Return `text` after both normalisers (ours and that of SentencePiece), with plain spaces."""
+        """Return `text` after this normaliser and that of SentencePiece, with plain spaces."""
         return self.normalized_words(self.normalize(text))
 
     def encode_normalized(self, normalized: str) -> list[int]:
