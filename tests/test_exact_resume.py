@@ -1,6 +1,6 @@
-"""A resume is exact: runs that were killed or stopped end bit-identical with one that was left alone.
+"""Tests of exact resume: killed or stopped runs end bit-identical to an uninterrupted run.
 
-The trainer runs as its users run it: a command line, real files, real signals.
+The trainer runs as for users: a command line, real files, real signals.
 """
 
 import re
@@ -38,12 +38,12 @@ from indextts.text.tokenizer import Tokenizer
 from tests.tiny_run import BASE_SIZE, TinyRun, array_file, features_of, make_tiny_run, pair, stored_utterances
 
 NUM_PAIRS, NUM_VAL_PAIRS = 40, 60
-TRIES = 8  # to hit a place that lasts milliseconds
+TRIES = 8  # to hit a moment that lasts milliseconds
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """Return a run of 12 steps, 4 an epoch: three of 12 micro-steps, one of 4; and 60 validation batches."""
+    """Return a run of 12 steps, 4 per epoch: three of 12 micro-steps, one of 4; and 60 validation batches."""
     run = make_tiny_run(tmp_path_factory.mktemp("exact") / "tiny", num_train=NUM_PAIRS + NUM_VAL_PAIRS)
     trained = [pair(run.folder, i, (i + 1) % NUM_PAIRS) for i in range(NUM_PAIRS)]
     held_out = [pair(run.folder, i, i + 1) for i in range(NUM_PAIRS, NUM_PAIRS + NUM_VAL_PAIRS)]
@@ -54,7 +54,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 
 @pytest.fixture(scope="module")
 def reference(project: TinyRun) -> Path:
-    """Return the folder of the run that is left alone."""
+    """Return the folder of the uninterrupted run."""
     assert go_on(project, project.output, workers=0) == 0
     return project.output
 
@@ -108,8 +108,8 @@ def interrupt(
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place in the training.
+class Moment:
+    """A moment in the training.
 
     Args:
         matches: (run folder, mask, name), the event at which to interrupt.
@@ -138,32 +138,32 @@ def last_line(run_dir: Path) -> tuple[str, int]:
 
 
 def newest_position(run_dir: Path) -> tuple[int, int, int]:
-    """Return step, epoch and micro-steps of the epoch from where a resume goes on."""
+    """Return step, epoch and micro-steps of the epoch at which a resume continues."""
     content = torch.load(CommittedCheckpoints.read(run_dir).valid[0][0], weights_only=True)
     return content["step"], content["epoch"], content["batch_idx"]
 
 
-PLACES = {
+MOMENTS = {
     # step 7 is the third of the second epoch
-    "mid-epoch": Place(
+    "mid-epoch": Moment(
         matches=lambda run_dir, mask, name: has_line(run_dir, mask, name, "train", 7),
         is_hit=lambda run_dir: newest_position(run_dir) == (6, 1, 24),
     ),
-    "at an epoch's end": Place(
+    "at an epoch's end": Moment(
         matches=lambda _run_dir, mask, name: committed_step(mask, name) == 4,
         is_hit=lambda run_dir: newest_position(run_dir) == (4, 1, 0),
     ),
     # the line of a step is written, then comes its validation, then the validation's line
-    "in a validation": Place(
+    "in a validation": Moment(
         matches=lambda run_dir, mask, name: has_line(run_dir, mask, name, "train", 9),
         is_hit=lambda run_dir: last_line(run_dir) == ("train", 9),
     ),
     # step 5 is followed by no validation and no save, but by the micro-steps of step 6
-    "within an accumulation": Place(
+    "within an accumulation": Moment(
         matches=lambda run_dir, mask, name: has_line(run_dir, mask, name, "train", 5),
         is_hit=lambda run_dir: last_line(run_dir) == ("train", 5),
     ),
-    "in a save": Place(
+    "in a save": Moment(
         matches=lambda run_dir, mask, name: (
             mask == IN_CREATE and name.startswith(".tmp-") and last_step(metrics_lines(run_dir)) >= 6
         ),
@@ -174,41 +174,41 @@ PLACES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [(0, 2), (2, 0)], ids=["0 then 2 workers", "2 then 0 workers"])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.failure(17)
-def test_a_run_killed_at_this_place_ends_bit_identical(
-    project: TinyRun, reference: Path, tmp_path: Path, place: str, workers: tuple[int, int]
+def test_a_run_killed_at_this_moment_ends_bit_identical(
+    project: TinyRun, reference: Path, tmp_path: Path, moment: str, workers: tuple[int, int]
 ):
     for attempt in range(TRIES):
         run_dir = tmp_path / f"run{attempt}"
         status = interrupt(
-            project, run_dir, workers[0], lambda *event, d=run_dir: PLACES[place].matches(d, *event)
+            project, run_dir, workers[0], lambda *event, d=run_dir: MOMENTS[moment].matches(d, *event)
         )
         assert status == -signal.SIGKILL
         assert CommittedCheckpoints.read(run_dir).corrupt == {}
-        if PLACES[place].is_hit(run_dir):
+        if MOMENTS[moment].is_hit(run_dir):
             break
     else:
-        pytest.fail(f"{TRIES} kills, none came {place}")
+        pytest.fail(f"{TRIES} kills, none {moment}")
     assert go_on(project, run_dir, workers[1]) == 0
     assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["in a validation", "in a save"])
-def test_averaged_weights_and_short_moments_come_through_a_kill_bit_identical(
-    project: TinyRun, tmp_path: Path, place: str
+@pytest.mark.parametrize("moment", ["in a validation", "in a save"])
+def test_averaged_weights_and_bfloat16_moments_are_bit_identical_after_a_kill(
+    project: TinyRun, tmp_path: Path, moment: str
 ):
     more = {"ema_decay": 0.9, "optimizer_state": "bfloat16"}
     reference = tmp_path / "reference"
     assert go_on(project, reference, workers=0, **more) == 0
     for attempt in range(TRIES):
         run_dir = tmp_path / f"run{attempt}"
-        interrupt(project, run_dir, 0, lambda *event, d=run_dir: PLACES[place].matches(d, *event), **more)
-        if PLACES[place].is_hit(run_dir):
+        interrupt(project, run_dir, 0, lambda *event, d=run_dir: MOMENTS[moment].matches(d, *event), **more)
+        if MOMENTS[moment].is_hit(run_dir):
             break
     else:
-        pytest.fail(f"{TRIES} kills, none came {place}")
+        pytest.fail(f"{TRIES} kills, none {moment}")
     assert go_on(project, run_dir, workers=2) == 0  # the checkpoint knows both
     assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
     content = torch.load(run_dir / "latest.pth", weights_only=True)
@@ -218,14 +218,14 @@ def test_averaged_weights_and_short_moments_come_through_a_kill_bit_identical(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("place", "number"), [("in a validation", signal.SIGTERM), ("within an accumulation", signal.SIGINT)]
+    ("moment", "number"), [("in a validation", signal.SIGTERM), ("within an accumulation", signal.SIGINT)]
 )
 @pytest.mark.failure(19)
-def test_a_run_stopped_at_this_place_loses_no_step_and_ends_bit_identical(
-    project: TinyRun, reference: Path, tmp_path: Path, place: str, number: signal.Signals
+def test_a_run_stopped_at_this_moment_loses_no_step_and_ends_bit_identical(
+    project: TinyRun, reference: Path, tmp_path: Path, moment: str, number: signal.Signals
 ):
     run_dir = tmp_path / "run"
-    status = interrupt(project, run_dir, 2, lambda *event: PLACES[place].matches(run_dir, *event), number)
+    status = interrupt(project, run_dir, 2, lambda *event: MOMENTS[moment].matches(run_dir, *event), number)
     assert status == 128 + number
     assert CommittedCheckpoints.read(run_dir).step == last_step(metrics_lines(run_dir))
     assert go_on(project, run_dir, workers=0) == 0
@@ -234,9 +234,7 @@ def test_a_run_stopped_at_this_place_loses_no_step_and_ends_bit_identical(
 
 @pytest.mark.slow
 @pytest.mark.failure(17)
-def test_a_run_killed_again_and_again_right_after_a_save_ends_bit_identical(
-    project: TinyRun, reference: Path, tmp_path: Path
-):
+def test_a_run_killed_after_every_save_ends_bit_identical(project: TinyRun, reference: Path, tmp_path: Path):
     run_dir = tmp_path / "run"
     steps = [0]
     while True:
@@ -373,7 +371,7 @@ def test_with_changed_settings_every_sample_of_the_epoch_is_seen_once(
     assert num_samples(run, epoch) == sum(len(seen[step]) for step in epoch) == len(ids)
 
 
-def test_a_resume_within_an_epoch_reads_nothing_of_the_samples_before(marked: TinyRun, tmp_path: Path):
+def test_a_resume_within_an_epoch_does_not_read_the_samples_before(marked: TinyRun, tmp_path: Path):
     done = set.union(*(seen_by_step(marked)[step] for step in (5, 6)))
     assert len(done) == 12
     intact = copy_of(marked, tmp_path / "intact")
@@ -399,7 +397,7 @@ def remove_features(run: TinyRun, id: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.failure(17)
-def test_the_benchmark_finds_nothing_wrong_in_a_few_kills(tmp_path: Path):
+def test_the_benchmark_finds_no_error_in_a_few_kills(tmp_path: Path):
     argv = ["--kills=6", "--parallel=2", "--epochs=3", "--corruption=0.5", "--seed=1"]
     output = tmp_path / "table.md"
     answer = subprocess.run(

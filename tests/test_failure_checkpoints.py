@@ -561,17 +561,17 @@ def test_row_61_a_resume_with_another_base_is_refused_with_status_3(two_steps: T
     assert content_of(two_steps.output) == before
 
 
-def assign_copies(this: Run) -> None:
-    copies = {name: tensor.clone() for name, tensor in this.model.state_dict().items()}
-    this.model.load_state_dict(copies, assign=True)
+def assign_copies(run: Run) -> None:
+    copies = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    run.model.load_state_dict(copies, assign=True)
 
 
-def deepcopy_a_table(this: Run) -> None:
-    this.model.text_embedding = deepcopy(this.model.text_embedding)
+def deepcopy_a_table(run: Run) -> None:
+    run.model.text_embedding = deepcopy(run.model.text_embedding)
 
 
-def move_the_memory(this: Run) -> None:
-    this.model.text_head.weight.data = this.model.text_head.weight.data.clone()
+def move_the_memory(run: Run) -> None:
+    run.model.text_head.weight.data = run.model.text_head.weight.data.clone()
 
 
 @pytest.mark.parametrize("breaks", [assign_copies, deepcopy_a_table, move_the_memory])
@@ -581,10 +581,10 @@ def test_row_62_rows_that_the_optimizer_no_longer_shares_with_the_model_end_the_
 ):
     accumulate = loop.accumulate
 
-    def break_before_step_4(this: Run, group: list, tokens: object) -> object:
-        if this.state.step == 3:
-            breaks(this)
-        return accumulate(this, group, tokens)
+    def break_before_step_4(run: Run, group: list, tokens: object) -> object:
+        if run.state.step == 3:
+            breaks(run)
+        return accumulate(run, group, tokens)
 
     monkeypatch.setattr(loop, "accumulate", break_before_step_4)
     with pytest.raises(AssertionError):

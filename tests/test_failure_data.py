@@ -157,7 +157,7 @@ def test_rows_35_to_40_pairs_whose_arrays_cannot_be_used_are_skipped_named_and_n
     damage(spread)
     seen: list[tuple[int, ...]] = []
 
-    def noting(this: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
+    def noting(run: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
         for batch in (part.batch for part in group if part.batch is not None):
             starts = (batch.mel_positions == 0).nonzero().flatten().tolist()
             ends = [*starts[1:], len(batch.mel_inputs)]
@@ -165,7 +165,7 @@ def test_rows_35_to_40_pairs_whose_arrays_cannot_be_used_are_skipped_named_and_n
                 tuple(batch.mel_inputs[first + 1 : end].tolist())
                 for first, end in zip(starts, ends, strict=True)
             )
-        return accumulate(this, group, tokens)
+        return accumulate(run, group, tokens)
 
     monkeypatch.setattr(loop, "accumulate", noting)
     assert spread.train(epochs=2, num_workers=workers) == 0
@@ -179,18 +179,19 @@ def test_rows_35_to_40_pairs_whose_arrays_cannot_be_used_are_skipped_named_and_n
 
 
 @pytest.mark.failure(35)
-def test_row_35_more_than_ten_of_a_small_set_end_the_run_and_leave_its_checkpoints(spread: TinyRun):
+def test_row_35_more_than_ten_unreadable_samples_of_a_small_set_end_the_run(
+    spread: TinyRun,
+):
     damage(spread)
     array_file(spread, "u20", "codes").unlink()
     assert spread.train(save_interval=1) == 2
-    assert "11 of 22 samples cannot be read" in spread.log
-    assert "check_amharic_data.py names what is damaged" in spread.log
+    assert re.search(r"\[Error\] 11 of 22 samples .*check_amharic_data\.py", spread.log)
     done = verify_checkpoint(spread.output / "latest.pth").step
     assert done == max(load(path)["step"] for path in spread.output.glob("model_step*.pth"))
 
 
 @pytest.mark.failure(35)
-def test_row_35_pairs_to_validate_on_that_cannot_be_read_are_counted(spread: TinyRun):
+def test_row_35_unreadable_validation_pairs_are_counted(spread: TinyRun):
     store = FeatureStore.open(features_of(spread.folder))
     lengths = {n: store.num_codes(key(n)) for n in range(22, 29)}
     shortest = min(lengths, key=lambda n: lengths[n])  # the fixed samples of a resume would have it
@@ -203,7 +204,7 @@ def test_row_35_pairs_to_validate_on_that_cannot_be_read_are_counted(spread: Tin
 
 
 @pytest.mark.failure(47)
-def test_row_47_when_no_pair_to_validate_on_can_be_read_the_run_ends_before_its_first_step(spread: TinyRun):
+def test_row_47_without_a_readable_validation_pair_the_run_ends_before_its_first_step(spread: TinyRun):
     for number in range(22, 29):
         array_file(spread, f"u{number}", "codes").unlink()
     assert spread.train() == 2
@@ -213,12 +214,12 @@ def test_row_47_when_no_pair_to_validate_on_can_be_read_the_run_ends_before_its_
 
 @pytest.mark.parametrize("code", [8, 9, 2**16 - 1], ids=["start", "stop", "far out"])
 @pytest.mark.failure(42, 43)
-def test_rows_42_and_43_a_code_that_is_none_is_refused_at_the_start_and_its_utterance_named(
+def test_rows_42_and_43_an_invalid_code_is_refused_at_the_start_and_its_utterance_named(
     tiny: TinyRun, code: int
 ):
     def spoil(utterance: EncodedUtterance) -> EncodedUtterance:
         codes = utterance.codes.copy()
-        codes[5] = code if utterance.id == "u7" else 7  # 7 is the last that is one
+        codes[5] = code if utterance.id == "u7" else 7  # 7 is the largest code
         return replace(utterance, codes=codes)
 
     rewrite_features(tiny, spoil)
@@ -228,7 +229,7 @@ def test_rows_42_and_43_a_code_that_is_none_is_refused_at_the_start_and_its_utte
 
 
 @pytest.mark.failure(41)
-def test_row_41_a_text_that_has_no_token_is_left_out_and_counted(tiny: TinyRun):
+def test_row_41_a_text_without_tokens_is_skipped_and_counted(tiny: TinyRun):
     rewrite_first_pair(tiny, target_text="\u200b\ufeff")
     assert tiny.train(max_steps=1) == 0
     assert "1 of 22 pairs: " in tiny.log
@@ -236,7 +237,7 @@ def test_row_41_a_text_that_has_no_token_is_left_out_and_counted(tiny: TinyRun):
 
 
 @pytest.mark.failure(44)
-def test_row_44_the_longest_that_the_published_positions_hold_is_kept_whole_and_one_more_is_left_out(
+def test_row_44_the_longest_sample_that_fits_the_positions_is_kept_and_a_longer_one_is_skipped(
     tiny: TinyRun, caplog: pytest.LogCaptureFixture
 ):
     config = replace(CONFIG, max_text_tokens=600, max_mel_tokens=1815)
@@ -265,7 +266,7 @@ def test_row_44_the_longest_that_the_published_positions_hold_is_kept_whole_and_
 
 
 @pytest.mark.failure(45)
-def test_row_45_the_length_of_the_array_holds_whatever_the_pairs_file_says(tiny: TinyRun):
+def test_row_45_the_length_of_the_array_counts_whatever_the_pairs_file_has(tiny: TinyRun):
     expected = [sample.codes.tolist() for sample in load_pairs(tiny)]  # type: ignore[union-attr]
     for number in (1, 10**6):
         rewrite_first_pair(tiny, target_num_codes=number)
@@ -285,7 +286,7 @@ def test_row_45_a_store_whose_index_differs_from_its_arrays_is_not_read(spread: 
 
 
 @pytest.mark.failure(47)
-def test_row_47_a_validation_set_of_less_than_a_batch_has_a_real_loss(tiny: TinyRun):
+def test_row_47_a_validation_set_smaller_than_a_batch_has_a_real_loss(tiny: TinyRun):
     write_pairs(tiny.folder / "val_pairs.jsonl", [pair(tiny.folder, 22, 23)])
     assert tiny.train() == 0
     losses = [line["mel_loss"] for line in numbers(tiny, kind="val").values()]
@@ -295,13 +296,13 @@ def test_row_47_a_validation_set_of_less_than_a_batch_has_a_real_loss(tiny: Tiny
 
 @pytest.mark.parametrize("name", ["train_pairs.jsonl", "val_pairs.jsonl"])
 @pytest.mark.failure(47)
-def test_row_47_an_empty_set_or_one_of_which_nothing_is_left_is_refused(tiny: TinyRun, name: str):
+def test_row_47_a_set_without_usable_pairs_is_refused(tiny: TinyRun, name: str):
     write_pairs(tiny.folder / name, [pair(tiny.folder, 22, 23, "ሰላም ነው " * 60)])
     assert tiny.train() == 2
     assert f"{name}: " in tiny.log
     (tiny.folder / name).write_text("")
     assert tiny.train() == 2
-    assert f"{name}: the file is empty" in tiny.log
+    assert re.search(rf"\[Error\] .*{name}: ", tiny.log)
 
 
 # ---- row 48: a loss that is not finite
@@ -323,8 +324,8 @@ def test_row_48_a_poisoned_batch_is_skipped_and_all_else_is_as_if_its_step_had_n
     assert "u8__u9" in line
     bad_step = int(line.split("step ")[1].split(":")[0])
 
-    def skipping(this: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
-        return (None, None) if this.state.step + 1 == bad_step else accumulate(this, group, tokens)
+    def skipping(run: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
+        return (None, None) if run.state.step + 1 == bad_step else accumulate(run, group, tokens)
 
     monkeypatch.setattr(loop, "accumulate", skipping)
     assert reference.train(epochs=1) == 0
@@ -341,10 +342,10 @@ def test_row_48_a_poisoned_batch_is_skipped_and_all_else_is_as_if_its_step_had_n
 
 @pytest.mark.failure(48)
 def test_row_48_weights_that_are_not_finite_are_never_saved(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
-    def poisoning(this: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
-        sums, loss = accumulate(this, group, tokens)
+    def poisoning(run: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
+        sums, loss = accumulate(run, group, tokens)
         assert loss is not None
-        return sums, loss * math.nan if this.state.step >= 3 else loss
+        return sums, loss * math.nan if run.state.step >= 3 else loss
 
     monkeypatch.setattr(loop, "accumulate", poisoning)
     assert tiny.train(save_interval=1, epochs=10) == 6
@@ -373,10 +374,10 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch, most_samples: int) -> list[int
     return tried
 
 
-def first_group(this: Run, batch_size: int) -> list[MicroBatch]:
-    train_set = this.inputs.train_set
-    order = in_batches(epoch_order(len(train_set), this.inputs.command.seed, 0), batch_size)
-    batches = load_batches(train_set, order, 0, this.inputs.collate)
+def first_group(run: Run, batch_size: int) -> list[MicroBatch]:
+    train_set = run.inputs.train_set
+    order = in_batches(epoch_order(len(train_set), run.inputs.command.seed, 0), batch_size)
+    batches = load_batches(train_set, order, 0, run.inputs.collate)
     return next(group_batches(batches, cycle([False]), 2))
 
 
@@ -392,30 +393,30 @@ def test_row_49_a_split_step_has_the_gradient_of_the_whole_and_sees_every_sample
     padding: str,
 ):
     run = make_tiny_run(tmp_path / "tiny", dropout=0.0)
-    this = start_from_base(load_inputs(parse(Train, run.flags(batch_size=7, padding=padding))))
-    this.model.train()
-    group = first_group(this, batch_size=7)
+    started = start_from_base(load_inputs(parse(Train, run.flags(batch_size=7, padding=padding))))
+    started.model.train()
+    group = first_group(started, batch_size=7)
 
     def gradients() -> torch.Tensor:
-        this.trained.clear_gradients()
-        sums, _ = accumulate_group(this, group)
+        started.trained.clear_gradients()
+        sums, _ = accumulate_group(started, group)
         assert sums is not None
-        this.trained.collect_gradients()
+        started.trained.collect_gradients()
         counts.append((int(sums.text_tokens), int(sums.mel_tokens)))
-        parts = [p.grad.flatten() for p in this.trained.parameters.values() if p.grad is not None]
+        parts = [p.grad.flatten() for p in started.trained.parameters.values() if p.grad is not None]
         return torch.cat(parts).double()
 
     counts: list[tuple[int, int]] = []
     whole = gradients()
     tried = limit_memory(monkeypatch, most)
     split = gradients()
-    assert this.state.micro_batch_limit == kept
+    assert started.state.micro_batch_limit == kept
     assert float((split - whole).norm() / whole.norm()) < 1e-6
     assert counts[0] == counts[1]
     fitted = tried[max(index for index, size in enumerate(tried) if size > most) + 1 :]
     assert sum(fitted) == 14
     assert max(fitted) == kept
-    assert f"the step is done again with micro-batches of at most {kept}" in caplog.text
+    assert re.search(rf"Out of memory .*\b{kept}$", caplog.text, re.MULTILINE)
 
 
 @pytest.mark.failure(49)
@@ -432,15 +433,14 @@ def test_row_49_the_size_that_fits_is_kept_through_a_resume(tiny: TinyRun, monke
 
 
 @pytest.mark.failure(49)
-def test_row_49_a_single_sample_that_does_not_fit_ends_the_run_with_7_and_says_what_to_change(
+def test_row_49_a_single_sample_that_does_not_fit_ends_the_run_with_7_and_names_the_flags_to_change(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
 ):
     assert tiny.train(max_steps=2) == 0
     before = verify_checkpoint(tiny.output / "latest.pth")
     limit_memory(monkeypatch, 0)
     assert tiny.train(max_steps=4, resume="auto") == 7
-    assert "with a single sample; the longest of this step has " in tiny.log
-    assert "leave out the longest recordings, or take a device with more memory" in tiny.log
+    assert re.search(r"\[Error\] Out of memory .*--amp .*--grad-checkpointing", tiny.log)
     assert verify_checkpoint(tiny.output / "latest.pth") == before
     assert json.loads((tiny.output / "exit.json").read_text())["status"] == 7
 
@@ -450,10 +450,10 @@ def test_row_49_another_error_is_no_lack_of_memory(tiny: TinyRun, monkeypatch: p
     def broken(*_: object) -> LossSums:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    this = start_from_base(load_inputs(parse(Train, tiny.flags())))
+    run = start_from_base(load_inputs(parse(Train, tiny.flags())))
     monkeypatch.setattr(loop, "batch_sums", broken)
     with pytest.raises(RuntimeError, match="illegal memory access") as caught:
-        accumulate_group(this, first_group(this, batch_size=3))
+        accumulate_group(run, first_group(run, batch_size=3))
     assert not isinstance(caught.value, UserError)
 
 

@@ -108,10 +108,10 @@ def test_row_19_each_signal_has_its_status_and_the_step_is_finished(
 ):
     accumulate = loop.accumulate
 
-    def interrupted(this: Run, group: list, tokens: object) -> object:
-        if this.state.step == 2:
+    def interrupted(run: Run, group: list, tokens: object) -> object:
+        if run.state.step == 2:
             os.kill(os.getpid(), number)
-        return accumulate(this, group, tokens)
+        return accumulate(run, group, tokens)
 
     monkeypatch.setattr(loop, "accumulate", interrupted)
     assert tiny.train(log_interval=1, save_interval=100) == exit_status(tiny) == 128 + number
@@ -206,12 +206,12 @@ def test_row_21_the_third_signal_ends_at_once_and_the_last_checkpoint_is_whole(
 ):
     trainer = trainers(tiny, **ENDLESS)
     wait_until(lambda: has_trained(tiny, trainer) and newest_step(tiny), "no checkpoint")
-    trainer.send(signal.SIGSTOP)  # so that all three are there when it goes on
+    trainer.send(signal.SIGSTOP)  # so that all three are pending when it continues
     for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM):
         trainer.send(number)
     trainer.send(signal.SIGCONT)
     assert trainer.wait(PATIENCE_S) == 143
-    assert "Stopped at step" not in tiny.log
+    assert "--resume auto" not in tiny.log
     assert not (tiny.output / "exit.json").exists()
     saved = newest_step(tiny)
     assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 1}) == 0
@@ -336,7 +336,7 @@ def test_row_23_a_log_and_numbers_that_cannot_be_written_do_not_stop_a_run(tiny:
         trainer.process.terminate()
         assert trainer.process.wait(PATIENCE_S) == 143
     assert newest_step(tiny) == last_step(tiny) > step + 3
-    assert "Stopped at step" in tiny.log
+    assert re.search(rf"\[Info\] .*step {last_step(tiny)}\b.*--resume auto", tiny.log)
 
 
 def last_step_of(run: TinyRun) -> int:

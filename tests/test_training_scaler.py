@@ -9,7 +9,6 @@ import torch
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.training import run
 from indextts.training.batches import MicroBatch
 from indextts.training.loop import Update, clip_and_step, endless_groups
 from indextts.training.run import Run, arithmetic, load_inputs
@@ -26,18 +25,20 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 @pytest.fixture
 def half(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute in float16, as on a card; torch's CPU kernels know it."""
-    monkeypatch.setattr(run, "arithmetic", lambda amp, _: torch.float16 if amp else torch.float32)
+    monkeypatch.setattr(
+        "indextts.training.run.arithmetic", lambda amp, _: torch.float16 if amp else torch.float32
+    )
 
 
 def new_run(project: TinyRun, **changes: object) -> Run:
     return start_from_base(load_inputs(parse(Train, project.flags(**changes))))
 
 
-def take_step(this: Run, groups: Iterator[list[MicroBatch]]) -> tuple[float, Update]:
-    sums, loss = accumulate_group(this, next(groups))
+def take_step(run: Run, groups: Iterator[list[MicroBatch]]) -> tuple[float, Update]:
+    sums, loss = accumulate_group(run, next(groups))
     assert sums is not None
     assert loss is not None
-    done = clip_and_step(this.trained, this.optimizer, 1e-3, 1.0, loss, this.scaler)
+    done = clip_and_step(run.trained, run.optimizer, 1e-3, 1.0, loss, run.scaler)
     return float(loss), done
 
 
@@ -59,17 +60,17 @@ def test_scaled_gradients_move_the_weights_as_those_of_float32(project: TinyRun)
 
 @pytest.mark.usefixtures("half")
 def test_an_overflow_skips_the_step_and_shrinks_the_scale(project: TinyRun):
-    this = replace(new_run(project, amp=""), scaler=torch.amp.GradScaler("cpu", init_scale=2.0**40))
-    before = {name: p.detach().clone() for name, p in this.trained.parameters.items()}
-    groups = endless_groups(this)
-    _, done = take_step(this, groups)
+    run = replace(new_run(project, amp=""), scaler=torch.amp.GradScaler("cpu", init_scale=2.0**40))
+    before = {name: p.detach().clone() for name, p in run.trained.parameters.items()}
+    groups = endless_groups(run)
+    _, done = take_step(run, groups)
     assert float(done.is_bad) == 1
-    assert this.scaler.get_scale() == 2.0**39
-    assert all(torch.equal(p, before[name]) for name, p in this.trained.parameters.items())
-    this.scaler.load_state_dict({**this.scaler.state_dict(), "scale": 2.0**10})
-    _, done = take_step(this, groups)
+    assert run.scaler.get_scale() == 2.0**39
+    assert all(torch.equal(p, before[name]) for name, p in run.trained.parameters.items())
+    run.scaler.load_state_dict({**run.scaler.state_dict(), "scale": 2.0**10})
+    _, done = take_step(run, groups)
     assert float(done.is_bad) == 0
-    assert any(not torch.equal(p, before[name]) for name, p in this.trained.parameters.items())
+    assert any(not torch.equal(p, before[name]) for name, p in run.trained.parameters.items())
 
 
 @pytest.mark.usefixtures("half")

@@ -32,7 +32,7 @@ SENTENCES = (REPOSITORY / "demo/sentences.txt").read_text(encoding="utf-8").spli
 
 @dataclass(frozen=True)
 class TinyRun:
-    """The files of a tiny run; `flags` start a trainer on them."""
+    """Files of a tiny run; `flags` are the flags of a trainer that uses them."""
 
     folder: Path
 
@@ -45,7 +45,7 @@ class TinyRun:
         return (self.output / "train.log").read_text(encoding="utf-8")
 
     def flags(self, **changes: object) -> list[str]:
-        """Return the trainer's flags: batches of 3, two of them a step, 4 steps an epoch, no warm-up."""
+        """Return the trainer's flags: batches of 3, two batches per step, 4 steps per epoch, no warm-up."""
         flags = {
             "train_manifest": self.folder / "train_pairs.jsonl",
             "val_manifest": self.folder / "val_pairs.jsonl",
@@ -61,7 +61,7 @@ class TinyRun:
             "log_interval": 2,
             "val_interval": 3,
             "save_interval": 2,
-            "allow_cpu": "",  # also where the card is hidden from the tests
+            "allow_cpu": "",  # also where the GPU is hidden from the tests
             **changes,
         }
         given = {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
@@ -83,7 +83,7 @@ def make_tiny_run(
     """Write base, tokenizer, features and pairs; 22 pairs make 8 micro-batches of 3, the last of 1.
 
     Args:
-        num_codes, text: of every utterance; None for many different ones.
+        num_codes, text: of every utterance; None for different values.
     """
     base = folder / "base"
     base.mkdir(parents=True)
@@ -155,7 +155,7 @@ def features_of(folder: Path) -> Path:
 
 
 def stored_utterances(store: FeatureStore) -> list[EncodedUtterance]:
-    """Return all that is in a store that `write_features` wrote."""
+    """Return all utterances in a store that `write_features` wrote."""
     return [
         EncodedUtterance(f"u{int(key, 16)}", key, store.codes(key), store.condition(key), store.emo_vec(key))
         for key in store.keys
@@ -163,7 +163,7 @@ def stored_utterances(store: FeatureStore) -> list[EncodedUtterance]:
 
 
 def array_file(run: TinyRun, id: str, name: str) -> Path:
-    """Return the array file of an utterance that has shards of its own."""
+    """Return the array file of an utterance that has a shard of its own."""
     for path in (run.folder / "features").glob(f"*/*/shard_*/{name}.npy"):
         if np.load(path.parent / "index.npy")["key"].tobytes().hex() == key(id):
             return path

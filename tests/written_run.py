@@ -1,4 +1,4 @@
-"""Run directories written line by line in the trainer's format, for what no tiny training shows."""
+"""Run directories written line by line in the trainer's format, for cases that no tiny run covers."""
 
 import json
 import os
@@ -14,7 +14,7 @@ GB = 1_000_000_000
 
 @dataclass
 class WrittenRun:
-    """The numbers of a run that goes as it should, to be made ill; `write` leaves a run directory."""
+    """Metrics of a healthy run, for tests to spoil; `write` creates a run directory."""
 
     schedule: Schedule = field(default_factory=lambda: Schedule(5e-5, 1_000, 20_000))
     device: str = "NVIDIA L4"
@@ -77,7 +77,7 @@ class WrittenRun:
 
 
 def sick_run() -> WrittenRun:
-    """Return a run with which everything is wrong that can be wrong at once, markup in its numbers too."""
+    """Return a run with every health problem that can occur at once, and markup in its numbers."""
     run, another = WrittenRun(), "<b id=planted>another</b>"
     run.start()
     run.facts(0)
@@ -93,7 +93,7 @@ def sick_run() -> WrittenRun:
 
 
 def fill_the_disk(run_dir: Path) -> None:
-    """Write a checkpoint that is larger than any disk: a file of nothing, which takes no room."""
+    """Write a checkpoint larger than any disk: a sparse file, which takes no space."""
     path = run_dir / "model_step4000.pth"
     path.touch()
     os.truncate(path, 10_000 * GB)
