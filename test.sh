@@ -14,6 +14,7 @@ if [ $# -eq 0 ]; then
     .venv/bin/ruff check .
     .venv/bin/mypy
     .venv/bin/lint-imports
-    set -- -n auto --dist loadfile  # a file's tests share what it makes once
+    # A file's tests share what it makes once; tests/conftest.py puts the longest files first.
+    set -- -n auto --dist loadfile --no-loadscope-reorder
 fi
 exec .venv/bin/python -m pytest "$@"

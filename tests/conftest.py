@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -39,6 +40,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[MARK_KEY] = os.environ[leftovers.MARK] = mark
     if not hasattr(config, "workerinput"):
         leftovers.start_guardian(mark)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files with many slow tests first, so that no worker begins a long file when the others end."""
+    num_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    walks = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: (item.path not in walks, -num_slow[item.path]))
 
 
 @pytest.hookimpl(trylast=True)  # after the workers of xdist
