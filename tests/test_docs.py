@@ -22,6 +22,7 @@ from docs.scale_tables import (
     filled,
     measured,
 )
+from indextts.commands.reference_page import commands_page
 from tests.conftest import REPOSITORY
 
 PAGES = sorted(
@@ -33,6 +34,15 @@ LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:indextts|tools|trainers|benchmarks|demo|docs|tests)/[\w./-]*)`")
 PROGRAM = re.compile(r"\b((?:tools|trainers|benchmarks|demo)/\w+\.(?:py|sh))\b")
 MODULE = re.compile(r"python -m ((?:indextts|benchmarks|demo|docs|tests)(?:\.\w+)+)")
+FLAG = re.compile(r"`(--[a-z][a-z-]*)")
+TORCHRUN_FLAGS = {
+    "--max-restarts",
+    "--node-rank",
+    "--nproc-per-node",
+    "--shutdown-timeout",
+    "--signals-to-handle",
+}
+BENCHMARK_FLAGS = {"--output", "--help"}
 CODE = re.compile(r"^```.*?^```|^(?: {4}|\t).*?$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
@@ -61,12 +71,20 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if re.search(r"^Made by `\S+` as of commit \w+;", text, re.MULTILINE):
         return  # the program of these results exists in that commit only
-    paths = {*PATH.findall(text), *PROGRAM.findall(text)}
+    paths = {path for path in (*PATH.findall(text), *PROGRAM.findall(text)) if "NAME" not in path}
     assert sorted(path for path in paths if not (REPOSITORY / path).exists()) == []
     modules = set(MODULE.findall(text))
     files = {module: REPOSITORY / module.replace(".", "/") for module in modules}
     missing = [name for name, path in files.items() if not path.with_suffix(".py").exists()]
     assert [name for name in missing if not (files[name] / "__main__.py").exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_every_flag_that_a_page_explains_exists(page: Path) -> None:
+    if page.parent.name == "results":
+        return  # flags of the commit that measured
+    known = set(FLAG.findall(commands_page())) | TORCHRUN_FLAGS | BENCHMARK_FLAGS | {"--flag"}
+    assert set(FLAG.findall(page.read_text(encoding="utf-8"))) - known == set()
 
 
 def test_every_page_of_docs_is_linked_from_the_readme() -> None:
