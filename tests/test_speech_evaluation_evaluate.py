@@ -103,7 +103,7 @@ def test_what_cannot_be_used_is_one_sentence(run: Project, tmp_path: Path):
     out = tmp_path / "out"
     for changes, problem in (
         ({"checkpoint": run.base_checkpoint}, "does not hold its tokenizer"),
-        ({"manifest": tmp_path / "absent.jsonl"}, "there is no such file"),
+        ({"manifest": tmp_path / "absent.jsonl"}, r"absent\.jsonl: "),
         ({"asr": tmp_path}, r"there is no config\.json in it"),
         ({"checkpoint": tmp_path}, "has neither gpt.pth nor best.pth or latest.pth"),
     ):
