@@ -29,7 +29,7 @@ from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from indextts.text.tokenizer import Tokenizer
-from indextts.training import loop, metrics, step
+from indextts.training import loop, metrics
 from indextts.training.batches import (
     Batch,
     MicroBatch,
@@ -361,7 +361,7 @@ def test_row_48_weights_that_are_not_finite_are_never_saved(tiny: TinyRun, monke
 
 def limit_memory(monkeypatch: pytest.MonkeyPatch, most_samples: int) -> list[int]:
     """Let the model run out of memory beyond so many samples; return the sizes that were tried."""
-    batch_sums = step.batch_sums
+    batch_sums = loop.batch_sums
     tried: list[int] = []
 
     def limited(model: UnifiedVoice, batch: Batch, *more: object) -> LossSums:

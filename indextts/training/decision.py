@@ -1,4 +1,4 @@
-"""What the training loop does between two steps: validate, sample, save, stop.
+"""Decisions of the training loop between two steps: validate, sample, save, stop.
 
 `decide` is a pure function of the run's state, its command and the signals that all ranks share, so every
 rank decides the same. The loop acts on it:
@@ -14,7 +14,7 @@ from indextts.training.run import TrainState
 
 @dataclass(frozen=True)
 class Signals:
-    """What happened outside the step, the same on every rank.
+    """Events outside the step, the same on every rank.
 
     Args:
         stop_requested: a rank received a stop signal.

@@ -195,7 +195,7 @@ class SkippedSteps:
 
     @property
     def is_due(self) -> bool:
-        """Whether to read the flags now: it is free on the CPU, and on a GPU cannot be delayed further."""
+        """True when it is time to read the flags: free on the CPU, and on a GPU not to be delayed further."""
         if not self._pending:
             return False
         is_on_host = self._pending[-1][2].device.type == "cpu"

@@ -104,7 +104,7 @@ class Saver:
 
     @property
     def is_retry_due(self) -> bool:
-        """Whether the last save failed long enough ago to try again."""
+        """True if the last save failed long enough ago to try again."""
         return self.failures > 0 and time.monotonic() - self._failed_at > RETRY_AFTER_S
 
     def prepare(self, content: Mapping[str, Any], frozen_pointers: frozenset[int]) -> None:

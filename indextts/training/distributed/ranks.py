@@ -56,7 +56,7 @@ class Ranks:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0, which writes the run directory."""
+        """True on rank 0, which writes the run directory."""
         return self.info.is_main
 
     @property

@@ -62,7 +62,7 @@ class RankInfo:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0, the main process."""
+        """True on rank 0, the main process."""
         return self.rank == 0
 
     @property
