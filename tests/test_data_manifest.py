@@ -122,7 +122,7 @@ def test_a_failing_writer_leaves_the_old_file(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+def test_the_error_names_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match=r"file/m.jsonl: "):
         write_utterances(tmp_path / "file/m.jsonl", [Utterance("a", Path("/a"), "a", "s", 1.0)])
@@ -273,7 +273,7 @@ def test_features_of_the_predecessor_are_refused(tmp_path):
 def test_texts_need_no_other_field(tmp_path):
     path = write_lines(tmp_path / "m.jsonl", {"text": "ሰላም"}, {"text": "ለዓለም"}, {"text": "ሰላም"})
     assert read_texts(path) == ["ሰላም", "ለዓለም", "ሰላም"]
-    assert "no field 'text', a line needs text" in refusal(write_lines(path, {"id": "a"}), read_texts)
+    assert "'text'" in refusal(write_lines(path, {"id": "a"}), read_texts)
 
 
 def test_the_hours_of_a_manifest_are_those_of_its_durations_or_unknown(tmp_path: Path):

@@ -43,7 +43,7 @@ def test_the_summary_is_printed_with_shares_and_twenty_speakers():
     shown = str(summarise(PAIRS))
     assert shown.startswith("4 pairs of 3 targets, 2 speakers, 1.75 hours of targets\n")
     assert "  almaz: 3 pairs (75.0%), 1.50 hours" in shown
-    assert str(summarise(many)).endswith("  s19: 1 pairs (4.0%), 0.00 hours\n  and 5 more speakers")
+    assert str(summarise(many)).endswith("  s19: 1 pair (4.0%), 0.00 hours\n  and 5 more speakers")
 
 
 def test_a_summary_is_read_as_it_was_written(tmp_path):

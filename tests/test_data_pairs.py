@@ -223,7 +223,7 @@ def test_the_pairs_file_may_lie_in_any_folder(tmp_path, capsys):  # D74
 def test_the_manifest_is_not_overwritten_by_its_pairs(tmp_path):
     manifest = tmp_path / "m.jsonl"
     write_utterances(manifest, clips(2))
-    with pytest.raises(UserError, match=r"manifest\.jsonl"):
+    with pytest.raises(UserError, match=rf"^--output {manifest} "):
         main([f"--manifest={manifest}", f"--output={manifest}"])
 
 
@@ -235,6 +235,6 @@ def test_a_pairs_file_given_as_manifest_is_a_one_line_error_with_status_2(tmp_pa
     again = [*program, f"--manifest={pairs}", f"--output={tmp_path / 'q.jsonl'}"]
     done = subprocess.run(again, check=False, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "pairs.jsonl:1: " in done.stderr
+    assert f"{pairs}:1: " in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "q.jsonl").exists()

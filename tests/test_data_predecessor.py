@@ -61,7 +61,7 @@ def test_codes_of_padding_are_found_and_cut_off(tmp_path, with_audio):  # D1
     slack = 0 if with_audio else 1
     padded = [row for row in rows if longest > predecessor_length(float(str(row["duration"]))) + 1 + slack]
     assert len(padded) > 8
-    assert old.findings.counts == {"rows had codes of padding, which are cut off": len(padded)}
+    assert old.findings.counts == {"rows with codes of padding, cut off": len(padded)}
     for row in padded:
         codes = found[str(row["id"])].codes
         assert len(codes) == predecessor_length(float(str(row["duration"])))

@@ -1,4 +1,5 @@
 import random
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -109,7 +110,7 @@ def test_of_many_speakers_some_are_only_in_validation():
     unseen = set(split.unseen_speakers)
     assert unseen & {u.speaker for u in split.train} == set()
     assert Counter(u.speaker in unseen for u in split.val) == {True: 60, False: 57 * 2}
-    assert str(split) == "114 utterances of 57 speakers that are trained on, 60 of 3 speakers that are not"
+    assert re.findall(r"\d+", str(split)) == ["114", "57", "60", "3"]
 
 
 def test_a_speaker_with_a_large_share_is_not_kept_for_validation():
