@@ -224,8 +224,8 @@ class _Bench:
         model = self.encoder.model
         padded = torch.nn.utils.rnn.pad_sequence(list(features), batch_first=True).to(self.device)
         lengths = torch.tensor([len(rows) for rows in features], device=self.device)
-        model.conditioning(padded, lengths, seal_padding=True)
-        model.emotion(padded, lengths, seal_padding=True)
+        model.conditioning(padded, lengths, isolate_padding=True)
+        model.emotion(padded, lengths, isolate_padding=True)
 
     def _encoded(self, encoder: ClipEncoder | None = None) -> list[EncodedUtterance]:
         found = (encoder or self.encoder).encode_all(self.utterances)

@@ -34,10 +34,10 @@ from indextts.models.gpt.weights import random_model
 from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import BigVGANConfig, S2MelConfig
+from indextts.speech.synthesis.renderer import PublishedRenderer
 from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings
-from indextts.speech.synthesis.sound import PublishedSound
-from indextts.speech.synthesis.speak import Speaker
-from indextts.speech.synthesis.trained import TrainedModel
+from indextts.speech.synthesis.text_to_speech import TextToSpeech
+from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.text.tokenizer import Tokenizer
 
 DEMO = REPOSITORY / "demo"
@@ -123,12 +123,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     stages = Stages(device)
     gpt = stages.measure("GPT built", lambda: random_gpt(command.seed, device))
     solver = SolverSettings(steps=command.steps)
-    sound = PublishedSound(
+    sound = PublishedRenderer(
         stages.measure("acoustic models built", lambda: random_acoustic(command.seed, device)), solver
     )
     tokenizer = Tokenizer.load(DEMO / "checkpoints/bpe.model")
-    speaker = Speaker(TrainedModel(gpt, tokenizer, Path("random")), sound)
-    voice = stages.measure("voice and emotion of the recording", lambda: speaker.voice(command.voice))
+    tts = TextToSpeech(TrainedModel(gpt, tokenizer, Path("random")), sound)
+    voice = stages.measure("voice and emotion of the recording", lambda: tts.read_voice(command.voice))
     num_codes = round(command.seconds * CODES_PER_SECOND)
     sampling = Sampling(max_codes=num_codes, num_beams=command.beams, seed=command.seed)
     codes_done: list[Took] = []
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             codes_done.append(Took(time.perf_counter() - wall, time.process_time() - cpu))
             stages.note(f"{done} codes, {command.beams} beams", codes_done[0])
 
-    spoken, took = timed(lambda: speaker.say(TEXT, voice, sampling, note_codes), str(device))
+    spoken, took = timed(lambda: tts.synthesize(TEXT, voice, sampling, note_codes), str(device))
     took = Took(took.wall_s - codes_done[0].wall_s, took.cpu_s - codes_done[0].cpu_s)
     stages.note(f"{spoken.duration_s:.2f} s of sound in {command.steps} steps", took)
     if command.wav:

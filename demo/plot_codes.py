@@ -31,7 +31,7 @@ from indextts.errors import UserError
 from indextts.models.gpt.generate import Generated, Prompt, generate
 from indextts.runs.directory import checkpoints, read_metrics
 from indextts.speech.evaluation.judge import has_loop, histogram, histogram_distance
-from indextts.speech.synthesis.trained import TrainedModel, load_trained
+from indextts.speech.synthesis.trained_model import TrainedModel, load_trained
 
 BATCH = 10
 SEEDS = (1, 2, 3)  # each text is said so many times: one draw says little

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.decoder import Decoder, Prefix, make_prefix
-from indextts.models.gpt.generate import DUMMY_CODE, Prompt, generate, used_at_first
+from indextts.models.gpt.generate import DUMMY_CODE, Prompt, generate, initially_used
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.gpt.sampling import penalise
+from indextts.models.gpt.sampling import apply_repetition_penalty
 from tests.reference_vectors import Vectors
 
 GREEDY = Sampling(do_sample=False, num_beams=1, repetition_penalty=1)
@@ -90,9 +90,9 @@ def greedy_steps(model: UnifiedVoice, prefix: Prefix, num_steps: int, penalty: f
     decoder = Decoder(model, "published")
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
     logits = decoder.start(prefix)
-    is_used = used_at_first(model, len(logits), logits.device)
+    is_used = initially_used(model, len(logits), logits.device)
     while True:
-        scores = penalise(logits, is_used, penalty)
+        scores = apply_repetition_penalty(logits, is_used, penalty)
         codes = scores.argmax(-1)
         seen.append((codes, logits, scores))
         if len(seen) == num_steps:

@@ -127,7 +127,7 @@ def test_padding_without_a_mask_changes_the_clip(encoder):
     padded, length = torch.nn.functional.pad(features, (0, 0, 0, 20)), torch.tensor([30])
     alone = encoder.model.conditioning(features)
     leaking = encoder.model.conditioning(padded, length)
-    sealed = encoder.model.conditioning(padded, length, seal_padding=True)
+    sealed = encoder.model.conditioning(padded, length, isolate_padding=True)
     assert float((leaking - alone).abs().max()) > 1e-3
     torch.testing.assert_close(sealed, alone, rtol=0, atol=1e-5)
 

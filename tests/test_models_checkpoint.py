@@ -1,5 +1,6 @@
-"""Tests of indextts/models/checkpoint.py: written atomically, loaded verified, rows moved by piece."""
+"""Tests of indextts/models/checkpoint.py: atomic writes, safe reading, moved text rows."""
 
+import errno
 import json
 import os
 import pickle
@@ -90,22 +91,22 @@ def test_publishing_the_same_checkpoint_twice_leaves_nothing_behind(tmp_path: Pa
 def test_every_flipped_bit_zeroed_page_and_truncation_is_noticed(tmp_path: Path):
     save(tmp_path)
     path = tmp_path / "model_step3.pth"
-    whole = path.read_bytes()
+    valid = path.read_bytes()
     choose = random.Random(0)
-    damaged = [whole[: choose.randrange(len(whole))] for _ in range(20)]
+    corrupt = [valid[: choose.randrange(len(valid))] for _ in range(20)]
     for _ in range(60):
-        position, bit = choose.randrange(len(whole)), 1 << choose.randrange(8)
-        damaged.append(whole[:position] + bytes([whole[position] ^ bit]) + whole[position + 1 :])
-    for bad in damaged:
+        position, bit = choose.randrange(len(valid)), 1 << choose.randrange(8)
+        corrupt.append(valid[:position] + bytes([valid[position] ^ bit]) + valid[position + 1 :])
+    for bad in corrupt:
         path.unlink()  # latest.pth is the same file
         path.write_bytes(bad)
-        with pytest.raises(ValueError, match=r"model_step3\.pth: (its digest|\d+ bytes)"):
+        with pytest.raises(ValueError, match=r"model_step3\.pth: "):
             verify_checkpoint(path)
     assert verify_checkpoint(tmp_path / "latest.pth").step == 3
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", '{"step": 3}'])
-def test_a_meta_file_that_is_none_does_not_count(tmp_path: Path, text: str):
+def test_a_checkpoint_with_an_invalid_meta_file_is_not_listed(tmp_path: Path, text: str):
     save(tmp_path)
     (tmp_path / "model_step3.json").unlink()
     (tmp_path / "model_step3.json").write_text(text)
@@ -156,17 +157,22 @@ def test_the_rows_of_a_fine_tuners_file_are_counted_by_published_names(tmp_path:
     assert text_rows(tmp_path / "x.pth") == 5
 
 
-def test_entries_that_are_no_tensors_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_entries_that_are_not_tensors_are_dropped_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     torch.save({**content()["model"], "note": "mine"}, tmp_path / "x.pth")
     assert "note" not in read_weights(tmp_path / "x.pth")
-    assert "1 entries are no tensors and are ignored: note" in caplog.text
+    [message] = caplog.messages
+    assert message.startswith(f"{tmp_path / 'x.pth'}: ")
+    assert message.endswith(": note")
 
 
-def test_a_safetensors_file_that_is_none_is_one_sentence(tmp_path: Path):
+def test_an_invalid_or_missing_safetensors_file_is_refused_in_one_line(tmp_path: Path):
     (tmp_path / "x.safetensors").write_bytes(b"<!doctype html><title>Sign in</title>")
-    with pytest.raises(UserError, match=r"x\.safetensors: not a safetensors file: it is a web page"):
+    with pytest.raises(UserError, match=r"x\.safetensors: .*web page") as caught:
         read_weights(tmp_path / "x.safetensors")
-    with pytest.raises(UserError, match=r"absent\.safetensors: no such file"):
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match=r"absent\.safetensors: "):
         read_weights(tmp_path / "absent.safetensors")
 
 
@@ -189,16 +195,16 @@ def test_a_pickle_that_wants_to_run_code_is_refused_and_runs_nothing(tmp_path: P
 
 
 @pytest.mark.parametrize("junk", [b"", b"junk", b"\x80\x04", b"PK\x03\x04" + b"x" * 100])
-def test_a_file_that_is_no_checkpoint_is_one_sentence(tmp_path: Path, junk: bytes):
+def test_a_file_that_is_not_a_checkpoint_is_refused_in_one_line(tmp_path: Path, junk: bytes):
     (tmp_path / "x.pth").write_bytes(junk)
-    with pytest.raises(UserError, match=r"x\.pth: not a checkpoint") as caught:
+    with pytest.raises(UserError, match=r"x\.pth: ") as caught:
         read_file(tmp_path / "x.pth")
     assert "\n" not in str(caught.value)
 
 
 def test_weights_without_text_tables_are_named(tmp_path: Path):
     torch.save({"something.weight": torch.ones(2)}, tmp_path / "x.pth")
-    with pytest.raises(UserError, match=r"no tensor text_embedding\.weight"):
+    with pytest.raises(UserError, match=r"x\.pth: .*text_embedding\.weight"):
         text_rows(tmp_path / "x.pth")
 
 
@@ -225,7 +231,7 @@ def test_a_fresh_row_is_the_mean_of_the_old_ones_with_a_little_noise():
     torch.testing.assert_close(new["text_head.bias"][400:500], old["text_head.bias"][:400].mean().expand(100))
 
 
-def test_what_was_learned_does_not_enter_the_rows_of_pieces_that_come_later():
+def test_fresh_rows_do_not_depend_on_learned_rows():
     base = {
         name: torch.zeros(401, 64) if name != "text_head.bias" else torch.zeros(401) for name in TEXT_TABLES
     }
@@ -242,16 +248,17 @@ def test_fresh_rows_are_a_function_of_the_seed():
     assert not torch.equal(first["text_head.weight"], other["text_head.weight"])
 
 
-def test_a_full_disk_is_the_systems_error_and_leaves_the_checkpoint_before(tmp_path: Path):
+def test_a_full_disk_raises_the_systems_error_and_leaves_the_earlier_checkpoint(tmp_path: Path):
     save(tmp_path, 3)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # what a write beyond it gets is what a full disk gives
+    # a write beyond this limit fails like a write to a full disk
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(OSError, match="File too large") as caught:
             save(tmp_path, 4, serial=2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.errno == errno.EFBIG
     assert verify_checkpoint(tmp_path / "latest.pth").step == 3
     assert not list(tmp_path.glob(".tmp-*"))
 
@@ -264,14 +271,14 @@ def test_an_archive_that_inflates_is_refused_before_it_is_read(tmp_path: Path):
     ):
         for entry in plain.infolist():
             bomb.writestr(entry.filename, plain.read(entry) + bytes(1 << 20))
-    with pytest.raises(UserError, match=r"bomb\.pth: a compressed archive"):
+    with pytest.raises(UserError, match=r"bomb\.pth: .*compressed"):
         read_file(tmp_path / "bomb.pth")
 
 
 def test_a_tensor_that_is_larger_than_its_data_is_refused(tmp_path: Path):
     torch.save({"model": {"text_embedding.weight": torch.zeros(1).expand(10**12)}}, tmp_path / "x.pth")
     assert (tmp_path / "x.pth").stat().st_size < 10_000
-    with pytest.raises(UserError, match="larger than its data"):
+    with pytest.raises(UserError, match=r"x\.pth: .*\(1000000000000,\)"):
         read_file(tmp_path / "x.pth")
 
 

@@ -77,20 +77,20 @@ def test_another_tokenizer_changes_the_text_rows_only(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"model_dim": "wide"}, "gpt.model_dim is 'wide', it must be a whole number"),
+        ({"model_dim": "wide"}, "gpt.model_dim is 'wide'"),
         ({"layers": True}, "gpt.layers is True"),
-        ({"layers": 0}, "gpt.layers is 0, it must be at least 1"),
-        ({"model_dim": 17}, "gpt.model_dim 17 is no multiple of gpt.heads 2"),
+        ({"layers": 0}, "gpt.layers is 0"),
+        ({"model_dim": 17}, "gpt.model_dim 17"),
         ({"heads": 0}, "gpt.heads is 0"),
-        ({"stop_mel_token": 10}, "gpt.stop_mel_token is 10, it must be from 0 to 9"),
-        ({"stop_text_token": 0}, "gpt.start_text_token and gpt.stop_text_token are both 0"),
+        ({"stop_mel_token": 10}, "gpt.stop_mel_token is 10"),
+        ({"stop_text_token": 0}, "gpt.start_text_token and gpt.stop_text_token"),
         ({"condition_type": "perceiver"}, "gpt.condition_type is 'perceiver'"),
         ({"train_solo_embeddings": True}, "gpt.train_solo_embeddings is True"),
-        ({"condition_module": 3}, "gpt.condition_module is 3, it must hold keys"),
+        ({"condition_module": 3}, "gpt.condition_module is 3"),
         ({"condition_module": {**MODULE, "input_layer": "linear"}}, "input_layer is 'linear'"),
-        ({"condition_module": {**MODULE, "attention_heads": 3}}, "output_size 8 is no multiple"),
+        ({"condition_module": {**MODULE, "attention_heads": 3}}, "gpt.condition_module.output_size 8"),
         ({"emo_condition_module": {**MODULE, "perceiver_mult": float("nan")}}, "perceiver_mult is nan"),
-        ({"emo_condition_module": {**MODULE, "output_size": 7, "attention_heads": 1}}, "must be even"),
+        ({"emo_condition_module": {**MODULE, "output_size": 7, "attention_heads": 1}}, "output_size is 7"),
         ({"dropout": 1}, "gpt.dropout is 1"),
         ({"conv_kernel_size": 4}, "gpt.conv_kernel_size is 4"),
         ({"feature_dim": 2}, "gpt.feature_dim is 2"),
@@ -116,21 +116,21 @@ def test_all_missing_keys_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"gpt: [1, 2", "is not YAML"),
-        (b"\x80\x02binary", "is not YAML"),
-        (b"gpt: 2024-99-99", "is not YAML"),
-        (b"", "holds no sections"),
-        (b"dataset: {}", "no section gpt"),
+        (b"gpt: [1, 2", "YAML"),
+        (b"\x80\x02binary", "YAML"),
+        (b"gpt: 2024-99-99", "YAML"),
+        (b"", "sections"),
+        (b"dataset: {}", "section gpt"),
     ],
 )
-def test_a_file_that_is_no_config_is_refused_in_one_line(tmp_path, content, what):
+def test_a_file_that_is_not_a_config_is_refused_in_one_line(tmp_path, content, what):
     path = tmp_path / "config.yaml"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=what) as caught:
+    with pytest.raises(UserError, match=rf"config\.yaml: .*{what}") as caught:
         load_config(path)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"nowhere\.yaml: cannot be read \(No such file or directory\)"):
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"nowhere\.yaml: .*No such file or directory"):
         load_config(tmp_path / "nowhere.yaml")

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from indextts.models.gpt.decoder import FIRST_ROOM, Decoder, code_position, make_prefix
+from indextts.models.gpt.decoder import INITIAL_CAPACITY, Decoder, code_position, make_prefix
 from indextts.models.gpt.weights import random_model
 from tests.tiny_gpt import TINY, tiny_batch
 
@@ -24,7 +24,7 @@ CODES = torch.tensor([[1, 4], [2, 4], [7, 0], [7, 6]])  # four steps of two rows
 
 
 def without_cache(model, conditions, text, codes, positions):
-    """Scores after the last of `codes`, everything computed anew, one row without padding."""
+    """Return the logits after the last of `codes` without a cache, for one row without padding."""
     prefix = make_prefix(model, conditions, [text])
     inputs = torch.tensor([[TINY.start_mel_token, *codes]])
     sequence = torch.cat([prefix.embedded, model.embed_codes(inputs, torch.tensor(positions))], dim=1)
@@ -62,23 +62,23 @@ def test_training_positions_give_the_scores_of_the_training_forward_pass(model):
     torch.testing.assert_close(torch.cat(found), wanted[:-1], rtol=1e-5, atol=1e-5)
 
 
-def test_kept_rows_go_on_as_they_would_have(model, conditions):
-    plain, sorted_anew = Decoder(model, "published"), Decoder(model, "published")
-    for decoder in (plain, sorted_anew):
+def test_selected_rows_continue_with_the_same_scores(model, conditions):
+    plain, reordered = Decoder(model, "published"), Decoder(model, "published")
+    for decoder in (plain, reordered):
         decoder.start(make_prefix(model, conditions, TEXTS))
         decoder.step(CODES[0])
     wanted = plain.step(CODES[1])
     rows = torch.tensor([1, 0, 1])
-    sorted_anew.keep(rows)
-    torch.testing.assert_close(sorted_anew.step(CODES[1][rows]), wanted[rows], rtol=1e-5, atol=1e-5)
+    reordered.select_rows(rows)
+    torch.testing.assert_close(reordered.step(CODES[1][rows]), wanted[rows], rtol=1e-5, atol=1e-5)
 
 
-def test_the_room_of_the_cache_grows_when_it_is_used_up(conditions):
-    config = dataclasses.replace(TINY, max_mel_tokens=FIRST_ROOM + 100)
+def test_the_cache_grows_when_it_is_full(conditions):
+    config = dataclasses.replace(TINY, max_mel_tokens=INITIAL_CAPACITY + 100)
     model = random_model(config, seed=3).eval()
     text = TEXTS[0]
     decoder = Decoder(model, "training")
-    codes = torch.arange(FIRST_ROOM + 50) % 8
+    codes = torch.arange(INITIAL_CAPACITY + 50) % 8
     decoder.start(make_prefix(model, conditions[:1], [text]))
     for code in codes:
         found = decoder.step(code[None])
@@ -95,12 +95,12 @@ def test_start_and_stop_tokens_within_a_text_are_left_out(model, conditions):
 
 
 def test_texts_and_codes_beyond_the_positions_are_refused(model, conditions):
-    with pytest.raises(ValueError, match="21 text tokens are more than the model's 20"):
+    with pytest.raises(ValueError, match=r"21 .*\b20\b"):
         make_prefix(model, conditions[:1], [torch.full((21,), 5)])
     decoder = Decoder(model, "published")
     decoder.start(make_prefix(model, conditions[:1], TEXTS[:1]))
     for _ in range(TINY.num_mel_positions - 2):
         decoder.step(torch.tensor([1]))
     assert code_position(TINY.num_mel_positions - 1, "published") == TINY.num_mel_positions
-    with pytest.raises(ValueError, match="33 positions for codes"):
+    with pytest.raises(ValueError, match=r"\b33\b"):
         decoder.step(torch.tensor([1]))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from indextts.models.gpt.gpt2 import draw_kept, dropout, kept_scale
+from indextts.models.gpt.gpt2 import dropout, keep_mask, keep_scale
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -20,7 +20,7 @@ def test_kept_values_are_scaled_and_the_gradient_is_that_of_the_same_mask(dtype:
 def test_as_many_are_dropped_as_the_probability_says_wherever_they_stand(probability: float):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        kept = draw_kept(torch.Size((4000, 100)), probability).float()
+        kept = keep_mask(torch.Size((4000, 100)), probability).float()
     # 5 standard deviations, over all and for each of the four values that share a random number
     spread = 5 * (probability * (1 - probability)) ** 0.5
     for values in (kept.flatten(), *kept.view(-1, 4).unbind(1)):
@@ -30,7 +30,7 @@ def test_as_many_are_dropped_as_the_probability_says_wherever_they_stand(probabi
 
 
 def test_the_scale_belongs_to_the_rounded_probability():
-    assert 1 / kept_scale(0.1) == pytest.approx(1 - 6554 / 65536, abs=1e-12)
+    assert 1 / keep_scale(0.1) == pytest.approx(1 - 6554 / 65536, abs=1e-12)
 
 
 def test_outside_training_or_without_probability_the_input_comes_back():

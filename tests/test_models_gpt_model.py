@@ -46,7 +46,7 @@ def test_forward_does_not_write_into_the_batch():
         assert torch.equal(getattr(batch, field.name), getattr(before, field.name)), field.name
 
 
-def test_what_stands_in_the_padding_changes_nothing():
+def test_the_content_of_padding_changes_nothing():
     model = random_model(TINY, seed=0).eval()
     batch = tiny_batch()
     other = replace(batch, text_ids=batch.text_ids.clone(), codes=batch.codes.clone())

@@ -206,7 +206,7 @@ def test_compiled_blocks_keep_the_names_of_the_weights():
 @pytest.mark.parametrize(
     ("backend", "dtype"), [(BLOCKS, FLOAT32), (JAGGED, FLOAT32), (JAGGED, BFLOAT16), (VARLEN, BFLOAT16)]
 )
-def test_a_card_computes_what_the_cpu_computes(backend: AttentionBackend, dtype: torch.dtype):
+def test_a_gpu_computes_the_same_as_the_cpu(backend: AttentionBackend, dtype: torch.dtype):
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     model = random_model(replace(TINY, dropout=0.0), seed=0).train()

@@ -13,7 +13,7 @@ from transformers import (
 
 from indextts.commands.sampling_options import Sampling
 from indextts.errors import UserError
-from indextts.models.gpt.sampling import draw, generator_of, narrow, penalise
+from indextts.models.gpt.sampling import apply_repetition_penalty, draw, filter_scores, prompt_generator
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def test_the_penalty_is_that_of_transformers(scores):
     used = torch.tensor([[1, 2, 2], [7, 1, 0], [49, 48, 1], [1, 1, 1]])
     is_used = torch.zeros(4, 50, dtype=torch.bool).scatter(1, used, True)
     wanted = RepetitionPenaltyLogitsProcessor(10.0)(used, scores.clone())
-    torch.testing.assert_close(penalise(scores, is_used, 10.0), wanted)
+    torch.testing.assert_close(apply_repetition_penalty(scores, is_used, 10.0), wanted)
 
 
 @pytest.mark.parametrize("top_k", [0, 1, 7, 1000])
@@ -38,7 +38,7 @@ def test_narrowing_is_that_of_transformers(scores, top_k, top_p, min_kept):
     if top_p < 1:
         wanted = TopPLogitsWarper(top_p, min_tokens_to_keep=min_kept)(None, wanted)
     sampling = Sampling(temperature=0.7, top_k=top_k, top_p=top_p)
-    torch.testing.assert_close(narrow(scores, sampling, min_kept), wanted)
+    torch.testing.assert_close(filter_scores(scores, sampling, min_kept), wanted)
 
 
 def test_draws_follow_the_probabilities_and_never_repeat():
@@ -57,11 +57,11 @@ def test_draws_follow_the_probabilities_and_never_repeat():
 
 
 def test_a_seed_gives_every_prompt_its_own_draws():
-    first, again, other = (generator_of(Sampling(seed=5), row) for row in (0, 0, 1))
+    first, again, other = (prompt_generator(Sampling(seed=5), row) for row in (0, 0, 1))
     values = [torch.rand(8, generator=generator) for generator in (first, again, other)]
     assert torch.equal(values[0], values[1])
     assert not torch.equal(values[0], values[2])
-    assert generator_of(Sampling(seed=2**63 - 1), 3)  # no overflow
+    assert prompt_generator(Sampling(seed=2**63 - 1), 3)  # no overflow
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": 0}, {"top_p": 0}, {"num_beams": 0}, {"seed": -1}])

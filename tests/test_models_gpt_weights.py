@@ -14,7 +14,7 @@ from indextts.models.gpt.weights import (
     load_model,
     random_model,
 )
-from indextts.models.weight_names import canonical_names
+from indextts.models.weight_names import published_names
 from indextts.training.optim import select_trained, weight_device
 from tests.tiny_gpt import TINY, tiny_batch
 
@@ -40,51 +40,46 @@ def test_missing_weights_are_counted_and_named():
     weights = random_model(TINY, seed=0).state_dict()
     for name in ("text_head.bias", "gpt.ln_f.weight"):
         del weights[name]
-    with pytest.raises(
-        UserError, match=r"^gpt\.pth: 2 of \d+ weights are missing: gpt\.ln_f\.weight, text_head"
-    ):
+    with pytest.raises(UserError, match=r"^gpt\.pth: .*\b2 of \d+ .*: gpt\.ln_f\.weight, text_head"):
         load_model(TINY, weights, "gpt.pth")
 
 
 @pytest.mark.failure(6)
 def test_weights_of_another_size_are_named_with_both_shapes():
     weights = random_model(TINY, seed=0).state_dict()
-    with pytest.raises(UserError, match=r"text_embedding\.weight is \(13, 16\), expected \(25, 16\)"):
+    with pytest.raises(UserError, match=r"text_embedding\.weight .*\(13, 16\).*\(25, 16\)"):
         load_model(replace(TINY, number_text_tokens=24), weights, "gpt.pth")
 
 
 def test_unexpected_weights_are_named_and_refused(caplog):
     weights = random_model(TINY, seed=0).state_dict()
-    with pytest.raises(UserError, match=r"^gpt\.pth: 1 weights are unexpected: vocoder\.weight; "):
+    with pytest.raises(UserError, match=r"^gpt\.pth: 1 .*: vocoder\.weight; "):
         load_model(TINY, {**weights, "vocoder.weight": torch.zeros(1)}, "gpt.pth")
     assert caplog.messages == ["[Warn] Unexpected keys in checkpoint: ['vocoder.weight']"]
 
 
 @pytest.mark.parametrize("layers", [1, 3])
-def test_a_config_with_other_layers_than_the_file_is_refused_and_says_so(layers):
+def test_a_config_with_another_number_of_layers_is_refused_with_both_numbers(layers):
     weights = random_model(TINY, seed=0).state_dict()
-    with pytest.raises(
-        UserError,
-        match=rf"^gpt\.pth: the checkpoint has 2 blocks gpt\.h\.N, gpt\.layers in the config says {layers}; ",
-    ):
+    with pytest.raises(UserError, match=rf"^gpt\.pth: .*2 blocks gpt\.h\.N.*gpt\.layers .*{layers}; "):
         load_model(replace(TINY, layers=layers), weights, "gpt.pth")
 
 
-def test_a_config_with_other_conformer_blocks_is_refused_and_says_so():
+def test_a_config_with_another_number_of_conformer_blocks_is_refused_with_its_key():
     weights = random_model(TINY, seed=0).state_dict()
     config = replace(TINY, emo_condition_module=replace(TINY.emo_condition_module, num_blocks=2))
-    with pytest.raises(UserError, match=r"gpt\.emo_condition_module\.num_blocks in the config says 2"):
+    with pytest.raises(UserError, match=r"gpt\.emo_condition_module\.num_blocks .*2; "):
         load_model(config, weights, "gpt.pth")
 
 
 @pytest.mark.failure(5)
-def test_every_misfit_goes_to_the_log_and_the_sentence_counts_them(caplog):
+def test_every_mismatch_is_logged_and_the_message_counts_them(caplog):
     weights = random_model(TINY, seed=0).state_dict()
     missing = [name for name in weights if name.startswith("gpt.h.0.")]
     others = {f"other.{number}": torch.zeros(1) for number in range(5)}
     given = {name: tensor for name, tensor in weights.items() if name not in missing} | others
     given["mel_head.bias"] = torch.zeros(3)
-    with pytest.raises(UserError, match=r"other\.2 and 2 more; 1 weights do not fit") as caught:
+    with pytest.raises(UserError, match=r"other\.2 and 2 more; 1 .*mel_head\.bias") as caught:
         load_model(TINY, given, "gpt.pth")
     assert "\n" not in str(caught.value)
     assert all(any(name in line for line in caplog.messages) for name in [*missing, *others, "mel_head.bias"])
@@ -97,13 +92,11 @@ def test_a_weight_that_is_not_finite_is_named_and_refused(value):
     for load in (load_model, load_encoders):
         if load is load_encoders:
             weights["emo_layer.weight"][0, 0] = value
-        with pytest.raises(
-            UserError, match=r"weights hold NaN or infinity: (gpt\.h\.1\.mlp\.c_fc|emo_layer)"
-        ):
+        with pytest.raises(UserError, match=r"^gpt\.pth: 1 of \d+ .*: (gpt\.h\.1\.mlp\.c_fc|emo_layer)"):
             load(TINY, weights, "gpt.pth")
 
 
-def test_large_weights_whose_sum_runs_over_are_finite():
+def test_large_weights_whose_sum_overflows_are_finite():
     weights = random_model(TINY, seed=0).state_dict()
     weights["mel_head.bias"] = torch.full((10,), 3e38)
     assert torch.equal(load_model(TINY, weights, "gpt.pth").mel_head.bias, weights["mel_head.bias"])
@@ -112,7 +105,7 @@ def test_large_weights_whose_sum_runs_over_are_finite():
 def test_weights_of_whole_numbers_are_refused():
     weights = random_model(TINY, seed=0).state_dict()
     weights["mel_head.bias"] = weights["mel_head.bias"].to(torch.int8)
-    with pytest.raises(UserError, match=r"no floating-point numbers: mel_head\.bias \(torch\.int8\)"):
+    with pytest.raises(UserError, match=r": mel_head\.bias \(torch\.int8\)"):
         load_model(TINY, weights, "gpt.pth")
 
 
@@ -120,25 +113,26 @@ def test_a_text_table_that_is_to_grow_fits_and_one_of_another_width_does_not():
     weights = random_model(TINY, seed=0).state_dict()
     check_fit(replace(TINY, number_text_tokens=24), weights, "gpt.pth")
     weights["text_head.weight"] = weights["text_head.weight"][:, 1:]
-    with pytest.raises(UserError, match=r"text_head\.weight is \(13, 15\), expected \(25, 16\)"):
+    with pytest.raises(UserError, match=r"text_head\.weight .*\(13, 15\).*\(25, 16\)"):
         check_fit(replace(TINY, number_text_tokens=24), weights, "gpt.pth")
 
 
 @torch.inference_mode()
-def test_the_encoders_alone_give_the_same_conditioning_and_nothing_else_is_held():
-    whole = random_model(TINY, seed=3).eval()
-    weights = whole.state_dict()
+def test_the_encoders_alone_give_the_same_conditioning_and_no_other_weight_is_loaded():
+    complete = random_model(TINY, seed=3).eval()
+    weights = complete.state_dict()
     encoders = load_encoders(replace(TINY, number_text_tokens=99), weights, "gpt.pth")
     features = torch.randn(2, 20, TINY.feature_dim, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(encoders.conditioning(features), whole.conditioning(features), rtol=0, atol=0)
-    torch.testing.assert_close(encoders.emotion(features), whole.emotion(features), rtol=0, atol=0)
-    held = {name for name, tensor in encoders.state_dict().items() if not tensor.is_meta}
-    assert held == {name for name in weights if name.startswith(ENCODERS)}
-    # float32 weights are not even copied
-    assert all(encoders.state_dict()[name].data_ptr() == weights[name].data_ptr() for name in held)
+    for name in ("conditioning", "emotion"):
+        found, expected = getattr(encoders, name)(features), getattr(complete, name)(features)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    loaded = {name for name, tensor in encoders.state_dict().items() if not tensor.is_meta}
+    assert loaded == {name for name in weights if name.startswith(ENCODERS)}
+    # float32 weights are not copied
+    assert all(encoders.state_dict()[name].data_ptr() == weights[name].data_ptr() for name in loaded)
 
 
-def test_each_weight_goes_to_the_device_that_is_asked_for_its_name():
+def test_the_device_of_each_weight_is_looked_up_by_its_name():
     weights = random_model(TINY, seed=0).state_dict()
     asked = []
 
@@ -150,18 +144,18 @@ def test_each_weight_goes_to_the_device_that_is_asked_for_its_name():
     assert sorted(asked) == sorted(weights)
 
 
-def test_a_training_puts_527_of_866_million_parameters_on_the_card():
-    card = torch.device("cuda")
+def test_a_training_puts_527_of_866_million_parameters_on_the_gpu():
+    gpu = torch.device("cuda")
     model = empty_model(PUBLISHED)
     trained = select_trained(model, base_size=PUBLISHED.number_text_tokens)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    on_the_card = {name for name in model.state_dict() if weight_device(name, card) == card}
+    on_gpu = {name for name in model.state_dict() if weight_device(name, gpu) == gpu}
     assert sum(sizes.values()) == 865_980_639
-    assert sum(sizes[name] for name in on_the_card) == 527_083_235
-    assert on_the_card == set(trained.parameters)
+    assert sum(sizes[name] for name in on_gpu) == 527_083_235
+    assert on_gpu == set(trained.parameters)
 
 
-def test_variants_of_fine_tuners_load_as_the_published_names(caplog):
+def test_fine_tuned_variants_load_under_the_published_names(caplog):
     weights = random_model(TINY, seed=0).state_dict()
     variant = {
         name.replace("c_attn.weight", "c_attn.base_layer.weight"): tensor for name, tensor in weights.items()
@@ -175,17 +169,17 @@ def test_variants_of_fine_tuners_load_as_the_published_names(caplog):
     )
     variant.update({name: torch.zeros(1) for name in extra})
     with caplog.at_level(logging.INFO):
-        cleaned = canonical_names(variant)
+        cleaned = published_names(variant)
     assert cleaned.keys() == weights.keys()
-    assert caplog.messages[0].startswith("5 tensors are no weights of the GPT and are left out: ")
-    assert caplog.messages[1] == "1 LoRA tensors are left out: only the base weights are loaded"
+    skipped, adapters = caplog.messages
+    assert "5 tensors" in skipped
+    assert "inference_model.lm_head.0.weight" in skipped
+    assert "1 LoRA tensor" in adapters
     load_model(TINY, variant, "gpt.pth")
 
 
-def test_a_weight_that_is_there_under_two_names_is_refused():
+def test_a_weight_with_two_names_is_refused():
     weights = random_model(TINY, seed=0).state_dict()
     weights["text_head.base_layer.bias"] = weights["text_head.bias"]
-    with pytest.raises(
-        UserError, match=r"text_head\.base_layer\.bias: the file holds these weights a second"
-    ):
-        canonical_names(weights)
+    with pytest.raises(UserError, match=r"text_head\.base_layer\.bias: "):
+        published_names(weights)

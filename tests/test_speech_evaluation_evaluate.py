@@ -1,4 +1,4 @@
-"""Tests of tools/evaluate.py and indextts/speech/evaluation/evaluate.py: from checkpoints to a report."""
+"""Tests of tools/evaluate.py and indextts/speech/evaluation/evaluate.py."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.projects.project import Project
-from indextts.speech.evaluation.evaluate import evaluate, names_of
+from indextts.speech.evaluation.evaluate import checkpoint_names, evaluate
 from tests.recognizers import write_recognizer
 from tests.speaking_run import make_speaking_project
 from tools.evaluate import main
@@ -60,7 +60,7 @@ def test_checkpoints_are_scored_beside_the_recordings(
     for row in rows:
         own = [clip for clip in clips if clip["checkpoint"] == row["name"]]
         errors = [clip["errors"]["hears-la"] for clip in own]
-        # one letter is heard whatever is said: all others are missed
+        # the recognizer hears one letter in every clip and misses the rest
         for clip, counted in zip(own, errors, strict=True):
             if clip["heard"]["hears-la"]:
                 assert counted["edits"] == counted["characters"] - ("ላ" in clip["text"])
@@ -74,7 +74,7 @@ def test_checkpoints_are_scored_beside_the_recordings(
         assert clip["prompt_id"] != clip["id"]
 
 
-def test_without_judges_lengths_and_failures_remain(run: Project, tmp_path: Path):
+def test_without_scoring_models_lengths_and_failures_are_still_measured(run: Project, tmp_path: Path):
     command = Evaluate(
         checkpoint=[run.run_dir],
         manifest=run.manifest,
@@ -86,26 +86,29 @@ def test_without_judges_lengths_and_failures_remain(run: Project, tmp_path: Path
     _, row = evaluate(command)
     assert (row.cer, row.likeness, row.num_clips) == ({}, None, 1)
     page = (tmp_path / "out/report.md").read_text("utf-8")
-    assert "no character error rate: give the folder of a CTC model with --asr" in page
-    assert "no likeness of the voice: campplus_cn_common.bin is not in absent/campplus" in page
+    assert "--asr" in page
+    assert "campplus_cn_common.bin is not in absent/campplus" in page
 
 
 def test_checkpoints_of_one_name_get_their_folders_names(tmp_path: Path):
     paths = [tmp_path / "a/best.pth", tmp_path / "b/best.pth"]
-    assert names_of(paths) == ["a-best", "b-best"]
-    assert names_of([paths[0], tmp_path / "a/latest.pth"]) == ["best", "latest"]
-    assert names_of([tmp_path / "x/a/best.pth", tmp_path / "y/a/best.pth"]) == ["1-a-best", "2-a-best"]
-    with pytest.raises(UserError, match="given twice"):
-        names_of([paths[0], paths[0]])
+    assert checkpoint_names(paths) == ["a-best", "b-best"]
+    assert checkpoint_names([paths[0], tmp_path / "a/latest.pth"]) == ["best", "latest"]
+    assert checkpoint_names([tmp_path / "x/a/best.pth", tmp_path / "y/a/best.pth"]) == [
+        "1-a-best",
+        "2-a-best",
+    ]
+    with pytest.raises(UserError, match=f"--checkpoint {paths[0]}: "):
+        checkpoint_names([paths[0], paths[0]])
 
 
-def test_what_cannot_be_used_is_one_sentence(run: Project, tmp_path: Path):
+def test_unusable_arguments_are_named(run: Project, tmp_path: Path):
     out = tmp_path / "out"
     for changes, problem in (
-        ({"checkpoint": run.base_checkpoint}, "does not hold its tokenizer"),
-        ({"manifest": tmp_path / "absent.jsonl"}, r"absent\.jsonl: "),
-        ({"asr": tmp_path}, r"there is no config\.json in it"),
-        ({"checkpoint": tmp_path}, "has neither gpt.pth nor best.pth or latest.pth"),
+        ({"checkpoint": run.base_checkpoint}, r"gpt\.pth: .*tokenizer"),
+        ({"manifest": tmp_path / "absent.jsonl"}, r"absent\.jsonl"),
+        ({"asr": tmp_path}, r"config\.json"),
+        ({"checkpoint": tmp_path}, r"gpt\.pth, best\.pth or latest\.pth"),
     ):
         given = {"checkpoint": run.run_dir / "latest.pth", **changes}
         with pytest.raises(UserError, match=problem):

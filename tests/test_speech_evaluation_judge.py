@@ -1,4 +1,4 @@
-"""Tests of indextts/speech/evaluation/judge.py: error rates of transcripts counted by hand."""
+"""Tests of indextts/speech/evaluation/judge.py: error rates of transcripts."""
 
 import pytest
 
@@ -39,9 +39,7 @@ def test_the_edit_distance_is_the_fewest_edits(a: str, b: str, distance: int):
         ("OK ነው", "ok ነው", 0, 4),
     ],
 )
-def test_what_counts_as_an_error_is_what_sounds_otherwise(
-    meant: str, heard: str, edits: int, characters: int
-):
+def test_only_audible_differences_count_as_errors(meant: str, heard: str, edits: int, characters: int):
     assert count_errors(meant, heard) == Errors(edits, characters)
 
 

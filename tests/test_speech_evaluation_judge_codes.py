@@ -1,4 +1,4 @@
-"""Tests of indextts/speech/evaluation/judge.py: loops, and the shares of codes."""
+"""Tests of indextts/speech/evaluation/judge.py: loops and histograms of codes."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ SPEECH = np.random.default_rng(0).integers(0, 500, 200)
 
 
 @pytest.mark.parametrize(
-    ("said", "is_loop"),
+    ("clip", "is_loop"),
     [
         (codes(SPEECH), False),
         (codes(SPEECH, np.full(99, 7)), False),  # a pause of nearly 2 s
@@ -27,8 +27,8 @@ SPEECH = np.random.default_rng(0).integers(0, 500, 200)
         (codes([1]), False),
     ],
 )
-def test_a_loop_says_the_same_four_times_for_two_seconds(said: np.ndarray, is_loop: bool):
-    assert has_loop(said) == is_loop
+def test_a_loop_repeats_four_times_for_two_seconds(clip: np.ndarray, is_loop: bool):
+    assert has_loop(clip) == is_loop
 
 
 def test_the_longest_run_is_found_wherever_it_is():
@@ -41,8 +41,6 @@ def test_histograms_are_shares_and_their_distance_is_from_0_to_1():
     np.testing.assert_array_equal(a, [0.5, 0.25, 0, 0.25])
     b = histogram([np.array([0, 2])], 4)
     assert histogram_distance(a, a) == 0
-    assert histogram_distance(a, b) == pytest.approx(
-        0.5
-    )  # half of what is said would have to be another code
+    assert histogram_distance(a, b) == pytest.approx(0.5)  # half of the codes would have to change
     assert histogram_distance(histogram([np.array([0])], 4), histogram([np.array([1])], 4)) == 1
     np.testing.assert_array_equal(histogram([], 4), np.zeros(4))

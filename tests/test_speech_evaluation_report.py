@@ -1,4 +1,4 @@
-"""Tests of indextts/speech/evaluation/{report,plot,likeness}.py: many clips as one row, rows as a page."""
+"""Tests of indextts/speech/evaluation/report.py, and of the voice similarity that it reports."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import torch
 
 from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, speaker_similarity, style_vector
 from indextts.speech.evaluation.judge import Errors, Judge, Judgement
-from indextts.speech.evaluation.report import Clip, draw, page, row_of
+from indextts.speech.evaluation.report import Clip, draw_scores, markdown_report, summarize
 
 PNG = b"\x89PNG"
 
@@ -35,20 +35,20 @@ SAID = [
 ]
 
 
-def test_a_row_is_what_its_clips_add_up_to():
-    row = row_of("best", 236, SAID)
+def test_a_row_summarizes_its_clips():
+    row = summarize("best", 236, SAID)
     assert (row.num_clips, row.cer["asr"]) == (4, pytest.approx(18 / 40))
     assert row.cer_interval["asr"][0] < 18 / 40 < row.cer_interval["asr"][1]
     assert row.likeness == pytest.approx(0.3)
-    assert row.fidel_per_s == 4.0  # 6, 4 and 3; nothing was said the fourth time
+    assert row.fidel_per_s == 4.0  # 6, 4 and 3; the fourth clip is empty
     assert row.length_ratio == pytest.approx(1.25)
     assert (row.no_stop, row.loops, row.silent) == (0.25, 0.25, 0.25)
 
 
-def test_what_was_not_measured_is_left_out_and_not_zero():
-    row = row_of("recordings", None, RECORDED)
+def test_values_that_were_not_measured_are_left_out_and_not_zero():
+    row = summarize("recordings", None, RECORDED)
     assert (row.no_stop, row.loops, row.step) == (None, None, None)
-    table = page([row, row_of("best", 236, SAID)], ["2026-01-01"]).splitlines()
+    table = markdown_report([row, summarize("best", 236, SAID)], ["2026-01-01"]).splitlines()
     assert table[4:] == [
         "|  | step | clips | CER, asr (95 %) | times the recordings', asr | likeness | fidel/s | length "
         "| no stop | loops | silent |",
@@ -60,15 +60,17 @@ def test_what_was_not_measured_is_left_out_and_not_zero():
     assert table[-1].endswith(" | 4.50 | 0.300 | 4.0 | 1.25 | 25% | 25% | 25% |")
 
 
-def test_recordings_that_are_heard_without_an_error_are_no_measure():
-    rows = [row_of("recordings", None, [clip(0, 2.0)]), row_of("best", 1, [clip(1, 2.0)])]
-    assert "| 10.0 % (10.0 to 10.0) | - |" in page(rows, [])
+def test_no_relative_rate_is_shown_where_the_recordings_have_no_errors():
+    rows = [summarize("recordings", None, [clip(0, 2.0)]), summarize("best", 1, [clip(1, 2.0)])]
+    assert "| 10.0 % (10.0 to 10.0) | - |" in markdown_report(rows, [])
 
 
-def test_the_rows_are_drawn_also_where_nothing_was_heard_or_compared(tmp_path: Path):
+def test_rows_without_transcripts_and_similarity_are_drawn_too(tmp_path: Path):
     nothing = Clip("u", "ሰላም", 3, 2.0, "p", Judgement(1.0, {}, {}, None, False), True, False)
     for rows in ([RECORDED, SAID, SAID], [[nothing], [nothing]]):
-        draw([row_of(str(number), number, clips) for number, clips in enumerate(rows)], tmp_path / "a.png")
+        draw_scores(
+            [summarize(str(number), number, clips) for number, clips in enumerate(rows)], tmp_path / "a.png"
+        )
         assert (tmp_path / "a.png").read_bytes().startswith(PNG)
 
 
@@ -84,7 +86,7 @@ def test_a_voice_is_most_like_itself():
     assert speaker_similarity(a, None) is None
 
 
-def test_nothing_said_is_silent_and_all_of_its_text_is_missed():
+def test_an_empty_clip_is_silent_and_misses_its_complete_text():
     recognizer = type("Deaf", (), {"name": "asr", "sample_rate_hz": 16_000, "transcribe": lambda *_: ""})()
     judged = Judge([recognizer], None).judge(np.zeros(0, np.float32), 24_000, "ሰላም ለዓለም", None)
     assert judged.is_silent

@@ -109,26 +109,26 @@ def test_the_optimizer_is_left_out_and_half_precision_halves_the_rest(trained: T
 
 
 def test_weights_without_a_tokenizer_are_refused(trained: TinyRun, tmp_path: Path):
-    with pytest.raises(UserError, match=r"gpt\.pth: holds no model with its tokenizer"):
+    with pytest.raises(UserError, match=r"gpt\.pth: .*tokenizer"):
         export(command(trained, tmp_path / "model", checkpoint=trained.folder / "base/gpt.pth"))
     assert not (tmp_path / "model").exists()
 
 
-def test_a_config_that_is_none_is_refused_before_anything_is_written(trained: TinyRun, tmp_path: Path):
+def test_an_invalid_config_is_refused_before_anything_is_written(trained: TinyRun, tmp_path: Path):
     (tmp_path / "config.yaml").write_text("a: 1\n")
-    with pytest.raises(UserError, match="it has no section gpt"):
+    with pytest.raises(UserError, match=r"--config .*config\.yaml: .*section gpt"):
         export(command(trained, tmp_path / "model", config=tmp_path / "config.yaml"))
     assert not (tmp_path / "model").exists()
 
 
 def test_the_base_model_is_never_written_over(trained: TinyRun):
-    with pytest.raises(UserError, match="holds the base model"):
+    with pytest.raises(UserError, match=r"--output-dir \S+/base: "):
         export(command(trained, trained.folder / "base"))
 
 
-def test_a_folder_that_cannot_be_written_is_a_user_error(trained: TinyRun, tmp_path: Path):
+def test_a_folder_that_cannot_be_written_is_named(trained: TinyRun, tmp_path: Path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"--output-dir .* cannot be written"):
+    with pytest.raises(UserError, match=r"--output-dir \S+/file/model: "):
         export(command(trained, tmp_path / "file/model"))
 
 
@@ -176,15 +176,15 @@ def test_the_mean_of_the_last_checkpoints_is_exported(trained: TinyRun, tmp_path
 
 
 def test_too_few_checkpoints_to_average_are_counted(trained: TinyRun, tmp_path: Path):
-    with pytest.raises(UserError, match=r"--average-last 99: .* has only \d checkpoints .* before latest"):
+    with pytest.raises(UserError, match=r"--average-last 99: .* \d checkpoints .*latest\.pth"):
         export(command(trained, tmp_path / "model", average_last=99))
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"part": 9}, r"model_step4\.pth is of part 9 of the run, latest\.pth of part 1"),
-        ({"tokenizer_fingerprint": "0"}, r"model_step4\.pth has another vocabulary"),
+        ({"part": 9}, r"model_step4\.pth .*part 9 .*latest\.pth .*part 1"),
+        ({"tokenizer_fingerprint": "0"}, r"model_step4\.pth .*vocabular"),
     ],
 )
 def test_checkpoints_of_another_part_or_vocabulary_are_not_averaged(
@@ -199,30 +199,30 @@ def test_checkpoints_of_another_part_or_vocabulary_are_not_averaged(
     assert not (tmp_path / "model").exists()
 
 
-def test_a_damaged_checkpoint_is_not_exported(trained: TinyRun, tmp_path: Path):
+def test_a_corrupt_checkpoint_is_not_exported(trained: TinyRun, tmp_path: Path):
     for name in ("latest.pth", "latest.json"):
         shutil.copy(trained.output / name, tmp_path)
     content = bytearray((tmp_path / "latest.pth").read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / "latest.pth").write_bytes(content)
-    with pytest.raises(UserError, match="digest differs"):
+    with pytest.raises(UserError, match=r"latest\.pth.*digest"):
         export(command(trained, tmp_path / "model", checkpoint=tmp_path / "latest.pth"))
 
 
 def test_a_checkpoint_of_another_model_than_the_config_is_refused(trained: TinyRun, tmp_path: Path):
     config = (trained.folder / "base/config.yaml").read_text()
     (tmp_path / "config.yaml").write_text(config.replace("  layers: 2\n", "  layers: 3\n"))
-    with pytest.raises(UserError, match=r"has 2 blocks gpt\.h\.N, gpt\.layers in the config says 3"):
+    with pytest.raises(UserError, match=r"latest\.pth: .*2 blocks gpt\.h\.N, .*gpt\.layers .*3; "):
         export(command(trained, tmp_path / "model", config=tmp_path / "config.yaml"))
 
 
-def test_the_card_tells_what_the_model_was_made_of_and_no_path(trained: TinyRun, tmp_path: Path):
+def test_the_card_lists_data_training_and_base_without_paths(trained: TinyRun, tmp_path: Path):
     card = export(command(trained, tmp_path / "model")).with_name("README.md").read_text("utf-8")
     meta = CheckpointMeta.read(trained.output / "latest.json")
     # 22 targets of 0.4 s to train on, 7 to validate on
     assert "| train_pairs.jsonl | training | 22 | 1 | 0.00 |" in card
     assert "| val_pairs.jsonl | validation | 7 | 1 | 0.00 |" in card
-    for said in (
+    for entry in (
         "| step | 6 |",
         f"| last mel loss | {meta.losses['mel_loss']:.4f} |",
         "| learning_rate | 0.01 |",
@@ -230,12 +230,12 @@ def test_the_card_tells_what_the_model_was_made_of_and_no_path(trained: TinyRun,
         meta.base.digest,
         "| normaliser: thousand | ሺህ |",
     ):
-        assert said in card
+        assert entry in card
     assert str(trained.folder) not in card
     assert str(REPOSITORY) not in card
 
 
-def test_pairs_that_changed_since_count_for_nothing_in_the_card(trained: TinyRun, tmp_path: Path):
+def test_the_card_does_not_count_pairs_files_that_have_changed(trained: TinyRun, tmp_path: Path):
     run = TinyRun(tmp_path / "copy")
     shutil.copytree(trained.folder, run.folder)
     content = torch.load(run.output / "latest.pth", weights_only=True)
@@ -247,11 +247,11 @@ def test_pairs_that_changed_since_count_for_nothing_in_the_card(trained: TinyRun
     pairs = run.folder / "train_pairs.jsonl"
     pairs.write_text(pairs.read_text("utf-8") + "\n", "utf-8")
     card = export(command(run, tmp_path / "model")).with_name("README.md").read_text("utf-8")
-    assert "| train_pairs.jsonl | training | not known: the file was changed | | |" in card
-    assert "| gone.jsonl | validation | not known: the file is not there any more | | |" in card
+    assert re.search(r"^\| train_pairs\.jsonl \| training \| unknown: [^|]+\| \| \|$", card, re.MULTILINE)
+    assert re.search(r"^\| gone\.jsonl \| validation \| unknown: [^|]+\| \| \|$", card, re.MULTILINE)
 
 
-def test_a_file_that_is_not_what_was_meant_is_removed_and_the_export_before_stays(
+def test_an_export_that_fails_verification_is_removed_and_the_earlier_export_stays(
     trained: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     before = export(command(trained, tmp_path / "model")).read_bytes()
@@ -261,7 +261,7 @@ def test_a_file_that_is_not_what_was_meant_is_removed_and_the_export_before_stay
         return write_and_sync(path, content)
 
     monkeypatch.setattr(model_folder, "write_and_sync", spoil)
-    with pytest.raises(UserError, match=r"1 tensors read back .* mel_head\.bias") as caught:
+    with pytest.raises(UserError, match=r"gpt\.pth: 1 .*mel_head\.bias") as caught:
         export(command(trained, tmp_path / "model"))
     assert caught.value.exit_status == CHECK_FAILED
     assert (tmp_path / "model/gpt.pth").read_bytes() == before
@@ -272,15 +272,15 @@ def test_logits_too_far_from_the_checkpoints_fail_the_export(
     trained: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(comparison.TOLERANCES, torch.bfloat16, 1e-9)
-    with pytest.raises(UserError, match=r"logits differ .* allowed for bfloat16 is 1e-09") as caught:
+    with pytest.raises(UserError, match=r"gpt\.pth: .*bfloat16 .*1e-09") as caught:
         export(command(trained, tmp_path / "model", dtype="bfloat16"))
     assert caught.value.exit_status == CHECK_FAILED
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("format", ["pth", "safetensors"])
-def test_a_full_disk_is_said_and_leaves_nothing(trained: TinyRun, tmp_path: Path, format: str):
-    with largest_file(20_000), pytest.raises(UserError, match="make room on its disk") as caught:
+def test_a_full_disk_gives_its_status_and_leaves_nothing(trained: TinyRun, tmp_path: Path, format: str):
+    with largest_file(20_000), pytest.raises(UserError, match=r"--output-dir \S+/model: ") as caught:
         export(command(trained, tmp_path / "model", format=format))
     assert caught.value.exit_status == DISK_FULL
     assert list(tmp_path.iterdir()) == []
@@ -288,7 +288,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(trained: TinyRun, tmp_path: Path
 
 @contextmanager
 def largest_file(num_bytes: int) -> Iterator[None]:
-    """Let the system refuse longer files, as it does when a disk is full."""
+    """Limit the size of files, so that the system refuses longer ones like on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
@@ -299,25 +299,25 @@ def largest_file(num_bytes: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, old)
 
 
-def test_a_folder_with_files_of_others_is_left_alone(trained: TinyRun, tmp_path: Path):
+def test_a_folder_with_unknown_files_is_refused_and_unchanged(trained: TinyRun, tmp_path: Path):
     for name in ("s2mel.pth", "gpt.pth"):
         folder = tmp_path / name.removesuffix(".pth")
         folder.mkdir()
         (folder / name).write_text("mine")
-        with pytest.raises(UserError, match=rf"holds {name}, which no export wrote"):
+        with pytest.raises(UserError, match=rf"--output-dir {folder}: .*{name}"):
             export(command(trained, folder))
         assert (folder / name).read_text() == "mine"
     kept = export(command(trained, tmp_path / "model"))
     (kept.parent / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"holds notes\.txt"):
+    with pytest.raises(UserError, match=r"notes\.txt"):
         export(command(trained, tmp_path / "model"))
 
 
-def test_an_interrupted_rename_is_mended(trained: TinyRun, tmp_path: Path):
+def test_an_interrupted_rename_is_recovered(trained: TinyRun, tmp_path: Path):
     path = export(command(trained, tmp_path / "model"))
     path.parent.rename(tmp_path / ".old-model")
     (tmp_path / ".tmp-model-dead").mkdir()
-    with pytest.raises(UserError, match="holds no model"):  # nothing new is written
+    with pytest.raises(UserError, match=r"gpt\.pth"):  # nothing new is written
         export(command(trained, tmp_path / "model", checkpoint=trained.folder / "base/gpt.pth"))
     export(command(trained, tmp_path / "model"))
     assert {path.name for path in tmp_path.iterdir()} == {"model"}
@@ -336,7 +336,7 @@ while True:
 
 
 @pytest.mark.slow
-def test_a_killed_export_leaves_a_whole_folder_or_none(trained: TinyRun, tmp_path: Path):
+def test_a_killed_export_leaves_a_complete_folder_or_none(trained: TinyRun, tmp_path: Path):
     target = tmp_path / "model"
     argv = [
         f"--checkpoint={trained.output / 'latest.pth'}",

@@ -48,10 +48,10 @@ def test_a_voice_has_the_lengths_of_its_recording(model):
     assert voice.features.shape == (74, FEATURE_DIM)
 
 
-def test_a_voice_may_be_read_by_a_network_that_tracks_gradients(voice):
-    reader = torch.nn.Linear(FEATURE_DIM, 1)
-    reader(voice.features).sum().backward()
-    torch.testing.assert_close(reader.weight.grad[0], voice.features.sum(dim=0))
+def test_autograd_can_save_the_features_of_a_voice(voice):
+    weight = torch.ones_like(voice.features, requires_grad=True)
+    (weight * voice.features).sum().backward()
+    assert torch.equal(weight.grad, voice.features)  # the gradient of a product is exact on any CPU
 
 
 def test_a_recording_is_read_at_the_published_rate(model, tmp_path):
@@ -80,19 +80,19 @@ def test_a_code_becomes_172_hundredths_of_a_mel_frame(model, voice, num_codes, n
     assert samples.std() > 0
 
 
-def test_no_codes_are_no_sound(model, voice):
+def test_no_codes_give_no_samples(model, voice):
     assert model.render(*speech(0), voice, seed=0).shape == (0,)
 
 
 @pytest.mark.parametrize("code", [-1, NUM_CODES])
-def test_a_code_that_the_codec_does_not_know_is_refused(model, voice, code):
+def test_a_code_outside_the_codebook_is_refused(model, voice, code):
     codes, latents = speech(3)
     codes[1] = code
-    with pytest.raises(ValueError, match=f"codes must be 0 to {NUM_CODES - 1}"):
+    with pytest.raises(ValueError, match=rf"\b{NUM_CODES - 1}\b"):
         model.render(codes, latents, voice, seed=0)
 
 
-def test_what_is_heard_depends_on_seed_codes_latents_and_voice(model, voice):
+def test_audio_depends_on_seed_codes_latents_and_voice(model, voice):
     codes, latents = speech(20)
     rendered = model.render(codes, latents, voice, seed=5, settings=FAST)
     again = model.render(codes, latents, voice, seed=5, settings=FAST)
@@ -109,7 +109,7 @@ def test_what_is_heard_depends_on_seed_codes_latents_and_voice(model, voice):
         assert np.abs(different - rendered).max() > 1e-3
 
 
-def test_rendering_leaves_the_global_noise_alone(model, voice):
+def test_rendering_does_not_change_the_global_random_state(model, voice):
     state = torch.get_rng_state()
     model.render(*speech(5), voice, seed=0, settings=FAST)
     assert torch.equal(torch.get_rng_state(), state)
@@ -135,5 +135,5 @@ def test_a_config_of_other_features_is_refused(folder, tmp_path):
     other = write_acoustic_files(tmp_path)
     text = (other / "config.yaml").read_text()
     (other / "config.yaml").write_text(text.replace("in_channels: 32", "in_channels: 31"))
-    with pytest.raises(UserError, match=r"s2mel\.pth: .*length_regulator\.content_in_proj\.weight is"):
+    with pytest.raises(UserError, match=r"s2mel\.pth: .*length_regulator\.content_in_proj\.weight"):
         AcousticModel.load(other, CPU)

@@ -19,10 +19,16 @@ def test_a_frame_is_256_samples_from_minus_one_to_one(num_frames):
     samples = vocoder(mel)
     assert samples.shape == (2, 1, 256 * num_frames)
     assert samples.abs().max() == 1.0  # so loud a mel is clipped
-    torch.testing.assert_close(vocoder(mel[1:]), samples[1:], rtol=1e-4, atol=1e-4)
 
 
-def test_a_slow_wave_passes_doubling_and_halving():
+def test_a_row_of_a_batch_gives_the_same_samples_as_alone():
+    # float64: the sine of large values amplifies the rounding of other batch sizes
+    vocoder = randomise(BigVGAN(BigVGANConfig.model_validate(BIGVGAN)), seed=0).double()
+    mel = torch.randn(2, 80, 13, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(vocoder(mel[1:]), vocoder(mel)[1:], rtol=0, atol=1e-6)
+
+
+def test_a_slow_wave_survives_upsampling_and_downsampling():
     time = torch.arange(400) / 400
     wave = torch.sin(2 * torch.pi * 10 * time).expand(1, 3, -1)
     doubled = Upsampling()(wave)
@@ -30,7 +36,7 @@ def test_a_slow_wave_passes_doubling_and_halving():
     torch.testing.assert_close(Downsampling()(doubled)[..., 20:-20], wave[..., 20:-20], rtol=0, atol=0.01)
 
 
-def test_the_activation_adds_what_is_never_negative():
+def test_the_activation_adds_the_square_of_the_sine():
     activation = Activation(2)
     constant = torch.full((1, 2, 60), 0.7)
     expected = 0.7 + torch.sin(torch.tensor(0.7)) ** 2  # both parameters are logarithms of 1

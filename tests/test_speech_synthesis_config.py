@@ -60,12 +60,12 @@ emo_num: [3, 17, 2, 8, 4, 5, 10, 24]
         ("s2mel.DiT.depth", 0, r"s2mel\.DiT\.depth: "),
         ("s2mel.DiT.depth", "13", r"s2mel\.DiT\.depth: "),
         ("s2mel.DiT.is_causal", True, r"s2mel\.DiT\.is_causal: "),
-        ("s2mel.DiT.num_heads", 5, r"hidden_dim 32 is no even multiple of num_heads 5"),
+        ("s2mel.DiT.num_heads", 5, r"hidden_dim 32 .*num_heads 5"),
         ("s2mel.DiT.in_channels", 100, r"DiT\.in_channels is 100"),
         ("s2mel.wavenet.hidden_dim", 64, r"wavenet\.hidden_dim is 64, DiT\.hidden_dim 32"),
         ("s2mel.length_regulator.channels", 8, r"length_regulator\.channels is 8, DiT\.content_dim 16"),
         ("s2mel.length_regulator.is_discrete", True, r"s2mel\.length_regulator\.is_discrete: "),
-        ("s2mel.preprocess_params.sr", 24000, r"s2mel\.preprocess_params\.sr: Input should be 22050"),
+        ("s2mel.preprocess_params.sr", 24000, r"s2mel\.preprocess_params\.sr: .*22050"),
         ("s2mel.preprocess_params.spect_params.fmax", 8000, r"spect_params\.fmax"),
         ("s2mel.style_encoder", None, r"s2mel\.style_encoder: "),
         ("emo_num", [], r"emo_num: "),
@@ -76,12 +76,11 @@ def test_a_value_of_another_model_is_named(tmp_path, path, value, what):
     with pytest.raises(UserError, match=what) as caught:
         load_acoustic_config(write(tmp_path / "config.yaml", changed(path, value)))
     assert str(caught.value).startswith(f"{tmp_path}/config.yaml: ")
-    assert str(caught.value).endswith("use the config.yaml that was published with IndexTTS-2")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[1, 2]", b"a: [\x00", b"{"])
-def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, content):
+def test_a_file_that_cannot_be_read_is_refused_in_one_line(tmp_path, content):
     for name, read in (("config.yaml", load_acoustic_config), ("config.json", load_bigvgan_config)):
         if content is not None:
             (tmp_path / name).write_bytes(content)

@@ -36,10 +36,11 @@ def test_every_input_moves_every_band(depth):
         assert ((moved - out).abs().amax(dim=(0, 2)) > 1e-5).all(), name
 
 
-def test_rows_that_are_whole_are_what_they_are_alone():
-    dit, given = network(3), inputs()
+def test_rows_without_padding_give_the_same_as_alone():
+    dit = network(3).double()  # float64, as other batch sizes round differently
+    given = {name: t.double() if t.is_floating_point() else t for name, t in inputs().items()}
     alone = dit(**{name: tensor[1:] for name, tensor in given.items()})
-    torch.testing.assert_close(dit(**given)[1:], alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(dit(**given)[1:], alone, rtol=1e-5, atol=1e-6)
     one_length = given | {"x_lens": given["x_lens"][:1]}
     torch.testing.assert_close(dit(**one_length), dit(**given), rtol=0, atol=0)
 
@@ -56,7 +57,7 @@ def test_attention_does_not_read_behind_the_length():
     )
 
 
-def test_rotated_pairs_meet_by_their_distance_alone():
+def test_products_of_rotated_vectors_depend_on_the_distance_only():
     generator = torch.Generator().manual_seed(0)
     q, k = torch.randn(8, generator=generator), torch.randn(8, generator=generator)
     table = rotary_table(20, 8, torch.device("cpu"))

@@ -6,8 +6,8 @@ from indextts.models.gpt.weights import random_model
 from indextts.speech.synthesis.emotion import (
     EMOTIONS,
     EmotionTable,
-    heard_emotion,
     load_emotions,
+    mix_emotion,
     page_weights,
 )
 from tests.acoustic_files import EMO_NUM, STYLE_DIM, write_acoustic_files
@@ -35,37 +35,37 @@ def only(emotion: str, weight: float) -> list[float]:
 
 
 def test_of_each_emotion_the_speaker_nearest_in_angle_is_taken():
-    rows = table().rows_near(torch.tensor([[50.0, -1.0]]))
+    rows = table().nearest_rows(torch.tensor([[50.0, -1.0]]))
     assert rows[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
-    rows = table().rows_near(torch.tensor([[-0.01, 0.0]]))
+    rows = table().nearest_rows(torch.tensor([[-0.01, 0.0]]))
     assert rows[:, 0].tolist() == [-1, -2, -3, -4, -5, -6, -7, -8]
 
 
-def test_what_the_numbers_leave_is_the_recordings():
-    style, heard = torch.tensor([[1.0, 0.0]]), torch.full((1, WIDTH), 10.0)
-    blend = table().blend(only("sad", 0.4), style, heard)
+def test_the_rest_of_the_weights_goes_to_the_recording():
+    style, emo_vec = torch.tensor([[1.0, 0.0]]), torch.full((1, WIDTH), 10.0)
+    blend = table().blend(only("sad", 0.4), style, emo_vec)
     torch.testing.assert_close(blend, torch.full((1, WIDTH), 0.4 * 3 + 0.6 * 10))
-    torch.testing.assert_close(table().blend(NONE, style, heard), heard)
+    torch.testing.assert_close(table().blend(NONE, style, emo_vec), emo_vec)
 
 
-def test_alpha_scales_the_numbers_and_is_cut_after_four_digits():
-    style, heard = torch.tensor([[1.0, 0.0]]), torch.full((1, WIDTH), 10.0)
-    blend = table().blend(only("calm", 0.33333), style, heard, alpha=0.5)
+def test_alpha_scales_the_weights_to_four_decimals():
+    style, emo_vec = torch.tensor([[1.0, 0.0]]), torch.full((1, WIDTH), 10.0)
+    blend = table().blend(only("calm", 0.33333), style, emo_vec, alpha=0.5)
     torch.testing.assert_close(blend, torch.full((1, WIDTH), 0.1666 * 8 + (1 - 0.1666) * 10))
-    beyond = table().blend(only("calm", 0.5), style, heard, alpha=7.0)
-    torch.testing.assert_close(beyond, table().blend(only("calm", 0.5), style, heard))
+    beyond = table().blend(only("calm", 0.5), style, emo_vec, alpha=7.0)
+    torch.testing.assert_close(beyond, table().blend(only("calm", 0.5), style, emo_vec))
 
 
 @pytest.mark.parametrize(
     ("weights", "what"),
     [
-        ([0.1] * 7, "7 emotion weights were given, there must be 8: happy, angry"),
-        ([0.2] * 8, "their sum at most 1"),
-        (only("happy", -0.1), "each must be from 0 to 1"),
-        (only("happy", float("nan")), "each must be from 0 to 1"),
+        ([0.1] * 7, r"7 .*\b8: happy, angry"),
+        ([0.2] * 8, r"0\.2, 0\.2, .*happy, angry"),
+        (only("happy", -0.1), r"-0\.1, 0, .*happy, angry"),
+        (only("happy", float("nan")), "nan, 0, .*happy, angry"),
     ],
 )
-def test_weights_that_are_no_blend_are_refused(weights, what):
+def test_invalid_weights_are_refused(weights, what):
     with pytest.raises(UserError, match=what):
         table().blend(weights, torch.ones(1, 2), torch.zeros(1, WIDTH))
 
@@ -82,7 +82,7 @@ def test_the_published_tables_are_cut_into_emotions(folder):
     emotions = load_emotions(folder)
     assert emotions.group_sizes == tuple(EMO_NUM)
     style = emotions.styles[EMO_NUM[0] + EMO_NUM[1]]  # the first of the third emotion
-    rows = emotions.rows_near(style[None])
+    rows = emotions.nearest_rows(style[None])
     torch.testing.assert_close(rows[2], emotions.vectors[EMO_NUM[0] + EMO_NUM[1]], rtol=0, atol=0)
     assert rows.shape == (8, GPT["model_dim"])
 
@@ -90,12 +90,12 @@ def test_the_published_tables_are_cut_into_emotions(folder):
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        ("feat1.pt", torch.zeros(15, STYLE_DIM), rf"16 rows of {STYLE_DIM} numbers, found a table of \(15, "),
-        ("feat2.pt", torch.zeros(16, 3), r"16 rows of 16 numbers, found a table of \(16, 3\)"),
-        ("feat2.pt", torch.full((16, 16), torch.nan), "16 rows of 16 numbers"),
-        ("feat1.pt", {"a": torch.zeros(1)}, "holds a dict, expected one tensor"),
+        ("feat1.pt", torch.zeros(15, STYLE_DIM), rf"\(16, {STYLE_DIM}\).*\(15, "),
+        ("feat2.pt", torch.zeros(16, 3), r"\(16, 16\).*\(16, 3\)"),
+        ("feat2.pt", torch.full((16, 16), torch.nan), r"\(16, 16\)"),
+        ("feat1.pt", {"a": torch.zeros(1)}, "dict"),
         ("feat2.pt", None, "no such file"),
-        ("config.yaml", "emo_num: [16]", "emo_num has 1 groups, but there are 8 emotions"),
+        ("config.yaml", "emo_num: [16]", "emo_num .*1 .*8"),
     ],
 )
 def test_tables_that_do_not_fit_are_refused(tmp_path, name, content, what):
@@ -111,10 +111,10 @@ def test_tables_that_do_not_fit_are_refused(tmp_path, name, content, what):
         load_emotions(folder)
 
 
-def test_a_second_recording_is_heard_as_far_as_alpha():
+def test_alpha_interpolates_to_the_emotion_of_a_second_recording():
     gpt = random_model(TINY, seed=0).eval()
     generator = torch.Generator().manual_seed(0)
     speaker, emotion = (torch.randn(length, TINY.feature_dim, generator=generator) for length in (9, 13))
     own, other = gpt.emotion(speaker[None]), gpt.emotion(emotion[None])
     for alpha in (0.0, 0.6, 1.0):
-        torch.testing.assert_close(heard_emotion(gpt, speaker, emotion, alpha), torch.lerp(own, other, alpha))
+        torch.testing.assert_close(mix_emotion(gpt, speaker, emotion, alpha), torch.lerp(own, other, alpha))

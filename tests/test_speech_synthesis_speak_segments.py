@@ -1,10 +1,11 @@
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from indextts.errors import UserError
-from indextts.speech.synthesis.speak import MAX_CHARACTERS, join_segments, split_text
+from indextts.speech.synthesis.text_to_speech import MAX_CHARACTERS, join_segments, split_text
 from indextts.text.normalize import normalize
 from indextts.text.tokenizer import Tokenizer
 from tests.conftest import REPOSITORY
@@ -64,12 +65,12 @@ def test_a_word_longer_than_a_segment_is_cut_all_the_same(tokenizer):
 
 @pytest.mark.parametrize("text", ["", "   \n", "።", "...!?", "—"])
 def test_a_text_without_words_is_refused(tokenizer, text):
-    with pytest.raises(UserError, match="nothing that can be spoken"):
+    with pytest.raises(UserError, match=re.escape(repr(text))):
         split_text(text, tokenizer)
 
 
 def test_an_endless_text_is_refused(tokenizer):
-    with pytest.raises(UserError, match=f"has {MAX_CHARACTERS + 1} characters, at most {MAX_CHARACTERS}"):
+    with pytest.raises(UserError, match=f"{MAX_CHARACTERS + 1:,} .*{MAX_CHARACTERS:,}"):
         split_text("ሀ" * (MAX_CHARACTERS + 1), tokenizer)
 
 

@@ -10,12 +10,11 @@ import torch
 from benchmarks.run_checks import differences
 from indextts.commands.speech import ExportModel
 from indextts.errors import UserError
-from indextts.models.averaged_weights import chosen_weights
-from indextts.models.checkpoint import TEXT_TABLES, read_weights
+from indextts.models.checkpoint import TEXT_TABLES, read_weights, select_weights
 from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
 from indextts.speech.export import export
-from indextts.speech.synthesis.trained import load_trained
+from indextts.speech.synthesis.trained_model import load_trained
 from indextts.training.averaging import WeightAverage
 from indextts.training.optim import select_trained
 from tests.tiny_gpt import TINY
@@ -121,7 +120,7 @@ def test_both_are_validated_and_training_is_the_same_with_and_without_an_average
 
 def test_the_validated_average_is_the_one_that_is_saved(averaged: TinyRun, tmp_path: Path):
     content = saved(averaged, 6)
-    weights = chosen_weights(content, "averaged", Path("model_step6.pth"))
+    weights = select_weights(content, "averaged", Path("model_step6.pth"))
     run = TinyRun(tmp_path / "tiny")
     shutil.copytree(averaged.folder, run.folder, ignore=shutil.ignore_patterns("run"))
     run.output.mkdir()
@@ -189,4 +188,4 @@ def test_the_average_is_exported_and_speaks(averaged: TinyRun, tmp_path: Path):
 
 def test_a_checkpoint_without_an_average_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match=r"old\.pth: .*--ema-decay"):
-        chosen_weights({"model": {}}, "averaged", tmp_path / "old.pth")
+        select_weights({"model": {}}, "averaged", tmp_path / "old.pth")

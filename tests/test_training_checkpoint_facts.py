@@ -15,7 +15,7 @@ from torch import Tensor
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.models.checkpoint import TEXT_TABLES, meta_of, move_text_rows, read_file, read_weights
+from indextts.models.checkpoint import TEXT_TABLES, embedded_meta, move_text_rows, read_file, read_weights
 from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.weights import load_model
@@ -321,7 +321,7 @@ def own(project: TinyRun) -> Path:
 
 def test_the_facts_of_a_checkpoint_of_this_trainer(own: Path, layout: OptimizerLayout):
     content = read_file(own)
-    meta = meta_of(content, own)
+    meta = embedded_meta(content, own)
     assert meta is not None
     facts = checkpoint_facts(content, own, meta, layout)
     assert (facts.step, facts.epoch, facts.text_rows) == (2, 0, NUM_PIECES + 1)
@@ -356,16 +356,16 @@ def test_names_for_only_some_parameters_are_a_misfit(own: Path, layout: Optimize
 
 @pytest.mark.parametrize("record", [None, 3, {}, {"step": "x"}], ids=str)
 def test_an_unreadable_meta_is_refused(own: Path, record: object):
-    with pytest.raises(UserError, match=r"its record cannot be read .* newer version") as caught:
-        meta_of({"meta": record}, own)
+    with pytest.raises(UserError, match=r"newer version") as caught:
+        embedded_meta({"meta": record}, own)
     assert caught.value.exit_status == RESUME_REFUSED
 
 
 def test_a_meta_of_a_newer_format_is_refused(own: Path):
     content = read_file(own)
     with pytest.raises(UserError, match="newer version"):
-        meta_of({"meta": {**content["meta"], "format_version": 2}}, own)
+        embedded_meta({"meta": {**content["meta"], "format_version": 2}}, own)
 
 
 def test_a_file_without_meta_is_from_another_trainer(foreign: dict[str, Any]):
-    assert meta_of(foreign, Path("latest.pth")) is None
+    assert embedded_meta(foreign, Path("latest.pth")) is None

@@ -10,7 +10,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from indextts.projects.project import Project
-from indextts.speech.synthesis.said import waiting
+from indextts.speech.synthesis.pending import pending_folders
 from indextts.training import published_samples
 from indextts.training.published_samples import PublishedSamples, speak_waiting
 from indextts.webui.monitor.sample_players import sample_folders, samples_html
@@ -47,7 +47,7 @@ def test_the_sound_is_made_beside_the_training_which_learns_as_without(project: 
 
     folders = sample_folders(spoken)
     assert [folder.name for folder in folders] == ["part1_step0", "part1_step4"]
-    assert waiting(spoken / "samples") == []
+    assert pending_folders(spoken / "samples") == []
     for folder in folders:
         assert [record["backend"] for record in lines(folder)] == ["indextts2"] * 3
     assert {soundfile.info(path).samplerate for path in heard_in(spoken)} == {22_050}
@@ -69,11 +69,11 @@ def test_a_stop_leaves_the_codes_and_the_resume_makes_their_sound(
     with monkeypatch.context() as context:  # a process that is too slow for this training
         context.setattr(PublishedSamples, "_ensure_running", lambda self: False)
         assert main(trainer_flags(project, **flags)) == 0
-    [folder] = waiting(run / "samples")
+    [folder] = pending_folders(run / "samples")
     assert sample_folders(run) == []
     assert main(trainer_flags(project, **flags, resume="auto")) == 0
     assert sample_folders(run) == [folder]
-    assert waiting(run / "samples") == []
+    assert pending_folders(run / "samples") == []
 
 
 def test_a_missing_vocoder_is_logged_at_the_start_and_the_training_continues(
@@ -101,7 +101,7 @@ def test_an_unreadable_voice_is_skipped_and_named(
             main(trainer_flags(project, output_dir=run, sample_interval=4, **FLAGS | {"max_steps": 2})) == 0
         )
         (run / "samples").rename(root)
-    [folder] = waiting(root)
+    [folder] = pending_folders(root)
     content = torch.load(folder / "said.pth", weights_only=True)
     content["texts"][1]["recording"] = str(tmp_path / "gone.wav")
     torch.save(content, folder / "said.pth")

@@ -11,7 +11,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from indextts.projects.project import Project
-from indextts.speech.synthesis.speak import Segment, say_codes
+from indextts.speech.synthesis.text_to_speech import Segment, generate_segments
 from indextts.training import samples
 from indextts.webui.monitor.sample_players import sample_folders, samples_html
 from tests.speaking_run import make_speaking_project, trainer_flags
@@ -89,9 +89,9 @@ def test_a_stop_does_not_wait_for_the_samples(
 
     def say_after_a_signal(*given: Any) -> tuple[Segment, ...]:
         signal.raise_signal(signal.SIGTERM)
-        return say_codes(*given)
+        return generate_segments(*given)
 
-    monkeypatch.setattr(samples, "say_codes", say_after_a_signal)
+    monkeypatch.setattr(samples, "generate_segments", say_after_a_signal)
     output = project.root / "stopped"
     assert main(trainer_flags(project, output_dir=output, sample_interval=4, **FLAGS)) == 143
     assert "samples of step 0" in caplog.text

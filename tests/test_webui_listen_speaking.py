@@ -15,7 +15,7 @@ from indextts.commands.terminal import parse, to_argv
 from indextts.data.manifest import write_utterances
 from indextts.errors import UserError
 from indextts.projects.project import Project, read_project
-from indextts.speech.synthesis.synthesize import sampling_of
+from indextts.speech.synthesis.synthesize import resolve_sampling
 from indextts.system.files import write_json
 from indextts.system.processes import this_process
 from indextts.webui.listen.saved_models import choices, find_recording, normalizer_of, voice_choices
@@ -56,8 +56,8 @@ def test_the_command_says_only_what_differs_from_what_the_codes_ask_for(project:
     assert not Sampling.model_fields.keys() & command.model_fields_set
     [command] = planned(project, repetition_penalty=10.0)  # the command's default, not that of these codes
     started = parse(Synthesize, to_argv(command))
-    assert sampling_of(started, "builtin").repetition_penalty == 10.0
-    assert sampling_of(started, "builtin").positions == "training"
+    assert resolve_sampling(started, "builtin").repetition_penalty == 10.0
+    assert resolve_sampling(started, "builtin").positions == "training"
 
 
 def test_what_is_not_there_or_too_much_is_refused(project: Project):

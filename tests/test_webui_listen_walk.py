@@ -10,7 +10,7 @@ import torch
 from playwright.sync_api import Browser, Page, expect
 
 from indextts.projects.project import Project
-from indextts.speech.synthesis.trained import load_trained
+from indextts.speech.synthesis.trained_model import load_trained
 from indextts.webui.listen.renders import votes
 from tests.speaking_run import clips_of, make_speaking_project
 from tests.walking import Server, open_tab, value, wait_for

@@ -220,8 +220,8 @@ class ClipEncoder:
             num_codes = [len(rows) for rows in features]
             lengths = to_device(torch.tensor(num_codes), self.device)
             with autocast:
-                condition = self.model.conditioning(padded, lengths, seal_padding=True).float()
-                emo_vec = self.model.emotion(padded, lengths, seal_padding=True).float()
+                condition = self.model.conditioning(padded, lengths, isolate_padding=True).float()
+                emo_vec = self.model.emotion(padded, lengths, isolate_padding=True).float()
             return [
                 *rejected,
                 _PendingBatch(clips, num_codes, to_host((codes, condition, emo_vec), self.device)),

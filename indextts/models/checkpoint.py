@@ -1,27 +1,25 @@
-"""CHECKPOINT FORMAT: what is in a `.pth`; reading it safely, writing it with its digest.
+"""The checkpoint format, safe reading of a `.pth`, and writing with a digest.
 
 model                 name -> tensor, every weight of the GPT: IndexTTS2 loads the file as gpt.pth
 optimizer             AdamW's state, with the parameters' names
 scheduler             the numbers of an indextts.runs.schedule.Schedule
-scaler                of torch.amp.GradScaler; None but in float16
-averaged              {"decay", "num_updates", "weights"}: of the trained values, of a text table the rows
-                      behind the base's; None without --ema-decay, absent in older files
-epoch step batch_idx  where the run stands; batch_idx counts micro-steps of the epoch
+scaler                state of torch.amp.GradScaler; None unless float16
+averaged              {"decay", "num_updates", "weights"}: moving average of the trained values; for a text
+                      table only the rows after the base's; None without --ema-decay, absent in older files
+epoch step batch_idx  position of the run; batch_idx counts micro-steps of the epoch
 sampler               {"samples_done", "data_order"}: position in the order of the epoch
 rng                   {"seed"}: all randomness is a function of the seed, the epoch and the step
-tokenizer             {"fingerprint", "pieces", "base_size", "model", "normalizer"}: of the last two, the
-                      SentencePiece file and `NormalizerOptions.record`
+tokenizer             {"fingerprint", "pieces", "base_size", "model", "normalizer"}: `model` is the
+                      SentencePiece file, `normalizer` is `NormalizerOptions.record`
 recent_checkpoints    names of the run's checkpoints, newest last
 manifests             {"train": [...], "val": [...]}
 learning_rate text_loss_weight mel_loss_weight
-meta                  what the `.json` beside it says, but for the size and the digest of this file
-state                 the rest of a `TrainState`: log window, best loss, what a probe of the model gave; and
+meta                  the content of the `.json` beside it, without the size and the digest of this file
+state                 the rest of a `TrainState`: log window, best loss, result of a probe of the model; and
                       {"codes": {"backend", "identity"}}, of the speech backend that made the codes
 format_version
 
-All tensors are on the CPU, whatever the run was trained on.
-
-What stands in a file that is not what its name says: a web page saved as gpt.pth, a cut-off download.
+All tensors are on the CPU, whatever device the run was trained on.
 """
 
 import io
@@ -41,10 +39,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from indextts.commands.speech import Weights
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.models.weight_names import canonical_names, some
+from indextts.models.weight_names import published_names, shown_names
 from indextts.runs.directory import CheckpointMeta, checkpoint_path
 from indextts.runs.owner import commit, publish
+from indextts.system.amounts import counted
 from indextts.system.digest import DigestWriter
 from indextts.system.files import sync
 
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 TEXT_TABLES = ("text_embedding.weight", "text_head.weight", "text_head.bias")
 
-# What numpy's random state in the checkpoints of other trainers is made of; none of it runs code.
+# The types in numpy's random state, which other trainers save; none of them runs code.
 NUMPY_STATE: list[Any] = [
     _reconstruct,
     (_reconstruct, "numpy.core.multiarray._reconstruct"),
@@ -62,7 +62,7 @@ NUMPY_STATE: list[Any] = [
     np.dtypes.UInt32DType,
 ]
 
-# What torch.load raises for files that are no checkpoints.
+# Raised by torch.load for files that are not checkpoints.
 LOAD_ERRORS = (
     RuntimeError,
     ValueError,
@@ -76,29 +76,29 @@ LOAD_ERRORS = (
 
 
 def codes_identity(content: Mapping[str, Any]) -> str | None:
-    """Return the identity of the speech backend whose codes a checkpoint speaks, if it is written down."""
+    """Return the identity of the speech backend that made a checkpoint's codes; None if not recorded."""
     state = content.get("state")
     codes = state.get("codes") if isinstance(state, dict) else None
     return codes.get("identity") if isinstance(codes, dict) else None
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Return the dict in a `.pth`, its tensors memory-mapped.
+    """Return the dict in a `.pth`; its tensors are memory-mapped.
 
     Raises:
-        UserError: no such file, not a checkpoint, or a pickle that wants to run code.
+        UserError: no such file, not a checkpoint, or a pickle that would run code.
     """
     content = _read(path)
     if not isinstance(content, dict):
-        raise UserError(f"{path}: holds a {type(content).__name__}, a checkpoint is a dict of tensors")
+        raise UserError(f"{path}: contains a {type(content).__name__}, but a checkpoint is a dict of tensors")
     return content
 
 
-def meta_of(content: Mapping[str, Any], path: Path) -> CheckpointMeta | None:
-    """Return what a checkpoint of ours carries of its meta file, None for another program's.
+def embedded_meta(content: Mapping[str, Any], path: Path) -> CheckpointMeta | None:
+    """Return the meta record inside a checkpoint; None if another program wrote the checkpoint.
 
     Raises:
-        UserError: with status 3 if it is damaged, or of a newer format.
+        UserError: with status 3 if the record is corrupt or of a newer format.
     """
     if "meta" not in content:
         return None
@@ -107,43 +107,69 @@ def meta_of(content: Mapping[str, Any], path: Path) -> CheckpointMeta | None:
     except (TypeError, ValidationError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise UserError(
-            f"Failed to load checkpoint: {path}: its record cannot be read ({reason}); was it written by a "
-            "newer version of this program?",
+            f"Failed to load checkpoint: {path}: its meta record is invalid ({reason}); if a newer version "
+            "of this program wrote it, update this installation",
             RESUME_REFUSED,
         ) from None
 
 
 def read_tensor(path: Path) -> Tensor:
-    """Return the one tensor in a file that torch.save wrote; errors as for `read_file`."""
+    """Return the single tensor in a file written by torch.save; errors as for `read_file`."""
     content = _read(path)
     if not isinstance(content, Tensor):
-        raise UserError(f"{path}: holds a {type(content).__name__}, expected one tensor")
+        raise UserError(f"{path}: contains a {type(content).__name__}, expected a tensor")
     return content
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights in a checkpoint or a bare state dict, by published name; tensors are memory-mapped.
 
-    A `.safetensors` file is read too; it is a bare state dict.
+    A `.safetensors` file is a bare state dict.
 
     Raises:
-        UserError: the file cannot be loaded, or holds no weights.
+        UserError: the file cannot be loaded, or contains no weights.
     """
     content = _read_safetensors(path) if path.suffix == ".safetensors" else read_file(path)
     weights = content.get("model", content)
     if not isinstance(weights, dict) or not any(isinstance(value, Tensor) for value in weights.values()):
-        raise UserError(f"{path}: holds no weights; expected name -> tensor, bare or under the key 'model'")
-    others = [str(name) for name, value in weights.items() if not isinstance(value, Tensor)]
-    if others:
-        logger.warning("%s: %d entries are no tensors and are ignored: %s", path, len(others), some(others))
+        raise UserError(f"{path}: no weights; expected name -> tensor, bare or under the key 'model'")
+    ignored = [str(name) for name, value in weights.items() if not isinstance(value, Tensor)]
+    if ignored:
+        amount = counted(len(ignored), "entry", "entries")
+        logger.warning("%s: ignored %s that hold no tensor: %s", path, amount, shown_names(ignored))
     try:
-        return canonical_names({name: value for name, value in weights.items() if isinstance(value, Tensor)})
+        return published_names({name: value for name, value in weights.items() if isinstance(value, Tensor)})
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 
 
+def select_weights(content: Mapping[str, Any], choice: Weights, path: Path) -> dict[str, Tensor]:
+    """Return the weights of the model in a checkpoint: the trained ones, or their moving average.
+
+    Args:
+        content: of the checkpoint at `path`.
+
+    Raises:
+        UserError: the checkpoint has no averaged weights, or they do not fit its model.
+    """
+    weights: dict[str, Tensor] = dict(content["model"])
+    if choice == "raw":
+        return weights
+    averaged = content.get("averaged")
+    if not isinstance(averaged, dict):
+        raise UserError(
+            f"{path}: no averaged weights, the run was trained without --ema-decay; remove --weights averaged"
+        )
+    for name, average in averaged["weights"].items():
+        if name not in weights or weights[name].shape[1:] != average.shape[1:]:
+            raise UserError(f"{path}: the average of {name} does not fit the model; use --weights raw")
+        num_frozen = len(weights[name]) - len(average)
+        weights[name] = torch.cat([weights[name][:num_frozen], average]) if num_frozen else average
+    return weights
+
+
 def text_rows(path: Path) -> int:
-    """Return the rows of a checkpoint's text embedding: one more than its tokenizer has pieces."""
+    """Return the number of rows of a checkpoint's text embedding: its tokenizer's pieces and one more."""
     return table_rows(read_weights(path), str(path))
 
 
@@ -153,14 +179,14 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (OSError, SafetensorError) as error:
-        kind = kind_of_wrong_file(path)
+        found = describe_wrong_file(path)
         raise UserError(
-            f"{path}: not a safetensors file: {kind} ({_first_line(error)}); fetch it again"
+            f"{path}: not a safetensors file: {found} ({_first_line(error)}); download it again"
         ) from None
 
 
 def table_rows(weights: Mapping[str, Tensor], source: str) -> int:
-    """Return the rows of the text tables in `weights`, which must agree."""
+    """Return the number of rows of the text tables in `weights`; it must be the same in all of them."""
     for name in TEXT_TABLES:
         if name not in weights:
             raise UserError(f"{source}: no tensor {name}; is this an IndexTTS2 gpt.pth?")
@@ -173,12 +199,13 @@ def table_rows(weights: Mapping[str, Tensor], source: str) -> int:
 def move_text_rows(
     weights: Mapping[str, Tensor], row_of: tuple[int, ...], *, base_size: int, seed: int
 ) -> dict[str, Tensor]:
-    """Return `weights` with text tables whose row i is the old row `row_of[i]`, or a fresh one.
+    """Return `weights` with text tables whose row i is the old row `row_of[i]`, or fresh if that is negative.
 
-    A fresh row is the mean of the base's rows, the first `base_size`, plus N(0, 0.02), the model's own
-    initial spread: its logit starts at the average of the others, so that no fresh piece begins by drowning
-    the learned ones (Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language Models"). A fresh
-    bias is the mean alone. benchmarks/results/new_rows.md compares this with two other rules.
+    A fresh row is the mean of the base's rows, the first `base_size`, plus noise of N(0, 0.02), the standard
+    deviation of the model's initialisation. Its logit starts at the average of the other logits, so that
+    fresh pieces do not outweigh the learned ones at the start (Hewitt 2021, "Initializing New Word Embeddings
+    for Pretrained Language Models"). A fresh bias is the mean alone. benchmarks/results/new_rows.md
+    compares this rule with two others.
     """
     generator = torch.Generator().manual_seed(seed)
     rows = torch.tensor(row_of)
@@ -196,15 +223,15 @@ def move_text_rows(
 
 
 def write_checkpoint(run_dir: Path, content: Mapping[str, Any], meta: CheckpointMeta) -> Path:
-    """Write and commit `model_step{N}.pth` with its meta file; publish it as latest.pth, and as best.pth.
+    """Write and commit `model_step{N}.pth` with its meta file; link it as latest.pth, and best.pth if best.
 
     Args:
-        meta: without size and digest, which are those of the file written here.
+        meta: without size and digest; this function computes both.
 
     Raises:
-        OSError: the disk is full, or the folder cannot be written; what was there before is untouched.
+        OSError: the disk is full, or the folder cannot be written; existing files are unchanged.
     """
-    run_dir.mkdir(parents=True, exist_ok=True)  # somebody may have moved the folder away
+    run_dir.mkdir(parents=True, exist_ok=True)  # the folder may have been moved away
     path = checkpoint_path(run_dir, meta.step)
     aside = run_dir / f".tmp-{path.name}"
     try:
@@ -220,7 +247,7 @@ def write_checkpoint(run_dir: Path, content: Mapping[str, Any], meta: Checkpoint
 
 
 def write_and_sync(path: Path, content: Mapping[str, Any]) -> tuple[int, str]:
-    """Write a dict of tensors as torch does; return the file's size and its digest.
+    """Write a dict of tensors with torch.save and sync it; return the file's size and digest.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written.
@@ -229,7 +256,7 @@ def write_and_sync(path: Path, content: Mapping[str, Any]) -> tuple[int, str]:
         hashing = _HashingFile(file)
         try:
             torch.save(dict(content), cast(BinaryIO, hashing))
-        except RuntimeError as error:  # torch hides the system's error in one of its own
+        except RuntimeError as error:  # torch wraps the OSError
             if hashing.error is None:
                 raise
             raise hashing.error from error
@@ -247,34 +274,40 @@ def _read(path: Path) -> object:
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL (\S+)", str(error))
         raise UserError(
-            f"{path}: refused, it holds {found[1] if found else 'something'} besides tensors and plain "
-            "values; a file that wants to run code is not loaded: take a plain state dict of a source you "
-            "trust"
+            f"{path}: refused: the file contains {found[1] if found else 'an object'}, which could run code; "
+            "use a plain state dict from a source that you trust"
         ) from None
     except LOAD_ERRORS as error:
-        raise UserError(f"{path}: not a checkpoint that can be loaded ({_first_line(error)})") from None
+        raise UserError(
+            f"{path}: not a checkpoint that torch.load can read ({_first_line(error)}); use another file"
+        ) from None
     for tensor in _tensors_in(content):
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise UserError(
-                f"{path}: a tensor of shape {tuple(tensor.shape)} is larger than its data; refused"
+                f"{path}: refused: a tensor of shape {tuple(tensor.shape)} is larger than its data; use "
+                "another file"
             )
     return cast(object, content)
 
 
 def _refuse_other_archives(path: Path) -> None:
-    """Raise a UserError unless the file is as torch.save writes it: a zip of data, nothing compressed."""
+    """Raise a UserError unless the file has the form of torch.save: an uncompressed zip of data."""
     try:
         with zipfile.ZipFile(path) as archive:
             is_plain = all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
             is_program = any(Path(name).name == "constants.pkl" for name in archive.namelist())
-    # the last is what zipfile raises for an archive of a newer zip version than it reads
+    # zipfile raises NotImplementedError for an archive of a newer zip version
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError):
-        kind = kind_of_wrong_file(path)
-        raise UserError(f"{path}: not a checkpoint that torch.save wrote: {kind}; fetch it again") from None
-    if is_program:  # torch.load would hand it to torch.jit
-        raise UserError(f"{path}: a TorchScript program, not a checkpoint that torch.save wrote; refused")
+        found = describe_wrong_file(path)
+        raise UserError(f"{path}: not a checkpoint of torch.save: {found}; download it again") from None
+    if is_program:  # torch.load would pass it to torch.jit
+        raise UserError(
+            f"{path}: refused: a TorchScript program, not a checkpoint of torch.save; use a state dict"
+        )
     if not is_plain:
-        raise UserError(f"{path}: a compressed archive, torch.save writes none; refused")
+        raise UserError(
+            f"{path}: refused: a compressed archive, which torch.save never writes; use another file"
+        )
 
 
 def _tensors_in(value: object) -> Iterator[Tensor]:
@@ -294,10 +327,10 @@ def _first_line(error: BaseException) -> str:
 
 
 class _HashingFile(io.RawIOBase):
-    """A file that is hashed while it is written, so that the bytes are not read again.
+    """A file that computes its digest during the write.
 
-    Args:
-        error: the first that a write raised.
+    Attributes:
+        error: the first error of a write.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -325,29 +358,31 @@ class _HashingFile(io.RawIOBase):
             raise
 
 
+# --- diagnosis of a file that is not what its name says: a web page saved as gpt.pth, a truncated download
+
 NUM_BYTES_READ = 512
 LFS_POINTER = b"version https://git-lfs"
 ZIP = b"PK\x03\x04"
 WEB_PAGE = (b"<!doctype html", b"<html", b"<?xml")
 
 
-def kind_of_wrong_file(path: Path) -> str:
-    """Return in a few words what a file is instead of weights, for a sentence.
+def describe_wrong_file(path: Path) -> str:
+    """Describe a file that should hold weights but does not, as a clause for an error message.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         start = file.read(NUM_BYTES_READ)
     if not start:
         return "it is empty"
     if start.startswith(LFS_POINTER):
-        return "it is a git-LFS pointer, which stands for the real file"
+        return "it is a git-LFS pointer instead of the real file"
     if start.lstrip().lower().startswith(WEB_PAGE):
         return "it is a web page"
     if start.startswith(ZIP):
-        return "it is cut off, its end is missing"
+        return "it is truncated"
     text = start.decode("utf-8", errors="replace")
     if len(start) > 20 and all(char.isprintable() or char.isspace() for char in text):
-        return f"it is a text that begins with {text.split(chr(10))[0][:40]!r}"
-    return "it is of another format, or cut off"
+        return f"it is a text file that starts with {text.split(chr(10))[0][:40]!r}"
+    return "it has another format or is truncated"

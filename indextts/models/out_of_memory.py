@@ -1,9 +1,9 @@
-"""What is raised where memory runs out: classes of their own, or a sentence in another error."""
+"""Recognition of out-of-memory errors, which torch raises as several types."""
 
 import torch
 
-# the host's memory; a product's and a convolution's workspace; page-locked memory and what the driver takes
-SAID = (
+# RuntimeErrors for the host's memory, cuBLAS and cuDNN workspaces, and pinned or driver memory
+MESSAGES = (
     "can't allocate memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
@@ -12,7 +12,7 @@ SAID = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` is what is raised where memory runs out, on a card or on the host."""
+    """Return whether `error` reports that GPU or host memory ran out."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in SAID)
+    return isinstance(error, RuntimeError) and any(message in str(error) for message in MESSAGES)

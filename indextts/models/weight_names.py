@@ -1,6 +1,6 @@
-"""Names of weights: from those that circulate to the published ones. No torch here.
+"""Mapping of weight names to those of the published gpt.pth. Does not import torch.
 
-Fine-tuners publish variants of gpt.pth; `canonical_names` brings them to the published names:
+Fine-tuned variants of gpt.pth circulate with other names; `published_names` maps them:
 
     inference_model.*                     dropped: a second view of the same weights
     gpt.wte.weight                        dropped: an alias of mel_embedding.weight
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 
 logger = logging.getLogger(__name__)
 
@@ -24,30 +25,31 @@ NUM_NAMES_SHOWN = 3
 WeightT = TypeVar("WeightT")
 
 
-def canonical_names(weights: Mapping[str, WeightT]) -> dict[str, WeightT]:
-    """Return the weights by their published names, without those that circulating files hold besides.
+def published_names(weights: Mapping[str, WeightT]) -> dict[str, WeightT]:
+    """Return the weights under their published names, without the dropped ones of the table above.
 
     Raises:
-        UserError: two weights have the same published name, so that it is unknown which one counts.
+        UserError: two weights have the same published name.
     """
     dropped = [name for name in weights if DROPPED.match(name)]
     if dropped:
-        logger.info("%d tensors are no weights of the GPT and are left out: %s", len(dropped), some(dropped))
+        amount = counted(len(dropped), "tensor")
+        logger.info("Skipped %s that are not GPT weights: %s", amount, shown_names(dropped))
     adapters = [name for name in dropped if ".lora_" in name]
     if adapters:
-        logger.warning("%d LoRA tensors are left out: only the base weights are loaded", len(adapters))
+        logger.warning("Skipped %s: only base weights are loaded", counted(len(adapters), "LoRA tensor"))
     left_out = set(dropped)
     published = {name: name.replace(".base_layer.", ".") for name in weights if name not in left_out}
     twice = [name for name, short in published.items() if name != short and short in weights]
     if twice:
         raise UserError(
-            f"{some(twice)}: the file holds these weights a second time without .base_layer.; give a plain "
-            "checkpoint"
+            f"{shown_names(twice)}: the file contains these weights with and without .base_layer.; use a "
+            "plain checkpoint"
         )
     return {short: weights[name] for name, short in published.items()}
 
 
-def some(names: Sequence[str]) -> str:
-    """Return the first few names and how many more there are, for a sentence."""
+def shown_names(names: Sequence[str]) -> str:
+    """Return the first few names and the number of the others: "a, b, c and 2 more"."""
     more = len(names) - NUM_NAMES_SHOWN
     return ", ".join(names[:NUM_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

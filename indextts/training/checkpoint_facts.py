@@ -1,6 +1,6 @@
 """Facts of a loaded checkpoint, of this trainer or another one, and its optimizer moments by name.
 
-    this trainer      key "meta" (`indextts.models.checkpoint.meta_of`); optimizer groups have "param_names"
+    this trainer      key "meta", see `checkpoint.embedded_meta`; optimizer groups have "param_names"
     other trainers    no "meta"; the optimizer state has no names, and `map_moments` finds them
 
 The published trainer and the predecessor of this one both create `AdamW(model.parameters())`: one group of
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.checkpoint import table_rows
-from indextts.models.weight_names import canonical_names
+from indextts.models.weight_names import published_names
 from indextts.runs.directory import CheckpointMeta
 from indextts.runs.restore_facts import CheckpointFacts
 
@@ -93,7 +93,7 @@ def checkpoint_facts(
     return CheckpointFacts(
         name=path.name,
         keys=frozenset(content),
-        text_rows=table_rows(canonical_names(weights), str(path)),
+        text_rows=table_rows(published_names(weights), str(path)),
         step=_count(content, "step", path),
         epoch=_count(content, "epoch", path),
         meta=meta,
@@ -120,7 +120,7 @@ def named_moments(content: Mapping[str, Any], layout: OptimizerLayout) -> dict[s
             by_name = dict(zip(names, order, strict=True))
             places = {name: MomentsLocation(by_name[name], 0) for name in by_name if by_name[name] in states}
         else:
-            weights = canonical_names(content["model"])
+            weights = published_names(content["model"])
             places = map_moments(
                 order=order,
                 moments={index: tuple(state["exp_avg"].shape) for index, state in states.items()},

@@ -30,7 +30,7 @@ from torch.optim.adamw import adamw
 from indextts.errors import LOSS_NOT_FINITE, UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.gpt.weights import ENCODERS, in_threads
+from indextts.models.gpt.weights import ENCODERS, map_in_threads
 
 logger = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ def load_optimizer(
         for key, tensor in optimizer.state[trained.parameters[name]].items():
             tensor.copy_(moments[name][key])
 
-    in_threads(copy, moments)
+    map_in_threads(copy, moments)
 
 
 class SkippedSteps:

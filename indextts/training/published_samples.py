@@ -27,11 +27,11 @@ from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
 from indextts.errors import USER_MISTAKE, UserError
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.speech.synthesis.acoustic import AcousticModel
-from indextts.speech.synthesis.load import find_backend, find_files
+from indextts.speech.synthesis.acoustic_weights import find_backend, find_files
+from indextts.speech.synthesis.pending import PendingText, pending_folders, render_pending, write_pending
+from indextts.speech.synthesis.renderer import PublishedRenderer
 from indextts.speech.synthesis.s2mel import SolverSettings
-from indextts.speech.synthesis.said import Said, make_sound, waiting, write_said
-from indextts.speech.synthesis.sound import PublishedSound
-from indextts.speech.synthesis.speak import Segment
+from indextts.speech.synthesis.text_to_speech import Segment
 from indextts.system.json_lines import read_json_lines
 from indextts.system.log_lines import log_to_stdout
 from indextts.system.signals import StopRequest
@@ -49,7 +49,7 @@ POLL_INTERVAL_S = 0.2
 class PublishedSamples:
     """Published codes; a separate process synthesizes their sound."""
 
-    name = PublishedSound.name
+    name = PublishedRenderer.name
 
     def __init__(self, inputs: Inputs, root: Path, pairs: Sequence[Pair]) -> None:
         """Check that all files for the synthesis exist, and continue what an earlier process left.
@@ -69,7 +69,7 @@ class PublishedSamples:
         self.recordings = recordings_of(pairs, inputs.command.val_manifest)
         self.process: SpawnProcess | None = None
         self.has_failed = False
-        self.pending = waiting(root)  # from a training that was stopped
+        self.pending = pending_folders(root)  # from a training that was stopped
         if self.pending:
             self._ensure_running()
 
@@ -87,17 +87,17 @@ class PublishedSamples:
         if self.has_failed:
             raise UserError("the synthesis process failed, see above; restart the training to retry")
         said = [
-            Said(pair.target_text, self.recordings[pair.prompt_key], segments)
+            PendingText(pair.target_text, self.recordings[pair.prompt_key], segments)
             for pair, segments in lines
             if pair.prompt_key in self.recordings
         ]
-        write_said(folder, said, made_by)
+        write_pending(folder, said, made_by)
         self.pending.append(folder)
         self._ensure_running()
 
     def collect(self, metrics: MetricsLog) -> None:
         """Write the finished sounds to TensorBoard."""
-        unfinished = waiting(self.root)
+        unfinished = pending_folders(self.root)
         done = [folder for folder in self.pending if folder not in unfinished]
         self.pending = [folder for folder in self.pending if folder in unfinished]
         for folder in done:
@@ -115,7 +115,7 @@ class PublishedSamples:
         if self.pending and not stop.is_requested:
             logger.info("Waiting for the last samples; a stop signal ends the wait")
         while not stop.is_requested and (
-            self._is_running() or (waiting(self.root) and self._ensure_running())
+            self._is_running() or (pending_folders(self.root) and self._ensure_running())
         ):
             assert self.process is not None
             self.process.join(POLL_INTERVAL_S)
@@ -173,9 +173,9 @@ def speak_waiting(root: Path, models: Path) -> None:
     log_to_stdout()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     try:
-        sound = PublishedSound(AcousticModel.load(models, torch.device("cpu")), SolverSettings())
-        while folders := waiting(root):
-            make_sound(folders[0], sound)
+        sound = PublishedRenderer(AcousticModel.load(models, torch.device("cpu")), SolverSettings())
+        while folders := pending_folders(root):
+            render_pending(folders[0], sound)
     except UserError as error:
         logger.error("Samples: %s", error)
         sys.exit(USER_MISTAKE)

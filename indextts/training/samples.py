@@ -23,10 +23,16 @@ from indextts.data.manifest import Pair
 from indextts.data.networks import BACKEND_NAME
 from indextts.errors import UserError
 from indextts.features import builtin
-from indextts.speech.synthesis.sound import BuiltinSound, Heard, PublishedSound
-from indextts.speech.synthesis.speak import Segment, SpeakingVoice, say_codes, sound_of, split_for
-from indextts.speech.synthesis.synthesize import maker_of, record_of, write_wav
-from indextts.speech.synthesis.trained import TrainedModel
+from indextts.speech.synthesis.renderer import BuiltinRenderer, PublishedRenderer, Reference
+from indextts.speech.synthesis.synthesize import model_record, speech_record, write_wav
+from indextts.speech.synthesis.text_to_speech import (
+    Segment,
+    VoicePrompt,
+    generate_segments,
+    render_segments,
+    split_for_model,
+)
+from indextts.speech.synthesis.trained_model import TrainedModel
 from indextts.system.amounts import counted
 from indextts.system.json_lines import write_json_lines
 from indextts.system.signals import StopRequest
@@ -123,11 +129,11 @@ class SampleSynthesizer:
             if voice is None:
                 continue
             pair = inputs.val_set.pairs[index]
-            parts = split_for(trained, pair.target_text)
+            parts = split_for_model(trained, pair.target_text)
             lines.append(
-                (pair, say_codes(trained, parts, voice, sampling, writer.num_codes, raise_if_stopped))
+                (pair, generate_segments(trained, parts, voice, sampling, writer.num_codes, raise_if_stopped))
             )
-        writer.write(folder, lines, maker_of(trained, writer.name, sampling), metrics)
+        writer.write(folder, lines, model_record(trained, writer.name, sampling), metrics)
 
     def _writer(self, inputs: Inputs) -> SampleWriter | None:
         """Return the writer for the codes of the run; log the reason and return None if there is none."""
@@ -136,9 +142,9 @@ class SampleSynthesizer:
         if inputs.command.compile:
             logger.warning("--sample-interval is ignored: samples do not work with --compile")
             return None
-        if backend == BuiltinSound.name:
-            return BuiltinSamples(BuiltinSound(builtin.load(path.parent / BACKEND_NAME), inputs.device))
-        if backend not in (PublishedSound.name, IMPORTED):
+        if backend == BuiltinRenderer.name:
+            return BuiltinSamples(BuiltinRenderer(builtin.load(path.parent / BACKEND_NAME), inputs.device))
+        if backend not in (PublishedRenderer.name, IMPORTED):
             logger.warning("--sample-interval is ignored: cannot synthesize codes of the backend %s", backend)
             return None
         try:
@@ -152,9 +158,9 @@ class SampleSynthesizer:
 class BuiltinSamples:
     """Built-in codes, synthesized immediately."""
 
-    name = BuiltinSound.name
+    name = BuiltinRenderer.name
 
-    def __init__(self, sound: BuiltinSound) -> None:
+    def __init__(self, sound: BuiltinRenderer) -> None:
         self.sound, self.num_codes = sound, sound.num_codes
 
     def sampling(self, pairs: Sequence[Pair]) -> Sampling:
@@ -163,15 +169,15 @@ class BuiltinSamples:
     def write(
         self, folder: Path, lines: Sequence[Line], made_by: Mapping[str, Any], metrics: MetricsLog
     ) -> None:
-        nothing_heard = Heard(torch.zeros(0))
+        no_reference = Reference(torch.zeros(0))
         records = []
         for number, (pair, segments) in enumerate(lines, 1):
-            spoken = sound_of(segments, self.sound, nothing_heard)
+            spoken = render_segments(segments, self.sound, no_reference)
             path = folder / f"{number:03}.wav"
             if spoken.num_codes:
                 write_wav(path, spoken)
                 metrics.audio(f"samples/{number}", made_by["step"], spoken.samples, spoken.sample_rate_hz)
-            records.append(record_of(pair.target_text, spoken, path, made_by))
+            records.append(speech_record(pair.target_text, spoken, path, made_by))
         folder.mkdir(parents=True, exist_ok=True)
         write_json_lines(folder / "spoken.jsonl", records)
         logger.info("Wrote %s to %s", counted(len(records), "sample"), folder)
@@ -201,10 +207,10 @@ def choose_pairs(dataset: PairDataset) -> list[int]:
     return [index for *_, index in sorted(rounds)][:NUM_SAMPLES]
 
 
-def _voice_of(dataset: PairDataset, index: int, device: torch.device) -> SpeakingVoice | None:
+def _voice_of(dataset: PairDataset, index: int, device: torch.device) -> VoicePrompt | None:
     sample = dataset[index]
     if isinstance(sample, Unreadable):
         logger.warning("No sample of %s: %s", sample.id, sample.reason)
         return None
-    nothing_heard = Heard(torch.zeros(0, device=device))
-    return SpeakingVoice(nothing_heard, sample.condition.to(device), sample.emo_vec.to(device))
+    no_reference = Reference(torch.zeros(0, device=device))
+    return VoicePrompt(no_reference, sample.condition.to(device), sample.emo_vec.to(device))

@@ -18,11 +18,18 @@ from torch import Tensor
 from indextts.commands.train import Train
 from indextts.data.encoding import encoders_identity
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.models.checkpoint import meta_of, move_text_rows, read_file, read_weights, table_rows, text_rows
+from indextts.models.checkpoint import (
+    embedded_meta,
+    move_text_rows,
+    read_file,
+    read_weights,
+    table_rows,
+    text_rows,
+)
 from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import check_fit, empty_model, load_model
-from indextts.models.weight_names import canonical_names
+from indextts.models.weight_names import published_names
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.restore import plan_restore, requested_schedule, require_keys
@@ -148,7 +155,7 @@ def resume(inputs: Inputs, path: Path) -> Run:
     if not plan.continues:
         inputs = _with_chosen_settings(inputs)
     logger.info("Restoring model state...")
-    weights = canonical_names(opened.content["model"])
+    weights = published_names(opened.content["model"])
     if plan.row_of is not None:
         weights = move_text_rows(
             weights, plan.row_of, base_size=opened.run.base_size, seed=inputs.command.seed
@@ -266,7 +273,7 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
     except UserError as error:
         raise UserError(f"Failed to load checkpoint: {error}", RESUME_REFUSED) from None
     require_keys(frozenset(content))
-    meta = meta_of(content, path)
+    meta = embedded_meta(content, path)
     base, why_no_base = _identify_base(command, meta)
     if meta is not None:
         base_size = meta.base_size

@@ -1,19 +1,18 @@
-"""Attention within the samples of a packed sequence: one place that knows the backends.
+"""Causal attention within the samples of a packed sequence, with one backend per device and type.
 
 Axes: T positions of all samples end to end, B samples, H heads, d width of a head.
 
-    name     devices     types              attention dropout   what it is
+    name     devices     types              attention dropout   implementation
     varlen   CUDA        bfloat16, float16  none                torch.nn.attention.varlen, flash attention
     jagged   CUDA        all                yes                 SDPA on jagged nested tensors
     blocks   CPU, CUDA   all                yes                 a loop over samples and blocks of queries
 
-Every one is exact: a position attends to itself and to all before it in its own sample, nothing else.
+All backends are exact: a position attends to itself and to the earlier positions of its sample only.
 
-`blocks` exists since on the CPU none of torch's own kernels is fast with dropout: SDPA falls back to whole
-matrices and draws a Bernoulli number for every pair, also for the half that causality removes. For one
-sample of 362 positions, 8 heads of 64, forward and backward with dropout 0.1, on one core of an AMD EPYC
-(Zen 5), it took 25 ms in float32 and 18 ms in bfloat16; `blocks` took 8 and 4.4 (without dropout: 12 and 11
-against 6.4 and 3.2).
+`blocks` exists because torch's CPU kernels are slow with dropout: SDPA computes full matrices and draws a
+Bernoulli number for every pair, including the masked half. For one sample of 362 positions, 8 heads of 64,
+forward and backward with dropout 0.1, on one core of an AMD EPYC (Zen 5), SDPA took 25 ms in float32 and 18
+ms in bfloat16; `blocks` took 8 and 4.4 ms (without dropout: 12 and 11 ms against 6.4 and 3.2 ms).
 """
 
 from collections.abc import Callable, Iterator
@@ -24,17 +23,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from indextts.models.gpt.gpt2 import Attend, draw_kept, kept_scale
+from indextts.models.gpt.gpt2 import Attend, keep_mask, keep_scale
 
 HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Where the samples of a packed sequence lie.
+    """The boundaries of the samples in a packed sequence.
 
     Attributes:
-        lengths: positions per sample, known to the host, so that no kernel launch has to ask the device.
+        lengths: positions per sample, on the host, so that kernel launches need no synchronisation.
         offsets: (B+1,), int32, the first position of each sample and T, on the device of the sequence.
     """
 
@@ -44,7 +43,7 @@ class Segments:
 
 @dataclass(frozen=True)
 class AttentionBackend:
-    """A way to compute attention; `bind` makes it an `Attend` for (T, H, d) with given segments."""
+    """An implementation of attention; `bind` returns an `Attend` for (T, H, d) with given segments."""
 
     name: str
     has_dropout: bool
@@ -52,7 +51,7 @@ class AttentionBackend:
 
 
 def choose_backend(device: torch.device, dtype: torch.dtype, name: str | None = None) -> AttentionBackend:
-    """The fastest backend for arithmetic in `dtype` on `device`, or the one called `name`."""
+    """Return the fastest backend for arithmetic in `dtype` on `device`, or the backend called `name`."""
     if name is None:
         if device.type != "cuda":
             name = "blocks"
@@ -68,7 +67,7 @@ def _has_varlen(device: torch.device) -> bool:
         import torch.nn.attention.varlen
     except ImportError:
         return False
-    # its kernel needs Ampere; a test without a card asks what a new one would get
+    # the kernel needs Ampere; without a GPU (in tests) assume a current one
     return not torch.cuda.is_available() or torch.cuda.get_device_capability(device) >= (8, 0)
 
 
@@ -87,7 +86,7 @@ def _varlen(segments: Segments) -> Attend:
 
 
 def _jagged(segments: Segments) -> Attend:
-    # the host's knowledge of the lengths saves a copy from the device in every layer
+    # lengths from the host save a device-to-host copy in every layer
     known: dict[str, Any] = {
         "min_seqlen": min(segments.lengths),
         "max_seqlen": max(segments.lengths),
@@ -123,10 +122,10 @@ BLOCKS = AttentionBackend("blocks", has_dropout=True, bind=_blocks)
 
 
 class _BlockAttention(torch.autograd.Function):
-    """Causal attention per sample, in blocks of queries that see only the keys up to their last one.
+    """Causal attention per sample, in blocks of queries that see only the keys up to their last query.
 
-    The probabilities of all blocks are kept for the backward pass, about H * (n + block) / 2 values a
-    position of a sample of length n, in the type of the queries.
+    The backward pass keeps the probabilities of all blocks: about H * (n + block) / 2 values per position of
+    a sample of length n, in the type of the queries.
     """
 
     @staticmethod
@@ -149,7 +148,7 @@ class _BlockAttention(torch.autograd.Function):
             if needs_backward:
                 saved += [weights] if kept is None else [weights, kept]
         if dropout:
-            out.mul_(kept_scale(dropout))
+            out.mul_(keep_scale(dropout))
         ctx.save_for_backward(q, k, v, out, *saved)
         ctx.lengths, ctx.dropout = lengths, dropout
         return out.transpose(0, 1)
@@ -159,10 +158,10 @@ class _BlockAttention(torch.autograd.Function):
         q, k, v, out, *saved = ctx.saved_tensors
         blocks = iter(saved)
         gradient = gradient.transpose(0, 1).contiguous()  # (H, T, d)
-        # what the softmax subtracts: the mean of the weights' gradients, each weighed by its weight
+        # backward of softmax: subtract the weighted mean of the gradients of the weights
         mean = (gradient.float() * out.float()).sum(-1, keepdim=True)  # (H, T, 1)
         if ctx.dropout:
-            gradient = gradient * kept_scale(ctx.dropout)
+            gradient = gradient * keep_scale(ctx.dropout)
         scale = q.shape[2] ** -0.5
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         for first, start, stop in _query_blocks(ctx.lengths, q.dtype):
@@ -171,7 +170,7 @@ class _BlockAttention(torch.autograd.Function):
             d_out = gradient[:, start:stop]
             used = weights if kept is None else weights * kept
             dv[:, first:stop].baddbmm_(used.transpose(1, 2), d_out)
-            d_scores = torch.bmm(d_out, v[:, first:stop].transpose(1, 2))  # of the weights first
+            d_scores = torch.bmm(d_out, v[:, first:stop].transpose(1, 2))  # gradient of the weights so far
             if kept is not None:
                 d_scores.mul_(kept)
             d_scores.sub_(mean[:, start:stop]).mul_(weights).mul_(scale)
@@ -181,8 +180,8 @@ class _BlockAttention(torch.autograd.Function):
 
 
 def _query_blocks(lengths: tuple[int, ...], dtype: torch.dtype) -> Iterator[tuple[int, int, int]]:
-    """The first position of a sample, and the first and last but one of a block of its queries."""
-    size = 128 if dtype in HALF else 64  # measured: smaller blocks waste less, larger ones multiply faster
+    """Yield for each block of queries: first position of its sample, first and end position of the block."""
+    size = 128 if dtype in HALF else 64  # measured: small blocks waste less work, large ones multiply faster
     first = 0
     for length in lengths:
         for start in range(first, first + length, size):
@@ -192,5 +191,5 @@ def _query_blocks(lengths: tuple[int, ...], dtype: torch.dtype) -> Iterator[tupl
 
 def _draw_kept(weights: Tensor, dropout: float) -> Tensor:
     if weights.device.type == "cpu":
-        return draw_kept(weights.shape, dropout)
+        return keep_mask(weights.shape, dropout)
     return torch.rand(weights.shape, device=weights.device).ge_(dropout).to(torch.uint8)

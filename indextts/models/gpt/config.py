@@ -8,8 +8,8 @@
                              input_layer: conv2d2, perceiver_mult: 2}
       emo_condition_module: {the same keys}
 
-The published file has more keys and sections; they are ignored. Widths that the published code fixes are
-fields with a default here; a file of a smaller model may state them under the field's name.
+Other keys and sections of the published file are ignored. Widths that the published code hard-codes are
+fields with a default; the file of a smaller model may set them under the field's name.
 """
 
 import math
@@ -22,9 +22,9 @@ import yaml
 
 from indextts.errors import UserError
 
-TAKE_THE_RIGHT_FILE = "use the config.yaml that was published with the checkpoint"
+ADVICE = "use the config.yaml that was published with the checkpoint"
 
-# Keys of the published file that would ask for another model than the one built here.
+# Keys of the published file that select variants of the model; only these values are implemented.
 ONLY_VALUES: dict[str, object] = {
     "condition_type": "conformer_perceiver",
     "use_mel_codes_as_input": True,
@@ -34,7 +34,7 @@ ONLY_VALUES: dict[str, object] = {
 
 @dataclass(frozen=True)
 class ConditionModuleConfig:
-    """Sizes of one conformer and of the perceiver behind it."""
+    """Sizes of one conformer and its perceiver."""
 
     output_size: int
     linear_units: int
@@ -46,7 +46,7 @@ class ConditionModuleConfig:
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """Sizes of the whole model; the fields with a default are fixed in the published code."""
+    """Sizes of the model; the published code hard-codes the fields with a default."""
 
     model_dim: int
     layers: int
@@ -72,7 +72,7 @@ class GPTConfig:
 
     @property
     def num_text_rows(self) -> int:
-        """Rows of the text embedding and the text head: one more than there are tokens."""
+        """Rows of the text embedding and the text head: one more than tokens."""
         return self.number_text_tokens + 1
 
     @property
@@ -95,27 +95,28 @@ def load_config(path: Path) -> GPTConfig:
     """Read the `gpt` section of a config.yaml.
 
     Raises:
-        UserError: the file cannot be read, a key is missing or mistyped, or the values cannot be a model.
+        UserError: the file cannot be read, a key is missing or has the wrong type, or values are
+            inconsistent.
     """
-    return config_of(_read_mapping(path).get("gpt"), path)
+    return parse_config(_read_mapping(path).get("gpt"), path)
 
 
-def config_of(section: object, path: Path) -> GPTConfig:
-    """The sizes in a `gpt` section, or in `asdict` of a `GPTConfig`; errors as for `load_config`."""
+def parse_config(section: object, path: Path) -> GPTConfig:
+    """Return the sizes in a `gpt` section or in `asdict` of a `GPTConfig`; errors as for `load_config`."""
     if not isinstance(section, dict):
-        raise UserError(f"{path}: no section gpt; {TAKE_THE_RIGHT_FILE}")
+        raise UserError(f"{path}: no section gpt; {ADVICE}")
     for key, value in ONLY_VALUES.items():
         if section.get(key, value) != value:
             raise UserError(f"{path}: gpt.{key} is {section[key]!r}, but only {value!r} is supported")
     config = _read_section(GPTConfig, section, path, "gpt")
     problems = list(_problems(config))
     if problems:
-        raise UserError(f"{path}: {'; '.join(problems)}; {TAKE_THE_RIGHT_FILE}")
+        raise UserError(f"{path}: {'; '.join(problems)}; {ADVICE}")
     return config
 
 
 def config_with_text_tokens(config: GPTConfig, num_text_tokens: int) -> GPTConfig:
-    """The same model for a tokenizer of `num_text_tokens` pieces."""
+    """Return the config of the same model for a tokenizer of `num_text_tokens` pieces."""
     return replace(config, number_text_tokens=num_text_tokens)
 
 
@@ -123,12 +124,14 @@ def _read_mapping(path: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_bytes())
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); give a config.yaml") from None
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); give the path of a config.yaml"
+        ) from None
     except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{path}: is not YAML ({reason}); {TAKE_THE_RIGHT_FILE}") from None
+        raise UserError(f"{path}: is not YAML ({reason}); {ADVICE}") from None
     if not isinstance(document, dict):
-        raise UserError(f"{path}: holds no sections; {TAKE_THE_RIGHT_FILE}")
+        raise UserError(f"{path}: has no sections; {ADVICE}")
     return document
 
 
@@ -136,38 +139,38 @@ Section = TypeVar("Section", GPTConfig, ConditionModuleConfig)
 
 
 def _read_section(kind: type[Section], section: object, path: Path, name: str) -> Section:
-    """The section as a dataclass; keys that are no field of it are ignored."""
+    """Return the section as a dataclass; unknown keys are ignored."""
     if not isinstance(section, dict):
-        raise UserError(f"{path}: {name} is {section!r}, it must hold keys; {TAKE_THE_RIGHT_FILE}")
-    missing = [f"{name}.{field.name}" for field in fields(kind) if _is_missing(field, section)]
+        raise UserError(f"{path}: {name} is {section!r}, it must be a mapping; {ADVICE}")
+    missing = [
+        f"{name}.{field.name}"
+        for field in fields(kind)
+        if field.default is MISSING and field.name not in section
+    ]
     if missing:
-        raise UserError(f"{path}: no {', '.join(missing)}; {TAKE_THE_RIGHT_FILE}")
+        raise UserError(f"{path}: no {', '.join(missing)}; {ADVICE}")
     given = [field for field in fields(kind) if field.name in section]
     return kind(**{f.name: _read_value(f.type, section[f.name], path, f"{name}.{f.name}") for f in given})
-
-
-def _is_missing(field: Any, section: dict[str, Any]) -> bool:
-    return field.default is MISSING and field.name not in section
 
 
 def _read_value(kind: Any, value: object, path: Path, name: str) -> Any:
     if kind is ConditionModuleConfig:
         return _read_section(ConditionModuleConfig, value, path, name)
-    words = {int: "a whole number", float: "a number", str: "a word"}
+    expected = {int: "an integer", float: "a number", str: "a string"}
     accepted = (int, float) if kind is float else kind
     if isinstance(value, bool) or not isinstance(value, accepted):
-        raise UserError(f"{path}: {name} is {value!r}, it must be {words[kind]}; {TAKE_THE_RIGHT_FILE}")
+        raise UserError(f"{path}: {name} is {value!r}, it must be {expected[kind]}; {ADVICE}")
     return value
 
 
 def _problems(config: GPTConfig) -> Iterator[str]:
-    """What makes the values impossible, one phrase each."""
+    """Yield the inconsistencies of the values, one clause each."""
     for field in fields(config):
         value = getattr(config, field.name)
         if field.type is int and not field.name.startswith(("start_", "stop_")) and value < 1:
             yield f"gpt.{field.name} is {value}, it must be at least 1"
     if config.heads > 0 and config.model_dim % config.heads:
-        yield f"gpt.model_dim {config.model_dim} is no multiple of gpt.heads {config.heads}"
+        yield f"gpt.model_dim {config.model_dim} is not a multiple of gpt.heads {config.heads}"
     if config.feature_dim < 3:
         yield f"gpt.feature_dim is {config.feature_dim}, it must be at least 3"
     if config.conv_kernel_size % 2 == 0:
@@ -194,10 +197,10 @@ def _module_problems(name: str, module: ConditionModuleConfig, perceiver_dim: in
             yield f"gpt.{name}.{key} is {getattr(module, key)}, it must be at least 1"
     if module.attention_heads > 0 and module.output_size % module.attention_heads:
         heads = module.attention_heads
-        yield f"gpt.{name}.output_size {module.output_size} is no multiple of its attention_heads {heads}"
+        yield f"gpt.{name}.output_size {module.output_size} is not a multiple of its attention_heads {heads}"
     if module.output_size % 2:
         yield f"gpt.{name}.output_size is {module.output_size}, it must be even"
     if module.input_layer != "conv2d2":
         yield f"gpt.{name}.input_layer is {module.input_layer!r}, only 'conv2d2' is supported"
     if not 1 <= perceiver_dim * module.perceiver_mult * 2 / 3 < math.inf:
-        yield f"gpt.{name}.perceiver_mult is {module.perceiver_mult}, impossible for width {perceiver_dim}"
+        yield f"gpt.{name}.perceiver_mult is {module.perceiver_mult}, invalid for width {perceiver_dim}"

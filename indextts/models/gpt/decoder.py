@@ -1,9 +1,10 @@
-"""One code after another: the GPT with a cache of keys and values.
+"""Autoregressive decoding: the GPT with a cache of keys and values.
 
 Axes: B rows, N text tokens, P positions of a prefix, T positions so far, D model width, H heads, d = D/H,
 C semantic codes.
 
-A prefix is what stands before the codes; rows of different lengths are padded on the left, where nobody sees:
+The prefix is the part of the sequence before the codes. Rows of different lengths are padded on the left, and
+the padding is masked:
 
     [padding][K latents + emotion][speed 1][speed 0][start, text..., stop] | start, code, code, ...
 """
@@ -20,28 +21,28 @@ from indextts.models.gpt.model import UnifiedVoice, columns
 
 Positions = Literal["published", "training"]
 
-FIRST_ROOM = 256  # positions that a cache has room for at first, besides the prefix
+INITIAL_CAPACITY = 256  # positions in a new cache, besides the prefix
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """What stands before the codes.
+    """The embedded positions before the codes.
 
     Args:
-        embedded: (B, P, D); zeros where it is padding.
-        is_real: (B, P), False where it is padding, which is on the left.
+        embedded: (B, P, D); zeros at padding.
+        is_real: (B, P), False at padding, which is on the left.
     """
 
     embedded: Tensor
     is_real: Tensor
 
     def repeat(self, times: int) -> Self:
-        """Each row `times` times, one after the other."""
+        """Return each row `times` times in a row."""
         return type(self)(self.embedded.repeat_interleave(times, 0), self.is_real.repeat_interleave(times, 0))
 
 
 def make_prefix(model: UnifiedVoice, conditions: Tensor, texts: Sequence[Tensor]) -> Prefix:
-    """The prefix of each text; start and stop tokens within a text are left out, as the published code does.
+    """Return the prefix of each text; as in the published code, start and stop tokens in a text are dropped.
 
     Args:
         model: whose tables embed the texts.
@@ -57,7 +58,7 @@ def make_prefix(model: UnifiedVoice, conditions: Tensor, texts: Sequence[Tensor]
     for text in texts:
         ids = torch.tensor([id for id in text.tolist() if id not in edges], dtype=torch.long)
         if len(ids) > config.max_text_tokens:
-            raise ValueError(f"{len(ids)} text tokens are more than the model's {config.max_text_tokens}")
+            raise ValueError(f"{len(ids)} text tokens exceed the model's limit of {config.max_text_tokens}")
         framed.append(F.pad(F.pad(ids, (1, 0), value=edges[0]), (0, 1), value=edges[1]).to(conditions.device))
     longest = max(map(len, framed))
     embedded, is_real = [], []
@@ -71,55 +72,54 @@ def make_prefix(model: UnifiedVoice, conditions: Tensor, texts: Sequence[Tensor]
 
 
 class Decoder:
-    """The state of a generation: `start`, then `step` for each code chosen.
+    """The state of a generation: call `start`, then `step` for each chosen code.
 
-    Raises:
-        ValueError: from `step`, when the model has no position left.
+    `step` raises a ValueError when the model has no position left.
     """
 
     def __init__(self, model: UnifiedVoice, positions: Positions) -> None:
-        """Args: positions: of the codes, see `code_position`."""
+        """Args: positions: numbering of the codes, see `code_position`."""
         self.model = model
         self.positions = positions
-        self.num_codes = 0  # that were given to `step`
-        self._cache: _Cache | None = None
+        self.num_codes = 0  # passed to `step` so far
+        self._cache: _KVCache | None = None
         self._is_real: Tensor | None = None  # (B, T); None where no row is padded
 
     @torch.inference_mode()
     def start(self, prefix: Prefix) -> Tensor:
-        """Scores of the first code: (B, C), float32."""
+        """Return the logits of the first code: (B, C), float32."""
         config = self.model.config
         rows = len(prefix.embedded)
         start = torch.full((rows, 1), config.start_mel_token, device=prefix.embedded.device)
         embedded = torch.cat([prefix.embedded, self.model.embed_codes(start, columns(start))], dim=1)
         if not prefix.is_real.all():
             self._is_real = F.pad(prefix.is_real, (0, 1), value=True)
-        self._cache = _Cache(config.layers, embedded.shape[1] + FIRST_ROOM)
+        self._cache = _KVCache(config.layers, embedded.shape[1] + INITIAL_CAPACITY)
         return self._scores(embedded)
 
     @torch.inference_mode()
     def step(self, codes: Tensor) -> Tensor:
-        """Scores of the code after `codes` (B,): (B, C), float32."""
+        """Return the logits of the code after `codes` (B,): (B, C), float32."""
         self.num_codes += 1
         position = code_position(self.num_codes, self.positions)
         if position >= self.model.config.num_mel_positions:
-            raise ValueError(f"the model has {self.model.config.num_mel_positions} positions for codes")
+            raise ValueError(f"the model has only {self.model.config.num_mel_positions} positions for codes")
         embedded = self.model.embed_codes(codes[:, None], torch.tensor([position], device=codes.device))
         if self._is_real is not None:
             self._is_real = F.pad(self._is_real, (0, 1), value=True)
         return self._scores(embedded)
 
     @torch.inference_mode()
-    def keep(self, rows: Tensor) -> None:
-        """Go on with these rows (B',) of the present ones, in this order; one may come several times."""
+    def select_rows(self, rows: Tensor) -> None:
+        """Continue with these rows (B',) of the current batch, in this order; repetition is allowed."""
         assert self._cache is not None
-        self._cache.keep(rows)
+        self._cache.select_rows(rows)
         if self._is_real is not None:
             self._is_real = self._is_real[rows]
 
     @property
     def cache_bytes(self) -> int:
-        """Memory of the cache."""
+        """Return the memory of the cache."""
         return 0 if self._cache is None else self._cache.num_bytes
 
     def _scores(self, embedded: Tensor) -> Tensor:
@@ -132,16 +132,16 @@ class Decoder:
 
 
 def code_position(number: int, positions: Positions) -> int:
-    """The position of the `number`-th code, from 1; the start token has 0.
+    """Return the position of the `number`-th code, from 1; the start token has position 0.
 
-    "training" counts 0, 1, 2, 3 as the model was trained; "published" 0, 2, 3, 4 as the published code does
-    when it generates with a cache.
+    "training" counts 0, 1, 2, 3 as in training; "published" counts 0, 2, 3, 4 as the published code does in
+    generation with a cache.
     """
     return number + 1 if positions == "published" else number
 
 
 def _visible(is_real: Tensor, embedded: Tensor) -> Tensor:
-    """What each new position may see, (B, 1, new, T); padding sees itself, or its states were no numbers."""
+    """Return the attention mask of the new positions, (B, 1, new, T); padding sees itself, to avoid NaN."""
     num_all, num_new = is_real.shape[1], embedded.shape[1]
     places = torch.arange(num_all, device=is_real.device)
     new = places[num_all - num_new :, None]  # (new, 1)
@@ -149,33 +149,33 @@ def _visible(is_real: Tensor, embedded: Tensor) -> Tensor:
     return visible[:, None]
 
 
-class _Cache:
-    """Keys and values of every layer; the room grows by half when it is used up, so memory is linear."""
+class _KVCache:
+    """Keys and values of every layer; the capacity grows by half when it is full, so memory is linear."""
 
-    def __init__(self, layers: int, room: int) -> None:
-        self.room = room
+    def __init__(self, layers: int, capacity: int) -> None:
+        self.capacity = capacity
         self.length = 0
-        self._layers: list[Tensor | None] = [None] * layers  # (2, B, H, room, d)
+        self._layers: list[Tensor | None] = [None] * layers  # (2, B, H, capacity, d)
         self._next = 0
         self._num_new = 0
         self._visible: Tensor | None = None
 
     def begin(self, num_new: int, visible: Tensor | None) -> None:
-        """Make room for one pass over `num_new` positions, which see what `visible` (B, 1, new, T) says."""
+        """Reserve space for a pass over `num_new` positions with the mask `visible` (B, 1, new, T)."""
         self.length += num_new
         self._next, self._num_new, self._visible = 0, num_new, visible
-        if self.length > self.room:
-            more = max(self.length - self.room, self.room // 2)
-            self.room += more
+        if self.length > self.capacity:
+            more = max(self.length - self.capacity, self.capacity // 2)
+            self.capacity += more
             self._layers = [None if kv is None else F.pad(kv, (0, 0, 0, more)) for kv in self._layers]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, dropout_p: float) -> Tensor:
-        """Attention of the new positions, (B, new, H, d) each, to all so far; called layer by layer."""
+        """Attend from the new positions, (B, new, H, d) each, to all so far; called layer by layer."""
         number, self._next = self._next, self._next + 1
         kv = self._layers[number]
         if kv is None:
             rows, _, heads, dim = k.shape
-            kv = self._layers[number] = k.new_empty(2, rows, heads, self.room, dim)
+            kv = self._layers[number] = k.new_empty(2, rows, heads, self.capacity, dim)
         new = slice(self.length - self._num_new, self.length)
         kv[0, :, :, new], kv[1, :, :, new] = k.transpose(1, 2), v.transpose(1, 2)
         keys, values = kv[:, :, :, : self.length].unbind(0)
@@ -193,5 +193,5 @@ class _Cache:
     def num_bytes(self) -> int:
         return sum(kv.nbytes for kv in self._layers if kv is not None)
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         self._layers = [None if kv is None else kv[:, rows] for kv in self._layers]

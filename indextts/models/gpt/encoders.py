@@ -1,16 +1,12 @@
-"""The conformer that reads speech features: convolution in front, then blocks of attention and convolution.
+"""Encoders of speech features: a conformer, and a perceiver that resamples its output to a fixed length.
 
-Axes: B clips, T feature frames, F feature width, P = (T-1)//2 positions after the convolution in front,
-Q width of the conformer (`output_size`), A heads, d = Q/A.
+Axes: B clips, T feature frames, F feature width, P = (T-1)//2 positions after the first convolution, Q width
+of the conformer (`output_size`), A heads, d = Q/A; K latents, R their width, h width of a perceiver head (64
+in the published model, for any number of heads).
 
-Padding is not free of effect in a padded batch: a masked position becomes the convolution's bias, and a real
-position up to seven positions away sees it. The published model was trained so; with `seal_padding` a clip
-gives what it gives alone.
-
-The perceiver that turns a clip of any length into a fixed number of vectors.
-
-Axes: B clips, P positions of the conformer, Q their width, K latents, R width of the latents, A heads of
-width h (64 in the published model, whatever the number of heads).
+In a padded batch padding affects the result: the convolution turns a masked position into its bias, which
+real positions up to seven positions away then see. The published model was trained like this. With
+`isolate_padding` each clip gives the same result as alone.
 """
 
 import math
@@ -23,7 +19,7 @@ from indextts.models.gpt.config import ConditionModuleConfig
 
 
 class ConformerEncoder(nn.Module):
-    """Features (B, T, F) to states (B, P, Q); dropout-free in training too."""
+    """Features (B, T, F) to states (B, P, Q); without dropout, in training too."""
 
     def __init__(
         self, config: ConditionModuleConfig, feature_dim: int, conv_kernel_size: int, pe_length: int
@@ -36,14 +32,14 @@ class ConformerEncoder(nn.Module):
         )
 
     def forward(
-        self, features: Tensor, lengths: Tensor | None, seal_padding: bool = False
+        self, features: Tensor, lengths: Tensor | None, isolate_padding: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """States and the mask of the positions that are real.
+        """Return the states and the mask of the real positions.
 
         Args:
             features: (B, T, F), T from 3 frames to twice the length of the position table.
             lengths: (B,), real frames per clip; None if all frames are real.
-            seal_padding: keep padding from real positions, unlike the published code.
+            isolate_padding: mask padding before the convolution too, unlike the published code.
 
         Returns:
             (B, P, Q) and (B, P), True where the position is real.
@@ -51,12 +47,12 @@ class ConformerEncoder(nn.Module):
         x, positions = self.embed(features)  # (B, P, Q), (P, Q)
         keep = kept_positions(features, lengths)  # (B, P)
         for block in self.encoders:
-            x = block(x, positions, keep, seal_padding)
+            x = block(x, positions, keep, isolate_padding)
         return self.after_norm(x), keep
 
 
 def kept_positions(features: Tensor, lengths: Tensor | None) -> Tensor:
-    """Positions whose last input frame is real: (B, P)."""
+    """Return True for positions whose last input frame is real: (B, P)."""
     B, T, _ = features.shape
     last_frames = torch.arange(2, T, 2, device=features.device)  # (P,)
     if lengths is None:
@@ -74,7 +70,7 @@ class ConvolutionalEmbedding(nn.Module):
         self.pos_enc = PositionTable(pe_length, dim)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Scaled states (B, P, Q), and the rows of the position table (P, Q), which are not added to them."""
+        """Return scaled states (B, P, Q) and, separately, the rows of the position table (P, Q)."""
         image = self.conv(features[:, None])  # (B, Q, P, (F-1)//2)
         x = self.out(image.transpose(1, 2).flatten(2))  # (B, P, Q): channel slow, frequency fast
         return x * math.sqrt(x.shape[-1]), self.pos_enc.pe[0, : x.shape[1]]
@@ -112,10 +108,10 @@ class ConformerBlock(nn.Module):
         self.norm_conv = nn.LayerNorm(dim)
         self.norm_final = nn.LayerNorm(dim)
 
-    def forward(self, x: Tensor, positions: Tensor, keep: Tensor, seal_padding: bool) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor, keep: Tensor, isolate_padding: bool) -> Tensor:
         """One block; `x` (B, P, Q), `positions` (P, Q), `keep` (B, P)."""
         x = x + self.self_attn(self.norm_mha(x), positions, keep)
-        x = x + self.conv_module(self.norm_conv(x), keep, seal_padding)
+        x = x + self.conv_module(self.norm_conv(x), keep, isolate_padding)
         x = x + self.feed_forward(self.norm_ff(x))
         normed: Tensor = self.norm_final(x)
         return normed
@@ -174,15 +170,16 @@ class ConvolutionModule(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.pointwise_conv2 = nn.Conv1d(dim, dim, kernel_size=1)
 
-    def forward(self, x: Tensor, keep: Tensor, seal_padding: bool) -> Tensor:
-        """Convolve `x` (B, P, Q); positions outside `keep` (B, P) enter and leave as zeros.
+    def forward(self, x: Tensor, keep: Tensor, isolate_padding: bool) -> Tensor:
+        """Convolve `x` (B, P, Q); positions outside `keep` (B, P) are zeros at the input and the output.
 
-        In between the gate makes them values of its bias; sealed, they are zeros again for the convolution.
+        The gate turns these zeros into its bias. With `isolate_padding` they are zeroed again before the
+        convolution.
         """
         hidden = ~keep[:, None, :]  # (B, 1, P)
         x = x.transpose(1, 2).masked_fill(hidden, 0.0)  # (B, Q, P)
         x = F.glu(self.pointwise_conv1(x), dim=1)  # (B, Q, P)
-        x = self.depthwise_conv(x.masked_fill(hidden, 0.0) if seal_padding else x)
+        x = self.depthwise_conv(x.masked_fill(hidden, 0.0) if isolate_padding else x)
         x = F.silu(self.norm(x.transpose(1, 2))).transpose(1, 2)
         convolved: Tensor = self.pointwise_conv2(x)  # (B, Q, P)
         return convolved.masked_fill(hidden, 0.0).transpose(1, 2)
@@ -225,7 +222,7 @@ class PerceiverResampler(nn.Module):
         self.norm = RMSNorm(dim)
 
     def forward(self, states: Tensor, keep: Tensor) -> Tensor:
-        """Latents that have read the real positions.
+        """Return the latents after attention to the real positions.
 
         Args:
             states: (B, P, Q).
@@ -244,10 +241,10 @@ class PerceiverResampler(nn.Module):
 
 
 class PerceiverLayer(nn.ModuleList):
-    """Attention and feed-forward, a residual around each; a list, because the published names count them."""
+    """Attention and feed-forward with residuals; a ModuleList because the published names are numbered."""
 
     def forward(self, latents: Tensor, context: Tensor, mask: Tensor) -> Tensor:
-        """One layer on `latents` (B, K, R), with `context` (B, P, R) and `mask` (B, K+P) over both."""
+        """Apply the layer to `latents` (B, K, R), with `context` (B, P, R) and `mask` (B, K+P) over both."""
         attention, feed_forward = self
         latents = latents + attention(latents, context, mask)
         latents = latents + feed_forward(latents)
@@ -255,7 +252,7 @@ class PerceiverLayer(nn.ModuleList):
 
 
 class LatentAttention(nn.Module):
-    """Attention from the latents to themselves and the context; nothing is normalised."""
+    """Attention from the latents to themselves and the context, without normalisation."""
 
     def __init__(self, dim: int, heads: int, head_dim: int) -> None:
         super().__init__()
@@ -265,7 +262,7 @@ class LatentAttention(nn.Module):
         self.to_out = nn.Linear(heads * head_dim, dim, bias=False)
 
     def forward(self, latents: Tensor, context: Tensor, mask: Tensor) -> Tensor:
-        """What the latents (B, K, R) read from themselves and `context` (B, P, R) where `mask` (B, K+P)."""
+        """Attend from `latents` (B, K, R) to themselves and `context` (B, P, R), with `mask` (B, K+P)."""
         q = self._by_head(self.to_q(latents))  # (B, A, K, h)
         kv = self.to_kv(torch.cat([latents, context], dim=1))  # (B, K+P, 2*A*h)
         k, v = kv.chunk(2, dim=2)
@@ -280,21 +277,21 @@ class LatentAttention(nn.Module):
 
 
 class GatedGELU(nn.Module):
-    """First half of the last axis times the exact GELU of the second half."""
+    """The first half of the last axis times the exact GELU of the second half."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., 2I) to (..., I)."""
+        """Map (..., 2I) to (..., I)."""
         value, gate = x.chunk(2, dim=-1)
         return F.gelu(gate) * value
 
 
 class RMSNorm(nn.Module):
-    """Scale the last axis to length sqrt(R), then by `gamma`; the epsilon guards the length only."""
+    """Scaling of the last axis to norm sqrt(R), then by `gamma`; the epsilon applies to the norm only."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.gamma = nn.Parameter(torch.empty(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., R) to (..., R)."""
+        """Normalise `x` (..., R)."""
         return F.normalize(x, dim=-1, eps=1e-12) * math.sqrt(x.shape[-1]) * self.gamma

@@ -1,18 +1,16 @@
-"""The GPT-2 body: causal blocks without embeddings of its own.
+"""The GPT-2 body: causal blocks without embeddings, and a fast dropout for the CPU.
 
 Axes: B rows, T sequence positions, D width, H heads, d = D/H.
 
-How positions see each other is an argument, `attend`, so that one body serves padded batches
-(`causal_attention`), sequences packed end to end, and generation from a cache of keys and values.
+The attention is an argument, `attend`, so that one body serves padded batches (`causal_attention`), packed
+sequences, and generation with a cache of keys and values.
 
-Dropout whose random numbers do not cost more than the layer around them.
+On a CPU torch draws a Bernoulli mask at about 4 ns a value, several times the cost of the softmax before it.
+Here one 64-bit random number decides four values: each is dropped if its 16 bits are below p * 65536. This
+rounds the probability to a multiple of 1/65536 (0.1 becomes 0.100006); the scale uses the rounded
+probability, so the mean stays exact. On other devices torch's dropout is memory-bound and is used unchanged.
 
-On a CPU torch draws a Bernoulli mask at some 4 ns a value, several times the price of the softmax that the
-mask is for. Here one 64-bit draw decides four values: each is dropped if its 16 bits are below p * 65536.
-So the probability is rounded to the next 1/65536 (0.1 becomes 0.100006), and the scale is that of the
-rounded one: the mean stays exact. Elsewhere torch's own dropout is as fast as memory and is used as it is.
-
-Both draw from torch's default generator: `torch.manual_seed` makes them repeat.
+Both draw from torch's default generator, so `torch.manual_seed` makes them reproducible.
 """
 
 from collections.abc import Callable
@@ -28,18 +26,17 @@ Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) -> Tensor:
-    """Every position attends to itself and all before it: (B, T, H, d) each, and so the result."""
+    """Attend from every position to itself and all earlier ones; arguments and result are (B, T, H, d)."""
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, d)
     attended = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)
     return attended.transpose(1, 2)
 
 
 class GPT2(nn.Module):
-    """Embeddings (..., D) to states (..., D), after the last norm of the body.
+    """Embeddings (..., D) to states (..., D), after the final norm of the body.
 
     Attributes:
-        recompute: compute the blocks a second time in the backward pass instead of keeping what is inside
-            them: a third more work, far less memory.
+        recompute: activation checkpointing of each block: a third more work, far less memory.
     """
 
     def __init__(self, dim: int, layers: int, heads: int, dropout: float) -> None:
@@ -50,7 +47,7 @@ class GPT2(nn.Module):
         self.ln_f = nn.LayerNorm(dim)
 
     def forward(self, x: Tensor, attend: Attend = causal_attention) -> Tensor:
-        """States of the embeddings `x` (B, T, D), or of another layout that `attend` understands."""
+        """Return the states for the embeddings `x` (B, T, D), or another layout that `attend` supports."""
         x = dropout(x, self.dropout, self.training)
         for block in self.h:
             if self.recompute and torch.is_grad_enabled():
@@ -61,10 +58,10 @@ class GPT2(nn.Module):
         return states
 
     def compile_blocks(self) -> None:
-        """Compile what stands before and after the attention of each block, for sequences of any length."""
+        """Compile the parts before and after the attention of each block, for sequences of any length."""
         for block in self.h:
             assert isinstance(block, Block)
-            # as attributes of the instance, so that checkpoints and names stay as they are
+            # instance attributes, so that parameter names and checkpoints do not change
             vars(block)["project"] = torch.compile(block.project, dynamic=True)
             vars(block)["absorb"] = torch.compile(block.absorb, dynamic=True)
 
@@ -78,23 +75,23 @@ class Block(nn.Module):
         self.mlp = MLP(dim, dropout)
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
-        """One block on `x` (..., D)."""
+        """Apply the block to `x` (..., D)."""
         q, k, v = self.project(x).unbind(-3)
         return self.absorb(x, attend(q, k, v, self.attn.dropout if self.training else 0.0))
 
     def project(self, x: Tensor) -> Tensor:
-        """Queries, keys and values (..., 3, H, d) of `x` (..., D)."""
+        """Return queries, keys and values (..., 3, H, d) of `x` (..., D)."""
         return self.attn.project(self.ln_1(x))
 
     def absorb(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The block's result (..., D) from its input `x` and what was `attended` (..., H, d)."""
+        """Return the block's output (..., D) from its input `x` and the attention's output (..., H, d)."""
         x = x + self.attn.merge(attended)
         x = x + self.mlp(self.ln_2(x))
         return x
 
 
 class Attention(nn.Module):
-    """The projections around the attention; dropping attention weights is up to who attends."""
+    """The projections around the attention; `attend` applies the dropout of attention weights."""
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -104,12 +101,12 @@ class Attention(nn.Module):
         self.c_proj = InOutLinear(dim, dim)
 
     def project(self, x: Tensor) -> Tensor:
-        """Queries, keys and values, (..., 3, H, d), of `x` (..., D)."""
+        """Return queries, keys and values, (..., 3, H, d), of `x` (..., D)."""
         projected: Tensor = self.c_attn(x).view(*x.shape[:-1], 3, self.heads, -1)
         return projected
 
     def merge(self, attended: Tensor) -> Tensor:
-        """Project what was `attended` (..., H, d) back to (..., D)."""
+        """Project the attention's output (..., H, d) back to (..., D)."""
         return dropout(self.c_proj(attended.flatten(-2)), self.dropout, self.training)
 
 
@@ -121,13 +118,13 @@ class MLP(nn.Module):
         self.c_proj = InOutLinear(4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Widen `x` (..., D) four times, GELU (tanh form), narrow."""
+        """Project `x` (..., D) to 4D, apply GELU (tanh form), project back."""
         hidden = F.gelu(self.c_fc(x), approximate="tanh")  # (..., 4D)
         return dropout(self.c_proj(hidden), self.dropout, self.training)
 
 
 class InOutLinear(nn.Module):
-    """A linear layer whose weight is stored (in, out), the other way round than in `nn.Linear`."""
+    """A linear layer whose weight is stored (in, out), transposed compared with `nn.Linear`."""
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()
@@ -135,15 +132,15 @@ class InOutLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., in) to (..., out)."""
+        """Map (..., in) to (..., out)."""
         return torch.addmm(self.bias, x.flatten(0, -2), self.weight).view(*x.shape[:-1], -1)
 
 
-LEVELS = 65536  # of the 16 bits that decide a value
+LEVELS = 65536  # of the 16 random bits per value
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """`x` (...) with values dropped with `probability`, the others scaled up; `x` itself if not training."""
+    """Drop values of `x` (...) with `probability`, scale the rest up; return `x` itself if not training."""
     if not training or probability == 0.0:
         return x
     if x.device.type != "cpu":
@@ -152,10 +149,10 @@ def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
     return result
 
 
-def draw_kept(shape: torch.Size, probability: float) -> Tensor:
-    """1 where a value is kept, 0 where it is dropped: uint8 of `shape`, on the CPU.
+def keep_mask(shape: torch.Size, probability: float) -> Tensor:
+    """Draw a dropout mask on the CPU, 1 for kept and 0 for dropped values: uint8 of `shape`.
 
-    uint8, since a comparison into it and a product with it are vectorised; with bool they are not.
+    uint8, because torch vectorises comparison and product with it, unlike with bool.
     """
     size = shape.numel()
     words = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(2**63), None)
@@ -163,22 +160,22 @@ def draw_kept(shape: torch.Size, probability: float) -> Tensor:
     return torch.ge(bits, _threshold(probability), out=torch.empty(size, dtype=torch.uint8)).view(shape)
 
 
-def kept_scale(probability: float) -> float:
-    """What the kept values are multiplied with, so that the mean stays."""
+def keep_scale(probability: float) -> float:
+    """Return the factor of kept values that preserves the mean."""
     return LEVELS / (LEVELS // 2 - _threshold(probability))
 
 
 def _threshold(probability: float) -> int:
-    """Signed 16-bit numbers below it are dropped."""
+    """Return the bound below which a signed 16-bit number means dropped."""
     return round(probability * LEVELS) - LEVELS // 2
 
 
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
-        kept = draw_kept(x.shape, probability)
+        kept = keep_mask(x.shape, probability)
         ctx.save_for_backward(kept)
-        ctx.scale = kept_scale(probability)
+        ctx.scale = keep_scale(probability)
         return (x * kept).mul_(ctx.scale)
 
     @staticmethod

@@ -1,15 +1,15 @@
-"""The IndexTTS2 GPT: speech features, text and semantic codes in, scores of the next text and code token out.
+"""The IndexTTS2 GPT: predicts the next text token and semantic code from speech features, text and codes.
 
-Axes: B rows, T feature frames, F feature width, K latents, D model width, N text tokens, M codes, V+1 rows
-of the text tables, C semantic codes.
+Axes: B rows, T feature frames, F feature width, K latents, D model width, N text tokens, M codes, V+1 rows of
+the text tables, C semantic codes.
 
-One row of the sequence, and what each part predicts:
+One row of the sequence, with the targets of each part:
 
     [K latents + emotion][speed 1][speed 0][start, text..., stop][start, codes..., stop]
                                             -> text..., stop, -   -> codes..., stop, -
 
-Attention is causal and has no padding mask: the codes of a short row see the stop tokens that pad its text,
-as in the published training, so a row's loss depends on the batch that it is in.
+Attention is causal without a padding mask, as in the published training: the codes of a short row see the
+stop tokens that pad its text, so the loss of a row depends on its batch.
 
 Names and shapes of parameters are those of the published gpt.pth.
 """
@@ -27,7 +27,7 @@ from indextts.models.gpt.gpt2 import GPT2
 
 @dataclass(frozen=True)
 class GPTBatch:
-    """A padded batch; what stands at or after a row's length is ignored.
+    """A padded batch; values at or after a row's length are ignored.
 
     Attributes:
         condition: (B, K, D), from `UnifiedVoice.conditioning`.
@@ -51,27 +51,27 @@ class GPTBatch:
 
     @property
     def num_text(self) -> int:
-        """Text tokens that count in the loss; to be asked on the host."""
+        """Return the number of text targets in the loss; call this before the batch moves to the GPU."""
         return int((self.text_lengths + 1).sum())
 
     @property
     def num_mel(self) -> int:
-        """Codes that count in the loss; to be asked on the host."""
+        """Return the number of code targets in the loss; call this before the batch moves to the GPU."""
         return int((self.code_lengths + 1).sum())
 
     def to(self, device: torch.device | str) -> "GPTBatch":
-        """The same batch on `device`; from pinned memory the copy does not wait."""
+        """Return the batch on `device`; the copy from pinned memory is asynchronous."""
         to_gpu = torch.device(device).type == "cuda"
         return GPTBatch(*(getattr(self, f.name).to(device, non_blocking=to_gpu) for f in fields(self)))
 
     def pin_memory(self) -> "GPTBatch":
-        """The same batch in page-locked memory, from which a card copies by itself."""
+        """Return the batch in pinned memory."""
         return GPTBatch(*(getattr(self, f.name).pin_memory() for f in fields(self)))
 
     def split(self, size: int) -> "list[GPTBatch]":
-        """The rows in batches of at most `size`, with the same loss for each row; a batch on the host.
+        """Return the rows of a batch on the CPU in batches of at most `size`; the loss of each row stays.
 
-        The codes of a row see the padding of its text, so that stays; nothing sees the padding of codes.
+        The padding of texts is kept, because codes attend to it; unneeded padding of codes is removed.
         """
         return [self._rows(start, start + size) for start in range(0, len(self.codes), size)]
 
@@ -81,13 +81,13 @@ class GPTBatch:
 
 
 @dataclass(frozen=True)
-class Framed:
-    """Tokens between start and stop, and what each position predicts.
+class FramedTokens:
+    """Tokens between start and stop, with the target of each position.
 
     Attributes:
         inputs: (B, N+2), start, tokens, then stop to the end.
-        targets: (B, N+2), the inputs one position later; the last column is never counted.
-        mask: (B, N+2), True where the target counts: the row's tokens and its first stop.
+        targets: (B, N+2), the inputs shifted by one position; the last column is never in the mask.
+        mask: (B, N+2), True where the target is in the loss: the row's tokens and its first stop.
     """
 
     inputs: Tensor
@@ -97,15 +97,15 @@ class Framed:
 
 @dataclass(frozen=True)
 class GPTOutput:
-    """Scores, targets and masks of a batch, position by position.
+    """Logits, targets and masks of a batch, position by position.
 
     Attributes:
         text_logits: (B, N+2, V+1).
         mel_logits: (B, M+2, C).
         text_targets: (B, N+2), token ids.
         mel_targets: (B, M+2), codes.
-        text_mask: (B, N+2), True where the position counts.
-        mel_mask: (B, M+2), True where the position counts.
+        text_mask: (B, N+2), True where the position is in the loss.
+        mel_mask: (B, M+2), True where the position is in the loss.
     """
 
     text_logits: Tensor
@@ -117,7 +117,7 @@ class GPTOutput:
 
 
 class UnifiedVoice(nn.Module):
-    """The whole model; a fresh one holds no weights yet, see `random_model` and `load_model`."""
+    """The complete model; its weights are uninitialised, see `random_model` and `load_model`."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -143,75 +143,79 @@ class UnifiedVoice(nn.Module):
         self.speed_emb = nn.Embedding(2, dim)
 
     def forward(self, batch: GPTBatch) -> GPTOutput:
-        """Scores of the whole batch, padding included; nothing is written into the batch."""
+        """Return the logits of the batch, including padding; the batch is not modified."""
         return self.predict(self.prefix(batch.condition, batch.emo_vec), batch)
 
     def conditioning(
-        self, features: Tensor, lengths: Tensor | None = None, seal_padding: bool = False
+        self, features: Tensor, lengths: Tensor | None = None, isolate_padding: bool = False
     ) -> Tensor:
-        """What the model keeps of the speaker: (B, K, D).
+        """Return the speaker conditioning: (B, K, D).
 
         Args:
             features: (B, T, F), normalised speech features, T at least 3.
             lengths: (B,), real frames per clip; None if all are real. In a padded batch the result depends
-                slightly on the padding (see `conformer`).
-            seal_padding: make each row what its clip alone gives.
+                slightly on the padding (see `encoders`).
+            isolate_padding: make each row independent of the padding.
         """
-        states = self.conditioning_encoder(features, lengths, seal_padding)
+        states = self.conditioning_encoder(features, lengths, isolate_padding)
         latents: Tensor = self.perceiver_encoder(*states)
         return latents
 
-    def emotion(self, features: Tensor, lengths: Tensor | None = None, seal_padding: bool = False) -> Tensor:
+    def emotion(
+        self, features: Tensor, lengths: Tensor | None = None, isolate_padding: bool = False
+    ) -> Tensor:
         """What the model keeps of the emotion: (B, D); arguments as for `conditioning`."""
-        emo_vec: Tensor = self.emo_layer(self.emovec_layer(self.raw_emotion(features, lengths, seal_padding)))
+        emo_vec: Tensor = self.emo_layer(
+            self.emovec_layer(self.raw_emotion(features, lengths, isolate_padding))
+        )
         return emo_vec
 
     def raw_emotion(
-        self, features: Tensor, lengths: Tensor | None = None, seal_padding: bool = False
+        self, features: Tensor, lengths: Tensor | None = None, isolate_padding: bool = False
     ) -> Tensor:
-        """The emotion before its two linear layers: (B, `emo_perceiver_dim`)."""
-        states = self.emo_conditioning_encoder(features, lengths, seal_padding)
+        """Return the emotion before its two linear layers: (B, `emo_perceiver_dim`)."""
+        states = self.emo_conditioning_encoder(features, lengths, isolate_padding)
         latents: Tensor = self.emo_perceiver_encoder(*states)
         return latents.squeeze(1)
 
     def prefix(self, condition: Tensor, emo_vec: Tensor) -> Tensor:
-        """What stands before the text: (B, K+2, D), from `condition` (B, K, D) and `emo_vec` (B, D)."""
+        """Return the positions before the text, (B, K+2, D), for `condition` (B, K, D), `emo_vec` (B, D)."""
         speed = self.speed_emb.weight.flip(0).expand(len(condition), -1, -1)  # (B, 2, D): row 1, then row 0
         return torch.cat([condition + emo_vec[:, None], speed], dim=1)
 
-    def frame_text(self, ids: Tensor, lengths: Tensor) -> Framed:
-        """Inputs, targets and mask of the text `ids` (B, N) with `lengths` (B,)."""
+    def frame_text(self, ids: Tensor, lengths: Tensor) -> FramedTokens:
+        """Return inputs, targets and mask of the text `ids` (B, N) with `lengths` (B,)."""
         return frame(ids, lengths, self.config.start_text_token, self.config.stop_text_token)
 
-    def frame_codes(self, codes: Tensor, lengths: Tensor) -> Framed:
-        """Inputs, targets and mask of the `codes` (B, M) with `lengths` (B,)."""
+    def frame_codes(self, codes: Tensor, lengths: Tensor) -> FramedTokens:
+        """Return inputs, targets and mask of the `codes` (B, M) with `lengths` (B,)."""
         return frame(codes, lengths, self.config.start_mel_token, self.config.stop_mel_token)
 
     def embed_text(self, inputs: Tensor, positions: Tensor) -> Tensor:
-        """Embeddings of text tokens (..., N) at `positions` (N,) or (..., N), from 0: (..., N, D)."""
+        """Embed text tokens (..., N) at `positions` (N,) or (..., N), from 0: (..., N, D)."""
         embedded: Tensor = self.text_embedding(inputs) + self.text_pos_embedding(positions)
         return embedded
 
     def embed_codes(self, inputs: Tensor, positions: Tensor) -> Tensor:
-        """Embeddings of codes (..., M) at `positions` (M,) or (..., M), from 0: (..., M, D)."""
+        """Embed codes (..., M) at `positions` (M,) or (..., M), from 0: (..., M, D)."""
         embedded: Tensor = self.mel_embedding(inputs) + self.mel_pos_embedding(positions)
         return embedded
 
     def embed_sequence(self, prefix: Tensor, text_inputs: Tensor, mel_inputs: Tensor) -> Tensor:
-        """Prefix (B, K+2, D), framed text (B, N+2) and framed codes (B, M+2) as one (B, K+N+M+6, D)."""
+        """Join prefix (B, K+2, D), framed text (B, N+2) and framed codes (B, M+2): (B, K+N+M+6, D)."""
         text = self.embed_text(text_inputs, columns(text_inputs))
         codes = self.embed_codes(mel_inputs, columns(mel_inputs))
         return torch.cat([prefix, text, codes], dim=1)
 
     def states(self, prefix: Tensor, text_inputs: Tensor, mel_inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """States that the heads read, (B, N+2, D) and (B, M+2, D); arguments as for `embed_sequence`."""
+        """Return the inputs of the heads, (B, N+2, D) and (B, M+2, D); arguments as for `embed_sequence`."""
         sequence = self.embed_sequence(prefix, text_inputs, mel_inputs)
         states: Tensor = self.final_norm(self.gpt(sequence)[:, prefix.shape[1] :])
         num_text = text_inputs.shape[1]
         return states[:, :num_text], states[:, num_text:]
 
     def predict(self, prefix: Tensor, batch: GPTBatch) -> GPTOutput:
-        """Scores of a batch behind any `prefix` (B, K+2, D); the batch's own condition is not used."""
+        """Return the logits of a batch after any `prefix` (B, K+2, D); ignores the batch's own condition."""
         text = self.frame_text(batch.text_ids, batch.text_lengths)
         codes = self.frame_codes(batch.codes, batch.code_lengths)
         text_states, mel_states = self.states(prefix, text.inputs, codes.inputs)
@@ -233,20 +237,20 @@ class LearnedPositions(nn.Module):
         self.emb = nn.Embedding(num_positions, dim)
 
     def forward(self, positions: Tensor) -> Tensor:
-        """Rows at `positions` (...): (..., D)."""
+        """Return the rows at `positions` (...): (..., D)."""
         rows: Tensor = self.emb(positions)
         return rows
 
 
 def columns(ids: Tensor) -> Tensor:
-    """Column numbers of `ids` (B, N): (N,)."""
+    """Return the column numbers of `ids` (B, N): (N,)."""
     return torch.arange(ids.shape[1], device=ids.device)
 
 
-def frame(ids: Tensor, lengths: Tensor, start: int, stop: int) -> Framed:
-    """Put padded `ids` (B, N) with `lengths` (B,) between `start` and `stop`; padding becomes `stop`."""
+def frame(ids: Tensor, lengths: Tensor, start: int, stop: int) -> FramedTokens:
+    """Frame padded `ids` (B, N) with `lengths` (B,) by `start` and `stop`; padding becomes `stop`."""
     is_real = columns(ids) < lengths[:, None]  # (B, N)
     ids = ids.long().masked_fill(~is_real, stop)
     inputs = F.pad(F.pad(ids, (1, 0), value=start), (0, 1), value=stop)  # (B, N+2)
     targets = F.pad(ids, (0, 2), value=stop)  # (B, N+2)
-    return Framed(inputs=inputs, targets=targets, mask=columns(inputs) < lengths[:, None] + 1)
+    return FramedTokens(inputs=inputs, targets=targets, mask=columns(inputs) < lengths[:, None] + 1)

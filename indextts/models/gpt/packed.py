@@ -1,4 +1,4 @@
-"""Samples packed end to end into one sequence: nothing is computed on padding.
+"""Batches of samples packed end to end into one sequence, without padding.
 
 Axes: B samples, K latents, D model width, T positions of all samples; sample b has N_b tokens and M_b codes.
 
@@ -6,11 +6,11 @@ Axes: B samples, K latents, D model width, T positions of all samples; sample b 
     [K latents + emotion][speed 1][speed 0][start, text..., stop][start, codes...][K latents + emotion] ...
                                             -> text..., stop, -   -> codes..., stop
 
-Positions restart in every sample and a sample attends only to itself, so its losses are those it has alone.
-The last position of the padded form (a stop whose successor nobody asks for) is left out.
+Positions restart in every sample and a sample attends only to itself, so its losses are the same as alone.
+The last position of the padded form (a stop token without a target) is left out.
 
-A batch is made on the host, with all that the device would otherwise have to be asked for; `UnifiedVoice`
-runs on it with the same parameters as on a padded `GPTBatch`.
+A batch is built on the host, with all sizes that would otherwise need a device synchronisation;
+`packed_states` runs `UnifiedVoice` on it with the same parameters as on a padded `GPTBatch`.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class PackedBatch:
     """Packed samples; all index tensors are int64.
 
     Attributes:
-        lengths: positions per sample, B numbers on the host.
+        lengths: positions per sample, B values on the host.
         offsets: (B+1,), int32, first position of each sample, and T.
         condition: (B, K, D), from `UnifiedVoice.conditioning`.
         emo_vec: (B, D), from `UnifiedVoice.emotion`.
@@ -41,11 +41,11 @@ class PackedBatch:
         text_positions: the same shape, from 0 in each sample.
         mel_inputs: (sum of M_b+1,), start and codes of each sample.
         mel_positions: the same shape, from 0 in each sample.
-        sources: (T,), for each position its row among all prefixes, all text inputs and all mel inputs.
-        text_rows: (sum of N_b+1,), the positions whose state predicts a text token.
-        text_targets: the same shape, the tokens.
-        mel_rows: (sum of M_b+1,), the positions whose state predicts a code.
-        mel_targets: the same shape, the codes.
+        sources: (T,), the row of each position in the concatenation of prefixes, text inputs and mel inputs.
+        text_rows: (sum of N_b+1,), the positions with a text target.
+        text_targets: the same shape, the target tokens.
+        mel_rows: (sum of M_b+1,), the positions with a code target.
+        mel_targets: the same shape, the target codes.
     """
 
     lengths: tuple[int, ...]
@@ -68,37 +68,37 @@ class PackedBatch:
 
     @property
     def num_text(self) -> int:
-        """Text tokens that count in the loss; known to the host."""
+        """Return the number of text targets, without a device synchronisation."""
         return len(self.text_targets)
 
     @property
     def num_mel(self) -> int:
-        """Codes that count in the loss; known to the host."""
+        """Return the number of code targets, without a device synchronisation."""
         return len(self.mel_targets)
 
     @property
     def segments(self) -> Segments:
-        """Where the samples lie."""
+        """Return the boundaries of the samples."""
         return Segments(self.lengths, self.offsets)
 
     def to(self, device: torch.device | str) -> "PackedBatch":
-        """The same batch on `device`; from pinned memory the copy does not wait."""
+        """Return the batch on `device`; the copy from pinned memory is asynchronous."""
         to_gpu = torch.device(device).type == "cuda"
         return PackedBatch(self.lengths, *(x.to(device, non_blocking=to_gpu) for x in self._tensors()))
 
     def pin_memory(self) -> "PackedBatch":
-        """The same batch in pinned memory; a `DataLoader` calls this."""
+        """Return the batch in pinned memory; `DataLoader` calls this."""
         return PackedBatch(self.lengths, *(x.pin_memory() for x in self._tensors()))
 
     def split(self, size: int) -> "list[PackedBatch]":
-        """The samples in batches of at most `size`; a batch on the host."""
+        """Return the samples in batches of at most `size`; needs a batch on the CPU."""
         return [self._part(start, start + size) for start in range(0, self.num_samples, size)]
 
     def _part(self, first: int, last: int) -> "PackedBatch":
-        """The samples from `first` to before `last`."""
+        """Return the samples from `first` up to, not including, `last`."""
         num_prefix, num_samples = self.condition.shape[1] + 2, self.num_samples
         last = min(last, num_samples)
-        # where the samples begin among the rows of each part, and the end
+        # first row of each sample in each part, and the end
         text, mel = (
             torch.cat([(positions == 0).nonzero()[:, 0], torch.tensor([len(positions)])])
             for positions in (self.text_positions, self.mel_positions)
@@ -141,14 +141,14 @@ class PackedBatch:
 def pack(
     text_ids: Sequence[Ints], codes: Sequence[Ints], condition: Tensor, emo_vec: Tensor, config: GPTConfig
 ) -> PackedBatch:
-    """Pack samples, in their order.
+    """Pack samples in the given order.
 
     Args:
         text_ids: (N_b,) each, tokens without start and stop; N_b at most `max_text_tokens`.
         codes: (M_b,) each, semantic codes without start and stop; M_b at most `max_mel_tokens` + 1.
         condition: (B, K, D).
         emo_vec: (B, D).
-        config: whose start and stop tokens frame them.
+        config: defines the start and stop tokens.
     """
     num_prefix = condition.shape[1] + 2
     text = _Parts.of(np.array([len(ids) + 2 for ids in text_ids]))
@@ -166,7 +166,7 @@ def pack(
     mel_targets = np.append(mel_inputs[1:], 0)
     mel_targets[mel.positions == mel.spread(mel.sizes) - 1] = config.stop_mel_token
 
-    # where each part's rows go in the sequence
+    # target positions of each part's rows in the sequence
     prefix_rows = prefix.spread(whole.starts) + prefix.positions
     text_rows = text.spread(whole.starts + num_prefix) + text.positions
     mel_rows = mel.spread(whole.starts + num_prefix + text.sizes) + mel.positions
@@ -192,11 +192,11 @@ def pack(
 def packed_states(
     model: UnifiedVoice, batch: PackedBatch, backend: AttentionBackend
 ) -> tuple[Tensor, Tensor]:
-    """States that the heads read where a target counts: (`num_text`, D) and (`num_mel`, D)."""
+    """Return the inputs of the heads at positions with a target: (`num_text`, D) and (`num_mel`, D)."""
     prefix = model.prefix(batch.condition, batch.emo_vec).flatten(0, 1)  # (B*(K+2), D)
     text = model.embed_text(batch.text_inputs, batch.text_positions)
     mel = model.embed_codes(batch.mel_inputs, batch.mel_positions)
-    # index_select, whose gradient is a plain sum; that of indexing with brackets sorts first
+    # index_select: its gradient is a plain sum, that of bracket indexing sorts first
     sequence = torch.cat([prefix, text, mel]).index_select(0, batch.sources)  # (T, D)
     states = model.gpt(sequence, backend.bind(batch.segments))
     counted = states.index_select(0, torch.cat([batch.text_rows, batch.mel_rows]))
@@ -206,7 +206,7 @@ def packed_states(
 
 @dataclass(frozen=True)
 class _Parts:
-    """One part of every sample, laid end to end: `sizes` (B,), `starts` (B,), `positions` (sum of sizes,)."""
+    """One part of all samples, concatenated: `sizes` (B,), `starts` (B,), `positions` (sum of sizes,)."""
 
     sizes: Ints
     starts: Ints
@@ -222,5 +222,5 @@ class _Parts:
         return len(self.positions)
 
     def spread(self, values: Ints) -> Ints:
-        """One value per sample as one per position."""
+        """Repeat one value per sample for each of its positions."""
         return np.repeat(values, self.sizes)

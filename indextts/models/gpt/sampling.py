@@ -1,15 +1,13 @@
-"""How the next code is chosen from its scores: penalty, temperature, top-k, top-p, in this order.
+"""Sampling of the next code, and beam search, by the rules of the published front end.
 
-Axes: R rows, C codes. These are the rules of the published front end (those of `transformers`' generation).
+Axes: R rows, C semantic codes, K beams, M codes of a sequence.
 
-Beam search over codes, with or without draws, by the rules of the published front end.
+The order is repetition penalty, temperature, top-k, top-p, as in `transformers`.
 
-Axes: K beams, C semantic codes, M codes of a sequence.
-
-The scores of a step are log-probabilities after penalty, temperature, top-k and top-p, added to what the beam
-has so far. Of the 2K best (or drawn) continuations, a stop among the first K ends a sequence, the K first
-others go on. The search ends when K sequences have ended and the worst of them is as good as the best that
-goes on could be by the length penalty of now.
+Beam search adds the processed log-probabilities of each step to the score of the beam. Of the 2K best (or
+sampled) continuations, a stop token among the first K finishes a hypothesis, and the first K without a stop
+continue. The search ends when K hypotheses are finished and the best running beam, under the current length
+penalty, is no better than the worst of them.
 """
 
 from collections.abc import Callable
@@ -24,19 +22,19 @@ from indextts.models.gpt.decoder import Decoder, Prefix
 NEVER = -torch.inf
 
 
-def penalise(scores: Tensor, is_used: Tensor, penalty: float) -> Tensor:
-    """Scores (R, C) with those of used codes, `is_used` (R, C), divided if above 0, else multiplied."""
-    punished = torch.where(scores < 0, scores * penalty, scores / penalty)
-    return torch.where(is_used, punished, scores)
+def apply_repetition_penalty(scores: Tensor, is_used: Tensor, penalty: float) -> Tensor:
+    """Divide positive and multiply negative scores (R, C) of used codes, `is_used` (R, C), by the penalty."""
+    penalised = torch.where(scores < 0, scores * penalty, scores / penalty)
+    return torch.where(is_used, penalised, scores)
 
 
-def narrow(scores: Tensor, sampling: Sampling, min_kept: int) -> Tensor:
-    """Scores (R, C) after temperature, top-k and top-p; what is out is minus infinity.
+def filter_scores(scores: Tensor, sampling: Sampling, min_kept: int) -> Tensor:
+    """Apply temperature, top-k and top-p to scores (R, C); removed codes become minus infinity.
 
     Args:
         scores: logits or log-probabilities.
         sampling: the settings.
-        min_kept: codes that are never taken out.
+        min_kept: the number of best codes that are never removed.
     """
     scores = scores / sampling.temperature
     if sampling.top_k:
@@ -51,30 +49,31 @@ def narrow(scores: Tensor, sampling: Sampling, min_kept: int) -> Tensor:
 
 
 def draw(scores: Tensor, number: int, generator: torch.Generator) -> Tensor:
-    """Draw `number` different indices from softmax(`scores`) of one row (C,), without replacement: (number,).
+    """Draw `number` indices from softmax(`scores`) of one row (C,), without replacement: (number,).
 
-    Adding Gumbel noise and taking the largest is such a draw (Kool, van Hoof and Welling, "Stochastic Beams
-    and Where to Find Them", 2019). The noise comes from the CPU, so that a seed means the same everywhere.
+    Uses the Gumbel top-k trick (Kool, van Hoof and Welling, "Stochastic Beams and Where to Find Them", 2019).
+    The noise is drawn on the CPU, so that a seed gives the same noise on every device.
     """
     noise = -torch.empty(len(scores)).exponential_(generator=generator).log()
     return (scores.log_softmax(-1) + noise.to(scores.device)).topk(number).indices
 
 
-def generator_of(sampling: Sampling, row: int) -> torch.Generator:
-    """The random numbers of one prompt; they do not depend on the others of its batch."""
+def prompt_generator(sampling: Sampling, row: int) -> torch.Generator:
+    """Return the random generator of one prompt; it does not depend on the rest of the batch."""
     return torch.Generator().manual_seed((sampling.seed * 1_000_003 + row) % 2**63)
 
 
-UNUSED_BEAM = -1e9  # at the start all beams are alike: only the first counts
+UNUSED_BEAM = -1e9  # initial score of all beams but the first: they would be copies of it
 
 
 @dataclass(frozen=True)
-class Ended:
-    """An ended sequence.
+class Hypothesis:
+    """A finished sequence of beam search.
 
     Args:
         codes: (M,), without stop.
         score: sum of processed log-probabilities over length to the power of the length penalty.
+        has_stopped: whether the model generated a stop token before the limit.
     """
 
     codes: Tensor
@@ -91,16 +90,16 @@ def search_beams(
     sampling: Sampling,
     generator: torch.Generator,
     on_step: Callable[[int], None],
-) -> Ended:
-    """The best sequence for one prompt.
+) -> Hypothesis:
+    """Return the best hypothesis for one prompt.
 
     Args:
         decoder: not yet started.
         prefix: of one row.
-        is_used: (K, C), codes that the repetition penalty holds for used.
-        limit: most codes.
+        is_used: (K, C), codes that the repetition penalty counts as used.
+        limit: the largest number of codes.
         sampling: settings.
-        generator: of the draws.
+        generator: for sampling.
         on_step: called with the number of codes so far.
     """
     num_beams, stop = sampling.num_beams, decoder.model.config.stop_mel_token
@@ -110,51 +109,51 @@ def search_beams(
     codes = torch.empty(num_beams, 0, dtype=torch.long, device=device)
     sums = torch.full((num_beams,), UNUSED_BEAM, device=device)
     sums[0] = 0.0
-    ended: list[Ended] = []
+    finished: list[Hypothesis] = []
     for length in range(1, limit + 1):
-        scores = penalise(scores.log_softmax(-1), is_used, sampling.repetition_penalty)
+        scores = apply_repetition_penalty(scores.log_softmax(-1), is_used, sampling.repetition_penalty)
         if sampling.do_sample:
-            scores = narrow(scores, sampling, min_kept=2)
+            scores = filter_scores(scores, sampling, min_kept=2)
         totals = (scores + sums[:, None]).flatten()  # (K * C,)
         candidates = _candidates(totals, num_beams, sampling, generator)
-        going = []
-        for rank, place in enumerate(candidates.tolist()):
+        running = []
+        for order, place in enumerate(candidates.tolist()):
             beam, code = divmod(place, num_codes)
             if totals[place] == NEVER:
                 continue
             if code != stop:
-                going.append(place)
-            elif rank < num_beams:
+                running.append(place)
+            elif order < num_beams:
                 score = float(totals[place]) / length**sampling.length_penalty
-                ended.append(Ended(codes[beam], score, has_stopped=True))
-        ended = sorted(ended, key=lambda sequence: -sequence.score)[:num_beams]
-        going = going[:num_beams]
-        if not going:
+                finished.append(Hypothesis(codes[beam], score, has_stopped=True))
+        finished = sorted(finished, key=lambda hypothesis: -hypothesis.score)[:num_beams]
+        running = running[:num_beams]
+        if not running:
             break
-        going += going[:1] * (num_beams - len(going))  # filled up; the copies do not count
-        places = torch.tensor(going, device=device)
+        running += running[:1] * (num_beams - len(running))  # padding with copies, scored UNUSED_BEAM
+        places = torch.tensor(running, device=device)
         beams, chosen = places // num_codes, places % num_codes
         sums = totals[places]
-        sums[len(set(going)) :] = UNUSED_BEAM
+        sums[len(set(running)) :] = UNUSED_BEAM
         codes = torch.cat([codes[beams], chosen[:, None]], dim=1)
         is_used = is_used[beams].scatter(1, chosen[:, None], True)
         on_step(length)
-        best_going = float(sums[0]) / length**sampling.length_penalty
-        if len(ended) == num_beams and ended[-1].score >= best_going:
+        best_running = float(sums[0]) / length**sampling.length_penalty
+        if len(finished) == num_beams and finished[-1].score >= best_running:
             break
         if length == limit:
-            ended += [
-                Ended(row, float(total) / length**sampling.length_penalty, has_stopped=False)
+            finished += [
+                Hypothesis(row, float(total) / length**sampling.length_penalty, has_stopped=False)
                 for row, total in zip(codes, sums, strict=True)
             ]
             break
-        decoder.keep(beams)
+        decoder.select_rows(beams)
         scores = decoder.step(chosen)
-    return max(ended, key=lambda sequence: sequence.score)
+    return max(finished, key=lambda hypothesis: hypothesis.score)
 
 
 def _candidates(totals: Tensor, num_beams: int, sampling: Sampling, generator: torch.Generator) -> Tensor:
-    """Places of the 2K continuations looked at, best first: (2K,)."""
+    """Return the flat indices of the 2K candidate continuations, best first: (2K,)."""
     number = 2 * num_beams
     if not sampling.do_sample:
         return totals.topk(number).indices

@@ -1,11 +1,11 @@
-r"""Weights of a file into a model: names and shapes are checked first, so that nothing is half loaded.
+"""Loading weights into a model, with all names and shapes checked first, and initialising fresh weights.
 
-weights --check_fit--> every misfit named, or none --load_model--> the whole model, a copy of the weights
-                                               \--load_encoders--> what makes conditioning and emotion alone
+    check_fit       raises with every mismatch between weights and config
+    load_model      the complete model, with its own copy of the weights
+    load_encoders   only the encoders of conditioning and emotion
+    random_model    fresh weights with the published initialisation, deterministic in a seed
 
 Names are the published ones (`indextts.models.weight_names`).
-
-Fresh weights, as the published model was started from; deterministic in a seed.
 """
 
 import logging
@@ -31,14 +31,15 @@ from indextts.models.gpt.encoders import (
 )
 from indextts.models.gpt.gpt2 import InOutLinear
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.models.weight_names import canonical_names, some
+from indextts.models.weight_names import published_names, shown_names
+from indextts.system.amounts import counted
 
 logger = logging.getLogger(__name__)
 
 MOST_THREADS = 8
 CPU = torch.device("cpu")
 
-# The speaker and emotion encoders: features are encoded once, before training, and no loss reaches them.
+# The speaker and emotion encoders. Preprocessing runs them once; training never updates them.
 ENCODERS = (
     "conditioning_encoder.",
     "perceiver_encoder.",
@@ -47,7 +48,7 @@ ENCODERS = (
     "emo_layer.",
     "emovec_layer.",
 )
-# Blocks are counted by these names; what the config calls them.
+# Name prefix of repeated blocks, and the config key with their number.
 BLOCKS = (
     ("gpt.h.", "gpt.layers"),
     ("conditioning_encoder.encoders.", "gpt.condition_module.num_blocks"),
@@ -64,21 +65,21 @@ def load_model(
     source: str,
     device_of: Callable[[str], torch.device] = lambda _: CPU,
 ) -> UnifiedVoice:
-    """A float32 model with its own copy of `weights`; each goes to its device without a copy in between.
+    """Return a float32 model with its own copy of `weights`; each is copied directly to its device.
 
     Args:
         config: sizes that the weights must have.
-        weights: by published or circulating names, of any floating-point type.
-        source: the file that the weights are from, for messages.
-        device_of: where the weight of a name shall be.
+        weights: by any names that `published_names` maps, of any floating-point type.
+        source: the file of the weights, for messages.
+        device_of: returns the device for the name of a weight.
 
     Raises:
-        UserError: a weight is missing, unexpected, not of the shape that `config` asks for, or not finite.
+        UserError: a weight is missing, unexpected, not finite, or does not have the shape of `config`.
     """
     model = empty_model(config)
-    given = canonical_names(weights)
+    given = published_names(weights)
     expected = model.state_dict()
-    _refuse_misfits(expected, given, source)
+    _check_weights(expected, given, source)
 
     def copy(name: str) -> Tensor:
         return given[name].to(device_of(name), expected[name].dtype, copy=True)
@@ -90,23 +91,23 @@ def load_model(
 def load_encoders(
     config: GPTConfig, weights: Mapping[str, Tensor], source: str, device: torch.device = CPU
 ) -> UnifiedVoice:
-    """A model in eval mode that has its encoders on `device` and nothing else: the rest stays without memory.
+    """Return a model in eval mode with only its encoders on `device`; the rest stays on the meta device.
 
-    On a CPU a float32 weight is not even copied: it stays the mapped file.
+    On the CPU, float32 weights are not copied: they stay memory-mapped.
 
     Args:
-        config: sizes that all weights must have, but for the number of text tokens.
-        weights: by published or circulating names, of any floating-point type; never written to.
-        source: the file that the weights are from, for messages.
-        device: where conditioning and emotion are computed.
+        config: sizes that all weights must have, except for the number of text tokens.
+        weights: by any names that `published_names` maps, of any floating-point type; never modified.
+        source: the file of the weights, for messages.
+        device: the device of conditioning and emotion.
 
     Raises:
-        UserError: as `load_model`, also for a misfit of a weight that is not used here.
+        UserError: as for `load_model`; mismatches of weights that are not loaded count too.
     """
     model = empty_model(config)
-    given = canonical_names(weights)
+    given = published_names(weights)
     expected = model.state_dict()
-    _refuse_misfits(expected, given, source, any_rows=TEXT_TABLES)
+    _check_weights(expected, given, source, any_rows=TEXT_TABLES)
     names = [name for name in expected if name.startswith(ENCODERS)]
     encoders = _finite(names, lambda name: given[name].to(device, expected[name].dtype), source)
     model.load_state_dict(encoders, assign=True, strict=False)
@@ -114,53 +115,57 @@ def load_encoders(
 
 
 def check_fit(config: GPTConfig, weights: Mapping[str, Tensor], source: str) -> None:
-    """Raise a UserError unless `weights` are this model's, with text tables of any length."""
-    _refuse_misfits(empty_model(config).state_dict(), canonical_names(weights), source, any_rows=TEXT_TABLES)
+    """Raise a UserError unless `weights` fit this model; text tables may have any number of rows."""
+    _check_weights(empty_model(config).state_dict(), published_names(weights), source, any_rows=TEXT_TABLES)
 
 
 def empty_model(config: GPTConfig) -> UnifiedVoice:
-    """A model whose weights have shapes and no memory."""
+    """Return a model on the meta device: weights with shapes but without memory."""
     with torch.device("meta"):
         return UnifiedVoice(config)
 
 
-def in_threads(function: Callable[[str], ResultT], names: Iterable[str]) -> list[ResultT]:
-    """Results in the order of `names`; reading a mapped file takes one thread longer than copying it."""
+def map_in_threads(function: Callable[[str], ResultT], names: Iterable[str]) -> list[ResultT]:
+    """Call `function` for each name in a thread pool, to read memory-mapped files fast.
+
+    Returns:
+        The results, in the order of `names`.
+    """
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
         return list(threads.map(function, names))
 
 
 def _finite(names: Collection[str], read: Callable[[str], Tensor], source: str) -> dict[str, Tensor]:
-    """What `read` gives for each name; a UserError if any of it holds a NaN or an infinity."""
+    """Return `read(name)` for each name; raise a UserError if a tensor contains NaN or infinity."""
 
     def read_and_check(name: str) -> tuple[Tensor, bool]:
         tensor = read(name)
-        # one pass and no mask: a sum is finite only if all of it is, and the mask decides if the sum ran over
+        # a finite sum proves that all values are finite, without a mask; after an overflow the mask decides
         return tensor, math.isfinite(tensor.sum().item()) or bool(tensor.isfinite().all())
 
-    found = dict(zip(names, in_threads(read_and_check, names), strict=True))
+    found = dict(zip(names, map_in_threads(read_and_check, names), strict=True))
     bad = [name for name, (_, is_finite) in found.items() if not is_finite]
     if bad:
         logger.warning("Not finite in %s: %s", source, bad)
         raise UserError(
-            f"{source}: {len(bad)} of {len(found)} weights hold NaN or infinity: {some(bad)}; the training "
-            "that wrote it had gone wrong, or the file is damaged: take an earlier one, or fetch it again"
+            f"{source}: {len(bad)} of {len(found)} weights contain NaN or infinity: {shown_names(bad)}; the "
+            "training diverged or the file is corrupt: use an earlier checkpoint, or download the file again"
         )
     return {name: tensor for name, (tensor, _) in found.items()}
 
 
-def _refuse_misfits(
+def _check_weights(
     expected: Mapping[str, Tensor],
     given: Mapping[str, Tensor],
     source: str,
     any_rows: Collection[str] = (),
 ) -> None:
-    """Raise a UserError unless the weights are those of the model; every misfit goes to the log.
+    """Raise a UserError unless the weights fit the model; log every mismatch.
 
     Args:
-        expected: the model's, of which shapes count.
+        expected: the model's state dict; only names and shapes are used.
         given: by published names.
-        any_rows: tables that may have another first dimension.
+        any_rows: tables whose first dimension may differ.
     """
     missing = [name for name in expected if name not in given]
     unexpected = [name for name in given if name not in expected]
@@ -170,7 +175,7 @@ def _refuse_misfits(
         for name in both
         if not _fits(_shape(given[name]), _shape(expected[name]), name in any_rows)
     ]
-    no_floats = [f"{name} ({given[name].dtype})" for name in both if not given[name].is_floating_point()]
+    not_floats = [f"{name} ({given[name].dtype})" for name in both if not given[name].is_floating_point()]
     if missing:
         logger.warning("[Warn] Missing keys in checkpoint: %s", missing)
     if unexpected:
@@ -179,17 +184,20 @@ def _refuse_misfits(
         logger.warning("[Warn] Keys of another shape in checkpoint: %s", misshapen)
     problems = list(_block_problems(expected, given)) if missing or unexpected else []
     if missing:
-        problems.append(f"{len(missing)} of {len(expected)} weights are missing: {some(missing)}")
+        problems.append(f"{len(missing)} of {len(expected)} weights are missing: {shown_names(missing)}")
     if unexpected:
-        problems.append(f"{len(unexpected)} weights are unexpected: {some(unexpected)}")
+        amount = counted(len(unexpected), "weight")
+        problems.append(f"{amount} not in the model: {shown_names(unexpected)}")
     if misshapen:
-        problems.append(f"{len(misshapen)} weights do not fit the configuration: {some(misshapen)}")
-    if no_floats:
-        problems.append(f"{len(no_floats)} weights are no floating-point numbers: {some(no_floats)}")
+        amount = counted(len(misshapen), "weight")
+        problems.append(f"{amount} with another shape than in the config: {shown_names(misshapen)}")
+    if not_floats:
+        amount = counted(len(not_floats), "weight")
+        problems.append(f"{amount} not of a floating-point type: {shown_names(not_floats)}")
     if problems:
         raise UserError(
-            f"{source}: {'; '.join(problems)}; give a whole IndexTTS2 GPT checkpoint (gpt.pth), and the "
-            "config.yaml that belongs to it"
+            f"{source}: {'; '.join(problems)}; give a complete IndexTTS2 GPT checkpoint (gpt.pth) and its "
+            "config.yaml"
         )
 
 
@@ -198,11 +206,12 @@ def _fits(given: Shape, expected: Shape, any_rows: bool) -> bool:
 
 
 def _block_problems(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Iterator[str]:
-    """Where the file is a deeper or a shallower model than the config, which many names would hide."""
+    """Yield differences in the number of blocks, which explain a long list of missing or unexpected names."""
     for prefix, key in BLOCKS:
         wanted, found = _num_blocks(prefix, expected), _num_blocks(prefix, given)
         if found and found != wanted:
-            yield f"the checkpoint has {found} blocks {prefix}N, {key} in the config says {wanted}"
+            blocks = counted(found, "block")
+            yield f"the checkpoint has {blocks} {prefix}N, but {key} in the config is {wanted}"
 
 
 def _num_blocks(prefix: str, names: Iterable[str]) -> int:
@@ -218,7 +227,7 @@ STD = 0.02
 
 
 def random_model(config: GPTConfig, seed: int) -> UnifiedVoice:
-    """A model on the CPU with fresh weights; the global random state is left alone."""
+    """Return a model on the CPU with fresh weights; does not change the global random state."""
     with torch.device("meta"):
         model = UnifiedVoice(config)
     model.to_empty(device="cpu")
@@ -228,7 +237,7 @@ def random_model(config: GPTConfig, seed: int) -> UnifiedVoice:
 
 @torch.no_grad()
 def initialise(model: UnifiedVoice, seed: int) -> None:
-    """Overwrite every parameter and buffer of a model on the CPU; the global random state is left alone."""
+    """Overwrite every parameter and buffer of a model on the CPU; does not change the global random state."""
     generator = Generator().manual_seed(seed)
     residual_std = STD / math.sqrt(2 * model.config.layers)
     for name, module in model.named_modules():
@@ -245,7 +254,7 @@ def _initialise_module(module: nn.Module, generator: Generator) -> None:
         case nn.Embedding():
             module.weight.normal_(0, STD, generator=generator)
         case nn.Linear() | nn.Conv1d() | nn.Conv2d():
-            bound = 1 / math.sqrt(module.weight[0].numel())  # what torch does by default
+            bound = 1 / math.sqrt(module.weight[0].numel())  # torch's default
             module.weight.uniform_(-bound, bound, generator=generator)
             if module.bias is not None:
                 module.bias.uniform_(-bound, bound, generator=generator)

@@ -1,15 +1,14 @@
-"""What tools/evaluate.py does: held-out sentences, spoken by checkpoints, judged beside their recordings.
+"""Implementation of tools/evaluate.py: checkpoints speak held-out sentences, scored beside the recordings.
 
 OUTPUT_DIR/
-  report.md                    the table, with what it was measured with
+  report.md                    the table, with the settings of the measurement
   summary.jsonl                a `Row` in each line, the recordings first
-  clips.jsonl                  a `Clip` in each line, with what was heard
+  clips.jsonl                  a `Clip` in each line, with the transcripts
   scores.png                   the rows as curves
-  audio/CHECKPOINT/0001.wav    what was said
+  audio/CHECKPOINT/0001.wav    the synthesized audio
 
-The reports are written when all is done, each whole or not at all.
-
-What is rendered: sentences of which a manifest has recordings, each in the voice of another clip.
+Each sentence has a recording in the manifest and is synthesized in the voice of another clip of its speaker.
+The reports are written at the end, atomically.
 """
 
 import logging
@@ -34,14 +33,22 @@ from indextts.errors import UserError
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
 from indextts.features.campplus import CAMPPlusConfig
 from indextts.speech.evaluation.judge import Judge, has_loop
-from indextts.speech.evaluation.report import RECORDINGS, Clip, Row, draw, page, row_of
-from indextts.speech.synthesis.load import campplus_file, load_campplus
+from indextts.speech.evaluation.report import (
+    RECORDINGS,
+    Clip,
+    Row,
+    draw_scores,
+    markdown_report,
+    summarize,
+)
+from indextts.speech.synthesis.acoustic_weights import campplus_file, load_campplus
+from indextts.speech.synthesis.renderer import load_renderer
 from indextts.speech.synthesis.s2mel import SolverSettings
-from indextts.speech.synthesis.sound import load_sound
-from indextts.speech.synthesis.speak import Speaker
-from indextts.speech.synthesis.synthesize import device_of, sampling_of, write_wav
-from indextts.speech.synthesis.trained import load_trained
-from indextts.system.files import write_bytes
+from indextts.speech.synthesis.synthesize import resolve_sampling, synthesis_device, write_wav
+from indextts.speech.synthesis.text_to_speech import TextToSpeech
+from indextts.speech.synthesis.trained_model import load_trained
+from indextts.system.amounts import counted
+from indextts.system.files import write_bytes, written_aside
 from indextts.system.json_lines import write_json_lines
 
 logger = logging.getLogger(__name__)
@@ -49,43 +56,45 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A sentence with its recording, and a clip of the same speaker that says something else."""
+    """A sentence with its recording, and a prompt: another clip of the same speaker with another text."""
 
     utterance: Utterance
     prompt: Utterance
 
 
 def read_held_out(manifest: Path, limit: int) -> list[HeldOut]:
-    """Return sentences of a manifest, in turn of each speaker, the same each time.
+    """Return sentences of a manifest, alternating between speakers; deterministic.
 
     Args:
         manifest: raw or preprocessed.
-        limit: how many at most; 0 for all.
+        limit: the largest number of sentences; 0 for all.
 
     Raises:
-        UserError: the manifest cannot be read, or no speaker has two fitting clips.
+        UserError: the manifest cannot be read, or no speaker has two suitable clips.
     """
     of_speaker: dict[str, list[Utterance]] = {}
     for utterance in read_utterances(manifest):
         known = utterance.features_key or str(utterance.audio)
         of_speaker.setdefault(utterance.speaker, []).append(replace(utterance, features_key=known))
-    dealt = [list(_deal(clips)) for clips in of_speaker.values()]
-    chosen = [one for turn in zip_longest(*dealt) for one in turn if one is not None]
+    by_speaker = [list(_with_prompts(clips)) for clips in of_speaker.values()]
+    chosen = [item for turn in zip_longest(*by_speaker) for item in turn if item is not None]
     if not chosen:
         raise UserError(
-            f"--manifest {manifest}: no speaker has two clips with different texts, one of them a second or "
-            "longer to speak like; give a larger manifest"
+            f"--manifest {manifest}: no speaker has two clips with different texts, one of them at least "
+            f"{MIN_REFERENCE_S:g} s long; give a larger manifest"
         )
     num_without = sum(map(len, of_speaker.values())) - len(chosen)
     if num_without:
         logger.warning(
-            "%d clips of %s have no other clip of their speaker to speak like", num_without, manifest
+            "Skipped %s of %s without a suitable prompt of the same speaker",
+            counted(num_without, "clip"),
+            manifest,
         )
     return chosen[:limit] if limit else chosen
 
 
-def _deal(clips: list[Utterance]) -> Iterator[HeldOut]:
-    """Yield a speaker's sentences with their prompts, long enough ones where there are any."""
+def _with_prompts(clips: list[Utterance]) -> Iterator[HeldOut]:
+    """Yield a speaker's sentences with their prompts, which are long if the speaker has two long clips."""
     long = [clip for clip in clips if SHORT_REFERENCE_S <= clip.duration_s <= MAX_RECORDING_S]
     fitting = [clip for clip in clips if MIN_REFERENCE_S <= clip.duration_s <= MAX_RECORDING_S]
     queue = PromptQueue(long if len(long) > 1 else fitting)
@@ -95,40 +104,44 @@ def _deal(clips: list[Utterance]) -> Iterator[HeldOut]:
 
 
 RECORDING_RATE_HZ = 24_000
-PROGRESS_CLIPS = 10  # between two lines of the log
+PROGRESS_CLIPS = 10  # clips between two log lines
 
 
 def evaluate(command: Evaluate) -> list[Row]:
     """Write the reports; return their rows, the recordings first.
 
     Raises:
-        UserError: something that was given cannot be used, or the reports cannot be written.
+        UserError: an argument cannot be used, or the reports cannot be written.
     """
-    names = names_of(command.checkpoint)
+    names = checkpoint_names(command.checkpoint)
     held_out = read_held_out(command.manifest, command.num_clips)
-    device = device_of(command.checkpoint[0], command.device)
-    notes = [f"{date.today().isoformat()}, {command.manifest.name}: {len(held_out)} sentences"]
+    device = synthesis_device(command.checkpoint[0], command.device)
+    notes = [f"{date.today().isoformat()}, {command.manifest.name}: {counted(len(held_out), 'sentence')}"]
     judge = _judge(command, device, notes)
-    styles = [judge.style(*_recording(one.prompt.audio)) for one in held_out]
-    recorded = [_judge_recording(judge, one, style) for one, style in zip(held_out, styles, strict=True)]
-    rows, lines = [row_of(RECORDINGS, None, recorded)], [clip.record(RECORDINGS, None) for clip in recorded]
+    styles = [judge.style(*_recording(item.prompt.audio)) for item in held_out]
+    recorded = [_judge_recording(judge, item, style) for item, style in zip(held_out, styles, strict=True)]
+    rows, lines = (
+        [summarize(RECORDINGS, None, recorded)],
+        [clip.record(RECORDINGS, None) for clip in recorded],
+    )
     for name, path in zip(names, command.checkpoint, strict=True):
-        speaker = _speaker(command, path, device)
-        sampling = sampling_of(command, speaker.sound.name)
-        clips = list(_render(speaker, name, held_out, styles, judge, sampling, command.output_dir))
-        step = speaker.trained.step
-        rows.append(row_of(name, step, clips))
+        tts = _load_tts(command, path, device)
+        sampling = resolve_sampling(command, tts.renderer.name)
+        clips = list(_render(tts, name, held_out, styles, judge, sampling, command.output_dir))
+        step = tts.trained.step
+        rows.append(summarize(name, step, clips))
         lines += [clip.record(name, step) for clip in clips]
-        notes.append(f"{name}: {speaker.sound.name} codes, {_settings(sampling)}")
+        notes.append(f"{name}: {tts.renderer.name} codes, {_settings(sampling)}")
     _write(command.output_dir, rows, lines, notes)
     return rows
 
 
-def names_of(paths: Sequence[Path]) -> list[str]:
-    """Return a name for each checkpoint that is a folder's name too: its own, with its folder's if needed."""
+def checkpoint_names(paths: Sequence[Path]) -> list[str]:
+    """Return a unique name for each checkpoint, usable as a folder name: the file's, or FOLDER-FILE."""
     found = [path.resolve() for path in paths]
     if len(set(found)) < len(found):
-        raise UserError("--checkpoint: one checkpoint is given twice; give each once")
+        twice = next(path for path in found if found.count(path) > 1)
+        raise UserError(f"--checkpoint {twice}: given twice; give each checkpoint once")
     names = [path.stem for path in found]
     if len(set(names)) < len(names):
         names = [f"{path.parent.name}-{path.stem}" for path in found]
@@ -143,7 +156,7 @@ def _judge(command: Evaluate, device: torch.device, notes: list[str]) -> Judge:
         from indextts.features.asr import load_recognizers  # it imports transformers, which takes seconds
 
         recognizers = load_recognizers(command.asr, device)
-        notes.append("CER without marks and spaces, one letter for each sound; numbers are read out")
+        notes.append("CER without punctuation and spaces, homophones merged, numbers as words")
     else:
         notes.append("no character error rate: give the folder of a CTC model with --asr")
     path = campplus_file(command.models)
@@ -151,30 +164,30 @@ def _judge(command: Evaluate, device: torch.device, notes: list[str]) -> Judge:
     if path.is_file():
         campplus = load_campplus(path, CAMPPlusConfig().embedding_size, device)
     else:
-        notes.append(f"no likeness of the voice: {path.name} is not in {command.models.name}/campplus")
+        notes.append(f"no voice similarity: {path.name} is not in {command.models.name}/campplus")
     for note in notes[1:]:
         logger.info("%s", note)
     return Judge(recognizers, campplus)
 
 
-def _speaker(command: Evaluate, checkpoint: Path, device: torch.device) -> Speaker:
+def _load_tts(command: Evaluate, checkpoint: Path, device: torch.device) -> TextToSpeech:
     trained = load_trained(checkpoint, device, command.weights)
     settings = SolverSettings(steps=command.solver_steps)
-    return Speaker(trained, load_sound(trained, command.features, command.models, device, settings))
+    return TextToSpeech(trained, load_renderer(trained, command.features, command.models, device, settings))
 
 
 def _recording(path: Path) -> tuple[NDArray[np.float32], int]:
     return load_audio(path, RECORDING_RATE_HZ), RECORDING_RATE_HZ
 
 
-def _judge_recording(judge: Judge, one: HeldOut, style: Tensor | None) -> Clip:
-    samples, rate_hz = _recording(one.utterance.audio)
-    judgement = judge.judge(samples, rate_hz, one.utterance.text, style)
-    return _clip(one, judgement=judgement)
+def _judge_recording(judge: Judge, item: HeldOut, style: Tensor | None) -> Clip:
+    samples, rate_hz = _recording(item.utterance.audio)
+    judgement = judge.judge(samples, rate_hz, item.utterance.text, style)
+    return _clip(item, judgement=judgement)
 
 
 def _render(
-    speaker: Speaker,
+    tts: TextToSpeech,
     name: str,
     held_out: Sequence[HeldOut],
     styles: Sequence[Tensor | None],
@@ -182,30 +195,30 @@ def _render(
     sampling: Sampling,
     output_dir: Path,
 ) -> Iterator[Clip]:
-    for number, (one, style) in enumerate(zip(held_out, styles, strict=True), 1):
-        voice = speaker.voice(one.prompt.audio)
-        spoken = speaker.say(one.utterance.text, voice, sampling)
-        file = f"audio/{name}/{number:04}.wav" if spoken.num_codes else None
+    for number, (item, style) in enumerate(zip(held_out, styles, strict=True), 1):
+        voice = tts.read_voice(item.prompt.audio)
+        speech = tts.synthesize(item.utterance.text, voice, sampling)
+        file = f"audio/{name}/{number:04}.wav" if speech.num_codes else None
         if file is not None:
-            write_wav(output_dir / file, spoken)
+            write_wav(output_dir / file, speech)
         yield _clip(
-            one,
-            judgement=judge.judge(spoken.samples, spoken.sample_rate_hz, one.utterance.text, style),
-            has_stopped=spoken.has_stopped,
-            is_loop=any(has_loop(segment.codes.cpu().numpy()) for segment in spoken.segments),
+            item,
+            judgement=judge.judge(speech.samples, speech.sample_rate_hz, item.utterance.text, style),
+            has_stopped=speech.has_stopped,
+            is_loop=any(has_loop(segment.codes.cpu().numpy()) for segment in speech.segments),
             file=file,
         )
         if number % PROGRESS_CLIPS == 0 or number == len(held_out):
             logger.info("%s: %d of %d sentences", name, number, len(held_out))
 
 
-def _clip(one: HeldOut, **judged: object) -> Clip:
+def _clip(item: HeldOut, **judged: object) -> Clip:
     return Clip(
-        id=one.utterance.id,
-        text=one.utterance.text,
-        num_fidel=measure_text(one.utterance.text).num_fidel,
-        recorded_s=one.utterance.duration_s,
-        prompt_id=one.prompt.id,
+        id=item.utterance.id,
+        text=item.utterance.text,
+        num_fidel=measure_text(item.utterance.text).num_fidel,
+        recorded_s=item.utterance.duration_s,
+        prompt_id=item.prompt.id,
         **judged,  # type: ignore[arg-type]
     )
 
@@ -219,10 +232,12 @@ def _write(
 ) -> None:
     write_json_lines(folder / "clips.jsonl", lines)
     write_json_lines(folder / "summary.jsonl", (asdict(row) for row in rows))
-    picture = folder / ".tmp-scores.png"
     try:
-        write_bytes(folder / "report.md", page(rows, notes).encode())
-        draw(rows, picture)
-        picture.replace(folder / "scores.png")
+        write_bytes(folder / "report.md", markdown_report(rows, notes).encode())
+        with written_aside(folder / "scores.png") as aside:
+            draw_scores(rows, aside)
     except OSError as error:
-        raise UserError(f"--output-dir {folder}: cannot be written ({error.strerror})") from None
+        raise UserError(
+            f"--output-dir {folder}: cannot be written ({error.strerror}); check permissions and free disk "
+            "space"
+        ) from None

@@ -1,15 +1,10 @@
-"""One clip judged: what is heard in it, whose voice it is, how fast it is, and whether it failed.
+"""Automatic scoring of one clip: transcript errors, similarity of the voice, loops and silence.
 
-Axes: S samples.
+Axes: S samples, M codes of a clip, C semantic codes.
 
-What codes tell without being heard: loops, and how often each comes, against the data.
-
-Axes: M codes of a clip, C semantic codes.
-
-Character error rate as it means something for Amharic: one letter for each sound, no marks, no spaces.
-
-Spelling is free in Amharic, words are glued and split at will, so that word error rates measure spelling.
-Both sides are read out first (numbers become words), and then lose marks and spaces (`text_key`).
+The character error rate suits Amharic, where homophones and word boundaries are written freely and a word
+error rate would measure spelling: both texts are normalised (numbers become words), homophones are merged,
+and punctuation and spaces are removed (`text_key`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,12 +25,12 @@ from indextts.text.ethiopic import text_key
 from indextts.text.normalize import DEFAULT_OPTIONS, normalize
 
 LONGEST_PERIOD = 2 * CODES_PER_SECOND
-FEWEST_REPEATS = 4  # of a loop, the first time counted
+FEWEST_REPEATS = 4  # of a loop, including the first occurrence
 SHORTEST_LOOP = 2 * CODES_PER_SECOND
 
 
 def has_loop(codes: NDArray[np.int64]) -> bool:
-    """Tell whether `codes` (M,) say the same again and again: four times or more, for 2 s or longer."""
+    """Return whether `codes` (M,) repeat a pattern at least four times, for at least 2 s."""
     for period in range(1, min(LONGEST_PERIOD, len(codes) // FEWEST_REPEATS) + 1):
         repeated = longest_run(codes[period:] == codes[:-period])
         if repeated + period >= max(SHORTEST_LOOP, FEWEST_REPEATS * period):
@@ -44,13 +39,13 @@ def has_loop(codes: NDArray[np.int64]) -> bool:
 
 
 def longest_run(is_true: NDArray[np.bool_]) -> int:
-    """Return the length of the longest stretch of True in `is_true` (n,)."""
+    """Return the length of the longest run of True in `is_true` (n,)."""
     ends = np.flatnonzero(~np.concatenate([[False], is_true, [False]]))
     return int(np.diff(ends).max() - 1)
 
 
 def histogram(clips: Iterable[NDArray[np.int64]], num_codes: int) -> NDArray[np.float64]:
-    """Return the share of each code in all clips together: (C,); all 0 where there are no codes."""
+    """Return the frequency of each code over all clips: (C,); zeros if there are no codes."""
     counts = np.zeros(num_codes)
     for codes in clips:
         counts += np.bincount(codes, minlength=num_codes)
@@ -59,7 +54,7 @@ def histogram(clips: Iterable[NDArray[np.int64]], num_codes: int) -> NDArray[np.
 
 
 def histogram_distance(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Return the total variation distance of two histograms (C,): 0 for equal ones, 1 without overlap."""
+    """Return the total variation distance of two histograms (C,): 0 if equal, 1 without overlap."""
     return float(np.abs(a - b).sum() / 2)
 
 
@@ -68,28 +63,25 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Errors:
-    """Edits that turn what was heard into what was meant, of `characters` that were meant."""
+    """The edits between a transcript and its reference text of `characters`."""
 
     edits: int
     characters: int
 
 
 def count_errors(meant: str, heard: str) -> Errors:
-    """Return the errors between two texts, whatever their spelling."""
+    """Return the errors of the transcript `heard` for the text `meant`, independent of spelling."""
     reference, hypothesis = scored(meant), scored(heard)
     return Errors(edit_distance(reference, hypothesis), len(reference))
 
 
 def scored(text: str) -> str:
-    """Return the characters of `text` that are compared."""
+    """Return the characters of `text` for the comparison."""
     return text_key(normalize(text, DEFAULT_OPTIONS))
 
 
 def edit_distance(a: str, b: str) -> int:
-    """Return the fewest insertions, deletions and substitutions of a character between `a` and `b`.
-
-    Row by row of the table of Wagner and Fischer 1974, "The String-to-String Correction Problem".
-    """
+    """Return the Levenshtein distance of `a` and `b`, by the algorithm of Wagner and Fischer (1974)."""
     row = list(range(len(b) + 1))
     for i, char in enumerate(a, 1):
         before, row[0] = row[0], i
@@ -99,12 +91,12 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def error_rate(errors: Sequence[Errors]) -> float:
-    """Return all edits over all characters; nothing to say is no error."""
+    """Return the sum of edits over the sum of characters; 0 without characters and edits."""
     return sum(e.edits for e in errors) / max(sum(e.characters for e in errors), 1)
 
 
 def interval(errors: Sequence[Errors], seed: int = 0) -> tuple[float, float]:
-    """Return the 95 % interval of the rate, from clips drawn again with replacement (Efron's bootstrap)."""
+    """Return the 95 % confidence interval of the rate, by bootstrap over clips."""
     edits = np.array([e.edits for e in errors])
     characters = np.array([e.characters for e in errors])
     drawn = np.random.default_rng(seed).integers(len(errors), size=(RESAMPLES, len(errors)))
@@ -116,19 +108,19 @@ def interval(errors: Sequence[Errors], seed: int = 0) -> tuple[float, float]:
 if TYPE_CHECKING:  # it imports transformers, which takes seconds
     from indextts.features.asr import Recognizer
 
-LEAST_SPEECH_SHARE = 0.1  # of a clip; with less of it, the clip counts as silent
+LEAST_SPEECH_SHARE = 0.1  # a clip with less speech counts as silent
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is said of a clip.
+    """The scores of a clip.
 
     Args:
-        duration_s: of the whole clip.
-        heard: by each recognizer, under its name.
-        errors: of what was heard against the text, under the same names.
-        likeness: to the prompt's voice; None where that is not measured.
-        is_silent: whether there is hardly any speech in it.
+        duration_s: of the complete clip.
+        heard: the transcript of each recognizer, by its name.
+        errors: of these transcripts, by the same names.
+        likeness: cosine similarity to the prompt's voice; None if not measured.
+        is_silent: whether the clip contains almost no speech.
     """
 
     duration_s: float
@@ -139,13 +131,13 @@ class Judgement:
 
 
 class Judge:
-    """The models that judge; each may be left out."""
+    """The scoring models, all optional."""
 
     def __init__(self, recognizers: "Sequence[Recognizer]", campplus: CAMPPlus | None) -> None:
         self.recognizers, self.campplus = recognizers, campplus
 
     def style(self, samples: NDArray[np.float32], rate_hz: int) -> Tensor | None:
-        """Return the voice of a clip (S,), to compare others with."""
+        """Return the speaker vector of a clip (S,), None without CAM++."""
         if self.campplus is None:
             return None
         return speaker.style_vector(self.campplus, _resampled(samples, rate_hz, speaker.SAMPLE_RATE_HZ))
@@ -153,13 +145,13 @@ class Judge:
     def judge(
         self, samples: NDArray[np.float32], rate_hz: int, text: str, prompt_style: Tensor | None
     ) -> Judgement:
-        """Return what is said of a clip.
+        """Score a clip.
 
         Args:
-            samples: (S,); none for a model that said nothing.
+            samples: (S,), may be empty.
             rate_hz: of the samples.
-            text: what it should say.
-            prompt_style: of the voice it should have, from `style`.
+            text: the reference text.
+            prompt_style: the vector of the reference voice, from `style`.
         """
         duration_s = len(samples) / rate_hz
         heard = {

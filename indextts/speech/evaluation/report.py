@@ -1,9 +1,7 @@
-"""Scores of many clips as one row for each checkpoint, and as a page.
+"""Scores of many clips: a row for each checkpoint, as a Markdown table and as curves.
 
-The first row is of the recordings: what the recognizers make of people is the floor that no voice goes under,
-so each rate stands beside how many times that of the recordings it is.
-
-Scores along the checkpoints, as a picture; what the recordings score is a dashed line.
+The first row is for the recordings. The recognizers' error rate on real speech is the practical minimum, so
+the table also shows each rate relative to it, and the curves show the recordings as a dashed line.
 """
 
 import statistics
@@ -22,18 +20,18 @@ RECORDINGS = "recordings"
 
 @dataclass(frozen=True)
 class Clip:
-    """A sentence as one voice said it.
+    """A sentence as recorded or synthesized.
 
     Args:
         id: of the utterance in the manifest.
-        text: what was to be said.
-        num_fidel: letters of the text, read out.
+        text: the reference text.
+        num_fidel: letters of the normalised text.
         recorded_s: duration of the recording of the same text.
-        prompt_id: the utterance whose voice it is.
-        judgement: what is said of it.
-        has_stopped: whether the model itself ended; None for a recording.
-        is_loop: whether its codes say the same again and again; None for a recording.
-        file: the sound, relative to the report.
+        prompt_id: the utterance that provides the voice.
+        judgement: the scores.
+        has_stopped: whether the model generated a stop token before the limit; None for a recording.
+        is_loop: whether the codes contain a loop; None for a recording.
+        file: the audio file, relative to the report.
     """
 
     id: str
@@ -47,22 +45,22 @@ class Clip:
     file: str | None = None
 
     def record(self, name: str, step: int | None) -> dict[str, object]:
-        """Return the clip as a line of clips.jsonl, said by the checkpoint `name`."""
+        """Return the clip's line of clips.jsonl, for the checkpoint `name`."""
         flat = asdict(self)
         return {"checkpoint": name, "step": step, **{**flat, **flat.pop("judgement")}}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A checkpoint, or the recordings, over all clips; None for what was not measured.
+    """The scores of a checkpoint, or of the recordings, over all clips; None for values not measured.
 
     Args:
         cer: character error rate by recognizer, from 0.
         cer_interval: the 95 % interval of each.
-        likeness: mean cosine to the prompt's voice.
+        likeness: mean cosine similarity to the prompt's voice.
         fidel_per_s: median, silence included.
-        length_ratio: median of the durations over those of the recordings.
-        no_stop, loops, silent: shares of the clips.
+        length_ratio: median of the durations relative to the recordings.
+        no_stop, loops, silent: fractions of the clips.
     """
 
     name: str
@@ -78,8 +76,8 @@ class Row:
     silent: float
 
 
-def row_of(name: str, step: int | None, clips: Sequence[Clip]) -> Row:
-    """Return the row of at least one clip."""
+def summarize(name: str, step: int | None, clips: Sequence[Clip]) -> Row:
+    """Return the row for the clips, at least one."""
     judgements = [clip.judgement for clip in clips]
     names = list(judgements[0].errors)
     errors = {name: [judgement.errors[name] for judgement in judgements] for name in names}
@@ -105,12 +103,12 @@ def _share(values: Sequence[bool | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
+def markdown_report(rows: Sequence[Row], notes: Sequence[str]) -> str:
     """Return the report as Markdown.
 
     Args:
         rows: the recordings first.
-        notes: what was measured with, and what was not measured.
+        notes: the settings of the measurement.
     """
     recognizers = list(rows[0].cer)
     titles = [
@@ -163,15 +161,15 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """Write the picture.
+def draw_scores(rows: Sequence[Row], path: Path) -> None:
+    """Draw the scores along the checkpoints.
 
     Args:
         rows: the recordings first.
-        path: of a PNG.
+        path: the PNG file to write.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     recognizers = list(rows[0].cer)
     figure = Figure(figsize=(10, 6), layout="constrained")
@@ -194,11 +192,11 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 
 def _curve(axes: Axes, rows: Sequence[Row], label: str, value: Callable[[Row], float | None]) -> None:
-    """Draw what each checkpoint has, where it was measured."""
+    """Draw a score of each checkpoint; nothing if no checkpoint has it."""
     values = [value(row) for row in rows[1:]]
-    if all(one is None for one in values):
+    if all(score is None for score in values):
         return
-    numbers = [float("nan") if one is None else one for one in values]
+    numbers = [float("nan") if score is None else score for score in values]
     [line] = axes.plot(range(len(numbers)), numbers, marker="o", label=label)
     recorded = value(rows[0])
     if recorded is not None:

@@ -1,7 +1,4 @@
-"""The model card: what somebody who finds the folder later must know about it.
-
-What goes with a model that was made from the published weights; facts, in our words.
-"""
+"""The model card and the licence note of an exported model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,22 +9,22 @@ from indextts.errors import UserError
 from indextts.runs.directory import CheckpointMeta, FileIdentity, identify
 from indextts.speech.export.source import Source
 
-# Settings of the run that say where, not what.
-PLACES = frozenset(
+# Settings of the run that are paths; the card contains no path of this machine.
+PATH_SETTINGS = frozenset(
     {"train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir", "resume"}
 )
-BESIDE = "s2mel.pth, wav2vec2bert_stats.pt, feat1.pt, feat2.pt and the folder qwen0.6bemo4-merge"
+OTHER_FILES = "s2mel.pth, wav2vec2bert_stats.pt, feat1.pt, feat2.pt and the folder qwen0.6bemo4-merge"
 
 
 @dataclass(frozen=True)
-class Checked:
-    """How an exported file compares with its checkpoint.
+class FileCheck:
+    """The comparison of an exported file with its checkpoint.
 
     Args:
         name: of the file.
         dtype: of its weights.
-        difference: of the logits, as a share of their size.
-        allowed: the largest that passes.
+        difference: relative difference of the logits.
+        allowed: the tolerance.
     """
 
     name: str
@@ -36,16 +33,16 @@ class Checked:
     allowed: float
 
 
-def model_card(source: Source, checked: list[Checked]) -> str:
-    """Return the card as Markdown; names of files, but no path of this machine."""
-    sections = [_head(source, checked)]
+def model_card(source: Source, checks: list[FileCheck]) -> str:
+    """Return the card as Markdown, with file names but without paths of this machine."""
+    sections = [_head(source, checks)]
     if source.meta is not None:
         sections += [_data(source.meta), _training(source.meta), _settings(source.meta)]
     sections.append(_identity(source))
     return "\n\n".join(sections) + "\n"
 
 
-def _head(source: Source, checked: list[Checked]) -> str:
+def _head(source: Source, checks: list[FileCheck]) -> str:
     names = ", ".join(path.name for path in source.paths)
     what = names if len(source.paths) == 1 else f"the mean of {names}"
     if source.ema_decay is not None:
@@ -61,15 +58,15 @@ def _head(source: Source, checked: list[Checked]) -> str:
         "",
         f"The GPT of IndexTTS-2 with more text pieces, from {what}.",
         "",
-        "IndexTTS-2 loads this folder as its `checkpoints/` once the published files that no training "
-        f"changes lie in it too: {BESIDE}. It reads gpt.pth; a gpt.safetensors holds the same for other "
-        "programs. What may be done with the model: LICENSE-NOTE.txt.",
+        "To use this folder as the `checkpoints/` of IndexTTS-2, copy these published files into it: "
+        f"{OTHER_FILES}. IndexTTS-2 loads gpt.pth; a gpt.safetensors contains the same weights for other "
+        "programs. For the terms of use see LICENSE-NOTE.txt.",
         "",
     ]
     lines += [
-        f"* {file.name}: {file.dtype}; read back, its logits on fixed inputs differ from the checkpoint's by "
-        f"{file.difference:.1e} of their size (allowed: {file.allowed:g})"
-        for file in checked
+        f"* {file.name}: {file.dtype}; relative difference of its logits to the checkpoint's on fixed "
+        f"inputs: {file.difference:.1e} (tolerance {file.allowed:g})"
+        for file in checks
     ]
     return "\n".join(lines)
 
@@ -84,14 +81,14 @@ def _data(meta: CheckpointMeta) -> str:
 
 
 def _counts(file: FileIdentity) -> str:
-    """Return utterances, speakers and hours of a pairs file; "not known" if it is no more what it was."""
+    """Return utterances, speakers and hours of a pairs file; "unknown" if it has changed since."""
     path = Path(file.path)
     try:
         if identify(path).digest != file.digest:
-            return "not known: the file was changed | |"
+            return "unknown: the file has changed | |"
         pairs = read_pairs(path)
     except (OSError, UserError):
-        return "not known: the file is not there any more | |"
+        return "unknown: the file no longer exists | |"
     duration_s = {pair.target_key: pair.target_duration_s for pair in pairs}
     speakers = {pair.speaker for pair in pairs}
     return f"{len(duration_s):,} | {len(speakers):,} | {sum(duration_s.values()) / 3600:.2f}"
@@ -102,7 +99,7 @@ def _training(meta: CheckpointMeta) -> str:
         "step": meta.step,
         "epoch": meta.epoch,
         "part of the run": meta.part,
-        "best of its part when it was saved": "yes" if meta.is_best else "no",
+        "best of its part when saved": "yes" if meta.is_best else "no",
         **{f"last {name.replace('_', ' ')}": f"{loss:.4f}" for name, loss in meta.losses.items()},
         **meta.environment,
     }
@@ -110,15 +107,15 @@ def _training(meta: CheckpointMeta) -> str:
 
 
 def _settings(meta: CheckpointMeta) -> str:
-    rows = {name: value for name, value in meta.settings.items() if name not in PLACES}
+    rows = {name: value for name, value in meta.settings.items() if name not in PATH_SETTINGS}
     return "## Settings\n\n" + _table({name: _shown(value) for name, value in rows.items()})
 
 
 def _identity(source: Source) -> str:
     rows: dict[str, Any] = {
-        "tokenizer's fingerprint": source.tokenizer.get("fingerprint", "not known"),
-        "pieces": len(source.tokenizer.get("pieces", ())) or "not known",
-        "pieces of the base": source.tokenizer.get("base_size", "not known"),
+        "tokenizer fingerprint": source.tokenizer.get("fingerprint", "unknown"),
+        "pieces": len(source.tokenizer.get("pieces", ())) or "unknown",
+        "pieces of the base": source.tokenizer.get("base_size", "unknown"),
     }
     if source.meta is not None:
         base = source.meta.base
@@ -147,15 +144,15 @@ Licence of this model
 =====================
 
 This is a note, not the licence. If gpt.pth was trained from the published weights of IndexTTS-2, the bilibili
-Model Use License that comes with those weights applies to it. Read that text before you pass anything on;
-where this note and the text differ, the text holds. A base with weights of your own is not concerned.
+Model Use License of those weights applies to it. Read the licence before you distribute the model; it takes
+precedence over this note. The note does not apply to a base model with weights of your own.
 
-* A fine-tuned model counts as a derivative work of the published one (1.4), so the same terms hold for it.
-* Keep the licence text and all notices that came with the base model, and put them into this folder.
-* Where you offer the model or what uses it, state the sentence that 4.1a prescribes; take it from the text.
-* Pass the terms on: whoever gets the model from you is bound by them too.
-* The model and what it makes may not be used to improve other AI models, non-commercial ones excepted (3.4c).
-* Above 100 million monthly users, or 1 billion RMB of revenue, a separate licence is needed (2.2).
+* A fine-tuned model is a derivative work of the published model (1.4), so the same terms apply to it.
+* Keep the licence text and all notices of the base model, and copy them into this folder.
+* Where you offer the model or a product that uses it, include the statement that section 4.1a requires.
+* Pass on the terms: they also bind everyone who receives the model from you.
+* The model and its output must not be used to improve other AI models, except non-commercial ones (3.4c).
+* Above 100 million monthly users or 1 billion RMB of revenue, a separate licence is required (2.2).
 
-The recordings have rights of their own: say whose voice it is, and that its owner agrees to what you do.
+The recordings have rights of their own: name the owner of the voice and obtain their consent to your use.
 """

@@ -1,4 +1,4 @@
-"""Whether a file of weights is what it was made from: every tensor, and what the model says with them.
+"""Verification of an exported file of weights: every tensor, and the logits of the model.
 
 Axes: T feature vectors, F their width, N text tokens, M codes.
 """
@@ -14,23 +14,24 @@ from indextts.models.checkpoint import read_weights
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.weights import load_model
-from indextts.models.weight_names import some
+from indextts.models.weight_names import shown_names
 
 NUM_FEATURES, NUM_TOKENS, NUM_CODES = 100, 64, 100
 
 # The largest relative difference of logits. Rounding the weights of the trained demo changes them by 4e-4
-# (float16) and 3e-3 (bfloat16); many layers add up to more. A wrong weight is found by its bits before.
+# (float16) and 3e-3 (bfloat16); deeper models add up to more. Wrong weights already fail the exact
+# comparison.
 TOLERANCES = {torch.float32: 1e-6, torch.float16: 0.01, torch.bfloat16: 0.08}
 
 
 @torch.no_grad()
 def logits_on_fixed_inputs(config: GPTConfig, weights: Mapping[str, Tensor], source: str) -> Tensor:
-    """Return all logits of one text with codes, behind a voice that the model's own encoders hear: (n,).
+    """Return all logits for fixed features, text and codes: (n,).
 
     Args:
-        config: that `weights` must fit.
-        weights: by published name, of any floating-point type; computed with in float32.
-        source: where they are from, for messages.
+        config: must fit `weights`.
+        weights: by published name, of any floating-point type; the arithmetic is float32.
+        source: the file of the weights, for messages.
 
     Raises:
         UserError: the weights do not fit the config, or are not finite.
@@ -44,17 +45,17 @@ def logits_on_fixed_inputs(config: GPTConfig, weights: Mapping[str, Tensor], sou
 def compare(
     path: Path, config: GPTConfig, weights: Mapping[str, Tensor], dtype: torch.dtype, logits: Tensor
 ) -> float:
-    """Read the file at `path` and return how far its logits are from `logits`, as a share of these.
+    """Read the file at `path` and return the relative difference of its logits to `logits`.
 
     Args:
-        path: what was written.
+        path: the written file.
         config: of the model.
-        weights: what it was written from.
-        dtype: that its floating-point tensors must have.
-        logits: those of `weights`, from `logits_on_fixed_inputs`.
+        weights: the source weights.
+        dtype: the expected type of floating-point tensors in the file.
+        logits: of `weights`, from `logits_on_fixed_inputs`.
 
     Raises:
-        UserError: with status 1 if a tensor is missing, added or changed, or the logits are too far off.
+        UserError: with status 1 if a tensor is missing, added or changed, or the difference is too large.
     """
     written = read_weights(path)
     differing = [
@@ -66,8 +67,8 @@ def compare(
     ]
     if differing:
         raise UserError(
-            f"{path.name}: {len(differing)} tensors read back are not those written: {some(differing)}; "
-            "check the disk and export again",
+            f"{path.name}: {len(differing)} tensors read back are not those written: "
+            f"{shown_names(differing)}; check the disk and export again",
             CHECK_FAILED,
         )
     found = logits_on_fixed_inputs(config, written, path.name)
@@ -82,7 +83,7 @@ def compare(
 
 
 def _fixed_batch(model: UnifiedVoice, features: Tensor) -> GPTBatch:
-    """Tokens and codes from all over the tables, so that old rows and new ones count."""
+    """Return a batch with tokens and codes spread over the tables, so that old and new rows are covered."""
     config = model.config
     num_tokens = min(NUM_TOKENS, config.max_text_tokens)
     num_codes = min(NUM_CODES, config.max_mel_tokens)

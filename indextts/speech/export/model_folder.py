@@ -1,17 +1,17 @@
-"""A model folder from a checkpoint: what somebody needs to speak with it, and nothing else.
+"""Export of a checkpoint to a model folder that IndexTTS2 loads.
 
 OUTPUT_DIR/
   gpt.pth, gpt.safetensors   name -> tensor, every weight of the GPT, as published; one of them or both
-  bpe.model                  the tokenizer it was trained with, with its normaliser's options
+  bpe.model                  the tokenizer of the training, with its normaliser's options
   config.yaml                the base's, with the tokenizer's number of text tokens
-  builtin.npz                what makes sound of the built-in codes; only for a model that speaks these
+  builtin.npz                the built-in speech backend; only for a model with built-in codes
   README.md                  the model card
-  LICENSE-NOTE.txt           what holds for a model made from the published one
+  LICENSE-NOTE.txt           the terms for a model trained from the published weights
   export.json                {"format_version", "checkpoints", "step", "part", "dtype", "logits": {file:
                              {"difference", "allowed"}}, "files": {file: {"num_bytes", "digest"}}}
 
-It is written aside, read back and compared with the checkpoint, and then renamed: under its name stands a
-whole folder that passed, or nothing, or the one before.
+The folder is staged, read back and compared with the checkpoint, and then renamed: OUTPUT_DIR is a complete,
+verified folder, or as it was before.
 """
 
 import logging
@@ -34,10 +34,11 @@ from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, USER_MISTAKE, UserError
 from indextts.features import builtin
 from indextts.models.checkpoint import table_rows, write_and_sync
 from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config
-from indextts.speech.export.card import LICENCE_NOTE, Checked, model_card
+from indextts.speech.export.card import LICENCE_NOTE, FileCheck, model_card
 from indextts.speech.export.comparison import TOLERANCES, compare, logits_on_fixed_inputs
 from indextts.speech.export.source import Source, read_source
-from indextts.speech.export.staging import foreign_files, written_aside
+from indextts.speech.export.staging import staged_folder, unknown_files
+from indextts.system.amounts import shown_size
 from indextts.system.digest import file_digest
 from indextts.system.files import sync, write_bytes, write_json
 from indextts.system.json_lines import read_json_lines
@@ -70,9 +71,9 @@ def export(command: ExportModel) -> Path:
     """Write the model folder; return the path of its weights, the first if there are two files.
 
     Raises:
-        UserError: the checkpoint cannot be exported, the config is none or does not fit it, or the folder
-            holds files of others or cannot be written; with status 4 if its disk is full, with status 1 if
-            what was written is not what was meant, and then it was removed.
+        UserError: the checkpoint cannot be exported, the config is invalid or does not fit, or the folder
+            contains unknown files or cannot be written; with status 4 if the disk is full, with status 1 if
+            the verification fails. The output folder is then unchanged.
     """
     target = command.output_dir
     _refuse_occupied(command)
@@ -84,23 +85,23 @@ def export(command: ExportModel) -> Path:
     dtype: torch.dtype = getattr(torch, command.dtype)
     names = WEIGHT_FILES[command.format]
     try:
-        with written_aside(target) as aside:
-            _require_room(aside, source.weights, dtype, len(names))
-            checked = _write_weights(aside, names, source, config, dtype, logits)
+        with staged_folder(target) as aside:
+            _require_space(aside, source.weights, dtype, len(names))
+            checks = _write_weights(aside, names, source, config, dtype, logits)
             write_bytes(aside / "bpe.model", stored_tokenizer(dict(source.tokenizer)))
             write_bytes(aside / "config.yaml", config_text.encode())
-            fitted = builtin_file(source)
+            fitted = find_builtin_backend_file(source)
             if fitted is not None:
                 shutil.copyfile(fitted, aside / BACKEND_NAME)
                 sync(aside / BACKEND_NAME)
-            write_bytes(aside / "README.md", model_card(source, checked).encode())
+            write_bytes(aside / "README.md", model_card(source, checks).encode())
             write_bytes(aside / "LICENSE-NOTE.txt", LICENCE_NOTE.encode())
-            write_json(aside / RECORD, _record(aside, source, command, checked))
+            write_json(aside / RECORD, _record(aside, source, command, checks))
     except OSError as error:
         is_full = error.errno in DISK_FULL_ERRNOS
         raise UserError(
-            f"--output-dir {target} cannot be written ({error.strerror or error})"
-            + ("; make room on its disk" if is_full else ""),
+            f"--output-dir {target}: cannot be written ({error.strerror or error}); "
+            + ("free disk space" if is_full else "check its permissions"),
             DISK_FULL if is_full else USER_MISTAKE,
         ) from None
     return target / names[0]
@@ -109,24 +110,24 @@ def export(command: ExportModel) -> Path:
 def _refuse_occupied(command: ExportModel) -> None:
     target = command.output_dir
     if command.config.resolve().parent == target.resolve():
-        raise UserError(f"--output-dir {target} holds the base model; choose another folder")
+        raise UserError(f"--output-dir {target}: contains the base model; choose another folder")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise UserError(f"--output-dir {target} cannot be written: it is no folder; choose another name")
-    others = foreign_files(target, FILES, RECORD)
-    if others:
+        raise UserError(f"--output-dir {target}: is not a folder; choose another path")
+    unknown = unknown_files(target, FILES, RECORD)
+    if unknown:
         raise UserError(
-            f"--output-dir {target} holds {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}, which "
-            "no export wrote; choose another folder, or move that away"
+            f"--output-dir {target}: contains {', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''}, "
+            "not written by an export; choose another folder, or move these files"
         )
 
 
-def _require_room(folder: Path, weights: Mapping[str, Tensor], dtype: torch.dtype, num_files: int) -> None:
+def _require_space(folder: Path, weights: Mapping[str, Tensor], dtype: torch.dtype, num_files: int) -> None:
     num_bytes = sum(tensor.numel() for tensor in weights.values()) * dtype.itemsize
     needed, free = num_files * num_bytes + SPARE_BYTES, shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
-            f"--output-dir: the model needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free on its disk; "
-            "make room, or choose another folder",
+            f"--output-dir {folder.parent}: the model needs {shown_size(needed)}, {shown_size(free)} are "
+            "free; free disk space, or choose another folder",
             DISK_FULL,
         )
 
@@ -138,41 +139,41 @@ def _write_weights(
     config: GPTConfig,
     dtype: torch.dtype,
     logits: Tensor,
-) -> list[Checked]:
-    """Write each file and compare what is read back with `source`; return how it went."""
-    checked = []
+) -> list[FileCheck]:
+    """Write each file, read it back and compare it with `source`; return the results."""
+    checks = []
     for name in names:
         weights = {name: tensor.to(dtype).contiguous() for name, tensor in source.weights.items()}
         if name.endswith(".pth"):
             write_and_sync(folder / name, weights)
         else:
             _write_safetensors(folder / name, weights)
-        del weights  # a second copy beside the model that is read back would not fit everywhere
+        del weights  # saves the memory of a copy while the file is read back
         difference = compare(folder / name, config, source.weights, dtype, logits)
         dtype_name = str(dtype).removeprefix("torch.")
-        checked.append(Checked(name, dtype_name, difference, TOLERANCES[dtype]))
+        checks.append(FileCheck(name, dtype_name, difference, TOLERANCES[dtype]))
         logger.info(
-            "%s, read back: all %d tensors are there, logits differ by %.1e (allowed for %s: %g)",
+            "%s: verified %d tensors; relative difference of logits %.1e (tolerance for %s: %g)",
             name,
             len(source.weights),
             difference,
             dtype_name,
             TOLERANCES[dtype],
         )
-    return checked
+    return checks
 
 
 def _write_safetensors(path: Path, weights: dict[str, Tensor]) -> None:
     try:
         save_file(weights, path, metadata={"format": "pt"})
-    except SafetensorError as error:  # it hides the system's error in its text
+    except SafetensorError as error:  # its text contains the number of the system's error
         found = re.search(r"os error (\d+)", str(error))
         raise OSError(int(found[1]) if found else 0, str(error)) from None
     sync(path)
 
 
-def builtin_file(source: Source) -> Path | None:
-    """Return the file of the builtin backend that made a run's features; None if another one did."""
+def find_builtin_backend_file(source: Source) -> Path | None:
+    """Return the file of the built-in backend that made a run's features; None for another backend."""
     meta = source.meta
     if meta is None or not meta.manifests:
         return None
@@ -182,18 +183,18 @@ def builtin_file(source: Source) -> Path | None:
         store = pairs.parent / str(record.get("features", ""))
         is_builtin = read_info(store).backend == "builtin"
     except UserError as error:
-        logger.warning("Which codes the model speaks is not known any more: %s", error)
+        logger.warning("The speech backend of the model's codes is unknown: %s", error)
         return None
     if not is_builtin:
         return None
     path = store.parent / BACKEND_NAME
     if source.codes not in (None, builtin.load(path).identity):
-        logger.warning("%s was made anew since the training, so nothing here makes sound of its codes", path)
+        logger.warning("%s was regenerated after the training: the export contains no built-in backend", path)
         return None
     return path
 
 
-def _record(folder: Path, source: Source, command: ExportModel, checked: list[Checked]) -> dict[str, Any]:
+def _record(folder: Path, source: Source, command: ExportModel, checks: list[FileCheck]) -> dict[str, Any]:
     meta = source.meta
     return {
         "format_version": FORMAT_VERSION,
@@ -202,7 +203,7 @@ def _record(folder: Path, source: Source, command: ExportModel, checked: list[Ch
         "part": meta and meta.part,
         "weights": command.weights,
         "dtype": command.dtype,
-        "logits": {file.name: {"difference": file.difference, "allowed": file.allowed} for file in checked},
+        "logits": {file.name: {"difference": file.difference, "allowed": file.allowed} for file in checks},
         "files": {
             path.name: {"num_bytes": path.stat().st_size, "digest": file_digest(path)}
             for path in sorted(folder.iterdir())
@@ -211,7 +212,7 @@ def _record(folder: Path, source: Source, command: ExportModel, checked: list[Ch
 
 
 def config_with_tokens(path: Path, num_tokens: int) -> str:
-    """Return the YAML of the config at `path` for `num_tokens` text tokens; all else stays, comments too.
+    """Return the YAML of the config at `path` with another number of text tokens, otherwise unchanged.
 
     Raises:
         UserError: the file cannot be read, or has no section gpt.
@@ -221,10 +222,12 @@ def config_with_tokens(path: Path, num_tokens: int) -> str:
         config = yaml.safe_load(text)
         config["gpt"]["number_text_tokens"] = num_tokens
     except OSError as error:
-        raise UserError(f"--config {path}: {error.strerror}") from None
+        raise UserError(f"--config {path}: cannot be read ({error.strerror}); check the path") from None
     except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError):
-        raise UserError(f"--config {path}: no config of IndexTTS2, it has no section gpt") from None
+        raise UserError(
+            f"--config {path}: has no section gpt; give the config.yaml of the base model"
+        ) from None
     edited = NUM_TOKENS_LINE.sub(rf"\g<1>{num_tokens}", text)
     if yaml.safe_load(edited) == config:
         return edited
-    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)  # written in another way: {a: 1, ...}
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)  # another YAML style, such as {a: 1}

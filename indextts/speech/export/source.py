@@ -1,7 +1,7 @@
-"""What is exported: the weights of a checkpoint, or the mean of it and those saved before it.
+"""The weights to export: those of a checkpoint, or the mean of the last checkpoints.
 
-Only checkpoints of one part of a run with one vocabulary are averaged: the weights of others are no points of
-one path, and their mean is none of them.
+Only checkpoints of the same part of a run with the same vocabulary are averaged; other weights do not belong
+to one optimisation path, so their mean is not a useful model.
 """
 
 import logging
@@ -15,25 +15,25 @@ from torch import Tensor
 
 from indextts.commands.speech import Weights
 from indextts.errors import UserError
-from indextts.models.averaged_weights import chosen_weights
-from indextts.models.checkpoint import codes_identity, meta_of, read_file
-from indextts.models.weight_names import canonical_names
+from indextts.models.checkpoint import codes_identity, embedded_meta, read_file, select_weights
+from indextts.models.weight_names import published_names
 from indextts.runs.directory import CheckpointMeta, checkpoints, verify_checkpoint
+from indextts.system.amounts import counted
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Weights with what belongs to them.
+    """Weights with their tokenizer and origin.
 
     Args:
-        paths: the checkpoints that `weights` are the mean of, the newest first.
-        weights: by published name; of one checkpoint memory-mapped, else computed.
+        paths: the checkpoints of the mean, newest first; one without averaging.
+        weights: by published name; memory-mapped if they are from one checkpoint.
         tokenizer: as in the checkpoint, see `indextts.models.checkpoint`.
-        meta: of the newest; None in a file that another program wrote.
-        codes: the identity of the speech backend whose codes it speaks; None where nobody wrote it down.
-        ema_decay: of the moving average that `weights` are; None where they are the trained ones.
+        meta: of the newest checkpoint; None if another program wrote it.
+        codes: the identity of the speech backend that made the training codes; None if not recorded.
+        ema_decay: of the moving average; None if `weights` are the trained ones.
     """
 
     paths: tuple[Path, ...]
@@ -44,44 +44,47 @@ class Source:
     ema_decay: float | None = None
 
 
-def read_source(path: Path, num_averaged: int, chosen: Weights = "raw") -> Source:
-    """Return what to export.
+def read_source(path: Path, num_averaged: int, choice: Weights = "raw") -> Source:
+    """Return the weights to export.
 
     Args:
         path: a checkpoint.
-        num_averaged: how many checkpoints to average: this one and those saved before it.
-        chosen: the weights, or their moving average, which is not averaged once more.
+        num_averaged: the number of checkpoints to average: this one and those saved before it.
+        choice: the trained weights, or their moving average, which excludes `num_averaged` above 1.
 
     Raises:
-        UserError: a file is damaged, or has no model with its tokenizer; or there are too few checkpoints of
-            one part and vocabulary to average, or no averaged weights.
+        UserError: a file is corrupt or has no model with its tokenizer, there are too few checkpoints of one
+            part and vocabulary, or there are no averaged weights.
     """
-    if chosen == "averaged" and num_averaged > 1:
+    if choice == "averaged" and num_averaged > 1:
         raise UserError(
-            f"--average-last {num_averaged}: the averaged weights are an average already; leave out one of "
-            "--average-last and --weights"
+            f"--average-last {num_averaged}: cannot be combined with --weights averaged; remove one of the "
+            "two"
         )
-    content = _read_whole(path)
-    meta = meta_of(content, path)
+    content = _read_verified(path)
+    meta = embedded_meta(content, path)
     tokenizer = content["tokenizer"]
-    if chosen == "averaged":
-        weights = canonical_names(chosen_weights(content, chosen, path))
+    if choice == "averaged":
+        weights = published_names(select_weights(content, choice, path))
         decay = content["averaged"]["decay"]
         return Source((path,), weights, tokenizer, meta, codes_identity(content), decay)
     if num_averaged == 1:
-        return Source((path,), canonical_names(content["model"]), tokenizer, meta, codes_identity(content))
+        return Source((path,), published_names(content["model"]), tokenizer, meta, codes_identity(content))
     if meta is None:
-        raise UserError(f"{path}: does not say which run it is of, so there is nothing to average it with")
+        raise UserError(
+            f"{path}: has no meta record, so the earlier checkpoints of its run are unknown; remove "
+            "--average-last"
+        )
     earlier = _saved_before(path, meta, num_averaged - 1)
-    logger.info("The mean of %s", ", ".join(file.name for file in (path, *earlier)))
-    contents = [content, *(_read_whole(file) for file in earlier)]
-    weights = mean([canonical_names(content["model"]) for content in contents])
+    logger.info("Averaging %s", ", ".join(file.name for file in (path, *earlier)))
+    contents = [content, *(_read_verified(file) for file in earlier)]
+    weights = mean([published_names(content["model"]) for content in contents])
     return Source((path, *earlier), weights, tokenizer, meta, codes_identity(content))
 
 
 def mean(weights: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Return the mean of each tensor, added up in float64; what is the same in all stays bit by bit."""
-    return {name: _mean([one[name] for one in weights]) for name in weights[0]}
+    """Return the mean of each tensor, in float64; tensors equal in all checkpoints stay bit-identical."""
+    return {name: _mean([tensors[name] for tensors in weights]) for name in weights[0]}
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:
@@ -95,7 +98,7 @@ def _mean(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _saved_before(path: Path, meta: CheckpointMeta, number: int) -> list[Path]:
-    """Return the `number` checkpoints saved before the one at `path`, the newest first."""
+    """Return the `number` checkpoints saved before `path`, newest first."""
     by_serial: dict[int, tuple[Path, CheckpointMeta]] = {}
     for file, other in checkpoints(path.parent):
         if other.serial < meta.serial and file.is_file():
@@ -103,39 +106,38 @@ def _saved_before(path: Path, meta: CheckpointMeta, number: int) -> list[Path]:
     found = list(by_serial.values())[:number]
     if len(found) < number:
         raise UserError(
-            f"--average-last {number + 1}: {path.parent} has only {len(found)} checkpoints that were saved "
-            f"before {path.name} (step {meta.step}); give a later checkpoint, or a smaller number"
+            f"--average-last {number + 1}: {path.parent} has only {counted(len(found), 'checkpoint')} from "
+            f"before {path.name} (step {meta.step}); give a later checkpoint or a smaller number"
         )
     for file, other in found:
         if other.part != meta.part:
             raise UserError(
-                f"--average-last {number + 1}: {file.name} is of part {other.part} of the run, {path.name} "
-                f"of part {meta.part}; average checkpoints of one part: give a smaller number"
+                f"--average-last {number + 1}: {file.name} belongs to part {other.part} of the run, but "
+                f"{path.name} to part {meta.part}; give a smaller number"
             )
         if other.tokenizer_fingerprint != meta.tokenizer_fingerprint:
             raise UserError(
-                f"--average-last {number + 1}: {file.name} has another vocabulary than {path.name}; give a "
-                "smaller number"
+                f"--average-last {number + 1}: {file.name} and {path.name} have different vocabularies; give "
+                "a smaller number"
             )
     return [file for file, _ in found]
 
 
-def _read_whole(path: Path) -> dict[str, Any]:
-    """Return a checkpoint's content; where its meta file is beside it, its digest was compared."""
+def _read_verified(path: Path) -> dict[str, Any]:
+    """Return a checkpoint's content; verify its digest if the meta file exists."""
     if path.with_suffix(".json").is_file():
         _compare_digest(path)
     content = read_file(path)
     tokenizer = content.get("tokenizer")
     if "model" not in content or not isinstance(tokenizer, dict) or "model" not in tokenizer:
         raise UserError(
-            f"{path}: holds no model with its tokenizer; give a model_step*.pth, latest.pth or "
-            "best.pth of a run"
+            f"{path}: has no model with a tokenizer; give a model_step*.pth, latest.pth or best.pth of a run"
         )
     return content
 
 
 def _compare_digest(path: Path) -> None:
-    """Raise a UserError unless the file is the one that was saved; a running trainer may replace it now."""
+    """Raise a UserError if the digest is wrong; retry if a running trainer has just replaced the file."""
     before = _serial(path)
     try:
         verify_checkpoint(path)

@@ -1,8 +1,8 @@
-"""A folder that is there whole or not at all: written aside, renamed when it is done.
+"""Atomic writing of a folder: staged under a temporary name and renamed when complete.
 
 PARENT/
-  .tmp-NAME-XXXX/   what is being written; its writer holds a lock on it, so that a dead one's is swept
-  .old-NAME/        what stood there before, between two renames; after a kill there it is put back
+  .tmp-NAME-XXXX/   the staged folder, locked by its writer; folders of dead writers are removed
+  .old-NAME/        the previous folder, between two renames; restored after a kill at this point
   NAME/
 """
 
@@ -20,14 +20,14 @@ FOLDER_MODE = 0o755
 
 
 @contextmanager
-def written_aside(target: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `target` that takes its place when all went well, else is removed.
+def staged_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder that replaces `target` on success and is removed on failure.
 
     Raises:
-        OSError: the system refuses something.
+        OSError: a file operation failed.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    _mend(target)
+    _recover(target)
     aside = Path(tempfile.mkdtemp(prefix=f".tmp-{target.name}-", dir=target.parent))
     lock = os.open(aside, os.O_RDONLY)
     try:
@@ -41,13 +41,13 @@ def written_aside(target: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def foreign_files(target: Path, own: Collection[str], mark: str) -> list[str]:
-    """Return the names in the folder `target` that no writer of ours put there.
+def unknown_files(target: Path, own: Collection[str], mark: str) -> list[str]:
+    """Return the names of files in the folder `target` that an export did not write.
 
     Args:
-        target: need not be there.
-        own: names that a writer gives.
-        mark: the one without which none of the others counts as ours.
+        target: may be missing.
+        own: the names that an export writes.
+        mark: a name that every export contains; without it, all files count as unknown.
     """
     names = sorted(path.name for path in target.iterdir()) if target.is_dir() else []
     return [name for name in names if name not in own] if mark in names else names
@@ -62,8 +62,8 @@ def _swap(aside: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _mend(target: Path) -> None:
-    """Put back what a kill between two renames left aside; sweep what killed writers left."""
+def _recover(target: Path) -> None:
+    """Restore the folder after a kill between two renames; remove the folders of killed writers."""
     old = _old(target)
     if old.exists() and not target.exists():
         old.replace(target)
@@ -80,7 +80,7 @@ def _mend(target: Path) -> None:
 def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # somebody writes there, or the file system has no locks
+    except OSError:  # another process writes there, or the file system has no locks
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""From semantic codes to sound with the published weights.
+"""The acoustic model of the published IndexTTS-2: from semantic codes to audio.
 
 Axes: S samples, M codes, D width of the GPT, T speech features, F their width, P mel frames of the reference,
 H width of a semantic embedding, K width of a condition, Z width of the style.
@@ -6,12 +6,12 @@ H width of a semantic embedding, K width of a condition, Z width of the style.
     reference recording -> 22,050 Hz, at most 15 s
       -> reference mel (1, 80, P)
       -> 16,000 Hz -> Kaldi frames -> CAM++ -> style (1, Z)
-                   -> w2v-BERT features (T, F), which the GPT's own encoders read, too
+                   -> w2v-BERT features (T, F), also the input of the GPT's encoders
                         -> codec -> embeddings (1, T, H) -> length regulator -> prompt (1, P, K)
     codes (M,), latents (M, D) -> mel (1, 80, 1.72 M) -> BigVGAN -> samples (S,) at 22,050 Hz
 
-Everything is float32 and one utterance at a time, as published. The published code has one feature more where
-a recording ends on half a pair of frames, the rest of which is padding; here it is left out.
+All arithmetic is float32 on one utterance at a time, as published. Where a recording ends with half a pair of
+frames, the published code pads it to one more feature; here this feature is left out.
 """
 
 from dataclasses import dataclass
@@ -34,9 +34,15 @@ from indextts.features.mel_spectrogram import (
     resample,
 )
 from indextts.models.gpt.config import load_config
+from indextts.speech.synthesis.acoustic_weights import (
+    find_files,
+    load_backend,
+    load_bigvgan,
+    load_campplus,
+    load_s2mel,
+)
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import load_acoustic_config
-from indextts.speech.synthesis.load import find_files, load_backend, load_bigvgan, load_campplus, load_s2mel
 from indextts.speech.synthesis.reference import load_emotion, load_reference
 from indextts.speech.synthesis.s2mel import S2Mel, SolverSettings, target_frames
 
@@ -48,13 +54,13 @@ DEFAULT_SETTINGS = SolverSettings()
 
 @dataclass(frozen=True)
 class Voice:
-    """What is kept of a reference recording.
+    """The inputs of the acoustic model from a reference recording.
 
     Attributes:
         features: (T, F), for `UnifiedVoice.conditioning` and `emotion`.
         style: (1, Z).
         mel: (1, 80, P).
-        prompt: (1, P, K), what the recording says, frame by frame.
+        prompt: (1, P, K), the content of the recording, frame by frame.
     """
 
     features: Tensor
@@ -64,7 +70,7 @@ class Voice:
 
 
 class AcousticModel:
-    """All networks behind the GPT, on one device."""
+    """All networks after the GPT, on one device."""
 
     def __init__(
         self,
@@ -82,9 +88,9 @@ class AcousticModel:
         """Return the model with the weights in `folder`.
 
         Args:
-            folder: as drawn in `load`.
-            device: where it computes.
-            backend: with the speech encoder and the codec, on `device`, where they are loaded already.
+            folder: see `acoustic_weights`.
+            device: the device of all networks.
+            backend: the speech encoder and the codec on `device`, if they are already loaded.
 
         Raises:
             UserError: a file is missing, cannot be read, or does not fit the others.
@@ -99,22 +105,22 @@ class AcousticModel:
         width = config.s2mel.length_regulator.in_channels
         if backend.feature_dim != width:
             raise UserError(
-                f"{files.config}: s2mel.length_regulator.in_channels is {width}, the speech encoder makes "
-                f"{backend.feature_dim}; use the files that were published together"
+                f"{files.config}: s2mel.length_regulator.in_channels is {width}, but the speech encoder has "
+                f"{backend.feature_dim} features; use files that were published together"
             )
         return cls(backend, s2mel, campplus, vocoder)
 
     def voice(self, recording: Path) -> Voice:
-        """Return what is kept of a reference recording.
+        """Return the voice of a reference recording.
 
         Raises:
-            UserError: it cannot be read, or is too short, too long or silent (`reference.load_reference`).
+            UserError: the recording cannot be read, or is too short, too long or silent (`load_reference`).
         """
         return self.voice_of(load_reference(recording))
 
     @torch.no_grad()
     def voice_of(self, samples: NDArray[np.float32]) -> Voice:
-        """Return what is kept of `samples` (S,) at SAMPLE_RATE_HZ, a second or more."""
+        """Return the voice of `samples` (S,) at SAMPLE_RATE_HZ, at least one second."""
         wave = torch.from_numpy(samples)[None].to(self._device)  # (1, S)
         wave_16k = resample(wave, SAMPLE_RATE_HZ, KALDI_RATE_HZ)[0]
         frames = kaldi_frames(wave_16k)
@@ -129,10 +135,10 @@ class AcousticModel:
         )
 
     def emotion_features(self, recording: Path) -> Tensor:
-        """Return the speech features (T, F) of an emotion's recording, for `emotion.heard_emotion`.
+        """Return the speech features (T, F) of an emotion recording, for `emotion.mix_emotion`.
 
         Args:
-            recording: a second one, or the reference itself where there is none.
+            recording: a second recording, or the reference recording itself.
 
         Raises:
             UserError: as for `voice`.
@@ -156,17 +162,17 @@ class AcousticModel:
         seed: int,
         settings: SolverSettings = DEFAULT_SETTINGS,
     ) -> NDArray[np.float32]:
-        """Return samples at SAMPLE_RATE_HZ in [-1, 1]: (256 * target_frames(M),); none for no codes.
+        """Return samples at SAMPLE_RATE_HZ in [-1, 1]: (256 * target_frames(M),); empty without codes.
 
         Args:
             codes: (M,), up to the first stop token.
-            latents: (M, D), the GPT's state that predicts each code, from a pass over all of them.
+            latents: (M, D), the GPT state that predicts each code, from `code_states`.
             voice: of the reference recording.
             seed: of the noise, which is the same on every device.
             settings: of the flow matching.
 
         Raises:
-            ValueError: a code is none of the codec's, such as the GPT's start token.
+            ValueError: a code is not in the codebook, for example the GPT's start token.
         """
         if len(codes) == 0:
             return np.zeros(0, np.float32)

@@ -1,16 +1,16 @@
 """BigVGAN v2: sound from a mel spectrogram.
 
-Axes: B rows, C mel bands, T mel frames, R samples per frame (the product of the upsampling rates), N time at
-some stage.
+Axes: B rows, C mel bands, T mel frames, R samples per frame (the product of the upsampling rates), N samples
+within a stage.
 
     (B, C, T) -> conv -> for every stage: upsampling, then the mean of residual blocks with different kernels
       -> activation, conv, clamp -> (B, 1, R T) in [-1, 1]
 
-The activation, x + sin(a x)^2 / b with a and b per channel, makes new high frequencies: it is computed at
-twice the rate and brought back through a low-pass filter, so that they are not folded down.
+The activation, x + sin(a x)^2 / b with a and b per channel, creates high frequencies. To avoid aliasing it is
+computed at twice the rate, followed by a low-pass filter.
 
-Names and shapes of the parameters are those of the published bigvgan_generator.pt; they keep their factored
-weights. float32 only: a and b are stored as logarithms, which half precision makes coarse.
+Names and shapes of the parameters are those of the published bigvgan_generator.pt, with weight norm not
+folded. Use float32 only: a and b are stored as logarithms, which half precision rounds too much.
 """
 
 import math
@@ -50,7 +50,7 @@ class BigVGAN(nn.Module):
         self.conv_post = NormedConv1d(channels, 1, 7, padding=3, bias=False)
 
     def forward(self, mel: Tensor) -> Tensor:
-        """(B, C, T) to samples (B, 1, R T) in [-1, 1]."""
+        """Map a mel spectrogram (B, C, T) to samples (B, 1, R T) in [-1, 1]."""
         x = self.conv_pre(mel)
         num_blocks = len(self.config.resblock_kernel_sizes)
         for stage, up in enumerate(self.ups):
@@ -64,7 +64,7 @@ class BigVGAN(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Pairs of convolutions, the first of each dilated, an activation before each."""
+    """Pairs of convolutions, the first of each dilated, with an activation before each convolution."""
 
     def __init__(self, channels: int, kernel_size: int, dilations: tuple[int, ...]) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class ResidualBlock(nn.Module):
         self.activations = nn.ModuleList(Activation(channels) for _ in range(2 * len(dilations)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, channels, N) to the same."""
+        """Apply to `x` (B, channels, N); the shape stays."""
         for number, (first, second) in enumerate(zip(self.convs1, self.convs2, strict=True)):
             y = first(self.activations[2 * number](x))
             x = x + second(self.activations[2 * number + 1](y))
@@ -90,7 +90,7 @@ class Activation(nn.Module):
         self.downsample = Downsampling()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, channels, N) to the same."""
+        """Apply to `x` (B, channels, N); the shape stays."""
         y: Tensor = self.downsample(self.act(self.upsample(x)))
         return y
 
@@ -104,13 +104,13 @@ class SnakeBeta(nn.Module):
         self.beta = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, channels, N) to the same."""
+        """Apply to `x` (B, channels, N); the shape stays."""
         a, b = self.alpha.exp()[:, None], self.beta.exp()[:, None]  # (channels, 1)
         return x + (x * a).sin().square() / (b + SNAKE_EPS)
 
 
 class Upsampling(nn.Module):
-    """Twice as many samples, through a low-pass filter."""
+    """Upsampling by 2 with a low-pass filter."""
 
     filter: Tensor
 
@@ -119,7 +119,7 @@ class Upsampling(nn.Module):
         self.register_buffer("filter", low_pass_filter())
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, channels, N) to (B, channels, 2 N)."""
+        """Map (B, channels, N) to (B, channels, 2 N)."""
         beyond = FILTER_TAPS // 2 - 1
         padded = F.pad(x, (beyond, beyond), mode="replicate")
         channels = x.shape[1]
@@ -130,20 +130,20 @@ class Upsampling(nn.Module):
 
 
 class Downsampling(nn.Module):
-    """Half as many samples, through a low-pass filter."""
+    """Downsampling by 2 with a low-pass filter."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lowpass = LowPass()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, channels, 2 N) to (B, channels, N)."""
+        """Map (B, channels, 2 N) to (B, channels, N)."""
         y: Tensor = self.lowpass(x)
         return y
 
 
 class LowPass(nn.Module):
-    """The filter of `Downsampling`, by its published name."""
+    """The filter of `Downsampling`; a module of its own because of the published parameter names."""
 
     filter: Tensor
 
@@ -158,8 +158,8 @@ class LowPass(nn.Module):
 
 
 def low_pass_filter() -> Tensor:
-    """A windowed sinc whose taps sum to 1: (1, 1, FILTER_TAPS)."""
-    # Kaiser's rules for the window of a filter of this many taps and this transition
+    """Return a windowed sinc whose taps sum to 1: (1, 1, FILTER_TAPS)."""
+    # Kaiser's formulas for the window of a filter with this number of taps and this transition width
     attenuation_db = 2.285 * (FILTER_TAPS // 2 - 1) * math.pi * 4 * HALF_WIDTH + 7.95
     window = torch.kaiser_window(FILTER_TAPS, periodic=False, beta=0.1102 * (attenuation_db - 8.7))
     time = torch.arange(FILTER_TAPS) - (FILTER_TAPS - 1) / 2

@@ -1,6 +1,6 @@
-"""Sizes of the acoustic half, from the published config.yaml and BigVGAN's config.json.
+"""Sizes of the acoustic model, from the published config.yaml and BigVGAN's config.json.
 
-    s2mel:                       of config.yaml; keys that ask for another model than this one are refused
+    s2mel:                       of config.yaml; keys that select an unsupported variant are refused
       preprocess_params: {sr: 22050, spect_params: {n_fft: 1024, win_length: 1024, hop_length: 256, ...}}
       style_encoder: {dim: 192}
       length_regulator: {channels: 512, in_channels: 1024, sampling_ratios: [1, 1, 1, 1], ...}
@@ -8,7 +8,7 @@
       wavenet: {hidden_dim: 512, num_layers: 8, kernel_size: 5, dilation_rate: 1, ...}
     emo_num: [3, 17, 2, 8, 4, 5, 10, 24]
 
-The names are the published ones. Keys without effect on what comes out are ignored.
+The names are the published ones. Keys without effect on the result are ignored.
 """
 
 import json
@@ -22,15 +22,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from indextts.errors import UserError
 
-TAKE_THE_RIGHT_CONFIG = "use the config.yaml that was published with IndexTTS-2"
-TAKE_THE_RIGHT_BIGVGAN = "use config.json of nvidia/bigvgan_v2_22khz_80band_256x"
+CONFIG_ADVICE = "use the config.yaml that was published with IndexTTS-2"
+BIGVGAN_ADVICE = "use config.json of nvidia/bigvgan_v2_22khz_80band_256x"
 
 Count = Annotated[int, Field(strict=True, ge=1)]
 Kind = TypeVar("Kind", bound=BaseModel)
 
 
 class Section(BaseModel):
-    """Values by their published names; unknown ones are ignored."""
+    """A section with its published key names; unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -63,7 +63,7 @@ class DiTSection(Section):
     def heads_divide_the_width(self) -> "DiTSection":
         if self.hidden_dim % (2 * self.num_heads):
             raise ValueError(
-                f"hidden_dim {self.hidden_dim} is no even multiple of num_heads {self.num_heads}"
+                f"hidden_dim {self.hidden_dim} is not an even multiple of num_heads {self.num_heads}"
             )
         return self
 
@@ -79,7 +79,7 @@ class WaveNetSection(Section):
 
 
 class LengthRegulatorSection(Section):
-    """Sizes of the length regulator; of the ratios only their number counts."""
+    """Sizes of the length regulator; only the number of `sampling_ratios` has an effect."""
 
     channels: Count
     in_channels: Count
@@ -110,14 +110,14 @@ class FlowConfig(Section):
 
 
 class SpectrumSection(Section):
-    """The one mel that the code makes."""
+    """The mel spectrogram parameters; only the published values are implemented."""
 
     n_fft: Literal[1024] = 1024
     win_length: Literal[1024] = 1024
     hop_length: Literal[256] = 256
     n_mels: Literal[80] = 80
     fmin: Literal[0] = 0
-    fmax: Literal["None"] | None = None  # the published file says the word
+    fmax: Literal["None"] | None = None  # the published file contains the string "None"
 
 
 class PreprocessSection(Section):
@@ -126,7 +126,7 @@ class PreprocessSection(Section):
 
 
 class S2MelConfig(FlowConfig):
-    """Sizes of all that s2mel.pth holds."""
+    """Sizes of the networks in s2mel.pth."""
 
     preprocess_params: PreprocessSection = PreprocessSection()
     length_regulator: LengthRegulatorSection
@@ -139,12 +139,12 @@ class S2MelConfig(FlowConfig):
                 f"{self.DiT.content_dim}; they must be equal"
             )
         if self.DiT.in_channels != self.preprocess_params.spect_params.n_mels:
-            raise ValueError(f"DiT.in_channels is {self.DiT.in_channels}, spect_params.n_mels 80")
+            raise ValueError(f"DiT.in_channels is {self.DiT.in_channels}, spect_params.n_mels is 80")
         return self
 
 
 class AcousticConfig(Section):
-    """What the acoustic half reads of config.yaml."""
+    """The sections of config.yaml for the acoustic model."""
 
     s2mel: S2MelConfig
     emo_num: Annotated[tuple[Count, ...], Field(min_length=1)]
@@ -185,17 +185,17 @@ class BigVGANConfig(Section):
 
 
 def load_acoustic_config(path: Path) -> AcousticConfig:
-    """Return what a config.yaml says of the acoustic half.
+    """Return the sizes of the acoustic model in a config.yaml.
 
     Raises:
-        UserError: the file cannot be read, or a value is missing or is not of the published model.
+        UserError: the file cannot be read, or a value is missing or unsupported.
     """
-    return _load(AcousticConfig, path, yaml.safe_load, TAKE_THE_RIGHT_CONFIG)
+    return _load(AcousticConfig, path, yaml.safe_load, CONFIG_ADVICE)
 
 
 def load_bigvgan_config(path: Path) -> BigVGANConfig:
-    """Return BigVGAN's sizes from its config.json; errors as above."""
-    return _load(BigVGANConfig, path, json.loads, TAKE_THE_RIGHT_BIGVGAN)
+    """Return BigVGAN's sizes from its config.json; errors as for `load_acoustic_config`."""
+    return _load(BigVGANConfig, path, json.loads, BIGVGAN_ADVICE)
 
 
 def _load(kind: type[Kind], path: Path, parse: Callable[[bytes], Any], advice: str) -> Kind:
@@ -207,4 +207,4 @@ def _load(kind: type[Kind], path: Path, parse: Callable[[bytes], Any], advice: s
         problems = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
         raise UserError(f"{path}: {'; '.join(problems)}; {advice}") from None
     except (yaml.YAMLError, ValueError) as error:
-        raise UserError(f"{path}: is damaged ({' '.join(str(error).split())}); {advice}") from None
+        raise UserError(f"{path}: is corrupt ({' '.join(str(error).split())}); {advice}") from None

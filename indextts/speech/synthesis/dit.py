@@ -1,22 +1,18 @@
-"""The network that says how noise moves towards a mel spectrogram: the published `cfm.estimator`.
+"""The diffusion transformer of the flow matching: the published `cfm.estimator`.
 
 Axes: B rows, T mel frames, C mel bands, D width, K width of the condition, S width of the style, d width of
 a head, L layers.
 
     x, prompt (B, C, T), condition (B, T, K), style (B, S) -> one linear layer (B, T, D)
-      -> L transformer layers, whose norms are steered by the first time embedding; a layer behind the middle
-         also reads what its mirror image before the middle put out
-      -> joined with x again -> gated convolutions, steered by the second time embedding -> (B, C, T)
+      -> L transformer layers, with norms conditioned on the first time embedding; each layer after the middle
+         has a skip connection from its mirror image before the middle
+      -> joined with x again -> gated convolutions (the published `wavenet`), conditioned on the second time
+         embedding -> (B, C, T)
 
-Only keys are masked: what stands behind the length of a row is computed like the rest.
+Only attention keys are masked: positions after the length of a row are computed like the rest.
 
-Names and shapes of the parameters are those of the published s2mel.pth.
-
-The gated convolutions behind the transformer: the published `wavenet`.
-
-Axes: B rows, D width, T mel frames, L layers.
-
-The key of a layer's convolution has the double `.conv.conv.` of the published file.
+Names and shapes of the parameters are those of the published s2mel.pth; the double `.conv.conv.` in the names
+of the gated convolutions is part of them.
 """
 
 import math
@@ -37,7 +33,7 @@ NUM_POSITIONS = 16_384
 
 
 class DiT(nn.Module):
-    """The whole network."""
+    """The complete estimator."""
 
     input_pos: Tensor
 
@@ -58,7 +54,7 @@ class DiT(nn.Module):
         )
         self.res_projection = nn.Linear(dim, dim)
         self.final_layer = FinalLayer(dim)
-        # In the published file, and read by nobody.
+        # In the published file, but unused.
         self.x_embedder = NormedLinear(bands, dim)
         self.cond_embedder = nn.Embedding(sizes.content_codebook_size, dim)
         self.content_mask_embedder = nn.Embedding(1, dim)
@@ -67,27 +63,27 @@ class DiT(nn.Module):
     def forward(
         self, x: Tensor, prompt_x: Tensor, x_lens: Tensor, t: Tensor, style: Tensor, cond: Tensor
     ) -> Tensor:
-        """The direction in which x moves at time t: (B, C, T).
+        """Return the velocity of x at time t: (B, C, T).
 
         Args:
             x: (B, C, T), between noise and mel.
             prompt_x: (B, C, T), the mel of the prompt, zeros after it.
-            x_lens: (B,) or (1,), frames that count.
+            x_lens: (B,) or (1,), real frames.
             t: (B,), from 0 (noise) to 1 (mel).
             style: (B, S), of the speaker.
-            cond: (B, T, K), what shall be said, frame by frame.
+            cond: (B, T, K), the content, frame by frame.
         """
         return self.from_merged(self.merge(x, prompt_x, style, self.cond_projection(cond)), x, x_lens, t)
 
     def merge(self, x: Tensor, prompt_x: Tensor, style: Tensor, projected: Tensor) -> Tensor:
-        """All inputs as one (B, T, D); `projected` (B, T, D) is the projected condition."""
+        """Merge all inputs into (B, T, D); `projected` (B, T, D) is the projected condition."""
         styles = style[:, None].expand(-1, x.shape[2], -1)  # (B, T, S)
         parts = [x.transpose(1, 2), prompt_x.transpose(1, 2), projected, styles]
         merged: Tensor = self.cond_x_merge_linear(torch.cat(parts, dim=2))
         return merged
 
     def from_merged(self, merged: Tensor, x: Tensor, x_lens: Tensor, t: Tensor) -> Tensor:
-        """The rest of `forward` behind `merge`."""
+        """Run the part of `forward` after `merge`."""
         time, time2 = self.t_embedder(t), self.t_embedder2(t)  # (B, D) each
         is_real = torch.arange(x.shape[2], device=x.device) < x_lens[:, None]  # (B or 1, T)
         h = self.transformer(merged, time, is_real)  # (B, T, D)
@@ -99,7 +95,7 @@ class DiT(nn.Module):
 
 
 class TimeEmbedding(nn.Module):
-    """Waves of a time, and two linear layers."""
+    """A sinusoidal embedding of the time and two linear layers."""
 
     freqs: Tensor
 
@@ -110,18 +106,18 @@ class TimeEmbedding(nn.Module):
         self.register_buffer("freqs", torch.exp(-math.log(LONGEST_PERIOD) * exponents))
 
     def forward(self, t: Tensor) -> Tensor:
-        """(B,) to (B, D)."""
+        """Map times (B,) to (B, D)."""
         embedded: Tensor = self.mlp(self.waves(t))
         return embedded
 
     def waves(self, t: Tensor) -> Tensor:
-        """Cosines, then sines: (B, 2 NUM_TIME_WAVES)."""
+        """Return cosines, then sines: (B, 2 NUM_TIME_WAVES)."""
         angles = TIME_SCALE * t[:, None] * self.freqs
         return torch.cat([angles.cos(), angles.sin()], dim=1)
 
 
 class Transformer(nn.Module):
-    """Layers with long skips between mirrored ones, and a last norm."""
+    """Layers with long skip connections between mirrored layers, and a final norm."""
 
     def __init__(self, dim: int, num_heads: int, depth: int) -> None:
         super().__init__()
@@ -129,7 +125,7 @@ class Transformer(nn.Module):
         self.norm = AdaptiveNorm(dim)
 
     def forward(self, h: Tensor, time: Tensor, is_real: Tensor) -> Tensor:
-        """(B, T, D) to (B, T, D); `time` (B, D), `is_real` (B, T) or (1, T)."""
+        """Map (B, T, D) to (B, T, D); `time` (B, D), `is_real` (B, T) or (1, T)."""
         head_dim = h.shape[2] // self.layers[0].attention.num_heads  # type: ignore[union-attr, operator]
         rotation = rotary_table(h.shape[1], int(head_dim), h.device)
         keys = None if is_real.all() else is_real[:, None, None, :]  # (B or 1, 1, 1, T)
@@ -144,7 +140,7 @@ class Transformer(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-    """Attention and a gated linear unit; each with a norm in front and a residual around it."""
+    """Attention and a gated linear unit, both with pre-norm and residual."""
 
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
@@ -152,7 +148,7 @@ class TransformerLayer(nn.Module):
         self.feed_forward = FeedForward(dim)
         self.attention_norm = AdaptiveNorm(dim)
         self.ffn_norm = AdaptiveNorm(dim)
-        self.skip_in_linear = nn.Linear(2 * dim, dim)  # of the first half, too, which never reads it
+        self.skip_in_linear = nn.Linear(2 * dim, dim)  # unused in the first half, but in the published file
 
     def forward(
         self,
@@ -162,7 +158,7 @@ class TransformerLayer(nn.Module):
         keys: Tensor | None,
         rotation: tuple[Tensor, Tensor],
     ) -> Tensor:
-        """One layer; `h` and `skip` (B, T, D), `keys` (B or 1, 1, 1, T) or None for all."""
+        """Apply the layer; `h` and `skip` are (B, T, D), `keys` is (B or 1, 1, 1, T) or None for all."""
         if skip is not None:
             h = self.skip_in_linear(torch.cat([h, skip], dim=2))
         h = h + self.attention(self.attention_norm(h, time), keys, rotation)
@@ -171,7 +167,7 @@ class TransformerLayer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention in both directions, with rotated queries and keys."""
+    """Bidirectional attention with rotary positions."""
 
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
@@ -180,7 +176,7 @@ class Attention(nn.Module):
         self.wo = nn.Linear(dim, dim, bias=False)
 
     def forward(self, h: Tensor, keys: Tensor | None, rotation: tuple[Tensor, Tensor]) -> Tensor:
-        """(B, T, D) to (B, T, D); `keys` (B or 1, 1, 1, T) or None for all, `rotation` two of (T, d/2)."""
+        """Map (B, T, D) to (B, T, D); `keys` is (B or 1, 1, 1, T) or None, `rotation` two of (T, d/2)."""
         q, k, v = (
             part.view(*part.shape[:2], self.num_heads, -1).transpose(1, 2)  # (B, heads, T, d)
             for part in self.wqkv(h).chunk(3, dim=2)
@@ -192,7 +188,7 @@ class Attention(nn.Module):
 
 
 def rotary_table(length: int, head_dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the angles by which pair j is turned at each position: (T, d/2) each."""
+    """Return cosines and sines of the rotary angles for each position and pair: (T, d/2) each."""
     pairs = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim  # (d/2,)
     positions = torch.arange(length, dtype=torch.float32, device=device)
     angles = positions[:, None] / LONGEST_PERIOD**pairs
@@ -200,7 +196,7 @@ def rotary_table(length: int, head_dim: int, device: torch.device) -> tuple[Tens
 
 
 def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn each pair of neighbouring values of `x` (..., T, d) by the angles of `rotation`, (T, d/2) each."""
+    """Rotate each pair of adjacent values of `x` (..., T, d) by the angles of `rotation`, (T, d/2) each."""
     cos, sin = rotation
     a, b = x.view(*x.shape[:-1], -1, 2).unbind(dim=-1)  # (..., T, d/2) each
     return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
@@ -223,7 +219,7 @@ class FeedForward(nn.Module):
 
 
 class AdaptiveNorm(nn.Module):
-    """Division by the root mean square, then a scale and a shift that depend on the time."""
+    """RMS norm with a scale and a shift that depend on the time."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -231,14 +227,14 @@ class AdaptiveNorm(nn.Module):
         self.norm = nn.RMSNorm(dim, eps=RMS_EPS)
 
     def forward(self, h: Tensor, time: Tensor) -> Tensor:
-        """(B, T, D) to (B, T, D); the scale from `time` (B, D) is the factor itself, not added to 1."""
+        """Normalise `h` (B, T, D); the scale from `time` (B, D) is the factor itself, not added to 1."""
         scale, shift = self.project_layer(time)[:, None].chunk(2, dim=2)  # (B, 1, D) each
         normed: Tensor = scale * self.norm(h) + shift
         return normed
 
 
 class FinalLayer(nn.Module):
-    """A norm whose shift and scale depend on the time, and a linear layer."""
+    """A layer norm whose shift and scale depend on the time, and a linear layer."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -247,14 +243,14 @@ class FinalLayer(nn.Module):
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(dim, 2 * dim))
 
     def forward(self, h: Tensor, time: Tensor) -> Tensor:
-        """(B, T, D) to (B, T, D); shift first, and unlike in `AdaptiveNorm` the scale is added to 1."""
+        """Map (B, T, D) to (B, T, D); unlike in `AdaptiveNorm`, shift comes first and 1 is added to scale."""
         shift, scale = self.adaLN_modulation(time)[:, None].chunk(2, dim=2)  # (B, 1, D) each
         out: Tensor = self.linear(self.norm_final(h) * (1 + scale) + shift)
         return out
 
 
 class WaveNet(nn.Module):
-    """L layers, each a gate with a residual and a share of the result.
+    """L gated layers, each with a residual and a skip output; the result is the sum of the skip outputs.
 
     Args:
         dilation_rate: the dilation of layer j is its j-th power.
@@ -271,10 +267,10 @@ class WaveNet(nn.Module):
         self.cond_layer = PaddedConv(dim, 2 * dim * num_layers, 1)
 
     def forward(self, x: Tensor, is_real: Tensor, time: Tensor) -> Tensor:
-        """(B, D, T) to (B, D, T).
+        """Map (B, D, T) to (B, D, T).
 
         Args:
-            is_real: (B, T) or (1, T); the rest becomes zero, but is read as it is by the first layer.
+            is_real: (B, T) or (1, T); the other positions become zero, but only after the first layer.
             time: (B, D), the second time embedding.
         """
         mask = is_real[:, None, :]  # (B, 1, T)
@@ -293,7 +289,7 @@ class WaveNet(nn.Module):
 
 
 class PaddedConv(nn.Module):
-    """A convolution as long as its input: beyond the ends it reads the input mirrored."""
+    """A convolution that preserves the length, with reflection padding."""
 
     def __init__(self, in_dim: int, out_dim: int, kernel_size: int, dilation: int = 1) -> None:
         super().__init__()
@@ -301,13 +297,13 @@ class PaddedConv(nn.Module):
         self.padding = (kernel_size - 1) * dilation
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, in, T) to (B, out, T)."""
+        """Map (B, in, T) to (B, out, T)."""
         convolved: Tensor = self.conv(mirrored(x, self.padding))
         return convolved
 
 
 class InnerConv(nn.Module):
-    """Nothing but the second `conv` in the names."""
+    """A wrapper for the second `conv` in the parameter names."""
 
     def __init__(self, in_dim: int, out_dim: int, kernel_size: int, dilation: int) -> None:
         super().__init__()
@@ -319,9 +315,9 @@ class InnerConv(nn.Module):
 
 
 def mirrored(x: Tensor, padding: int) -> Tensor:
-    """(..., T) with `padding` samples more, half of them mirrored at each end (the odd one on the left).
+    """Pad `x` (..., T) with `padding` reflected samples, half at each end (an odd one on the left).
 
-    An input too short to be mirrored is made longer by zeros first, which are dropped after.
+    An input too short for reflection is extended by zeros first, which are removed afterwards.
     """
     right = padding // 2
     left = padding - right

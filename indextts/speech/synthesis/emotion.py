@@ -1,13 +1,13 @@
-"""How an utterance shall feel: from a second recording, or by eight numbers.
+"""The emotion of an utterance: from a second recording, or from eight weights.
 
 Axes: D width of the GPT, T speech features, F their width, E rows of the two tables, S width of the style.
 
     recording:  emo_vec = vec(speaker) + alpha * (vec(recording) - vec(speaker))
-    numbers:    emo_vec = sum_i e_i row_i + (1 - sum_i e_i) * vec(recording, or the speaker's)
+    weights:    emo_vec = sum_i e_i row_i + (1 - sum_i e_i) * vec(recording, or the speaker's)
 
-`vec` is `UnifiedVoice.emotion`; where there is no second recording it hears the speaker's own as
-`reference.load_emotion` reads it, and alpha is 1. row_i is a row of emotion i's group in feat2.pt: the one
-whose neighbour in feat1.pt is nearest in angle to the speaker's style.
+`vec` is `UnifiedVoice.emotion`. Without a second recording, it reads the speaker's own through
+`reference.load_emotion`, with alpha 1. row_i is the row of emotion i's group in feat2.pt whose counterpart in
+feat1.pt has the highest cosine similarity to the speaker's style.
 """
 
 import itertools
@@ -24,9 +24,10 @@ from indextts.models.checkpoint import read_tensor
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.speech.synthesis.config import load_acoustic_config
+from indextts.system.amounts import counted
 
 EMOTIONS = ("happy", "angry", "sad", "afraid", "disgusted", "melancholic", "surprised", "calm")
-# The published page takes each number times this, and scales their sum down to this at most.
+# The published page multiplies each weight by its bias, then scales them down to at most this sum.
 PAGE_BIAS = (0.9375, 0.875, 1.0, 1.0, 0.9375, 0.9375, 0.6875, 0.5625)
 PAGE_LARGEST_SUM = 0.8
 ADVICE = "give feat1.pt, feat2.pt and the config.yaml of IndexTeam/IndexTTS-2"
@@ -46,49 +47,49 @@ class EmotionTable:
     vectors: Tensor
     group_sizes: tuple[int, ...]
 
-    def rows_near(self, style: Tensor) -> Tensor:
-        """Return per emotion the vector of the speaker nearest to `style` (1, S): (8, D)."""
-        nearness = F.cosine_similarity(style.to(self.styles), self.styles)  # (E,)
+    def nearest_rows(self, style: Tensor) -> Tensor:
+        """Return for each emotion the vector of the speaker nearest to `style` (1, S): (8, D)."""
+        similarity = F.cosine_similarity(style.to(self.styles), self.styles)  # (E,)
         starts = itertools.accumulate(self.group_sizes, initial=0)
         chosen = [
-            start + int(nearness[start : start + size].argmax())
+            start + int(similarity[start : start + size].argmax())
             for start, size in zip(starts, self.group_sizes, strict=False)
         ]
         return self.vectors[chosen]
 
-    def blend(self, weights: Sequence[float], style: Tensor, heard: Tensor, alpha: float = 1.0) -> Tensor:
-        """Return the emotion by numbers: (1, D).
+    def blend(self, weights: Sequence[float], style: Tensor, emo_vec: Tensor, alpha: float = 1.0) -> Tensor:
+        """Blend the emotion of a recording with the published examples: (1, D).
 
         Args:
             weights: one per emotion, in the order of EMOTIONS.
             style: (1, S), of the speaker.
-            heard: (1, D), the emotion of the recording.
-            alpha: from 0 to 1; the published code cuts the product with it after four digits.
+            emo_vec: (1, D), the emotion of the recording.
+            alpha: from 0 to 1, factor of the weights; as in the published code, products keep four decimals.
 
         Raises:
-            UserError: `weights` are not eight numbers of at least 0 with a sum of at most 1.
+            UserError: `weights` are not eight non-negative numbers with a sum of at most 1.
         """
         check_weights(weights)
         alpha = min(max(alpha, 0.0), 1.0)
         if alpha != 1.0:
             weights = [int(weight * alpha * 10_000) / 10_000 for weight in weights]
         factors = torch.tensor(weights, dtype=torch.float32)[:, None]  # (8, 1)
-        vector = (factors * self.rows_near(style)).sum(dim=0, keepdim=True).to(heard.device)  # (1, D)
-        return vector + (1 - sum(weights)) * heard
+        vector = (factors * self.nearest_rows(style)).sum(dim=0, keepdim=True).to(emo_vec.device)  # (1, D)
+        return vector + (1 - sum(weights)) * emo_vec
 
 
 def load_emotions(folder: Path) -> EmotionTable:
-    """Return the published tables: feat1.pt and feat2.pt of `folder`, cut as its config.yaml says.
+    """Return the published tables: feat1.pt and feat2.pt of `folder`, grouped by emo_num of its config.yaml.
 
     Raises:
-        UserError: a file cannot be read, or the three do not fit together.
+        UserError: a file cannot be read, or the three files do not fit together.
     """
     path = folder / "config.yaml"
     config = load_acoustic_config(path)
     sizes = config.emo_num
     if len(sizes) != len(EMOTIONS):
         raise UserError(
-            f"{path}: emo_num has {len(sizes)} groups, but there are {len(EMOTIONS)} emotions; {ADVICE}"
+            f"{path}: emo_num has {counted(len(sizes), 'group')} for {len(EMOTIONS)} emotions; {ADVICE}"
         )
     styles = _read_table(folder / "feat1.pt", sum(sizes), config.s2mel.style_encoder.dim)
     vectors = _read_table(folder / "feat2.pt", sum(sizes), load_config(path).model_dim)
@@ -99,17 +100,17 @@ def _read_table(path: Path, num_rows: int, width: int) -> Tensor:
     table = read_tensor(path).float().clone()
     if table.shape != (num_rows, width) or not table.isfinite().all():
         raise UserError(
-            f"{path}: must hold {num_rows} rows of {width} numbers, found a table of {tuple(table.shape)}; "
-            f"{ADVICE}"
+            f"{path}: expected a table of shape {(num_rows, width)} with finite numbers, found "
+            f"{tuple(table.shape)}; {ADVICE}"
         )
     return table
 
 
 def check_weights(weights: Sequence[float]) -> None:
-    """Raise a UserError unless these are eight weights that leave at most all to the recording."""
+    """Raise a UserError unless these are eight weights from 0 to 1 with a sum of at most 1."""
     names = ", ".join(EMOTIONS)
     if len(weights) != len(EMOTIONS):
-        raise UserError(f"{len(weights)} emotion weights were given, there must be {len(EMOTIONS)}: {names}")
+        raise UserError(f"{counted(len(weights), 'emotion weight')} given, give {len(EMOTIONS)}: {names}")
     if not all(0 <= weight <= 1 for weight in weights) or sum(weights) > 1 + 1e-6:
         raise UserError(
             f"the emotion weights are {', '.join(f'{weight:g}' for weight in weights)}; each must be from 0 "
@@ -118,19 +119,19 @@ def check_weights(weights: Sequence[float]) -> None:
 
 
 def page_weights(weights: Sequence[float]) -> list[float]:
-    """Return eight numbers from 0 to 1 as the published page hands them on: biased, their sum limited."""
+    """Apply the bias and the limit of the sum of the published page to eight weights from 0 to 1."""
     biased = [weight * bias for weight, bias in zip(weights, PAGE_BIAS, strict=True)]
     return [weight * min(1.0, PAGE_LARGEST_SUM / max(sum(biased), 1e-9)) for weight in biased]
 
 
 @torch.no_grad()
-def heard_emotion(gpt: UnifiedVoice, speaker: Tensor, recording: Tensor, alpha: float = 1.0) -> Tensor:
-    """Return what the GPT hears of the emotion, on the way from the voice to the recording: (1, D).
+def mix_emotion(gpt: UnifiedVoice, speaker: Tensor, recording: Tensor, alpha: float = 1.0) -> Tensor:
+    """Interpolate between the emotion of the voice and that of a second recording: (1, D).
 
     Args:
         speaker: (T, F), speech features of the voice.
-        recording: (T', F), speech features of the emotion's recording.
-        alpha: 0 for the voice's own emotion, 1 for the recording's.
+        recording: (T', F), speech features of the emotion recording.
+        alpha: 0 for the emotion of the voice, 1 for that of the recording.
     """
     own, other = gpt.emotion(speaker[None]), gpt.emotion(recording[None])
     return own + alpha * (other - own)

@@ -1,4 +1,4 @@
-"""Recordings that say how a voice or an emotion sounds: read, checked, cut as published.
+"""Reading and checking reference recordings of a voice or an emotion, cut as published.
 
 Axes: S samples.
 """
@@ -29,34 +29,33 @@ MIN_LOUDNESS_DB = -50.0  # of the loudest 100 ms, relative to full scale
 
 
 def load_reference(path: Path) -> NDArray[np.float32]:
-    """Return the voice to speak with: (S,) at 22,050 Hz, its first 15 s.
+    """Return the first 15 s of a voice recording: (S,) at 22,050 Hz.
 
     Raises:
-        UserError: the recording cannot be read, its length does not fit, or nothing
-            can be heard in those 15 s.
+        UserError: the recording cannot be read, is too short or too long, or these 15 s are silent.
     """
     return _load(path, SAMPLE_RATE_HZ)
 
 
 def load_emotion(path: Path) -> NDArray[np.float32]:
-    """Return the recording of an emotion: (S,) at 16,000 Hz, its first 15 s; errors as for `load_reference`.
+    """Return the first 15 s of an emotion recording: (S,) at 16,000 Hz; errors as for `load_reference`.
 
-    Published inference reads it at this rate at once, also where it is the voice's own recording.
+    As in the published inference, it is resampled to this rate directly, also the voice's own recording.
     """
     return _load(path, KALDI_RATE_HZ)
 
 
 def load_speech(path: Path, rate_hz: int) -> NDArray[np.float32]:
-    """Return a recording in which somebody speaks: (S,) at `rate_hz`, its first 15 s.
+    """Return the first 15 s of a recording that contains speech: (S,) at `rate_hz`.
 
     Raises:
-        UserError: as for `load_reference`; or no speech is found in it.
+        UserError: as for `load_reference`, or these 15 s contain no speech.
     """
     samples = _load(path, rate_hz)
     if not find_speech(soxr.resample(samples, rate_hz, VAD_RATE_HZ)):
         raise UserError(
-            f"{path}: no speech is found in its first {MAX_REFERENCE_S} s; give a recording of one person "
-            "who speaks, without music"
+            f"{path}: no speech found in the first {MAX_REFERENCE_S} s; give a recording of one speaker "
+            "without music"
         )
     return samples
 
@@ -65,13 +64,15 @@ def _load(path: Path, rate_hz: int) -> NDArray[np.float32]:
     duration_s = audio_duration_s(path)
     require_reference_length(path, duration_s)
     if duration_s < SHORT_REFERENCE_S:
-        logger.warning("%s lasts only %.1f s; a longer reference tells more of the voice", path, duration_s)
+        logger.warning(
+            "%s lasts only %.1f s; a longer reference describes the voice better", path, duration_s
+        )
     if duration_s > MAX_REFERENCE_S:
         logger.warning("%s lasts %.1f s; only the first %d s are used", path, duration_s, MAX_REFERENCE_S)
     samples = load_audio(path, rate_hz)[: MAX_REFERENCE_S * rate_hz]
     if _loudness_db(samples, rate_hz) < MIN_LOUDNESS_DB:
         raise UserError(
-            f"{path}: nothing is heard in its first {MAX_REFERENCE_S} s (the loudest 100 ms are below "
+            f"{path}: silent in the first {MAX_REFERENCE_S} s (the loudest 100 ms are below "
             f"{MIN_LOUDNESS_DB:g} dB of full scale); give a recording with speech"
         )
     return samples

@@ -1,13 +1,13 @@
-"""What tools/synthesize.py does: texts, a checkpoint and a recording in, WAV files out.
+"""Implementation of tools/synthesize.py: texts, a checkpoint and a recording in, WAV files out.
 
     OUTPUT.wav                  of one text; or
     OUTPUT/ 001.wav 002.wav ... 16 bit, one channel
-            spoken.jsonl        {"file": "001.wav", or null where the model said nothing, "text": as given,
-                                 "spoken": as the model got it, "seconds": 2.1, "num_codes": 105,
+            spoken.jsonl        {"file": "001.wav", or null where the model generated no codes, "text": as
+                                 given, "spoken": the normalised text, "seconds": 2.1, "num_codes": 105,
                                  "has_stopped": true, "checkpoint": "best.pth", "step": 236, "part": 1,
                                  "backend": "builtin", "sampling": {...}}; written last
 
-A WAV file is written aside and renamed, so that stopping leaves whole ones only.
+WAV files are written atomically: an interrupted program leaves complete files only.
 """
 
 import logging
@@ -28,10 +28,12 @@ from indextts.data.throughput import choose_device
 from indextts.errors import UserError
 from indextts.runs.owner import is_training
 from indextts.speech.synthesis.emotion import check_weights
+from indextts.speech.synthesis.renderer import load_renderer
 from indextts.speech.synthesis.s2mel import SolverSettings
-from indextts.speech.synthesis.sound import load_sound
-from indextts.speech.synthesis.speak import Emotion, Speaker, Spoken, parse_emotion
-from indextts.speech.synthesis.trained import TrainedModel, load_trained
+from indextts.speech.synthesis.text_to_speech import Emotion, Speech, TextToSpeech, parse_emotion
+from indextts.speech.synthesis.trained_model import TrainedModel, load_trained
+from indextts.system.amounts import counted
+from indextts.system.files import written_aside
 from indextts.system.json_lines import write_json_lines
 
 logger = logging.getLogger(__name__)
@@ -41,59 +43,60 @@ PROGRESS_CODES = 100  # between two lines of the log: 2 s of speech
 
 
 def synthesize(command: Synthesize) -> Iterator[str]:
-    """Write the sounds; yield what to print, a few lines for each text as it is done.
+    """Write the audio; yield the lines to print for each finished text.
 
     Raises:
-        UserError: something that was given cannot be used, or the model said nothing at all.
+        UserError: an argument cannot be used, or the model generated no codes for any text.
     """
     texts = read_texts(command)
     weights = parse_emotion(command.emotion)
     if weights:
         check_weights(weights)
     if command.output.suffix == ".wav" and len(texts) > 1:
-        raise UserError(f"--output {command.output}: {len(texts)} texts need a folder")
-    device = device_of(command.checkpoint, command.device)
+        raise UserError(f"--output {command.output}: {len(texts)} texts need a folder; give its path")
+    device = synthesis_device(command.checkpoint, command.device)
     trained = load_trained(command.checkpoint, device, command.weights)
     recording = find_voice(command, trained)
     settings = SolverSettings(steps=command.solver_steps, guidance_rate=command.guidance)
-    sound = load_sound(trained, command.features, command.models, device, settings)
-    speaker = Speaker(trained, sound)
-    for text in texts:  # before the first is spoken: one that cannot be
-        speaker.split(text)
+    renderer = load_renderer(trained, command.features, command.models, device, settings)
+    tts = TextToSpeech(trained, renderer)
+    for text in texts:  # find unusable texts before the first synthesis
+        tts.split(text)
     emotion = Emotion(command.emotion_voice, command.emotion_alpha, weights, command.models)
-    voice = speaker.voice(recording, emotion)
-    sampling = sampling_of(command, sound.name)
+    voice = tts.read_voice(recording, emotion)
+    sampling = resolve_sampling(command, renderer.name)
     step = "" if trained.step is None else f", step {trained.step}"
-    yield f"{trained.source}{step}, {trained.tokenizer.size:,} pieces; {sound.name} codes, on {device.type}"
-    made_by = maker_of(trained, sound.name, sampling)
+    pieces = counted(trained.tokenizer.size, "piece")
+    yield f"{trained.source}{step}, {pieces}; {renderer.name} codes, on {device.type}"
+    made_by = model_record(trained, renderer.name, sampling)
     records = []
     for number, text in enumerate(texts, 1):
-        spoken = speaker.say(text, voice, sampling, _log_progress)
+        speech = tts.synthesize(text, voice, sampling, _log_progress)
         path = command.output
         if path.suffix != ".wav":
             path = path / f"{number:03}.wav"
-        record = record_of(text, spoken, path, made_by)
+        record = speech_record(text, speech, path, made_by)
         records.append(record)
-        yield f"{text}\n  read as: {spoken.text}"
-        if spoken.num_codes:
-            write_wav(path, spoken)
-            ending = "" if spoken.has_stopped else ", cut off at the limit"
-            yield f"  {path}: {spoken.duration_s:.2f} s, {spoken.num_codes} codes{ending}"
+        yield f"{text}\n  read as: {speech.text}"
+        if speech.num_codes:
+            write_wav(path, speech)
+            ending = "" if speech.has_stopped else ", cut off at the limit"
+            yield f"  {path}: {speech.duration_s:.2f} s, {counted(speech.num_codes, 'code')}{ending}"
         else:
-            yield "  the model stopped at once: nothing to hear"
+            yield "  the model stopped before the first code: no audio"
     if command.output.suffix != ".wav":
         write_json_lines(command.output / "spoken.jsonl", records)
     if not any(record["file"] for record in records):
         raise UserError(
-            f"{trained.source}: the model stopped before it said anything; try another --seed, or train on"
+            f"{trained.source}: the model generated no codes for any text; try another --seed or train longer"
         )
 
 
 def read_texts(command: Synthesize) -> list[str]:
-    """Return what to say, at least one text.
+    """Return the texts to synthesize, at least one.
 
     Raises:
-        UserError: there is none, there are too many, or the file cannot be read.
+        UserError: there is no text, there are too many, or the file cannot be read.
     """
     texts = list(command.text)
     if command.text_file is not None:
@@ -105,26 +108,26 @@ def read_texts(command: Synthesize) -> list[str]:
             raise UserError(f"--text-file {command.text_file}: not UTF-8 text; save it as UTF-8") from None
     texts = [text for text in texts if text.strip()]
     if not texts:
-        raise UserError("there is nothing to say; give a sentence with --text, or --text-file")
+        raise UserError("there is no text; give a sentence with --text, or a file with --text-file")
     if len(texts) > MAX_TEXTS:
-        raise UserError(f"{len(texts)} texts are more than {MAX_TEXTS}; split the list")
+        raise UserError(f"{len(texts)} texts were given, the limit is {MAX_TEXTS}; split the list")
     return texts
 
 
-def device_of(checkpoint: Path, device: Device) -> torch.device:
-    """Return where to compute; a trainer that owns the run keeps the card for itself."""
+def synthesis_device(checkpoint: Path, device: Device) -> torch.device:
+    """Return the device to compute on; a trainer that owns the run keeps the GPU to itself."""
     run_dir = checkpoint if checkpoint.is_dir() else checkpoint.parent
     if device == "auto" and is_training(run_dir):
-        logger.info("%s is being trained, so the CPU speaks (--device auto)", run_dir)
+        logger.info("%s is being trained: synthesis runs on the CPU (--device auto)", run_dir)
         return torch.device("cpu")
     return choose_device(device)
 
 
 def find_voice(command: Synthesize, trained: TrainedModel) -> Path:
-    """Return the recording that --voice means.
+    """Return the recording for --voice, a file or the id of an utterance.
 
     Raises:
-        UserError: it is neither a file nor the id of an utterance.
+        UserError: --voice is neither.
     """
     path = Path(command.voice)
     if command.voice.strip() and path.is_file():
@@ -135,12 +138,12 @@ def find_voice(command: Synthesize, trained: TrainedModel) -> Path:
         for utterance in read_utterances(manifest):
             if utterance.id == command.voice:
                 return utterance.audio
-    where = ", ".join(map(str, manifests)) or "any manifest, as there is none: give it with --manifest"
-    raise UserError(f"--voice {command.voice}: no such file, and no utterance of this id in {where}")
+    searched = f"in {', '.join(map(str, manifests))}" if manifests else "(no manifest: give --manifest)"
+    raise UserError(f"--voice {command.voice}: no such file, and no utterance with this id {searched}")
 
 
-def sampling_of(command: Sampling, backend: str) -> Sampling:
-    """Return the settings: those that were typed, the others as the backend's codes ask for them."""
+def resolve_sampling(command: Sampling, backend: str) -> Sampling:
+    """Return the sampling settings: those given on the command line, defaults of the backend for the rest."""
     typed = command.model_fields_set & Sampling.model_fields.keys()
     return Sampling.of_backend(backend, {name: getattr(command, name) for name in typed})
 
@@ -150,8 +153,8 @@ def _log_progress(num_codes: int) -> None:
         logger.info("%d codes", num_codes)
 
 
-def maker_of(trained: TrainedModel, backend: str, sampling: Sampling) -> dict[str, Any]:
-    """Return what the lines of spoken.jsonl say of who spoke."""
+def model_record(trained: TrainedModel, backend: str, sampling: Sampling) -> dict[str, Any]:
+    """Return the fields about the model in the lines of spoken.jsonl."""
     return {
         "checkpoint": trained.source.name,
         "step": trained.step,
@@ -161,27 +164,32 @@ def maker_of(trained: TrainedModel, backend: str, sampling: Sampling) -> dict[st
     }
 
 
-def record_of(text: str, spoken: Spoken, path: Path, made_by: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the line of spoken.jsonl for a text that was spoken into `path` by what `maker_of` describes."""
+def speech_record(text: str, speech: Speech, path: Path, made_by: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the line of spoken.jsonl for a text; `made_by` is from `model_record`."""
     return {
-        "file": path.name if spoken.num_codes else None,
+        "file": path.name if speech.num_codes else None,
         "text": text,
-        "spoken": spoken.text,
-        "seconds": round(spoken.duration_s, 3),
-        "num_codes": spoken.num_codes,
-        "has_stopped": spoken.has_stopped,
+        "spoken": speech.text,
+        "seconds": round(speech.duration_s, 3),
+        "num_codes": speech.num_codes,
+        "has_stopped": speech.has_stopped,
         **made_by,
     }
 
 
-def write_wav(path: Path, spoken: Spoken) -> None:
-    """Write what was spoken, aside and renamed; a UserError if that is not possible."""
-    aside = path.with_name(f".tmp-{path.name}")
+def write_wav(path: Path, speech: Speech) -> None:
+    """Write a WAV file atomically.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    samples = np.clip(speech.samples, -1, 1)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        samples = np.clip(spoken.samples, -1, 1)
-        soundfile.write(aside, samples, spoken.sample_rate_hz, subtype="PCM_16", format="WAV")
-        aside.replace(path)
+        with written_aside(path) as aside:
+            soundfile.write(aside, samples, speech.sample_rate_hz, subtype="PCM_16", format="WAV")
     except (OSError, soundfile.LibsndfileError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"--output {path}: cannot be written ({reason}); look at rights and space") from None
+        raise UserError(
+            f"--output {path}: cannot be written ({reason}); check permissions and free disk space"
+        ) from None

@@ -1,7 +1,7 @@
-"""Convolutions and a linear layer with the weight g v / |v|, by the names of the published files.
+"""Convolutions and a linear layer with weight normalisation, g v / |v|, under the published parameter names.
 
-They hold `weight_g` and `weight_v` as torch named them before its parametrizations; torch's own module of
-that form is deprecated, and its successor saves other names.
+The published files use torch's old names `weight_g` and `weight_v`. torch's own implementation with these
+names is deprecated, and its successor saves other names.
 
 Axes: B rows, T time.
 """
@@ -14,7 +14,7 @@ from indextts.features.semantic_codec import normed_weight
 
 
 class NormedConv1d(nn.Module):
-    """A convolution over time whose ends read zeros."""
+    """A convolution over time with zero padding."""
 
     def __init__(
         self,
@@ -33,13 +33,13 @@ class NormedConv1d(nn.Module):
         self.weight_v = nn.Parameter(torch.randn(out_dim, in_dim, kernel_size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, in, T) to (B, out, T')."""
+        """Map (B, in, T) to (B, out, T')."""
         weight = normed_weight(self.weight_g, self.weight_v)
         return F.conv1d(x, weight, self.bias, padding=self.padding, dilation=self.dilation)
 
 
 class NormedConvTranspose1d(nn.Module):
-    """A convolution that makes time longer; its weight is (in, out, k): a length per input channel."""
+    """A transposed convolution over time; its weight is (in, out, k), with one norm per input channel."""
 
     def __init__(self, in_dim: int, out_dim: int, kernel_size: int, stride: int, padding: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class NormedConvTranspose1d(nn.Module):
         self.weight_v = nn.Parameter(torch.randn(in_dim, out_dim, kernel_size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, in, T) to (B, out, (T-1) stride + k - 2 padding)."""
+        """Map (B, in, T) to (B, out, (T-1) stride + k - 2 padding)."""
         weight = normed_weight(self.weight_g, self.weight_v)
         return F.conv_transpose1d(x, weight, self.bias, stride=self.stride, padding=self.padding)
 
@@ -64,5 +64,5 @@ class NormedLinear(nn.Module):
         self.weight_v = nn.Parameter(torch.randn(out_dim, in_dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., in) to (..., out)."""
+        """Map (..., in) to (..., out)."""
         return F.linear(x, normed_weight(self.weight_g, self.weight_v), self.bias)

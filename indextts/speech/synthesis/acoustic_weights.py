@@ -1,14 +1,14 @@
-"""The published files of the acoustic half, each into its network.
+"""Loading the published files of the acoustic model, each into its network.
 
-    FOLDER/                                 as published with IndexTTS-2, and what it uses besides:
+    FOLDER/                                 files of IndexTTS-2 and of the models that it uses:
       config.yaml s2mel.pth feat1.pt feat2.pt
       wav2vec2bert_stats.pt w2v-bert-2.0/ semantic_codec/model.safetensors       (features/indextts2.py)
       campplus/campplus_cn_common.bin       of funasr/campplus
       bigvgan/config.json                   of nvidia/bigvgan_v2_22khz_80band_256x
       bigvgan/bigvgan_generator.pt
 
-What `campplus` and `bigvgan` lack is looked for in the hub's cache; nothing is downloaded. Files are read as
-plain tensors, memory-mapped, and never run code.
+Files missing in `campplus` and `bigvgan` are taken from the Hugging Face cache; nothing is downloaded. Files
+are read as plain tensors, memory-mapped, and never run code.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ S2MEL_PARTS = ("cfm", "length_regulator", "gpt_layer")
 
 @dataclass(frozen=True)
 class AcousticFiles:
-    """Where the files of the acoustic half are."""
+    """The paths of the files of the acoustic model."""
 
     config: Path
     s2mel: Path
@@ -51,10 +51,10 @@ class AcousticFiles:
 
 
 def find_files(folder: Path) -> AcousticFiles:
-    """Return the paths of the files, after looking that every one is there.
+    """Return the paths of the files; all of them exist.
 
     Raises:
-        UserError: with all that is missing, what to download, and where to put it.
+        UserError: files are missing; the message lists each with its download source.
     """
     files = AcousticFiles(
         config=folder / "config.yaml",
@@ -64,7 +64,7 @@ def find_files(folder: Path) -> AcousticFiles:
         bigvgan=_here_or_cached(folder / "bigvgan/bigvgan_generator.pt"),
     )
     missing = [
-        f"{path} is absent: download it from {HUB_OF_FOLDER.get(path.parent.name, 'IndexTeam/IndexTTS-2')}"
+        f"{path} is missing: download it from {HUB_OF_FOLDER.get(path.parent.name, 'IndexTeam/IndexTTS-2')}"
         for path in vars(files).values()
         if not path.is_file()
     ]
@@ -74,12 +74,12 @@ def find_files(folder: Path) -> AcousticFiles:
 
 
 def campplus_file(folder: Path) -> Path:
-    """Return where CAM++ is, or where it should be."""
+    """Return the path of the CAM++ weights, whether or not the file exists."""
     return _here_or_cached(folder / "campplus/campplus_cn_common.bin")
 
 
 def _here_or_cached(path: Path) -> Path:
-    """Return `path`, or where the hub's cache has the file if it is not there."""
+    """Return `path`, or the file's path in the Hugging Face cache if only that exists."""
     if path.is_file():
         return path
     cached = huggingface_hub.try_to_load_from_cache(HUB_OF_FOLDER[path.parent.name], path.name)
@@ -90,7 +90,7 @@ def load_s2mel(path: Path, config: S2MelConfig, latent_dim: int, device: torch.d
     """Return the model with the weights under `net` in a s2mel.pth.
 
     Raises:
-        UserError: the file cannot be read, or a tensor is missing, unexpected or of another shape.
+        UserError: the file cannot be read, or a tensor is missing, unexpected or of the wrong shape.
     """
     net = read_file(path).get("net")
     if not isinstance(net, dict) or not all(isinstance(net.get(part), dict) for part in S2MEL_PARTS):
@@ -121,8 +121,8 @@ def load_bigvgan(config: Path, path: Path, device: torch.device) -> BigVGAN:
     num_mels, num_samples = model.config.num_mels, model.config.samples_per_frame
     if (num_mels, num_samples) != (NUM_MELS, MEL_HOP):
         raise UserError(
-            f"{config}: makes {num_samples} samples of {num_mels} mel bands, IndexTTS-2 needs {MEL_HOP} of "
-            f"{NUM_MELS}; {BIGVGAN_ADVICE}"
+            f"{config}: makes {num_samples} samples from a frame of {num_mels} mel bands, but IndexTTS-2 "
+            f"needs {MEL_HOP} from {NUM_MELS}; {BIGVGAN_ADVICE}"
         )
     weights = read_file(path).get("generator")
     if not isinstance(weights, dict):
@@ -140,7 +140,7 @@ def load_backend(folder: Path, device: torch.device) -> "IndexTTS2Backend":
 
 
 def find_backend(folder: Path) -> tuple[Path, Path, Path]:
-    """Return where speech encoder, codec and statistics are; errors as for `indextts2.find_files`."""
+    """Return the paths of speech encoder, codec and statistics; errors as for `indextts2.find_files`."""
     from indextts.features import indextts2
 
     codec, stats = folder / "semantic_codec/model.safetensors", folder / "wav2vec2bert_stats.pt"

@@ -1,0 +1,199 @@
+"""Reading a reference recording and rendering codes as audio, with either speech backend.
+
+Axes: S samples, M codes, T speech features, F their width, D width of the GPT.
+
+                 reference recording              audio
+    builtin      log-mel features at 24 kHz       centroids and Griffin-Lim, 24 kHz (griffin_lim.py)
+    indextts2    w2v-BERT, CAM++, mel             flow matching and BigVGAN, 22,050 Hz (acoustic.py)
+
+The user cannot choose the backend: codes have a meaning only in the backend that made the run's features.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from indextts.data.feature_store import read_info
+from indextts.data.networks import BACKEND_NAME, NUM_SPECIAL_CODES
+from indextts.errors import UserError
+from indextts.features import builtin
+from indextts.features import mel_spectrogram as front_end
+from indextts.features.backend import SAMPLE_RATE_HZ as BUILTIN_RATE_HZ
+from indextts.models.gpt.config import load_config
+from indextts.speech.synthesis.acoustic import AcousticModel, Voice
+from indextts.speech.synthesis.griffin_lim import render_codes
+from indextts.speech.synthesis.reference import load_speech
+from indextts.speech.synthesis.s2mel import SolverSettings
+from indextts.speech.synthesis.trained_model import TrainedModel
+from indextts.system.json_lines import read_json_lines
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The features of a reference recording.
+
+    Args:
+        features: (T, F), for `UnifiedVoice.conditioning` and `emotion`.
+        voice: the inputs of the published acoustic model; None with the built-in backend.
+    """
+
+    features: Tensor
+    voice: Voice | None = None
+
+
+class Renderer(Protocol):
+    """A speech backend that renders its own codes as audio."""
+
+    name: str
+    sample_rate_hz: int
+
+    @property
+    def num_codes(self) -> int:
+        """Return the size of the codebook: codes are 0 to num_codes - 1."""
+
+    def read_reference(self, recording: Path) -> Reference:
+        """Return the features of a recording.
+
+        Raises:
+            UserError: the recording cannot be used, or contains no speech.
+        """
+
+    def emotion_features(self, recording: Path) -> Tensor:
+        """Return the features (T, F) of an emotion recording; errors as for `read_reference`."""
+
+    def render(self, codes: Tensor, latents: Tensor, reference: Reference, seed: int) -> NDArray[np.float32]:
+        """Return samples (S,) for codes (M,), each below `num_codes`, and the GPT's latents (M, D)."""
+
+
+class BuiltinRenderer:
+    """The built-in backend: low-quality audio without downloads; the codes alone define the voice."""
+
+    name = "builtin"
+    sample_rate_hz = BUILTIN_RATE_HZ
+
+    def __init__(self, backend: builtin.BuiltinBackend, device: torch.device) -> None:
+        self.backend, self.device = backend, device
+
+    @property
+    def num_codes(self) -> int:
+        return self.backend.num_codes
+
+    def read_reference(self, recording: Path) -> Reference:
+        return Reference(self.emotion_features(recording))
+
+    def emotion_features(self, recording: Path) -> Tensor:
+        return self.backend.features(load_speech(recording, BUILTIN_RATE_HZ)).to(self.device)
+
+    def render(self, codes: Tensor, latents: Tensor, reference: Reference, seed: int) -> NDArray[np.float32]:
+        return render_codes(self.backend, codes.cpu(), seed)
+
+
+class PublishedRenderer:
+    """The acoustic model of the published IndexTTS-2."""
+
+    name = "indextts2"
+    sample_rate_hz = front_end.SAMPLE_RATE_HZ
+
+    def __init__(self, acoustic: AcousticModel, settings: SolverSettings) -> None:
+        self.acoustic, self.settings = acoustic, settings
+
+    @property
+    def num_codes(self) -> int:
+        return self.acoustic.backend.num_codes
+
+    def read_reference(self, recording: Path) -> Reference:
+        voice = self.acoustic.voice_of(load_speech(recording, front_end.SAMPLE_RATE_HZ))
+        return Reference(voice.features, voice)
+
+    def emotion_features(self, recording: Path) -> Tensor:
+        return self.acoustic.features_of(load_speech(recording, front_end.KALDI_RATE_HZ))
+
+    def render(self, codes: Tensor, latents: Tensor, reference: Reference, seed: int) -> NDArray[np.float32]:
+        assert reference.voice is not None
+        return self.acoustic.render(codes, latents, reference.voice, seed=seed, settings=self.settings)
+
+
+def load_renderer(
+    trained: TrainedModel,
+    features: Path | None,
+    models: Path,
+    device: torch.device,
+    settings: SolverSettings,
+) -> Renderer:
+    """Return the renderer for the codes of a model.
+
+    Args:
+        trained: the model.
+        features: the feature store that the model was trained on, or its folder; None to take the store that
+            the run's pairs name, or builtin.npz in a model folder.
+        models: the folder with the published files.
+        device: the device of the published acoustic model; the built-in backend runs on the CPU.
+        settings: of the published acoustic model.
+
+    Raises:
+        UserError: files are missing, cannot be read, or do not belong to the model's codes.
+    """
+    fitted = find_builtin_backend(trained, features)
+    renderer: Renderer
+    if fitted is not None:
+        backend = builtin.load(fitted)
+        if trained.codes not in (None, backend.identity):
+            raise UserError(
+                f"{fitted}: was regenerated after {trained.source} was trained, so its codes differ; give "
+                "the features that the model was trained on with --features, or train again"
+            )
+        renderer, source = BuiltinRenderer(backend, device), fitted
+    else:
+        acoustic = AcousticModel.load(models, device)
+        renderer, source = PublishedRenderer(acoustic, settings), models
+        width = load_config(models / "config.yaml").model_dim
+        if width != trained.gpt.config.model_dim:
+            raise UserError(
+                f"{models}: s2mel.pth needs a GPT of width {width}, but {trained.source} has width "
+                f"{trained.gpt.config.model_dim}; give the files of its base model with --models"
+            )
+    expected = trained.gpt.config.number_mel_codes - NUM_SPECIAL_CODES
+    if renderer.num_codes != expected:
+        raise UserError(
+            f"{source}: has {renderer.num_codes} codes, but {trained.source} has {expected}; give the "
+            "features that the model was trained on with --features"
+        )
+    return renderer
+
+
+def find_builtin_backend(trained: TrainedModel, features: Path | None) -> Path | None:
+    """Return the file of the built-in backend that made a model's features; None for the published backend.
+
+    Raises:
+        UserError: the features are missing, so that their backend is unknown.
+    """
+    folder = features
+    if features is None:
+        folder = _store_of(trained) if trained.pairs else trained.source.parent
+    assert folder is not None
+    if not folder.exists():
+        raise UserError(
+            f"{folder}: not found; {trained.source} was trained on these features: give their folder with "
+            "--features"
+        )
+    if folder.is_dir():
+        fitted = folder / BACKEND_NAME
+        return fitted if fitted.is_file() else None
+    return folder.parent / BACKEND_NAME if read_info(folder).backend == BuiltinRenderer.name else None
+
+
+def _store_of(trained: TrainedModel) -> Path:
+    """Return the feature store named in the run's first pairs file."""
+    path = trained.pairs[0]
+    if not path.is_file():
+        raise UserError(
+            f"{path}: not found; {trained.source} was trained on these pairs: give the folder of its "
+            "features with --features"
+        )
+    _, record = next(read_json_lines(path))
+    return path.parent.resolve() / str(record.get("features", ""))
