@@ -58,7 +58,7 @@ def test_a_run_stores_the_interval_it_chose_and_a_resume_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     run = make_tiny_run(tmp_path / "tiny")
-    monkeypatch.setattr(val_interval, "LARGEST_SHARE", 0.0004)
+    monkeypatch.setattr(val_interval, "MAX_VALIDATION_SHARE", 0.0004)
     assert run.train(val_interval=None, max_steps=2) == 0
     chosen = json.loads((run.output / "config.json").read_text())["command"]["val_interval"]
     assert chosen > 1000
