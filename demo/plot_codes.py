@@ -1,13 +1,13 @@
-"""Draw how the codes that checkpoints speak come nearer to the data: plot_codes.py RUN_DIR PICTURE.
+"""Plot the distance between generated and recorded codes over checkpoints: plot_codes.py RUN_DIR PICTURE.
 
-Each checkpoint says the texts of the run's validation pairs, with their prompts' voices; no sound is made.
+Each checkpoint generates codes for the texts of the run's validation pairs in the voices of their prompts.
 
-    length      codes of a text over those of its recording: 1 is as long
-    stopped     share of the texts that the model itself ended, before the limit
-    distance    between the shares of each code in what was said and in the recordings: 0 for the same, 1 for
-                no code in common; the dashed line is that of other recordings, the training's
+    length      number of codes relative to the recording of the text
+    stopped     share of the texts for which the model generated a stop token before the limit
+    distance    total variation distance between the histograms of generated and recorded codes, 0 to 1; the
+                dashed line is the distance of the training recordings
 
-The numbers are printed too, as a table of Markdown. A run for it: train with a small --save-interval
+The program also prints the numbers as a Markdown table. To prepare a run, train with a small --save-interval
 and a large --keep-checkpoints.
 """
 
@@ -34,12 +34,12 @@ from indextts.speech.evaluation.judge import has_loop, histogram, histogram_dist
 from indextts.speech.synthesis.trained_model import TrainedModel, load_trained
 
 BATCH = 10
-SEEDS = (1, 2, 3)  # each text is said so many times: one draw says little
+SEEDS = (1, 2, 3)  # several samples per text reduce the variance
 
 
 @dataclass(frozen=True)
 class Row:
-    """A checkpoint; shares are from 0 to 1."""
+    """The scores of a checkpoint; shares are from 0 to 1."""
 
     step: int
     length: float
@@ -88,7 +88,7 @@ def measure(
     pairs: Sequence[Pair],
     recorded: NDArray[np.float64],
 ) -> Row:
-    """Return what a checkpoint says of the texts of `pairs`, against the histogram `recorded` (C,)."""
+    """Compare the codes that a checkpoint generates for `pairs` with the histogram `recorded` (C,)."""
     prompts = [
         Prompt(
             torch.from_numpy(store.condition(pair.prompt_key)),

@@ -1,4 +1,4 @@
-"""Take a picture of each tab of the page, for the docs: a real browser on a workspace that has seen the demo.
+"""Take a screenshot of each tab of the page for the docs, in a real browser on a workspace with the demo.
 
     python -m demo.shoot_tabs --workspace workspace --output docs/tabs
 
