@@ -8,14 +8,14 @@ from indextts.data.manifest import read_hours
 from indextts.data.review import read_reviewed_texts
 from indextts.models.checkpoint import text_rows
 from indextts.models.gpt.config import load_config
-from indextts.projects.default_paths import with_files_found
+from indextts.projects.default_paths import with_default_tokenizer
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import verify
 from indextts.text.vocabulary import advise_size
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = with_files_found(parse(VerifyTraining, argv))
+    args = with_default_tokenizer(parse(VerifyTraining, argv))
     assert args.tokenizer is not None
     base_tokenizer = args.base_checkpoint.with_name("bpe.model")
     hours = [read_hours(manifest) for manifest in args.manifest]

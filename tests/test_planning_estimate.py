@@ -14,10 +14,10 @@ from indextts.errors import UserError
 from indextts.models.gpt.config import load_config
 from indextts.planning import pairs_size
 from indextts.planning.estimate import SPARE_BYTES, Estimate, disk_need, estimate, sizes_of
-from indextts.planning.hardware import CardFacts, MachineFacts
+from indextts.planning.hardware import GpuFacts, MachineFacts
 from indextts.planning.pace import BENCHMARKS, SOURCE, find_pace
 from indextts.planning.pairs_size import measure_pairs
-from indextts.planning.restore_plan import decide
+from indextts.planning.restore_plan import plan_from_meta
 from indextts.runs.directory import read_metrics
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.batches import load_pairs
@@ -26,7 +26,7 @@ from tests.test_models_gpt_weights import PUBLISHED
 from tests.tiny_run import TinyRun, make_tiny_run
 
 CPU = MachineFacts((), 2, 8 << 30)
-H200 = MachineFacts((CardFacts("NVIDIA H200", 143_771 << 20, (9, 0)),), 16, 128 << 30)
+H200 = MachineFacts((GpuFacts("NVIDIA H200", 143_771 << 20, (9, 0)),), 16, 128 << 30)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_processes_share_a_step(run: TinyRun):
 def test_a_resume_has_the_rest_to_do(run: TinyRun):
     assert run.train(max_steps=4) == 0
     command = command_of(run, resume="auto", max_steps=0)
-    rest = estimate(command, CPU, decide(command))
+    rest = estimate(command, CPU, plan_from_meta(command))
     assert (rest.first_step, rest.total_steps, rest.steps_left) == (4, 12, 8)
 
 
@@ -164,7 +164,7 @@ def test_a_budget_below_the_longest_pair_is_refused_in_the_trainers_words(run: T
 def paced(run: TinyRun, machine: MachineFacts = CPU, **changes: object) -> Estimate:
     command = command_of(run, **changes)
     others = [run.folder / "other/training_output"]
-    return estimate(command, machine, decide(command) if command.resume else None, others)
+    return estimate(command, machine, plan_from_meta(command) if command.resume else None, others)
 
 
 def test_nobody_knows_the_pace_of_a_first_run(run: TinyRun):
@@ -219,7 +219,7 @@ def test_benchmarks_count_on_the_same_card_at_the_published_size_alone(run: Tiny
     assert pace is not None
     assert pace.positions_per_second == 116_162
     assert SOURCE in str(pace.source)
-    l4 = MachineFacts((CardFacts("NVIDIA L4", 22_478 << 20, (8, 9)),), 8, 32 << 30)
+    l4 = MachineFacts((GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9)),), 8, 32 << 30)
     assert find_pace(command, PUBLISHED, l4, **values) is None
     assert find_pace(command, replace(PUBLISHED, layers=12), H200, **values) is None
     assert find_pace(command, PUBLISHED, CPU, **values) is None
@@ -263,6 +263,6 @@ def test_a_short_run_saves_no_more_often_than_it_does(run: TinyRun):
 
 def test_memory_without_a_card_is_the_machines(run: TinyRun):
     here = estimate(command_of(run), CPU)
-    assert (here.is_on_card, here.memory_there, here.fits_memory) == (False, 8 << 30, True)
+    assert (here.is_on_gpu, here.available_memory, here.fits_memory) == (False, 8 << 30, True)
     there = estimate(command_of(run, amp=""), H200)
-    assert (there.is_on_card, there.arithmetic) == (True, "bfloat16")
+    assert (there.is_on_gpu, there.arithmetic) == (True, "bfloat16")

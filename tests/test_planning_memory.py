@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from indextts.planning.memory import CPU_FACTORS, CPU_SOURCE, SOURCE, card_memory, host_memory, model_size
+from indextts.planning.memory import CPU_FACTORS, CPU_SOURCE, SOURCE, gpu_memory, host_memory, model_size
 from tests.conftest import REPOSITORY
 from tests.test_models_gpt_weights import PUBLISHED
 
@@ -27,7 +27,7 @@ def test_the_formula_is_within_2_percent_of_the_measured_peaks(name: str):
     positions, is_half, recomputes, is_padded = ROWS[name]
     [line] = [line for line in (REPOSITORY / SOURCE).read_text().splitlines() if f"| {name} |" in line]
     [peak] = re.findall(r"([\d.]+) GiB", line)
-    need = card_memory(
+    need = gpu_memory(
         CONFIG,
         SIZE,
         positions=positions,
@@ -45,19 +45,19 @@ def packed(**changes: bool) -> dict[str, bool]:
 
 
 def test_gradients_that_are_kept_come_on_top():
-    once = card_memory(CONFIG, SIZE, positions=8192, **packed(), state_bytes=STATE)
-    kept = card_memory(CONFIG, SIZE, positions=8192, **packed(accumulates=True), state_bytes=STATE)
+    once = gpu_memory(CONFIG, SIZE, positions=8192, **packed(), state_bytes=STATE)
+    kept = gpu_memory(CONFIG, SIZE, positions=8192, **packed(accumulates=True), state_bytes=STATE)
     assert kept.peak - once.peak == 4 * SIZE.gpt
 
 
 def test_a_small_micro_batch_needs_the_room_of_the_gradients():
-    few = card_memory(CONFIG, SIZE, positions=10, **packed(), state_bytes=STATE)
+    few = gpu_memory(CONFIG, SIZE, positions=10, **packed(), state_bytes=STATE)
     assert few.peak == few.fixed + few.gradients
 
 
 @pytest.mark.parametrize("accumulates", [False, True])
 def test_what_is_said_to_fit_fits_and_a_little_more_does_not(accumulates: bool):
-    need = card_memory(CONFIG, SIZE, positions=0, **packed(accumulates=accumulates), state_bytes=STATE)
+    need = gpu_memory(CONFIG, SIZE, positions=0, **packed(accumulates=accumulates), state_bytes=STATE)
     budget = 20 << 30
     most = need.positions_within(budget)
     assert need.at(most) <= budget < need.at(most + 2)
@@ -65,7 +65,7 @@ def test_what_is_said_to_fit_fits_and_a_little_more_does_not(accumulates: bool):
 
 
 def test_without_a_card_the_encoders_and_the_copy_of_a_save_count_too():
-    card = card_memory(CONFIG, SIZE, positions=2000, **packed(is_half=False), state_bytes=STATE)
+    card = gpu_memory(CONFIG, SIZE, positions=2000, **packed(is_half=False), state_bytes=STATE)
     host = host_memory(CONFIG, SIZE, card, is_half=False, recomputes=False, state_bytes=STATE)
     text = (REPOSITORY / "benchmarks/results/published_size_2_cores.md").read_text(encoding="utf-8")
     [measured_gb] = re.findall(r"train_gpt_v2.py` \| [\d.]+ \| ([\d.]+) \|", text)

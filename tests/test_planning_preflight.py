@@ -14,8 +14,8 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.planning import estimate as disk
-from indextts.planning.hardware import CardFacts, MachineFacts
-from indextts.planning.preflight import Preflight, look_ahead
+from indextts.planning.hardware import GpuFacts, MachineFacts
+from indextts.planning.preflight import Preflight, run_preflight
 from indextts.system.processes import this_process
 from tests.conftest import REPOSITORY
 from tests.tiny_run import BASE_TOKENIZER, TinyRun, make_tiny_run, write_tokenizer
@@ -54,11 +54,11 @@ def copied(run: TinyRun, folder: Path) -> TinyRun:
 
 
 def looked(run: TinyRun, **changes: object) -> Preflight:
-    return look_ahead(parse(Train, run.flags(**changes)), CPU)
+    return run_preflight(parse(Train, run.flags(**changes)), CPU)
 
 
 def said(ahead: Preflight) -> dict[str, str]:
-    return {problem.about: str(problem.sentence) for problem in ahead.problems}
+    return {problem.about: str(problem.message) for problem in ahead.problems}
 
 
 def test_a_run_that_can_start_is_estimated_and_nothing_is_said(run: TinyRun):
@@ -92,7 +92,7 @@ def test_what_was_not_made_yet_is_said_with_the_tab_that_makes_it(run: TinyRun):
 
 def test_a_problem_of_one_file_is_said_once(run: TinyRun):
     (run.folder / "tokenizer.model").write_bytes(b"no model")
-    sentences = [str(problem.sentence) for problem in looked(run).problems]
+    sentences = [str(problem.message) for problem in looked(run).problems]
     assert len(sentences) == len(set(sentences)) == 1
 
 
@@ -168,7 +168,7 @@ def test_a_budget_that_is_too_small_blocks(run: TinyRun):
     assert "the budget must be at least" in said(looked(run, batch_tokens=10))["settings"]
 
 
-CARD = CardFacts("NVIDIA L4", 22_478 << 20, (8, 9))
+CARD = GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9))
 TWO_CARDS = MachineFacts((CARD, replace(CARD, number=1)), 8, 32 << 30)
 
 
@@ -187,7 +187,7 @@ TWO_CARDS = MachineFacts((CARD, replace(CARD, number=1)), 8, 32 << 30)
 def test_processes_need_the_gpus_that_there_are(
     run: TinyRun, machine: MachineFacts, launch: Launch, problem: str | None
 ):
-    ahead = look_ahead(parse(Train, run.flags()), machine, launch=launch)
+    ahead = run_preflight(parse(Train, run.flags()), machine, launch=launch)
     if problem is None:
         assert said(ahead) == {}
         assert ahead.estimate is not None
@@ -202,12 +202,12 @@ def test_neither_torch_nor_gradio_is_loaded_for_it(run: TinyRun):
         "import sys\n"
         "from indextts.commands.terminal import parse\n"
         "from indextts.commands.train import Train\n"
-        "from indextts.planning.preflight import look_ahead\n"
+        "from indextts.planning.preflight import run_preflight\n"
         "from indextts.planning.hardware import find_machine\n"
         "from indextts.planning.proposal import propose\n"
         "from indextts.planning.resume_table import resume_rows\n"
         "command = parse(Train)\n"
-        "assert look_ahead(command, find_machine()).estimate\n"
+        "assert run_preflight(command, find_machine()).estimate\n"
         "assert resume_rows(command) == []\n"
         "assert not {'torch', 'gradio', 'transformers'} & set(sys.modules)"
     )

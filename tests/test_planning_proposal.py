@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from indextts.commands.train import Train
-from indextts.planning.hardware import CardFacts, MachineFacts
-from indextts.planning.memory import CONTEXT_BYTES, card_memory, model_size
+from indextts.planning.hardware import GpuFacts, MachineFacts
+from indextts.planning.memory import CONTEXT_BYTES, gpu_memory, model_size
 from indextts.planning.pairs_size import PairsSize
 from indextts.planning.proposal import STEP_SHARED, TOO_SMALL, Proposal, propose
 from indextts.runs.schedule import EpochSize
@@ -19,12 +19,12 @@ STATE = SIZE.state_bytes("float32", 0.0)
 NO_TEXTS = TextMeasure(0, 0, 0, 0, (), {}, ())  # type: ignore[arg-type]
 SPEECH = PairsSize(EpochSize(240_000, 240_000 * 362, 900), 150.0, True, 0, NO_TEXTS)  # clips of 6 s
 CARDS = {
-    "H200": CardFacts("NVIDIA H200", 143_771 << 20, (9, 0)),
-    "A100": CardFacts("NVIDIA A100-SXM4-40GB", 40_960 << 20, (8, 0)),
-    "L4": CardFacts("NVIDIA L4", 22_478 << 20, (8, 9)),
-    "T4": CardFacts("Tesla T4", 15_360 << 20, (7, 5)),
-    "3060": CardFacts("NVIDIA GeForce RTX 3060", 12_288 << 20, (8, 6)),
-    "4060": CardFacts("NVIDIA GeForce RTX 4060", 8_188 << 20, (8, 9)),
+    "H200": GpuFacts("NVIDIA H200", 143_771 << 20, (9, 0)),
+    "A100": GpuFacts("NVIDIA A100-SXM4-40GB", 40_960 << 20, (8, 0)),
+    "L4": GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9)),
+    "T4": GpuFacts("Tesla T4", 15_360 << 20, (7, 5)),
+    "3060": GpuFacts("NVIDIA GeForce RTX 3060", 12_288 << 20, (8, 6)),
+    "4060": GpuFacts("NVIDIA GeForce RTX 4060", 8_188 << 20, (8, 9)),
 }
 
 
@@ -36,7 +36,7 @@ def proposed(card: str, cores: int = 16) -> Proposal:
 def test_what_is_proposed_fits_the_memory_that_the_card_reports(name: str):
     proposal = proposed(name)
     fields = proposal.fields
-    need = card_memory(
+    need = gpu_memory(
         CONFIG,
         SIZE,
         positions=fields["batch_tokens"],

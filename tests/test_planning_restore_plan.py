@@ -13,7 +13,7 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import load_config
-from indextts.planning.restore_plan import plan_command
+from indextts.planning.restore_plan import describe_restore
 from indextts.runs.directory import CheckpointMeta, identify
 from indextts.runs.schedule import Schedule
 from indextts.system.digest import file_digest
@@ -93,7 +93,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def planned(command: Train) -> list[str]:
-    text = plan_command(command)
+    text = describe_restore(command)
     assert text is not None
     return text.splitlines()
 
@@ -117,8 +117,8 @@ def test_a_typed_setting_is_shown_as_the_one_that_holds(folder: RunFolder):
 
 
 def test_the_plan_for_several_processes_counts_the_batches_of_all_of_them(folder: RunFolder):
-    assert "processes" not in str(plan_command(folder.resumed()))
-    text = str(plan_command(folder.resumed(), num_processes=4))
+    assert "processes" not in str(describe_restore(folder.resumed()))
+    text = str(describe_restore(folder.resumed(), num_processes=4))
     assert "  processes" in text
     assert "1 -> 4" in text
 
@@ -161,7 +161,7 @@ def test_a_config_of_another_model_is_refused_with_its_status(folder: RunFolder)
     layers = load_config(DEMO / "config.yaml").layers
     config.write_text(text.replace(f"layers: {layers}", f"layers: {layers + 1}"), encoding="utf-8")
     with pytest.raises(UserError, match=rf"layers is {layers} in the checkpoint and {layers + 1}") as caught:
-        plan_command(folder.resumed().model_copy(update={"config": config}))
+        describe_restore(folder.resumed().model_copy(update={"config": config}))
     assert caught.value.exit_status == RESUME_REFUSED
 
 
@@ -169,7 +169,7 @@ def test_a_config_of_another_model_is_refused_with_its_status(folder: RunFolder)
 def test_another_base_is_refused(folder: RunFolder, content: bytes):
     folder.base.write_bytes(content)
     with pytest.raises(UserError, match="--base-checkpoint"):
-        plan_command(folder.resumed())
+        describe_restore(folder.resumed())
 
 
 def test_a_large_base_that_was_touched_is_left_to_the_start(folder: RunFolder):
@@ -186,22 +186,22 @@ def test_an_absent_base_is_said(folder: RunFolder):
 
 def test_where_weights_must_be_seen_there_is_no_plan(folder: RunFolder):
     latest = folder.output / "latest.pth"
-    assert plan_command(folder.parsed(f"--output-dir={folder.output}")) is None  # a new run
-    assert plan_command(folder.parsed(f"--output-dir={folder.folder / 'empty'}", "--resume=auto")) is None
-    assert plan_command(folder.resumed().model_copy(update={"resume": "absent.pth"})) is None
+    assert describe_restore(folder.parsed(f"--output-dir={folder.output}")) is None  # a new run
+    assert describe_restore(folder.parsed(f"--output-dir={folder.folder / 'empty'}", "--resume=auto")) is None
+    assert describe_restore(folder.resumed().model_copy(update={"resume": "absent.pth"})) is None
     os.truncate(latest, NUM_BYTES - 1)  # cut: the trainer may fall back to another
-    assert plan_command(folder.resumed()) is None
+    assert describe_restore(folder.resumed()) is None
     os.truncate(latest, NUM_BYTES)
     latest.with_suffix(".json").write_text("{}")
-    assert plan_command(folder.resumed().model_copy(update={"resume": str(latest)})) is None
+    assert describe_restore(folder.resumed().model_copy(update={"resume": str(latest)})) is None
     latest.with_suffix(".json").unlink()
-    assert plan_command(folder.resumed()) is None  # from elsewhere
+    assert describe_restore(folder.resumed()) is None  # from elsewhere
 
 
 def test_a_missing_manifest_is_one_sentence(folder: RunFolder):
     folder.val.unlink()
     with pytest.raises(UserError, match=r"val\.jsonl: cannot be read"):
-        plan_command(folder.resumed())
+        describe_restore(folder.resumed())
 
 
 def test_torch_is_never_loaded_for_it(folder: RunFolder):
@@ -209,8 +209,8 @@ def test_torch_is_never_loaded_for_it(folder: RunFolder):
         "import json, sys\n"
         "from indextts.commands.terminal import parse, to_argv\n"
         "from indextts.commands.train import Train\n"
-        "from indextts.planning.restore_plan import plan_command\n"
-        "text = plan_command(parse(Train))\n"
+        "from indextts.planning.restore_plan import describe_restore\n"
+        "text = describe_restore(parse(Train))\n"
         "print(json.dumps([text, 'torch' in sys.modules]))"
     )
     argv = ["--resume=auto", f"--output-dir={folder.output}", f"--base-checkpoint={folder.base}"]
@@ -219,12 +219,12 @@ def test_torch_is_never_loaded_for_it(folder: RunFolder):
     answer = subprocess.run(
         [sys.executable, "-c", program, *argv], capture_output=True, text=True, check=True, cwd=REPOSITORY
     )
-    assert json.loads(answer.stdout) == [plan_command(folder.resumed()), False]
+    assert json.loads(answer.stdout) == [describe_restore(folder.resumed()), False]
 
 
 def test_the_page_shows_the_same_text(folder: RunFolder):
     command = folder.resumed("--epochs=20")
-    assert restore_plan(command) == plan_command(command)
+    assert restore_plan(command) == describe_restore(command)
 
 
 # ---- the identity of a file

@@ -49,7 +49,7 @@ def test_each_checkpoint_is_one_row_newest_first(run: TinyRun):
         if line["kind"] == "val"
     }
     assert [row.mel_loss for row in rows] == [losses[6], losses[4], losses[2]]
-    assert all(row.is_whole and row.fit == "continues" and row.can_start for row in rows)
+    assert all(row.is_valid and row.fit == "continues" and row.can_start for row in rows)
     assert [row.epoch for row in rows] == [1, 1, 0]
 
 
@@ -58,22 +58,22 @@ def test_no_weights_are_read(run: TinyRun):
         size = path.stat().st_size
         os.truncate(path, 0)
         os.truncate(path, size)  # zeros
-    assert all(row.is_whole and row.fit == "continues" for row in rows_of(run))
+    assert all(row.is_valid and row.fit == "continues" for row in rows_of(run))
 
 
 def test_a_checkpoint_that_is_cut_cannot_be_picked(run: TinyRun):
     path = run.output / "model_step4.pth"
     os.truncate(path, path.stat().st_size - 1)
     cut = next(row for row in rows_of(run) if row.step == 4)
-    assert cut.is_whole is False
+    assert cut.is_valid is False
     assert not cut.can_start
-    assert "bytes" in str(cut.completeness)
+    assert "bytes" in str(cut.validity)
 
 
 def test_another_tokenizer_starts_over(run: TinyRun):
     write_tokenizer(run.folder / "other.model", num_appended=300)
     [row, *_] = rows_of(run, tokenizer=run.folder / "other.model")
-    assert row.fit == "starts over"
+    assert row.fit == "restarts"
     assert row.why == Message(MOVED, {"old": "720", "new": "700"})
     assert row.can_start
 
@@ -88,7 +88,7 @@ def test_a_checkpoint_of_another_base_is_refused_in_the_trainers_words(run: Tiny
 def test_a_file_of_another_program_is_left_to_the_trainer(run: TinyRun):
     (run.output / "model_step2.json").unlink()
     row = rows_of(run)[-1]
-    assert (row.path.name, row.step, row.is_whole, row.fit) == ("model_step2.pth", None, None, "unknown")
+    assert (row.path.name, row.step, row.is_valid, row.fit) == ("model_step2.pth", None, None, "unknown")
     assert row.can_start
 
 

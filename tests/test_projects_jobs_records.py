@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.projects.jobs.files import how_it_ended, living_processes
+from indextts.projects.jobs.files import end_reason, live_processes
 from indextts.projects.jobs.records import list_jobs, newest_job, read_job
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job
@@ -103,8 +103,8 @@ def test_a_half_written_end_is_no_end(project: Project):
 def test_junk_in_the_place_of_a_record_names_nobody(tmp_path: Path, content: str):
     for name in ("job.json", "program.json", "exit.json"):
         (tmp_path / name).write_text(content)
-    assert living_processes(tmp_path) == []
-    assert how_it_ended(tmp_path) == "lost"
+    assert live_processes(tmp_path) == []
+    assert end_reason(tmp_path) == "lost"
     assert read_job(tmp_path) is None
 
 

@@ -31,7 +31,7 @@ from indextts.projects.jobs.stopping import (
     UNATTENDED,
     kill_job,
     stop_job,
-    stop_stage,
+    stop_progress,
 )
 from indextts.projects.project import Project
 from indextts.system.processes import read_stat, session_and_descendants, session_members
@@ -214,26 +214,26 @@ def test_a_deaf_job_is_killed_with_all_it_started(
 
 def test_the_stages_of_a_stop_are_counted_down(project: Project):
     job = wait_until_ready(start_job(project, "train", [program(project, DEAF_WITH_A_CHILD)]), times=2)
-    assert stop_stage(job, time.time()) is None
+    assert stop_progress(job, time.time()) is None
     stop_job(job)
     job = reread(job)
     asked = json.loads((job.folder / "stop_asked").read_bytes())["asked"]
-    shown = [stop_stage(job, asked + later) for later in (85, 185, 500)]
-    assert [(step.stage, step.sentence.id, step.sentence.values) for step in shown if step] == [
+    shown = [stop_progress(job, asked + later) for later in (85, 185, 500)]
+    assert [(step.stage, step.message.id, step.message.values) for step in shown if step] == [
         ("saving", SAVING, {"seconds": 95}),
         ("ending", ENDING, {"seconds": 15}),
         ("killing", KILLING, {}),
     ]
     (job.folder / "stop_asked").write_text("")  # as a full disk leaves it
-    step = stop_stage(job, asked + 85)
+    step = stop_progress(job, asked + 85)
     assert step is not None
     assert step.seconds == pytest.approx(95, abs=30)
     kill(runner_of(job))
-    unattended = stop_stage(job, asked + 500)
+    unattended = stop_progress(job, asked + 500)
     assert unattended is not None
-    assert (unattended.seconds, unattended.sentence.id) == (None, UNATTENDED)
+    assert (unattended.seconds, unattended.message.id) == (None, UNATTENDED)
     kill_job(job)
-    assert stop_stage(reread(job), asked) is None
+    assert stop_progress(reread(job), asked) is None
 
 
 @pytest.mark.parametrize("end", ["by itself", "killed", "stop now"])

@@ -9,7 +9,7 @@ from indextts.commands.launching import ALONE, Launch
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.planning.hardware import MachineFacts
-from indextts.planning.preflight import look_ahead
+from indextts.planning.preflight import run_preflight
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.stopping import stop_job
@@ -29,7 +29,7 @@ def test_two_trainers_save_once_when_stopped_and_one_goes_on_as_it_was_foretold(
     command = parse(Train, tiny.flags(epochs=100_000, val_interval=1000, save_interval=1000))
     for launch, resume in ((TWO, ""), (TWO, "auto"), (ALONE, "auto")):
         asked = command.model_copy(update={"resume": resume})
-        foretold = look_ahead(asked, CPU, launch=launch)
+        foretold = run_preflight(asked, CPU, launch=launch)
         assert foretold.problems == ()
         assert foretold.estimate is not None
         job = start_job(project, "train", [asked], launch=launch)

@@ -15,7 +15,7 @@ from indextts.commands.data import Preprocess
 from indextts.data.manifest import read_utterances
 from indextts.data.review import Decision, add_decision
 from indextts.errors import UserError
-from indextts.projects.pipeline import place_base_files, plan_stage
+from indextts.projects.pipeline import copy_base_files, plan_stage
 from indextts.projects.project import Project, make_settings
 from indextts.runs.directory import read_metrics, verify_checkpoint
 from tests.conftest import REPOSITORY
@@ -261,7 +261,7 @@ def test_a_base_folder_that_lacks_a_file_says_which_and_how_to_get_it(tmp_path: 
     with pytest.raises(
         UserError, match=rf"^base: {base}/{name} is absent; .*download_checkpoints\.py --output-dir={base}$"
     ):
-        place_base_files(Project(tmp_path / "x"), settings)
+        copy_base_files(Project(tmp_path / "x"), settings)
     assert not (tmp_path / "x").exists()
 
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from indextts.runs.health.observed import read_observed
-from indextts.runs.health.rows import base_rows_changed, new_rows_standing, unknown_pieces
+from indextts.runs.health.rows import base_rows_changed, new_rows_unchanged, unknown_pieces
 from tests.written_run import WrittenRun
 
 
@@ -35,7 +35,7 @@ def test_new_rows_that_stand_are_named_whether_still_or_by_a_hair(tmp_path: Path
         run.facts(0)
         run.train_to(1_000)
         run.facts(1_000, new_rows_moved=moved)  # the rates of 1,000 steps of warm-up add up to 0.025
-        found = new_rows_standing(read_observed(run.write(tmp_path)))
+        found = new_rows_unchanged(read_observed(run.write(tmp_path)))
         assert found is not None
         assert "in 1,000 steps whose learning rates add up to 2.5e-02" in str(found)
 
@@ -44,7 +44,7 @@ def test_new_rows_that_wander_at_random_do_move(tmp_path: Path):
     run = WrittenRun()
     run.start()
     run.facts(20_000, new_rows_moved=3e-5 * 20_000**0.5)  # each step in another direction
-    assert new_rows_standing(read_observed(run.write(tmp_path))) is None
+    assert new_rows_unchanged(read_observed(run.write(tmp_path))) is None
 
 
 def test_before_the_first_steps_nothing_needs_to_have_moved(tmp_path: Path):
@@ -52,7 +52,7 @@ def test_before_the_first_steps_nothing_needs_to_have_moved(tmp_path: Path):
     run.start(5_000)
     run.facts(5_000, new_rows_moved=0.0)
     run.facts(5_010, new_rows_moved=0.0)
-    assert new_rows_standing(read_observed(run.write(tmp_path))) is None
+    assert new_rows_unchanged(read_observed(run.write(tmp_path))) is None
 
 
 def test_unknown_tokens_are_a_warning_and_many_of_them_a_problem(tmp_path: Path):

@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from indextts.runs.health.observed import read_observed
-from indextts.runs.health.steps import card_waiting, gradients_exploding, rate_off_schedule, steps_skipped
+from indextts.runs.health.steps import gpu_waiting, gradients_exploding, rate_off_schedule, steps_skipped
 from indextts.runs.schedule import Schedule
 from tests.written_run import WrittenRun
 
@@ -84,11 +84,11 @@ def test_a_card_that_waits_is_named_and_a_processor_is_not(tmp_path: Path):
     run.start()
     run.train_to(1_000)
     run.train(1_100, data_wait=0.6)  # once, as when a disk was busy
-    assert card_waiting(read_observed(run.write(tmp_path))) is None
+    assert gpu_waiting(read_observed(run.write(tmp_path))) is None
     run.train_to(1_600, first=1_200, data_wait=0.3)
-    found = card_waiting(read_observed(run.write(tmp_path, num_workers=1)))
+    found = gpu_waiting(read_observed(run.write(tmp_path, num_workers=1)))
     assert found is not None
     assert "30 % of the time" in str(found)
     assert "now 1" in str(found)
     run.device = "cpu"
-    assert card_waiting(read_observed(run.write(tmp_path))) is None
+    assert gpu_waiting(read_observed(run.write(tmp_path))) is None

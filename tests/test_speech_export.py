@@ -26,7 +26,7 @@ from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
 from indextts.models.checkpoint import read_weights, write_and_sync
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import load_model
-from indextts.planning.restore_plan import plan_command
+from indextts.planning.restore_plan import describe_restore
 from indextts.runs.directory import CheckpointMeta
 from indextts.speech.export import comparison, export, model_folder
 from indextts.speech.export.model_folder import config_with_tokens
@@ -85,7 +85,7 @@ def test_a_run_resumed_with_other_options_says_so_and_the_export_reads_texts_as_
     assert (first.options, first.recorded_version) == (NormalizerOptions(), NORMALIZER_VERSION)
 
     path.write_bytes(with_record(path.read_bytes(), NormalizerOptions(homophones="strict").record))
-    said = plan_command(parse(Train, run.flags(resume="auto", max_steps=4)))
+    said = describe_restore(parse(Train, run.flags(resume="auto", max_steps=4)))
     assert re.search("normalizer homophones +off -> strict ", str(said))
     assert run.train(resume="auto", max_steps=4) == 0
     assert "[Warn] normalizer homophones: off -> strict;" in run.log

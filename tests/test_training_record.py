@@ -9,7 +9,7 @@ import torch
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.runs.directory import read_metrics
-from indextts.runs.health.checks import find
+from indextts.runs.health.checks import check_health
 from indextts.training.optim import TrainedParameters
 from indextts.training.record import TextRowFacts
 from indextts.training.run import load_inputs
@@ -36,7 +36,7 @@ def test_a_training_writes_its_facts_at_the_start_and_with_each_validation_and_i
     assert {line["num_skipped"] for line in lines if line["kind"] == "train"} == {0}
     config = json.loads((tiny.output / "config.json").read_text())
     assert config["schedule"]["total_steps"] == 24
-    assert [str(finding) for finding in find(tiny.output)] == []
+    assert [str(finding) for finding in check_health(tiny.output)] == []
 
 
 def test_rows_that_an_optimizer_never_gets_and_texts_that_cannot_be_read_are_found(
@@ -45,7 +45,7 @@ def test_rows_that_an_optimizer_never_gets_and_texts_that_cannot_be_read_are_fou
     monkeypatch.setattr(TrainedParameters, "collect_gradients", lambda _: None)
     tiny = make_tiny_run(tmp_path / "tiny", text="ሰላም 中文 ለዓለም")
     assert tiny.train(epochs=6) == 0
-    found = {finding.check: finding for finding in find(tiny.output)}
+    found = {finding.check: finding for finding in check_health(tiny.output)}
     assert found["new_rows"].values["moved"] == 0
     assert found["unknown"].level == "problem"
 

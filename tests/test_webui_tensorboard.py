@@ -17,7 +17,7 @@ from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.project import Project
-from indextts.projects.tensorboard import living_port, write_address
+from indextts.projects.tensorboard import live_port, write_address
 from indextts.webui.monitor import tensorboard_view
 from indextts.webui.serving.tensorboard_proxy import tensorboard_port
 from tests.running_jobs import wait_until_over
@@ -48,10 +48,10 @@ def wait_for_port(project: Project) -> int:
         job = newest_job(project, tensorboard_view.STAGE)
         assert job
         assert job.is_active, job.log.read_text()
-        return living_port(project.tensorboard_address) is not None
+        return live_port(project.tensorboard_address) is not None
 
     wait_until(is_found)
-    port = living_port(project.tensorboard_address)
+    port = live_port(project.tensorboard_address)
     assert port
     return port
 
@@ -179,15 +179,15 @@ def test_the_port_of_a_process_that_ended_is_nobodys(tmp_path: Path):
     path = tmp_path / "a/tensorboard.json"
     make_project(tmp_path, "a")
     write_address(path, 4000)
-    assert living_port(path) == 4000
+    assert live_port(path) == 4000
     assert tensorboard_port(tmp_path, "/tensorboard/a/") == 4000
     record = json.loads(path.read_text())
     record["process"]["start_ticks"] -= 1  # the same number, another process
     path.write_text(json.dumps(record))
-    assert living_port(path) is None
+    assert live_port(path) is None
     for content in (b"", b"{}", b'{"port": "x"}', json.dumps({"port": 70000, "process": {}}).encode()):
         path.write_bytes(content)
-        assert living_port(path) is None
+        assert live_port(path) is None
 
 
 def test_a_stop_ends_it_and_the_page_says_what_to_do(tmp_path: Path):

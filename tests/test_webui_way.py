@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.projects.pipeline import DEMO, place_base_files, plan_stage
+from indextts.projects.pipeline import DEMO, copy_base_files, plan_stage
 from indextts.projects.project import Project, read_settings
 from indextts.webui.language import speaking, t
 from indextts.webui.way import STEPS, stands, way_html
@@ -16,7 +16,7 @@ from indextts.webui.way import STEPS, stands, way_html
 def project(tmp_path: Path) -> Project:
     settings = read_settings(DEMO)
     project = Project(tmp_path / settings.name)
-    place_base_files(project, settings)
+    copy_base_files(project, settings)
     return project
 
 

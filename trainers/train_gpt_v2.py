@@ -26,7 +26,7 @@ from typing import NoReturn
 from indextts.commands.terminal import parse, run
 from indextts.commands.train import Train
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
-from indextts.planning.restore_plan import plan_command
+from indextts.planning.restore_plan import describe_restore
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import prepare, run_lock
 from indextts.system.files import write_json
@@ -112,7 +112,7 @@ def exit_now(status: int) -> NoReturn:
 
 def plan_of(command: Train, num_processes: int) -> str:
     """Return the restore plan; without a meta file the checkpoint is opened, which needs torch."""
-    text = plan_command(command, num_processes)
+    text = describe_restore(command, num_processes)
     if text is not None:
         return text
     from indextts.training.start import plan_from_weights

@@ -15,7 +15,7 @@ from indextts.planning.memory import (
     CONTEXT_BYTES,
     MemoryNeed,
     ModelSize,
-    card_memory,
+    gpu_memory,
     host_memory,
     model_size,
 )
@@ -123,8 +123,8 @@ class Estimate:
         total_steps: the last step.
         pace: None where nobody measured it.
         memory: of a process on its card, or in the machine's memory where there is none.
-        memory_there: what the card has, or the process's part of the machine.
-        is_on_card: the training runs on a card.
+        available_memory: what the card has, or the process's part of the machine.
+        is_on_gpu: the training runs on a card.
         arithmetic: of the forward pass.
     """
 
@@ -138,8 +138,8 @@ class Estimate:
     pace: Pace | None
     disk: DiskNeed
     memory: MemoryNeed
-    memory_there: int
-    is_on_card: bool
+    available_memory: int
+    is_on_gpu: bool
     arithmetic: str
 
     @property
@@ -163,7 +163,7 @@ class Estimate:
 
     @property
     def fits_memory(self) -> bool:
-        return self.memory.peak + (CONTEXT_BYTES if self.is_on_card else 0) <= self.memory_there
+        return self.memory.peak + (CONTEXT_BYTES if self.is_on_gpu else 0) <= self.available_memory
 
 
 def estimate(
@@ -220,8 +220,8 @@ def estimate(
         ),
         disk=disk_need(command, config, size, steps=max(0, total - first)),
         memory=memory,
-        memory_there=machine.card.memory_bytes if machine.card else machine.memory_bytes,
-        is_on_card=machine.card is not None,
+        available_memory=machine.gpu.memory_bytes if machine.gpu else machine.memory_bytes,
+        is_on_gpu=machine.gpu is not None,
         arithmetic=arithmetic,
     )
 
@@ -251,7 +251,7 @@ def memory_of(
         positions = round(num_samples * pairs.size.longest)
     is_half, recomputes = arithmetic_of(command, machine) != "float32", command.grad_checkpointing
     state = size.state_bytes(command.optimizer_state, command.ema_decay)
-    need = card_memory(
+    need = gpu_memory(
         config,
         size,
         positions=positions,
@@ -261,6 +261,6 @@ def memory_of(
         accumulates=command.grad_accumulation > 1,
         state_bytes=state,
     )
-    if machine.card:
+    if machine.gpu:
         return need
     return host_memory(config, size, need, is_half=is_half, recomputes=recomputes, state_bytes=state)

@@ -1,6 +1,6 @@
-"""The machine as the page sees it, without torch: cores, memory, and the cards that the driver names.
+"""The machine as the page sees it, without torch: cores, memory, and the gpus that the driver names.
 
-The page must not open a CUDA context beside the trainer, so the driver's own tool is asked. A card reports
+The page must not open a CUDA context beside the trainer, so the driver's own tool is asked. A gpu reports
 less memory than its nominal size: an L4 of 24 GB has 22 GiB.
 
 The memory of the container that this runs in, as the kernel's control groups say it, version 2 or 1.
@@ -20,8 +20,8 @@ QUERIES = ("name,memory.total,compute_cap", "name,memory.total")  # an old drive
 
 
 @dataclass(frozen=True)
-class CardFacts:
-    """What one NVIDIA card is.
+class GpuFacts:
+    """What one NVIDIA gpu is.
 
     Args:
         compute_capability: None where the driver does not say it.
@@ -43,20 +43,20 @@ class MachineFacts:
     """What a training can use; indextts/webui/monitor/machine.py has how busy it is.
 
     Args:
-        cards: one process takes the first, several take one each.
+        gpus: one process takes the first, several take one each.
         num_cores: that this process may use.
         memory_bytes: of the machine or of its container, whichever is less.
         has_native_bfloat16: of the processor.
     """
 
-    cards: tuple[CardFacts, ...]
+    gpus: tuple[GpuFacts, ...]
     num_cores: int
     memory_bytes: int
     has_native_bfloat16: bool = False
 
     @property
-    def card(self) -> CardFacts | None:
-        return self.cards[0] if self.cards else None
+    def gpu(self) -> GpuFacts | None:
+        return self.gpus[0] if self.gpus else None
 
 
 @lru_cache(maxsize=1)  # asking the driver takes up to a second, and none of it changes while the page runs
@@ -64,7 +64,7 @@ def find_machine() -> MachineFacts:
     """Return this machine."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return MachineFacts(
-        cards=visible(parse_cards(_ask_driver()), os.environ.get("CUDA_VISIBLE_DEVICES")),
+        gpus=visible(parse_gpus(_ask_driver()), os.environ.get("CUDA_VISIBLE_DEVICES")),
         num_cores=len(os.sched_getaffinity(0)),
         memory_bytes=min(physical, container_limit() or physical),
         has_native_bfloat16="avx512_bf16" in _processor_flags(Path("/proc/cpuinfo")),
@@ -72,52 +72,52 @@ def find_machine() -> MachineFacts:
 
 
 def share_of(machine: MachineFacts, launch: Launch) -> MachineFacts:
-    """Return what each process of a launch has: the smallest of their cards, its part of cores and memory."""
-    cards = cards_for(machine, launch)
-    smallest = min(cards, key=lambda card: card.memory_bytes) if cards else None
+    """Return what each process of a launch has: the smallest of their gpus, its part of cores and memory."""
+    gpus = gpus_for(machine, launch)
+    smallest = min(gpus, key=lambda gpu: gpu.memory_bytes) if gpus else None
     return replace(
         machine,
-        cards=(smallest,) if smallest else (),
+        gpus=(smallest,) if smallest else (),
         num_cores=max(1, machine.num_cores // launch.processes),
         memory_bytes=machine.memory_bytes // launch.processes,
     )
 
 
-def cards_for(machine: MachineFacts, launch: Launch) -> tuple[CardFacts, ...]:
-    """Return the cards that the processes of a launch take here; a number that does not exist names none."""
+def gpus_for(machine: MachineFacts, launch: Launch) -> tuple[GpuFacts, ...]:
+    """Return the gpus that the processes of a launch take here; a number that does not exist names none."""
     if not launch.gpus:
-        return machine.cards[: launch.processes]
-    by_number = {card.number: card for card in machine.cards}
+        return machine.gpus[: launch.processes]
+    by_number = {gpu.number: gpu for gpu in machine.gpus}
     numbers = launch.gpu_numbers[: launch.processes]
     return tuple(by_number[number] for number in numbers if number in by_number)
 
 
-def parse_cards(lines: list[str]) -> tuple[CardFacts, ...]:
-    """Return the cards that lines of `name, MiB, compute capability` name; the last column may be absent."""
-    cards = []
+def parse_gpus(lines: list[str]) -> tuple[GpuFacts, ...]:
+    """Return the gpus that lines of `name, MiB, compute capability` name; the last column may be absent."""
+    gpus = []
     for number, line in enumerate(lines):
         name, memory, *more = [column.strip() for column in line.split(",")]
-        if memory.isdecimal():  # "[N/A]" of a card that is lost
-            cards.append(CardFacts(name, int(memory) << 20, _capability(more[0] if more else ""), number))
-    return tuple(cards)
+        if memory.isdecimal():  # "[N/A]" of a gpu that is lost
+            gpus.append(GpuFacts(name, int(memory) << 20, _capability(more[0] if more else ""), number))
+    return tuple(gpus)
 
 
-def visible(cards: tuple[CardFacts, ...], chosen: str | None) -> tuple[CardFacts, ...]:
-    """Return the cards that CUDA shows to a trainer, in its order.
+def visible(gpus: tuple[GpuFacts, ...], chosen: str | None) -> tuple[GpuFacts, ...]:
+    """Return the gpus that CUDA shows to a trainer, in its order.
 
     Args:
-        chosen: CUDA_VISIBLE_DEVICES, None where it is not set; names of cards (UUIDs) are left to CUDA.
+        chosen: CUDA_VISIBLE_DEVICES, None where it is not set; names of gpus (UUIDs) are left to CUDA.
     """
     if chosen is None:
-        return cards
+        return gpus
     numbers = [part.strip() for part in chosen.split(",") if part.strip()]
     if any(not number.lstrip("-").isdecimal() for number in numbers):
-        return cards
+        return gpus
     found = []
     for number in map(int, numbers):
-        if not 0 <= number < len(cards):
+        if not 0 <= number < len(gpus):
             break  # CUDA stops at the first that does not exist
-        found.append(cards[number])
+        found.append(gpus[number])
     return tuple(found)
 
 

@@ -183,7 +183,7 @@ class MemoryNeed:
         return int(left / self.per_position) if left >= (0 if self.accumulates else self.gradients) else 0
 
 
-def card_memory(
+def gpu_memory(
     config: GPTConfig,
     size: ModelSize,
     *,

@@ -65,9 +65,9 @@ def arithmetic_of(command: Train, machine: MachineFacts) -> str:
     """Return the type of the forward pass, as the trainer chooses it."""
     if not command.amp:
         return "float32"
-    if machine.card is None:
+    if machine.gpu is None:
         return "bfloat16" if machine.has_native_bfloat16 else "float32"
-    return "bfloat16" if machine.card.has_native_bfloat16 else "float16"
+    return "bfloat16" if machine.gpu.has_native_bfloat16 else "float16"
 
 
 def find_pace(
@@ -97,7 +97,7 @@ def find_pace(
         if rate is not None:
             # a run counts the tokens of its losses: all but the latents, two speed rows and one start
             positions = rate * mean_positions / max(1.0, mean_positions - config.num_latents - 3)
-            values = {"device": wanted[1] if machine.card else Message(THIS_PROCESSOR)}
+            values = {"device": wanted[1] if machine.gpu else Message(THIS_PROCESSOR)}
             if template is OTHER_RUN:
                 values["project"] = run_dir.parent.name
             return Pace(positions, Message(template, values))
@@ -105,7 +105,7 @@ def find_pace(
 
 
 def _device(machine: MachineFacts) -> tuple[str]:
-    return (machine.card.name if machine.card else "cpu",)
+    return (machine.gpu.name if machine.gpu else "cpu",)
 
 
 def _rate_of_run(
@@ -158,13 +158,13 @@ def _last_rates(metrics: Path) -> list[float]:
 
 
 def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positions: int) -> Pace | None:
-    if machine.card is None or (config.layers, config.model_dim) != PUBLISHED_SHAPE:
+    if machine.gpu is None or (config.layers, config.model_dim) != PUBLISHED_SHAPE:
         return None
     arithmetic = arithmetic_of(command, machine)
     rows = [
         row
         for row in BENCHMARKS
-        if row.card in machine.card.name
+        if row.card in machine.gpu.name
         and row.arithmetic == arithmetic
         and all(getattr(row, name) == getattr(command, name) for name in SAME_SETTINGS)
     ]

@@ -17,7 +17,7 @@ from indextts.errors import UserError
 from indextts.planning.estimate import Estimate, estimate
 from indextts.planning.hardware import MachineFacts, share_of
 from indextts.planning.pairs_size import measure_pairs
-from indextts.planning.restore_plan import MetaPlan, decide
+from indextts.planning.restore_plan import MetaPlan, plan_from_meta
 from indextts.runs.directory import checkpoint_files, read_complete
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import is_training
@@ -54,7 +54,7 @@ class Problem:
     """What stops a training: about what, and a sentence with the way out."""
 
     about: Subject
-    sentence: Message
+    message: Message
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Preflight:
     resumed: MetaPlan | None
 
 
-def look_ahead(
+def run_preflight(
     command: Train, machine: MachineFacts, other_runs: Sequence[Path] = (), launch: Launch = ALONE
 ) -> Preflight:
     """Return what a start of `command` would meet; reads no weights, a second for the largest manifests.
@@ -82,17 +82,17 @@ def look_ahead(
         launch: how many processes share the work, and which cards they take.
     """
     problems: list[Problem] = []
-    if too_much := more_than_there_is(machine, launch):
+    if too_much := missing_hardware(machine, launch):
         problems.append(Problem("launch", too_much))
     for about, check in CHECKS:
         problem = _tried(about, check, command)
         # what one file lacks may stop two checks
-        if problem and str(problem.sentence) not in [str(known.sentence) for known in problems]:
+        if problem and str(problem.message) not in [str(known.message) for known in problems]:
             problems.append(problem)
     resumed = None
     try:
         problems += _resume(command)
-        resumed = decide(command, launch.num_processes) if command.resume else None
+        resumed = plan_from_meta(command, launch.num_processes) if command.resume else None
     except UserError as error:
         problems.append(Problem("resume", as_is(str(error))))
     if any(_hides_estimate(problem, command) for problem in problems):
@@ -115,9 +115,9 @@ def _hides_estimate(problem: Problem, command: Train) -> bool:
     )
 
 
-def more_than_there_is(machine: MachineFacts, launch: Launch) -> Message | None:
+def missing_hardware(machine: MachineFacts, launch: Launch) -> Message | None:
     """Return that the processes would not find the cards or the cores that they are to take."""
-    there = [card.number for card in machine.cards]
+    there = [card.number for card in machine.gpus]
     missing = sorted(set(launch.gpu_numbers) - set(there))
     if missing and not there:
         return Message(NO_GPU)
@@ -159,7 +159,7 @@ def unusable_pairs(command: Train) -> Message | None:
     return Message(NO_PAIR_FITS, {"paths": ", ".join(map(str, command.train_manifest))})
 
 
-def tokenizer_misfit(command: Train) -> Message | None:
+def tokenizer_mismatch(command: Train) -> Message | None:
     """Return that the tokenizer does not know the texts; a UserError if it does not extend the base's."""
     if not command.tokenizer.exists():
         return Message(NO_TOKENIZER, {"path": str(command.tokenizer)})
@@ -221,6 +221,6 @@ def _resume(command: Train) -> list[Problem]:
 CHECKS: tuple[tuple[Subject, Check], ...] = (
     ("folder", folder_in_use),
     ("pairs", unusable_pairs),
-    ("tokenizer", tokenizer_misfit),
+    ("tokenizer", tokenizer_mismatch),
     ("base", no_base),
 )

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from indextts.models.gpt.config import GPTConfig
-from indextts.planning.hardware import CardFacts, MachineFacts
-from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, card_memory, host_memory
+from indextts.planning.hardware import GpuFacts, MachineFacts
+from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, gpu_memory, host_memory
 from indextts.planning.pairs_size import PairsSize
 from indextts.runs.restore import MIN_LONGEST_PER_BATCH
 from indextts.system.amounts import shown_gib
@@ -20,7 +20,7 @@ from indextts.system.messages import Message
 PAIRS_PER_STEP = 32
 ROUND_POSITIONS = 512
 FILLED = 0.9  # of the memory that is left: batches vary, and the allocator keeps holes
-WORKERS_FOR_A_CARD = 2
+GPU_WORKERS = 2
 MOST_SAMPLES_ON_CPU = 8
 MARGIN_OF_A_SAMPLE = 1.2  # the longest of 300,000 pairs is longer than the longest of 2,000
 
@@ -70,7 +70,7 @@ def propose(
         config: with the pieces of the run's tokenizer.
         state_bytes: `ModelSize.state_bytes` of the optimizer that the form asks for.
     """
-    card = machine.card
+    card = machine.gpu
     amp, why_amp = _precision(machine)
     place = card.name if card else Message(MACHINE)
     there = card.memory_bytes if card else machine.memory_bytes
@@ -83,7 +83,7 @@ def propose(
     accumulation = max(1, math.ceil(target / most))
     positions = max(fewest, min(most, _rounded_up(target / accumulation)))
     need = replace(need, accumulates=accumulation > 1)
-    workers = min(WORKERS_FOR_A_CARD, max(0, machine.num_cores - 1)) if card else 0
+    workers = min(GPU_WORKERS, max(0, machine.num_cores - 1)) if card else 0
     fields = {
         "batch_tokens": positions,
         "grad_accumulation": accumulation,
@@ -131,7 +131,7 @@ def _need(
 ) -> tuple[bool, MemoryNeed]:
     """Return whether the blocks are computed twice, which is only where memory asks for it, and the need."""
     for recomputes in (False, True):
-        need = card_memory(
+        need = gpu_memory(
             config,
             size,
             positions=0,
@@ -141,7 +141,7 @@ def _need(
             accumulates=True,  # what fits beside kept gradients fits without them
             state_bytes=state_bytes,
         )
-        if machine.card is None:
+        if machine.gpu is None:
             need = host_memory(
                 config, size, need, is_half=amp, recomputes=recomputes, state_bytes=state_bytes
             )
@@ -155,7 +155,7 @@ def _rounded_up(positions: float) -> int:
 
 
 def _precision(machine: MachineFacts) -> tuple[bool, Message]:
-    card = machine.card
+    card = machine.gpu
     if card is None:
         native = machine.has_native_bfloat16
         return native, Message(CPU_NATIVE if native else CPU_FLOAT32)
@@ -165,5 +165,5 @@ def _precision(machine: MachineFacts) -> tuple[bool, Message]:
     return True, Message(template, {"card": card.name, "capability": _shown(card)})
 
 
-def _shown(card: CardFacts) -> str:
+def _shown(card: GpuFacts) -> str:
     return ".".join(map(str, card.compute_capability or ()))

@@ -34,7 +34,7 @@ class MetaPlan:
         return plan_text(self.plan, self.facts, self.run)
 
 
-def plan_command(command: Train, num_processes: int = 1) -> str | None:
+def describe_restore(command: Train, num_processes: int = 1) -> str | None:
     """Return the plan of starting `command`, for people; None where only weights can tell.
 
     Args:
@@ -44,12 +44,12 @@ def plan_command(command: Train, num_processes: int = 1) -> str | None:
     Raises:
         UserError: the start would be refused; with the sentence and status of the trainer.
     """
-    found = decide(command, num_processes)
+    found = plan_from_meta(command, num_processes)
     return None if found is None else str(found)
 
 
-def decide(command: Train, num_processes: int = 1) -> MetaPlan | None:
-    """Return what starting `command` would do, and why; arguments, None and errors as for `plan_command`."""
+def plan_from_meta(command: Train, num_processes: int = 1) -> MetaPlan | None:
+    """Return the restore plan of `command`; arguments, None and errors as for `describe_restore`."""
     found = _find(command)
     if found is None:
         return None

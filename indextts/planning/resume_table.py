@@ -12,7 +12,7 @@ from typing import Literal
 
 from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.planning.restore_plan import MetaPlan, decide
+from indextts.planning.restore_plan import MetaPlan, plan_from_meta
 from indextts.runs.checkpoints import validation_losses
 from indextts.runs.directory import CheckpointMeta, checkpoint_files, checkpoints, read_metrics
 from indextts.system.messages import Message, as_is
@@ -28,7 +28,7 @@ CUT_OTHERWISE = "planning.cut_otherwise"
 MOVED = "planning.moved"
 NOT_KNOWN = "planning.not_known"
 
-Fit = Literal["continues", "starts over", "refused", "unknown"]
+Fit = Literal["continues", "restarts", "refused", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ResumeRow:
         names: all its names in the folder.
         saved: unix time.
         mel_loss: of the validation at its step, None if there was none.
-        is_whole: None where there is no meta file to compare with.
+        is_valid: None where there is no meta file to compare with.
         fit: what a resume under the form's settings would do.
         why: of `fit`; of a refusal the trainer's own sentence.
     """
@@ -52,14 +52,14 @@ class ResumeRow:
     part: int | None
     saved: float
     mel_loss: float | None
-    is_whole: bool | None
-    completeness: Message
+    is_valid: bool | None
+    validity: Message
     fit: Fit
     why: Message
 
     @property
     def can_start(self) -> bool:
-        return self.is_whole is not False and self.fit != "refused"
+        return self.is_valid is not False and self.fit != "refused"
 
 
 def resume_rows(command: Train) -> list[ResumeRow]:
@@ -82,8 +82,8 @@ def _row(
 ) -> ResumeRow:
     there = [(path, meta) for path, meta in same if path.is_file() and not path.is_symlink()]
     path, meta = (there or same)[0]
-    is_whole, completeness = _completeness(path, meta)
-    fit, why = _fit(command, path) if is_whole else ("unknown", Message(NOT_KNOWN))
+    is_valid, validity = _validity(path, meta)
+    fit, why = _fit(command, path) if is_valid else ("unknown", Message(NOT_KNOWN))
     return ResumeRow(
         path=path,
         names=tuple(each.name for each, _ in same),
@@ -92,8 +92,8 @@ def _row(
         part=meta.part,
         saved=path.stat().st_mtime if there else path.with_suffix(".json").stat().st_mtime,
         mel_loss=losses.get((meta.part, meta.step)),
-        is_whole=is_whole,
-        completeness=completeness,
+        is_valid=is_valid,
+        validity=validity,
         fit=fit,
         why=why,
     )
@@ -109,14 +109,14 @@ def _foreign_row(path: Path) -> ResumeRow:
         part=None,
         saved=path.stat().st_mtime,
         mel_loss=None,
-        is_whole=False if is_damaged else None,
-        completeness=Message(DAMAGED if is_damaged else NO_META),
+        is_valid=False if is_damaged else None,
+        validity=Message(DAMAGED if is_damaged else NO_META),
         fit="unknown",
         why=Message(NOT_KNOWN),
     )
 
 
-def _completeness(path: Path, meta: CheckpointMeta) -> tuple[bool, Message]:
+def _validity(path: Path, meta: CheckpointMeta) -> tuple[bool, Message]:
     if path.is_symlink() or not path.is_file():
         return False, Message(MISSING)
     num_bytes = path.stat().st_size
@@ -128,12 +128,12 @@ def _completeness(path: Path, meta: CheckpointMeta) -> tuple[bool, Message]:
 
 def _fit(command: Train, path: Path) -> tuple[Fit, Message]:
     try:
-        found = decide(command.model_copy(update={"resume": str(path)}))
+        found = plan_from_meta(command.model_copy(update={"resume": str(path)}))
     except UserError as error:
         return "refused", as_is(str(error))
     if found is None:
         return "unknown", Message(NOT_KNOWN)
-    return ("continues" if found.plan.continues else "starts over"), _why(found)
+    return ("continues" if found.plan.continues else "restarts"), _why(found)
 
 
 def _why(found: MetaPlan) -> Message:

@@ -62,7 +62,7 @@ def _asked(command: CheckData, settings: ProjectSettings) -> dict[str, Any]:
     }
 
 
-def with_files_found(args: VerifyTraining) -> VerifyTraining:
+def with_default_tokenizer(args: VerifyTraining) -> VerifyTraining:
     """Return the command with a tokenizer: as given, at the usual place, or of the only project.
 
     Raises:

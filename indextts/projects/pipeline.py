@@ -85,7 +85,7 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
         raise UserError("give either --demo or --config FILE, the project to run")
     settings = read_settings(command.config or DEMO)
     project = Project((command.workspace / settings.name).resolve())
-    place_base_files(project, settings)
+    copy_base_files(project, settings)
     for stage in PLANNERS:  # a wrong flag is said now, not after hours of the stages before it
         plan_stage(project, settings, stage)
     results = []
@@ -103,7 +103,7 @@ def table(results: list[StageResult]) -> str:
     return "\n".join(rows)
 
 
-def place_base_files(project: Project, settings: ProjectSettings) -> None:
+def copy_base_files(project: Project, settings: ProjectSettings) -> None:
     """Put the base model and project.json into the project."""
     for target in (project.config, project.base_tokenizer, project.base_checkpoint):
         source = settings.base / target.name

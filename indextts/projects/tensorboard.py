@@ -30,7 +30,7 @@ def write_address(path: Path, port: int) -> None:
     write_json(path, TensorboardAddress(port=port, process=this_process()).model_dump(mode="json"))
 
 
-def living_port(path: Path) -> int | None:
+def live_port(path: Path) -> int | None:
     """Return the port of the process that wrote `path`; None if it has ended, or never was."""
     try:
         address = TensorboardAddress.model_validate_json(path.read_bytes())

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from indextts.commands.app import WebUI
-from indextts.projects.pipeline import DEMO, place_base_files
+from indextts.projects.pipeline import DEMO, copy_base_files
 from indextts.projects.project import Project, project_names, read_settings
 from indextts.system.messages import ENGLISH
 from indextts.webui.data import tab as data
@@ -62,7 +62,7 @@ def build_app(command: WebUI) -> gr.Blocks:
     workspace = command.workspace.resolve()
     settings = read_settings(DEMO)
     if settings.name not in project_names(workspace):  # else what was set in it would be lost
-        place_base_files(Project(workspace / settings.name), settings)
+        copy_base_files(Project(workspace / settings.name), settings)
     roots = Roots(workspace, tuple(command.root))
     with CheckedBlocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
         with gr.Row(elem_id="top"):

@@ -33,19 +33,19 @@ def write_object(path: Path, content: dict[str, Any]) -> None:
     aside.replace(path)
 
 
-def living_processes(folder: Path) -> list[Process]:
+def live_processes(folder: Path) -> list[Process]:
     """Return the runner and the program of a job, in this order, as far as they live."""
     named = (read_object(folder / "job.json").get("runner"), read_object(folder / "program.json"))
     return [process for fields in named if (process := _process(fields)) and is_alive(process)]
 
 
-def how_it_ended(folder: Path) -> str | None:
+def end_reason(folder: Path) -> str | None:
     """Return the reason in a job's exit.json, "lost" if nothing of it lives, None while something does."""
     for _ in range(2):
         reason = read_object(folder / "exit.json").get("reason")
         if isinstance(reason, str):
             return reason
-        if living_processes(folder):
+        if live_processes(folder):
             return None
     return "lost"  # looked twice: it may have ended between the two questions
 

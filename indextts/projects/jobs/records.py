@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from indextts.commands.launching import ALONE, Launch
 from indextts.errors import UserError
-from indextts.projects.jobs.files import KILL_S, SAVE_S, living_processes
+from indextts.projects.jobs.files import KILL_S, SAVE_S, live_processes
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.project import Project
 from indextts.system.messages import Message
@@ -185,7 +185,7 @@ def _read_now(folder: Path) -> Job | None:
     if record is None:
         return None
     ending = _read(_Exit, folder / "exit.json")
-    if ending is None and living_processes(folder):
+    if ending is None and live_processes(folder):
         is_waiting = record.after is not None and record.began is None
         state: JobState = "waiting" if is_waiting else "running"
         return _job(folder, record, "stopping" if (folder / "stop_asked").exists() else state, None)

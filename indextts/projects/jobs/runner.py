@@ -36,8 +36,8 @@ from indextts.projects.jobs.files import (
     KILL_S,
     SAVE_S,
     WEBHOOK,
-    how_it_ended,
-    living_processes,
+    end_reason,
+    live_processes,
     read_object,
     write_object,
 )
@@ -72,7 +72,7 @@ def main(folder: Path) -> None:
         os.close(say_ready)
         os._exit(0 if os.read(ready, 1) else 1)
     os.close(ready)
-    stop = StopRequest()
+    stop = StopSignal()
     job = read_object(folder / "job.json")
     if not job.get("after"):
         job["began"] = job["started"]
@@ -92,7 +92,7 @@ def main(folder: Path) -> None:
             log(f"[Warn] the notice of the end was not delivered: {problem}\n")
 
 
-class StopRequest:
+class StopSignal:
     """Whether SIGTERM came, and when, by the monotonic clock; however often it comes, it is one request.
 
     A trainer takes the third SIGTERM as "now, without saving"; an impatient person must not cause that.
@@ -131,7 +131,7 @@ class StopRequest:
 class Runner:
     """One job from its turn to its end."""
 
-    def __init__(self, folder: Path, job: dict[str, Any], stop: StopRequest) -> None:
+    def __init__(self, folder: Path, job: dict[str, Any], stop: StopSignal) -> None:
         self.folder, self.job, self.stop = folder, job, stop
         self.save_s: float = job.get("save_s", SAVE_S)
         self.kill_s: float = job.get("kill_s", KILL_S)
@@ -161,10 +161,10 @@ class Runner:
         """Return how the job before this one ended; None if this one is stopped before that."""
         before = Path(self.job["after"])
         while self.stop.asked is None:
-            if how := how_it_ended(before):
+            if how := end_reason(before):
                 return how
             descriptors = []
-            for process in living_processes(before):
+            for process in live_processes(before):
                 with suppress(ProcessLookupError):
                     descriptors.append(os.pidfd_open(process.pid))
             self.stop.wait(descriptors, LOOK_AGAIN_S)

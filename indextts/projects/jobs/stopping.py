@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from indextts.projects.jobs.files import living_processes, read_object
+from indextts.projects.jobs.files import live_processes, read_object
 from indextts.projects.jobs.records import Job, StopStage
 from indextts.system.messages import Message
 from indextts.system.processes import Process, is_alive, read_stat, send_signal, session_and_descendants
@@ -21,7 +21,7 @@ UNATTENDED = "jobs.stop.unattended"
 
 
 @dataclass(frozen=True)
-class Stopping:
+class StopProgress:
     """How far a stop is.
 
     Args:
@@ -30,7 +30,7 @@ class Stopping:
 
     stage: StopStage
     seconds: float | None
-    sentence: Message
+    message: Message
 
 
 def stop_job(job: Job) -> None:
@@ -38,7 +38,7 @@ def stop_job(job: Job) -> None:
 
     The runner goes on from there, whatever becomes of the page; a job that waits is over at once.
     """
-    processes = living_processes(job.folder)
+    processes = live_processes(job.folder)
     asked = job.folder / "stop_asked"
     if processes and not asked.exists():  # once: a trainer takes the third SIGTERM as "now, without saving"
         # The runner passes it on; without one, it goes to the program.
@@ -47,25 +47,25 @@ def stop_job(job: Job) -> None:
             json.dump({"asked": time.time()}, file)
 
 
-def stop_stage(job: Job, now: float) -> Stopping | None:
+def stop_progress(job: Job, now: float) -> StopProgress | None:
     """Return how far the stop of a job is at the unix time `now`; None if there is none under way."""
     if job.state != "stopping":
         return None
     runner = read_object(job.folder / "job.json").get("runner")
-    processes = living_processes(job.folder)
+    processes = live_processes(job.folder)
     if not processes or not isinstance(runner, dict) or processes[0].pid != runner.get("pid"):
-        return Stopping("saving", None, Message(UNATTENDED, {}))
+        return StopProgress("saving", None, Message(UNATTENDED, {}))
     waited = max(0.0, now - _asked(job, now))
     if waited < job.save_s:
         return _counting("saving", SAVING, job.save_s - waited)
     if waited < job.save_s + job.kill_s:
         return _counting("ending", ENDING, job.save_s + job.kill_s - waited)
-    return Stopping("killing", None, Message(KILLING, {}))
+    return StopProgress("killing", None, Message(KILLING, {}))
 
 
 def kill_job(job: Job) -> None:
     """Send SIGKILL to all that the job started, to the runner only if it does not end by itself."""
-    processes = living_processes(job.folder)
+    processes = live_processes(job.folder)
     anchor = processes and read_stat(processes[0].pid)
     if not anchor:
         return
@@ -88,8 +88,8 @@ def kill_job(job: Job) -> None:
         time.sleep(0.02)
 
 
-def _counting(stage: StopStage, template: str, seconds: float) -> Stopping:
-    return Stopping(stage, seconds, Message(template, {"seconds": round(seconds)}))
+def _counting(stage: StopStage, template: str, seconds: float) -> StopProgress:
+    return StopProgress(stage, seconds, Message(template, {"seconds": round(seconds)}))
 
 
 def _asked(job: Job, now: float) -> float:

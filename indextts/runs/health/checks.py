@@ -8,8 +8,8 @@ from pathlib import Path
 
 from indextts.runs.health.losses import jump_at_resume, plateau, validation_rising
 from indextts.runs.health.observed import Finding, Line, Observed, read_observed
-from indextts.runs.health.rows import base_rows_changed, new_rows_standing, unknown_pieces
-from indextts.runs.health.steps import card_waiting, gradients_exploding, rate_off_schedule, steps_skipped
+from indextts.runs.health.rows import base_rows_changed, new_rows_unchanged, unknown_pieces
+from indextts.runs.health.steps import gpu_waiting, gradients_exploding, rate_off_schedule, steps_skipped
 
 ADDITIONAL = 2  # besides those that are kept: the one being written, and the best one
 
@@ -46,7 +46,7 @@ def disk_filling(run: Observed) -> Finding | None:
 CHECKS: tuple[Callable[[Observed], Finding | None], ...] = (
     disk_filling,
     base_rows_changed,
-    new_rows_standing,
+    new_rows_unchanged,
     rate_off_schedule,
     steps_skipped,
     gradients_exploding,
@@ -54,20 +54,20 @@ CHECKS: tuple[Callable[[Observed], Finding | None], ...] = (
     plateau,
     validation_rising,
     unknown_pieces,
-    card_waiting,
+    gpu_waiting,
 )
 
 
-def find(run_dir: Path, lines: Sequence[Line] | None = None) -> list[Finding]:
+def check_health(run_dir: Path, lines: Sequence[Line] | None = None) -> list[Finding]:
     """Return what is wrong with the run in `run_dir`, problems before warnings; empty if nothing is.
 
     Args:
         lines: of its metrics.jsonl, where they are read already.
     """
-    return find_in(read_observed(run_dir, lines))
+    return check_observed(read_observed(run_dir, lines))
 
 
-def find_in(run: Observed) -> list[Finding]:
+def check_observed(run: Observed) -> list[Finding]:
     """Return what is wrong with a run that was read."""
     found = [finding for check in CHECKS if (finding := check(run)) is not None]
     return sorted(found, key=lambda finding: finding.level != "problem")

@@ -40,7 +40,7 @@ def base_rows_changed(run: Observed) -> Finding | None:
     )
 
 
-def new_rows_standing(run: Observed) -> Finding | None:
+def new_rows_unchanged(run: Observed) -> Finding | None:
     """Return whether the new rows moved by next to nothing, measured by what the learning rate allows.
 
     Adam moves a value by about the learning rate in each step that has a gradient for it.

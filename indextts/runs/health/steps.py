@@ -82,7 +82,7 @@ def steps_skipped(run: Observed) -> Finding | None:
     return Finding("skipped", level, SKIPPED, SKIPPED_EVIDENCE, SKIPPED_ADVICE, values)
 
 
-def card_waiting(run: Observed) -> Finding | None:
+def gpu_waiting(run: Observed) -> Finding | None:
     """Return whether a card was idle for want of data in more than MUCH_WAITING of the time."""
     waits = [line for line in run.newest_process if line["kind"] == "train" and "data_wait" in line]
     if run.device in ("", "cpu") or len(waits) < NUM_RECENT:

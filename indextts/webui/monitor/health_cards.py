@@ -6,7 +6,7 @@ from html import escape
 import gradio as gr
 
 from indextts.projects.project import Project
-from indextts.runs.health.checks import CHECKS, find
+from indextts.runs.health.checks import CHECKS, check_health
 from indextts.runs.health.observed import Finding, Level
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS
@@ -33,7 +33,7 @@ def version(project: Project) -> str:
 
 def findings(project: Project) -> list[Finding]:
     """Return what is wrong with a project's run, problems first; only what is new in it is read."""
-    return find(project.run_dir, RUNS.of(project.run_dir).read())
+    return check_health(project.run_dir, RUNS.of(project.run_dir).read())
 
 
 def shown(project: Project) -> str:

@@ -5,7 +5,7 @@ from html import escape
 
 import gradio as gr
 
-from indextts.planning.hardware import cards_for, find_machine
+from indextts.planning.hardware import find_machine, gpus_for
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project
 from indextts.runs.owner import is_training
@@ -38,7 +38,7 @@ def cards_in_training(project: Project) -> list[int]:
     job = newest_job(project, "train")
     if job is None or job.state not in ("running", "stopping"):
         return []
-    return [card.number for card in cards_for(find_machine(), job.launch)]
+    return [card.number for card in gpus_for(find_machine(), job.launch)]
 
 
 def stand(project: Project) -> tuple[Progress, str]:

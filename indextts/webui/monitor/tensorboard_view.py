@@ -10,7 +10,7 @@ from indextts.projects.jobs.records import newest_job
 from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.stopping import stop_job
 from indextts.projects.project import Project
-from indextts.projects.tensorboard import living_port
+from indextts.projects.tensorboard import live_port
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.page import Page
@@ -72,7 +72,7 @@ def stop(project: Project) -> str:
 
 def frame_of(project: Project) -> str:
     """Return the frame while TensorBoard runs, else what to do."""
-    if living_port(project.tensorboard_address) is None:
+    if live_port(project.tensorboard_address) is None:
         return t(INVITATION)
     return FRAME.format(project=html.escape(project.root.name))
 
@@ -84,4 +84,4 @@ def status_of(page: Page, name: str) -> str:
 
 def port_version(project: Project) -> str:
     """Return a word that changes when another frame is to be shown."""
-    return str(living_port(project.tensorboard_address))
+    return str(live_port(project.tensorboard_address))

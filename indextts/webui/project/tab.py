@@ -10,7 +10,7 @@ from indextts.commands.base import Command
 from indextts.commands.data import DownloadCheckpoints
 from indextts.errors import UserError
 from indextts.features.published_files import table
-from indextts.projects.pipeline import place_base_files
+from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import PUBLISHED, Project, ProjectSettings, make_settings, project_names
 from indextts.system.amounts import shown_size
 from indextts.webui.events import on
@@ -131,7 +131,7 @@ def make(page: Page, name: str | None, manifest: str | None, base: str | None) -
     if settings.manifest is not None and not settings.manifest.is_file():
         raise UserError(t(NO_FILE, path=settings.manifest))
     root = page.roots.inside(settings.name, t("project.name"))  # no link that leads out
-    place_base_files(Project(root), settings)
+    copy_base_files(Project(root), settings)
     return gr.Dropdown(choices=project_names(page.workspace), value=settings.name)
 
 

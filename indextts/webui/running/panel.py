@@ -16,7 +16,7 @@ from indextts.commands.launching import ALONE, Launch
 from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, last_lines, list_jobs, newest_job, outcome
 from indextts.projects.jobs.starting import shell_line, start_job
-from indextts.projects.jobs.stopping import kill_job, stop_job, stop_stage
+from indextts.projects.jobs.stopping import kill_job, stop_job, stop_progress
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
@@ -146,8 +146,8 @@ def describe(job: Job | None) -> str:
     if job is None:
         return t(NOT_STARTED)
     now = time.time()
-    stopping = stop_stage(job, now)
-    stand = text_of(stopping.sentence if stopping else outcome(job, now))
+    stopping = stop_progress(job, now)
+    stand = text_of(stopping.message if stopping else outcome(job, now))
     problem = error_of(job) if job.state == "failed" else ""
     return f"{stand}. {problem}" if problem else stand
 

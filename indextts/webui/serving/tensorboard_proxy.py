@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from indextts.projects.project import Project, project_names
-from indextts.projects.tensorboard import living_port
+from indextts.projects.tensorboard import live_port
 
 ADDRESS = re.compile(r"/tensorboard/([^/]+)/.*", re.DOTALL)
 METHODS = ("GET", "HEAD", "POST")
@@ -82,7 +82,7 @@ def tensorboard_port(workspace: Path, path: str) -> int | None:
     found = ADDRESS.fullmatch(path)
     if not found or found[1] not in project_names(workspace):
         return None
-    return living_port(Project(workspace / found[1]).tensorboard_address)
+    return live_port(Project(workspace / found[1]).tensorboard_address)
 
 
 def _target(request: Request) -> bytes:

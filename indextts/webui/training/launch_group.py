@@ -9,7 +9,7 @@ from indextts.commands.launching import Launch, launch_of
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.planning.hardware import MachineFacts, find_machine
-from indextts.planning.preflight import more_than_there_is
+from indextts.planning.preflight import missing_hardware
 from indextts.projects.jobs.starting import shell_line
 from indextts.projects.project import ProjectSettings
 from indextts.system.amounts import shown_gib
@@ -49,14 +49,14 @@ def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
 
 def cards_html(machine: MachineFacts) -> str:
     """Return which cards there are to choose from."""
-    if machine.card is None:
+    if machine.gpu is None:
         said = t(NO_CARDS)
-    elif len(machine.cards) == 1:
-        said = t(ONE_CARD, card=machine.card.name)
+    elif len(machine.gpus) == 1:
+        said = t(ONE_CARD, card=machine.gpu.name)
     else:
         cards = [
             t(CARD, number=card.number, name=card.name, there=shown_gib(card.memory_bytes))
-            for card in machine.cards
+            for card in machine.gpus
         ]
         said = t(CARDS, count=len(cards), cards="; ".join(cards))
     return f"<p>{escape(said)}</p>"
@@ -84,6 +84,6 @@ def others_than_the_owners(settings: ProjectSettings, launch: Launch) -> Message
 
 def require_allowed(settings: ProjectSettings, launch: Launch) -> None:
     """Raise a UserError if the page does not start this launch, now or at its turn."""
-    sentence = others_than_the_owners(settings, launch) or more_than_there_is(find_machine(), launch)
+    sentence = others_than_the_owners(settings, launch) or missing_hardware(find_machine(), launch)
     if sentence:
         raise UserError(text_of(sentence))

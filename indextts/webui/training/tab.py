@@ -11,7 +11,7 @@ from indextts.commands.launching import Launch
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.planning.hardware import find_machine
-from indextts.planning.preflight import Preflight, Problem, look_ahead
+from indextts.planning.preflight import Preflight, Problem, run_preflight
 from indextts.projects.project import Project, ProjectSettings, project_names
 from indextts.system.messages import as_is
 from indextts.webui.events import on
@@ -178,7 +178,7 @@ def _resume_part() -> tuple[gr.Checkbox, gr.Textbox, gr.Dataframe, gr.Textbox, g
 def look(page: Page, command: Train, launch: Launch) -> Preflight:
     """Return what a start would meet on this machine; the paces of all projects are known."""
     runs = [Project(page.workspace / name).run_dir for name in project_names(page.workspace)]
-    return look_ahead(command, find_machine(), runs, launch)
+    return run_preflight(command, find_machine(), runs, launch)
 
 
 def require_ready(page: Page, commands: Sequence[Command], launch: Launch) -> None:
@@ -187,7 +187,7 @@ def require_ready(page: Page, commands: Sequence[Command], launch: Launch) -> No
         assert isinstance(command, Train)
         problems = look(page, command, launch).problems
         if problems:
-            raise UserError(" ".join(f"{text_of(problem.sentence)}." for problem in problems))
+            raise UserError(" ".join(f"{text_of(problem.message)}." for problem in problems))
         restore_plan(command, launch.num_processes)
 
 

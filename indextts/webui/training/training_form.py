@@ -19,7 +19,7 @@ from indextts.errors import UserError
 from indextts.planning.estimate import sizes_of
 from indextts.planning.hardware import MachineFacts, find_machine, share_of
 from indextts.planning.pairs_size import measure_pairs
-from indextts.planning.preflight import more_than_there_is
+from indextts.planning.preflight import missing_hardware
 from indextts.planning.presets import PRESETS, Preset
 from indextts.planning.proposal import Proposal, propose
 from indextts.projects.pipeline import plan_stage
@@ -139,7 +139,7 @@ def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Propo
     Raises:
         UserError: the pairs, the tokenizer or the config cannot be read; the launch takes more than there is.
     """
-    if too_much := more_than_there_is(machine, launch):
+    if too_much := missing_hardware(machine, launch):
         raise UserError(text_of(too_much))
     config, size = sizes_of(command)
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)

@@ -21,7 +21,7 @@ from indextts.planning.hardware import MachineFacts
 from indextts.planning.preflight import Preflight, Problem
 from indextts.planning.presets import Preset
 from indextts.planning.proposal import Proposal
-from indextts.planning.restore_plan import plan_command
+from indextts.planning.restore_plan import describe_restore
 from indextts.planning.resume_table import ResumeRow, resume_rows
 from indextts.projects.pipeline import REPOSITORY
 from indextts.projects.project import Project
@@ -99,7 +99,7 @@ def problems_html(problems: Sequence[Problem]) -> str:
     """Return what blocks a start as a list, or that nothing does."""
     if not problems:
         return f'<p class="ready">✓ {escape(t(READY))}</p>'
-    items = "".join(f"<li>{escape(text_of(problem.sentence))}</li>" for problem in problems)
+    items = "".join(f"<li>{escape(text_of(problem.message))}</li>" for problem in problems)
     return f'<div class="blocked" role="alert"><p>{escape(t(BLOCKED))}</p><ul>{items}</ul></div>'
 
 
@@ -131,7 +131,7 @@ def preset_html(preset: Preset) -> str:
 
 def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:
     """Return the reasons of a proposal."""
-    card = machine.card
+    card = machine.gpu
     if card is None:
         whose = t(NO_CARD, cores=machine.num_cores)
     else:
@@ -170,7 +170,7 @@ def _row(row: ResumeRow) -> list[str]:
         "" if row.epoch is None else str(row.epoch),
         time.strftime("%Y-%m-%d %H:%M", time.localtime(row.saved)),
         "" if row.mel_loss is None else f"{row.mel_loss:.4f}",
-        text_of(row.completeness),
+        text_of(row.validity),
         text_of(row.why),
     ]
 
@@ -216,15 +216,15 @@ def _disk(found: Estimate) -> str:
 
 def _memory(found: Estimate) -> str:
     if found.num_processes > 1:
-        template = EACH_CARD if found.is_on_card else EACH_HOST
-    elif not found.is_on_card:
+        template = EACH_CARD if found.is_on_gpu else EACH_HOST
+    elif not found.is_on_gpu:
         template = HOST_MEMORY
     else:
         template = CARD_MEMORY if found.memory.is_measured else CARD_MEMORY_SCALED
     return t(
         template,
         needed=shown_gib(found.memory.peak),
-        there=shown_gib(found.memory_there),
+        there=shown_gib(found.available_memory),
         arithmetic=found.arithmetic,
     )
 
@@ -243,7 +243,7 @@ def restore_plan(command: Command, num_processes: int = 1) -> str:
     Raises:
         UserError: the start is refused; with the trainer's own sentence.
     """
-    at_once = plan_command(command, num_processes) if isinstance(command, Train) else None
+    at_once = describe_restore(command, num_processes) if isinstance(command, Train) else None
     return ask_trainer(command, num_processes) if at_once is None else at_once
 
 
