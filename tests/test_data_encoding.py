@@ -1,4 +1,4 @@
-"""Tests of indextts/data/encoding.py: memory that runs out, clips that turn out too short, the order."""
+"""Tests of indextts/data/encoding.py: out of memory, clips that are too short, order, batches."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import soundfile
 import torch
 
-from indextts.data.encoding import ClipEncoder
+from indextts.data.encoding import SORTED_CLIPS, BatchLimit, ClipEncoder, batches_of
 from indextts.data.feature_store_writer import EncodedUtterance
 from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip
@@ -32,7 +32,7 @@ def backend() -> BuiltinBackend:
 
 
 class SmallMemory:
-    """A backend that raises what a card raises for more than `fitting_s` of audio at once, with padding."""
+    """Backend that runs out of memory with more than `fitting_s` of audio, including padding."""
 
     def __init__(self, backend: BuiltinBackend, fitting_s: float, error: Exception) -> None:
         self.backend = backend
@@ -83,13 +83,12 @@ def test_a_batch_that_runs_out_of_memory_is_halved_and_encoded(backend, tmp_path
         np.testing.assert_array_equal(one.codes, alone.codes)
         np.testing.assert_allclose(one.condition, alone.condition, rtol=0, atol=1e-4)
         np.testing.assert_allclose(one.emo_vec, alone.emo_vec, rtol=0, atol=1e-4)
-    # 10 s, 5 s and then what fits; nothing larger is tried again, in the batches that are read ahead either
+    # 10 s, 5 s, then what fits; nothing larger is tried again, not even batches that were read ahead
     assert small.tried_s[:3] == [10.0, 5.0, 2.5]
     assert max(small.tried_s[2:]) == 2.5
-    assert "Out of memory (CUDA out of memory. Tried to allocate 2.00 GiB.): batches of at most 5.0 s" in (
-        caplog.text
-    )
-    assert caplog.text.count("Out of memory") == 2
+    assert [record.args for record in caplog.records] == [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB.", limit_s) for limit_s in (5.0, 2.5)
+    ]
 
 
 def test_a_clip_that_does_not_fit_alone_is_rejected_and_lowers_no_limit(backend):
@@ -101,7 +100,8 @@ def test_a_clip_that_does_not_fit_alone_is_rejected_and_lowers_no_limit(backend)
     rejected = found["ccc"]
     assert isinstance(rejected, Rejected)
     assert rejected.code == "out_of_memory"
-    assert rejected.reason.startswith("lasts 1.2 s, which does not fit into memory even alone (CUDA out of")
+    assert rejected.reason.startswith("lasts 1.2 s ")
+    assert "(CUDA out of memory" in rejected.reason
     assert encoding.limit.seconds == pytest.approx(1.8)  # half of the batch of three
 
 
@@ -159,3 +159,49 @@ def test_results_of_a_gpu_arrive_complete():
     arriving = [to_host([to_device(numbers, card) * factor], card) for factor in range(5)]
     for factor, one in enumerate(arriving):
         torch.testing.assert_close(one.get()[0], numbers * factor, rtol=0, atol=0)
+
+
+def random_utterances(count: int) -> list[Utterance]:
+    durations_s = np.random.default_rng(0).lognormal(1.7, 0.55, count)
+    return [Utterance(str(n), Path(f"/{n}"), "ሀ", "a", float(s)) for n, s in enumerate(durations_s)]
+
+
+def padded_s(batch: list[Utterance]) -> float:
+    return len(batch) * max(utterance.duration_s for utterance in batch)
+
+
+def test_a_batch_keeps_its_limit_with_padding_unless_it_is_one_clip():
+    batches = list(batches_of(random_utterances(1000), BatchLimit(12)))
+    assert any(len(batch) > 1 for batch in batches)
+    for batch in batches:
+        assert padded_s(batch) <= 12 or len(batch) == 1
+
+
+def test_every_utterance_is_in_one_batch_and_not_far_from_its_place():
+    everything = random_utterances(1000)
+    order = [utterance.id for batch in batches_of(everything, BatchLimit(80)) for utterance in batch]
+    assert sorted(order) == sorted(utterance.id for utterance in everything)
+    assert {int(id) // SORTED_CLIPS for id in order[:SORTED_CLIPS]} == {0}
+
+
+def test_most_of_a_batch_is_not_padding():
+    everything = random_utterances(1000)
+    total_s = sum(padded_s(batch) for batch in batches_of(everything, BatchLimit(80)))
+    assert total_s < 1.1 * sum(utterance.duration_s for utterance in everything)
+
+
+def test_without_a_limit_clips_are_alone_and_in_order():
+    everything = random_utterances(20)
+    assert list(batches_of(everything, BatchLimit(0))) == [[utterance] for utterance in everything]
+
+
+def test_a_lowered_limit_applies_to_later_batches(caplog):
+    limit = BatchLimit(60)
+    batches = batches_of(random_utterances(300), limit)
+    next(batches)
+    limit.lower(60, "CUDA out of memory")
+    limit.lower(80, "CUDA out of memory")  # of a batch that started earlier
+    assert limit.seconds == 30
+    next(batches)  # its parts were already chosen
+    assert all(padded_s(batch) <= 30 or len(batch) == 1 for batch in batches)
+    assert caplog.text.count("30.0 s per batch") == 1

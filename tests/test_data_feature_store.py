@@ -105,7 +105,7 @@ def test_keys_with_the_same_beginning_are_told_apart(tmp_path):
     assert same + f"{9:048x}" not in store
 
 
-def test_a_key_of_zeros_is_a_key(tmp_path):  # numpy's strings lose them
+def test_a_key_of_zeros_is_a_key(tmp_path):  # numpy's strings drop trailing zeros
     for id in ("00" * 32, "ab" + "00" * 31):
         utterance = replace(encoded("a", 4), key=id)
         assert_holds(write_store(tmp_path / "s", [utterance]), utterance)
@@ -300,7 +300,7 @@ def test_a_bit_that_changed_in_codes_or_their_lengths_is_noticed(tmp_path, name)
         path.write_bytes(content)
     else:
         index = np.load(path)
-        index["num_rows"] = [4, 6]  # in sum what the array has
+        index["num_rows"] = [4, 6]  # with the same sum
         np.save(path, index)
     store = opened(tmp_path / "s")
     with pytest.raises(UserError, match=rf"{name}: .*digest"):

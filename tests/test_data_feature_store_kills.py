@@ -1,4 +1,4 @@
-"""Tests of a feature store whose writer is killed, or finds the disk full, at any instant."""
+"""Tests of a feature store whose writer is killed or finds the disk full at any time."""
 
 import random
 import resource
@@ -21,7 +21,7 @@ from tests.test_runs_owner import count_changes
 
 @pytest.fixture
 def folder_in_memory(tmp_path: Path):
-    """A folder whose syncs cost nothing, where there is one: the tests have hundreds."""
+    """Folder on a memory file system if possible, since the tests sync hundreds of times."""
     if not Path("/dev/shm").is_dir():
         yield tmp_path
         return
@@ -38,7 +38,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def committed(folder: Path) -> list[str]:
-    """Return the keys of a store that may not be there yet, after comparing every byte of it."""
+    """Return the keys of a store, which may not exist yet, after verifying every byte of it."""
     path = store_path(folder, INFO)
     if not path.exists():
         return []
@@ -96,7 +96,7 @@ def test_a_store_is_complete_without_duplicates_after_several_kills(tmp_path):
 
 
 def start(folder: Path, count: int, log: Path) -> subprocess.Popen:
-    """Start the program and wait until it begins to write."""
+    """Start the program and wait until it writes."""
     arguments = [str(folder), str(count), str(log)]
     program = subprocess.Popen(
         [sys.executable, "-m", "tests.feature_store_program", *arguments],

@@ -1,4 +1,4 @@
-"""Tests of unpacking: harmless archives come through whole, the others are refused as a whole."""
+"""Tests of indextts/data/importing/archive.py: valid archives are unpacked, harmful ones refused."""
 
 import stat
 import struct
@@ -74,7 +74,7 @@ def test_a_zip_bomb_is_refused_by_its_unpacked_bytes(tmp_path, monkeypatch):
     assert path.stat().st_size < 40_000
     with pytest.raises(UserError, match=r"50 GB \(--max-unpacked-gb\).* 100 times"):
         run_import(path, tmp_path / "out", speaker="s")
-    content = path.read_bytes()  # the same bomb, whose list claims that it is small
+    content = path.read_bytes()  # the same bomb with a small size in its directory
     entry = content.rindex(b"PK\x01\x02", 0, content.rindex(b"PK\x01\x02"))
     lied = content[: entry + 24] + struct.pack("<I", 1000) + content[entry + 28 :]
     path.write_bytes(lied[:22] + struct.pack("<I", 1000) + lied[26:])
@@ -97,7 +97,7 @@ def test_names_in_any_encoding_are_decoded(tmp_path):
     path = write_zip(
         tmp_path / "set.zip", {"ሰላም.wav": tone, "ሰላም.txt": "ሀ".encode(), "zz.wav": tone, "zz.txt": b"a"}
     )
-    content = path.read_bytes()  # the first two as UTF-8 without saying so, the others as what is no UTF-8
+    content = path.read_bytes()  # the first two in UTF-8 without the flag, the others in cp437
     unsaid = content.replace(b"zz.", b"z\x82.")
     for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         start = 0

@@ -1,4 +1,4 @@
-"""Tests of fetching from addresses, with the real yt-dlp and a server on this machine."""
+"""Tests of indextts/data/importing/download.py, with the real yt-dlp and a local server."""
 
 import functools
 import http.server
@@ -26,7 +26,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def site(tmp_path: Path, shared: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Serve a page with a recording and its subtitles; give its address, what was asked, and the texts."""
+    """Serve a page with a recording and its subtitles; yield its URL, the requests and the texts."""
     folder = tmp_path / "site"
     truth = join_clips(shared, folder, 3, seed=7)
     lines = (folder / "talk.srt").read_text(encoding="utf-8").split("\n")

@@ -1,4 +1,4 @@
-"""Tests of the import as a whole: what lands in the project, again, in parts, killed, and beside bad rows."""
+"""Tests of indextts/data/importing/importer.py: new, repeated, killed and partly invalid imports."""
 
 import json
 import shutil
@@ -76,10 +76,10 @@ def test_a_source_that_has_grown_adds_its_new_recordings(tmp_path):
     for number in range(3):
         shutil.copystat(
             REPOSITORY / "README.md", source / f"clip{number:03d}.wav"
-        )  # another time, the same file
+        )  # a new modification time, the same content
     result = run_import(source, tmp_path / "out")
     assert (result.num_added, result.num_changed, result.num_unchanged) == (2, 0, 3)
-    assert {line["speaker"] for line in manifest_lines(tmp_path / "out")} == {"almaz"}  # as was said before
+    assert {line["speaker"] for line in manifest_lines(tmp_path / "out")} == {"almaz"}  # the stored answer
 
 
 def test_a_changed_text_or_recording_takes_the_place_of_the_old_one(tmp_path):
@@ -251,7 +251,7 @@ def test_a_killed_import_resumes(tmp_path):  # D13
     assert 0 < num_done < 150
     assert not (tmp_path / "out/manifest.jsonl").exists()
     with journal.open("ab") as file:
-        file.write(b'{"source": "cut o')  # as if the last line had been cut off, too
+        file.write(b'{"source": "cut o')  # an incomplete last line
     (tmp_path / "out/audio/.part-9.wav").write_bytes(b"half")
     result = run_import(source, tmp_path / "out", speaker="almaz")
     assert result.num_added == 150 - num_done

@@ -1,4 +1,4 @@
-"""Tests of the layouts and tables: each as its makers write it, found by itself, with broken rows in it."""
+"""Tests of the layouts and tables: detection, and invalid rows."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ def write_text(path: Path, text: str, encoding: str = "utf-8") -> Path:
 
 
 def imported(folder: Path, **flags: object) -> list[tuple[str, str, str]]:
-    """Return id, text and speaker of what an import of the folder gives."""
+    """Return id, text and speaker of the utterances that an import of the folder gives."""
     flags.setdefault("speaker", "s")
     run_import(folder, folder.with_name("out"), **flags)
     return [(line["id"], line["text"], line["speaker"]) for line in manifest_lines(folder.with_name("out"))]
@@ -75,8 +75,8 @@ def test_invalid_rows_of_a_table_are_listed_and_the_rest_is_read(tmp_path):
     write_clips(tmp_path / "in/wavs", [f"{number}.wav" for number in range(8)])
     rows = [
         "0,ሰላም",
-        "1,ሰላም, ለዓለም",  # a text cut in two
-        '2,"ሰላም',  # a quote that nobody closes
+        "1,ሰላም, ለዓለም",  # a text with a delimiter
+        '2,"ሰላም',  # a quote that is not closed
         "3,ሰላም",
         "4",
         "5,",
@@ -154,13 +154,13 @@ def test_a_line_of_2_gb_is_one_rejection_and_takes_little_memory(tmp_path):
     write_clips(tmp_path / "in/wavs", ["1.wav", "2.wav"])
     table = write_text(tmp_path / "in/metadata.csv", "1|ሰላም\n9|" + "ሰ" * 100_000)
     with table.open("r+b") as file:
-        file.seek(2 * 10**9)  # a hole: bytes that stand on no disk
+        file.seek(2 * 10**9)  # a sparse file
         file.write("\n2|ደህና\n".encode())
     argv = [sys.executable, str(REPOSITORY / "tools/import_dataset.py"), f"--source={tmp_path / 'in'}"]
     program = subprocess.Popen([*argv, "--speaker=s", f"--output-dir={tmp_path / 'out'}"])
     peak = 0
     while program.poll() is None:
-        # not ru_maxrss, which for a child begins with the memory of the tests that it was forked from
+        # not ru_maxrss, which for a child starts with the memory of the process that forked it
         peak = process_memory(program.pid, "VmHWM") or peak
         time.sleep(0.02)
     assert program.returncode == 0
@@ -243,7 +243,7 @@ def test_subtitles_belong_to_the_recording_whose_name_they_have_with_or_without_
         write_text(tmp_path / "in" / name, lines)
     assert [id for id, _, _ in imported(tmp_path / "in")] == ["clip"]
     assert sorted(out_rejected(tmp_path / "in")) == [
-        ("a.am.srt", 2, "no_speech"),  # they were cut by: nobody speaks in a tone
+        ("a.am.srt", 2, "no_speech"),  # the preferred subtitles; a tone contains no speech
         ("a.en.srt", None, "language"),
         ("b.one.srt", 2, "no_speech"),
         ("c.en.vtt", None, "language"),
@@ -268,7 +268,7 @@ def test_recordings_outside_of_the_allowed_folders_are_not_read(tmp_path):
     write_text(
         tmp_path / "in/metadata.csv", f"{tmp_path}/secret/1.wav|ሰላም\n../secret/1.wav|ሰላም\n2|ሰላም\n3|ሰላም\n"
     )
-    assert len(imported(tmp_path / "in")) == 4  # by a person at the terminal
+    assert len(imported(tmp_path / "in")) == 4  # without allowed folders, as in the terminal
     run_import(tmp_path / "in", tmp_path / "out2", speaker="s", audio_root=[tmp_path / "in"])
     assert [line["id"] for line in manifest_lines(tmp_path / "out2")] == ["2"]
     assert [row[1:] for row in rejected(tmp_path / "out2")] == [

@@ -1,4 +1,4 @@
-"""Tests of cutting: the plan on drawn speech, and real clips joined to a long recording and cut again."""
+"""Tests of cutting long recordings: plans for synthetic speech, and real clips that were joined."""
 
 import csv
 import shutil
@@ -56,7 +56,7 @@ def test_speech_without_a_pause_is_never_cut():
     assert [
         (clip.line, clip.code) for clip in plan(cues, [(1, 10.9), (14, 15)]) if isinstance(clip, RejectedCue)
     ] == [
-        (1, "no_pause"),  # somebody goes on without subtitles
+        (1, "no_pause"),  # speech continues without subtitles
         (2, "no_pause"),
     ]
 
@@ -142,7 +142,7 @@ def test_each_cut_of_a_long_recording_contains_only_its_clip(tmp_path, shared):
         assert len(samples) / rate == pytest.approx(line["duration"], abs=1e-3)
         first = round(cut_start * RATE)
         np.testing.assert_allclose(samples[50:-50], recording[first:][: len(samples)][50:-50], atol=0.05)
-        # all that sounds in the clip is in the cut, and nothing of its neighbours
+        # the cut contains all audio of its clip and none of its neighbours
         clip = recording[round(start * RATE) : round(end * RATE)]
         loud = np.flatnonzero(np.abs(clip) > 0.02) / RATE + start
         assert cut_start <= loud[0]
@@ -222,7 +222,7 @@ def clock(seconds: float) -> str:
 
 def write_rolling(folder: Path, truth: list[tuple[float, float, str]]) -> None:
     """Write talk.vtt as video sites make captions: two lines of four words that roll, wherever speech is."""
-    pieces = []  # start and words of each new line
+    pieces = []  # start and words of each line
     for start, end, text in truth:
         words = text.split()
         for first in range(0, len(words), 4):
@@ -251,4 +251,4 @@ def test_rolling_captions_of_real_speech_give_each_word_to_the_clip_that_says_it
         assert start == pytest.approx(said[line["text"]][0], abs=0.3)
         assert start + line["duration"] == pytest.approx(said[line["text"]][1], abs=0.3)
     words = " ".join(line["text"] for line in lines).split()
-    assert len(words) <= len(" ".join(text for _, _, text in truth).split())  # none is there twice
+    assert len(words) <= len(" ".join(text for _, _, text in truth).split())  # no duplicates

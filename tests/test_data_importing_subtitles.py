@@ -1,4 +1,4 @@
-"""Tests of subtitles: reading damaged files, what is spoken in them, rolling captions, and their language."""
+"""Tests of subtitles: corrupt files, spoken text, rolling captions, and language."""
 
 import json
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_impossible_times_and_corrupt_lines_are_listed_with_their_line(tmp_path)
         ("[ሙዚቃ] ሰላም (ሳቅ) ለዓለም (APPLAUSE)", "ሰላም ለዓለም"),
         ("ሰላም (ሁለተኛው) ለዓለም", "ሰላም (ሁለተኛው) ለዓለም"),
         ("ሰላም &amp; ጤና&nbsp;ለዓለም", "ሰላም & ጤና ለዓለም"),
-        ("ሰላም ለ3፡30፦ በ2017 ዓ.ም።", "ሰላም ለ3፡30፦ በ2017 ዓ.ም።"),  # the text itself stays as it is
+        ("ሰላም ለ3፡30፦ በ2017 ዓ.ም።", "ሰላም ለ3፡30፦ በ2017 ዓ.ም።"),  # spoken text is unchanged
         ("♪ ♪", "♪ ♪"),
     ],
 )
@@ -121,7 +121,7 @@ def test_captions_that_roll_by_two_lines_have_each_word_once_at_its_time():  # D
         (0.0, 2.01, "ሰላም ለዓለም"),
         (2.01, 4.51, "ዛሬ ደግሞ"),
         (4.51, 6.0, "እንገናኛለን"),
-        (9.0, 9.5, "እንገናኛለን"),  # said again, two seconds later
+        (9.0, 9.5, "እንገናኛለን"),  # repeated two seconds later
     ]
 
 

@@ -1,4 +1,4 @@
-"""Tests of indextts/data/on_ray/ on a real cluster: two machines of one core each, both of them this one."""
+"""Tests of indextts/data/on_ray/ on a cluster of two nodes with one core each, both on this machine."""
 
 import contextlib
 import json
@@ -35,12 +35,12 @@ STORE_BYTES = 100_000_000
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[object]:
-    """A cluster of two machines."""
+    """Cluster of two nodes."""
     pytest.importorskip("ray", reason="needs requirements-distributed.txt")
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")  # or the user's token would be asked for
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # otherwise Ray requires the user's token
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         settings = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
         cluster = Cluster(initialize_head=True, head_node_args=settings | {"include_dashboard": False})
@@ -50,7 +50,7 @@ def machines() -> Iterator[object]:
 
 
 def ray_processes(doing: str) -> list[psutil.Process]:
-    """Return the processes of a cluster that are at something, by the title that Ray gives them."""
+    """Return the busy processes of a cluster, by the title that Ray gives them."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         if f"ray::_Actor.{doing}" in " ".join(process.info["cmdline"] or []):
@@ -63,7 +63,7 @@ def is_stopped(process: psutil.Process) -> bool:
 
 
 def kill_one(doing: str, killed: list[int]) -> None:
-    """Kill one process as soon as one is at something; a stopped process is surely still at it."""
+    """Kill a process as soon as it is busy, after stopping it so that it still is."""
 
     def is_killed() -> bool:
         for process in ray_processes(doing):
@@ -92,7 +92,7 @@ def on_ray(folder: Path, machines) -> dict[str, object]:
 
 def test_the_features_of_a_cluster_are_those_of_one_machine_byte_for_byte(tmp_path, machines):
     project(tmp_path, 300)
-    wanted = spoil(tmp_path)  # one of them is found out when it is encoded: the shards behind it shift
+    wanted = spoil(tmp_path)  # one is rejected during encoding, which shifts the following shards
     result = preprocess(command(tmp_path))
     assert {one.id: one.code for one in result.rejected} == wanted
     local = files_of(tmp_path / "out")
@@ -150,7 +150,7 @@ def test_the_checks_of_a_cluster_are_those_of_one_machine(tmp_path, machines):
 
 
 def noting(folder: Path, how: str, place: "Place") -> tuple[Mapping[str, str], Callable[[int], int]]:
-    """Return a task that notes that it was begun and, with the number 2, does what `how` says.
+    """Return a task that logs its start and, for the number 2, fails as `how` says.
 
     If `how` is a machine, every task there hangs, and those elsewhere wait for the first of them.
     """
@@ -177,7 +177,7 @@ def noting(folder: Path, how: str, place: "Place") -> tuple[Mapping[str, str], C
 
 
 def squares(folder: Path, machines, how: str) -> list[int]:
-    from indextts.data.on_ray.pool import Pool  # where Ray is absent, this file's tests are skipped
+    from indextts.data.on_ray.pool import Pool  # without Ray, the tests of this file are skipped
 
     with connected(machines.address):
         pool = Pool(partial(noting, folder, how), {"the version of the work": "1"}, "machine")

@@ -1,4 +1,4 @@
-"""Tests of indextts/data/on_ray/cluster.py: what is told without a cluster, and one of this machine alone."""
+"""Tests of indextts/data/on_ray/cluster.py: errors without a cluster, and a temporary cluster."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import pytest
 from indextts.commands.data import CheckData
 from indextts.commands.terminal import to_argv
 from indextts.data.check import check
-from indextts.data.on_ray.cluster import running_on
+from indextts.data.on_ray.cluster import require_folders, running_on
 from indextts.data.preprocess import preprocess
 from indextts.errors import UserError
 from tests.conftest import REPOSITORY
@@ -23,7 +23,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 def test_the_error_without_ray_has_the_command_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # which would be set, for Ray
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # which the program would set otherwise
     with pytest.raises(UserError, match=r"pip install -r requirements-distributed\.txt"):
         preprocess(command(tmp_path, engine="ray"))
     with pytest.raises(UserError, match="--engine ray: "):
@@ -32,7 +32,7 @@ def test_the_error_without_ray_has_the_command_to_install_it(tmp_path, monkeypat
 
 def test_the_error_names_an_address_without_an_answer():
     with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))  # and does not listen
+        silent.bind(("127.0.0.1", 0))  # without listening
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with (
             pytest.raises(UserError, match=rf"--ray-address {address}: "),
@@ -79,7 +79,7 @@ def test_sigterm_ends_the_temporary_cluster(tmp_path: Path, number: int, status:
         started = psutil.Process(program.pid).children(recursive=True)
         assert len(started) > 3
         if number == signal.SIGINT:
-            os.killpg(program.pid, number)  # as Ctrl-C in a terminal does
+            os.killpg(program.pid, number)  # like Ctrl-C in a terminal
         else:
             program.send_signal(number)
         assert program.wait(PATIENCE_S) == status
@@ -87,3 +87,12 @@ def test_sigterm_ends_the_temporary_cluster(tmp_path: Path, number: int, status:
         program.kill()
         program.wait()
     assert psutil.wait_procs(started, timeout=PATIENCE_S)[1] == []
+
+
+def test_a_machine_without_a_recordings_folder_is_an_error(tmp_path: Path):
+    with pytest.raises(UserError, match=r"absent: "):
+        require_folders([tmp_path / "a.wav", tmp_path / "absent/b.wav"])
+
+
+def test_a_missing_recording_in_an_existing_folder_is_accepted(tmp_path: Path):
+    require_folders([tmp_path / "missing.wav"])

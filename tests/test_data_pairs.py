@@ -20,7 +20,7 @@ FEATURES = Path("/data/features")
 def clip(
     id: str, speaker: str = "s", text: str = "", num_codes: int = 50, recording: str | None = None
 ) -> Utterance:
-    """Return an utterance of `num_codes` / 50 s, with a text that only it has if none is given."""
+    """Return an utterance of `num_codes` / 50 s, with a unique text by default."""
     audio, key = Path(f"/audio/{id}.wav"), hashlib.sha256(id.encode()).hexdigest()
     text = text or f"ሰላም {id}"
     return Utterance(id, audio, text, speaker, num_codes / 50, "am", FEATURES, num_codes, key, recording)

@@ -78,7 +78,7 @@ def test_lengths_are_those_of_the_published_speech_encoder():
 
 
 def damage(folder: Path, rows: list[Row]) -> dict[str, str]:
-    """Plant one damage in each of the first rows; return the code that each id must be rejected with."""
+    """Damage each of the first rows in another way; return the expected code of each id."""
     ids = [str(row["id"]) for row in rows]
 
     def save(name: str, id: str, array: np.ndarray) -> None:
@@ -171,7 +171,7 @@ def test_text_ids_of_another_tokenizer_are_counted(tmp_path):  # D3
     write_rows(tmp_path, rows)
     (tmp_path / f"text_ids/{rows[7]['id']}.npy").unlink()
     found, old = read(tmp_path, tokenizer)
-    assert len(found) == 16  # text ids are made from the texts: nothing is lost
+    assert len(found) == 16  # text ids are not used, so nothing is lost
     assert old.findings.counts == {
         "rows with text ids of another tokenizer than new.model": 3,
         "rows without text ids to compare": 1,

@@ -26,7 +26,7 @@ LONGER = replace(CONFIG, max_mel_tokens=60)
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with base/, tokenizer.model, and processed_data/ of two speakers with 20 clips each."""
+    """Folder with base/, tokenizer.model, and processed_data/ of two speakers with 20 clips each."""
     base = tmp_path / "base"
     base.mkdir()
     (base / "config.yaml").write_text(yaml.safe_dump({"gpt": asdict(LONGER)}))

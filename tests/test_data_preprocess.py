@@ -114,7 +114,7 @@ def test_only_a_changed_recording_is_encoded_again(project):  # D3
     [new] = [u for u in read_utterances(project / "out/train_manifest.jsonl") if u.id == "a002"]
     assert (old.num_codes, new.num_codes) == (len(first[old.features_key]), 45)
     assert old.features_key != new.features_key
-    assert codes_by_key(project).items() > first.items()  # nothing is taken from who still needs it
+    assert codes_by_key(project).items() > first.items()  # features that others still need remain
 
 
 def test_other_ids_speakers_texts_and_splits_encode_nothing_again(project):
@@ -167,7 +167,7 @@ def test_another_base_checkpoint_encodes_only_the_conditioning_and_keeps_the_ear
     (project / "model/gpt.pth").write_bytes(old_weights)
     result = run(project)
     assert (result.num_encoded, result.num_kept) == (0, 24)
-    assert files_of(project / "out") == after | before  # the manifests name the first again
+    assert files_of(project / "out") == after | before  # the manifests refer to the first store again
 
 
 def test_another_number_of_codes_is_refused(project):

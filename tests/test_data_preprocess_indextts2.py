@@ -1,4 +1,4 @@
-"""Tests of preprocessing with the published weights' backend: the real tool on the demo's recordings."""
+"""Tests of preprocessing with the backend of the published weights, on the recordings of the demo."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def model(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    """A manifest of a few clips of the demo, of one speaker, and of short ones made from the first."""
+    """Manifest of a few clips of one speaker of the demo, and of short clips cut from the first."""
     folder = tmp_path_factory.mktemp("data")
     lines = (REPOSITORY / "demo/manifest.jsonl").read_text(encoding="utf-8").splitlines()[:NUM_CLIPS]
     utterances = [json.loads(line) | {"speaker": "a"} for line in lines]

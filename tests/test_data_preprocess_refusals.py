@@ -1,4 +1,4 @@
-"""Tests of indextts/data/preprocess.py: recordings that are broken, and what is refused before the work."""
+"""Tests of indextts/data/preprocess.py: unreadable recordings and invalid inputs."""
 
 import json
 from collections import namedtuple
@@ -39,7 +39,7 @@ def test_unreadable_recordings_are_listed_and_the_rest_is_encoded(project, caplo
     written += read_utterances(project / "out/val_manifest.jsonl")
     assert len(written) == 17
     assert not {utterance.id for utterance in written} & wanted.keys()
-    assert " a004: " in caplog.text  # its header is right
+    assert " a004: " in caplog.text  # its header is valid
 
 
 def test_a_repaired_recording_is_encoded_by_the_next_run(project):

@@ -13,13 +13,13 @@ def test_a_line_has_clips_and_audio_and_time_left(monkeypatch, caplog):
     for duration_s in (10.0, 30.0):
         now += 2
         progress.advance(duration_s)
-    assert not caplog.messages  # every few seconds is enough
+    assert not caplog.messages  # only every few seconds
     now += 4
     progress.advance(60.0)
     (line,) = caplog.messages
-    # half of the audio in 8 s, though a tenth of the clips
+    # half of the audio in 8 s, but only a tenth of the clips
     assert line == "Encoding: 3/30 clips, 0.4 clips/s, 12.5 h of audio per hour, 8 s left"
-    (found,) = PROGRESS.finditer(line)  # the page reads it
+    (found,) = PROGRESS.finditer(line)  # the page parses it
     assert found.groups()[:3] == ("Encoding", "3", "30")
 
 

@@ -1,4 +1,4 @@
-"""A set with planted faults: each of its clips gets the reasons it was made for, and no other."""
+"""Tests of the quality check: each clip of a set with planted faults gets exactly the expected reasons."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ TIGRINYA = "ሰላም ከመይ ኣለኻ ኣነ ጽቡቕ ኣለኹ የቐን�
 
 @dataclass
 class PlantedSet:
-    """Clips on the disk, and the reasons that each must get."""
+    """Clips on the disk, and the expected reasons of each."""
 
     folder: Path
     utterances: list[Utterance] = field(default_factory=list)
@@ -105,7 +105,7 @@ def join(*clips: Clip) -> Clip:
 
 
 def apart(clip: Clip, number: int) -> str:
-    """Return the clip's text with one more letter, so that it is no other clip's."""
+    """Return the text of the clip with an additional letter, so that it is unique."""
     return clip.text + chr(ord("ለ") + number)
 
 
@@ -119,7 +119,7 @@ def with_noise(samples: np.ndarray, snr_db: float) -> np.ndarray:
 
 
 def through(samples: np.ndarray, rate_hz: int) -> np.ndarray:
-    """Return the samples after a way through a lower sample rate."""
+    """Return the samples, resampled to a lower rate and back."""
     return soxr.resample(soxr.resample(samples, RATE_HZ, rate_hz), rate_hz, RATE_HZ)
 
 
@@ -235,7 +235,7 @@ def plant_copies(planted: PlantedSet, demo: dict[str, Clip]) -> None:
 
 
 def plant_rates(planted: PlantedSet, demo: dict[str, Clip]) -> None:
-    """One speaker whose clips have 5.0 to 6.0 fidel a second, evenly, and one clip with 4.2."""
+    """Plant a speaker with clips of 5.0 to 6.0 fidel per second, and a clip with 4.2."""
     samples = join(*(demo[id] for id in ("demo_0163", "demo_0163", "demo_0163"))).samples  # 10.7 s
     for number in range(20):
         rate = 4.2 if number == 19 else 5.0 + number / 18

@@ -1,4 +1,4 @@
-"""Tests of indextts/data/reading.py, with real processes that are really killed."""
+"""Tests of indextts/data/reading.py, with real processes that are killed."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ DEADLY = 0.25  # the first sample of a recording that kills its reader
 
 def die_of_some(samples: np.ndarray) -> np.ndarray:
     if samples[0] == DEADLY:
-        os.kill(os.getpid(), signal.SIGKILL)  # as the system does where memory runs out
+        os.kill(os.getpid(), signal.SIGKILL)  # like the out-of-memory killer
     return samples
 
 
@@ -83,7 +83,7 @@ def test_reading_does_not_run_far_ahead(tmp_path):
     with ClipReader(Reading(RATE_HZ, 30.0, unprepared), num_workers=1, ahead_s=0.65) as reader:
         clips = reader.read(batches())
         next(clips)
-        assert len(asked) == 3  # 0.9 s: the batch that was taken, and 0.6 s
+        assert len(asked) == 3  # 0.9 s: the current batch and 0.6 s ahead
 
 
 def test_only_a_recording_that_kills_its_reader_is_rejected(tmp_path, caplog):

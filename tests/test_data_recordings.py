@@ -12,7 +12,7 @@ from indextts.data.recordings import KEYS_NAME, keys_of
 
 @pytest.fixture
 def read(monkeypatch) -> list[Path]:
-    """The files whose bytes were read."""
+    """List of the files whose bytes were read."""
     files: list[Path] = []
     digest = recording_keys.file_sha256
     monkeypatch.setattr(recording_keys, "file_sha256", lambda path: files.append(path) or digest(path))

@@ -67,7 +67,7 @@ def test_undo_cancels_decisions_from_the_last_to_the_first(manifest):
     assert undo(manifest) == Decision(id="a", text="አንድ")
     assert undo(manifest) is None
     assert len(kept(manifest)) == 4
-    assert len(review_file(manifest).read_text().splitlines()) == 8  # nothing that was written is gone
+    assert len(review_file(manifest).read_text().splitlines()) == 8  # no written line is lost
 
 
 def test_an_incomplete_last_line_is_ignored(manifest):

@@ -20,7 +20,7 @@ def utterances(speakers: str) -> list[Utterance]:
 
 
 def cut(speaker: str, *sizes: int) -> list[Utterance]:
-    """Return utterances of one speaker, `sizes` of each recording."""
+    """Return utterances of a speaker, with `sizes` utterances per recording."""
     return [
         said(f"{speaker}{number}_{n}", speaker, recording=f"{speaker} video {number}")
         for number, size in enumerate(sizes)
@@ -165,7 +165,7 @@ def test_new_utterances_move_few_old_ones():
     moved = (ids(before.val) ^ ids(after.val)) & ids(old)
     moved = {id for id in moved if id.split("_")[0] not in kept_speakers}
     assert len(kept_speakers) <= 2
-    assert len(moved) < 40  # of 4,000; a tenth more was added
+    assert len(moved) < 40  # of 4,000, after adding a tenth
 
 
 def test_a_ratio_of_zero_keeps_everything_for_training():

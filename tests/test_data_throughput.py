@@ -26,7 +26,7 @@ def on_cpu(monkeypatch, cores: int, free_gb: float, config=PUBLISHED, batch_s: f
 def test_a_cpu_encodes_one_clip_per_core_if_there_is_memory(monkeypatch, caplog):
     caplog.set_level("INFO")
     assert on_cpu(monkeypatch, 2, 20) == Throughput(0, num_readers=1, num_threads=2)
-    assert on_cpu(monkeypatch, 64, 20).num_threads == 6  # 1.6 GB each, of half of what is free
+    assert on_cpu(monkeypatch, 64, 20).num_threads == 6  # 1.6 GB each, of half of the free memory
     assert on_cpu(monkeypatch, 2, 0.5).num_threads == 1
     assert on_cpu(monkeypatch, 64, 20, config=TINY) == Throughput(0, num_readers=5, num_threads=64)
     assert "6 of 64 cores with 20.0 GB free" in caplog.text

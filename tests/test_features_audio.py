@@ -66,7 +66,7 @@ def test_a_few_missing_samples_are_accepted(tmp_path):
 def test_the_header_alone_tells_that_a_recording_is_too_long(tmp_path):
     path = write_noise(tmp_path / "a.flac", duration_s=40)
     content = path.read_bytes()
-    path.write_bytes(content[:8192] + bytes(len(content) - 8192))  # whoever decodes it fails
+    path.write_bytes(content[:8192] + bytes(len(content) - 8192))  # decoding it fails
     assert problem_of(path, max_duration_s=36.3).code == "too_long"
     assert problem_of(path, max_duration_s=41).code == "unreadable"
 

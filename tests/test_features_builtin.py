@@ -23,7 +23,7 @@ def noise(duration_s: float, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory) -> list[Path]:
-    """Six recordings: tones that rise and noise, 8 s together."""
+    """Six recordings of rising tones and noise, 8 s in total."""
     folder = tmp_path_factory.mktemp("audio")
     clips = [tone(200 * 2**octave, 1.0 + 0.1 * octave) for octave in range(5)] + [noise(2.0)]
     for number, clip in enumerate(clips):

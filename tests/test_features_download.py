@@ -1,4 +1,4 @@
-"""Tests of indextts/features/download.py: the real program and library against a hub on 127.0.0.1."""
+"""Tests of indextts/features/download.py: the real program and library with a local hub."""
 
 import os
 import random
@@ -23,7 +23,7 @@ GPT = ("IndexTeam/IndexTTS-2", "gpt.pth")
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    """All published files in small; gpt.pth is as long as 3 MiB and a bit."""
+    """Small versions of all published files; gpt.pth has slightly more than 3 MiB."""
     chance = random.Random(0)
     files = {
         (file.repository, file.name): HubFile(
@@ -37,7 +37,7 @@ def hub() -> Iterator[Hub]:
 
 
 class Machine:
-    """A folder to download into, and an environment of its own."""
+    """Download folder with a separate environment."""
 
     def __init__(self, folder: Path, endpoint: str) -> None:
         self.output = folder / "checkpoints"
@@ -262,7 +262,7 @@ def test_a_disk_without_enough_space_is_an_error_before_any_download(machine: Ma
 
 
 def test_a_full_disk_keeps_the_partial_file_for_the_next_run(machine: Machine, hub: Hub):
-    # what a write beyond the limit gets is what a full disk gives
+    # a write beyond the limit fails like one on a full disk
     limit = f"ulimit -f {(MIB + MIB // 2) // 1024}; trap '' XFSZ; exec \"$@\""
     argv = ["bash", "-c", limit, "bash", *machine.argv()]
     answer = subprocess.run(argv, env=machine.env, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Tests of indextts/features/indextts2.py, and of its clips on their way through the GPT's encoders."""
+"""Tests of indextts/features/indextts2.py, and of its features in the GPT's encoders."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def encoder(files, backend) -> ClipEncoder:
 
 
 def speech(num_samples: int, seed: int = 0) -> np.ndarray:
-    """Noise that rises and falls, at 24 kHz."""
+    """Return noise with a varying level, at 24 kHz."""
     times = np.arange(num_samples) / 24_000
     noise = np.random.default_rng(seed).normal(0, 0.1, num_samples)
     return (noise * (1.2 + np.sin(9 * times))).astype(np.float32)
@@ -147,7 +147,7 @@ def test_the_duration_determines_the_number_of_codes():
     for num_samples in range(400, 60_000, 37):
         at_16_khz = len(log_mel.at_16_khz(np.zeros(num_samples, np.float32)))
         exact = (num_samples / 24_000 - LEAD_S["indextts2"]) * CODES_PER_SECOND
-        # within a hundredth of a code of a whole number, resampling decides
+        # within a hundredth of a code, the rounding of the resampler decides
         assert log_mel.num_vectors(at_16_khz) in {int(max(0, exact - 0.01)), int(max(0, exact + 0.01))}
 
 

@@ -12,7 +12,7 @@ from indextts.features.log_mel import corners_hz, log_mel_pairs, num_vectors, pr
 
 
 def speech(num_samples: int) -> np.ndarray:
-    """Noise that rises and falls, at 16 kHz."""
+    """Return noise with a varying level, at 16 kHz."""
     times = np.arange(num_samples) / 16_000
     noise = np.random.default_rng(num_samples).normal(0, 0.1, num_samples)
     return (noise * (1.2 + np.sin(9 * times))).astype(np.float32)
@@ -60,7 +60,7 @@ def rising_tones(rate_hz: int) -> np.ndarray:
 def test_audio_at_24_khz_is_resampled_to_16_khz():
     found, wanted = prepare(rising_tones(24_000)), log_mel_pairs(rising_tones(16_000))
     assert found.shape == wanted.shape == (99, 160)
-    heard = slice(2, -2)  # a resampled clip rings at its ends
+    heard = slice(2, -2)  # resampling rings at both ends
     np.testing.assert_allclose(found[heard, :60], wanted[heard, :60], rtol=0, atol=0.2)
 
 

@@ -30,7 +30,7 @@ def test_silence_is_at_the_floors():
 
 
 def test_every_filter_has_the_area_of_one_hertz():
-    areas = mel_basis().sum(dim=1) * 22_050 / 1024  # the narrowest triangles hit few bins
+    areas = mel_basis().sum(dim=1) * 22_050 / 1024  # the narrowest filters have few bins
     assert areas[10:].tolist() == pytest.approx([1.0] * 70, abs=0.06)
 
 

@@ -58,7 +58,7 @@ def test_names_and_shapes_are_the_published_ones(shared):
 def test_padding_does_not_change_codes_embeddings_and_decoding(codec):
     lengths = torch.tensor([1, 2, 9, 40, 33])
     clips = [features(length) for length in lengths.tolist()]
-    padded = torch.full((5, 40, CODEC["hidden_size"]), 1e3)  # whatever stands in the padding
+    padded = torch.full((5, 40, CODEC["hidden_size"]), 1e3)  # any value in the padding
     for row, clip in zip(padded, clips, strict=True):
         row[: len(clip)] = clip
     together = codec.quantize(padded, lengths)

@@ -32,7 +32,7 @@ def files(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def copied(files, tmp_path) -> Path:
-    """The same files, to be damaged."""
+    """Copy of the files for tests that change them."""
     return Path(shutil.copytree(files, tmp_path / "speech"))
 
 
@@ -46,7 +46,7 @@ def load(folder: Path) -> SpeechEncoder:
 
 
 def speech(num_samples: int, seed: int = 0) -> np.ndarray:
-    """Noise that rises and falls, at 16 kHz."""
+    """Return noise with a varying level, at 16 kHz."""
     times = np.arange(num_samples) / 16_000
     noise = np.random.default_rng(seed).normal(0, 0.1, num_samples)
     return (noise * (1.2 + np.sin(9 * times))).astype(np.float32)

@@ -34,12 +34,12 @@ def test_silence_and_noise_contain_no_speech():
 
 
 def test_several_calls_for_a_long_recording_give_continuous_spans(speech):
-    """The state goes on from call to call: what came before changes the rest as it does in one go."""
-    long = np.tile(speech, 10)  # over the 16.4 s of a call
+    """The model keeps its state between calls, so that the result equals that of a single call."""
+    long = np.tile(speech, 10)  # longer than the 16.4 s of a call
     assert len(long) > 17 * SAMPLE_RATE_HZ
     part = speech_probabilities(long[: 16 * SAMPLE_RATE_HZ])
     np.testing.assert_allclose(speech_probabilities(long)[: len(part)], part, rtol=0, atol=1e-5)
-    alone = speech_probabilities(long[20 * 512 * 26 :])  # the same sound without what came before
+    alone = speech_probabilities(long[20 * 512 * 26 :])  # the same audio without its history
     assert np.abs(speech_probabilities(long)[20 * 26 :][:5] - alone[:5]).max() > 1e-3
 
 
