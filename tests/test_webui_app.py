@@ -106,7 +106,7 @@ def test_each_tab_only_lays_out(built: dict):
     tabs = list((REPOSITORY / "indextts/webui").glob("*/tab.py"))
     assert len(tabs) == 8
     for path in tabs:
-        assert "def lay_out(page: Page) -> None:" in path.read_text(encoding="utf-8")
+        assert "def build(page: Page) -> None:" in path.read_text(encoding="utf-8")
 
 
 def test_a_start_of_the_page_over_an_unwritable_workspace_is_one_sentence(tmp_path: Path):

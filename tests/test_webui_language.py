@@ -27,12 +27,12 @@ from indextts.webui.language import (
     LANGUAGES,
     field_texts,
     language_of,
-    speaking,
     switching_js,
     t,
     text_of,
     texts_of,
     translations,
+    use_language,
 )
 from indextts.webui.listen.renders import vote
 from indextts.webui.listen.saved_models import find_recording
@@ -78,19 +78,19 @@ def placeholders(template: str) -> set[tuple[str, str | None]]:
 def test_without_a_choice_everything_is_english():
     assert t("app.project") == "Project"
     assert t("monitor.days", days=3) == "3 days"
-    with speaking("xx"):
+    with use_language("xx"):
         assert t("app.project") == "Project"
 
 
 def test_amharic_is_spoken_within_and_not_after():
-    with speaking("am"):
+    with use_language("am"):
         assert ETHIOPIC.search(t("app.project"))
     assert t("app.project") == "Project"
 
 
 def test_a_message_shows_messages_among_its_values_in_its_language():
     message = Message("monitor.silent", {"time": Message("monitor.days", {"days": 2})})
-    with speaking("am"):
+    with use_language("am"):
         inner, outer = t("monitor.days", days=2), text_of(message)
     assert inner in outer
     assert "2 days" in str(message)
@@ -114,7 +114,7 @@ def test_a_refusal_is_said_in_the_language_of_who_asked(tmp_path: Path, refused:
     project = Project(tmp_path / "voice")
     with pytest.raises(UserError) as english:
         refused(project)
-    with speaking("am"), pytest.raises(UserError) as amharic:
+    with use_language("am"), pytest.raises(UserError) as amharic:
         refused(project)
     assert not ETHIOPIC.search(str(english.value))
     assert ETHIOPIC.search(str(amharic.value))
@@ -247,7 +247,7 @@ def run_js(function: str, cookie: str) -> list[object]:
 def test_the_page_takes_the_table_of_the_cookie():
     function = switching_js([{"label": "Project"}, {"label": "no such text"}])
     nothing = {"__type__": "update"}
-    with speaking("am"):
+    with use_language("am"):
         amharic = t("app.project")
     assert run_js(function, "language=am") == [{**nothing, "label": amharic}, nothing, "am"]
     assert run_js(function, "") == [nothing, nothing, "en"]

@@ -12,8 +12,8 @@ from indextts.webui.language import t
 from indextts.webui.monitor import checkpoint_list, health_cards
 from indextts.webui.monitor.charts import MAX_COMPARED, Look, comparable, compared, runs_version
 from indextts.webui.monitor.curves_view import look_of
-from indextts.webui.monitor.standing import bar_html, machine_html
-from indextts.webui.page import telling
+from indextts.webui.monitor.status import bar_html, machine_html
+from indextts.webui.page import stamped
 from tests.watched_workspace import make_project, make_watched_workspace
 
 
@@ -132,6 +132,6 @@ def test_the_list_changes_with_what_is_pinned_or_thrown_away(sick: Project):
 
 
 def test_the_same_checkpoint_can_be_told_twice():
-    first, second = telling("best.pth"), telling("best.pth")
+    first, second = stamped("best.pth"), stamped("best.pth")
     assert first != second
     assert first.partition(" ")[2] == "best.pth"

@@ -21,7 +21,7 @@ from indextts.webui.page import TICK_S, Page
 from indextts.webui.pairs import tab as pairs
 from indextts.webui.preprocess import tab as preprocess
 from indextts.webui.project import tab as project
-from indextts.webui.running import now
+from indextts.webui.running import job_line
 from indextts.webui.serving.security import Roots
 from indextts.webui.tokenizer import tab as tokenizer
 from indextts.webui.training import tab as training
@@ -82,18 +82,18 @@ def build_app(command: WebUI) -> gr.Blocks:
         recalled = demo.load(None, [chosen], [chosen], js=RECALL)
         then(recalled, lambda name: known_projects(page, name), [chosen], [chosen])
         chosen.change(None, [chosen], None, js=REMEMBER_PROJECT)
-        now.lay_out(page)
+        job_line.build(page)
         with gr.Tabs(overflow_behavior="wrap"):  # a menu would hide most of them on a phone
             for (text, tab), id in zip(TABS, ids, strict=True):
                 with gr.Tab(t(text), id=id, elem_id=f"tab-{id}", render_children=True) as opened:
-                    tab.lay_out(page.of_tab(id))
+                    tab.build(page.of_tab(id))
                 opened.select(None, None, [open_tab], js=REMEMBER_TAB % {"tab": json.dumps(id)})
         page.start_clock()
-        speak_the_language(demo, language)
+        add_language_switch(demo, language)
     return page.demo
 
 
-def speak_the_language(demo: gr.Blocks, language: gr.Radio) -> None:
+def add_language_switch(demo: gr.Blocks, language: gr.Radio) -> None:
     """Let each browser show all that is laid out in the language that it chose."""
     laid_out = {
         component["id"]: texts

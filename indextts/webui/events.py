@@ -14,7 +14,7 @@ from gradio.components import Component
 from gradio.context import LocalContext
 
 from indextts.errors import UserError
-from indextts.webui.language import language_of, speaking, t, translated
+from indextts.webui.language import language_of, t, translated, use_language
 
 PROGRAMS_AT_A_TIME = 2
 
@@ -82,7 +82,7 @@ def answering(
     @functools.wraps(handler)
     def answer(*values: Any) -> Any:
         request = LocalContext.request.get(None)
-        with speaking(language_of(request.headers.get("cookie") if request else None)):
+        with use_language(language_of(request.headers.get("cookie") if request else None)):
             try:
                 found = handler(*_as_typed(values, inputs))
             except UserError as error:

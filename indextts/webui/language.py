@@ -81,7 +81,7 @@ def translations(language: str) -> dict[str, str]:
 
 
 @contextmanager
-def speaking(language: str) -> Iterator[None]:
+def use_language(language: str) -> Iterator[None]:
     """Let `t` answer in this language, English if there is no such table."""
     token = _chosen.set(language if language in LANGUAGES else ENGLISH)
     try:

@@ -76,7 +76,7 @@ class Page:
     tab: str = ""
     views: list[View] = field(default_factory=list)
     marks: list[Component] = field(default_factory=list)
-    told: dict[str, gr.Textbox] = field(default_factory=dict)
+    shared: dict[str, gr.Textbox] = field(default_factory=dict)
 
     def of_tab(self, tab: str) -> Self:
         """Return the page as the tab of this id is given it."""
@@ -190,19 +190,19 @@ OPEN = """() => {{
 }}"""
 
 
-def teller(page: Page, what: str) -> gr.Textbox:
+def shared_choice(page: Page, what: str) -> gr.Textbox:
     """Return the component whose value tells `what` from now on; fill it with `telling`."""
     told = gr.Textbox(visible="hidden", container=False, show_label=False)
-    page.told[what] = told
+    page.shared[what] = told
     return told
 
 
-def telling(name: str) -> str:
+def stamped(name: str) -> str:
     """Return the value that tells a checkpoint; it differs from the last also where the name does not."""
     return f"{time.time_ns()} {name}"
 
 
-def listener(
+def follow_shared_choice(
     page: Page, what: str, choices: Callable[[Project], list[tuple[str, str]]], chosen: gr.Dropdown
 ) -> None:
     """Choose in this tab what an earlier tab tells, and open this tab."""
@@ -213,6 +213,6 @@ def listener(
         is_there = told in [value for _, value in found]
         return gr.Dropdown(choices=found, value=told) if is_there else gr.skip()
 
-    told = page.told[what]
+    told = page.shared[what]
     event = on([told.change], choose, [page.project, told], [chosen], latest=True)
     event.then(None, None, None, js=OPEN.format(tab=page.tab, place=chosen.elem_id))

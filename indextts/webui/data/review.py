@@ -33,7 +33,7 @@ from indextts.webui.events import on, then
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.page import Page
-from indextts.webui.running.panel import stage_panel
+from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import file_address
 from indextts.webui.versions import files_version, job_version
 
@@ -60,12 +60,12 @@ NOTHING_DECIDED = "data.nothing_decided"
 PICTURE = "data.picture"
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     """Lay out check and review."""
     gr.Markdown(t("data.check_heading"))
     with gr.Accordion(t("data.limits"), open=False, elem_id="check-limits"):
         limits = list(form_for(CheckData, LIMITS).values())
-    stage_panel(page, "check", t("data.check"), check_commands, limits)
+    stage_panel(page, Stage("check", t("data.check"), check_commands, limits))
     report = gr.Textbox(
         label=t("data.report"), lines=16, max_lines=16, interactive=False, elem_id="check-report"
     )

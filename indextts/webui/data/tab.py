@@ -17,7 +17,7 @@ from indextts.webui.data.import_form import import_commands, import_form
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.page import Page
-from indextts.webui.running.panel import stage_panel
+from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.versions import files_version, job_version, once
 
 NUM_BINS = 20
@@ -27,17 +27,19 @@ NOTHING = "data.nothing_imported"
 NUMBERS = "data.numbers"
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     manifest = gr.Textbox(label=t("data.manifest"), interactive=False, elem_id="data-manifest")
     form = import_form(page)
 
     stage_panel(
         page,
-        "data",
-        t("data.import_and_check"),
-        partial(import_commands, page),
-        form.inputs,
-        also_changes=[form.uploads],
+        Stage(
+            "data",
+            t("data.import_and_check"),
+            partial(import_commands, page),
+            form.inputs,
+            also_changes=[form.uploads],
+        ),
     )
     numbers = gr.Textbox(label=t("data.in_the_project"), interactive=False, elem_id="data-numbers")
     histogram = gr.BarPlot(
@@ -55,7 +57,7 @@ def lay_out(page: Page) -> None:
     page.watch(imported_version, lambda name: summarise(page, name), [numbers, histogram])
     page.watch(imported_version, lambda name: play(page, name), clips)
     on([button.click], lambda name: play(page, name), [page.project], clips)
-    review.lay_out(page)
+    review.build(page)
 
 
 def imported_version(project: Project) -> str:

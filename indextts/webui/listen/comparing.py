@@ -32,7 +32,7 @@ HEADERS = [
 ]
 
 
-def lay_out(page: Page, speaking: Speaking) -> None:
+def build(page: Page, speaking: Speaking) -> None:
     """Lay out the comparison of what was spoken."""
     gr.Markdown(t("listen.which_is_better"))
     with gr.Row():

@@ -19,9 +19,9 @@ from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.listen.renders import next_folder, numbered
 from indextts.webui.listen.saved_models import names
-from indextts.webui.listen.speaking import somebody_trains
+from indextts.webui.listen.speaking import is_training_anywhere
 from indextts.webui.page import Page
-from indextts.webui.running.panel import stage_panel
+from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link, file_address
 from indextts.webui.versions import files_version, job_version
 
@@ -33,7 +33,7 @@ NOT_CHOSEN = "listen.none_to_score"
 NOTHING = "listen.none_scored"
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     """Lay out the choice of checkpoints, the job, and what it found."""
     gr.Markdown(t("listen.score_checkpoints"))
     with gr.Row():
@@ -56,7 +56,7 @@ def lay_out(page: Page) -> None:
     def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
         return score_commands(page, project, settings, *values)
 
-    stage_panel(page, STAGE, t("listen.score"), commands, [chosen, asr, *form.values()])
+    stage_panel(page, Stage(STAGE, t("listen.score"), commands, [chosen, asr, *form.values()]))
     report = gr.Markdown(t(NOTHING), elem_id="scores-report")
     picture = gr.HTML(elem_id="scores-picture")
 
@@ -92,7 +92,7 @@ def score_commands(
     folders = [page.roots.inside(line, "a recognizer") for line in (asr or "").splitlines() if line.strip()]
     fields: dict[str, Any] = fields_from(Evaluate, FIELDS, values)
     fields = {name: value for name, value in fields.items() if value != Evaluate.model_fields[name].default}
-    if fields.get("device", "auto") == "auto" and somebody_trains(page.workspace):
+    if fields.get("device", "auto") == "auto" and is_training_anywhere(page.workspace):
         fields["device"] = "cpu"
     return [
         Evaluate(

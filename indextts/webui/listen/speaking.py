@@ -34,8 +34,8 @@ from indextts.webui.listen.saved_models import (
     normalizer_of,
     voice_choices,
 )
-from indextts.webui.page import Page, listener
-from indextts.webui.running.panel import stage_panel
+from indextts.webui.page import Page, follow_shared_choice
+from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import file_address
 from indextts.webui.versions import files_version, job_version
 
@@ -65,7 +65,7 @@ class Speaking:
     players: gr.HTML
 
 
-def lay_out(page: Page) -> Speaking:
+def build(page: Page) -> Speaking:
     """Lay out the form, the job and the players."""
     text = gr.Textbox("ሰላም ለዓለም።", label=t("listen.lines"), lines=4, elem_id="listen-text")
     spoken = gr.Textbox(label=t("listen.read_as"), lines=2, interactive=False, elem_id="listen-spoken")
@@ -90,14 +90,14 @@ def lay_out(page: Page) -> Speaking:
         )
     with gr.Accordion(t("listen.settings"), open=False, elem_id="listen-settings"), gr.Row():
         form = form_for(Synthesize, SETTINGS)
-    listener(page, "listen", choices, checkpoint)
+    follow_shared_choice(page, "listen", choices, checkpoint)
     inputs = [text, voice, emotion, checkpoint, other, *form.values()]
 
     def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
         return speak_commands(page, project, settings, *values)
 
     filled_for = page.fill(lambda name, _before: own_settings(page, name), list(form.values()))
-    stage_panel(page, STAGE, t("listen.speak"), commands, inputs, filled_for=filled_for)
+    stage_panel(page, Stage(STAGE, t("listen.speak"), commands, inputs, filled_for=filled_for))
     players = gr.HTML(elem_id="listen-players")
 
     page.watch(
@@ -158,7 +158,7 @@ def speak_commands(
         "models": settings.base,
         **changed(fields_from(Synthesize, SETTINGS, values), backend_of(settings)),
     }
-    if fields.get("device", "auto") == "auto" and somebody_trains(page.workspace):
+    if fields.get("device", "auto") == "auto" and is_training_anywhere(page.workspace):
         fields["device"] = "cpu"  # the program itself sees only the run that its checkpoint is of
     return [
         Synthesize(checkpoint=project.run_dir / str(name), output=folder / side, **fields)
@@ -166,7 +166,7 @@ def speak_commands(
     ]
 
 
-def somebody_trains(workspace: Path) -> bool:
+def is_training_anywhere(workspace: Path) -> bool:
     """Return whether a training that the page started is running, in any project."""
     jobs = [newest_job(Project(workspace / name), "train") for name in project_names(workspace)]
     return any(job is not None and job.is_active for job in jobs)

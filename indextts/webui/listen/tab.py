@@ -14,17 +14,17 @@ from indextts.webui.forms import fields_from, form_for, own_values, with_choices
 from indextts.webui.language import t
 from indextts.webui.listen import comparing, scoring, speaking
 from indextts.webui.listen.saved_models import names
-from indextts.webui.page import Page, listener
-from indextts.webui.running.panel import stage_panel
+from indextts.webui.page import Page, follow_shared_choice
+from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link
 from indextts.webui.versions import files_version, job_version
 
 EXPORT_FIELDS = ("dtype", "format", "average_last")
 
 
-def lay_out(page: Page) -> None:
-    comparing.lay_out(page, speaking.lay_out(page))
-    scoring.lay_out(page)
+def build(page: Page) -> None:
+    comparing.build(page, speaking.build(page))
+    scoring.build(page)
     gr.Markdown(t("listen.export_heading"))
     with gr.Row():
         checkpoint = gr.Dropdown([], label=t("listen.checkpoint"), elem_id="export-checkpoint")
@@ -32,9 +32,12 @@ def lay_out(page: Page) -> None:
     filled_for = page.fill(
         lambda name, _before: own_values(ExportModel, EXPORT_FIELDS, page.find_settings(name).export), form
     )
-    stage_panel(page, "export", t("listen.export"), commands, [checkpoint, *form], filled_for=filled_for)
+    stage = Stage("export", t("listen.export"), commands, [checkpoint, *form], filled_for=filled_for)
+    stage_panel(page, stage)
     files = gr.HTML(elem_id="export-files")
-    listener(page, "export", lambda project: [(each, each) for each in names(project)], checkpoint)
+    follow_shared_choice(
+        page, "export", lambda project: [(each, each) for each in names(project)], checkpoint
+    )
     page.watch(
         lambda project: files_version(project.run_dir),
         lambda name, now: checkpoints(page, name, now),

@@ -26,7 +26,7 @@ from indextts.system.amounts import shown_size
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS
-from indextts.webui.page import Page, teller, telling
+from indextts.webui.page import Page, shared_choice, stamped
 from indextts.webui.versions import files_version
 
 HEADERS = [
@@ -89,7 +89,7 @@ class _List:
         return [self.none, self.body, self.table, self.chosen, self.pin, self.empty]
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     """Lay out the list and tie its buttons."""
     all_of_it = _List()
     name, chosen = page.project, all_of_it.chosen
@@ -105,7 +105,7 @@ def lay_out(page: Page) -> None:
     on([chosen.change], show, [name, chosen], all_of_it.shown, latest=True)
     on([chosen.change, page.project.change, all_of_it.no.click], hide, [], [all_of_it.sure, all_of_it.asked])
     for button, what in ((all_of_it.listen, "listen"), (all_of_it.export, "export")):
-        on([button.click], lambda *v: tell(page, *v), [name, chosen], [teller(page, what)])
+        on([button.click], lambda *v: share_checkpoint(page, *v), [name, chosen], [shared_choice(page, what)])
 
     on([all_of_it.pin.click], lambda *v: turn_pin(page, *v), [name, chosen], all_of_it.shown)
     sure = [all_of_it.sure, all_of_it.question, all_of_it.asked]
@@ -158,10 +158,10 @@ def _row(each: Checkpoint, loss: float | None) -> list[str]:
     ]
 
 
-def tell(page: Page, name: str, chosen: str | None) -> str:
+def share_checkpoint(page: Page, name: str, chosen: str | None) -> str:
     """Return what tells tab 8 to take this checkpoint."""
     found = _found(page.find_project(name), chosen)
-    return telling(found.name)
+    return stamped(found.name)
 
 
 def turn_pin(page: Page, name: str, chosen: str | None) -> list[Any]:

@@ -57,7 +57,7 @@ NEW_LEGENDS = f"""() => {{
 }}"""
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     """Lay out the controls and the plots; before the first line there is a sentence in their place."""
     notes = gr.Markdown(elem_id="monitor-notes")
     with gr.Column(visible=False) as body:

@@ -20,7 +20,7 @@ TO_DO = "monitor.to_do"
 DISK_LOOKED_AT_S = 60
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     cards = gr.HTML(elem_id="monitor-health")
     page.watch(version, lambda name: shown(page.find_project(name)), [cards])
 

@@ -17,7 +17,7 @@ MAX_STEPS = 8  # the newest; the others stay on the disk and in TensorBoard
 FOLDER = re.compile(r"part(\d+)_step(\d+)")
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     """Lay out the players and tie them to the clock."""
     players = gr.HTML(elem_id="monitor-samples")
 

@@ -5,14 +5,14 @@ from indextts.webui.monitor import (
     curves_view,
     health_cards,
     sample_players,
-    standing,
+    status,
     tensorboard_view,
 )
 from indextts.webui.page import Page
 
-SECTIONS = (health_cards, standing, curves_view, checkpoint_list, sample_players, tensorboard_view)
+SECTIONS = (health_cards, status, curves_view, checkpoint_list, sample_players, tensorboard_view)
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     for section in SECTIONS:
-        section.lay_out(page)
+        section.build(page)

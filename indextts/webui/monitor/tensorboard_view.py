@@ -25,7 +25,7 @@ FRAME = '<iframe src="tensorboard/{project}/" title="TensorBoard" id="tensorboar
 CSS = "#tensorboard-frame { width: 100%; height: 80vh; border: 0; }"
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     with gr.Accordion(t("monitor.tensorboard"), open=False, elem_id="tensorboard"):
         with gr.Row():
             start_button = gr.Button(t("monitor.start_tensorboard"), elem_id="tensorboard-start")

@@ -16,7 +16,7 @@ from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, own_values
 from indextts.webui.language import t
 from indextts.webui.page import Page
-from indextts.webui.running.panel import stage_panel
+from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.versions import job_version, once
 
 FIELDS = ("pairs_per_target", "max_pairs", "max_pairs_per_speaker", "min_text_len", "min_code_len", "seed")
@@ -35,13 +35,13 @@ UNITS = {"seconds": "pairs.seconds", "codes": "pairs.codes", "times": "pairs.tim
 NONE_YET = "pairs.none_yet"
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     with gr.Row():
         form = list(form_for(BuildPairs, FIELDS).values())
     filled_for = page.fill(
         lambda name, _before: own_values(BuildPairs, FIELDS, page.find_settings(name).pairs), form
     )
-    stage_panel(page, "pairs", t("pairs.build_pairs"), commands, form, filled_for=filled_for)
+    stage_panel(page, Stage("pairs", t("pairs.build_pairs"), commands, form, filled_for=filled_for))
     split = gr.Radio(split_choices(), value="train", label=t("pairs.pairs"), elem_id="pairs-split")
     numbers = gr.Textbox(label=t("pairs.in_these_pairs"), interactive=False, elem_id="pairs-numbers")
     with gr.Row():

@@ -16,7 +16,7 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for, own_values
 from indextts.webui.language import t
 from indextts.webui.page import Page
-from indextts.webui.running.panel import stage_panel
+from indextts.webui.running.panel import Stage, stage_panel
 
 FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")
 # lines of indextts/data/progress.py, and the last one of tools/preprocess_data.py
@@ -31,7 +31,7 @@ DOING = {
 }
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     with gr.Row():
         form = form_for(PreprocessCommand, FIELDS)
     inputs = list(form.values())
@@ -39,7 +39,8 @@ def lay_out(page: Page) -> None:
         lambda name, _before: own_values(PreprocessCommand, FIELDS, page.find_settings(name).preprocess),
         inputs,
     )
-    stage_panel(page, "preprocess", t("preprocess.preprocess"), commands, inputs, filled_for=filled_for)
+    stage = Stage("preprocess", t("preprocess.preprocess"), commands, inputs, filled_for=filled_for)
+    stage_panel(page, stage)
     bar = gr.HTML(elem_id="preprocess-bar")
     page.watch(show_bar, lambda name: show_bar(page.find_project(name)), [bar])
 

@@ -19,9 +19,9 @@ from indextts.webui.language import t
 from indextts.webui.monitor.machine import read_machine
 from indextts.webui.page import Page
 from indextts.webui.running import all_jobs
-from indextts.webui.running.panel import stage_panel
+from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.step_list import step_states, steps_html
 from indextts.webui.versions import now_and_then, once
-from indextts.webui.way import stands, way_html
 
 PUBLISHED_IN = "project.published_in"
 ABSENT = "project.absent"
@@ -40,7 +40,7 @@ NAME_TAKEN = "project.name_taken"
 NO_FILE = "project.no_file"
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     way = gr.HTML(elem_id="way")
     with gr.Accordion(t("project.make_a_project"), open=False, elem_id="new-project"):
         name = gr.Textbox(label=t("project.name"), elem_id="new-name")
@@ -56,7 +56,7 @@ def lay_out(page: Page) -> None:
             elem_id="new-base",
         )
         button = gr.Button(t("project.make"), variant="primary", elem_id="project-start")
-    all_jobs.lay_out(page)
+    all_jobs.build(page)
     files = gr.Dataframe(
         headers=[t("project.base_file"), t("project.size")],
         label=t("project.base_model"),
@@ -64,13 +64,13 @@ def lay_out(page: Page) -> None:
         elem_id="base-files",
     )
     with gr.Accordion(t("project.published_files"), elem_id="published"):
-        published = lay_out_download(page)
+        published = build_download(page)
     hardware = gr.Textbox(label=t("project.this_machine"), interactive=False, lines=4, elem_id="hardware")
     page.watch(now_and_then, lambda _: str(read_machine(page.workspace)), [hardware])
     on([button.click], lambda *values: make(page, *values), [name, manifest, base], [page.project])
     page.watch(
-        lambda project: str([stand.state for stand in stands(project)]),
-        lambda name: way_html(stands(page.find_project(name))),
+        lambda project: str([step.state for step in step_states(project)]),
+        lambda name: steps_html(step_states(page.find_project(name))),
         [way],
     )
     watch_rows(page, base_rows, files)
@@ -82,7 +82,7 @@ def watch_rows(page: Page, rows: Callable[[Project], list[list[str]]], shown: gr
     page.watch(lambda project: str(rows(project)), lambda name: rows(page.find_project(name)), [shown])
 
 
-def lay_out_download(page: Page) -> gr.Dataframe:
+def build_download(page: Page) -> gr.Dataframe:
     """Lay out what fetches the published files into the workspace; return the table of what is there."""
     published = gr.Dataframe(
         headers=[t("project.for"), t("project.file"), t("project.size"), t("project.state")],
@@ -94,7 +94,8 @@ def lay_out_download(page: Page) -> gr.Dataframe:
     form = form_for(DownloadCheckpoints, ("what",))
     home = Project(published_folder(page))
     page.watch(once, lambda _name: gr.Dataframe(label=t(PUBLISHED_IN, folder=home.root)), [published])
-    stage_panel(page, "download", t("project.download"), download_commands, list(form.values()), home=home)
+    inputs = list(form.values())
+    stage_panel(page, Stage("download", t("project.download"), download_commands, inputs, home=home))
     return published
 
 

@@ -24,7 +24,7 @@ NO_JOB = "jobs.no_job"
 CHOOSE = "jobs.choose"
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     """Lay out the table of jobs and the details of one."""
     with gr.Accordion(t("jobs.all_jobs"), open=False, elem_id="all-jobs"):
         table = gr.Dataframe(

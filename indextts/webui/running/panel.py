@@ -52,81 +52,94 @@ class Panel:
     log: LogBox
 
 
-def stage_panel(
-    page: Page,
-    stage: str,
-    button: str,
-    commands: CommandBuilder,
-    inputs: Sequence[Component] = (),
-    allowed: Callable[[ProjectSettings, Launch], None] | None = None,
-    before_start: Callable[[Project, Sequence[Command], Launch], None] | None = None,
-    remember: Callable[[Project, Sequence[Command]], None] | None = None,
-    filled_for: Component | None = None,
-    home: Project | None = None,
-    also_changes: Sequence[Component] = (),
-    launch: LaunchBuilder = lambda *_: ALONE,
-) -> Panel:
-    """Lay out the panel of `stage` and tie its events.
+@dataclass(frozen=True)
+class Stage:
+    """A stage as its tab describes it to `stage_panel`.
 
     Args:
+        name: of the stage; its jobs and the ids of its components carry it.
+        button: label of the start button.
         commands: called with the project, its settings and the values of `inputs`; returns what to run.
-        allowed: is called before every start, also of one that waits; a UserError of it prevents that.
-        before_start: is called before a start at once; a UserError of it prevents that.
-        remember: keeps what was chosen, whenever it starts.
-        filled_for: its value is the project whose values stand in the form.
-        also_changes: components whose change may change the commands too, without being an input.
-        launch: called as `commands` is; returns how they are launched.
-        home: takes the chosen project's place in a stage of the whole workspace; its folder has the jobs.
+        inputs: the form.
+        launch: called like `commands`; returns how the commands are launched.
+        allowed: called before every start, also of a job that waits; a UserError prevents the start.
+        before_start: called before an immediate start; a UserError prevents it.
+        remember: stores the chosen values at every start.
+        filled_for: holds the name of the project whose values are in the form.
+        also_changes: components that may change the commands without being an input.
+        home: replaces the chosen project for a stage of the whole workspace; its folder has the jobs.
     """
-    panel = _components(stage, button)
+
+    name: str
+    button: str
+    commands: CommandBuilder
+    inputs: Sequence[Component] = ()
+    launch: LaunchBuilder = lambda *_: ALONE
+    allowed: Callable[[ProjectSettings, Launch], None] | None = None
+    before_start: Callable[[Project, Sequence[Command], Launch], None] | None = None
+    remember: Callable[[Project, Sequence[Command]], None] | None = None
+    filled_for: Component | None = None
+    also_changes: Sequence[Component] = ()
+    home: Project | None = None
+
+    def plan(
+        self, project: Project, settings: ProjectSettings, *values: Any
+    ) -> tuple[Sequence[Command], Launch]:
+        """Return the commands to run and how they are launched."""
+        return self.commands(project, settings, *values), self.launch(project, settings, *values)
+
+
+def stage_panel(page: Page, stage: Stage) -> Panel:
+    """Build the panel of a stage and connect its events."""
+    panel = _components(stage)
 
     def find_project(name: str) -> Project:
-        return home or page.find_project(name)
+        return stage.home or page.find_project(name)
 
-    _show_command(page, panel, commands, launch, inputs, also_changes, find_project)
+    _show_command(page, panel, stage, find_project)
 
     def start(name: str, after: str | None, filled: str | None, *values: Any) -> Any:
         project = find_project(name)
         settings = page.find_settings(name)
-        planned, launched = commands(project, settings, *values), launch(project, settings, *values)
-        if allowed is not None:
-            allowed(settings, launched)
+        planned, launched = stage.plan(project, settings, *values)
+        if stage.allowed is not None:
+            stage.allowed(settings, launched)
         job_before = find_active(page.workspace, after)
-        if before_start is not None and job_before is None:  # else the program itself will look, at its turn
-            before_start(project, planned, launched)
-        if filled_for is not None and filled != name:
+        if stage.before_start is not None and job_before is None:  # a job that waits checks at its turn
+            stage.before_start(project, planned, launched)
+        if stage.filled_for is not None and filled != name:
             raise UserError(t(STILL_FILLING))
-        if remember is not None:
-            remember(project, planned)
-        form = {str(component.elem_id): value for component, value in zip(inputs, values, strict=True)}
-        start_job(project, stage, planned, after=job_before, form=form, launch=launched)
-        return show_job(project, stage, "")
+        if stage.remember is not None:
+            stage.remember(project, planned)
+        form = {str(component.elem_id): value for component, value in zip(stage.inputs, values, strict=True)}
+        start_job(project, stage.name, planned, after=job_before, form=form, launch=launched)
+        return show_job(project, stage.name, "")
 
     def ask_to_stop(name: str, wanted: str) -> Any:
-        stop_job(_active(find_project(name), stage))
-        return show_job(find_project(name), stage, wanted)
+        stop_job(_active(find_project(name), stage.name))
+        return show_job(find_project(name), stage.name, wanted)
 
     def stop_now(name: str, wanted: str) -> Any:
-        kill_job(_active(find_project(name), stage))
-        return show_job(find_project(name), stage, wanted)
+        kill_job(_active(find_project(name), stage.name))
+        return show_job(find_project(name), stage.name, wanted)
 
     def leave_the_queue(name: str, wanted: str) -> Any:
-        for job in queued_jobs(find_project(name), stage)[:1]:
+        for job in queued_jobs(find_project(name), stage.name)[:1]:
             stop_job(job)
-        return show_job(find_project(name), stage, wanted)
+        return show_job(find_project(name), stage.name, wanted)
 
     shown = [panel.status, panel.stop, panel.stop_now, panel.unqueue, panel.log.source, panel.log.note]
-    starting = [page.project, panel.after, filled_for or page.project, *inputs]
+    starting = [page.project, panel.after, stage.filled_for or page.project, *stage.inputs]
     on([panel.start.click], start, starting, shown, waits_for_programs=True)
     on([panel.stop.click], ask_to_stop, [page.project, panel.log.wanted], shown)
     on([panel.stop_now.click], stop_now, [page.project, panel.log.wanted], shown)
     on([panel.unqueue.click], leave_the_queue, [page.project, panel.log.wanted], shown)
 
     def show(name: str, wanted: str) -> Any:
-        return show_job(find_project(name), stage, wanted)
+        return show_job(find_project(name), stage.name, wanted)
 
     def version(chosen: Project) -> str:
-        return f"{running_version(home or chosen, stage)} {history.version(home or chosen)}"
+        return f"{running_version(stage.home or chosen, stage.name)} {history.version(stage.home or chosen)}"
 
     page.watch(version, show, shown, [panel.log.wanted]).then(None, None, None, js=FOLLOW_LOGS)
     on([panel.log.wanted.change], show, [page.project, panel.log.wanted], shown, latest=True).then(
@@ -187,40 +200,31 @@ def _active(project: Project, stage: str) -> Job:
     return job
 
 
-def _components(stage: str, button: str) -> Panel:
+def _components(stage: Stage) -> Panel:
+    name = stage.name
     preview = gr.Textbox(
-        label=t("jobs.command"), lines=2, interactive=False, buttons=["copy"], elem_id=f"{stage}-command"
+        label=t("jobs.command"), lines=2, interactive=False, buttons=["copy"], elem_id=f"{name}-command"
     )
     with gr.Row():
-        start = gr.Button(button, variant="primary", elem_id=f"{stage}-start")
-        stop = gr.Button(t("jobs.stop"), elem_id=f"{stage}-stop")
-        stop_now = gr.Button(t("jobs.stop_now"), variant="stop", visible=False, elem_id=f"{stage}-stop-now")
-        unqueue = gr.Button(t("jobs.unqueue"), visible=False, elem_id=f"{stage}-unqueue")
+        start = gr.Button(stage.button, variant="primary", elem_id=f"{name}-start")
+        stop = gr.Button(t("jobs.stop"), elem_id=f"{name}-stop")
+        stop_now = gr.Button(t("jobs.stop_now"), variant="stop", visible=False, elem_id=f"{name}-stop-now")
+        unqueue = gr.Button(t("jobs.unqueue"), visible=False, elem_id=f"{name}-unqueue")
     after = gr.Dropdown(
-        [(t(AT_ONCE), "")], value="", label=t("jobs.start_when"), visible=False, elem_id=f"{stage}-after"
+        [(t(AT_ONCE), "")], value="", label=t("jobs.start_when"), visible=False, elem_id=f"{name}-after"
     )
-    status = gr.Textbox(label=t("jobs.status"), interactive=False, elem_id=f"{stage}-status")
-    return Panel(preview, start, stop, stop_now, unqueue, after, status, log_box(stage))
+    status = gr.Textbox(label=t("jobs.status"), interactive=False, elem_id=f"{name}-status")
+    return Panel(preview, start, stop, stop_now, unqueue, after, status, log_box(name))
 
 
-def _show_command(
-    page: Page,
-    panel: Panel,
-    commands: CommandBuilder,
-    launch: LaunchBuilder,
-    inputs: Sequence[Component],
-    also_changes: Sequence[Component],
-    find_project: Callable[[str], Project],
-) -> None:
+def _show_command(page: Page, panel: Panel, stage: Stage, find_project: Callable[[str], Project]) -> None:
     def preview(name: str, *values: Any) -> str:
         try:
-            settings: ProjectSettings = page.find_settings(name)
-            planned = commands(find_project(name), settings, *values)
-            launched = launch(find_project(name), settings, *values)
+            planned, launched = stage.plan(find_project(name), page.find_settings(name), *values)
         except UserError as error:
             return f"[Error] {error}"
         return "\n".join(shell_line(command, launched) for command in planned)
 
-    shown_again = [page.project, *inputs, *also_changes]
+    shown_again = [page.project, *stage.inputs, *stage.also_changes]
     changes = [page.demo.load, *(component.change for component in shown_again)]  # type: ignore[attr-defined]
-    on(changes, preview, [page.project, *inputs], [panel.preview], latest=True)
+    on(changes, preview, [page.project, *stage.inputs], [panel.preview], latest=True)

@@ -65,7 +65,7 @@ TOO_LARGE = "This request is too large."
 NO_REQUEST = "This is no request of the page."
 
 
-class Door:
+class AccessControl:
     """Answer 404, 401, 413 or 429, or let a request in.
 
     Args:

@@ -1,4 +1,4 @@
-"""Serving the page: one server, on one address, behind guards.py and door.py.
+"""Serving the page: one server, on one address, behind guards.py and access.py.
 
 When the page answers, it prints the user and the password, if it made them itself, and then, last, the line
 `The page is at URL`. Ctrl-C ends it; jobs are processes of their own and go on.
@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from indextts.commands.app import WebUI
 from indextts.errors import UserError
-from indextts.webui.serving.access import Door, current_user_check
+from indextts.webui.serving.access import AccessControl, current_user_check
 from indextts.webui.serving.middleware import AcceptedHosts, OwnSite, SecureHeaders
 from indextts.webui.serving.security import (
     WILDCARD_ADDRESSES,
@@ -66,7 +66,7 @@ class GuardedApp(App):
     def build_middleware_stack(self) -> ASGIApp:
         current_user_check(self)  # fails here, not at the first request, if Gradio's is not where it was
         served = TensorboardProxy(super().build_middleware_stack(), self.command.workspace)
-        return SecureHeaders(OwnSite(Door(served, needs_login=self.needs_login), self.hosts))
+        return SecureHeaders(OwnSite(AccessControl(served, needs_login=self.needs_login), self.hosts))
 
 
 def launch(demo: gr.Blocks, command: WebUI) -> None:

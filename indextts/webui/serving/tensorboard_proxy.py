@@ -1,6 +1,6 @@
 """A project's TensorBoard as part of the page: /tensorboard/PROJECT/...
 
-It stands behind the login (door.py). Where it leads is not in the request: the project must be one of the
+It stands behind the login (access.py). Where it leads is not in the request: the project must be one of the
 workspace, and the port is the one that its living TensorBoard wrote down. No cookie goes there, none comes
 back, and of the headers only those named below.
 """

@@ -26,7 +26,7 @@ from indextts.webui.events import on
 from indextts.webui.forms import component_for, form_for
 from indextts.webui.language import t
 from indextts.webui.page import Page
-from indextts.webui.running.panel import stage_panel
+from indextts.webui.running.panel import Stage, stage_panel
 
 NO_SIZE = "tokenizer.no_size"
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
@@ -38,7 +38,7 @@ AFTER = "tokenizer.after"
 NOT_MADE = "tokenizer.not_made"
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     size = component_for(ExtendTokenizer, "target_size")
     label = t("tokenizer.normalizer")
     with gr.Accordion(label, open=False, elem_id="normalizer"), gr.Row():
@@ -47,12 +47,14 @@ def lay_out(page: Page) -> None:
     filled_for = page.fill(lambda name, _before: own_values(page, name), form)
     stage_panel(
         page,
-        "tokenizer",
-        t("tokenizer.extend_and_verify"),
-        commands,
-        form,
-        remember=remember,
-        filled_for=filled_for,
+        Stage(
+            "tokenizer",
+            t("tokenizer.extend_and_verify"),
+            commands,
+            form,
+            remember=remember,
+            filled_for=filled_for,
+        ),
     )
     sentence = gr.Textbox(EXAMPLE, label=t("tokenizer.try_a_sentence"), elem_id="try-sentence")
     button = gr.Button(t("tokenizer.cut_into_pieces"), elem_id="try-start")

@@ -24,7 +24,7 @@ NO_CARDS = "training.no_cards"
 ONE_CARD = "training.one_card"
 CARDS = "training.cards"
 CARD = "training.card"
-NOT_THE_OWNERS = "training.not_the_owners"
+FOREIGN_MACHINES = "training.not_the_owners"
 ON_MACHINE = "training.on_machine"
 
 
@@ -70,7 +70,7 @@ def other_nodes(command: Train, launch: Launch) -> str:
     )
 
 
-def others_than_the_owners(settings: ProjectSettings, launch: Launch) -> Message | None:
+def foreign_machines(settings: ProjectSettings, launch: Launch) -> Message | None:
     """Return that the launch names other machines than the project's own settings do.
 
     Processes believe each other whatever they say, so who names the machines has this one in hand. Whoever
@@ -79,11 +79,11 @@ def others_than_the_owners(settings: ProjectSettings, launch: Launch) -> Message
     own = launch_of(settings.launch)
     if launch.nodes == 1 or (launch.nodes, launch.endpoint) == (own.nodes, own.endpoint):
         return None
-    return Message(NOT_THE_OWNERS, {"nodes": str(launch.nodes), "endpoint": launch.endpoint})
+    return Message(FOREIGN_MACHINES, {"nodes": str(launch.nodes), "endpoint": launch.endpoint})
 
 
 def require_allowed(settings: ProjectSettings, launch: Launch) -> None:
     """Raise a UserError if the page does not start this launch, now or at its turn."""
-    sentence = others_than_the_owners(settings, launch) or missing_hardware(find_machine(), launch)
+    sentence = foreign_machines(settings, launch) or missing_hardware(find_machine(), launch)
     if sentence:
         raise UserError(text_of(sentence))

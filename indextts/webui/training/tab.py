@@ -19,12 +19,12 @@ from indextts.webui.forms import form_for
 from indextts.webui.language import t, text_of
 from indextts.webui.monitor.progress import progress
 from indextts.webui.page import Page
-from indextts.webui.running.panel import stage_panel
+from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.training.field_search import field_search
 from indextts.webui.training.launch_group import (
+    foreign_machines,
     launch_group,
     other_nodes,
-    others_than_the_owners,
     require_allowed,
 )
 from indextts.webui.training.training_form import (
@@ -55,7 +55,7 @@ from indextts.webui.training.training_outlook import (
 WIDTHS: list[str | int] = [230, 70, 70, 150, 110, 160, 240]  # pixels: a phone scrolls sideways
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     buttons, source = fill_buttons()
     search_place = gr.Row()
     with gr.Row():
@@ -98,7 +98,7 @@ def lay_out(page: Page) -> None:
             unusable = problems_html([Problem("settings", as_is(str(error)))])
             return ["", [], "", unusable, gr.Textbox(visible=False), gr.Button(interactive=False)]
         ahead = look(page, wanted, launching)
-        strangers = others_than_the_owners(settings, launching)
+        strangers = foreign_machines(settings, launching)
         forbidden = [Problem("launch", strangers)] if strangers else []
         said: list[Any] = [plan_of(wanted, ahead), checkpoint_rows(wanted)]
         said += [estimate_html(ahead.estimate), problems_html([*ahead.problems, *forbidden])]
@@ -124,14 +124,16 @@ def lay_out(page: Page) -> None:
     filled_for = tie_fill(page, buttons, source, inputs, launched)
     panel = stage_panel(
         page,
-        "train",
-        t("training.start_training"),
-        commands,
-        inputs,
-        allowed=require_allowed,
-        before_start=lambda _, planned, launching: require_ready(page, planned, launching),
-        filled_for=filled_for,
-        launch=launch,
+        Stage(
+            "train",
+            t("training.start_training"),
+            commands,
+            inputs,
+            allowed=require_allowed,
+            before_start=lambda _, planned, launching: require_ready(page, planned, launching),
+            filled_for=filled_for,
+            launch=launch,
+        ),
     )
     outlook = [plan, table, estimate, problems, others, panel.start]
     given = [page.project, *inputs]

@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/way.py: what a newcomer is told to do next, as the project grows."""
+"""Tests of indextts/webui/step_list.py: what a newcomer is told to do next, as the project grows."""
 
 import json
 import time
@@ -8,8 +8,8 @@ import pytest
 
 from indextts.projects.pipeline import DEMO, copy_base_files, plan_stage
 from indextts.projects.project import Project, read_settings
-from indextts.webui.language import speaking, t
-from indextts.webui.way import STEPS, stands, way_html
+from indextts.webui.language import t, use_language
+from indextts.webui.step_list import STEPS, step_states, steps_html
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def end_job(project: Project, stage: str, reason: str, status: int) -> None:
 
 
 def states(project: Project) -> list[str]:
-    return [stand.state for stand in stands(project)]
+    return [each.state for each in step_states(project)]
 
 
 def test_the_first_step_without_its_files_is_the_next(project: Project):
@@ -65,10 +65,10 @@ def test_a_stopped_training_with_checkpoints_can_be_listened_to(project: Project
 
 
 def test_each_step_leads_to_its_tab_in_the_language_chosen(project: Project):
-    html = way_html(stands(project))
+    html = steps_html(step_states(project))
     for step in STEPS:
         assert f"tab-{step.tab}-button" in html
     todo = t(STEPS[0].todo)
     assert todo in html
-    with speaking("am"):
-        assert todo not in way_html(stands(project))
+    with use_language("am"):
+        assert todo not in steps_html(step_states(project))

@@ -43,7 +43,7 @@ ASK = """async (asked, told, refused) => {
 }"""
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     """Lay out the line; it is seen in every tab."""
     with gr.Row(elem_id="now-row"):
         line = gr.HTML(elem_id="now", padding=False)

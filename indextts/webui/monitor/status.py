@@ -19,7 +19,7 @@ from indextts.webui.versions import now_and_then
 GONE = "monitor.gone"
 
 
-def lay_out(page: Page) -> None:
+def build(page: Page) -> None:
     with gr.Row(elem_id="monitor-standing"):
         bar = gr.HTML(elem_id="monitor-summary")
         machine = gr.HTML(elem_id="monitor-machine")

@@ -23,12 +23,12 @@ SYMBOLS: dict[State, str] = {
     "next": "→",
     "later": "·",
 }
-SAID: dict[State, str] = {
-    "done": "way.said.done",
-    "running": "way.said.running",
-    "failed": "way.said.failed",
-    "stopped": "way.said.stopped",
-    "later": "way.said.later",
+STATE_TEXTS: dict[State, str] = {
+    "done": "steps.states.done",
+    "running": "steps.states.running",
+    "failed": "steps.states.failed",
+    "stopped": "steps.states.stopped",
+    "later": "steps.states.later",
 }
 
 
@@ -43,43 +43,43 @@ class Step:
 
 
 STEPS = (
-    Step("data", "data", "way.data.title", "way.data.todo"),
-    Step("tokenizer", "tokenizer", "way.tokenizer.title", "way.tokenizer.todo"),
-    Step("preprocess", "preprocess", "way.preprocess.title", "way.preprocess.todo"),
-    Step("pairs", "pairs", "way.pairs.title", "way.pairs.todo"),
-    Step("train", "training", "way.train.title", "way.train.todo"),
-    Step("export", "listen", "way.export.title", "way.export.todo"),
+    Step("data", "data", "steps.data.title", "steps.data.todo"),
+    Step("tokenizer", "tokenizer", "steps.tokenizer.title", "steps.tokenizer.todo"),
+    Step("preprocess", "preprocess", "steps.preprocess.title", "steps.preprocess.todo"),
+    Step("pairs", "pairs", "steps.pairs.title", "steps.pairs.todo"),
+    Step("train", "training", "steps.train.title", "steps.train.todo"),
+    Step("export", "listen", "steps.export.title", "steps.export.todo"),
 )
 
 
 @dataclass(frozen=True)
-class Stand:
+class StepState:
     """How it stands with a step."""
 
     step: Step
     state: State
 
     @property
-    def said(self) -> str:
-        return t(self.step.todo if self.state == "next" else SAID[self.state])
+    def text(self) -> str:
+        return t(self.step.todo if self.state == "next" else STATE_TEXTS[self.state])
 
 
-def stands(project: Project) -> list[Stand]:
+def step_states(project: Project) -> list[StepState]:
     """Return all steps in order; the first that is neither done nor under way is the next."""
     settings = read_project(project)
-    found: list[Stand] = []
+    found: list[StepState] = []
     for step in STEPS:
         writes = plan_stage(project, settings, step.stage).writes
         is_there = all(path.exists() for path in writes)
         state = _state(newest_job(project, step.stage), is_there)
         # a training that was stopped has checkpoints to listen to
-        if state == "next" and not all(stand.state in ("done", "running", "stopped") for stand in found):
+        if state == "next" and not all(each.state in ("done", "running", "stopped") for each in found):
             state = "later"
-        found.append(Stand(step, state))
+        found.append(StepState(step, state))
     return found
 
 
-def way_html(found: list[Stand]) -> str:
+def steps_html(found: list[StepState]) -> str:
     """Return the steps as a list, each with a link to its tab."""
     return f'<ol class="way">{"".join(map(_item, found))}</ol>'
 
@@ -94,9 +94,9 @@ def _state(job: Job | None, is_there: bool) -> State:
     return "done" if is_there else "next"
 
 
-def _item(stand: Stand) -> str:
+def _item(each: StepState) -> str:
     # a click on the tab itself, so that the page notices which tab is open
-    go = f"document.getElementById('tab-{stand.step.tab}-button').click();return false"
-    title = f'<a href="#" onclick="{escape(go, quote=True)}">{escape(t(stand.step.title))}</a>'
-    symbol = f'<span class="symbol" aria-hidden="true">{SYMBOLS[stand.state]}</span>'
-    return f'<li class="{stand.state}">{symbol} {title}: {escape(stand.said)}</li>'
+    go = f"document.getElementById('tab-{each.step.tab}-button').click();return false"
+    title = f'<a href="#" onclick="{escape(go, quote=True)}">{escape(t(each.step.title))}</a>'
+    symbol = f'<span class="symbol" aria-hidden="true">{SYMBOLS[each.state]}</span>'
+    return f'<li class="{each.state}">{symbol} {title}: {escape(each.text)}</li>'
