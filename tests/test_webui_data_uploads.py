@@ -9,7 +9,7 @@ import soundfile
 
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.data.uploads import described, remove, take_in, take_in_voice
+from indextts.webui.data.uploads import described, remove, store_uploads, store_voice
 
 
 def receive(folder: Path, *names: str, content: bytes = b"x") -> list[str]:
@@ -25,9 +25,9 @@ def receive(folder: Path, *names: str, content: bytes = b"x") -> list[str]:
 
 def test_single_files_come_together_and_archives_alone(tmp_path):
     project = Project(tmp_path / "voice")
-    sources = take_in(project, receive(tmp_path, "a.wav", "a.txt", "set.ZIP"), tmp_path / "received")
+    sources = store_uploads(project, receive(tmp_path, "a.wav", "a.txt", "set.ZIP"), tmp_path / "received")
     assert sources == [project.uploads / "files", project.uploads / "set.ZIP"]
-    take_in(project, receive(tmp_path, "a.txt", content=b"corrected"), tmp_path / "received")
+    store_uploads(project, receive(tmp_path, "a.txt", content=b"corrected"), tmp_path / "received")
     assert (project.uploads / "files/a.txt").read_bytes() == b"corrected"
     assert described(project) == [["files", "2", "0.0 MB"], ["set.ZIP", "1", "0.0 MB"]]
     assert project.uploaded() == sources
@@ -42,7 +42,7 @@ def test_single_files_come_together_and_archives_alone(tmp_path):
 def test_what_is_no_data_is_refused_and_nothing_is_taken(tmp_path, name):
     project = Project(tmp_path / "voice")
     with pytest.raises(UserError, match=re.escape(name[-8:])):
-        take_in(project, receive(tmp_path, "a.wav", name), tmp_path / "received")
+        store_uploads(project, receive(tmp_path, "a.wav", name), tmp_path / "received")
     assert described(project) == []
 
 
@@ -55,14 +55,14 @@ def test_a_request_cannot_name_a_file_that_was_not_uploaded(tmp_path):
     (tmp_path / "received/link.wav").symlink_to(secret)
     for path in (secret, tmp_path / "received/../workspace/other.wav", tmp_path / "received/link.wav"):
         with pytest.raises(UserError, match="was not uploaded"):
-            take_in(project, [str(path)], tmp_path / "received")
+            store_uploads(project, [str(path)], tmp_path / "received")
     assert secret.is_file()
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "../other", "files/../../x", "absent.zip"])
 def test_only_uploads_can_be_removed(tmp_path, name):
     project = Project(tmp_path / "voice")
-    take_in(project, receive(tmp_path, "a.wav"), tmp_path / "received")
+    store_uploads(project, receive(tmp_path, "a.wav"), tmp_path / "received")
     with pytest.raises(UserError, match="has no upload"):
         remove(project, name)
 
@@ -75,7 +75,7 @@ def receive_sound(folder: Path, name: str, duration_s: float) -> str:
 
 def test_a_voice_is_kept_apart_from_what_is_imported(tmp_path):
     project = Project(tmp_path / "voice")
-    taken = take_in_voice(project, receive_sound(tmp_path, "አበበ.wav", 4), tmp_path / "received")
+    taken = store_voice(project, receive_sound(tmp_path, "አበበ.wav", 4), tmp_path / "received")
     assert taken == project.listen / "voices/አበበ.wav"
     assert soundfile.info(taken).duration == 4
     assert project.uploaded() == []
@@ -92,5 +92,5 @@ def test_what_cannot_be_a_voice_is_refused_and_not_taken(tmp_path):
     }
     for path, said in cases.items():
         with pytest.raises(UserError, match=said):
-            take_in_voice(project, path, tmp_path / "received")
+            store_voice(project, path, tmp_path / "received")
     assert not project.listen.exists()

@@ -22,7 +22,7 @@ from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.system.messages import ENGLISH, LOCALES, Message, as_is, table
 from indextts.webui.data.review_rows import checked_text, read_review
-from indextts.webui.data.uploads import remove, take_in
+from indextts.webui.data.uploads import remove, store_uploads
 from indextts.webui.language import (
     LANGUAGES,
     field_texts,
@@ -104,7 +104,7 @@ REFUSALS: list[Callable[[Project], object]] = [
     lambda project: texts_in("a\n" * 101),
     lambda project: vote(project, 1, "first"),
     lambda project: remove(project, "talks.zip"),
-    lambda project: take_in(project, ["/etc/passwd"], project.root),
+    lambda project: store_uploads(project, ["/etc/passwd"], project.root),
     lambda project: find_recording(project, None, Roots(project.root, ())),
 ]
 

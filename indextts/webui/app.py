@@ -1,6 +1,6 @@
-"""The page: a project to choose, eight tabs, one clock.
+"""The Gradio page: a project selector, eight tabs and one timer.
 
-The page's blocks: what does not fit a component is one sentence, not a traceback in the log.
+A request with a value of the wrong type gets one error message and leaves no traceback in the log.
 """
 
 import json
@@ -38,7 +38,7 @@ TABS = (
 )
 
 
-# A reload, also the one by which a page finds its server again, leads back to where one was.
+# A reload, including the automatic one after a server restart, returns to the same tab.
 REMEMBER_TAB = """() => {
   if (window.isRecalled) sessionStorage.tab = %(tab)s;  // before that, the first tab opens by itself
   return %(tab)s;
@@ -58,10 +58,10 @@ RECALL = """name => {
 
 
 def build_app(command: WebUI) -> gr.Blocks:
-    """Return the page over a workspace, the demo project prepared in it."""
+    """Return the page over a workspace and prepare the demo project in it."""
     workspace = command.workspace.resolve()
     settings = read_settings(DEMO)
-    if settings.name not in project_names(workspace):  # else what was set in it would be lost
+    if settings.name not in project_names(workspace):  # else its settings would be lost
         copy_base_files(Project(workspace / settings.name), settings)
     roots = Roots(workspace, tuple(command.root))
     with CheckedBlocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
@@ -94,7 +94,7 @@ def build_app(command: WebUI) -> gr.Blocks:
 
 
 def add_language_switch(demo: gr.Blocks, language: gr.Radio) -> None:
-    """Let each browser show all that is laid out in the language that it chose."""
+    """Switch every text of the page to the language that the browser chose."""
     laid_out = {
         component["id"]: texts
         for component in demo.get_config_file()["components"]
@@ -106,7 +106,7 @@ def add_language_switch(demo: gr.Blocks, language: gr.Radio) -> None:
 
 
 def known_projects(page: Page, name: str) -> gr.Dropdown:
-    """Return the choice of projects as the disk has them now."""
+    """Return the project selector with the projects on disk."""
     names = project_names(page.workspace)
     return gr.Dropdown(choices=names, value=name if name in names else names[0])
 
@@ -115,18 +115,18 @@ DOES_NOT_FIT = "app.does_not_fit"
 
 
 class CheckedBlocks(gr.Blocks):
-    """Blocks that anybody may send anything: components raise whatever comes to them over a wrong type."""
+    """Blocks that accept untrusted requests: components raise arbitrary exceptions for a wrong type."""
 
     async def preprocess_data(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the inputs as the handler gets them.
+        """Return the inputs as the handler receives them.
 
         Raises:
-            gr.Error: one of them is nothing that its component can have.
+            gr.Error: a value does not match its component.
         """
         try:
             return await super().preprocess_data(*args, **kwargs)
         except gr.Error as error:
             error.print_exception = False
             raise
-        except Exception:  # noqa: BLE001 - no promise says which ones
+        except Exception:  # noqa: BLE001 - Gradio does not document which
             raise gr.Error(t(DOES_NOT_FIT), print_exception=False) from None

@@ -1,10 +1,9 @@
-"""DRAFTS: what stands in a form and was not started yet, so that a reload or another browser shows it again.
+"""Drafts: form values that were not started yet, which a reload or another browser shows again.
 
     NAME/drafts/{form}.json    {"version": 1, "values": {"learning_rate": 2e-05, "resume": true, ...}}
 
-A draft is a convenience: a file that is damaged, too large or of another version counts as absent, and fields
-that the form does not have are dropped. What a draft says goes through the same checks as what is typed. No
-Gradio here.
+A draft is a convenience: a file that is corrupt, too large or of another version counts as absent, and
+unknown fields are dropped. Drafted values pass the same checks as typed values. No Gradio here.
 """
 
 import json
@@ -26,7 +25,7 @@ _FORM = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 
 def read_draft(project: Project, form: str, fields: Collection[str]) -> dict[str, Value]:
-    """Return the drafted values of `fields`; those that the draft does not have are absent."""
+    """Return the drafted values of `fields`; fields without a drafted value are absent."""
     try:
         with _path(project, form).open("rb") as file:
             content = json.loads(file.read(LARGEST_DRAFT + 1))
@@ -41,15 +40,15 @@ def read_draft(project: Project, form: str, fields: Collection[str]) -> dict[str
 
 
 def write_draft(project: Project, form: str, values: Mapping[str, object]) -> None:
-    """Keep the values of a form; one that is no plain value, or a draft that is too large, is not kept.
+    """Store the plain values of a form; a draft that is too large is not stored.
 
-    A disk that is full loses the draft and nothing else.
+    On a full disk only the draft is lost.
     """
     plain = {name: value for name, value in values.items() if _is_plain(value)}
     content = json.dumps({"version": VERSION, "values": plain}, ensure_ascii=False)
     try:
         encoded = content.encode()
-    except UnicodeEncodeError:  # half a character, which no field takes
+    except UnicodeEncodeError:  # a lone surrogate, which no field accepts
         return
     if len(encoded) > LARGEST_DRAFT:
         return
@@ -60,13 +59,13 @@ def write_draft(project: Project, form: str, values: Mapping[str, object]) -> No
 
 
 def forget_draft(project: Project, form: str) -> None:
-    """Drop a draft; the form has the project's own values again."""
+    """Delete a draft; the form shows the project's values again."""
     with suppress(OSError):
         _path(project, form).unlink(missing_ok=True)
 
 
 def _path(project: Project, form: str) -> Path:
-    assert _FORM.fullmatch(form), form  # named by our code, never by a request
+    assert _FORM.fullmatch(form), form  # named by the program, never by a request
     return project.root / "drafts" / f"{form}.json"
 
 
@@ -75,7 +74,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write aside and rename; two pages that write at once each have a file of their own."""
+    """Write a temporary file and rename it; concurrent writers use separate files."""
     descriptor, aside = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,8 +1,8 @@
-"""How the page's handlers are tied to components.
+"""Connection of handlers to components.
 
-A handler is a plain, short function: it reads the disk, or starts a job and returns. It is no public endpoint
-of an API, shows no spinner for what ticks every second, answers in the language that its browser chose, and
-turns a UserError into a message on the page.
+A handler is a short plain function: it reads the disk, or starts a job and returns. It is not a public API
+endpoint, shows no spinner, answers in the language of the browser, and shows a UserError as a message on the
+page.
 """
 
 import functools
@@ -30,16 +30,16 @@ def on(
     queue: bool = True,
     waits_for_programs: bool = False,
 ) -> Any:
-    """Call `handler` whenever one of `triggers` fires; what it returns fills `outputs`.
+    """Call `handler` whenever one of `triggers` fires; its result fills `outputs`.
 
     Args:
-        latest: a trigger that fires while the handler is busy is answered after it, so that what was typed
-            last counts; else it is dropped, so that ticks and clicks do not pile up.
-        each: a trigger that fires meanwhile is answered beside it. For what says which row was clicked: with
-            `latest` Gradio's page would ask again for the row of the click before.
-        queue: False makes it one request instead of two, for what is quick and often.
-        waits_for_programs: it starts a program and waits for it; of all such ones two run at a time, so that
-            nobody fills the memory with a hundred clicks.
+        latest: handle a trigger that fires while the handler is busy afterwards, so that the last typed value
+            counts; otherwise drop it, so that ticks and clicks do not pile up.
+        each: handle a trigger that fires meanwhile concurrently. For clicks on rows: with `latest`, Gradio
+            would send the row of the previous click again.
+        queue: False uses one request instead of two, for fast and frequent events.
+        waits_for_programs: the handler starts a program and waits for it; at most two such handlers run at a
+            time, so that repeated clicks do not fill the memory.
     """
     return gr.on(
         list(triggers),
@@ -61,7 +61,7 @@ def then(
     inputs: Sequence[Component] = (),
     outputs: Sequence[Component] = (),
 ) -> Any:
-    """Call `handler` as `on` does, each time that `event`, an earlier `on`, was answered."""
+    """Call `handler` as `on` does, after each answer to `event`, an earlier `on`."""
     return event.then(
         answering(handler, inputs, outputs),
         list(inputs),
@@ -76,7 +76,7 @@ def then(
 def answering(
     handler: Callable[..., Any], inputs: Sequence[Component], outputs: Sequence[Component]
 ) -> Callable[..., Any]:
-    """Return `handler` in the language of whoever asks, with its UserErrors as messages on the page."""
+    """Return `handler` wrapped: it answers in the browser's language and shows UserErrors as messages."""
     headers = [output.headers if isinstance(output, gr.Dataframe) else None for output in outputs]
 
     @functools.wraps(handler)
@@ -97,10 +97,10 @@ def answering(
 
 
 def _as_typed(values: Iterable[Any], inputs: Sequence[Component]) -> Iterator[Any]:
-    """Yield the values of the inputs; what is no text or no list of choices is an empty one."""
+    """Yield the values of the inputs; a missing text or list of choices becomes an empty one."""
     components = iter(inputs)
     for value in values:
-        # what happened, such as the click on a row, stands among the values and is of no component
+        # event data, such as the clicked row, are among the values without a component
         component = None if isinstance(value, gr.EventData) else next(components, None)
         if isinstance(component, gr.Dropdown) and component.multiselect:
             yield value if isinstance(value, list) else []
@@ -109,7 +109,7 @@ def _as_typed(values: Iterable[Any], inputs: Sequence[Component]) -> Iterator[An
 
 
 def _with_headers(value: Any, headers: Sequence[str] | None) -> Any:
-    """Return the rows of a table under headers in the language spoken; other values as they are."""
+    """Return the rows of a table with headers in the current language; other values unchanged."""
     if not headers or not isinstance(value, list):
         return value
     return {"headers": [translated(name) for name in headers], "data": value}

@@ -1,8 +1,7 @@
-"""A form from a command's fields, and the command from the form's values.
+"""Forms built from the fields of a command, and commands built from form values.
 
-Each field of a command becomes one component: its default, bounds, choices and help are the field's own.
-What the form gives goes back through the command, which checks it: the page cannot start what a terminal
-could not.
+Each field of a command becomes one component with the field's default, bounds, choices and help. The command
+validates the form values, so the page cannot start anything that a terminal could not.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,12 +41,12 @@ def component_for(command: type[Command], name: str, value: object = None) -> Co
 
 
 def form_for(command: type[Command], names: Iterable[str]) -> dict[str, Component]:
-    """Return the components of the fields `names`, laid out where this is called."""
+    """Build and return the components of the fields `names`."""
     return {name: component_for(command, name) for name in names}
 
 
 def fields_from(command: type[Command], names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    """Return a form's values as fields of the command; empty ones are left to the command's default."""
+    """Return form values as fields of the command; empty values take the command's default."""
     fields = {}
     for name, value in zip(names, values, strict=True):
         if value is None or value == "":
@@ -57,14 +56,14 @@ def fields_from(command: type[Command], names: Sequence[str], values: Sequence[A
 
 
 def own_values(command: type[Command], names: Iterable[str], settings: Mapping[str, Any]) -> list[Any]:
-    """Return the values of the fields `names` that a project's settings of the command ask for."""
+    """Return the values of the fields `names` from a project's settings."""
     return [settings.get(name, command.model_fields[name].default) for name in names]
 
 
 def with_choices(found: Sequence[tuple[str, str]], now: str | None) -> gr.Dropdown:
-    """Return a dropdown with these choices; the first is chosen where `now` is none of them.
+    """Return a dropdown with these choices; the first is selected if `now` is not among them.
 
-    Else the value is not touched: it may have been chosen while this answer was on its way.
+    Otherwise the value stays untouched, because the user may have changed it meanwhile.
     """
     values = [value for _, value in found]
     if now is not None and now in values:
@@ -73,7 +72,7 @@ def with_choices(found: Sequence[tuple[str, str]], now: str | None) -> gr.Dropdo
 
 
 def as_shown(value: Any) -> Any:
-    """Return a field's value as its component shows it: paths and lists as text, a line each."""
+    """Return a field's value as its component shows it: paths and lists as text, one per line."""
     if value is None:
         return ""
     if isinstance(value, list):
@@ -82,7 +81,7 @@ def as_shown(value: Any) -> Any:
 
 
 def bounds(field: FieldInfo) -> dict[str, Any]:
-    """Return the least and greatest value that the field allows, as a component's arguments."""
+    """Return the minimum and maximum of the field as component arguments."""
     found: dict[str, Any] = {}
     for rule in field.metadata:
         if isinstance(rule, Ge | Gt):

@@ -25,7 +25,7 @@ from indextts.system.messages import ENGLISH, Message, render, table
 LANGUAGES = {ENGLISH: "English", "am": "አማርኛ"}
 COOKIE = "language"
 
-# What a person reads of a component, as its constructor names it.
+# Visible texts of a component, by the name of the constructor argument.
 TEXTS = ("label", "info", "placeholder", "title", "x_title", "y_title")
 VALUE_IS_TEXT = ("button", "markdown")
 
@@ -33,23 +33,23 @@ _chosen: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
 
 def t(id: str, **values: object) -> str:
-    """Return the text of an id in the language of whoever asked, with `values` in its braces."""
+    """Return the text of an id in the current language, with `values` in its placeholders."""
     return render(Message(id, values), _chosen.get())
 
 
 def text_of(message: Message) -> str:
-    """Return a message in the language of whoever asked."""
+    """Return a message in the current language."""
     return render(message, _chosen.get())
 
 
 def stage_name(stage: str) -> str:
-    """Return the name of a stage in the language of whoever asked; an unknown one as it is."""
+    """Return the name of a stage in the current language; an unknown stage unchanged."""
     id = f"stage.{stage}"
     return t(id) if id in table(ENGLISH) else stage
 
 
 def translated(english: str) -> str:
-    """Return an English text of the page in the language of whoever asked; a foreign one as it is."""
+    """Return the translation of an English text of the page; an unknown text unchanged."""
     return translations(_chosen.get()).get(english, english)
 
 
@@ -63,14 +63,14 @@ def field_texts(command: type[Command], name: str) -> dict[str, str]:
 
 
 def field_title(command: type[Command], name: str) -> str:
-    """Return the title of a command's field in the language of whoever asked."""
+    """Return the title of a command's field in the current language."""
     (id, english), *_ = field_texts(command, name).items()
     return table(_chosen.get()).get(id, english)
 
 
 @functools.cache
 def translations(language: str) -> dict[str, str]:
-    """Return each English text of the page with the same in a language; equal ones are translated equally."""
+    """Return the translation of each English text of the page; equal texts have equal translations."""
     english = dict(table(ENGLISH))
     commands: tuple[type[Command], ...] = (*COMMANDS, Launch)
     for command in commands:
@@ -82,7 +82,7 @@ def translations(language: str) -> dict[str, str]:
 
 @contextmanager
 def use_language(language: str) -> Iterator[None]:
-    """Let `t` answer in this language, English if there is no such table."""
+    """Make this the current language; English if there is no such table."""
     token = _chosen.set(language if language in LANGUAGES else ENGLISH)
     try:
         yield
@@ -91,7 +91,7 @@ def use_language(language: str) -> Iterator[None]:
 
 
 def language_of(cookies: str | None) -> str:
-    """Return what a request's Cookie header asks for."""
+    """Return the language that a request's Cookie header asks for."""
     try:
         chosen = SimpleCookie(cookies or "").get(COOKIE)
     except CookieError:
@@ -100,7 +100,7 @@ def language_of(cookies: str | None) -> str:
 
 
 def texts_of(kind: str, props: Mapping[str, Any]) -> dict[str, str]:
-    """Return the properties of a component that a person reads.
+    """Return the visible texts of a component.
 
     Args:
         kind: as in Gradio's config, "textbox", "button".
@@ -111,7 +111,7 @@ def texts_of(kind: str, props: Mapping[str, Any]) -> dict[str, str]:
 
 
 def switching_js(components: list[dict[str, str]]) -> str:
-    """Return the JavaScript that puts the chosen language into the page when it is loaded.
+    """Return the JavaScript that switches the page to the chosen language when it loads.
 
     Args:
         components: the texts of each, in the order of the event's outputs.
@@ -137,7 +137,7 @@ def switching_js(components: list[dict[str, str]]) -> str:
 }}"""
 
 
-# (the chosen language) -> nothing: the page comes again, in that language
+# (the chosen language) -> nothing: the page reloads in that language
 CHOOSE_JS = f"""(language) => {{
   document.cookie = `{COOKIE}=${{language}}; path=/; max-age=31536000; SameSite=Lax`;
   window.location.reload();

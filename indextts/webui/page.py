@@ -1,14 +1,13 @@
-"""What every tab is given: the chosen project, its views, and the way from a name to a project.
+"""Shared state of the tabs: the chosen project, the views, and the lookup of projects by name.
 
-The page keeps nothing in memory: every view is made from the disk, so that a reload, a second browser or a
-restart of the page shows the same.
+The page keeps no state in memory. Every view reads the disk, so a reload, a second browser or a restart of
+the server shows the same.
 
     timer -> the versions of the open tab's views, one request -> the marks that differ -> these views
 
-A view that is hidden, or of which nothing changed, is neither made nor sent: a page that is left open costs
-one small request a tick.
+A hidden or unchanged view is neither computed nor sent: an open page costs one small request per tick.
 
-One tab tells a later one which checkpoint to take: a component that nobody sees carries the name.
+A tab can pass a checkpoint to a later tab through a hidden component that holds its name.
 """
 
 import json
@@ -32,7 +31,7 @@ from indextts.webui.versions import once
 
 TICK_S = 2.0
 NO_PROJECT = "app.no_project"
-EVERY_TAB = ""  # the id of no tab: for what is seen in all of them
+EVERY_TAB = ""  # not the id of a tab: for views that all tabs show
 
 # (versions, mark, mark, ...) -> marks
 HAND_OUT = """(versions, ...marks) => {
@@ -47,7 +46,7 @@ Version = Callable[[Project], str]
 
 @dataclass(frozen=True)
 class View:
-    """Something shown in a tab."""
+    """A part of a tab that is updated when its version changes."""
 
     tab: str
     version: Version
@@ -55,16 +54,16 @@ class View:
 
 @dataclass(frozen=True)
 class Page:
-    """The components that all tabs share.
+    """Components that all tabs share.
 
     Args:
         project: its value is the name of the chosen project; an input of every handler.
-        open_tab: its value is the id of the tab that is seen.
+        open_tab: its value is the id of the open tab.
         timer: ticks every TICK_S.
-        tab: the id of the tab that is given this page.
+        tab: the id of the tab that receives this page.
         views: of all tabs.
-        marks: a component for each view that holds the version which a browser has; nobody sees it.
-        told: what one tab tells a later one (indextts/webui/page.py).
+        marks: a hidden component for each view, with the version that the browser shows.
+        shared: hidden components through which a tab passes a choice to a later tab.
     """
 
     demo: gr.Blocks
@@ -79,7 +78,7 @@ class Page:
     shared: dict[str, gr.Textbox] = field(default_factory=dict)
 
     def of_tab(self, tab: str) -> Self:
-        """Return the page as the tab of this id is given it."""
+        """Return the page for the tab with this id."""
         return replace(self, tab=tab)
 
     def watch(
@@ -89,15 +88,15 @@ class Page:
         outputs: Sequence[Component],
         inputs: Sequence[Component] = (),
     ) -> Any:
-        """Fill `outputs` by `show`, when the tab is opened first and whenever the version changes after that.
+        """Fill `outputs` with `show` when the tab first opens and whenever the version changes.
 
         Args:
-            version: gives a word for a project that changes whenever what is shown may have; it is asked at
-                every tick while the tab is open, so it may cost a few stat calls and no more.
+            version: returns a string for a project that changes whenever the view may change; it is called at
+                every tick while the tab is open, so it may cost only a few stat calls.
             show: called with the project's name and the values of `inputs`.
 
         Returns:
-            The event, for a `then`.
+            The event, for `then`.
         """
         mark = gr.Textbox(visible="hidden", container=False, show_label=False)
         self.views.append(View(self.tab, version))
@@ -105,16 +104,16 @@ class Page:
         return on([mark.change], show, [self.project, *inputs], list(outputs), latest=True)
 
     def fill(self, values: Callable[[str, str], Sequence[Any]], form: Sequence[Component]) -> gr.Textbox:
-        """Fill a form when a project is chosen, and not again.
+        """Fill a form once when a project is chosen.
 
-        That is before its tab is opened: what is filled when it is seen overwrites what a quick hand typed.
+        This happens before its tab opens; filling it later would overwrite typed values.
 
         Args:
-            values: called with the project's name and that of the project whose values stand in the form,
-                empty on a page that was just opened; returns a value for each component.
+            values: called with the project's name and that of the project whose values are in the form
+                (empty on a new page); returns a value for each component.
 
         Returns:
-            What holds the name of the project whose values stand in the form.
+            The component that holds the name of the project whose values are in the form.
         """
         filled_for = gr.Textbox(visible="hidden", container=False, show_label=False)
 
@@ -125,10 +124,10 @@ class Page:
         return filled_for
 
     def start_clock(self) -> None:
-        """Tie the views to the clock, to the choice of the project and to the opening of tabs.
+        """Update the views on every tick, on a change of project and on the opening of a tab.
 
-        Called once, when all tabs are laid out. The versions come as one value and are handed out to the
-        marks by the browser: the server's work for a request grows with the number of components it answers.
+        Called once after all tabs are built. The versions arrive as one value and the browser distributes
+        them to the marks, because the cost of a request grows with its number of output components.
         """
         versions = gr.Textbox("{}", visible="hidden", container=False, show_label=False)
         beats = [self.demo.load, self.timer.tick, self.project.change, self.open_tab.change]
@@ -161,14 +160,14 @@ class Page:
         return Project(self.workspace / name)
 
     def find_settings(self, name: str | None) -> ProjectSettings:
-        """Return what the project was made with."""
+        """Return the settings of the project."""
         return read_project(self.find_project(name))
 
 
 def read_versions(views: Sequence[View], project: Project, open_tab: str, known: str) -> str:
-    """Return `known`, a JSON object of versions by the place of their view, with the open tab's as they are.
+    """Return `known`, a JSON object of versions by the index of their view, with new ones for the open tab.
 
-    It is `known` itself if none differs. What is not such an object counts as nothing known.
+    Returns `known` itself if nothing changed. An invalid `known` counts as empty.
     """
     try:
         seen = json.loads(known)
@@ -177,13 +176,13 @@ def read_versions(views: Sequence[View], project: Project, open_tab: str, known:
     now = dict(seen) if isinstance(seen, dict) else {}
     for place, view in enumerate(views):
         if view.tab in (EVERY_TAB, open_tab):
-            # one view's damaged file must not stop the others; its own `show` says what is wrong
+            # a corrupt file of one view must not block the other views; its own `show` reports the problem
             with suppress(UserError, OSError, ValueError, KeyError, TypeError):
                 now[str(place)] = f"{project.root.name} {view.version(project)}"
     return known if now == seen else json.dumps(now)
 
 
-# a click on the tab itself, so that the page notices which tab is open
+# click on the tab itself, so that the page registers the open tab
 OPEN = """() => {{
   document.getElementById('tab-{tab}-button').click();
   setTimeout(() => document.getElementById('{place}')?.scrollIntoView({{block: 'center'}}), 300);
@@ -191,28 +190,28 @@ OPEN = """() => {{
 
 
 def shared_choice(page: Page, what: str) -> gr.Textbox:
-    """Return the component whose value tells `what` from now on; fill it with `telling`."""
-    told = gr.Textbox(visible="hidden", container=False, show_label=False)
-    page.shared[what] = told
-    return told
+    """Return the hidden component that passes the choice `what`; fill it with `stamped`."""
+    shared = gr.Textbox(visible="hidden", container=False, show_label=False)
+    page.shared[what] = shared
+    return shared
 
 
 def stamped(name: str) -> str:
-    """Return the value that tells a checkpoint; it differs from the last also where the name does not."""
+    """Return the name with a timestamp, so that choosing the same name again is also a change."""
     return f"{time.time_ns()} {name}"
 
 
 def follow_shared_choice(
     page: Page, what: str, choices: Callable[[Project], list[tuple[str, str]]], chosen: gr.Dropdown
 ) -> None:
-    """Choose in this tab what an earlier tab tells, and open this tab."""
+    """Select in this tab what an earlier tab shares, and open this tab."""
 
-    def choose(name: str, said: str) -> Any:
+    def choose(name: str, stamped_name: str) -> Any:
         found = choices(page.find_project(name))
-        told = said.partition(" ")[2]
-        is_there = told in [value for _, value in found]
-        return gr.Dropdown(choices=found, value=told) if is_there else gr.skip()
+        wanted = stamped_name.partition(" ")[2]
+        is_there = wanted in [value for _, value in found]
+        return gr.Dropdown(choices=found, value=wanted) if is_there else gr.skip()
 
-    told = page.shared[what]
-    event = on([told.change], choose, [page.project, told], [chosen], latest=True)
+    shared = page.shared[what]
+    event = on([shared.change], choose, [page.project, shared], [chosen], latest=True)
     event.then(None, None, None, js=OPEN.format(tab=page.tab, place=chosen.elem_id))

@@ -1,7 +1,4 @@
-"""The way through the tabs: what of a project is done, what runs, what to do next. Read from the disk.
-
-No Gradio here.
-"""
+"""Steps of a project through the tabs: done, running and next. Read from disk. No Gradio here."""
 
 from dataclasses import dataclass
 from html import escape
@@ -34,7 +31,7 @@ STATE_TEXTS: dict[State, str] = {
 
 @dataclass(frozen=True)
 class Step:
-    """A stage as a newcomer meets it: `todo` says what to do when it is the next."""
+    """A stage of a project; `todo` is the instruction while it is next."""
 
     stage: Stage
     tab: str
@@ -54,7 +51,7 @@ STEPS = (
 
 @dataclass(frozen=True)
 class StepState:
-    """How it stands with a step."""
+    """State of a step."""
 
     step: Step
     state: State
@@ -65,14 +62,14 @@ class StepState:
 
 
 def step_states(project: Project) -> list[StepState]:
-    """Return all steps in order; the first that is neither done nor under way is the next."""
+    """Return all steps in order; the first one that is neither done nor active is next."""
     settings = read_project(project)
     found: list[StepState] = []
     for step in STEPS:
         writes = plan_stage(project, settings, step.stage).writes
         is_there = all(path.exists() for path in writes)
         state = _state(newest_job(project, step.stage), is_there)
-        # a training that was stopped has checkpoints to listen to
+        # a stopped training has checkpoints to listen to
         if state == "next" and not all(each.state in ("done", "running", "stopped") for each in found):
             state = "later"
         found.append(StepState(step, state))
@@ -95,7 +92,7 @@ def _state(job: Job | None, is_there: bool) -> State:
 
 
 def _item(each: StepState) -> str:
-    # a click on the tab itself, so that the page notices which tab is open
+    # click on the tab itself, so that the page registers the open tab
     go = f"document.getElementById('tab-{each.step.tab}-button').click();return false"
     title = f'<a href="#" onclick="{escape(go, quote=True)}">{escape(t(each.step.title))}</a>'
     symbol = f'<span class="symbol" aria-hidden="true">{SYMBOLS[each.state]}</span>'

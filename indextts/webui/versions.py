@@ -1,6 +1,6 @@
-"""Words that change when what is on the disk does, for `Page.watch`. No Gradio here; stat calls only.
+"""Versions for `Page.watch`: strings that change with files on disk, by stat calls only. No Gradio here.
 
-Manifests as the page reads them: again only when the file has changed. No Gradio here.
+Manifests are cached until their file changes.
 """
 
 import time
@@ -16,27 +16,27 @@ NOW_AND_THEN_S = 6
 
 
 def once(_project: Project) -> str:
-    """Never changes: what is shown depends on the project alone."""
+    """Constant version of a view that depends on the project only."""
     return ""
 
 
 def now_and_then(_project: Project) -> str:
-    """Change every NOW_AND_THEN_S seconds, for what no file tells."""
+    """Version that changes every NOW_AND_THEN_S seconds, for state that is in no file."""
     return str(int(time.time() // NOW_AND_THEN_S))
 
 
 def files_version(*paths: Path) -> str:
-    """Return a word that changes whenever a file is made, replaced, written to or removed.
+    """Return a version that changes whenever a file is created, replaced, written to or removed.
 
-    Of a folder it changes when a name in it does.
+    For a folder, it changes with the names in it.
     """
     return " ".join(_stamp(path) for path in paths)
 
 
 def calm_version(path: Path, every_s: float) -> str:
-    """Return a word that changes with a file, but at most every `every_s` seconds while it is written to.
+    """Return a version that changes with a file, but at most every `every_s` seconds while it grows.
 
-    For what is dear to show. Once the file rests so long, the word is that of `files_version`.
+    For expensive views. Once the file is that old, the version is that of `files_version`.
     """
     try:
         status = path.stat()
@@ -48,13 +48,13 @@ def calm_version(path: Path, every_s: float) -> str:
 
 
 def job_version(project: Project, stage: str) -> str:
-    """Return a word that changes when a job of the stage starts, is asked to stop, or ends."""
+    """Return a version that changes when a job of the stage starts, is asked to stop, or ends."""
     job = newest_job(project, stage)
     return "none" if job is None else f"{job.folder.name} {job.state}"
 
 
 def running_version(project: Project, stage: str) -> str:
-    """Return `job_version`, the state of the log and, while the job is active, the second."""
+    """Return `job_version` with the state of the log and, while the job is active, the current second."""
     job = newest_job(project, stage)
     if job is None:
         return "none"
@@ -71,10 +71,10 @@ def _stamp(path: Path) -> str:
 
 
 def utterances_of(manifest: Path) -> Sequence[Utterance]:
-    """Return the utterances of a manifest; it may be asked at every key that somebody types.
+    """Return the cached utterances of a manifest; cheap enough to call at every key press.
 
     Raises:
-        UserError: the file is not there, or is damaged.
+        UserError: the file is missing or corrupt.
     """
     return _read(manifest, files_version(manifest))
 

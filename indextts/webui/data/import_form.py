@@ -1,7 +1,7 @@
-"""The part of tab 2 that brings recordings in: uploads, and what the data do not say of themselves.
+"""Import section of tab 2: uploads, and metadata that the data do not contain.
 
-What is answered here holds for the sources that were not imported yet, or for the one that is chosen: the
-import remembers it with each source.
+The answers apply to sources that are not imported yet, or to the chosen source. The import stores them with
+each source.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from indextts.data.importing.speakers import FIELDS, read_answers
 from indextts.errors import UserError
 from indextts.projects.pipeline import plan_stage
 from indextts.projects.project import Project, ProjectSettings
-from indextts.webui.data.uploads import described, remove, take_in
+from indextts.webui.data.uploads import described, remove, store_uploads
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
@@ -34,11 +34,11 @@ NOTHING = "data.nothing_to_import"
 
 @dataclass(frozen=True)
 class ImportForm:
-    """The components that say how to import.
+    """Components of the import form.
 
     Args:
-        inputs: those that the commands are made from.
-        uploads: the table of what was uploaded, which the commands import.
+        inputs: components that the commands are built from.
+        uploads: table of the uploads that the commands import.
     """
 
     inputs: Sequence[Component]
@@ -46,7 +46,7 @@ class ImportForm:
 
 
 def import_form(page: Page) -> ImportForm:
-    """Lay out uploads and answers, and tie their events."""
+    """Build uploads and answers, and connect their events."""
     files = gr.File(
         label=t("data.recordings"),
         file_count="multiple",
@@ -74,7 +74,7 @@ def import_form(page: Page) -> ImportForm:
     def received(name: str, paths: list[str] | None) -> tuple[Any, Any, Any]:
         project = page.find_project(name)
         if paths:
-            take_in(project, paths, Path(get_upload_folder()))
+            store_uploads(project, paths, Path(get_upload_folder()))
         return None, described(project), choices(page, name)
 
     def removed(name: str, upload: str) -> tuple[Any, Any]:
@@ -94,7 +94,7 @@ def import_form(page: Page) -> ImportForm:
 
 
 def choices(page: Page, name: str) -> gr.Dropdown:
-    """Return what answers can be for: all that is new, or one upload."""
+    """Return the sources that the answers can apply to: all new sources, or one upload."""
     uploads = [path.name for path in page.find_project(name).uploaded()]
     return gr.Dropdown(
         [(t("data.new_sources"), NEW_SOURCES), *((name, name) for name in uploads)], value=NEW_SOURCES
@@ -102,7 +102,7 @@ def choices(page: Page, name: str) -> gr.Dropdown:
 
 
 def import_commands(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> list[Command]:
-    """Return the commands of the stage, with the form's answers where they are meant.
+    """Return the commands of the stage, with the answers of the form for the sources they apply to.
 
     Raises:
         UserError: there is nothing to import.
@@ -129,7 +129,7 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
 
 
 def allowed_audio(page: Page, command: ImportDataset) -> dict[str, list[Path]]:
-    """Return where the recordings of a manifest inside the roots may lie; a file of ours names its own."""
+    """Return the folders that the recordings of a manifest may be in."""
     roots = [page.roots.workspace, *page.roots.others]
     manifest = command.manifest
     if command.audio_root or manifest is None or not any(manifest.is_relative_to(root) for root in roots):

@@ -1,7 +1,7 @@
-"""The second half of tab 2: the check of what was imported, and a person's review of it.
+"""Review section of tab 2: the quality check of imported data, and the manual review.
 
-What is shown is read from the disk at each event (review_rows.py); what a person decides is appended to the
-project's review.jsonl (indextts/data/review.py), and nothing else is written.
+Every event reads the disk again (review_rows.py). Decisions are appended to the project's review.jsonl
+(indextts/data/review.py); the section writes nothing else.
 """
 
 import html
@@ -61,7 +61,7 @@ PICTURE = "data.picture"
 
 
 def build(page: Page) -> None:
-    """Lay out check and review."""
+    """Build check and review."""
     gr.Markdown(t("data.check_heading"))
     with gr.Accordion(t("data.limits"), open=False, elem_id="check-limits"):
         limits = list(form_for(CheckData, LIMITS).values())
@@ -89,7 +89,7 @@ def build(page: Page) -> None:
     page.watch(version, lambda name: show_report(page, name), [report, histograms])
     shown, choice = [flag, number, count, table], [page.project, flag, number]
     page.watch(clips_version, lambda *values: show_page_if_idle(page, *values), shown, [flag, number])
-    # A person's choice must never be dropped because a tick is being answered.
+    # A click must not be dropped because a timer tick is being answered.
     on([number.change], lambda *values: show_page(page, *values), choice, shown, latest=True)
     on(
         [flag.input],
@@ -103,7 +103,7 @@ def build(page: Page) -> None:
         return _Editor.show(page, name, str(event.row_value[0]))
 
     on([table.select], select, [page.project], editor.outputs, each=True)
-    # The other project may have a clip of the same name.
+    # Another project may have a clip of the same name.
     on([page.project.change], lambda: ["", "", "", None, ""], [], editor.outputs)
     clip = [page.project, editor.clip]
     decided = [
@@ -123,17 +123,17 @@ def build(page: Page) -> None:
 
 
 def version(project: Project) -> str:
-    """Return a word that changes when an import or a check starts or ends."""
+    """Return a version that changes when an import or a check starts or ends."""
     return " ".join(job_version(project, stage) for stage in STAGES)
 
 
 def clips_version(project: Project) -> str:
-    """Return a word that changes with the import, the check and what was decided, by whomever."""
+    """Return a version that changes with the import, the check and every decision."""
     return f"{version(project)} {files_version(review_file(project.manifest))}"
 
 
 class _Editor:
-    """The components around one clip."""
+    """Components of the clip editor."""
 
     def __init__(self) -> None:
         with gr.Row():
@@ -157,7 +157,7 @@ class _Editor:
 
     @staticmethod
     def show(page: Page, name: str, id: str, play: bool = True) -> list[Any]:
-        """Return what the editor shows of a clip; the player may be left as it is."""
+        """Return the values of the editor for a clip; the player may stay unchanged."""
         project = page.find_project(name)
         row = read_review(project).find(id)
         said = "\n".join(flag.said for flag in row.flags) or t(NO_FLAG)
@@ -168,7 +168,7 @@ class _Editor:
 
 
 def check_commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-    """Return the check of a project with the limits of the form."""
+    """Return the check command of a project with the limits of the form."""
     planned = plan_check(project, settings)
     fields = fields_from(CheckData, LIMITS, values)
     changed = {name: value for name, value in fields.items() if value != CheckData.model_fields[name].default}
@@ -189,14 +189,14 @@ def show_report(page: Page, name: str) -> Any:
 
 
 def show_page_if_idle(page: Page, name: str, flag: str | None, number: float | None) -> list[Any]:
-    """Return what `show_page` does, unless the data are being imported or checked."""
+    """Return `show_page`, or no change while an import or a check runs."""
     if _is_busy(page.find_project(name)):
         return [gr.skip()] * 4
     return show_page(page, name, flag, number)
 
 
 def show_page(page: Page, name: str, flag: str | None, number: float | None) -> list[Any]:
-    """Return one page of the table, and what can be chosen."""
+    """Return one page of the table, and the filters."""
     review = read_review(page.find_project(name))
     choices = review.filters()
     flag = flag if flag in [value for _, value in choices] else ALL
@@ -212,7 +212,7 @@ def show_page(page: Page, name: str, flag: str | None, number: float | None) -> 
 
 
 def save_text(page: Page, name: str, id: str, typed: str) -> list[Any]:
-    """Store a text for a clip; the manifest's own takes the stored one away."""
+    """Store a text for a clip; the text of the manifest removes the stored one."""
     project, row = _find(page, name, id)
     text = checked_text(typed)
     _decide(project, row, text=None if text == row.original_text else text)
@@ -220,7 +220,7 @@ def save_text(page: Page, name: str, id: str, typed: str) -> list[Any]:
 
 
 def take_back(page: Page, name: str) -> list[Any]:
-    """Undo the last decision and show the clip that it was about."""
+    """Undo the last decision and show its clip."""
     project = page.find_project(name)
     undone = undo(project.manifest)
     if undone is None:
@@ -238,7 +238,7 @@ def _decider(page: Page, verdict: Literal["keep", "reject"] | None) -> Any:
 
 
 def _decide(project: Project, row: Row, **changed: Any) -> None:
-    """Append the clip's decision with what changed; nothing if that is how it stands."""
+    """Append the changed decision of a clip; do nothing if nothing changed."""
     before = row.decision or Decision(id=row.utterance.id)
     after = before.model_copy(update=changed)
     if after != before:
@@ -253,7 +253,7 @@ def _find(page: Page, name: str, id: str) -> tuple[Project, Row]:
 def _player(project: Project, row: Row) -> gr.Audio:
     """Return a player with the clip's samples: a path would be copied to where Gradio serves files from.
 
-    What a manifest names outside of the project is never played: the page may be public.
+    A recording outside the project is never played, because the page may be public.
     """
     label = f"{row.utterance.speaker}: {row.utterance.id}"
     audio = row.utterance.audio.resolve()
@@ -280,7 +280,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def _picture(path: Path) -> str:
-    """Return the picture, served from where it is; its time in the address makes a browser load a new one."""
+    """Return the picture as HTML; the modification time in its URL makes browsers load a new version."""
     if not path.is_file():
         return ""
     return f'<img alt="{html.escape(t(PICTURE))}" style="max-width: 100%" src="{file_address(path)}">'

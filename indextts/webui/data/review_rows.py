@@ -1,7 +1,7 @@
-"""What the review shows: the clips of a project with what the check and a person say of them. No Gradio here.
+"""Rows of the review: the clips of a project with the verdicts of the check and of people. No Gradio here.
 
-A set may have 100,000 clips: the files of the check are read once for each change, and only a page of rows
-ever goes to a browser.
+A data set may have 100,000 clips, so the files of the check are read once per change, and only one page of
+rows is sent to a browser.
 """
 
 import re
@@ -29,7 +29,7 @@ FILTERS = {
     WARNED: "data.filters.warned",
     DECIDED: "data.filters.decided",
 }
-VERDICTS = {  # is kept, by hand
+VERDICTS = {  # (is kept, decided by hand)
     (True, False): "data.verdicts.kept",
     (False, False): "data.verdicts.rejected",
     (True, True): "data.verdicts.kept_by_hand",
@@ -46,7 +46,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Row:
-    """One clip as it will be used: with the text that a person wrote, if one did."""
+    """One clip with its effective text: the edited text if there is one."""
 
     utterance: Utterance
     original_text: str
@@ -61,7 +61,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """What happens to the clip, and who says so."""
+        """Id of the verdict, and whether it was made by hand."""
         by_hand = self.decision is not None and self.decision.verdict is not None
         return VERDICTS[self.is_kept, by_hand]
 
@@ -89,7 +89,7 @@ class Review:
         raise UserError(t(CHOOSE))
 
     def filters(self) -> list[tuple[str, str]]:
-        """Return what can be shown: its label with the number of clips, and its name."""
+        """Return label (with the number of clips) and name of each filter."""
         counts = Counter(flag.reason for row in self.rows for flag in row.flags)
         counts[ALL] = len(self.rows)
         for name in (REJECTED, WARNED, DECIDED):
@@ -100,7 +100,7 @@ class Review:
         return [(f"{labels.get(name, name)} ({counts[name]:,})", name) for name in names]
 
     def chosen(self, name: str) -> Sequence[Row]:
-        """Return the clips that a filter lets through; those of a reason with the worst first."""
+        """Return the clips of a filter; those of a reason are sorted by severity."""
         if name == REJECTED:
             return [row for row in self.rows if not row.is_kept]
         if name == WARNED:
@@ -114,10 +114,10 @@ class Review:
 
 
 def read_review(project: Project) -> Review:
-    """Return the clips of a project as they are on the disk now; none before the import.
+    """Read the clips of a project from disk; empty before the import.
 
     Raises:
-        UserError: one of the files is damaged.
+        UserError: a file is corrupt.
     """
     manifest = project.manifest
     if not manifest.is_file():
@@ -132,7 +132,7 @@ def read_review(project: Project) -> Review:
 
 
 def checked_text(typed: str | None) -> str:
-    """Return a text that was typed for a clip.
+    """Return the validated text that was typed for a clip.
 
     Raises:
         UserError: it is empty or too long.

@@ -1,4 +1,4 @@
-"""Tab 2: bring recordings into the project, check them, see and hear what is there."""
+"""Tab 2: import recordings, check them, and listen to them."""
 
 import random
 from functools import partial
@@ -61,12 +61,12 @@ def build(page: Page) -> None:
 
 
 def imported_version(project: Project) -> str:
-    """Return a word that changes with the imports and what they made."""
+    """Return a version that changes with imports and their output."""
     return f"{job_version(project, 'data')} {files_version(project.manifest)}"
 
 
 def summarise(page: Page, name: str) -> Any:
-    """Return the numbers of the data set and the histogram of its durations."""
+    """Return the summary of the data set and the histogram of its durations."""
     utterances = imported(page, name)
     if utterances is None:
         return gr.skip(), gr.skip()
@@ -80,7 +80,7 @@ def summarise(page: Page, name: str) -> Any:
 
 
 def play(page: Page, name: str) -> Any:
-    """Return players for a few clips, chosen at random, with speaker and text."""
+    """Return players for a few random clips, with speaker and text."""
     utterances = imported(page, name)
     if utterances is None:
         return [gr.skip()] * NUM_CLIPS

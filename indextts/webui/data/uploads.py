@@ -1,12 +1,12 @@
-"""Uploads: files from a browser, put into the project as sources of its import. No Gradio here.
+"""Uploads: files from a browser, stored in the project as sources of the import. No Gradio here.
 
     NAME/uploads/
       talks.zip        an archive; the import unpacks it, with its checks
-      files/           single recordings and texts, together: a text finds the recording that came before it
+      files/           single recordings and texts in one folder, so that texts match earlier recordings
 
-    NAME/listen/voices/  recordings to speak like
+    NAME/listen/voices/  voice recordings
 
-What is uploaded under a name that is there takes its place.
+An upload replaces an existing one of the same name.
 """
 
 import shutil
@@ -36,30 +36,30 @@ _SUFFIXES = AUDIO_SUFFIXES | TEXT_SUFFIXES | {".zip"}
 _MAX_NAME_CHARS = 150
 
 
-def take_in(project: Project, received: Sequence[str], received_in: Path) -> list[Path]:
-    """Move received files into the project; return the sources that they belong to.
+def store_uploads(project: Project, received: Sequence[str], received_in: Path) -> list[Path]:
+    """Move uploaded files into the project and return their sources.
 
     Args:
-        received_in: the folder that the server keeps uploads in: a request can name any file.
+        received_in: the folder that the server stores uploads in; a request can name any file.
 
     Raises:
-        UserError: a file is none that was uploaded, has a name or kind that cannot be imported, or the disk
-            does not take it; none was moved unless it is the disk.
+        UserError: a file was not uploaded, has an unsupported name or type, or cannot be written; except for
+            a write error, no file was moved.
     """
     moves = [(Path(path), _target(project, Path(path), received_in)) for path in received]
     _move(moves)
     return sorted({project.uploads / target.relative_to(project.uploads).parts[0] for _, target in moves})
 
 
-def take_in_voice(project: Project, received: str, received_in: Path) -> Path:
-    """Move a received recording to where voices are kept; return it.
+def store_voice(project: Project, received: str, received_in: Path) -> Path:
+    """Move an uploaded recording into the voices folder and return its path.
 
     Args:
-        received_in: as for `take_in`.
+        received_in: as for `store_uploads`.
 
     Raises:
-        UserError: it is none that was uploaded, no recording, of no fitting length, or the disk does not take
-            it.
+        UserError: the file was not uploaded, is not a recording, has an unsuitable duration, or cannot be
+            written.
     """
     source = Path(received)
     _require_upload(source, received_in)
@@ -76,7 +76,7 @@ def take_in_voice(project: Project, received: str, received_in: Path) -> Path:
 
 
 def remove(project: Project, name: str) -> None:
-    """Remove an upload; what was imported from it stays.
+    """Remove an upload; imported data stay.
 
     Raises:
         UserError: there is no such upload.

@@ -1,6 +1,7 @@
-"""The second part of tab 8: two checkpoints spoke the same texts; which is better is asked blindly.
+"""Blind comparison in tab 8 of two checkpoints that spoke the same texts.
 
-The players get samples, not addresses, which would say whose they are. After a vote both names are shown.
+The players get samples and no URLs, which would reveal the checkpoint. After a vote the page shows both
+names.
 """
 
 from typing import Any
@@ -33,7 +34,7 @@ HEADERS = [
 
 
 def build(page: Page, speaking: Speaking) -> None:
-    """Lay out the comparison of what was spoken."""
+    """Build the comparison of the newest render."""
     gr.Markdown(t("listen.which_is_better"))
     with gr.Row():
         number = gr.Number(1, precision=0, minimum=1, label=t("listen.text"), elem_id="compare-number")
@@ -64,13 +65,13 @@ def build(page: Page, speaking: Speaking) -> None:
 
 
 def show_if_idle(page: Page, name: str, number: float | None) -> list[Any]:
-    """Return what `show` does, unless something is speaking."""
+    """Return `show`, or no change while a synthesis job runs."""
     job = newest_job(page.find_project(name), STAGE)
     return [gr.skip()] * 5 if job is not None and job.is_active else show(page, name, number)
 
 
 def show(page: Page, name: str, number: float | None) -> list[Any]:
-    """Return text, both players, what they were if that is known, and the votes."""
+    """Return the text, both players, the names if already voted, and the votes."""
     project = page.find_project(name)
     render, rows = newest_render(project), tally(votes(project))
     try:
@@ -84,14 +85,14 @@ def show(page: Page, name: str, number: float | None) -> list[Any]:
 
 
 def following_number(page: Page, name: str, number: float | None) -> int:
-    """Return the number of the next text, the first after the last."""
+    """Return the number of the next text; the first follows the last."""
     render = newest_render(page.find_project(name))
     count = len(render.sides[0]) if render else 1
     return int(number or 0) % count + 1
 
 
 def said_of(project: Project, render: Render, number: int) -> str:
-    """Return what the two were, once they were judged."""
+    """Return the names of the two checkpoints after a vote."""
     given = vote_on(project, render, number)
     if given is None:
         return ""

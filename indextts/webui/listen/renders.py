@@ -1,16 +1,14 @@
-"""RENDERS: what the page let speak, and how people judged two checkpoints blindly. No Gradio, no torch here.
+"""Renders: speech that the page generated, and blind votes on pairs of checkpoints. No Gradio or torch here.
 
     NAME/listen/
-      voices/              uploaded recordings to speak like (uploads.py)
-      0001/  a/            what tools/synthesize.py wrote: 001.wav ... spoken.jsonl
-             b/            of the other checkpoint, where two are compared
+      voices/              uploaded voice recordings (uploads.py)
+      0001/  a/            output of tools/synthesize.py: 001.wav ... spoken.jsonl
+             b/            output of the second checkpoint in a comparison
       votes.jsonl          {"render": "0001", "number": 1, "text": ..., "first": "step 200",
                             "second": "step 236", "choice": "first" | "second" | "same", "time": unix time}
 
-Which checkpoint is heard first is told by a digest of what both wrote: the same in every view, another for
-each sentence, and nothing that a listener could know.
-
-Numbered folders, one for each press of a button: 0001, 0002, ...
+A digest of both outputs decides which checkpoint plays first. So the order is the same in every view, differs
+between sentences, and tells the listener nothing.
 """
 
 import hashlib
@@ -41,7 +39,7 @@ Choice = Literal["first", "second", "same"]
 
 
 class SpokenText(BaseModel):
-    """A line of spoken.jsonl, as far as the page shows it."""
+    """A line of spoken.jsonl with the fields that the page shows."""
 
     file: str | None
     text: str
@@ -54,14 +52,14 @@ class SpokenText(BaseModel):
 
     @property
     def model(self) -> str:
-        """Return which model spoke: a name such as latest.pth is another one after the next save."""
+        """Name of the model by its step, because names such as latest.pth change with the next save."""
         if self.step is None:
             return self.checkpoint
         return f"step {self.step}" + (f" of part {self.part}" if (self.part or 1) > 1 else "")
 
 
 class Vote(BaseModel):
-    """What somebody thought of two sounds."""
+    """A vote on two sounds."""
 
     render: str
     number: int
@@ -74,7 +72,7 @@ class Vote(BaseModel):
 
 @dataclass(frozen=True)
 class Sound:
-    """A text as one model spoke it; `path` is None where it said nothing."""
+    """A text spoken by one model; `path` is None if it produced no sound."""
 
     path: Path | None
     spoken: SpokenText
@@ -82,7 +80,7 @@ class Sound:
 
 @dataclass(frozen=True)
 class Render:
-    """What one press of the button made: of each text the sounds of one model, or of two."""
+    """Output of one synthesis job: for each text the sounds of one model or two."""
 
     folder: Path
     sides: tuple[tuple[Sound, ...], ...]
@@ -96,10 +94,10 @@ class Render:
         return len(self.sides) == len(SIDES)
 
     def pair(self, number: int) -> tuple[Sound, Sound]:
-        """Return both sounds of text `number`, from 1, in the order in which they are heard.
+        """Return both sounds of text `number` (from 1) in playing order.
 
         Raises:
-            UserError: two models did not speak such a text.
+            UserError: there is no such text by two models.
         """
         if not self.is_comparison or not 1 <= number <= len(self.sides[0]):
             raise UserError(t(NO_TEXT, number=number))
@@ -110,7 +108,7 @@ class Render:
 
 
 def newest_render(project: Project) -> Render | None:
-    """Return what was made last and is whole."""
+    """Return the newest complete render."""
     for folder in numbered(project.listen):
         sides = tuple(found for side in SIDES if (found := read_sounds(folder / side)))
         if sides and len({len(side) for side in sides}) == 1:
@@ -119,7 +117,7 @@ def newest_render(project: Project) -> Render | None:
 
 
 def votes(project: Project) -> list[Vote]:
-    """Return all votes, oldest first; a line that is none is left out."""
+    """Return all votes, oldest first; invalid lines are skipped."""
     try:
         lines = (project.listen / "votes.jsonl").read_bytes().splitlines()
     except OSError:
@@ -134,15 +132,15 @@ def votes(project: Project) -> list[Vote]:
 
 
 def vote_on(project: Project, render: Render, number: int) -> Vote | None:
-    """Return how text `number` of a render was judged; None if it was not yet."""
+    """Return the vote on text `number` of a render, or None."""
     return next((v for v in votes(project) if (v.render, v.number) == (render.name, number)), None)
 
 
 def vote(project: Project, number: int, choice: str) -> Vote:
-    """Keep what somebody thought of text `number` of the newest render; return it.
+    """Store and return a vote on text `number` of the newest render.
 
     Raises:
-        UserError: there is nothing to compare, it was judged already, or the file cannot be written.
+        UserError: there is nothing to compare, the text already has a vote, or the file cannot be written.
     """
     render = newest_render(project)
     if render is None:
@@ -166,7 +164,7 @@ def vote(project: Project, number: int, choice: str) -> Vote:
 
 
 def tally(given: Iterable[Vote]) -> list[list[str | int]]:
-    """Return a row for each two models: one, the other, votes for the one, for the other, for neither."""
+    """Return a row for each pair of models: A, B, votes for A, votes for B, ties."""
     counts: dict[tuple[str, str], Counter[str]] = {}
     for one in given:
         models = (min(one.first, one.second), max(one.first, one.second))
@@ -179,7 +177,7 @@ def tally(given: Iterable[Vote]) -> list[list[str | int]]:
 
 
 def read_sounds(folder: Path) -> tuple[Sound, ...]:
-    """Return what one model spoke; nothing if it is not whole."""
+    """Return the sounds of one model; empty if they are incomplete."""
     try:
         lines = (folder / SPOKEN_NAME).read_text(encoding="utf-8").splitlines()
         spoken = [SpokenText.model_validate(json.loads(line)) for line in lines]
@@ -189,19 +187,19 @@ def read_sounds(folder: Path) -> tuple[Sound, ...]:
 
 
 def _sound_file(folder: Path, name: str | None) -> Path | None:
-    """Return a file of the folder itself: what a record names elsewhere is never served."""
+    """Return a file inside the folder; a path outside it is never served."""
     path = folder / Path(name or "").name
     return path if name and path.is_file() and not path.is_symlink() else None
 
 
 def next_folder(parent: Path) -> Path:
-    """Return the folder of the next press; nothing is made yet."""
+    """Return the path of the next numbered folder without creating it."""
     newest = max((int(folder.name) for folder in numbered(parent)), default=0)
     return parent / f"{newest + 1:04}"
 
 
 def numbered(parent: Path) -> list[Path]:
-    """Return the numbered folders, newest first; none where `parent` is not there."""
+    """Return the numbered folders, newest first; empty if `parent` does not exist."""
     if not parent.is_dir():
         return []
     found = [path for path in parent.iterdir() if path.name.isdecimal() and path.is_dir()]

@@ -1,9 +1,7 @@
-"""The checkpoints of a run as choices, and how the texts of each are normalised. No Gradio, no torch here.
+"""Checkpoints and voices that tab 8 can choose from. No Gradio or torch here.
 
-Whose voice the page speaks with: an uploaded recording, or a clip of the data set. No Gradio here.
-
-A choice is `upload:NAME` or `clip:ID`. A request can name anything: what a choice means is looked up, and a
-recording that lies outside of what the page may use is no choice.
+A voice is `upload:NAME`, an uploaded recording, or `clip:ID`, a clip of the data set. A request can name
+anything, so every choice is looked up, and a recording outside the allowed folders is refused.
 """
 
 from collections.abc import Sequence
@@ -30,13 +28,13 @@ LABEL_WITH_LOSS = "listen.label_with_loss"
 
 
 def names(project: Project) -> list[str]:
-    """Return the names of the run's checkpoints, the best first."""
+    """Return the names of the run's checkpoints, best first."""
     found = [path.name for path in checkpoint_files(project.run_dir)]
     return sorted(found, key=lambda name: (name != "best.pth", name != "latest.pth", name))
 
 
 def choices(project: Project) -> list[tuple[str, str]]:
-    """Return label and name of each checkpoint that can speak: with its step and validation loss."""
+    """Return label (with step and validation loss) and name of each usable checkpoint."""
     losses = validation_losses(RUNS.of(project.run_dir).read())
     found = []
     for name in names(project):
@@ -50,13 +48,13 @@ def choices(project: Project) -> list[tuple[str, str]]:
 
 
 def normalizer_of(project: Project, name: str | None) -> NormalizerOptions:
-    """Return how texts are read for a checkpoint; the default where it does not say so."""
+    """Return the normaliser options of a checkpoint, or the defaults."""
     meta = _meta(project, name or "")
     try:
         record = {} if meta is None else dict(meta.normalizer)
         record.pop("version", None)
         return NormalizerOptions.model_validate(record)
-    except ValidationError:  # of a newer version
+    except ValidationError:  # written by a newer version
         return DEFAULT_OPTIONS
 
 
@@ -83,10 +81,10 @@ def voice_choices(project: Project) -> list[tuple[str, str]]:
 
 
 def find_recording(project: Project, choice: str | None, roots: Roots) -> Path:
-    """Return the recording that a choice means.
+    """Return the recording of a choice.
 
     Raises:
-        UserError: there is none, or it lies outside of what the page may use.
+        UserError: there is none, or it is outside the allowed folders.
     """
     choice = choice or ""
     for path in _uploads(project):

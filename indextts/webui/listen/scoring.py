@@ -1,8 +1,8 @@
-"""The third part of tab 8: numbers for checkpoints, from held-out sentences (tools/evaluate.py).
+"""Scoring section of tab 8: metrics of checkpoints on held-out sentences (tools/evaluate.py).
 
-    NAME/scores/0001/  report.md scores.png summary.jsonl clips.jsonl audio/      one press of the button
+    NAME/scores/0001/  report.md scores.png summary.jsonl clips.jsonl audio/      one scoring job
 
-The newest folder with a whole report is shown, read from the disk.
+The section shows the newest folder with a complete report.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ NOTHING = "listen.none_scored"
 
 
 def build(page: Page) -> None:
-    """Lay out the choice of checkpoints, the job, and what it found."""
+    """Build the choice of checkpoints, the job panel, and the report."""
     gr.Markdown(t("listen.score_checkpoints"))
     with gr.Row():
         chosen = gr.Dropdown(
@@ -81,10 +81,10 @@ def score_commands(
     asr: str | None,
     *values: Any,
 ) -> list[Command]:
-    """Return the command that scores the chosen checkpoints on the project's sentences to validate on.
+    """Return the command that scores the chosen checkpoints on the validation sentences.
 
     Raises:
-        UserError: nothing is chosen, or a recognizer's folder lies outside of what the page may use.
+        UserError: nothing is chosen, or a recognizer folder is outside the allowed folders.
     """
     known = names(project)
     if not chosen or not all(name in known for name in chosen):
@@ -108,23 +108,21 @@ def score_commands(
 
 
 def checkpoints(page: Page, name: str, now: Sequence[str] | None) -> Any:
-    """Return the choice of checkpoints that are there; those that are chosen stay."""
+    """Return the available checkpoints; the selection stays."""
     found = names(page.find_project(name))
     if now and all(one in found for one in now):
-        return gr.Dropdown(
-            choices=found, multiselect=True
-        )  # the value may have changed while this answer was on its way
+        return gr.Dropdown(choices=found, multiselect=True)  # the value may have changed meanwhile
     still = [one for one in now or () if one in found]
     return gr.Dropdown(choices=found, value=still or found[:1], multiselect=True)
 
 
 def newest_report(project: Project) -> Path | None:
-    """Return the folder of the newest report that is whole."""
+    """Return the folder of the newest complete report."""
     return next((folder for folder in numbered(project.scores) if (folder / PICTURE_NAME).is_file()), None)
 
 
 def show(page: Page, name: str) -> tuple[str, str]:
-    """Return the newest report's table, and its picture with downloads."""
+    """Return the table of the newest report, and its picture with downloads."""
     project = page.find_project(name)
     folder = newest_report(project)
     if folder is None:

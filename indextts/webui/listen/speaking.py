@@ -1,7 +1,6 @@
-"""The first part of tab 8: type, choose a voice and one or two checkpoints, let them speak, listen.
+"""Synthesis section of tab 8: type a text, choose a voice and one or two checkpoints, and listen.
 
-A checkpoint speaks with its own tokenizer: there is nothing to choose. What is shown and played is read from
-the disk (renders.py).
+A checkpoint always uses its own tokenizer. The players read the disk (renders.py).
 """
 
 import html
@@ -21,7 +20,7 @@ from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings, project_names
 from indextts.text.normalize import normalize
-from indextts.webui.data.uploads import take_in_voice
+from indextts.webui.data.uploads import store_voice
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.language import t
@@ -60,13 +59,13 @@ TOO_MANY = "listen.too_many"
 
 @dataclass(frozen=True)
 class Speaking:
-    """The components that the comparison changes too."""
+    """Components that the comparison also changes."""
 
     players: gr.HTML
 
 
 def build(page: Page) -> Speaking:
-    """Lay out the form, the job and the players."""
+    """Build the form, the job panel and the players."""
     text = gr.Textbox("ሰላም ለዓለም።", label=t("listen.lines"), lines=4, elem_id="listen-text")
     spoken = gr.Textbox(label=t("listen.read_as"), lines=2, interactive=False, elem_id="listen-spoken")
     with gr.Row():
@@ -140,10 +139,10 @@ def speak_commands(
     other: str | None,
     *values: Any,
 ) -> list[Command]:
-    """Return a command for each chosen checkpoint: the same texts, voice, settings and seed.
+    """Return a command for each chosen checkpoint, with the same texts, voice, settings and seed.
 
     Raises:
-        UserError: something is not chosen, or too much is typed.
+        UserError: a choice is missing, or the text is empty or too long.
     """
     chosen = [checkpoint, *([other] if other else [])]
     known = names(project)
@@ -159,7 +158,7 @@ def speak_commands(
         **changed(fields_from(Synthesize, SETTINGS, values), backend_of(settings)),
     }
     if fields.get("device", "auto") == "auto" and is_training_anywhere(page.workspace):
-        fields["device"] = "cpu"  # the program itself sees only the run that its checkpoint is of
+        fields["device"] = "cpu"  # the program itself only knows the run of its checkpoint
     return [
         Synthesize(checkpoint=project.run_dir / str(name), output=folder / side, **fields)
         for name, side in zip(chosen, SIDES, strict=False)
@@ -167,13 +166,13 @@ def speak_commands(
 
 
 def is_training_anywhere(workspace: Path) -> bool:
-    """Return whether a training that the page started is running, in any project."""
+    """Return whether a training started by the page runs in any project."""
     jobs = [newest_job(Project(workspace / name), "train") for name in project_names(workspace)]
     return any(job is not None and job.is_active for job in jobs)
 
 
 def texts_in(typed: str) -> list[str]:
-    """Return the lines that say something.
+    """Return the non-empty lines.
 
     Raises:
         UserError: there are none, or too many.
@@ -189,65 +188,65 @@ def texts_in(typed: str) -> list[str]:
 
 
 def own_settings(page: Page, name: str) -> list[Any]:
-    """Return the settings that the codes of a project ask for."""
+    """Return the default settings for the codes of a project."""
     asked = asked_settings(backend_of(page.find_settings(name)))
     return [asked[field] for field in SETTINGS]
 
 
 def backend_of(settings: ProjectSettings) -> str:
-    """Return the speech backend that makes a project's features."""
+    """Return the speech backend of a project's features."""
     return str(settings.preprocess.get("backend", Preprocess.model_fields["backend"].default))
 
 
 def asked_settings(backend: str) -> dict[str, Any]:
-    """Return what holds for the codes of a backend where nothing is said."""
+    """Return the default settings for the codes of a backend."""
     sampling = Sampling.of_backend(backend, {}).model_dump()
     return {field: sampling.get(field, Synthesize.model_fields[field].default) for field in SETTINGS}
 
 
 def changed(fields: dict[str, Any], backend: str) -> dict[str, Any]:
-    """Return the fields that say something else than what holds without them."""
+    """Return the fields that differ from the defaults."""
     asked = asked_settings(backend)
     return {name: value for name, value in fields.items() if value != asked[name]}
 
 
 def checkpoint_choices(page: Page, name: str, now: str | None, other: str | None) -> tuple[Any, Any]:
-    """Return the checkpoints that are there, for both choices; what is chosen stays."""
+    """Return the available checkpoints for both dropdowns; the selection stays."""
     found = choices(page.find_project(name))
     return with_choices(found, now), with_choices([(t(NOTHING), NOBODY), *found], other)
 
 
 def known_voices(page: Page, name: str, now: str | None, emotion: str | None) -> tuple[Any, Any]:
-    """Return the voices that are there, and the same for an emotion; what is chosen stays."""
+    """Return the available voices for voice and emotion; the selection stays."""
     found = voice_choices(page.find_project(name))
     return with_choices(found, now), with_choices([(t(ITSELF), NOBODY), *found], emotion)
 
 
 def received(page: Page, name: str, path: str | None, emotion: str | None) -> tuple[Any, Any, Any]:
-    """Take an uploaded voice in and choose it."""
+    """Store an uploaded voice and select it."""
     project = page.find_project(name)
     if not path:
         return gr.skip(), gr.skip(), gr.skip()
-    taken = take_in_voice(project, path, Path(get_upload_folder()))
+    taken = store_voice(project, path, Path(get_upload_folder()))
     found = voice_choices(project)
     chosen = gr.Dropdown(choices=found, value=UPLOAD + taken.name)
     return None, chosen, with_choices([(t(ITSELF), NOBODY), *found], emotion)
 
 
 def read_as(page: Page, name: str, typed: str, checkpoint: str | None) -> str:
-    """Return the lines as the chosen checkpoint's tokenizer gets them."""
+    """Return the lines in spoken form, as the tokenizer of the checkpoint reads them."""
     options = normalizer_of(page.find_project(name), checkpoint)
     lines = typed[:MAX_CHARS].splitlines()[:MAX_TEXTS]
     return "\n".join(normalize(line, options) for line in lines if line.strip())
 
 
 def spoken_version(project: Project) -> str:
-    """Return a word that changes when something was spoken or judged."""
+    """Return a version that changes with every render and vote."""
     return f"{job_version(project, STAGE)} {files_version(project.listen)}"
 
 
 def show_players(page: Page, name: str) -> Any:
-    """Return the players of what was made last; a comparison shows only what was judged."""
+    """Return the players of the newest render; a comparison shows only texts with a vote."""
     project = page.find_project(name)
     job = newest_job(project, STAGE)
     render = newest_render(project)
@@ -257,7 +256,7 @@ def show_players(page: Page, name: str) -> Any:
 
 
 def players_html(project: Project, render: Render) -> str:
-    """Return a row for each text: what was read, and a player with a download for each model."""
+    """Return a row for each text: the spoken form, and a player with a download for each model."""
     rows = []
     for number, sounds in enumerate(zip(*render.sides, strict=True), 1):
         if render.is_comparison and vote_on(project, render, number) is None:
@@ -270,7 +269,7 @@ def players_html(project: Project, render: Render) -> str:
 
 
 def player_html(sound: Sound) -> str:
-    """Return a player that is served from where the file is; its time in the address makes it load anew."""
+    """Return a player for a file; the modification time in its URL makes browsers load a new version."""
     model = sound.spoken.model
     if sound.path is None:
         return f"<div>{html.escape(t(SILENT, model=model))}</div>"

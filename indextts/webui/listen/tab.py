@@ -1,4 +1,4 @@
-"""Tab 8: hear the checkpoints, compare two of them, score them, take the model away."""
+"""Tab 8: listen to checkpoints, compare them, score them, and export the model."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -58,12 +58,12 @@ def commands(
 
 
 def checkpoints(page: Page, name: str, now: str | None) -> Any:
-    """Return the choice of checkpoints that are there."""
+    """Return the available checkpoints."""
     return with_choices([(found, found) for found in names(page.find_project(name))], now)
 
 
 def exported(page: Page, name: str) -> Any:
-    """Return links to the exported files, served from where they are: a download copies nothing."""
+    """Return download links to the exported files, which are served in place."""
     project = page.find_project(name)
     job = newest_job(project, "export")
     if job is not None and job.is_active:

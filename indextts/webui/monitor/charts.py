@@ -1,13 +1,11 @@
-"""Curves of a run for a plot: smoothed, cut to a range, on a logarithmic scale, beside those of other runs.
+"""Curves of a run: smoothed, cut to a range, on a logarithmic scale, and compared with other runs.
 
     lines --points--> step, value --smoothed, in_range, log10--> --decimate--> at most MAX_POINTS a series
 
-No Gradio here. What is drawn is a table of the columns step, value and series; a plot has a legend entry and
-a colour for each series.
+A plot draws a table with the columns step, value and series; each series has a colour and a legend entry.
 
-Which runs can be drawn beside a project's own: its older parts, and the runs of the other projects.
-
-A choice is "PROJECT:PART", part 0 for the newest. No Gradio here.
+A run can be compared with its older parts and with runs of other projects. A choice is "PROJECT:PART", part 0
+for the newest. No Gradio here.
 """
 
 import math
@@ -24,12 +22,12 @@ from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS, Line
 from indextts.webui.versions import files_version
 
-MAX_POINTS = 500  # of a series: a plot is hardly wider in pixels
+MAX_POINTS = 500  # of a series, about the width of a plot in pixels
 
 TRAINING = "monitor.training"
 VALIDATION = "monitor.validation"
 KINDS = (("train", TRAINING), ("val", VALIDATION))
-EXACT = ("lr",)  # what has no noise to smooth away
+EXACT = ("lr",)  # metrics without noise
 RESUMED = "monitor.resumed"
 AS_LOGGED = "monitor.as_logged"
 
@@ -38,13 +36,13 @@ Points = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Look:
-    """How curves are drawn.
+    """Display options of the curves.
 
     Args:
-        smoothing: weight of what was before in a running mean of the training curves, 0 to under 1. The
-            curves as logged are drawn beside.
+        smoothing: weight of earlier values in a running mean of the training curves, 0 to below 1. The
+            unsmoothed curves are drawn too.
         first, last: the steps to draw; None for no limit.
-        is_log: the decimal logarithm of each value is drawn; what is not above 0 is left out.
+        is_log: draw the decimal logarithm of each value; values not above 0 are skipped.
     """
 
     smoothing: float = 0.0
@@ -55,7 +53,7 @@ class Look:
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """Another run, or another part of this one; the newest part that `lines` has is drawn."""
+    """Another run, or another part of this run; the newest part in `lines` is drawn."""
 
     name: str
     lines: Sequence[Line]
@@ -73,8 +71,8 @@ def curves(
 ) -> pd.DataFrame:
     """Return the columns step, value and series, a row for each point; a series has at most MAX_POINTS.
 
-    The series of the newest part are "training" and "validation"; where the training's is smoothed, that
-    beneath is AS_LOGGED. A compared run's series end in its name.
+    The series of the newest part are "training" and "validation"; if the training series is smoothed, the
+    unsmoothed one is AS_LOGGED. A compared run's series end in its name.
     """
     weight = 0.0 if metric in EXACT else look.smoothing
     series: list[tuple[str, Points]] = []
@@ -102,10 +100,10 @@ def part_of(lines: Iterable[Line], part: int) -> list[Line]:
 
 
 def smoothed(points: Points, weight: float) -> Points:
-    """Return the running mean that forgets by `weight` from point to point, corrected for its beginning.
+    """Return the exponential moving average with `weight`, corrected for its start.
 
     Without the correction a mean that starts at 0 lies below the first points; dividing by the sum of the
-    weights so far gives them their due, as in Adam (Kingma and Ba, 2015, section 3).
+    weights so far corrects this, as in Adam (Kingma and Ba, 2015, section 3).
     """
     mean, sum_of_weights, result = 0.0, 0.0, []
     for step, value in points:
@@ -122,7 +120,7 @@ def in_range(points: Points, first: float | None, last: float | None) -> Points:
 
 
 def log10(points: Points) -> Points:
-    """Return the logarithms of the values that have one."""
+    """Return the logarithms of the positive values."""
     return [(step, math.log10(value)) for step, value in points if value > 0]
 
 
@@ -137,7 +135,7 @@ def decimate(points: Sequence[tuple[float, float]]) -> Points:
 
 
 def resumes(lines: Iterable[Line]) -> list[int]:
-    """Return the steps after 0 at which a process of the newest part began."""
+    """Return the steps after 0 at which a process of the newest part started."""
     shown = _shown(lines)
     newest = max((line["part"] for line in shown), default=0)
     return [
@@ -148,10 +146,10 @@ def resumes(lines: Iterable[Line]) -> list[int]:
 
 
 def for_plot(frame: pd.DataFrame, series: Iterable[str], steps: Iterable[int]) -> pd.DataFrame:
-    """Return `frame` between a row of nothing for each of `series` and an upright line at each of `steps`.
+    """Return `frame` after an empty row for each of `series` and before a vertical line at each of `steps`.
 
-    A plot learns its colours from the first frame it gets, so that one names all series that may come. The
-    upright lines are the series RESUMED, with gaps between them.
+    A plot takes its colours from its first frame, so that frame names every possible series. The vertical
+    lines are the series RESUMED, with gaps between them.
     """
     low, high = float(frame["value"].min()), float(frame["value"].max())
     names = [(math.nan, math.nan, name) for name in series]
@@ -186,8 +184,8 @@ def _points(lines: Iterable[Line], metric: str) -> Points:
 
 
 def _shown(lines: Iterable[Line]) -> list[Line]:
-    """Return the lines that no later process of their part replaced by beginning before them."""
-    begins: dict[int, int] = {}  # part: the earliest step at which a process began after this line
+    """Return the lines that no later process of their part replaced by starting before them."""
+    begins: dict[int, int] = {}  # part: the earliest step at which a process started after this line
     kept = []
     for line in reversed(list(lines)):
         part, step = line["part"], line["step"]
@@ -203,7 +201,7 @@ PART = "monitor.part"
 
 
 def comparable(workspace: Path, name: str) -> list[tuple[str, str]]:
-    """Return label and choice of each run that can be drawn beside that of the project `name`."""
+    """Return label and choice of each run that can be compared with that of the project `name`."""
     parts = sorted({line["part"] for line in RUNS.of(Project(workspace / name).run_dir).read()})
     older = [(t(PART, part=part), f"{name}:{part}") for part in parts[:-1]]
     others = [
@@ -215,7 +213,7 @@ def comparable(workspace: Path, name: str) -> list[tuple[str, str]]:
 
 
 def runs_version(workspace: Path, project: Project) -> str:
-    """Return a word that changes when a run begins in any project, or a new part of the project's own."""
+    """Return a version that changes when a run starts in any project, or a new part in this project."""
     runs = (Project(workspace / name).run_dir / "config.json" for name in project_names(workspace))
     lines = RUNS.of(project.run_dir).read()
     return f"{files_version(*runs)} {lines[-1]['part'] if lines else 0}"
@@ -224,7 +222,7 @@ def runs_version(workspace: Path, project: Project) -> str:
 def compared(workspace: Path, name: str, chosen: Sequence[str] | None) -> list[ComparedRun]:
     """Return the chosen runs, named as `comparable` names them, at most MAX_COMPARED.
 
-    What is in no list is left out: after a change of the project a page asks once for what it had chosen.
+    Unknown choices are skipped: after a change of project, the page sends its old selection once.
     """
     labels = {choice: label for label, choice in comparable(workspace, name)} if chosen else {}
     found = []

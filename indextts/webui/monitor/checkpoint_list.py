@@ -1,7 +1,7 @@
 """The checkpoints of tab 7: listen to one, export, pin or delete it.
 
-A checkpoint is named by what the list shows; what may be done with it is decided where it is done
-(indextts/runs/checkpoints.py), whatever the page showed when the button was pressed.
+The page sends the name of a checkpoint; indextts/runs/checkpoints.py decides at that moment what is allowed,
+whatever the page showed before.
 """
 
 import time
@@ -90,7 +90,7 @@ class _List:
 
 
 def build(page: Page) -> None:
-    """Lay out the list and tie its buttons."""
+    """Build the list and connect its buttons."""
     all_of_it = _List()
     name, chosen = page.project, all_of_it.chosen
 
@@ -116,12 +116,12 @@ def build(page: Page) -> None:
 
 
 def version(project: Project) -> str:
-    """Return a word that changes when a checkpoint is saved, pinned or removed."""
+    """Return a version that changes when a checkpoint is saved, pinned or removed."""
     return files_version(project.run_dir, project.run_dir / TRASH)
 
 
 def shown(project: Project, now: str | None) -> list[Any]:
-    """Return what the components show; what was chosen stays so as long as it is there."""
+    """Return the values of the components; the selection stays while it exists."""
     found = list_checkpoints(project.run_dir)
     names = [each.name for each in found]
     chosen = next((each for each in found if each.name == now), None)
@@ -159,7 +159,7 @@ def _row(each: Checkpoint, loss: float | None) -> list[str]:
 
 
 def share_checkpoint(page: Page, name: str, chosen: str | None) -> str:
-    """Return what tells tab 8 to take this checkpoint."""
+    """Return the value that makes tab 8 select this checkpoint."""
     found = _found(page.find_project(name), chosen)
     return stamped(found.name)
 
@@ -173,7 +173,7 @@ def turn_pin(page: Page, name: str, chosen: str | None) -> list[Any]:
 
 
 def ask(page: Page, name: str, chosen: str | None) -> list[Any]:
-    """Return the question whether to delete; a UserError says at once if that is refused."""
+    """Return the confirmation question; a UserError reports a refusal at once."""
     project = page.find_project(name)
     found = _found(project, chosen)
     reason = deletion_refusal(project.run_dir, found.name)
@@ -189,7 +189,7 @@ def ask(page: Page, name: str, chosen: str | None) -> list[Any]:
 
 
 def delete(page: Page, name: str, asked: str) -> list[Any]:
-    """Move to the trash what the question was about."""
+    """Move the confirmed checkpoint to the trash."""
     project = page.find_project(name)
     move_to_trash(project.run_dir, asked)
     gr.Info(t(THROWN, name=asked))
@@ -204,7 +204,7 @@ def clear(page: Page, name: str, chosen: str | None) -> list[Any]:
 
 
 def hide() -> list[Any]:
-    """Return the question hidden, and nothing asked."""
+    """Hide the confirmation question."""
     return [gr.Group(visible=False), ""]
 
 
@@ -212,7 +212,7 @@ def _found(project: Project, chosen: str | None) -> Checkpoint:
     """Return the chosen checkpoint.
 
     Raises:
-        UserError: none is chosen, or it is not there any more.
+        UserError: none is chosen, or it no longer exists.
     """
     for each in list_checkpoints(project.run_dir):
         if each.name == chosen:

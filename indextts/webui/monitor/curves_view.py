@@ -1,4 +1,4 @@
-"""The curves of tab 7: six plots, smoothed, from step to step, on a logarithmic scale, beside other runs."""
+"""Charts of tab 7: six plots with smoothing, a range of steps, a logarithmic scale and other runs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,10 +47,10 @@ RESUMED_AT = "monitor.resumed_at"
 DRAWN_PART = "monitor.drawn_part"
 LOGARITHM = "monitor.logarithm"
 REDRAWN_EVERY_S = 4.0
-SMOOTHING = 0.0  # at first: a line of the log is a mean over many steps already
+SMOOTHING = 0.0  # default: a log line already averages many steps
 
-# Gradio 6.31 makes a legend from the series that a plot had before it got new ones: a title that only differs
-# in its blanks makes it look again.
+# Gradio 6.31 builds the legend from the previous series of a plot; a title that differs in blanks only makes
+# it rebuild the legend.
 NEW_LEGENDS = f"""() => {{
   window.legends = (window.legends ?? 0) + 1;
   return Array({len(PLOTS)}).fill({{__type__: "update", color_title: " ".repeat(1 + window.legends % 2)}});
@@ -58,7 +58,7 @@ NEW_LEGENDS = f"""() => {{
 
 
 def build(page: Page) -> None:
-    """Lay out the controls and the plots; before the first line there is a sentence in their place."""
+    """Build the controls and the plots; before the first log line a sentence replaces them."""
     notes = gr.Markdown(elem_id="monitor-notes")
     with gr.Column(visible=False) as body:
         with gr.Row(elem_id="monitor-look"):
@@ -73,7 +73,7 @@ def build(page: Page) -> None:
                 label=t("monitor.compare_with"),
                 multiselect=True,
                 max_choices=MAX_COMPARED,
-                allow_custom_value=True,  # else what was chosen beside another project is an error
+                allow_custom_value=True,  # else the selection for another project would be an error
                 elem_id="monitor-compare",
             )
         plots = []
@@ -99,7 +99,7 @@ def build(page: Page) -> None:
         page.find_project(name)
         choices = comparable(page.workspace, name)
         kept = [choice for choice in now if choice in [value for _, value in choices]]
-        # a value that need not change is not touched: another may have been chosen meanwhile
+        # keep the value if possible, because the user may have changed it meanwhile
         return gr.Dropdown(choices=choices) if kept == now else gr.Dropdown(choices=choices, value=kept)
 
     controls, drawn = [smoothing, first, last, is_log, beside], [notes, body, *plots]
@@ -111,12 +111,12 @@ def build(page: Page) -> None:
 
 
 def version(project: Project) -> str:
-    """Return a word that changes with the run's numbers, seldom enough for a browser to draw them."""
+    """Return a version that changes with the metrics, but not more often than a browser can draw them."""
     return calm_version(project.run_dir / "metrics.jsonl", REDRAWN_EVERY_S)
 
 
 def look_of(smoothing: Any, first: Any, last: Any, is_log: Any) -> Look:
-    """Return what the controls say; an empty step is no limit, and neither is a last step of 0."""
+    """Return the display options; an empty step, or a last step of 0, sets no limit."""
     weight = min(0.99, max(0.0, float(smoothing or 0)))
     return Look(weight, float(first) if first else None, float(last) if last else None, bool(is_log))
 
@@ -129,7 +129,7 @@ def _plot(metric: str) -> gr.LinePlot:
         y="value",
         color="series",
         color_map=_colour_map(metric, Look(SMOOTHING), []),
-        title=t(title),  # a label would take the place of the legend below
+        title=t(title),  # a label would replace the legend below
         x_title=t("monitor.headers.step"),
         x_axis_format=",~f",
         y_title=" ",
@@ -142,9 +142,9 @@ def _plot(metric: str) -> gr.LinePlot:
 
 
 def _drawn(lines: list[Line], metric: str, look: Look, others: Sequence[ComparedRun]) -> Any:
-    """Return the plot with its axes and colours, which the browser then builds from nothing.
+    """Return the plot with axes and colours, which the browser then rebuilds.
 
-    Where they stay as they are, `_frame` alone is sent: the browser puts the points into its plot.
+    If they are unchanged, only `_frame` is sent, and the browser updates the points.
     """
     return gr.LinePlot(
         _frame(lines, metric, look, others),
@@ -171,7 +171,7 @@ def _colour_map(metric: str, look: Look, others: Sequence[ComparedRun]) -> dict[
 
 
 def _notes(lines: list[Line]) -> str:
-    """Return the line above the plots: resumes, and which part of the run is drawn."""
+    """Return the note above the plots: resumes, and the part of the run that is drawn."""
     steps = resumes(lines)
     notes = [t(RESUMED_AT, steps=", ".join(f"{step:,}" for step in steps))] if steps else []
     parts = {line["part"] for line in lines}

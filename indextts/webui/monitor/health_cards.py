@@ -1,4 +1,4 @@
-"""The first part of tab 7: what is wrong with the run, as cards; or that nothing is."""
+"""Health section of tab 7: a card for each problem of the run."""
 
 import time
 from html import escape
@@ -26,13 +26,13 @@ def build(page: Page) -> None:
 
 
 def version(project: Project) -> str:
-    """Return a word that changes with the run's numbers and settings, and for the disk every minute."""
+    """Return a version that changes with metrics and settings, and every minute for the disk."""
     files = [project.run_dir / name for name in ("metrics.jsonl", "config.json", "exit.json")]
     return f"{files_version(*files)} {time.time() // DISK_LOOKED_AT_S}"
 
 
 def findings(project: Project) -> list[Finding]:
-    """Return what is wrong with a project's run, problems first; only what is new in it is read."""
+    """Return the findings of a project's run, problems first; only new lines are read."""
     return check_health(project.run_dir, RUNS.of(project.run_dir).read())
 
 
@@ -47,7 +47,7 @@ def shown(project: Project) -> str:
 
 
 def card_html(finding: Finding) -> str:
-    """Return one finding as HTML; what is in it comes from files of the run, so all of it is escaped."""
+    """Return a finding as HTML; its values come from files of the run, so everything is escaped."""
     what, evidence, advice = (
         escape(t(template, **finding.values)) for template in (finding.what, finding.evidence, finding.advice)
     )

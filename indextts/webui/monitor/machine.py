@@ -1,7 +1,7 @@
-"""The computer that trains: processors, memory, disk and graphics cards, as they are now. No Gradio here.
+"""Current state of the machine: processors, memory, disk and GPUs. No Gradio here.
 
-Cards are asked through the driver's own library (NVML), which opens no CUDA context: watching takes none of
-their memory. In a container the memory is that of the container, where the kernel says so.
+GPUs are read through NVML, which opens no CUDA context, so monitoring uses no GPU memory. In a container, the
+memory is the container's limit if the kernel reports it.
 """
 
 import os
@@ -32,11 +32,11 @@ UNKNOWN = "?"
 
 @dataclass(frozen=True)
 class CardState:
-    """A graphics card at one moment; what its driver does not tell is None.
+    """State of a GPU; values that the driver does not report are None.
 
     Args:
-        percent: of the time in which it computed, lately.
-        number: as nvidia-smi counts.
+        percent: recent utilization.
+        number: as in nvidia-smi.
     """
 
     name: str
@@ -59,11 +59,11 @@ class CardState:
 
 @dataclass(frozen=True)
 class MachineState:
-    """A computer at one moment.
+    """State of a machine.
 
     Args:
-        busy_percent: of all processors, since it was asked before; 0 the first time.
-        free_disk_bytes, disk_bytes: of the disk that a given folder is on.
+        busy_percent: of all processors since the previous call; 0 at the first call.
+        free_disk_bytes, disk_bytes: of the disk that contains a given folder.
     """
 
     num_processors: int
@@ -75,10 +75,10 @@ class MachineState:
     cards: tuple[CardState, ...]
 
     def rows(self, in_training: Collection[int] = ()) -> list[list[str]]:
-        """Return what is where, as lines of a table.
+        """Return name and state of each part, as rows of a table.
 
         Args:
-            in_training: numbers of the cards that are marked as the training's.
+            in_training: numbers of the GPUs to mark as used by the training.
         """
         cards = [
             [
@@ -102,7 +102,7 @@ class MachineState:
 
 
 def read_machine(folder: Path, cgroup: Path = CGROUP) -> MachineState:
-    """Return the computer as it is now, with the disk that `folder` is on."""
+    """Return the current state of the machine, with the disk that contains `folder`."""
     memory, disk = psutil.virtual_memory(), shutil.disk_usage(folder)
     used, total = memory.total - memory.available, memory.total
     limit, in_container = container_limit(cgroup), container_use(cgroup)
@@ -120,14 +120,14 @@ def read_machine(folder: Path, cgroup: Path = CGROUP) -> MachineState:
 
 
 def read_cards() -> tuple[CardState, ...]:
-    """Return the NVIDIA cards of this computer; none without a driver."""
+    """Return the NVIDIA GPUs of this machine; empty without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return ()
     try:
         return tuple(map(_read_card, range(pynvml.nvmlDeviceGetCount())))
-    except pynvml.NVMLError:  # a driver that was replaced meanwhile, a card that fell off the bus
+    except pynvml.NVMLError:  # the driver was replaced meanwhile, or a GPU fell off the bus
         return ()
     finally:
         with suppress(pynvml.NVMLError):
@@ -148,7 +148,7 @@ def _read_card(number: int) -> CardState:
 
 
 def _known(read: Callable[[], int]) -> int | None:
-    """Return what `read` gives, None where the card does not tell it, as a slice of a shared one."""
+    """Return the result of `read`, or None if the GPU does not report it, as a MIG slice does not."""
     try:
         return int(read())
     except pynvml.NVMLError:

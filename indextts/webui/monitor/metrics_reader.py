@@ -1,7 +1,7 @@
-"""The lines of a growing metrics.jsonl, each byte read once. No Gradio here.
+"""Incremental reader of a growing metrics.jsonl. No Gradio here.
 
-`indextts/training/metrics.py` draws the lines. A process that began at step S makes the numbers after S once
-more; what an earlier one wrote there is not returned.
+`indextts/training/metrics.py` draws the lines. A process that starts at step S repeats the steps
+after S; lines of an earlier process for these steps are not returned.
 """
 
 import json
@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 from indextts.runs.directory import MetricsKey, add_metrics_line
 
-MAX_LINES = 20_000  # of a run in memory, about 12 MB
-MAX_RUNS = 6  # the run that is shown, and those that it is compared with
+MAX_LINES = 20_000  # of a run, about 12 MB in memory
+MAX_RUNS = 6  # the shown run and the runs it is compared with
 BLOCK_BYTES = 1 << 20
 TAIL_BYTES = 64
 
@@ -25,16 +25,16 @@ Line = dict[str, Any]
 class MetricsReader:
     """The lines of one metrics.jsonl as `run_dir.read_metrics` returns them; each byte is read once.
 
-    Past MAX_LINES every second line is forgotten, of each part and kind; `start` lines stay.
+    Above MAX_LINES, every second line of each part and kind is dropped; `start` lines stay.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = threading.Lock()  # ticks of several browsers come in threads
+        self._lock = threading.Lock()  # the ticks of several browsers run in threads
         self._forget(inode=None)
 
     def read(self) -> list[Line]:
-        """Return all lines in the order of writing; of one step of a part the last counts."""
+        """Return all lines in the order of writing; for repeated steps of a part, the last line counts."""
         with self._lock:
             try:
                 with self.path.open("rb") as file:
@@ -43,7 +43,7 @@ class MetricsReader:
                 self._forget(inode=None)
                 return []
             lines = dict(self._lines)
-        _add(lines, rest)  # without its newline it may yet be half a line, so it is not kept
+        _add(lines, rest)  # a line without its newline may be incomplete, so it is not stored
         return list(lines.values())
 
     def _forget(self, inode: int | None) -> None:
@@ -51,14 +51,14 @@ class MetricsReader:
         self._lines: dict[MetricsKey, Line] = {}
 
     def _follow(self, file: BinaryIO) -> bytes:
-        """Take in what was written since the last call; return what follows the last newline."""
+        """Read the new lines since the last call; return the text after the last newline."""
         inode = os.fstat(file.fileno()).st_ino
         file.seek(self._offset - len(self._tail))
         if inode != self._inode or file.read(len(self._tail)) != self._tail:
-            self._forget(inode)  # another file, or it was cut: from the beginning
+            self._forget(inode)  # another file, or a truncated one: start over
             file.seek(0)
         while b"\n" in (block := file.read(BLOCK_BYTES)) or len(block) == BLOCK_BYTES:
-            # a megabyte without a newline holds no line of ours: it is passed over whole
+            # a megabyte without a newline contains no valid line, so it is skipped
             whole = block[: block.rfind(b"\n") + 1] or block
             for text in whole.splitlines():
                 _add(self._lines, text)
@@ -80,7 +80,7 @@ class MetricsReader:
 
 
 class MetricsReaders:
-    """A reader for each run directory that was looked at last: a cache of the disk, at most MAX_RUNS."""
+    """Cache of at most MAX_RUNS readers, one for each recently used run directory."""
 
     def __init__(self) -> None:
         self._readers: dict[Path, MetricsReader] = {}
@@ -95,11 +95,11 @@ class MetricsReaders:
         return reader
 
 
-RUNS = MetricsReaders()  # one for the whole page, so that no run is in memory twice
+RUNS = MetricsReaders()  # shared by the whole page, so that no run is in memory twice
 
 
 def _add(lines: dict[MetricsKey, Line], text: bytes) -> None:
-    """Put one line of the file at the end of `lines`; what a kill cut in half is skipped."""
+    """Append one line of the file to `lines`; an incomplete line is skipped."""
     try:
         parsed = json.loads(text.decode())
         line = {sys.intern(name): value for name, value in parsed.items()}

@@ -1,4 +1,4 @@
-"""Where a run stands, for people: step, pace, time left, how it ended. No Gradio here."""
+"""Progress of a run in words: step, speed, time left and end. No Gradio here."""
 
 import json
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ SEPARATOR = "monitor.separator"
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands.
+    """Progress of a run.
 
     Args:
-        step: None while there is no line.
-        total_steps: the last step of the schedule, None where no `start` line says it.
+        step: None before the first line.
+        total_steps: the last step of the schedule, None if no `start` line contains it.
         ended: the reason in exit.json, None while the process may be running.
         silent_s: since the last line.
         is_stale: no line for much longer than usual, and no exit.json either.
@@ -65,12 +65,12 @@ class Progress:
 
 
 def progress(run_dir: Path, now: float) -> Progress:
-    """Return where the run stands at the time `now`; reads the whole of metrics.jsonl."""
+    """Return the progress of the run at the time `now`; reads all of metrics.jsonl."""
     return progress_of(MetricsReader(run_dir / "metrics.jsonl").read(), run_dir, now)
 
 
 def progress_of(lines: Sequence[Line], run_dir: Path, now: float) -> Progress:
-    """Return where the run of these lines stands at the time `now`."""
+    """Return the progress of the run with these lines at the time `now`."""
     if not lines:
         return Progress()
     process = _newest_process(lines)
@@ -95,7 +95,7 @@ def progress_of(lines: Sequence[Line], run_dir: Path, now: float) -> Progress:
 
 
 def duration(seconds: float) -> str:
-    """Return a time span as people say it: "40 s", "12 min", "3 h 20 min", "4 days"."""
+    """Return a duration in words: "40 s", "12 min", "3 h 20 min", "4 days"."""
     if seconds < 60:
         return f"{max(1, round(seconds))} s" if seconds < 10 else f"{10 * round(seconds / 10)} s"
     minutes = round(seconds / 60)
@@ -112,9 +112,9 @@ def _newest_process(lines: Sequence[Line]) -> Sequence[Line]:
 
 
 def _seconds_left(process: Sequence[Line], total_steps: int, now: float) -> float | None:
-    """Return the time to the last step at the pace of this process, None before there is a pace."""
+    """Return the time to the last step at the speed of this process, None before the speed is known."""
     last = process[-1]
-    # the first line after `start` where possible: loading is not the pace
+    # the first line after `start` if possible, to exclude the loading time
     for first in (*process[1:2], process[0]):
         steps, seconds = last["step"] - first["step"], last["time"] - first["time"]
         if steps > 0 and seconds > 0:
@@ -124,9 +124,9 @@ def _seconds_left(process: Sequence[Line], total_steps: int, now: float) -> floa
 
 
 def _reason_of_end(run_dir: Path, last_time: float) -> str | None:
-    """Return how the process of the last line ended; an exit.json from before it is another's."""
+    """Return how the process of the last line ended; an older exit.json belongs to another process."""
     try:
         content = json.loads((run_dir / "exit.json").read_bytes())
         return str(content["reason"]) if content["time"] >= last_time else None
-    except (OSError, ValueError, KeyError, TypeError):  # not there, or half of it
+    except (OSError, ValueError, KeyError, TypeError):  # absent or incomplete
         return None

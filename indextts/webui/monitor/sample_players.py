@@ -1,4 +1,4 @@
-"""The last part of tab 7: what the training said of the same few sentences, step after step."""
+"""Sample section of tab 7: audio samples of the same sentences along the training steps."""
 
 import html
 import re
@@ -13,23 +13,23 @@ from indextts.webui.listen.speaking import player_html
 from indextts.webui.page import Page
 
 TITLE = "monitor.samples"
-MAX_STEPS = 8  # the newest; the others stay on the disk and in TensorBoard
+MAX_STEPS = 8  # the newest; older ones stay on disk and in TensorBoard
 FOLDER = re.compile(r"part(\d+)_step(\d+)")
 
 
 def build(page: Page) -> None:
-    """Lay out the players and tie them to the clock."""
+    """Build the players and update them with the timer."""
     players = gr.HTML(elem_id="monitor-samples")
 
     def version(project: Project) -> str:
-        # by names alone: a player that is drawn again stops
+        # by names only, because redrawing a player stops it
         return " ".join(folder.name for folder in sample_folders(project.run_dir))
 
     page.watch(version, lambda name: samples_html(sample_folders(page.find_project(name).run_dir)), [players])
 
 
 def sample_folders(run_dir: Path) -> list[Path]:
-    """Return the newest whole samples of a run, in the order of parts and steps."""
+    """Return the newest complete samples of a run, in the order of parts and steps."""
     folders = [
         (match, path.parent) for path in run_dir.glob(f"samples/*/{SPOKEN_NAME}") if (match := _place(path))
     ]
@@ -37,7 +37,7 @@ def sample_folders(run_dir: Path) -> list[Path]:
 
 
 def samples_html(folders: list[Path]) -> str:
-    """Return for each sentence its players along the steps; nothing where there are no samples."""
+    """Return the players of each sentence along the steps; empty without samples."""
     by_text: dict[str, list[Sound]] = {}
     for folder in folders:
         for sound in read_sounds(folder):

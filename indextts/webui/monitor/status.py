@@ -1,4 +1,4 @@
-"""The second part of tab 7: how far the run is, and how busy the machine."""
+"""Status section of tab 7: progress of the run and load of the machine."""
 
 import time
 from html import escape
@@ -23,7 +23,7 @@ def build(page: Page) -> None:
     with gr.Row(elem_id="monitor-standing"):
         bar = gr.HTML(elem_id="monitor-summary")
         machine = gr.HTML(elem_id="monitor-machine")
-    # it counts down the time left, so what is shown is its own version
+    # the time left changes continuously, so the shown text is its own version
     page.watch(bar_html, lambda name: bar_html(page.find_project(name)), [bar])
 
     def machine_now(name: str) -> str:
@@ -34,7 +34,7 @@ def build(page: Page) -> None:
 
 
 def cards_in_training(project: Project) -> list[int]:
-    """Return the numbers of the cards that the project's running training was given; none if none runs."""
+    """Return the numbers of the GPUs of the project's running training; empty if none runs."""
     job = newest_job(project, "train")
     if job is None or job.state not in ("running", "stopping"):
         return []
@@ -42,7 +42,7 @@ def cards_in_training(project: Project) -> list[int]:
 
 
 def stand(project: Project) -> tuple[Progress, str]:
-    """Return where the run stands, and what should be said besides."""
+    """Return the progress of the run, and a warning if the trainer is gone."""
     now = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, time.time())
     is_gone = now.step is not None and now.ended is None and not is_training(project.run_dir)
     return now, t(GONE) if is_gone else ""
@@ -60,6 +60,6 @@ def bar_html(project: Project) -> str:
 
 
 def machine_html(rows: list[list[str]]) -> str:
-    """Return the state of the machine, a line for each part of it."""
+    """Return the state of the machine as a table."""
     lines = (f"<tr><th>{escape(what)}</th><td>{escape(state)}</td></tr>" for what, state in rows)
     return f'<table class="machine">{"".join(lines)}</table>'

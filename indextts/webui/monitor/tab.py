@@ -1,4 +1,4 @@
-"""Tab 7: a run while it goes, or the last one: its health, how far it is, its curves, its checkpoints."""
+"""Tab 7: health, progress, charts and checkpoints of the current or last run."""
 
 from indextts.webui.monitor import (
     checkpoint_list,

@@ -1,4 +1,4 @@
-"""TensorBoard inside the page: Start, Stop, and its own screen while it runs."""
+"""TensorBoard section of tab 7: start, stop, and the embedded TensorBoard."""
 
 import html
 
@@ -34,14 +34,14 @@ def build(page: Page) -> None:
         frame = gr.HTML(t(INVITATION), elem_id="tensorboard-page", css_template=CSS)
 
     page.watch(lambda project: running_version(project, STAGE), lambda name: status_of(page, name), [status])
-    # apart from the status: a frame that is sent anew loses what was chosen in it
+    # separate from the status, because reloading the frame loses its settings
     page.watch(port_version, lambda name: frame_of(page.find_project(name)), [frame])
     on([start_button.click], lambda name: start(page.find_project(name)), [page.project], [status])
     on([stop_button.click], lambda name: stop(page.find_project(name)), [page.project], [status])
 
 
 def command_for(project: Project) -> ServeTensorboard:
-    """Return what serves the numbers of the project's run."""
+    """Return the command that serves the event files of the project's run."""
     return ServeTensorboard(
         logdir=project.run_dir / "logs",
         address_file=project.tensorboard_address,
@@ -50,10 +50,10 @@ def command_for(project: Project) -> ServeTensorboard:
 
 
 def start(project: Project) -> str:
-    """Start TensorBoard as a job; return how it stands.
+    """Start TensorBoard as a job and return its status.
 
     Raises:
-        UserError: it runs already, or there are no numbers yet.
+        UserError: it already runs, or there are no event files yet.
     """
     command = command_for(project)
     if not command.logdir.is_dir():
@@ -62,7 +62,7 @@ def start(project: Project) -> str:
 
 
 def stop(project: Project) -> str:
-    """Ask the job to end; return how it stands."""
+    """Stop the job and return its status."""
     job = newest_job(project, STAGE)
     if job is None or not job.is_active:
         raise UserError(t(NOT_RUNNING))
@@ -71,17 +71,17 @@ def stop(project: Project) -> str:
 
 
 def frame_of(project: Project) -> str:
-    """Return the frame while TensorBoard runs, else what to do."""
+    """Return the frame while TensorBoard runs, else instructions."""
     if live_port(project.tensorboard_address) is None:
         return t(INVITATION)
     return FRAME.format(project=html.escape(project.root.name))
 
 
 def status_of(page: Page, name: str) -> str:
-    """Return how the job stands."""
+    """Return the status of the job."""
     return describe(newest_job(page.find_project(name), STAGE))
 
 
 def port_version(project: Project) -> str:
-    """Return a word that changes when another frame is to be shown."""
+    """Return a version that changes when the frame must change."""
     return str(live_port(project.tensorboard_address))

@@ -1,4 +1,4 @@
-"""Tab 5: prompt and target utterances of one speaker, and how they are distributed."""
+"""Tab 5: pairs of prompt and target utterances, and their statistics."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -102,7 +102,7 @@ def commands(project: Project, settings: ProjectSettings, *values: Any) -> Seque
 
 
 def show(page: Page, name: str, split: str) -> Any:
-    """Return the numbers, plots and table of the pairs of one split; nothing while there are none."""
+    """Return summary, plots and table of the pairs of a split; empty without pairs."""
     project = page.find_project(name)
     job = newest_job(project, "pairs")
     if job is not None and job.is_active:
@@ -123,7 +123,7 @@ def _numbers(summary: PairSummary) -> str:
 
 
 def speaker_bars(summary: PairSummary) -> pd.DataFrame:
-    """Return the speakers with the most pairs, numbered, so that the bars keep their order."""
+    """Return the speakers with the most pairs, numbered so that the bars keep their order."""
     shown = summary.speakers[:NUM_BARS]
     return pd.DataFrame(
         {

@@ -1,4 +1,4 @@
-"""Tab 4: recordings to features, with a bar that counts the clips done."""
+"""Tab 4: encode recordings as features, with a progress bar."""
 
 import html
 import re
@@ -19,7 +19,7 @@ from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
 
 FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")
-# lines of indextts/data/progress.py, and the last one of tools/preprocess_data.py
+# log lines of indextts/data/progress.py, and the last line of tools/preprocess_data.py
 PROGRESS = re.compile(
     r"((?:Checking|Comparing) recordings|Encoding): (\d+)/(\d+) clips(.*)|"
     r"\d+ for validation; (\d+ encoded, \d+ kept, \d+ rejected.*)"
@@ -51,7 +51,7 @@ def commands(project: Project, settings: ProjectSettings, *values: Any) -> Seque
 
 
 def show_bar(project: Project) -> str:
-    """Return the clips done of all clips as a bar, or what came of them, from the last line that counts."""
+    """Return a progress bar or the result, from the last progress line of the log."""
     job = newest_job(project, "preprocess")
     found = list(PROGRESS.finditer(tail(job.log))) if job else []
     return bar(found[-1]) if found else ""

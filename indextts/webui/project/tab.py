@@ -1,4 +1,4 @@
-"""Tab 1: choose or make a project; what is done, the base files, the published files, the machine."""
+"""Tab 1: create a project; steps, base files, published files and machine."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -78,12 +78,12 @@ def build(page: Page) -> None:
 
 
 def watch_rows(page: Page, rows: Callable[[Project], list[list[str]]], shown: gr.Dataframe) -> None:
-    """Show rows that cost so little that they are their own version."""
+    """Show rows that are cheap enough to be their own version."""
     page.watch(lambda project: str(rows(project)), lambda name: rows(page.find_project(name)), [shown])
 
 
 def build_download(page: Page) -> gr.Dataframe:
-    """Lay out what fetches the published files into the workspace; return the table of what is there."""
+    """Build the download of the published files; return their table."""
     published = gr.Dataframe(
         headers=[t("project.for"), t("project.file"), t("project.size"), t("project.state")],
         label=t(PUBLISHED_IN, folder=published_folder(page)),
@@ -100,7 +100,7 @@ def build_download(page: Page) -> gr.Dataframe:
 
 
 def published_folder(page: Page) -> Path:
-    """Return where the published files of a workspace are."""
+    """Return the folder of the published files of a workspace."""
     return page.workspace / PUBLISHED
 
 
@@ -119,7 +119,7 @@ def download_commands(home: Project, _settings: ProjectSettings, *values: Any) -
 
 
 def make(page: Page, name: str | None, manifest: str | None, base: str | None) -> gr.Dropdown:
-    """Make a project and choose it."""
+    """Create a project and select it."""
     settings = make_settings(
         name=(name or "").strip(),
         manifest=page.roots.inside(manifest, t("project.manifest")) if (manifest or "").strip() else None,
@@ -131,7 +131,7 @@ def make(page: Page, name: str | None, manifest: str | None, base: str | None) -
         raise UserError(t(NAME_TAKEN, name=settings.name))
     if settings.manifest is not None and not settings.manifest.is_file():
         raise UserError(t(NO_FILE, path=settings.manifest))
-    root = page.roots.inside(settings.name, t("project.name"))  # no link that leads out
+    root = page.roots.inside(settings.name, t("project.name"))  # refuses a symlink that leads outside
     copy_base_files(Project(root), settings)
     return gr.Dropdown(choices=project_names(page.workspace), value=settings.name)
 

@@ -1,4 +1,4 @@
-"""The history in tab 1: every job of the project, and of the one that is chosen command, end and log."""
+"""Job history in tab 1: every job of the project, with command, status and log of the chosen job."""
 
 import html
 import time
@@ -25,7 +25,7 @@ CHOOSE = "jobs.choose"
 
 
 def build(page: Page) -> None:
-    """Lay out the table of jobs and the details of one."""
+    """Build the table of jobs and the details of the chosen job."""
     with gr.Accordion(t("jobs.all_jobs"), open=False, elem_id="all-jobs"):
         table = gr.Dataframe(
             headers=list(map(t, HEADERS)),
@@ -47,7 +47,7 @@ def build(page: Page) -> None:
 
 
 def job_rows(project: Project) -> list[list[str]]:
-    """Return the newest jobs, a row for each."""
+    """Return a row for each of the newest jobs."""
     return [
         [row.folder.name, row.duration, text_of(row.outcome), text_of(row.command)]
         for row in history.rows(project, time.time(), MAX_ROWS)
@@ -55,7 +55,7 @@ def job_rows(project: Project) -> list[list[str]]:
 
 
 def hint(project: Project) -> str:
-    """Return what to do here, while no row is chosen."""
+    """Return the hint that is shown while no row is chosen."""
     return html.escape(t(CHOOSE if any(job_folders(project)) else EMPTY))
 
 
@@ -73,7 +73,7 @@ def find_job(project: Project, name: str) -> Job:
 
 
 def job_html(job: Job) -> str:
-    """Return commands, versions, links and the last lines of a job; nothing of it is markup."""
+    """Return commands, versions, links and the last log lines of a job, all escaped."""
     commands = script(job).read_text(encoding="utf-8") if script(job).is_file() else ""
     versions = ", ".join(f"{name} {version}" for name, version in job.versions.items())
     links = [download_link(job.log, f"{job.folder.name}.log"), download_link(script(job), "command.sh")]

@@ -1,4 +1,4 @@
-"""All jobs of a project, newest first: what ran, when, for how long, and how it ended. No Gradio here."""
+"""All jobs of a project, newest first, with start, duration and result. No Gradio here."""
 
 import os
 import shlex
@@ -17,12 +17,12 @@ AND_MORE = "jobs.and_more"
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """A job as the table shows it.
+    """A row of the job table.
 
     Args:
         when: the local time of the start.
-        command: of the first program; cut.
-        duration: "" while the job is active, for the table would have to change each second.
+        command: of the first program, shortened.
+        duration: "" while the job is active, so that the table does not change every second.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ def rows(project: Project, now: float, max_rows: int | None = None) -> list[Hist
 
 
 def version(project: Project) -> str:
-    """Return a word that changes whenever a job begins, changes its state, ends or is removed."""
+    """Return a version that changes whenever a job starts, changes its state, ends or is removed."""
     try:
         stat = project.jobs.stat()
     except OSError:
@@ -52,12 +52,12 @@ def version(project: Project) -> str:
 
 @lru_cache(256)
 def _not_over(project: Project, _made: tuple[int, int, int]) -> tuple[Path, ...]:
-    """Return the jobs that were not over when their folder was last changed; the others never change."""
+    """Return the jobs that were active when their folder last changed; finished jobs never change."""
     return tuple(folder for folder in job_folders(project) if not (folder / "exit.json").exists())
 
 
 def _state(folder: Path) -> str:
-    """Return how a job stands; of one that ended since, the end of its record."""
+    """Return the state of a job, or the modification time of its folder if it has ended."""
     job = read_job(folder)
     return f"{folder.name}={job.state}" if job else f"{folder.name}={_changed(folder)}"
 
@@ -76,7 +76,7 @@ def _row(job: Job, now: float) -> HistoryRow:
 
 
 def _short(job: Job) -> Message:
-    """Return the first command without the folders of its paths, which say the same in each row."""
+    """Return the first command without the folders of its paths, which are the same in every row."""
     words = [_last_part(word) for word in job.argvs[0]] if job.argvs else []
     command = shlex.join(words)
     if len(command) > MAX_COMMAND_CHARS:

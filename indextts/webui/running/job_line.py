@@ -1,4 +1,4 @@
-"""The line above the tabs: what runs now in any project; and a notice of the browser when a job ends."""
+"""Line of active jobs above the tabs, and browser notifications when a job ends."""
 
 import html
 import json
@@ -20,10 +20,10 @@ STATES = {
     "stopping": "jobs.states.stopping",
 }
 NOTIFY = "jobs.notify"
-ENDED_S = 600.0  # for that long a job is said to have ended: a page may have slept
+ENDED_S = 600.0  # how long an ended job is reported, because a page may have slept
 
-# A job that this page saw active and that is over now is told of, once: by the browser if it may, and in the
-# page's title in any case.
+# The page reports once that a job it saw active has ended: as a browser notification if permitted, and in
+# the page title.
 TELL = """() => {
   const line = document.querySelector('#now [data-jobs]');
   if (!line) return;
@@ -36,15 +36,15 @@ TELL = """() => {
   }
 }"""
 
-# The question must come from a click; what the answer was is seen in the button's text.
-ASK = """async (asked, told, refused) => {
+# Browsers ask for permission only after a click; the button's text shows the answer.
+ASK = """async (asked, allowed, refused) => {
   if (!window.Notification) return refused;
-  return await Notification.requestPermission() === 'granted' ? told : refused;
+  return await Notification.requestPermission() === 'granted' ? allowed : refused;
 }"""
 
 
 def build(page: Page) -> None:
-    """Lay out the line; it is seen in every tab."""
+    """Build the line, which every tab shows."""
     with gr.Row(elem_id="now-row"):
         line = gr.HTML(elem_id="now", padding=False)
         ask = gr.Button(t(NOTIFY), size="sm", scale=0, min_width=220, elem_id="notify")
@@ -53,14 +53,14 @@ def build(page: Page) -> None:
         lambda _name: now_html(page.workspace, time.time()),
         [line],
     ).then(None, None, None, js=TELL)
-    # nobody sees these two: their texts are what the first one says then, in the language of the page
-    told = gr.Button(t("jobs.notify_allowed"), visible="hidden")
+    # hidden: they hold the translated texts of the first button after the answer
+    allowed = gr.Button(t("jobs.notify_allowed"), visible="hidden")
     refused = gr.Button(t("jobs.notify_refused"), visible="hidden")
-    ask.click(None, [ask, told, refused], [ask], js=ASK)
+    ask.click(None, [ask, allowed, refused], [ask], js=ASK)
 
 
 def now_html(workspace: Path, now: float) -> str:
-    """Return the active jobs of all projects as a line, with those that ended lately as data for the page."""
+    """Return the active jobs of all projects as a line, and recently ended jobs as data for the page."""
     jobs = [(home.root.name, job) for home in job_homes(workspace) for job in list_jobs(home)]
     lately = [(name, job) for name, job in jobs if job.is_active or now - (job.ended or 0.0) < ENDED_S]
     data = json.dumps([_as_data(name, job, now) for name, job in lately], ensure_ascii=False)
@@ -69,8 +69,8 @@ def now_html(workspace: Path, now: float) -> str:
         for name, job in lately
         if job.is_active
     ]
-    said = " · ".join(active) or t(NOTHING)
-    return f'<div data-jobs="{html.escape(data, quote=True)}">{html.escape(said)}</div>'
+    text = " · ".join(active) or t(NOTHING)
+    return f'<div data-jobs="{html.escape(data, quote=True)}">{html.escape(text)}</div>'
 
 
 def _as_data(name: str, job: Job, now: float) -> dict[str, str | bool]:

@@ -1,13 +1,10 @@
-"""The log box of a panel: follows the end of a log, stays put while its reader has scrolled up.
+"""Log box of a panel: follows the end of a log, and stays still while the reader has scrolled up.
 
-What the server sends goes into a source that nobody sees, and from there into the box that is seen, unless
-its reader looks at something further up: then the box keeps what it shows until its reader is back at the
-end.
+The server fills a hidden source. The browser copies it into the visible box, unless the reader has scrolled
+up; then the box keeps its text until the reader returns to the end.
 
-The log box: the end of a log as HTML in which nothing of the log can act. No Gradio here.
-
-Read anew from the disk each time, from the end on and never more than a few MB: nothing of a log stays in
-memory, and one of 5 GB opens like a small one.
+The log is escaped HTML. Each update reads at most a few MB from the end of the file, so a log of 5 GB opens
+like a small one.
 """
 
 import html
@@ -57,12 +54,12 @@ FOLLOW_LOGS = """() => document.querySelectorAll('.log-source').forEach(source =
 
 @dataclass(frozen=True)
 class LogBox:
-    """The components of a log.
+    """Components of a log box.
 
     Args:
-        wanted: only lines with this text are shown.
-        source: what the box shows when its reader is at its end.
-        note: how much of the log is shown, and where the whole is.
+        wanted: filter text; only matching lines are shown.
+        source: hidden; the box shows it while the reader is at the end.
+        note: the shown share of the log, and a link to the full log.
     """
 
     wanted: gr.Textbox
@@ -71,7 +68,7 @@ class LogBox:
 
 
 def log_box(name: str) -> LogBox:
-    """Lay out a log box; its id is `{name}-log`."""
+    """Build a log box with the id `{name}-log`."""
     wanted = gr.Textbox(
         show_label=False,
         container=False,
@@ -86,7 +83,7 @@ def log_box(name: str) -> LogBox:
 
 
 def log_values(log: Path | None, wanted: str | None) -> tuple[str, str]:
-    """Return what source and note of a log box show of a log, None for none."""
+    """Return the values of source and note for a log; None stands for no log."""
     if log is None:
         return BOX, ""
     view = show_log(log, wanted=wanted or "")
@@ -121,17 +118,17 @@ CLASSES = (
 
 @dataclass(frozen=True)
 class LogView:
-    """What the log box shows, and a sentence below it."""
+    """Content of the log box, and a note below it."""
 
     html: str
     note: Message | None
 
 
 def show_log(path: Path, max_lines: int = 200, wanted: str = "") -> LogView:
-    """Return the last lines of a log, or the last of those that contain `wanted` in whatever case.
+    """Return the last lines of a log, or the last lines that contain `wanted`, ignoring case.
 
     Args:
-        wanted: looked for in the last 4 MB only.
+        wanted: searched in the last 4 MB only.
     """
     wanted = wanted.strip()[:MAX_FILTER_CHARS]
     end = read_end(

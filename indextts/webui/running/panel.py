@@ -1,6 +1,6 @@
-"""The panel of a stage: the command as it will run, Start, Stop, how it goes, the end of its log.
+"""Panel of a stage: command preview, start, stop, status and log.
 
-The command is built from the form by the same function for the preview and for the start.
+The same function builds the command for the preview and for the start.
 """
 
 import time
@@ -30,9 +30,9 @@ NOT_STARTED = "jobs.not_started"
 QUEUED = "jobs.queued"
 NOTHING_RUNS = "jobs.nothing_to_stop"
 STILL_FILLING = "jobs.still_filling"
-ERROR = "[Error] "  # how every program begins its last sentence
-LAST_LINES = 40  # of a log, among which that sentence stands
-LAUNCHERS_LINES, LINES_A_PROCESS = 40, 10  # that torchrun writes behind it
+ERROR = "[Error] "  # prefix of the last line of a failed program
+LAST_LINES = 40  # of a log that are searched for this line
+LAUNCHERS_LINES, LINES_A_PROCESS = 40, 10  # that torchrun writes after it
 
 CommandBuilder = Callable[..., Sequence[Command]]
 LaunchBuilder = Callable[..., Launch]
@@ -40,7 +40,7 @@ LaunchBuilder = Callable[..., Launch]
 
 @dataclass(frozen=True)
 class Panel:
-    """The components of a stage's panel, for tabs that add to it."""
+    """Components of a stage's panel, for tabs that extend it."""
 
     preview: gr.Textbox
     start: gr.Button
@@ -155,7 +155,7 @@ def stage_panel(page: Page, stage: Stage) -> Panel:
 
 
 def describe(job: Job | None) -> str:
-    """Return how a job stands, or how it ended."""
+    """Return the status of a job, or its result."""
     if job is None:
         return t(NOT_STARTED)
     now = time.time()
@@ -166,7 +166,7 @@ def describe(job: Job | None) -> str:
 
 
 def error_of(job: Job) -> str:
-    """Return the sentence with which a program ended, "" if it said none; the log has the rest."""
+    """Return the error line of a program, "" if there is none."""
     is_alone = job.launch.num_processes == 1
     by_launcher = 0 if is_alone else LAUNCHERS_LINES + LINES_A_PROCESS * job.launch.processes
     lines = last_lines(job, LAST_LINES + by_launcher).splitlines()
@@ -174,7 +174,7 @@ def error_of(job: Job) -> str:
 
 
 def show_job(project: Project, stage: str, wanted: str) -> tuple[Any, ...]:
-    """Return status, both stops and the log of the newest job of a stage."""
+    """Return status, stop buttons and log of the newest job of a stage."""
     job, queued = newest_job(project, stage), queued_jobs(project, stage)
     is_active = job is not None and job.is_active
     is_stopping = job is not None and job.state == "stopping"
@@ -188,7 +188,7 @@ def show_job(project: Project, stage: str, wanted: str) -> tuple[Any, ...]:
 
 
 def queued_jobs(project: Project, stage: str) -> list[Job]:
-    """Return the jobs of a stage that wait beside the one whose state is shown, newest first."""
+    """Return the waiting jobs of a stage besides the shown job, newest first."""
     shown = newest_job(project, stage)
     return [job for job in list_jobs(project, stage) if job.state == "waiting" and job != shown]
 

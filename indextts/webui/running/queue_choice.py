@@ -1,4 +1,4 @@
-"""When a job starts: at once, or after one that is active, in this project or another."""
+"""Start time of a job: now, or after an active job of any project."""
 
 from pathlib import Path
 
@@ -16,27 +16,27 @@ AFTER = "jobs.after"
 
 
 def active_version(workspace: Path) -> str:
-    """Return a word that changes when a job of any project starts or ends."""
+    """Return a version that changes when a job of any project starts or ends."""
     return " ".join(history.version(home) for home in job_homes(workspace))
 
 
 def job_homes(workspace: Path) -> list[Project]:
-    """Return whose jobs there may be: the projects, and the folder of the published files."""
+    """Return all folders with jobs: the projects, and the folder of the published files."""
     return [Project(workspace / name) for name in (*project_names(workspace), PUBLISHED)]
 
 
 def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
-    """Return the choice, seen only while there is one; what is chosen stays as long as it is active."""
+    """Return the dropdown of active jobs, hidden without one; the selection stays while its job is active."""
     found = [(t(AT_ONCE), "")]
     for name, job in _active_jobs(workspace):
         found.append((t(AFTER, stage=stage_name(job.stage), project=name), f"{name}/{job.folder.name}"))
-    if now in [choice for _, choice in found]:  # not touched: it may be chosen anew while this is on its way
+    if now in [choice for _, choice in found]:  # unchanged, because the user may change it meanwhile
         return gr.Dropdown(choices=found, visible=len(found) > 1)
     return gr.Dropdown(choices=found, value="", visible=len(found) > 1)
 
 
 def find_active(workspace: Path, chosen: str | None) -> Path | None:
-    """Return the folder of the job that was chosen, None for a start at once.
+    """Return the folder of the chosen job, None for an immediate start.
 
     Raises:
         UserError: no job of this name is active.

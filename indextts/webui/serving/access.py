@@ -1,20 +1,17 @@
-"""THE DOOR: which addresses the page has, which of them need the login, and how much a request may carry.
+"""Access control: an allowlist of paths, login, request limits and login throttling.
 
-Gradio brings more than the page uses: an API by name, a fetch of any URL, a recorder that starts ffmpeg, and,
-with a login, some addresses that stay open. Here it is the other way round: what is not named below is 404,
-and all but the login itself and the files of the front end asks for the login, the page's own additions too.
+Gradio exposes more than the page uses: a named API, a fetch of any URL, a recorder that starts ffmpeg, and
+paths that stay open despite a login. This middleware answers 404 to every path that is not listed below, and
+requires the login for all paths except the login itself and the files of the front end.
 
-    PUBLIC       the login, the front end's files, what the launch asks for
-    SIGNED_IN    what the page's script uses
+    PUBLIC       the login, the front end's files, requests of Gradio's own launch
+    SIGNED_IN    paths that the page's script uses
 
-How often a password may be tried.
+Login attempts are limited by a token bucket for each client and one for all clients. A client with an empty
+bucket does not use up the shared one. The state is in memory and bounded.
 
-Each client has a bucket of tries that fills again with time, and all clients together have one more. A client
-whose own bucket is empty takes nothing from the common one. What is known is in memory and bounded.
-
-Behind a proxy that does not say who asks, all visitors are one client. Somebody who tries passwords there
-keeps others from signing in for as long as he goes on and a few seconds longer, never for good; who is signed
-in notices nothing.
+Behind a proxy that does not forward addresses, all visitors are one client. An attacker there blocks other
+logins during the attack and for a few seconds after it; signed-in users are not affected.
 """
 
 import inspect
@@ -66,10 +63,10 @@ NO_REQUEST = "This is no request of the page."
 
 
 class AccessControl:
-    """Answer 404, 401, 413 or 429, or let a request in.
+    """Middleware that passes a request on, or answers 404, 401, 413 or 429.
 
     Args:
-        needs_login: whether the page asks for a password at all.
+        needs_login: the page requires a password.
     """
 
     def __init__(self, app: ASGIApp, *, needs_login: bool) -> None:
@@ -92,7 +89,7 @@ class AccessControl:
                 return
             if DIRECT_CALL.fullmatch(scope["path"]):
                 send = _without_500(send)
-        elif scope["type"] == "websocket":  # the page has none
+        elif scope["type"] == "websocket":  # the page uses no websocket
             await PlainTextResponse("", status_code=404)(scope, receive, send)
             return
         await self.app(scope, receive, send)
@@ -100,7 +97,9 @@ class AccessControl:
     async def _refusal(self, scope: Scope) -> Response | None:
         path = scope["path"]
         if any(len(part.encode(errors="replace")) > MAX_NAME_BYTES for part in path.split("/")):
-            return PlainTextResponse("Not Found", status_code=404)  # no file system has it; Gradio would fail
+            return PlainTextResponse(
+                "Not Found", status_code=404
+            )  # longer than any file name; Gradio would fail
         if PUBLIC.fullmatch(path):
             return None
         if self.needs_login and not await signed_in_user(scope):
@@ -108,7 +107,7 @@ class AccessControl:
         return None if SIGNED_IN.fullmatch(path) else PlainTextResponse("Not Found", status_code=404)
 
     async def _sign_in(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a try on, if there is one left, and learn from the answer how it ended."""
+        """Pass a login attempt on if the limit allows it, and record its result."""
         client = scope["client"][0] if scope["client"] else ""
         wait_s = self.throttle.wait_s(client) if scope["method"] == "POST" else 0.0
         if wait_s:
@@ -135,13 +134,13 @@ class AccessControl:
 
 
 async def signed_in_user(scope: Scope) -> str | None:
-    """Return who sent a request, by Gradio's own check of its cookie; None for nobody."""
+    """Return the signed-in user of a request by Gradio's cookie check, or None."""
     user = current_user_check(scope["app"])(Request(scope))
     return await user if inspect.isawaitable(user) else user
 
 
 def current_user_check(app: FastAPI) -> Callable[[Request], str | Awaitable[str | None] | None]:
-    """Return the function by which Gradio's own routes know their user."""
+    """Return Gradio's function that finds the current user."""
     [route] = [r for r in app.routes if isinstance(r, APIRoute) and r.path == "/logout"]
     [check] = [dependant.call for dependant in route.dependant.dependencies if dependant.name == "user"]
     assert check is not None
@@ -149,12 +148,12 @@ def current_user_check(app: FastAPI) -> Callable[[Request], str | Awaitable[str 
 
 
 def lax(name: bytes, text: bytes) -> bytes:
-    """Return a header's text; a cookie is not sent along from other sites."""
+    """Return a header value; cookies get SameSite=Lax."""
     return re.sub(rb"(?i)samesite=none", b"SameSite=lax", text) if name.lower() == b"set-cookie" else text
 
 
 async def read_body(receive: Receive, max_bytes: int) -> bytes | None:
-    """Return the body of a request; None if it is larger than `max_bytes`, or its sender has gone."""
+    """Return the body of a request; None if it exceeds `max_bytes` or the client disconnects."""
     chunks, size = [], 0
     while True:
         message = await receive()
@@ -169,14 +168,14 @@ async def read_body(receive: Receive, max_bytes: int) -> bytes | None:
 
 
 def refused_body(scope: Scope, body: bytes | None) -> Response | None:
-    """Return the answer to what carries too much, or asks for a file of elsewhere; None if it may pass."""
+    """Return the refusal of a body that is too large, invalid or names a remote file; None if valid."""
     if body is None:
         return PlainTextResponse(TOO_LARGE, status_code=413)
     if not (scope["method"] == "POST" and CALL.fullmatch(scope["path"])):
         return None
     try:
         asked = json.loads(body)
-        # What the page answers must be UTF-8, and half a character from JSON is none.
+        # The answer must be UTF-8, and a lone surrogate from JSON is not.
         json.dumps(asked, ensure_ascii=False).encode()
         may_pass = is_call(asked, scope["app"].get_blocks().fns) and not names_remote_file(asked["data"])
     except (ValueError, RecursionError):
@@ -185,16 +184,16 @@ def refused_body(scope: Scope, body: bytes | None) -> Response | None:
 
 
 def is_call(asked: Any, handlers: Mapping[int, BlockFunction]) -> bool:
-    """Return whether a request names a handler that runs here, with a value for each of its inputs."""
+    """Return whether a request names an existing handler, with a value for each of its inputs."""
     if not isinstance(asked, dict) or type(asked.get("fn_index")) is not int:
         return False
     if any(asked.get(key) for key in ("batched", "event_id", "simple_format", "oauth_token")):
-        return False  # Gradio's own, for what the page has not
+        return False  # Gradio's own handlers for features that the page does not use
     handler = handlers.get(asked["fn_index"])
     if handler is None or handler.fn is None:
         return False
     if handler.collects_event_data and not is_selection(asked.get("event_data")):
-        return False  # tables alone tell what was chosen in them
+        return False  # only tables send a selection
     session = asked.get("session_hash")
     data = asked.get("data")
     return (
@@ -206,7 +205,7 @@ def is_call(asked: Any, handlers: Mapping[int, BlockFunction]) -> bool:
 
 
 def is_selection(data: Any) -> bool:
-    """Return whether event data is what a click into a table sends: place, value and the row's values."""
+    """Return whether event data match a click in a table: index, value and the row's values."""
     if not isinstance(data, dict) or "value" not in data:
         return False
     place, row = data.get("index"), data.get("row_value")
@@ -216,7 +215,7 @@ def is_selection(data: Any) -> bool:
         and all(type(number) is int and 0 <= number < MAX_ROWS for number in place)
         and isinstance(row, list)
         and len(row) > 0
-        and not any(isinstance(cell, dict | list) for cell in cells)  # a file, for one
+        and not any(isinstance(cell, dict | list) for cell in cells)  # such as a file
     )
 
 
@@ -230,7 +229,7 @@ def names_remote_file(value: Any) -> bool:
 
 
 def _without_500(send: Send) -> Send:
-    """Return a `send` for Gradio's direct calls, whose answer to a wrong value is 500 with its sentence."""
+    """Return a `send` that replaces the status 500 with which Gradio answers a wrong value."""
 
     async def send_as_refusal(message: Message) -> None:
         if message["type"] == "http.response.start" and message["status"] == 500:
@@ -241,7 +240,7 @@ def _without_500(send: Send) -> Send:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives `body`, which was read before, and then what comes after it."""
+    """Return a `receive` that first returns `body`, which was already read."""
     is_given = False
 
     async def receive_again() -> Message:
@@ -261,12 +260,12 @@ MAX_CLIENTS = 1024
 
 @dataclass
 class Bucket:
-    """Tries that are left at a time.
+    """Token bucket of login attempts.
 
     Args:
-        size: tries that it holds when full.
-        refill_s: seconds until one more is there.
-        left, at: what was left at which time.
+        size: capacity.
+        refill_s: seconds per new token.
+        left, at: tokens that were left at a time.
     """
 
     size: int
@@ -279,12 +278,12 @@ class Bucket:
         self.at = now
 
     def wait_s(self) -> float:
-        """Return the seconds until a whole try is there; 0 if one is."""
+        """Return the seconds until a token is available; 0 if there is one."""
         return max(0.0, 1 - self.left) * self.refill_s
 
 
 class LoginThrottle:
-    """Decides whether a client may try a password now."""
+    """Rate limit of login attempts."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -292,7 +291,7 @@ class LoginThrottle:
         self.clients: OrderedDict[str, Bucket] = OrderedDict()
 
     def wait_s(self, client: str) -> float:
-        """Take a try for `client` and return 0, or return the seconds until there is one."""
+        """Take a token for `client` and return 0, or return the seconds until the next one."""
         now = self.clock()
         own = self.clients.setdefault(client, Bucket(CLIENT_TRIES, CLIENT_REFILL_S, CLIENT_TRIES, now))
         self.clients.move_to_end(client)
@@ -307,7 +306,7 @@ class LoginThrottle:
         return 0.0
 
     def signed_in(self, client: str) -> None:
-        """Give back the try of a client that knew the password."""
+        """Return the token of a client that signed in."""
         for bucket in (self.clients.get(client), self.everybody):
             if bucket is not None:
                 bucket.left = min(bucket.size, bucket.left + 1)

@@ -1,7 +1,7 @@
-"""Serving the page: one server, on one address, behind guards.py and access.py.
+"""Start of the web server behind middleware.py and access.py.
 
-When the page answers, it prints the user and the password, if it made them itself, and then, last, the line
-`The page is at URL`. Ctrl-C ends it; jobs are processes of their own and go on.
+Once the page answers, the program prints the generated user and password, if any, and then the line
+`The page is at URL`. Ctrl-C stops it; jobs are separate processes and continue.
 """
 
 import errno
@@ -35,11 +35,11 @@ from indextts.webui.serving.tensorboard_proxy import TensorboardProxy
 
 PAGE_FILES = Path(__file__).parent.parent / "page_files"  # fonts and style
 
-# Of the faces that Gradio brings along, the semibold ones lack all Latin letters but two.
+# The semibold fonts of Gradio lack all Latin letters but two.
 SANS = (LocalFont("Source Sans Pro", weights=(400, 700)), "ui-sans-serif", "system-ui", "sans-serif")
 MONO = (LocalFont("IBM Plex Mono", weights=(400, 700)), "ui-monospace", "Consolas", "monospace")
 
-# Gradio looks into its queue every millisecond, which alone takes 3 % of a core.
+# Gradio polls its queue every millisecond, which takes 3 % of a core.
 QUEUE_PAUSE_S = 0.02
 
 AUTH_MESSAGE = (
@@ -49,7 +49,7 @@ AUTH_MESSAGE = (
 
 
 class GuardedApp(App):
-    """Gradio's app with our checks before all of it, its own answers to preflights included."""
+    """Gradio's app with all checks in front, also of its answers to preflight requests."""
 
     def __init__(self, command: WebUI, hosts: AcceptedHosts, *, needs_login: bool) -> None:
         super().__init__(
@@ -64,7 +64,7 @@ class GuardedApp(App):
         self.needs_login = needs_login
 
     def build_middleware_stack(self) -> ASGIApp:
-        current_user_check(self)  # fails here, not at the first request, if Gradio's is not where it was
+        current_user_check(self)  # fails here instead of at the first request if Gradio moves it
         served = TensorboardProxy(super().build_middleware_stack(), self.command.workspace)
         return SecureHeaders(OwnSite(AccessControl(served, needs_login=self.needs_login), self.hosts))
 
@@ -73,24 +73,24 @@ def launch(demo: gr.Blocks, command: WebUI) -> None:
     """Serve `demo` until Ctrl-C or SIGTERM.
 
     Args:
-        demo: made with `analytics_enabled=False`: Gradio asks its own server for news while a page is built.
+        demo: built with `analytics_enabled=False`; otherwise Gradio contacts its own server.
 
     Raises:
-        UserError: the address cannot be listened on, or --auth-file or --allowed-host cannot be used.
+        UserError: the address is in use, or --auth-file or --allowed-host is invalid.
     """
     assert not demo.analytics_enabled
     credentials = login(command)
     hosts = accepted_hosts(command)
     check_address(command.host, command.port)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # Gradio asks itself whether it is up
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the tunnel's process would stay behind
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # Gradio checks itself for readiness
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the tunnel process would remain
     if command.share:
         _say("Asking gradio.live for a public link; this can take half a minute.")
     try:
         _start(demo, command, hosts, credentials)
         if demo.share_url:
             hosts.add_shared(demo.share_url)
-            demo.share = False  # with it, Gradio's page would load its script from a host of its own
+            demo.share = False  # otherwise Gradio's page would load its script from an external host
         _say_where(demo, command, hosts, credentials)
         threading.Event().wait()
     except httpx.TransportError as error:
@@ -104,10 +104,10 @@ def launch(demo: gr.Blocks, command: WebUI) -> None:
 
 
 def check_address(host: str, port: int) -> None:
-    """Raise a UserError unless `host` and `port` can be listened on now."""
+    """Raise a UserError unless `host` and `port` are free."""
     try:
         address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-        # Gradio takes a port as in use if it is in use on 127.0.0.1, whatever the host.
+        # Gradio treats a port as in use if it is in use on 127.0.0.1, whatever the host.
         for family, where in ((address[0], address[4]), (socket.AF_INET, ("127.0.0.1", port))):
             with socket.socket(family, socket.SOCK_STREAM) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -126,13 +126,13 @@ def check_address(host: str, port: int) -> None:
 def _start(
     demo: gr.Blocks, command: WebUI, hosts: AcceptedHosts, credentials: tuple[str, str] | None
 ) -> None:
-    """Start the server in a thread of its own; it answers when this returns."""
+    """Start the server in a thread; it answers when this function returns."""
     demo.queue(api_open=False)
     demo._queue.sleep_when_free = QUEUE_PAUSE_S
     demo.launch(
         server_name=in_url(command.host),
         server_port=command.port,
-        share=command.share,  # False is said aloud: None would mean True in a notebook
+        share=command.share,  # an explicit False, because None means True in a notebook
         auth=PasswordCheck(*credentials) if credentials else None,
         auth_message=AUTH_MESSAGE,
         allowed_paths=[str(command.workspace.resolve())],  # players and downloads, wherever the workspace is
@@ -145,7 +145,7 @@ def _start(
         enable_monitoring=False,
         mcp_server=False,
         ssr_mode=False,
-        num_workers=0,  # more processes would serve files on more ports, without the checks
+        num_workers=0,  # more processes would serve files on other ports without the checks
         inbrowser=False,
         inline=False,
         quiet=True,
@@ -158,7 +158,7 @@ def _start(
 def _say_where(
     demo: gr.Blocks, command: WebUI, hosts: AcceptedHosts, credentials: tuple[str, str] | None
 ) -> None:
-    """Print where the page is, and the password if it was made here."""
+    """Print the URL, and the password if it was generated."""
     loopback = WILDCARD_ADDRESSES.get(command.host.strip("[]"))
     shown_host = loopback or in_url(command.host)
     if loopback:

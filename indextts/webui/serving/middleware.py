@@ -1,15 +1,15 @@
-"""What every request meets before Gradio sees it: the names of this page, other sites, fixed headers.
+"""Middleware in front of Gradio: host names, cross-site requests and security headers.
 
-    SecureHeaders    on every answer: nothing is loaded from elsewhere, shown in a foreign frame, or guessed
-    OwnSite          400 for a name that is not this page's, 403 for what another site makes a browser send
+    SecureHeaders    on every answer: no external resources, no foreign frames, no content sniffing
+    OwnSite          400 for an unknown host name, 403 for a cross-site request
 
-Why a cross-site page cannot get past OwnSite. Browsers put an Origin on every POST and on what a script
+A cross-site page cannot bypass OwnSite. Browsers put an Origin on every POST and on what a script
 fetches, and no script can set it, Host, or Sec-Fetch-Site. X-Forwarded-Host is an ordinary header, which a
-script may send once a preflight allowed it. So it counts only where a person named it with --allowed-host (or
-it is the launched share host), never because it is a loopback name: a page of another port of localhost could
-claim that one. And a preflight from elsewhere has that Origin too and is refused here, before Gradio's own
-answer, which would allow any header. A program without a browser can send whatever it likes; it holds no
-cookie of somebody else, and what it may do is the login's matter, not this one's.
+script may send once a preflight allowed it. So it counts only for hosts named with --allowed-host
+(and the share host), never for loopback names, which a page on another port of localhost could claim. A
+cross-site preflight has that Origin too and is refused here, before Gradio's answer, which would allow any
+header. A program without a browser can send anything, but it has no cookie of another user; the login
+decides about it.
 """
 
 import re
@@ -29,7 +29,7 @@ UNKNOWN_NAME = (
 )
 NO_NAME = "This request names no host, or several."
 
-# Gradio makes its plots and templates with Function() and its styles inline.
+# Gradio creates plots and templates with Function() and inline styles.
 PAGE_POLICY = "; ".join(
     [
         "default-src 'self'",
@@ -47,8 +47,8 @@ PAGE_POLICY = "; ".join(
         "frame-ancestors 'self'",
     ]
 )
-FILE_POLICY = "sandbox; frame-ancestors 'self'"  # an .html or .svg in a data set is not ours: it runs nothing
-# TensorBoard is part of this site: what an event file smuggles into its page must not run.
+FILE_POLICY = "sandbox; frame-ancestors 'self'"  # an .html or .svg file in a data set must not run scripts
+# TensorBoard is part of this site, so scripts in event files must not run.
 TENSORBOARD_POLICY = PAGE_POLICY.replace("script-src 'self' 'unsafe-inline'", "script-src 'self'")
 FIXED_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -63,18 +63,18 @@ FIXED_HEADERS = {
 
 @dataclass
 class AcceptedHosts:
-    """The names that the page answers to, in lower case, ports apart, IPv6 addresses in brackets.
+    """Host names that the page answers to: lower case, without ports, IPv6 addresses in brackets.
 
     Args:
-        direct: what a Host header may name.
-        forwarded: what X-Forwarded-Host may name too: only what a person named, and the share host.
+        direct: allowed in a Host header.
+        forwarded: also allowed in X-Forwarded-Host: hosts named with --allowed-host, and the share host.
     """
 
     direct: set[str]
     forwarded: set[str] = field(default_factory=set)
 
     def add_shared(self, url: str) -> None:
-        """Accept the host of the public link, once the launch has returned it."""
+        """Accept the host of the public link."""
         name = (urlsplit(url).hostname or "").lower()
         if name:
             self.direct.add(name)
@@ -82,10 +82,10 @@ class AcceptedHosts:
 
 
 class OwnSite:
-    """Let pass what is asked of this page, by this page or by a program.
+    """Middleware that passes requests from this page or from programs, and refuses other sites.
 
-    Behind a tunnel or a proxy the visitor's scheme is https and the one seen here is http. So names and ports
-    are compared, never schemes.
+    Behind a tunnel or a proxy, the visitor uses https and the server sees http. So names and ports are
+    compared, never schemes.
     """
 
     def __init__(self, app: ASGIApp, hosts: AcceptedHosts) -> None:
@@ -101,12 +101,12 @@ class OwnSite:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        del headers["x-gradio-server"]  # Gradio would take it for the page's own address
+        del headers["x-gradio-server"]  # Gradio would treat it as the page's own address
         await self.app(scope, receive, send)
 
 
 def refused_name(headers: Headers, hosts: AcceptedHosts) -> PlainTextResponse | None:
-    """Return the answer to a request for a name that is not this page's; None if all are."""
+    """Return the refusal of a request with an unknown host name, or None."""
     asked = headers.getlist("host")
     if len(asked) != 1:
         return PlainTextResponse(NO_NAME, status_code=400)
@@ -120,12 +120,12 @@ def refused_name(headers: Headers, hosts: AcceptedHosts) -> PlainTextResponse | 
 
 
 def refused_site(headers: Headers, scope: Scope) -> PlainTextResponse | None:
-    """Return the answer to a request that another site made a browser send; None if it is of this page."""
+    """Return the refusal of a cross-site request, or None."""
     own = [headers.get("host", ""), *forwarded_hosts(headers)]
     is_foreign = any(
         not any(is_same_host(origin, host) for host in own) for origin in headers.getlist("origin")
     )
-    # A link on another site may lead to the page itself, to nothing else.
+    # Links on other sites may lead to the page itself only.
     is_visit = (
         scope.get("method") in ("GET", "HEAD")
         and scope["path"] == "/"
@@ -139,7 +139,7 @@ def refused_site(headers: Headers, scope: Scope) -> PlainTextResponse | None:
 
 
 def forwarded_hosts(headers: Headers) -> list[str]:
-    """Return the hosts that proxies say the visitor asked for, the first proxy's first."""
+    """Return the hosts in X-Forwarded-Host, the first proxy's first."""
     return [name.strip() for line in headers.getlist("x-forwarded-host") for name in line.split(",")]
 
 
@@ -149,17 +149,17 @@ def is_same_host(origin: str, host: str) -> bool:
         site = urlsplit(origin)
         default_port = DEFAULT_PORTS[site.scheme]
         asked = urlsplit(f"//{host}")
-        # Only the part before the path counts, and a port that goes without saying is left out by browsers.
+        # Only the part before the path counts, and browsers omit default ports.
         return bool(site.hostname) and (site.hostname, site.port or default_port) == (
             asked.hostname,
             asked.port or default_port,
         )
-    except (KeyError, ValueError):  # "null", chrome-extension://...; a port that is none
+    except (KeyError, ValueError):  # "null", chrome-extension://..., or an invalid port
         return False
 
 
 class SecureHeaders:
-    """Set the headers that are the same for every answer."""
+    """Middleware that sets the security headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -178,7 +178,7 @@ class SecureHeaders:
 
 
 def policy_of(path: str) -> str:
-    """Return the Content-Security-Policy of an address."""
+    """Return the Content-Security-Policy of a path."""
     if path.startswith("/tensorboard/"):
         return TENSORBOARD_POLICY
     return FILE_POLICY if "/file=" in path else PAGE_POLICY

@@ -1,14 +1,12 @@
-"""Who may use the page, and which files it may touch.
+"""Users of the page, allowed folders, and links to files.
 
-    Roots.inside     a path typed into the page -> the file meant, or a UserError
-    accepted_hosts   names the page answers to (guards.py)
-    login            the user and the password that the page asks for, or None
-    PasswordCheck    whether a user and a password are those
+    Roots.inside     a typed path -> the resolved file, or a UserError
+    accepted_hosts   host names of the page (middleware.py)
+    login            user and password of the page, or None
+    PasswordCheck    constant-time comparison of user and password
 
-Every handler of the page can be called by hand over HTTP, whatever the page shows. So a path is checked in
-the handler, and what `Roots.inside` returned is what the handler opens.
-
-Links to files of the workspace, which the page serves from where they are. No Gradio here.
+A client can call every handler over HTTP, whatever the page shows. So every handler checks its paths, and
+opens only the result of `Roots.inside`. Files of the workspace are served in place. No Gradio here.
 """
 
 import hashlib
@@ -33,7 +31,7 @@ from indextts.webui.serving.middleware import AcceptedHosts
 logger = logging.getLogger(__name__)
 
 LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"]
-WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # and the loopback among them
+WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # and the loopback address that they include
 GENERATED_USER = "amharic"
 NO_PATH = "paths.no_path"
 NOT_A_PATH = "paths.not_a_path"
@@ -44,7 +42,7 @@ MIN_PASSWORD_CHARACTERS = 12
 
 @dataclass(frozen=True)
 class Roots:
-    """The folders that the page may use, resolved: the workspace, then what --root added."""
+    """Resolved folders that the page may use: the workspace, then those of --root."""
 
     workspace: Path
     others: tuple[Path, ...] = ()
@@ -54,14 +52,14 @@ class Roots:
         object.__setattr__(self, "others", tuple(root.resolve() for root in self.others))
 
     def inside(self, typed: str | Path | None, what: str) -> Path:
-        """Return the file or folder that `typed` means, symlinks followed; it need not exist.
+        """Return the resolved path of `typed`, with symlinks followed; it need not exist.
 
         Args:
             typed: relative paths are relative to the workspace.
-            what: the name of the field, for the message, in the language of whoever asked.
+            what: the name of the field, for the message, in the current language.
 
         Raises:
-            UserError: nothing was typed, no path can be that, or it lies outside the roots.
+            UserError: the path is empty, invalid, or outside the roots.
         """
         text = str(typed or "").strip()
         if not text:
@@ -70,7 +68,10 @@ class Roots:
             path = (self.workspace / text).resolve()
             if any(len(os.fsencode(name)) > LONGEST_NAME for name in path.parts):
                 raise ValueError
-        except (ValueError, RuntimeError):  # a NUL byte, a lone surrogate; symlinks in a circle; too long
+        except (
+            ValueError,
+            RuntimeError,
+        ):  # a NUL byte, a lone surrogate, circular symlinks, or a name that is too long
             raise UserError(t(NOT_A_PATH, what=what, path=text, roots=self)) from None
         if not any(path.is_relative_to(root) for root in (self.workspace, *self.others)):
             raise UserError(t(OUTSIDE, what=what, path=text, roots=self))
@@ -81,7 +82,7 @@ class Roots:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether `host` is for sure reached from this machine only; an unknown name is not."""
+    """Return whether `host` is a loopback address; False for an unknown name."""
     try:
         return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -89,30 +90,30 @@ def is_loopback(host: str) -> bool:
 
 
 def in_url(host: str) -> str:
-    """Return `host` as it stands in a URL: an IPv6 address in brackets."""
+    """Return `host` as in a URL, with brackets around an IPv6 address."""
     return f"[{host.strip('[]')}]" if ":" in host else host
 
 
 def own_names() -> list[str]:
-    """Return the name and the outward IPv4 address of this machine, as far as they are known."""
+    """Return the name and the outward IPv4 address of this machine, if known."""
     names = [socket.gethostname()]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
         try:
-            unused.connect(("192.0.2.1", 9))  # sends nothing: the kernel only picks the address it would use
+            unused.connect(("192.0.2.1", 9))  # sends nothing; the kernel only selects the address to use
             names.append(unused.getsockname()[0])
-        except OSError:  # no route: a machine without a network
+        except OSError:  # no network route
             pass
     return names
 
 
 def accepted_hosts(command: WebUI) -> AcceptedHosts:
-    """Return the names that a request may ask for; the public link's is added when there is one.
+    """Return the host names that a request may use; the public link adds its own.
 
-    A page of another site can point its own name at this address; the browser then takes this page for a part
-    of that site. The name asked for gives it away.
+    A foreign site can point its own name at this address (DNS rebinding), so that the browser treats this
+    page as part of that site. The Host header reveals this.
 
     Raises:
-        UserError: --allowed-host is no bare name.
+        UserError: --allowed-host is not a bare host name.
     """
     for name in command.allowed_host:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+|\[?[0-9A-Fa-f:.]+\]?", name):
@@ -125,10 +126,10 @@ def accepted_hosts(command: WebUI) -> AcceptedHosts:
 
 
 def login(command: WebUI) -> tuple[str, str] | None:
-    """Return the user and the password to ask for; None for a page that only this machine reaches.
+    """Return user and password of the page; None if only this machine reaches it.
 
     Raises:
-        UserError: --auth-file cannot be used.
+        UserError: --auth-file is invalid.
     """
     if command.auth_file:
         return _read_login(command.auth_file)
@@ -138,9 +139,9 @@ def login(command: WebUI) -> tuple[str, str] | None:
 
 
 class PasswordCheck:
-    """Whether a user and a password are the right ones, in the same time whatever is wrong.
+    """Constant-time check of user and password.
 
-    The password itself is not kept: `vars()` of the server has nothing to sign in with.
+    It stores no password, so that `vars()` of the server reveals none.
     """
 
     def __init__(self, user: str, password: str) -> None:
@@ -151,7 +152,7 @@ class PasswordCheck:
         return hmac.compare_digest(self._digest(user, password), self._expected)
 
     def _digest(self, user: str, password: str) -> bytes:
-        # The length tells "a" + "bc" from "ab" + "c". Half a character of JSON is no password, and no crash.
+        # The length distinguishes "a" + "bc" from "ab" + "c". A lone surrogate must not crash.
         said = f"{len(user)} {user} {password}".encode(errors="surrogatepass")
         return hmac.new(self._key, said, hashlib.sha256).digest()
 
@@ -183,12 +184,12 @@ def _read_login(path: Path) -> tuple[str, str]:
 
 
 def file_address(path: Path) -> str:
-    """Return the address of a file, to be put into an attribute; its time makes a browser load a new one."""
+    """Return the URL of a file for an attribute; its modification time makes browsers load a new version."""
     return html.escape(f"/gradio_api/file={quote(str(path.resolve()))}?{path.stat().st_mtime_ns}", quote=True)
 
 
 def download_link(path: Path, name: str, text: str = "") -> str:
-    """Return a link that downloads a file under a name; nothing if it is not there."""
+    """Return a download link for a file under a name; empty if the file is absent."""
     if not path.is_file() or path.is_symlink():
         return ""
     shown = html.escape(text or name)

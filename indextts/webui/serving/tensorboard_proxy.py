@@ -1,8 +1,8 @@
-"""A project's TensorBoard as part of the page: /tensorboard/PROJECT/...
+"""Proxy of a project's TensorBoard: /tensorboard/PROJECT/...
 
-It stands behind the login (access.py). Where it leads is not in the request: the project must be one of the
-workspace, and the port is the one that its living TensorBoard wrote down. No cookie goes there, none comes
-back, and of the headers only those named below.
+It requires the login (access.py). A request cannot choose the target: the project must be in the workspace,
+and the port is the one that its running TensorBoard recorded. The proxy passes no cookies and only the
+headers listed below.
 """
 
 import re
@@ -37,12 +37,12 @@ NO_ANSWER = "TensorBoard does not answer; stop it and start it again."
 
 
 class TensorboardProxy:
-    """Hand requests for TensorBoard on, and everything else to the page."""
+    """Middleware that forwards TensorBoard requests, and passes the rest to the page."""
 
     def __init__(self, app: ASGIApp, workspace: Path) -> None:
         self.app = app
         self.workspace = workspace.resolve()
-        # A transport, not a client: it keeps no cookies, follows nothing and asks no proxy.
+        # A transport instead of a client: it stores no cookies, follows no redirects and uses no proxy.
         self.transport = httpx.AsyncHTTPTransport()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,7 +78,7 @@ class TensorboardProxy:
 
 
 def tensorboard_port(workspace: Path, path: str) -> int | None:
-    """Return the port that an address of the page leads to; None if no TensorBoard runs for it."""
+    """Return the TensorBoard port for a path of the page; None if none runs."""
     found = ADDRESS.fullmatch(path)
     if not found or found[1] not in project_names(workspace):
         return None
@@ -86,7 +86,7 @@ def tensorboard_port(workspace: Path, path: str) -> int | None:
 
 
 def _target(request: Request) -> bytes:
-    """Return path and query as they were sent."""
+    """Return the raw path and query."""
     query: bytes = request.scope["query_string"]
     raw_path: bytes = request.scope["raw_path"]
     return raw_path + b"?" + query if query else raw_path

@@ -1,12 +1,12 @@
-"""Tab 3: extend the base tokenizer, verify that all fits, see a sentence cut before and after.
+"""Tab 3: extend and verify the tokenizer, and tokenize a sentence before and after.
 
-A sentence cut into pieces, as coloured HTML: each piece with its id below it.
+A tokenized sentence is coloured HTML, with the id below each piece:
 
-    grey    a piece of the base
-    green   an appended piece
-    red     unknown: the model hears nothing of it
+    grey    a base piece
+    green   a new piece
+    red     an unknown piece, which the model reads as silence
 
-What a user typed is escaped; nothing of it is markup.
+The typed text is escaped.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def build(page: Page) -> None:
 
 
 def own_values(page: Page, name: str) -> list[Any]:
-    """Return the size and the normaliser's options that the project asks for."""
+    """Return the target size and the normaliser options of the project."""
     settings = page.find_settings(name)
     default: int = ExtendTokenizer.model_fields["target_size"].default
     chosen = NormalizerOptions(**settings.normalizer)
@@ -81,7 +81,7 @@ def commands(
 
 
 def remember(project: Project, planned: Sequence[Command]) -> None:
-    """Keep size and options in the project's settings, for the check and for the next visit."""
+    """Store size and options in the project's settings, for the check and the next visit."""
     for command in planned:
         if isinstance(command, ExtendTokenizer):
             settings = read_project(project).with_fields("tokenizer", target_size=command.target_size)
@@ -90,7 +90,7 @@ def remember(project: Project, planned: Sequence[Command]) -> None:
 
 
 def cut(page: Page, name: str, sentence: str) -> str:
-    """Return a sentence as it is read, and its pieces by the base tokenizer and by the extended one."""
+    """Return the spoken form of a sentence, and its pieces by the base and the extended tokenizer."""
     project = page.find_project(name)
     base = Tokenizer.load(project.base_tokenizer)
     if not project.tokenizer.is_file():
@@ -136,10 +136,10 @@ _PIECE = (
 
 
 def pieces_html(title: str, tokenizer: Tokenizer, sentence: str, base_size: int) -> str:
-    """Return the pieces of `sentence` under a title with their number.
+    """Return the pieces of `sentence` with a title and their number.
 
     Args:
-        base_size: ids from this on are appended pieces.
+        base_size: ids from here on are new pieces.
     """
     spoken = tokenizer.normalize(sentence)
     ids, pieces = tokenizer.encode_normalized(spoken), tokenizer.normalized_pieces(spoken)
@@ -156,7 +156,7 @@ def pieces_html(title: str, tokenizer: Tokenizer, sentence: str, base_size: int)
 
 
 def legend_html() -> str:
-    """Return what the colours mean."""
+    """Return the legend of the colours."""
     return "".join(
         f'<span style="{_PIECE};background:{_COLOURS[kind]}">{escape(t(word))}</span>'
         for kind, word in WORDS.items()

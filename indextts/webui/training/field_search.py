@@ -1,7 +1,7 @@
-"""A search box over a form: it hides the fields whose name and help do not have the words typed.
+"""Search box of a form: it hides the fields whose name and help do not contain the typed words.
 
-All of it happens in the browser: a style sheet names the hidden fields by their ids, so that it also holds
-for fields that are laid out later, as those of a closed accordion are.
+The search runs in the browser. A style sheet hides fields by id, so it also applies to fields that are
+rendered later, such as those of a closed accordion.
 """
 
 import json
@@ -14,7 +14,7 @@ from indextts.webui.language import LANGUAGES, field_texts, t, translations
 
 
 def field_search(command: type[Command], names: Sequence[str], opened: gr.Accordion) -> gr.Textbox:
-    """Lay out the box for the fields `names` of `command`; `opened` is opened while something is typed."""
+    """Build the box for the fields `names` of `command`; a search opens the accordion `opened`."""
     prefix = command.__name__.lower()
     box = gr.Textbox(
         label=t("training.find_a_setting"),
@@ -23,13 +23,13 @@ def field_search(command: type[Command], names: Sequence[str], opened: gr.Accord
         lines=1,
     )
     count = gr.HTML(elem_id=f"{prefix}-search-count", padding=False)
-    # change, not input: Gradio does not tell of a box that was emptied; and every key counts
+    # change instead of input: Gradio reports no input event for an emptied box; and every key counts
     box.change(None, [box], [opened, count], js=search_js(command, names), trigger_mode="multiple")
     return box
 
 
 def search_js(command: type[Command], names: Sequence[str]) -> str:
-    """Return the JavaScript that hides what does not fit; its values are for the accordion and the count."""
+    """Return the JavaScript that hides other fields; it returns values for the accordion and the count."""
     texts = {f"{command.__name__}-{name}": _words(command, name) for name in names}
     return f"""(typed) => {{
   const texts = {json.dumps(texts, ensure_ascii=False)};
@@ -52,7 +52,7 @@ def search_js(command: type[Command], names: Sequence[str]) -> str:
 
 
 def _words(command: type[Command], name: str) -> str:
-    """Return what is searched: the name and the help, in every language."""
+    """Return the searched text: name, title and help in every language."""
     texts = [name.replace("_", " "), *field_texts(command, name).values()]
     for language in LANGUAGES:
         texts += [other for text in tuple(texts) if (other := translations(language).get(text))]

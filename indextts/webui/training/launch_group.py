@@ -1,4 +1,4 @@
-"""The group of tab 6 for several GPUs: what there is here, the fields, the commands of other machines."""
+"""Multi-GPU section of tab 6: available GPUs, fields, and commands of other machines."""
 
 from html import escape
 
@@ -29,7 +29,7 @@ ON_MACHINE = "training.on_machine"
 
 
 def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
-    """Lay out the group; return its fields, and the place for the commands of the other machines."""
+    """Build the section; return its fields, and the component for the commands of other machines."""
     with gr.Accordion(t("training.several_gpus"), open=False, elem_id="train-launch"):
         note = gr.HTML(elem_id="train-cards", padding=False)
         with gr.Row():
@@ -48,7 +48,7 @@ def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
 
 
 def cards_html(machine: MachineFacts) -> str:
-    """Return which cards there are to choose from."""
+    """Return the available GPUs as HTML."""
     if machine.gpu is None:
         said = t(NO_CARDS)
     elif len(machine.gpus) == 1:
@@ -63,7 +63,7 @@ def cards_html(machine: MachineFacts) -> str:
 
 
 def other_nodes(command: Train, launch: Launch) -> str:
-    """Return the commands for the other machines, each behind the machine's number; "" if there are none."""
+    """Return the commands for the other machines, each after its number; "" if there are none."""
     return "\n\n".join(
         f"{t(ON_MACHINE, rank=other.node_rank)}\n{shell_line(command, other)}"
         for other in launch.on_other_nodes()
@@ -71,10 +71,10 @@ def other_nodes(command: Train, launch: Launch) -> str:
 
 
 def foreign_machines(settings: ProjectSettings, launch: Launch) -> Message | None:
-    """Return that the launch names other machines than the project's own settings do.
+    """Return a message if the launch names machines that the project's settings do not.
 
-    Processes believe each other whatever they say, so who names the machines has this one in hand. Whoever
-    sits at a shared link must not; who can write the project's settings has it anyway.
+    Processes trust each other, so whoever names the machines controls this one. A visitor of a shared link
+    must not; a user who can write the project's settings controls it anyway.
     """
     own = launch_of(settings.launch)
     if launch.nodes == 1 or (launch.nodes, launch.endpoint) == (own.nodes, own.endpoint):
@@ -83,7 +83,7 @@ def foreign_machines(settings: ProjectSettings, launch: Launch) -> Message | Non
 
 
 def require_allowed(settings: ProjectSettings, launch: Launch) -> None:
-    """Raise a UserError if the page does not start this launch, now or at its turn."""
+    """Raise a UserError if the page may not start this launch, now or later."""
     sentence = foreign_machines(settings, launch) or missing_hardware(find_machine(), launch)
     if sentence:
         raise UserError(text_of(sentence))

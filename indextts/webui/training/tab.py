@@ -1,4 +1,4 @@
-"""Tab 6: the trainer's flags as a form, what a start would take and meet, Start, Stop, and how it goes."""
+"""Tab 6: training form, estimate, readiness checks, start, stop and progress."""
 
 import time
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ from indextts.webui.training.training_outlook import (
     restore_plan,
 )
 
-WIDTHS: list[str | int] = [230, 70, 70, 150, 110, 160, 240]  # pixels: a phone scrolls sideways
+WIDTHS: list[str | int] = [230, 70, 70, 150, 110, 160, 240]  # in pixels: a phone scrolls sideways
 
 
 def build(page: Page) -> None:
@@ -89,7 +89,7 @@ def build(page: Page) -> None:
 
     def look_again(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
         project, settings = page.find_project(name), page.find_settings(name)
-        if filled_for != name:  # what stands in the form is not this project's yet
+        if filled_for != name:  # the form still has the values of another project
             values = tuple(filled(project, settings).values())
         try:
             [wanted] = commands(project, settings, *values)
@@ -103,7 +103,7 @@ def build(page: Page) -> None:
         said: list[Any] = [plan_of(wanted, ahead), checkpoint_rows(wanted)]
         said += [estimate_html(ahead.estimate), problems_html([*ahead.problems, *forbidden])]
         said.append(gr.Textbox(other_nodes(wanted, launching), visible=launching.nodes > 1))
-        # what is missing may come from the job before it; at its turn the trainer looks itself
+        # the previous job may create missing files; the trainer checks at its turn
         return [*said, gr.Button(interactive=not forbidden and (bool(after) or not ahead.problems))]
 
     def changed(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
@@ -112,7 +112,7 @@ def build(page: Page) -> None:
         return look_again(name, filled_for, after, *values)
 
     def chosen(event: gr.SelectData, name: str, *values: Any) -> list[Any]:
-        row = event.row_value  # as the browser sent it
+        row = event.row_value  # as sent by the browser
         first = str(row[0]) if isinstance(row, list) and row else ""
         return [True, str(pick(command(name, *values), first))]
 
@@ -147,7 +147,7 @@ def build(page: Page) -> None:
 
 
 def _resume_part() -> tuple[gr.Checkbox, gr.Textbox, gr.Dataframe, gr.Textbox, gr.Button]:
-    """Lay out how to go on from a checkpoint."""
+    """Build the resume section."""
     with gr.Row():
         resume = gr.Checkbox(label=t("training.resume"), elem_id="train-resume")
         path = gr.Textbox(
@@ -178,13 +178,13 @@ def _resume_part() -> tuple[gr.Checkbox, gr.Textbox, gr.Dataframe, gr.Textbox, g
 
 
 def look(page: Page, command: Train, launch: Launch) -> Preflight:
-    """Return what a start would meet on this machine; the paces of all projects are known."""
+    """Return the readiness and estimate of a start on this machine, with the speeds of all projects."""
     runs = [Project(page.workspace / name).run_dir for name in project_names(page.workspace)]
     return run_preflight(command, find_machine(), runs, launch)
 
 
 def require_ready(page: Page, commands: Sequence[Command], launch: Launch) -> None:
-    """Refuse to start what a check blocks, or the trainer would refuse."""
+    """Raise a UserError if a check blocks the start or the trainer would refuse it."""
     for command in commands:
         assert isinstance(command, Train)
         problems = look(page, command, launch).problems

@@ -1,9 +1,7 @@
-"""The form of tab 6 as values: the project's own, a draft's, a preset's, a proposal's; and as a command.
+"""Values of the training form: project values, draft, presets, proposal; and conversion to a command.
 
-The form has every field of the Train command, in the order of FIELDS, before them the checkbox and the path
-of a resume, and behind them how the trainer is launched. No Gradio here.
-
-What fills the form of tab 6: presets, a proposal for this machine, the project's own values, the draft.
+The form has the checkbox and the path of a resume, then every field of the Train command in the order of
+FIELDS, then the fields of the launch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,12 +33,12 @@ from indextts.webui.training.training_outlook import preset_html, proposal_html
 NO_PAIRS = "training.no_pairs"
 PATHS = ("train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir")
 MAIN = ("epochs", "max_steps", "batch_size", "grad_accumulation", "learning_rate", "warmup_steps", "amp")
-NO_FORM = ("resume", "plan")  # they have a place of their own
+NO_FORM = ("resume", "plan")  # built in the resume section
 ADVANCED = tuple(name for name in Train.model_fields if name not in (*PATHS, *MAIN, *NO_FORM))
 FIELDS = (*MAIN, *ADVANCED, *PATHS)
 RESUME = ("resume", "resume_path")
 LAUNCH = ("processes", "gpus", "nodes", "endpoint")  # the page launches machine 0
-NAMES = (*RESUME, *FIELDS, *LAUNCH)  # of the form's components, in their order
+NAMES = (*RESUME, *FIELDS, *LAUNCH)  # of the form's components, in order
 FORM = "train"  # the draft's name
 
 
@@ -52,14 +50,14 @@ def command_of(
     typed: str | None,
     values: Sequence[Any],
 ) -> Train:
-    """Return the command that the form says.
+    """Return the training command of the form.
 
     Args:
         is_resume, typed: the checkbox and the path of a resume.
         values: of FIELDS and LAUNCH.
 
     Raises:
-        UserError: a value is out of its bounds, or a path outside of what the page may use.
+        UserError: a value is out of bounds, or a path is outside the allowed folders.
     """
     fields = fields_from(Train, FIELDS, values[: len(FIELDS)])
     for field in PATHS:
@@ -71,13 +69,13 @@ def command_of(
 
 
 def launch_in(values: Sequence[Any]) -> Launch:
-    """Return the launch that the form says; what is empty is the default, not the project's own.
+    """Return the launch of the form; an empty field takes the default, not the project's value.
 
     Args:
         values: of FIELDS and LAUNCH.
 
     Raises:
-        UserError: a value is out of its bounds.
+        UserError: a value is out of bounds.
     """
     return Launch(**fields_from(Launch, LAUNCH, values[len(FIELDS) :]))
 
@@ -92,7 +90,7 @@ def resume_value(roots: Roots, is_resume: bool, typed: str | None) -> str:
 
 
 def own_values(project: Project, settings: ProjectSettings) -> dict[str, Any]:
-    """Return what the project asks for, the trainer's defaults for the rest, as the form shows it."""
+    """Return the project's values, with the trainer's defaults for the rest, as the form shows them."""
     [command] = plan_stage(project, settings, "train").commands
     shown = {field: as_shown(getattr(command, field)) for field in FIELDS}
     launch = launch_of(settings.launch)
@@ -101,7 +99,7 @@ def own_values(project: Project, settings: ProjectSettings) -> dict[str, Any]:
 
 
 def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
-    """Return the project's own values with what its draft has in their place."""
+    """Return the project's values, replaced by those of its draft."""
     own = own_values(project, settings)
     draft = read_draft(project, FORM, NAMES)
     if isinstance(draft.get("resume"), bool):
@@ -112,14 +110,14 @@ def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
     for field in FIELDS:
         if field in draft and (value := _as_field(command.model_dump(), field, draft[field])) is not None:
             own[field] = value
-    with suppress(UserError, ValueError, TypeError):  # these fit together or not at all
+    with suppress(UserError, ValueError, TypeError):  # these values belong together
         drafted = launch_in([None] * len(FIELDS) + [draft.get(field, own[field]) for field in LAUNCH])
         own |= {field: as_shown(getattr(drafted, field)) for field in LAUNCH}
     return own
 
 
 def keep(project: Project, settings: ProjectSettings, values: Mapping[str, Any]) -> None:
-    """Keep what the form has other than the project's own values as its draft."""
+    """Store the values of the form that differ from the project's as its draft."""
     own = own_values(project, settings)
     changed = {name: value for name, value in values.items() if value is not None and value != own[name]}
     if changed:
@@ -129,7 +127,7 @@ def keep(project: Project, settings: ProjectSettings, values: Mapping[str, Any])
 
 
 def preset_values(preset: Preset) -> dict[str, Any]:
-    """Return what a preset puts into the form."""
+    """Return the form values of a preset."""
     return {name: as_shown(value) for name, value in preset.fields.items()}
 
 
@@ -137,7 +135,7 @@ def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Propo
     """Return the settings for this machine and the pairs of `command`, for each process of `launch`.
 
     Raises:
-        UserError: the pairs, the tokenizer or the config cannot be read; the launch takes more than there is.
+        UserError: the pairs, the tokenizer or the config cannot be read, or the launch exceeds the machine.
     """
     if too_much := missing_hardware(machine, launch):
         raise UserError(text_of(too_much))
@@ -150,7 +148,7 @@ def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Propo
 
 
 def _as_field(command: Mapping[str, Any], field: str, value: Value) -> Any:
-    """Return a drafted value as the form shows it, None where the command does not take it."""
+    """Return a drafted value as the form shows it, None if the command rejects it."""
     try:
         given = fields_from(Train, [field], [value])
         made = Train.model_validate({**command, **given})
@@ -160,7 +158,7 @@ def _as_field(command: Mapping[str, Any], field: str, value: Value) -> Any:
 
 
 def _inside(roots: Roots, field: str, value: Any) -> Any:
-    """Return typed paths resolved, inside the folders that the page may use."""
+    """Return typed paths, resolved inside the allowed folders."""
     what = field_title(Train, field)
     if isinstance(value, list):
         return [roots.inside(path, what) for path in value]
@@ -171,7 +169,7 @@ PROPOSE, OWN = "propose", "own"
 
 
 def fill_buttons() -> tuple[dict[str, gr.Button], gr.HTML]:
-    """Lay out what fills the form, and the place that says where the values come from."""
+    """Build the fill buttons, and the component that names the source of the values."""
     with gr.Row(elem_id="train-fill"):
         buttons = {
             preset.id: gr.Button(t(preset.label), size="sm", elem_id=f"train-preset-{preset.id}")
@@ -189,12 +187,12 @@ def tie_fill(
     inputs: Sequence[Component],
     command: Callable[..., tuple[Train, Launch]],
 ) -> gr.Textbox:
-    """Tie what fills the form; return what holds the name of the project that it was filled for."""
+    """Connect the fill buttons; return the component with the name of the project in the form."""
 
     def fill(name: str, before: str) -> list[Any]:
         values = filled(page.find_project(name), page.find_settings(name))
         if not before and not values["resume"]:
-            # the page was just opened: what somebody ticked or typed meanwhile stays
+            # on a new page, values that the user entered meanwhile stay
             values |= dict.fromkeys(RESUME, gr.skip())
         return list(values.values())
 

@@ -1,6 +1,6 @@
-"""What tab 6 says before a start: what it takes, what blocks it, the plan, the checkpoints. No Gradio.
+"""Outlook of a training start: estimate, blocking problems, restore plan and checkpoints. No Gradio here.
 
-What a start of the trainer would do: from the meta file at once, or from the trainer itself. No Gradio.
+The restore plan comes from the meta file, or from the trainer if it depends on the weights.
 """
 
 import os
@@ -70,7 +70,7 @@ GONE = "training.gone"
 
 
 def look_version(project: Project) -> str:
-    """Return a word that changes when what a start would meet may have: files made, a trainer that ended."""
+    """Return a version that changes with the input files and with the end of a trainer."""
     files = (
         project.run_dir,
         project.pairs("train"),
@@ -83,7 +83,7 @@ def look_version(project: Project) -> str:
 
 
 def plan_of(command: Train, ahead: Preflight) -> str:
-    """Return the plan of a start as far as it is known at once; "" where something blocks it."""
+    """Return the restore plan as far as the meta file tells; "" if a problem blocks the start."""
     if ahead.resumed is not None:
         return str(ahead.resumed)
     if any(problem.about == "resume" for problem in ahead.problems):
@@ -96,7 +96,7 @@ def plan_of(command: Train, ahead: Preflight) -> str:
 
 
 def problems_html(problems: Sequence[Problem]) -> str:
-    """Return what blocks a start as a list, or that nothing does."""
+    """Return the problems that block a start as a list, or that it is ready."""
     if not problems:
         return f'<p class="ready">✓ {escape(t(READY))}</p>'
     items = "".join(f"<li>{escape(text_of(problem.message))}</li>" for problem in problems)
@@ -104,7 +104,7 @@ def problems_html(problems: Sequence[Problem]) -> str:
 
 
 def estimate_html(found: Estimate | None) -> str:
-    """Return what a training takes as a small list; "" where it cannot be said."""
+    """Return the estimate of a training as a list; "" if it is unknown."""
     if found is None:
         return ""
     rows = [
@@ -125,7 +125,7 @@ def estimate_html(found: Estimate | None) -> str:
 
 
 def preset_html(preset: Preset) -> str:
-    """Return where a preset comes from."""
+    """Return the source of a preset."""
     return f"<p>{escape(t(FROM_PRESET, label=t(preset.label), source=text_of(preset.source)))}</p>"
 
 
@@ -149,13 +149,13 @@ def checkpoint_rows(command: Train) -> list[list[str]]:
 
 
 def pick(command: Train, name: str) -> Path:
-    """Return the checkpoint of a row of the table.
+    """Return the checkpoint of a table row.
 
     Args:
         name: the first column, as the page sent it.
 
     Raises:
-        UserError: there is no such row any more.
+        UserError: the row no longer exists.
     """
     for row in resume_rows(command):
         if _names(row) == name:
@@ -235,22 +235,21 @@ NO_ANSWER = "training.no_answer"
 
 
 def restore_plan(command: Command, num_processes: int = 1) -> str:
-    """Return what this start of so many processes would do, by the function of the trainer's --plan.
+    """Return the restore plan of this start, as the trainer's --plan prints it.
 
-    Where that needs a look at weights, the trainer is asked in a process of its own: the page never loads
-    what opens them.
+    If the plan depends on weights, a trainer process computes it, because the page never loads torch.
 
     Raises:
-        UserError: the start is refused; with the trainer's own sentence.
+        UserError: the trainer refuses the start, with its message.
     """
     at_once = describe_restore(command, num_processes) if isinstance(command, Train) else None
     return ask_trainer(command, num_processes) if at_once is None else at_once
 
 
 def ask_trainer(command: Command, num_processes: int = 1) -> str:
-    """Return what the trainer's --plan prints in the first of so many processes."""
+    """Return what the trainer's --plan prints on rank 0."""
     environment = dict(os.environ)
-    if num_processes > 1:  # what torchrun would set; a plan joins nobody
+    if num_processes > 1:  # set by torchrun otherwise; a plan joins no process group
         environment |= {"RANK": "0", "WORLD_SIZE": str(num_processes)}
     argv = [sys.executable, str(REPOSITORY / command.program), *to_argv(command), "--plan"]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as answer, tempfile.TemporaryFile("w+") as problem:
