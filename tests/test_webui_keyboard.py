@@ -60,12 +60,14 @@ def test_all_that_can_be_used_is_reached_by_the_key(server: Server, browser: Bro
     for tab in TABS:
         page.locator(f"#tab-{tab}-button").focus()
         page.keyboard.press("Enter")
-        names = is_same = None
-        while not is_same:  # what is shown meanwhile moves the numbers, and may make a button useless
-            page.wait_for_timeout(500)
-            names = page.evaluate(MARK)
-            places = reached(page)
-            is_same = names and names == page.evaluate(MARK)
+        earlier: dict[str, str] = {}
+        names: dict[str, str] = {}
+        while not names or names != earlier:  # until the tab no longer changes
+            page.wait_for_timeout(1250)
+            earlier, names = names, page.evaluate(MARK)
+        places = reached(page)
+        still = page.evaluate(MARK)  # what was shown meanwhile may have made a button useless
+        names = {place: name for place, name in names.items() if place in still}
         missed[tab] = [name for place, name in names.items() if place not in places]
         unseen[tab] = [names[place] for place, is_seen in places.items() if place in names and not is_seen]
     page.close()
