@@ -189,7 +189,7 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     page.locator("#train-launch").get_by_text("Several GPUs").click()
     wait_for(page, "train-other-nodes", r"--node-rank=1")
     page.locator("#Launch-gpus textarea, #Launch-gpus input").first.fill("999")
-    is_shown(page, "train-problems", "each needs a GPU of its own")
+    is_shown(page, "train-problems", "each process needs a GPU")
     page.locator("#Launch-nodes input").fill("1")
     page.locator("#Launch-processes input").fill("1")
     is_shown(page, "train-problems", "GPU")

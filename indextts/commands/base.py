@@ -1,13 +1,13 @@
-"""What all commands share: a frozen model whose fields are the flags.
+"""Base class of all commands: a frozen model whose fields are the flags.
 
-The terminal, the forms of the page and the argument vectors that are launched all come from these models:
+The command line, the forms of the page and the launched argument vectors are built from these models:
 
     data.py, train.py, speech.py, app.py    one frozen model per command
     *_options.py, quality_limits.py         option groups that several commands share
     terminal.py                             argv -> model, model -> argv
     reference_page.py                       docs/commands.md
 
-A flag is a field: its default, bounds, choices and help live in the field and nowhere else.
+A flag is a field: its default, bounds, choices, title and help are defined in the field only.
 """
 
 from typing import ClassVar, Literal, Self
@@ -25,7 +25,7 @@ from indextts.errors import UserError
 
 
 class Command(BaseModel):
-    """What all commands share: frozen, no unknown fields, a UserError for a value out of bounds."""
+    """Base class of all commands: frozen, no unknown fields, a UserError for a value out of bounds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     program: ClassVar[str]
@@ -44,7 +44,7 @@ Device = Literal["auto", "cpu", "cuda"]
 
 
 def _problem(details: ErrorDetails) -> str:
-    """Return one problem of a validation, with the flag as typed and the value."""
+    """Return one validation problem with the flag as typed and the value."""
     flag = flag_of(str(details["loc"][0])) if details["loc"] else "the command"
     return f"{flag}: {details['msg']}, got {details['input']!r}"
 

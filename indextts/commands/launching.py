@@ -1,10 +1,10 @@
-"""How a trainer is launched: alone, or as several processes by torchrun, PyTorch's own launcher.
+"""Launch of a trainer: as one process, or as several by torchrun, the launcher of PyTorch.
 
     one process          python PROGRAM FLAGS
     several              python -m torch.distributed.run --standalone --nproc-per-node=N ... PROGRAM FLAGS
     on several machines  python -m torch.distributed.run --nnodes=M --node-rank=R ... PROGRAM FLAGS
 
-Which GPUs they see is said by CUDA_VISIBLE_DEVICES, in the environment of these processes only. No torch.
+CUDA_VISIBLE_DEVICES in the environment of these processes selects the GPUs. No torch here.
 """
 
 import re
@@ -16,11 +16,11 @@ from pydantic import Field, field_validator, model_validator
 from indextts.commands.base import Command
 from indextts.errors import UserError
 
-# torchrun kills its processes 30 s after it passed a signal on, which is too soon for a checkpoint of
-# gigabytes; a job's own stages of a stop end before this does.
+# By default torchrun kills its processes 30 s after it forwards a signal, which is too soon to save a large
+# checkpoint. The stop stages of a job end before this limit.
 SHUTDOWN_S = 600
 MOST_CHARACTERS = 1000
-DEFAULT_PORT = 29500  # torchrun's own
+DEFAULT_PORT = 29500  # the default of torchrun
 
 GPU_NUMBERS = re.compile(r"(0|[1-9][0-9]{0,2})(,(0|[1-9][0-9]{0,2}))*")
 HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(:([0-9]{1,5}))?")
@@ -57,7 +57,7 @@ class Launch(Command):
     @field_validator("gpus", mode="before")
     @classmethod
     def _as_text(cls, given: object) -> object:
-        """Take a number or a list of numbers, as a YAML file has them, and blanks beside the commas."""
+        """Accept a number or a list of numbers from a YAML file, and blanks around commas."""
         if isinstance(given, list | tuple):
             given = ",".join(map(str, given))
         text = str(given)
@@ -73,15 +73,13 @@ class Launch(Command):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.gpus and not GPU_NUMBERS.fullmatch(self.gpus):
-            raise UserError(
-                f"--gpus {self.gpus!r}: give numbers of GPUs with commas between them, such as 0,1"
-            )
+            raise UserError(f"--gpus {self.gpus!r}: give comma-separated numbers of GPUs, such as 0,1")
         if len(set(self.gpu_numbers)) < len(self.gpu_numbers):
-            raise UserError(f"--gpus {self.gpus}: a number stands there twice; name each GPU once")
+            raise UserError(f"--gpus {self.gpus}: duplicate number; name each GPU once")
         if self.gpus and len(self.gpu_numbers) < self.processes:
             raise UserError(
-                f"--processes {self.processes}: each needs a GPU of its own, and --gpus names "
-                f"{len(self.gpu_numbers)}; name more, or take fewer processes"
+                f"--processes {self.processes}: each process needs a GPU, and --gpus names "
+                f"{len(self.gpu_numbers)}; name more GPUs, or reduce the processes"
             )
         if self.node_rank >= self.nodes:
             raise UserError(
@@ -101,38 +99,38 @@ class Launch(Command):
 
     @property
     def gpu_numbers(self) -> tuple[int, ...]:
-        """The GPUs that were named, in the order of the processes; none if all may be used."""
+        """The named GPUs in the order of the processes; empty if all may be used."""
         return tuple(map(int, self.gpus.split(","))) if self.gpus else ()
 
     @property
     def num_processes(self) -> int:
-        """How many processes there are on all machines."""
+        """World size: the number of processes on all machines."""
         return self.processes * self.nodes
 
     @property
     def prefix(self) -> list[str]:
-        """What stands between `python` and the program; nothing for one process."""
+        """Arguments between `python` and the program; empty for one process."""
         if self.num_processes == 1:
             return []
         each = [f"--nproc-per-node={self.processes}", f"--shutdown-timeout={SHUTDOWN_S}"]
         if self.nodes == 1:
             return ["-m", self.program, "--standalone", *each]
-        # With the backend c10d torchrun would number the machines itself, and the one whose process 0 writes
-        # the log and the checkpoints might not be machine 0.
+        # The backend c10d numbers the machines itself, so that rank 0, which writes the log and the
+        # checkpoints, might not be on machine 0.
         machines = [f"--nnodes={self.nodes}", f"--node-rank={self.node_rank}", "--rdzv-backend=static"]
         port = "" if HOST.fullmatch(self.endpoint)[3] else f":{DEFAULT_PORT}"  # type: ignore[index]
         return ["-m", self.program, *machines, f"--rdzv-endpoint={self.endpoint}{port}", *each]
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the processes find in their environment besides the usual."""
+        """Additional environment variables of the processes."""
         if not self.gpus:
             return {}
-        # by itself CUDA would count the fastest card as 0, and nvidia-smi counts by place on the bus
+        # CUDA numbers the fastest GPU 0 by default, and nvidia-smi numbers GPUs by bus position
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": self.gpus}
 
     def on_other_nodes(self) -> Iterable["Launch"]:
-        """Yield the launches of all machines but this one."""
+        """Yield the launches of all other machines."""
         for rank in range(self.nodes):
             if rank != self.node_rank:
                 yield self.model_copy(update={"node_rank": rank})
@@ -142,10 +140,10 @@ ALONE = Launch()
 
 
 def launch_of(fields: dict[str, Any]) -> Launch:
-    """Return the launch that a project's settings ask for.
+    """Return the launch of a project's settings.
 
     Raises:
-        UserError: there is no such field, or a value is out of its bounds.
+        UserError: a field is unknown, or a value is out of bounds.
     """
     try:
         return Launch(**fields)

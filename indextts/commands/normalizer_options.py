@@ -1,12 +1,12 @@
-"""What a normaliser's user may choose, and the name of a choice.
+"""Options of the text normaliser, and their fingerprint.
 
-`NormalizerOptions()` is what everything uses that does not say otherwise. `fingerprint` names the version and
-the options together: two texts with the same fingerprint were normalised alike. `record` spells both out:
+`NormalizerOptions()` is the default everywhere. `fingerprint` identifies the version and the options: texts
+with the same fingerprint were normalised in the same way. `record` lists both:
 
     {"version": 3, "homophones": "off", ...}
 
-It stands inside the tokenizer's file (indextts/text/normalizer_record.py), which data, run and export share,
-and to be read by people in a run's config.json and in each checkpoint's meta file.
+The tokenizer file contains the record (indextts/text/normalizer_record.py), which data, run and export share.
+For information, config.json of a run and the meta file of each checkpoint contain it too.
 """
 
 import hashlib
@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-NORMALIZER_VERSION = 3  # counts the changes of what `normalize` returns
+NORMALIZER_VERSION = 3  # increases when the output of `normalize` changes
 
 
 class NormalizerOptions(BaseModel):
-    """The choices of a normaliser; in each, the first value is the default."""
+    """Options of the normaliser; the first value of each is the default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -74,7 +74,7 @@ class NormalizerOptions(BaseModel):
 
     @property
     def summary(self) -> str:
-        """The choices that are not the default, for people."""
+        """The options that differ from the default, as text."""
         changed = [
             f"{name} {value}"
             for name, value in self.model_dump().items()
@@ -87,5 +87,5 @@ DEFAULT_OPTIONS = NormalizerOptions()
 
 
 def chosen_options(holder: NormalizerOptions) -> NormalizerOptions:
-    """Return the options alone of a command that has them among its flags."""
+    """Return the normaliser options of a command."""
     return NormalizerOptions(**{name: getattr(holder, name) for name in NormalizerOptions.model_fields})

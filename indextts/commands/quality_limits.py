@@ -1,10 +1,10 @@
-"""Limits by which `check_amharic_data.py` judges utterances."""
+"""Limits of the quality check in `check_amharic_data.py`."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class QualityLimits(BaseModel):
-    """The limits: those named warn_... warn, the others reject, the last ones judge the whole set."""
+    """Limits of the check: warn_... fields warn, most others reject, and the last four judge the data set."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,8 +1,8 @@
-"""How the next code is drawn: the settings of a generation. No torch here.
+"""Sampling settings of speech generation. No torch here.
 
-The defaults are those of the published front end, for the published codes. The built-in codes are another
-language: one repeats as long as a sound lasts, so that what was said before must not be punished, and what
-speaks them was trained from scratch at training's positions (`of_backend`).
+The defaults are those of the published front end, for the published codes. A built-in code repeats as long as
+a sound lasts, so repetition must not be penalised, and the models for built-in codes are trained from scratch
+with the positions of training (`of_backend`).
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Sampling(BaseModel):
-    """Settings of a generation; the defaults are those of the published front end."""
+    """Sampling settings; the defaults are those of the published front end."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -66,7 +66,7 @@ class Sampling(BaseModel):
 
     @classmethod
     def of_backend(cls, backend: str, typed: Mapping[str, Any]) -> Self:
-        """Return `typed` fields as they are, the others as the codes of a speech backend ask for them."""
+        """Return the settings with `typed` fields as given and the others as the backend needs them."""
         return cls(**{**(BUILTIN_CODES if backend == "builtin" else {}), **typed})
 
 

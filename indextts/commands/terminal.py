@@ -1,11 +1,11 @@
-"""Between the terminal and a command: arguments to the model, the model to arguments, a program's run.
+"""Conversion between command lines and command models, and the entry point of every program.
 
     parse(Train, ["--epochs=3", ...]) -> Train(...)          terminal to model
     to_argv(Train(...))               -> ["--epochs=3", ...] model to terminal, defaults left out
     parse(C, to_argv(c)) == c         for every command and every value
 
-pydantic notes which fields were given (`model_fields_set`), and here these are the typed ones: whoever goes
-on with a run takes the fields that were not typed from its checkpoint.
+`model_fields_set` holds the fields that were typed: a resumed run takes all other fields from its
+checkpoint.
 """
 
 import sys
@@ -24,13 +24,13 @@ CommandT = TypeVar("CommandT", bound=Command)
 
 
 def parse(command: type[CommandT], argv: Sequence[str] | None = None) -> CommandT:
-    """Return the command that `argv` (by default the program's own arguments) says.
+    """Return the command parsed from `argv`, by default the arguments of the program.
 
-    Its `model_fields_set` are the fields that stand in `argv`.
+    Its `model_fields_set` are the fields in `argv`.
 
     Raises:
         UserError: a value is outside its bounds.
-        SystemExit: with status 2, after tyro said which argument it does not understand.
+        SystemExit: with status 2, after tyro reported an invalid argument.
     """
     argv = sys.argv[1:] if argv is None else argv
     parsed = tyro.cli(
@@ -43,10 +43,10 @@ def parse(command: type[CommandT], argv: Sequence[str] | None = None) -> Command
 
 
 def typed_fields(command: type[Command], argv: Sequence[str]) -> frozenset[str]:
-    """Return the fields of `command` that stand in `argv`, as `--x=v`, `--x v`, `--x` or `--no-x`.
+    """Return the fields of `command` in `argv`, as `--x=v`, `--x v`, `--x` or `--no-x`.
 
-    `argv` is one that tyro understands. A value that looks like a flag of the command is one to tyro too, so
-    each argument can be read alone.
+    `argv` must be valid for tyro, which treats a value that looks like a flag as a flag. So each argument can
+    be read alone.
     """
     names = (argument[2:].partition("=")[0].replace("-", "_") for argument in argv if argument[:2] == "--")
     return frozenset(
@@ -58,17 +58,17 @@ def typed_fields(command: type[Command], argv: Sequence[str]) -> frozenset[str]:
 
 
 def with_typed(command: CommandT, typed: Iterable[str]) -> CommandT:
-    """Return the same command, with `typed` as the fields that were given."""
+    """Return the same command with `typed` as its `model_fields_set`."""
     values = {name: getattr(command, name) for name in type(command).model_fields}
     return cast(CommandT, type(command).model_construct(_fields_set=set(typed), **values))
 
 
 def continued(command: Train, stored: Mapping[str, Any]) -> Train:
-    """Return the command that goes on with a run: typed fields as typed, the others as the run had them.
+    """Return the command that resumes a run: typed fields from the command, all others from the run.
 
     Args:
         command: its `model_fields_set` are the fields that were typed.
-        stored: the settings in the run's checkpoint; what is no field of the command is left out.
+        stored: the settings in the run's checkpoint; unknown fields are ignored.
 
     Raises:
         UserError: a stored value is out of bounds.
@@ -89,10 +89,10 @@ def continued(command: Train, stored: Mapping[str, Any]) -> Train:
 
 
 def to_argv(command: Command) -> list[str]:
-    """Return the arguments that `parse` turns into `command`; fields at their default are left out.
+    """Return the arguments that `parse` turns into `command`, without fields at their default.
 
-    On a resume a default that was given stays: left out, the value in the checkpoint would hold. So do
-    settings of a generation: left out, what the codes ask for would hold.
+    Typed defaults stay on a resume, because the checkpoint's value would apply otherwise. Typed sampling
+    settings stay, because the backend's defaults would apply otherwise.
     """
     kept: Set[str] = frozenset()
     if isinstance(command, Train) and command.resume:
@@ -125,7 +125,7 @@ def run(main: Callable[[], int]) -> None:
     except KeyboardInterrupt:
         print("[Error] stopped; run the same command to go on", file=sys.stderr)  # noqa: T201
         status = STOPPED_BY_CTRL_C
-    except BrokenPipeError:  # the reader of our output left, as with `| head`
+    except BrokenPipeError:  # the reader of the output closed it, as with `| head`
         sys.stderr.close()
         status = USER_MISTAKE
     sys.exit(status)

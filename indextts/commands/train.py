@@ -15,8 +15,8 @@ class Train(Command):
 
     program: ClassVar[str] = "trainers/train_gpt_v2.py"
 
-    # The process and not the run: on a resume these are the command's, typed or not. What a path means, how
-    # many cores there are and whether there is a card differs between machines. All else belongs to the run.
+    # Fields of the process: a resume takes them from the command, typed or not, because paths, cores and GPUs
+    # differ between machines. All other fields belong to the run.
     of_process: ClassVar[frozenset[str]] = frozenset(
         {
             "train_manifest",
