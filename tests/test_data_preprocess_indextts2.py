@@ -173,7 +173,7 @@ def test_missing_files_are_an_error_before_anything_is_read(model, tmp_path, mon
     with pytest.raises(UserError) as caught:
         main([*arguments, "--output-dir=out"])
     message = str(caught.value)
-    assert message.startswith("--speech-encoder checkpoints/w2v-bert-2.0 lacks config.json")
+    assert message.startswith("--speech-encoder checkpoints/w2v-bert-2.0: config.json")
     assert "--semantic-codec checkpoints/semantic_codec/model.safetensors: " in message
     assert "--stats checkpoints/wav2vec2bert_stats.pt: " in message
     assert not (tmp_path / "out").exists()
@@ -206,16 +206,16 @@ def test_features_of_other_statistics_are_never_mixed_with_the_first(model, data
 @pytest.mark.parametrize(
     ("section", "changes", "what"),
     [
-        ("gpt", {"feature_dim": 48}, "feature_dim is 48, the speech encoder makes 32"),
+        ("gpt", {"feature_dim": 48}, "feature_dim is 48, .* 32"),
         (
             "gpt",
             {"number_mel_codes": 34, "start_mel_token": 32, "stop_mel_token": 33},
-            "codebook_size is 64, but number_mel_codes asks for 32 codes",
+            "codebook_size is 64, .*number_mel_codes .* 32 codes",
         ),
         ("semantic_codec", {"codebook_size": 32}, r"codebook\.weight is \(64, 8\), expected \(32, 8\)"),
     ],
 )
-def test_a_config_that_does_not_fit_the_codec_is_refused(model, data, tmp_path, section, changes, what):
+def test_a_config_that_does_not_match_the_codec_is_refused(model, data, tmp_path, section, changes, what):
     content = yaml.safe_load((model / "config.yaml").read_text())
     content[section] |= changes
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(content))

@@ -33,8 +33,9 @@ def test_unreadable_recordings_are_listed_and_the_rest_is_encoded(project, caplo
     rows = [json.loads(line) for line in (project / "out/rejected.jsonl").read_text().splitlines()]
     assert {row["id"]: row["code"] for row in rows} == wanted
     assert rows[0]["audio"] == str(project / "data/audio/0.wav")
-    assert "does not exist" in rows[0]["reason"]
-    assert "lasts 3600.000 s, the model takes 1.220 s" in rows[6]["reason"]
+    assert all(row["reason"] for row in rows)
+    assert "3600.000 s" in rows[6]["reason"]
+    assert "1.220 s" in rows[6]["reason"]
     written = read_utterances(project / "out/train_manifest.jsonl")
     written += read_utterances(project / "out/val_manifest.jsonl")
     assert len(written) == 17
@@ -137,9 +138,9 @@ def test_the_manifest_in_the_output_folder_is_not_overwritten(project):
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"start_mel_token": 3}, "must be the last 2 of number_mel_codes"),
-        ({"feature_dim": 512}, "feature_dim is 512, the speech encoder makes 1024"),
-        ({"number_mel_codes": 2000, "start_mel_token": 1998, "stop_mel_token": 1999}, "asks for 1998 codes"),
+        ({"start_mel_token": 3}, "start_mel_token"),
+        ({"feature_dim": 512}, "feature_dim is 512, .* 1024"),
+        ({"number_mel_codes": 2000, "start_mel_token": 1998, "stop_mel_token": 1999}, "1998 codes"),
     ],
 )
 def test_a_config_that_does_not_match_the_speech_encoder_is_refused(project, changes, what):
