@@ -160,11 +160,11 @@ class _Editor:
         """Return the values of the editor for a clip; the player may stay unchanged."""
         project = page.find_project(name)
         row = read_review(project).find(id)
-        said = "\n".join(flag.said for flag in row.flags) or t(NO_FLAG)
+        flag_lines = "\n".join(flag.said for flag in row.flags) or t(NO_FLAG)
         if row.utterance.text != row.original_text:
-            said += "\n" + t(MANIFEST_TEXT, text=row.original_text)
+            flag_lines += "\n" + t(MANIFEST_TEXT, text=row.original_text)
         player = _player(project, row) if play else gr.skip()
-        return [row.utterance.id, t(row.verdict), said, player, row.utterance.text]
+        return [row.utterance.id, t(row.verdict), flag_lines, player, row.utterance.text]
 
 
 def check_commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
@@ -206,9 +206,9 @@ def show_page(page: Page, name: str, flag: str | None, number: float | None) -> 
     first = (place - 1) * ROWS_PER_PAGE
     values = [_cells(row) for row in rows[first : first + ROWS_PER_PAGE]]
     numbers = {"first": first + 1, "last": first + len(values), "count": len(rows)}
-    said = t(CLIPS_SHOWN, **numbers) if values else t(NO_CLIP)
+    clips_shown = t(CLIPS_SHOWN, **numbers) if values else t(NO_CLIP)
     number_update = gr.skip() if place == number else place
-    return [gr.Dropdown(choices=choices, value=flag), number_update, said, values]
+    return [gr.Dropdown(choices=choices, value=flag), number_update, clips_shown, values]
 
 
 def save_text(page: Page, name: str, id: str, typed: str) -> list[Any]:

@@ -38,7 +38,7 @@ def build(page: Page, speaking: Speaking) -> None:
     gr.Markdown(t("listen.which_is_better"))
     with gr.Row():
         number = gr.Number(1, precision=0, minimum=1, label=t("listen.text"), elem_id="compare-number")
-        said = gr.Textbox(
+        spoken_text = gr.Textbox(
             t(NOTHING), label=t("listen.it_says"), interactive=False, elem_id="compare-said", scale=4
         )
     with gr.Row():
@@ -56,7 +56,7 @@ def build(page: Page, speaking: Speaking) -> None:
         headers=list(map(t, HEADERS)), label=t("listen.votes"), interactive=False, elem_id="compare-tally"
     )
 
-    shown = [said, first, second, result, table]
+    shown = [spoken_text, first, second, result, table]
     page.watch(spoken_version, lambda *v: show_if_idle(page, *v), shown, [number])
     on([number.change], lambda *v: show(page, *v), [page.project, number], shown, latest=True)
     on([following.click], lambda name, at: following_number(page, name, at), [page.project, number], [number])

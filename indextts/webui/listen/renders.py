@@ -102,8 +102,8 @@ class Render:
         if not self.is_comparison or not 1 <= number <= len(self.sides[0]):
             raise UserError(t(NO_TEXT, number=number))
         sounds = tuple(side[number - 1] for side in self.sides)
-        said = "".join(sound.spoken.model_dump_json() for side in self.sides for sound in side)
-        is_swapped = hashlib.sha256(f"{self.name} {number} {said}".encode()).digest()[0] & 1
+        spoken = "".join(sound.spoken.model_dump_json() for side in self.sides for sound in side)
+        is_swapped = hashlib.sha256(f"{self.name} {number} {spoken}".encode()).digest()[0] & 1
         return (sounds[1], sounds[0]) if is_swapped else (sounds[0], sounds[1])
 
 

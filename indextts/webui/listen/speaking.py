@@ -274,10 +274,10 @@ def player_html(sound: Sound) -> str:
     if sound.path is None:
         return f"<div>{html.escape(t(SILENT, model=model))}</div>"
     address = file_address(sound.path)
-    said = t(SOUND if sound.spoken.has_stopped else SOUND_CUT, model=model, seconds=sound.spoken.seconds)
+    caption = t(SOUND if sound.spoken.has_stopped else SOUND_CUT, model=model, seconds=sound.spoken.seconds)
     return (
         f'<div style="display:flex;align-items:center;gap:12px">'
         f'<audio controls preload="metadata" src="{address}"></audio>'
-        f"<span>{html.escape(said)}</span>"
+        f"<span>{html.escape(caption)}</span>"
         f'<a href="{address}" download>{html.escape(t(DOWNLOAD))}</a></div>'
     )

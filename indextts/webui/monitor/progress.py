@@ -124,7 +124,7 @@ def _seconds_left(process: Sequence[Line], total_steps: int, now: float) -> floa
 
 
 def _reason_of_end(run_dir: Path, last_time: float) -> str | None:
-    """Return how the process of the last line ended; an older exit.json belongs to another process."""
+    """Return the reason why the process of the last line ended; an older exit.json is ignored."""
     try:
         content = json.loads((run_dir / "exit.json").read_bytes())
         return str(content["reason"]) if content["time"] >= last_time else None

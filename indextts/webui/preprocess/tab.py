@@ -61,5 +61,5 @@ def bar(line: re.Match[str]) -> str:
     doing, done, total, speed, result = line.groups()
     if result:
         return f"<div>{html.escape(result)}</div>"
-    said = html.escape(t(DOING[doing], done=done, total=total, speed=speed))
-    return f'<progress value="{done}" max="{total}" style="width:100%"></progress><div>{said}</div>'
+    text = html.escape(t(DOING[doing], done=done, total=total, speed=speed))
+    return f'<progress value="{done}" max="{total}" style="width:100%"></progress><div>{text}</div>'

@@ -153,12 +153,12 @@ class PasswordCheck:
 
     def _digest(self, user: str, password: str) -> bytes:
         # The length distinguishes "a" + "bc" from "ab" + "c". A lone surrogate must not crash.
-        said = f"{len(user)} {user} {password}".encode(errors="surrogatepass")
-        return hmac.new(self._key, said, hashlib.sha256).digest()
+        message = f"{len(user)} {user} {password}".encode(errors="surrogatepass")
+        return hmac.new(self._key, message, hashlib.sha256).digest()
 
 
 def _read_login(path: Path) -> tuple[str, str]:
-    """Return what the one line `user:password` of a file says; the password may contain colons."""
+    """Return user and password from the line `user:password` of a file; the password may contain colons."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         is_open = bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))

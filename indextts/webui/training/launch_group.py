@@ -50,16 +50,16 @@ def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
 def cards_html(machine: MachineFacts) -> str:
     """Return the available GPUs as HTML."""
     if machine.gpu is None:
-        said = t(NO_CARDS)
+        text = t(NO_CARDS)
     elif len(machine.gpus) == 1:
-        said = t(ONE_CARD, card=machine.gpu.name)
+        text = t(ONE_CARD, card=machine.gpu.name)
     else:
         cards = [
             t(CARD, number=card.number, name=card.name, there=shown_gib(card.memory_bytes))
             for card in machine.gpus
         ]
-        said = t(CARDS, count=len(cards), cards="; ".join(cards))
-    return f"<p>{escape(said)}</p>"
+        text = t(CARDS, count=len(cards), cards="; ".join(cards))
+    return f"<p>{escape(text)}</p>"
 
 
 def other_nodes(command: Train, launch: Launch) -> str:

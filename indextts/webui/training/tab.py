@@ -100,11 +100,11 @@ def build(page: Page) -> None:
         ahead = look(page, wanted, launching)
         strangers = foreign_machines(settings, launching)
         forbidden = [Problem("launch", strangers)] if strangers else []
-        said: list[Any] = [plan_of(wanted, ahead), checkpoint_rows(wanted)]
-        said += [estimate_html(ahead.estimate), problems_html([*ahead.problems, *forbidden])]
-        said.append(gr.Textbox(other_nodes(wanted, launching), visible=launching.nodes > 1))
+        answers: list[Any] = [plan_of(wanted, ahead), checkpoint_rows(wanted)]
+        answers += [estimate_html(ahead.estimate), problems_html([*ahead.problems, *forbidden])]
+        answers.append(gr.Textbox(other_nodes(wanted, launching), visible=launching.nodes > 1))
         # the previous job may create missing files; the trainer checks at its turn
-        return [*said, gr.Button(interactive=not forbidden and (bool(after) or not ahead.problems))]
+        return [*answers, gr.Button(interactive=not forbidden and (bool(after) or not ahead.problems))]
 
     def changed(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
         if filled_for == name:

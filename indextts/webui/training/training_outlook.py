@@ -188,11 +188,11 @@ def _steps(found: Estimate) -> str:
         "samples": f"{found.samples_per_step:.0f}",
         "positions": f"{found.positions_per_step:,.0f}",
     }
-    said = t(STEPS_SAMPLED if found.pairs.is_sampled else STEPS, **values)
+    line = t(STEPS_SAMPLED if found.pairs.is_sampled else STEPS, **values)
     if not found.first_step:
-        return said
+        return line
     numbers = {"left": found.steps_left, "first": found.first_step + 1, "last": found.total_steps}
-    return f"{said}; {t(STEPS_LEFT, **{name: f'{n:,}' for name, n in numbers.items()})}"
+    return f"{line}; {t(STEPS_LEFT, **{name: f'{n:,}' for name, n in numbers.items()})}"
 
 
 def _time(found: Estimate) -> str:
@@ -247,7 +247,7 @@ def restore_plan(command: Command, num_processes: int = 1) -> str:
 
 
 def ask_trainer(command: Command, num_processes: int = 1) -> str:
-    """Return what the trainer's --plan prints on rank 0."""
+    """Return the output of the trainer's --plan on rank 0."""
     environment = dict(os.environ)
     if num_processes > 1:  # set by torchrun otherwise; a plan joins no process group
         environment |= {"RANK": "0", "WORLD_SIZE": str(num_processes)}
@@ -266,7 +266,7 @@ def ask_trainer(command: Command, num_processes: int = 1) -> str:
             raise UserError(t(NO_ANSWER, seconds=PLAN_TIMEOUT_S)) from None
         answer.seek(0)
         problem.seek(0)
-        said, wrong = answer.read().strip().splitlines(), problem.read().strip().splitlines()
+        output, errors = answer.read().strip().splitlines(), problem.read().strip().splitlines()
     if status:
-        raise UserError(wrong[-1].removeprefix("[Error] ") if wrong else f"the trainer ended with {status}")
-    return "\n".join(line for line in said if not line.startswith("["))  # without the log
+        raise UserError(errors[-1].removeprefix("[Error] ") if errors else f"the trainer ended with {status}")
+    return "\n".join(line for line in output if not line.startswith("["))  # without the log
