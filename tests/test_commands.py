@@ -13,8 +13,8 @@ from indextts.commands.reference_page import COMMANDS, commands_page
 from indextts.commands.terminal import continued, parse, run, to_argv, typed_fields
 from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.projects.pipeline import DEMO, plan_stage
-from indextts.projects.project import Project, read_settings
+from indextts.projects.project import DEMO, Project, read_settings
+from indextts.projects.stages import plan_stage
 from tests.conftest import REPOSITORY
 
 NASTY = [

@@ -74,7 +74,7 @@ def test_a_large_file_is_sampled_and_says_so(run: TinyRun, monkeypatch: pytest.M
     pairs = read_pairs(path)
     write_pairs(path, [replace(pair, id=f"{pair.id}_{n}") for n in range(50) for pair in pairs])
     whole = measure_pairs([path], command.tokenizer, command.config)
-    monkeypatch.setattr(pairs_size, "MOST_PAIRS", 100)
+    monkeypatch.setattr(pairs_size, "MAX_SAMPLED_PAIRS", 100)
     pairs_size._measure.cache_clear()
     sampled = measure_pairs([path], command.tokenizer, command.config)
     pairs_size._measure.cache_clear()

@@ -13,7 +13,7 @@ from indextts.planning.hardware import (
     gpus_for,
     parse_gpus,
     share_of,
-    visible,
+    visible_gpus,
 )
 
 L4 = GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9))
@@ -56,7 +56,7 @@ def test_bfloat16_is_native_from_compute_capability_8(card: GpuFacts, is_native:
     ],
 )
 def test_cards_hidden_from_cuda_are_not_counted(chosen: str | None, expected: tuple[GpuFacts, ...]):
-    assert visible((L4, T4), chosen) == expected
+    assert visible_gpus((L4, T4), chosen) == expected
 
 
 def test_this_machine_is_found():

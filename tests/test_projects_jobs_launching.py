@@ -123,7 +123,7 @@ def test_a_launcher_that_is_killed_leaves_no_process(project: Project):
     kill(program_of(job))
     over = wait_until_over(job)
     assert (over.state, over.exit_status) == ("killed", 128 + signal.SIGKILL)
-    assert "left processes behind" in tail(over.log)
+    assert "[Warn]" in tail(over.log)
     leaves_nothing(job)
 
 

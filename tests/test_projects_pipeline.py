@@ -15,8 +15,9 @@ from indextts.commands.data import Preprocess
 from indextts.data.manifest import read_utterances
 from indextts.data.review import Decision, add_decision
 from indextts.errors import UserError
-from indextts.projects.pipeline import copy_base_files, plan_stage
+from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import Project, make_settings
+from indextts.projects.stages import plan_stage
 from indextts.runs.directory import read_metrics, verify_checkpoint
 from tests.conftest import REPOSITORY
 from tests.running_jobs import SAVES_ON_SIGTERM

@@ -23,5 +23,5 @@ def test_too_little_room_is_a_warning_and_none_for_the_next_save_a_problem():
 
 
 def test_a_finished_run_and_one_without_a_checkpoint_need_no_room():
-    assert disk_filling(replace(RUN, reason_of_end="finished")) is None
+    assert disk_filling(replace(RUN, end_reason="finished")) is None
     assert disk_filling(replace(RUN, checkpoint_bytes=0)) is None

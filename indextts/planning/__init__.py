@@ -1,1 +1,1 @@
-"""What a training will need and take, said before it starts: pure functions of facts. No torch, no Gradio."""
+"""Checks and estimates before a training starts: time, disk, memory, restore plan. No torch, no Gradio."""

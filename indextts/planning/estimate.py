@@ -1,6 +1,6 @@
-"""What a training will take, before it starts: steps, time, disk and memory. No torch, no weights read.
+"""Estimate of a training before it starts: steps, time, disk and memory. No torch; reads no weights.
 
-How much disk the checkpoints of a training take, pruning counted.
+The disk estimate counts the checkpoints that exist at the same time, after pruning.
 """
 
 import shutil
@@ -27,20 +27,20 @@ from indextts.runs.restore import requested_schedule
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import base_tokenizer
 
-SPARE_BYTES = 1 << 30  # the log, the metrics, TensorBoard's files, and room for whatever else is written
+SPARE_BYTES = 1 << 30  # for the log, the metrics, the TensorBoard files and other writers
 
 
 @dataclass(frozen=True)
 class DiskNeed:
-    """What the checkpoints of a training take.
+    """Disk space for the checkpoints of a training.
 
     Args:
-        checkpoint_bytes: of one.
-        is_measured: taken from a checkpoint of the run; else counted from the model's parameters.
-        num_at_most: checkpoints at once: those kept, the best, and the one that is written before an old one
-            is removed.
-        num_present: of the run, on the disk already.
-        free_bytes: on the disk of the run directory.
+        checkpoint_bytes: size of one checkpoint.
+        is_measured: the size comes from a checkpoint of the run; otherwise from the parameter count.
+        num_at_most: largest number of checkpoints at the same time: those kept, the best one, and the new
+            one, which is written before an old one is deleted.
+        num_present: checkpoints of the run that are already on the disk.
+        free_bytes: free space on the disk of the run directory.
     """
 
     checkpoint_bytes: int
@@ -51,7 +51,7 @@ class DiskNeed:
 
     @property
     def needed_bytes(self) -> int:
-        """What still has to fit; a new save is written before an old one is removed."""
+        """Space still needed, at least for one checkpoint: a save precedes the deletion of an old one."""
         num_new = max(min(1, self.num_at_most), self.num_at_most - self.num_present)
         return num_new * self.checkpoint_bytes + (SPARE_BYTES if num_new else 0)
 
@@ -61,10 +61,10 @@ class DiskNeed:
 
 
 def disk_need(command: Train, config: GPTConfig, size: ModelSize, *, steps: int) -> DiskNeed:
-    """Return the disk that `steps` more steps of `command` need.
+    """Return the disk space that `steps` more steps of `command` need.
 
     Args:
-        config: with the pieces of the run's tokenizer.
+        config: with the vocabulary size of the run's tokenizer.
     """
     present = [
         (path, meta)
@@ -77,9 +77,10 @@ def disk_need(command: Train, config: GPTConfig, size: ModelSize, *, steps: int)
         meta.part == part and not path.with_suffix(".pinned").exists() for path, meta in present
     )
     num_saves = -(-steps // command.save_interval) + _num_validations(command, steps)
-    counted = size.checkpoint_bytes(command.optimizer_state, command.ema_decay)
     return DiskNeed(
-        checkpoint_bytes=same[0].num_bytes if same else counted,
+        checkpoint_bytes=(
+            same[0].num_bytes if same else size.checkpoint_bytes(command.optimizer_state, command.ema_decay)
+        ),
         is_measured=bool(same),
         num_at_most=min(command.keep_checkpoints + 2, num_present + num_saves),
         num_present=min(num_present, command.keep_checkpoints + 1),
@@ -88,19 +89,19 @@ def disk_need(command: Train, config: GPTConfig, size: ModelSize, *, steps: int)
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the bytes that are free where `folder` is or will be."""
+    """Return the free bytes on the disk where `folder` is or will be created."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
 def _num_validations(command: Train, steps: int) -> int:
-    """Return how many validations there are at most, each of which may be the best and be saved."""
+    """Return the largest number of validations; each may be the best so far and cause a save."""
     return -(-steps // command.val_interval) if command.val_interval else command.epochs
 
 
 def _is_same_kind(meta: CheckpointMeta, config: GPTConfig, command: Train) -> bool:
-    """Return whether a checkpoint is as large as those to come: of the same model and the same state."""
+    """Return whether a checkpoint has the size of future ones: same model, same optimizer state."""
     shape = (meta.gpt_config.get("layers"), meta.gpt_config.get("model_dim"), meta.tokenizer_size)
     had_average = bool(meta.settings.get("ema_decay", 0.0))
     state = (meta.settings.get("optimizer_state", "float32"), had_average)
@@ -112,20 +113,19 @@ def _is_same_kind(meta: CheckpointMeta, config: GPTConfig, command: Train) -> bo
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a training will take.
+    """Steps, time, disk and memory of a training.
 
     Args:
-        command: with the settings that hold: on a resume, the run's own where none were typed.
-        num_processes: that train together, on all machines; each does the micro-batches of `command`.
-        pairs: to train on.
-        samples_per_step, positions_per_step: of a step, in the mean.
-        first_step: the step it begins behind, 0 for a new run.
+        command: with the effective settings: on a resume, the run's own unless a flag was typed.
+        num_processes: world size, on all machines; each rank processes the micro-batches of `command`.
+        pairs: the training pairs.
+        first_step: the step to resume from, 0 for a new run.
         total_steps: the last step.
-        pace: None where nobody measured it.
-        memory: of a process on its card, or in the machine's memory where there is none.
-        available_memory: what the card has, or the process's part of the machine.
-        is_on_gpu: the training runs on a card.
-        arithmetic: of the forward pass.
+        pace: None if no measurement fits.
+        memory: memory of a rank, on its GPU or, without a GPU, in host memory.
+        available_memory: bytes of the GPU, or the rank's share of the host memory.
+        is_on_gpu: the training runs on a GPU.
+        arithmetic: data type of the forward pass.
     """
 
     command: Train
@@ -148,15 +148,17 @@ class Estimate:
 
     @property
     def samples_per_step(self) -> float:
+        """Mean number of pairs in a step."""
         return self.pairs.size.num_samples / max(1, self.steps_per_epoch)
 
     @property
     def positions_per_step(self) -> float:
+        """Mean number of positions in a step."""
         return self.pairs.size.num_positions / max(1, self.steps_per_epoch)
 
     @property
     def seconds(self) -> float | None:
-        """The time of the steps that are left, without validations and saves."""
+        """Duration of the remaining steps, without validations and saves; None if the pace is unknown."""
         if self.pace is None:
             return None
         return self.steps_left * self.positions_per_step / self.pace.positions_per_second
@@ -173,16 +175,16 @@ def estimate(
     other_runs: Iterable[Path] = (),
     num_processes: int = 1,
 ) -> Estimate:
-    """Return what a start of `command` will take.
+    """Estimate the training that `command` would start.
 
     Args:
-        machine: what one process has of it.
-        num_processes: that train together, on all machines.
-        resumed: what the restore decided, None for a new run.
-        other_runs: run directories of the workspace, whose pace may be known.
+        machine: the share of one rank, see `share_of`.
+        resumed: the restore plan, None for a new run.
+        other_runs: run directories of the workspace with a measured pace.
+        num_processes: world size, on all machines.
 
     Raises:
-        UserError: a file cannot be read, or the budget of a micro-batch is too small for the longest pair.
+        UserError: a file cannot be read, or a micro-batch is too small for the longest pair.
     """
     command = resumed.plan.command if resumed else command
     config, size = sizes_of(command)
@@ -190,23 +192,23 @@ def estimate(
     num_micro_steps = pairs.size.num_batches(
         num_processes * command.batch_size, num_processes * command.batch_tokens
     )
-    whole = -(-num_micro_steps // command.grad_accumulation)
+    steps_per_epoch = -(-num_micro_steps // command.grad_accumulation)
     if resumed is None:
-        wanted = requested_schedule(
+        requested = requested_schedule(
             command, pairs.size, num_processes=num_processes, step=0, epoch=0, samples_done=0
         )
-        first, total = 0, wanted.total_steps
+        first, total = 0, requested.total_steps
     else:
         first = resumed.facts.step if resumed.plan.continues else 0
         total = resumed.plan.schedule.total_steps
     memory = memory_of(command, machine, config, size, pairs)
-    arithmetic = arithmetic_of(command, machine)
+    micro_batches = max(1, steps_per_epoch * command.grad_accumulation)
     return Estimate(
         command=command,
         num_processes=num_processes,
         config=config,
         pairs=pairs,
-        steps_per_epoch=whole,
+        steps_per_epoch=steps_per_epoch,
         first_step=first,
         total_steps=total,
         pace=find_pace(
@@ -214,7 +216,7 @@ def estimate(
             config,
             machine,
             num_processes=num_processes,
-            micro_positions=round(pairs.size.num_positions / max(1, whole * command.grad_accumulation)),
+            micro_positions=round(pairs.size.num_positions / micro_batches),
             mean_positions=pairs.mean,
             other_runs=other_runs,
         ),
@@ -222,31 +224,31 @@ def estimate(
         memory=memory,
         available_memory=machine.gpu.memory_bytes if machine.gpu else machine.memory_bytes,
         is_on_gpu=machine.gpu is not None,
-        arithmetic=arithmetic,
+        arithmetic=arithmetic_of(command, machine),
     )
 
 
 def sizes_of(command: Train) -> tuple[GPTConfig, ModelSize]:
-    """Return the config of the run's model, with the tokenizer's pieces, and its size.
+    """Return the config of the run's model, with its tokenizer's vocabulary size, and the model size.
 
     Raises:
         UserError: the config or the tokenizer cannot be read.
     """
     config = load_config(command.config)
     tokenizer = Tokenizer.load(command.tokenizer)
-    beside = base_tokenizer(command.base_checkpoint)
-    base_size = Tokenizer.load(beside).size if beside.is_file() else config.number_text_tokens
-    grown = config_with_text_tokens(config, tokenizer.size)
-    return grown, model_size(grown, base_size=base_size)
+    base_path = base_tokenizer(command.base_checkpoint)
+    base_size = Tokenizer.load(base_path).size if base_path.is_file() else config.number_text_tokens
+    extended = config_with_text_tokens(config, tokenizer.size)
+    return extended, model_size(extended, base_size=base_size)
 
 
 def memory_of(
     command: Train, machine: MachineFacts, config: GPTConfig, size: ModelSize, pairs: PairsSize
 ) -> MemoryNeed:
-    """Return the memory that a training needs: of its card, or of the machine where there is none."""
+    """Return the memory that a rank needs: on its GPU, or in host memory without a GPU."""
     is_padded = command.padding == "reference"
     positions = pairs.most_positions(command.batch_size, command.batch_tokens)
-    if is_padded:  # each sample as wide as the longest of its batch
+    if is_padded:  # each sample is padded to the longest of its batch
         num_samples = command.batch_tokens / pairs.mean if command.batch_tokens else command.batch_size
         positions = round(num_samples * pairs.size.longest)
     is_half, recomputes = arithmetic_of(command, machine) != "float32", command.grad_checkpointing

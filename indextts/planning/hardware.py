@@ -1,9 +1,8 @@
-"""The machine as the page sees it, without torch: cores, memory, and the gpus that the driver names.
+"""Cores, memory, GPUs and container limits of this machine, without torch.
 
-The page must not open a CUDA context beside the trainer, so the driver's own tool is asked. A gpu reports
-less memory than its nominal size: an L4 of 24 GB has 22 GiB.
-
-The memory of the container that this runs in, as the kernel's control groups say it, version 2 or 1.
+The page must not open a CUDA context beside the trainer, so `nvidia-smi` reports the GPUs. A GPU reports less
+memory than its nominal size: an L4 of 24 GB has 22 GiB. The memory limit of a container comes from the
+kernel's control groups (cgroups), version 2 or 1.
 """
 
 import os
@@ -16,16 +15,19 @@ from indextts.commands.launching import Launch
 
 NATIVE_BFLOAT16 = (8, 0)  # compute capability; before it (T4: 7.5, V100: 7.0) bfloat16 is emulated
 DRIVER_TIMEOUT_S = 10
-QUERIES = ("name,memory.total,compute_cap", "name,memory.total")  # an old driver does not know the third
+QUERIES = (
+    "name,memory.total,compute_cap",
+    "name,memory.total",
+)  # an old driver does not support the third column
 
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """What one NVIDIA gpu is.
+    """Properties of an NVIDIA GPU.
 
     Args:
-        compute_capability: None where the driver does not say it.
-        number: as nvidia-smi counts.
+        compute_capability: None if the driver does not report it.
+        number: index in nvidia-smi.
     """
 
     name: str
@@ -40,13 +42,13 @@ class GpuFacts:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What a training can use; indextts/webui/monitor/machine.py has how busy it is.
+    """Hardware available to a training; indextts/webui/monitor/machine.py reports its load.
 
     Args:
-        gpus: one process takes the first, several take one each.
-        num_cores: that this process may use.
-        memory_bytes: of the machine or of its container, whichever is less.
-        has_native_bfloat16: of the processor.
+        gpus: a single process uses the first; several processes use one each.
+        num_cores: cores that this process may use.
+        memory_bytes: memory of the machine or the limit of its container, whichever is less.
+        has_native_bfloat16: the CPU supports bfloat16 natively.
     """
 
     gpus: tuple[GpuFacts, ...]
@@ -59,12 +61,12 @@ class MachineFacts:
         return self.gpus[0] if self.gpus else None
 
 
-@lru_cache(maxsize=1)  # asking the driver takes up to a second, and none of it changes while the page runs
+@lru_cache(maxsize=1)  # nvidia-smi takes up to a second, and the result does not change while the page runs
 def find_machine() -> MachineFacts:
-    """Return this machine."""
+    """Return the hardware of this machine."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return MachineFacts(
-        gpus=visible(parse_gpus(_ask_driver()), os.environ.get("CUDA_VISIBLE_DEVICES")),
+        gpus=visible_gpus(parse_gpus(_query_driver()), os.environ.get("CUDA_VISIBLE_DEVICES")),
         num_cores=len(os.sched_getaffinity(0)),
         memory_bytes=min(physical, container_limit() or physical),
         has_native_bfloat16="avx512_bf16" in _processor_flags(Path("/proc/cpuinfo")),
@@ -72,7 +74,7 @@ def find_machine() -> MachineFacts:
 
 
 def share_of(machine: MachineFacts, launch: Launch) -> MachineFacts:
-    """Return what each process of a launch has: the smallest of their gpus, its part of cores and memory."""
+    """Return the share of each process of a launch: its smallest GPU, its part of the cores and memory."""
     gpus = gpus_for(machine, launch)
     smallest = min(gpus, key=lambda gpu: gpu.memory_bytes) if gpus else None
     return replace(
@@ -84,7 +86,7 @@ def share_of(machine: MachineFacts, launch: Launch) -> MachineFacts:
 
 
 def gpus_for(machine: MachineFacts, launch: Launch) -> tuple[GpuFacts, ...]:
-    """Return the gpus that the processes of a launch take here; a number that does not exist names none."""
+    """Return the GPUs that the processes of a launch use here; nonexistent GPU numbers are ignored."""
     if not launch.gpus:
         return machine.gpus[: launch.processes]
     by_number = {gpu.number: gpu for gpu in machine.gpus}
@@ -93,20 +95,20 @@ def gpus_for(machine: MachineFacts, launch: Launch) -> tuple[GpuFacts, ...]:
 
 
 def parse_gpus(lines: list[str]) -> tuple[GpuFacts, ...]:
-    """Return the gpus that lines of `name, MiB, compute capability` name; the last column may be absent."""
+    """Parse lines of `name, MiB, compute capability`; the last column may be absent."""
     gpus = []
     for number, line in enumerate(lines):
         name, memory, *more = [column.strip() for column in line.split(",")]
-        if memory.isdecimal():  # "[N/A]" of a gpu that is lost
+        if memory.isdecimal():  # a failed GPU reports "[N/A]"
             gpus.append(GpuFacts(name, int(memory) << 20, _capability(more[0] if more else ""), number))
     return tuple(gpus)
 
 
-def visible(gpus: tuple[GpuFacts, ...], chosen: str | None) -> tuple[GpuFacts, ...]:
-    """Return the gpus that CUDA shows to a trainer, in its order.
+def visible_gpus(gpus: tuple[GpuFacts, ...], chosen: str | None) -> tuple[GpuFacts, ...]:
+    """Return the GPUs that CUDA shows to a trainer, in CUDA's order.
 
     Args:
-        chosen: CUDA_VISIBLE_DEVICES, None where it is not set; names of gpus (UUIDs) are left to CUDA.
+        chosen: CUDA_VISIBLE_DEVICES, None if it is not set. With UUIDs in it, all GPUs are returned.
     """
     if chosen is None:
         return gpus
@@ -116,7 +118,7 @@ def visible(gpus: tuple[GpuFacts, ...], chosen: str | None) -> tuple[GpuFacts, .
     found = []
     for number in map(int, numbers):
         if not 0 <= number < len(gpus):
-            break  # CUDA stops at the first that does not exist
+            break  # CUDA ignores everything after the first invalid number
         found.append(gpus[number])
     return tuple(found)
 
@@ -126,7 +128,7 @@ def _capability(text: str) -> tuple[int, int] | None:
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
 
 
-def _ask_driver() -> list[str]:
+def _query_driver() -> list[str]:
     for query in QUERIES:
         argv = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
         try:
@@ -152,12 +154,12 @@ CGROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class _Version:
-    """The files of one version of control groups, and what memory.stat calls pages of files that can go."""
+    """Files of a cgroup version, and the key of reclaimable file pages in memory.stat."""
 
     limit: str
-    held: str
+    usage: str
     statistics: str
-    inactive: str
+    inactive_key: str
 
 
 VERSIONS = (
@@ -172,9 +174,9 @@ VERSIONS = (
 
 
 def container_limit(cgroup: Path = CGROUP) -> int | None:
-    """Return the memory limit of the container in bytes, None where there is none.
+    """Return the memory limit of the container in bytes, None if there is none.
 
-    Version 1 says "no limit" as a number that no machine has: take the less of it and the machine's memory.
+    Version 1 reports "no limit" as a huge number: compare the result with the machine's memory.
     """
     for version in VERSIONS:
         try:
@@ -186,14 +188,14 @@ def container_limit(cgroup: Path = CGROUP) -> int | None:
 
 
 def container_use(cgroup: Path = CGROUP) -> int | None:
-    """Return the bytes that the container holds and cannot give back at once, None where nothing says it."""
+    """Return the memory of the container that cannot be reclaimed, in bytes; None outside a cgroup."""
     for version in VERSIONS:
         try:
-            held = int((cgroup / version.held).read_text())
+            usage = int((cgroup / version.usage).read_text())
             lines = (cgroup / version.statistics).read_text().splitlines()
             statistics = dict(line.split() for line in lines)
         except (OSError, ValueError):
             continue
-        # what was read from files is given back when somebody needs it
-        return held - int(statistics.get(version.inactive, 0))
+        # the kernel reclaims inactive file pages on demand
+        return usage - int(statistics.get(version.inactive_key, 0))
     return None

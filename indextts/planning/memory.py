@@ -1,21 +1,18 @@
-"""How much memory a training needs: parameters and their state from the model's size, activations measured.
+"""Memory estimate of a training: model size from the config, activations from measured factors.
 
-    on a card   4 bytes a weight; 8 a trained weight for AdamW, 4 with its moments in bfloat16, and 4 for a
-                moving average; 2 a weight for the copy that autocast keeps; and at the peak either the
-                activations of a micro-batch (with accumulation beside the gradients) or the gradients in
-                the optimizer's step
-    on a CPU    the same, and the encoders, and the copy of weights and moments that a save is written from
+    GPU    4 bytes per weight; 8 per trained weight for AdamW (4 with moments in bfloat16), and 4 for a moving
+           average; 2 per weight for the copy that autocast keeps; at the peak, either the activations of a
+           micro-batch (with accumulation: plus the gradients) or the gradients in the optimizer's step
+    CPU    the same, plus the encoders and the copy of weights and moments that a save is written from
 
 Activations grow with positions, layers and width:
 
     bytes = positions x width x (layers x per_layer + constant)
 
-The factors come from measured peaks: on a card from benchmarks/results/gpu_round_h200.md, on which the
-formula is less than 2 % off (all of 24 layers, so that there is no constant), on a CPU from
-benchmarks/results/step_memory_cpu.md, about a third off at most. Those that were not measured are scaled from
-their neighbours, and say so.
-
-How many numbers a model has, from its config alone: what a checkpoint and a card must hold.
+The factors are fitted to measured peaks. On a GPU (benchmarks/results/gpu_round_h200.md) the error is below
+2 %; all measured models have 24 layers, so there is no constant. On a CPU (benchmarks/results/
+step_memory_cpu.md) the error is at most about a third. Factors that were not measured are scaled from their
+neighbours and have `is_measured` False.
 
 Axes: D model width, V+1 rows of the text tables, C semantic codes, Q width of a conformer, R of a perceiver.
 """
@@ -25,18 +22,18 @@ from dataclasses import dataclass, replace
 from indextts.models.gpt.config import ConditionModuleConfig, GPTConfig
 
 FLOAT32_BYTES, HALF_BYTES = 4, 2
-MOMENTS = 2  # AdamW keeps two numbers for each that it trains
+MOMENTS = 2  # AdamW stores two values for each trained parameter
 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """Numbers of a model and of its training state.
+    """Parameter counts of a model, and the size of its training state.
 
     Args:
-        gpt: parameters that are on the card: blocks, tables, heads; the frozen base rows among them.
-        encoders: parameters of the speaker and emotion encoders, which stay in the host's memory.
-        tables: numbers of the encoders' position tables, in a checkpoint but no parameters.
-        frozen: of `gpt`, those of the base tokenizer's rows; 0 where the tokenizer has no other pieces.
+        gpt: parameters on the GPU: blocks, tables and heads, including the frozen base rows.
+        encoders: parameters of the speaker and emotion encoders, which stay in host memory.
+        tables: values of the encoders' position tables, which are in a checkpoint but are not parameters.
+        frozen: parameters of `gpt` in the base tokenizer's rows; 0 if the tokenizer is not extended.
     """
 
     gpt: int
@@ -49,7 +46,7 @@ class ModelSize:
         return self.gpt - self.frozen
 
     def state_bytes(self, optimizer_state: str, ema_decay: float) -> int:
-        """Return what is kept of each trained parameter besides itself: both moments, and its average.
+        """Return the bytes of the optimizer state: both moments and the moving average.
 
         Args:
             optimizer_state, ema_decay: as in the Train command.
@@ -58,17 +55,17 @@ class ModelSize:
         return self.trained * (MOMENTS * moment_bytes + (FLOAT32_BYTES if ema_decay else 0))
 
     def checkpoint_bytes(self, optimizer_state: str, ema_decay: float) -> int:
-        """Return all weights with the state of what is trained; without headers of the file."""
+        """Return the bytes of all weights and the optimizer state, without file headers."""
         weights = FLOAT32_BYTES * (self.gpt + self.encoders + self.tables)
         return weights + self.state_bytes(optimizer_state, ema_decay)
 
 
 def model_size(config: GPTConfig, *, base_size: int) -> ModelSize:
-    """Return the size of the model of `config`.
+    """Return the size of the model that `config` describes.
 
     Args:
-        config: with the pieces of the run's tokenizer as `number_text_tokens`.
-        base_size: pieces of the base tokenizer.
+        config: its `number_text_tokens` is the vocabulary size of the run's tokenizer.
+        base_size: vocabulary size of the base tokenizer.
     """
     dim, rows, codes = config.model_dim, config.num_text_rows, config.number_mel_codes
     blocks = config.layers * (12 * dim * dim + 13 * dim)
@@ -112,13 +109,13 @@ def _perceiver(module: ConditionModuleConfig, width: int, num_latents: int, conf
 
 SOURCE = "benchmarks/results/gpu_round_h200.md"
 CPU_SOURCE = "benchmarks/results/step_memory_cpu.md"
-PROGRAM_BYTES = 700 << 20  # libraries of the process on a CPU
-CONTEXT_BYTES = 1 << 30  # CUDA's own on a card, and what the allocator cannot join
+PROGRAM_BYTES = 700 << 20  # the process with its libraries, on a CPU
+CONTEXT_BYTES = 1 << 30  # the CUDA context and allocator fragmentation
 
 
 @dataclass(frozen=True)
 class Factor:
-    """Bytes of activations for each position and column of the model's width: for each layer, and once."""
+    """Activation bytes per position and unit of model width: per layer, and a constant."""
 
     per_layer: float
     constant: float
@@ -128,17 +125,17 @@ class Factor:
         return config.model_dim * (config.layers * self.per_layer + self.constant)
 
 
-FACTORS = {  # (half precision, recomputed blocks, padded)
+FACTORS = {  # (half precision, gradient checkpointing, padded)
     (True, False, False): Factor(40.8, 0, True),
     (True, True, False): Factor(6.6, 0, True),
-    (True, False, True): Factor(49.2, 0, True),  # of a position of the padded batch
+    (True, False, True): Factor(49.2, 0, True),  # per position of the padded batch
     (False, False, False): Factor(68.5, 0, True),
-    (False, True, False): Factor(13.2, 0, False),  # twice the one in half precision
-    (False, False, True): Factor(82.6, 0, False),  # scaled as the packed one
+    (False, True, False): Factor(13.2, 0, False),  # twice the factor in half precision
+    (False, False, True): Factor(82.6, 0, False),  # scaled like the packed factor
     (True, True, True): Factor(8.0, 0, False),
     (False, True, True): Factor(16.0, 0, False),
 }
-CPU_FACTORS = {  # (half precision, recomputed blocks)
+CPU_FACTORS = {  # (half precision, gradient checkpointing)
     (False, False): Factor(81, 138, True),
     (False, True): Factor(4, 340, True),
     (True, False): Factor(62, 53, True),
@@ -148,15 +145,15 @@ CPU_FACTORS = {  # (half precision, recomputed blocks)
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What a training needs at its peak, in bytes.
+    """Peak memory of a training, in bytes.
 
     Args:
-        fixed: weights and optimizer, whatever the batch.
-        per_position: of a micro-batch.
-        gradients: of all weights on the card.
-        positions: of the largest micro-batch.
-        accumulates: gradients are kept while the next micro-batch is computed.
-        is_measured: the factor behind `per_position` was measured, on another card and with as many weights.
+        fixed: weights and optimizer state, independent of the batch.
+        per_position: activations per position of a micro-batch.
+        gradients: gradients of all weights on the GPU.
+        positions: positions of the largest micro-batch.
+        accumulates: gradients exist while the next micro-batch is computed.
+        is_measured: the factor behind `per_position` is measured, possibly on another device.
     """
 
     fixed: int
@@ -178,7 +175,7 @@ class MemoryNeed:
         return self.fixed + max(activations, self.gradients)
 
     def positions_within(self, num_bytes: float) -> int:
-        """Return the positions of the largest micro-batch that fits, 0 or less where none does."""
+        """Return the positions of the largest micro-batch that fits, 0 or less if none does."""
         left = num_bytes - self.fixed - self.gradients * self.accumulates
         return int(left / self.per_position) if left >= (0 if self.accumulates else self.gradients) else 0
 
@@ -194,12 +191,12 @@ def gpu_memory(
     accumulates: bool,
     state_bytes: int,
 ) -> MemoryNeed:
-    """Return what a training needs on its card.
+    """Return the memory that a training needs on its GPU.
 
     Args:
-        positions: of the largest micro-batch, with its padding if it is padded.
-        is_half: forward in bfloat16 or float16.
-        recomputes: --grad-checkpointing.
+        positions: positions of the largest micro-batch, including padding if it is padded.
+        is_half: the forward pass runs in bfloat16 or float16.
+        recomputes: --grad-checkpointing is on.
         state_bytes: `ModelSize.state_bytes`.
     """
     factor = FACTORS[is_half, recomputes, is_padded]
@@ -217,19 +214,23 @@ def gpu_memory(
 def host_memory(
     config: GPTConfig,
     size: ModelSize,
-    card: MemoryNeed,
+    on_gpu: MemoryNeed,
     *,
     is_half: bool,
     recomputes: bool,
     state_bytes: int,
 ) -> MemoryNeed:
-    """Return what the training of `card` needs in the machine's memory where there is no card."""
+    """Return the host memory that a training needs without a GPU.
+
+    Args:
+        on_gpu: the need of the same training on a GPU.
+    """
     factor = CPU_FACTORS[is_half, recomputes]
-    copy_of_a_save = FLOAT32_BYTES * size.gpt + state_bytes
+    save_copy = FLOAT32_BYTES * size.gpt + state_bytes
     encoders = FLOAT32_BYTES * (size.encoders + size.tables)
     return replace(
-        card,
-        fixed=card.fixed + copy_of_a_save + encoders + PROGRAM_BYTES,
+        on_gpu,
+        fixed=on_gpu.fixed + save_copy + encoders + PROGRAM_BYTES,
         per_position=factor.per_position(config),
         is_measured=factor.is_measured,
     )

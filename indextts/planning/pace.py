@@ -1,6 +1,7 @@
-"""How fast a training will go: measured by this run, by another of the workspace, or by a benchmark.
+"""Training pace, as measured by this run, by another run of the workspace, or by a benchmark.
 
-Nothing is guessed from data sheets: where no number fits, there is none until the first steps are done.
+The pace is never extrapolated from data sheets: without a matching measurement it is unknown until the first
+steps are done.
 """
 
 import json
@@ -22,7 +23,7 @@ OTHER_RUN = "planning.other_run"
 BENCHMARK = "planning.benchmark"
 
 TAIL_BYTES = 64 << 10
-MOST_LINES = 20  # the last [Train] lines; the first steps of a process are slower
+MAX_LINES = 20  # of the last [Train] lines; the first steps of a process are slower
 SAME_SETTINGS = ("padding", "grad_checkpointing", "compile")
 
 PUBLISHED_SHAPE = (24, 1280)  # layers, width
@@ -31,9 +32,9 @@ SOURCE = "benchmarks/results/gpu_round_h200.md"
 
 @dataclass(frozen=True)
 class Measured:
-    """A row of a benchmark's table: positions per second at the published size."""
+    """A row of a benchmark table: positions per second of a model of the published size."""
 
-    card: str
+    gpu: str
     arithmetic: str
     positions: int  # of a micro-batch
     positions_per_second: int
@@ -55,14 +56,14 @@ BENCHMARKS = (
 
 @dataclass(frozen=True)
 class Pace:
-    """Positions of the model's sequence per second, without validations and saves; and who measured it."""
+    """Sequence positions per second, without validations and saves, and the source of the measurement."""
 
     positions_per_second: float
     source: Message
 
 
 def arithmetic_of(command: Train, machine: MachineFacts) -> str:
-    """Return the type of the forward pass, as the trainer chooses it."""
+    """Return the data type of the forward pass, chosen as the trainer does."""
     if not command.amp:
         return "float32"
     if machine.gpu is None:
@@ -80,13 +81,13 @@ def find_pace(
     other_runs: Iterable[Path],
     num_processes: int = 1,
 ) -> Pace | None:
-    """Return the best known pace of a training; None where no measured number fits it.
+    """Return the best known pace of a training; None if no measurement fits.
 
     Args:
-        num_processes: that train together; the pace is that of all.
-        micro_positions: of a micro-batch.
-        mean_positions: of a sample.
+        micro_positions: positions of a micro-batch.
+        mean_positions: mean positions of a sample.
         other_runs: run directories of the workspace.
+        num_processes: world size; the pace is the sum over all ranks.
     """
     wanted = (arithmetic_of(command, machine), *_device(machine))
     for run_dir, template in (
@@ -95,7 +96,7 @@ def find_pace(
     ):
         rate = _rate_of_run(run_dir, command, config, wanted, num_processes)
         if rate is not None:
-            # a run counts the tokens of its losses: all but the latents, two speed rows and one start
+            # a run counts only positions with a loss: all but the latents, two speed rows and one start
             positions = rate * mean_positions / max(1.0, mean_positions - config.num_latents - 3)
             values = {"device": wanted[1] if machine.gpu else Message(THIS_PROCESSOR)}
             if template is OTHER_RUN:
@@ -111,7 +112,7 @@ def _device(machine: MachineFacts) -> tuple[str]:
 def _rate_of_run(
     run_dir: Path, command: Train, config: GPTConfig, wanted: tuple[str, str], num_processes: int
 ) -> float | None:
-    """Return the tokens per second of a run of the same kind on as many of the same device."""
+    """Return the tokens per second of a run with the same settings, device type and world size."""
     record = _read_json(run_dir / "config.json")
     environment, settings = record.get("environment"), record.get("command")
     if not isinstance(environment, dict) or not isinstance(settings, dict):
@@ -133,7 +134,7 @@ def _rate_of_run(
 
 
 def _last_rates(metrics: Path) -> list[float]:
-    """Return tokens per second of the last [Train] lines; at most the last 64 KiB are read."""
+    """Return the tokens per second of the last [Train] lines; reads at most the last 64 KiB."""
     try:
         with metrics.open("rb") as file:
             size = file.seek(0, 2)
@@ -145,16 +146,16 @@ def _last_rates(metrics: Path) -> list[float]:
     for text in reversed(lines):
         try:
             line = json.loads(text)
-        except ValueError:  # cut at the beginning of the block, or by a kill
+        except ValueError:  # truncated at the start of the block, or by a kill
             continue
         if not isinstance(line, dict) or line.get("kind") == "start":
             if rates:
-                break  # an older process, perhaps of other settings
+                break  # an older process, possibly with other settings
             continue
         rate = line.get("tokens_per_second")
         if line.get("kind") == "train" and isinstance(rate, int | float) and rate > 0:
             rates.append(float(rate))
-    return rates[:MOST_LINES]
+    return rates[:MAX_LINES]
 
 
 def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positions: int) -> Pace | None:
@@ -164,15 +165,14 @@ def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positio
     rows = [
         row
         for row in BENCHMARKS
-        if row.card in machine.gpu.name
+        if row.gpu in machine.gpu.name
         and row.arithmetic == arithmetic
         and all(getattr(row, name) == getattr(command, name) for name in SAME_SETTINGS)
     ]
     if not rows:
         return None
     nearest = min(rows, key=lambda row: abs(row.positions - positions))
-    said = Message(BENCHMARK, {"card": nearest.card, "source": SOURCE})
-    return Pace(nearest.positions_per_second, said)
+    return Pace(nearest.positions_per_second, Message(BENCHMARK, {"card": nearest.gpu, "source": SOURCE}))
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What an epoch holds, before anything is loaded: pairs and their positions, counted or from a sample.
+"""Size of an epoch before loading it: the number of pairs and of their positions.
 
-The trainer makes the ids of all texts and knows exactly. Here a file of many pairs is sampled, and what comes
-out says so.
+The trainer tokenizes all texts and has exact numbers. Here a file with many pairs is sampled, and the result
+has `is_sampled` True.
 """
 
 import math
@@ -13,23 +13,24 @@ from pathlib import Path
 from indextts.data.manifest import Pair, sample_pairs
 from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.runs.schedule import EpochSize
+from indextts.system.files import FileStamp, file_stamp
 from indextts.text.tokenizer import TextMeasure, Tokenizer, measure
 
-MOST_PAIRS = 2_000  # are read of a file; their mean is off by 1 % at most where lengths vary as speech does
+MAX_SAMPLED_PAIRS = 2_000  # of a file; the error of their mean length is at most 1 % for speech
 
-FileStamp = tuple[Path, int, int]  # a path with what changes when the file does
+StampedPath = tuple[Path, FileStamp | None]  # the stamp changes with the file; None if it is absent
 
 
 @dataclass(frozen=True)
 class PairsSize:
-    """An epoch, and how its positions vary.
+    """Size of an epoch, and the variation of its positions.
 
     Args:
-        size: where the pairs were sampled, scaled to all of them; `longest` is the longest that was seen.
-        spread: standard deviation of a sample's positions.
+        size: scaled to all pairs if they were sampled; `longest` is the longest pair that was read.
+        spread: standard deviation of the positions per sample.
         is_sampled: only some of the pairs were read.
-        num_left_out: of the pairs that were read, those too long for the model's position tables.
-        texts: what the tokenizer makes of the texts that were read.
+        num_left_out: pairs that were read and are empty or too long for the model's position tables.
+        texts: statistics of the tokenized texts that were read.
     """
 
     size: EpochSize
@@ -40,11 +41,11 @@ class PairsSize:
 
     @property
     def mean(self) -> float:
-        """Positions of a sample."""
+        """Mean positions of a sample."""
         return self.size.num_positions / max(1, self.size.num_samples)
 
     def most_positions(self, batch_size: int, batch_tokens: int) -> int:
-        """Return the positions of a large micro-batch, such as one in a thousand is."""
+        """Return the positions of a large micro-batch, larger than about 99.9 % of all."""
         if batch_tokens:
             return batch_tokens
         usual = batch_size * self.mean + 3 * math.sqrt(batch_size) * self.spread
@@ -52,28 +53,28 @@ class PairsSize:
 
 
 def measure_pairs(manifests: Sequence[Path], tokenizer: Path, config: Path) -> PairsSize:
-    """Return what an epoch of these pairs files holds for a tokenizer.
+    """Return the size of an epoch over these pair manifests with a tokenizer.
 
     Raises:
-        UserError: a file cannot be read, is no pairs file, or none of its pairs fits the model.
+        UserError: a file cannot be read or is not a pair manifest.
     """
     return _measure(tuple(map(_stamp, manifests)), _stamp(tokenizer), _stamp(config))
 
 
 def positions_of(pair: Pair, num_text_tokens: int, config: GPTConfig) -> int:
-    """Return the positions of the model's sequence that a pair takes, as the trainer counts them."""
+    """Return the length of a pair's sequence in positions, counted as the trainer does."""
     # latents, two speed rows, start and stop of the text, start of the codes
     return config.num_latents + 5 + num_text_tokens + pair.target_num_codes
 
 
-@lru_cache(maxsize=8)  # asked at each change of the form
-def _measure(manifests: tuple[FileStamp, ...], tokenizer: FileStamp, config: FileStamp) -> PairsSize:
+@lru_cache(maxsize=8)  # called at each change of the form
+def _measure(manifests: tuple[StampedPath, ...], tokenizer: StampedPath, config: StampedPath) -> PairsSize:
     sizes, encoder = load_config(config[0]), Tokenizer.load(tokenizer[0])
     total, read = 0, 0
     texts: list[str] = []
     lengths: list[int] = []
-    for path, _, _ in manifests:
-        count, pairs = sample_pairs(path, MOST_PAIRS)
+    for path, _ in manifests:
+        count, pairs = sample_pairs(path, MAX_SAMPLED_PAIRS)
         total, read = total + count, read + len(pairs)
         texts += [pair.target_text for pair in pairs]
         for pair in pairs:
@@ -93,9 +94,8 @@ def _measure(manifests: tuple[FileStamp, ...], tokenizer: FileStamp, config: Fil
     )
 
 
-def _stamp(path: Path) -> FileStamp:
+def _stamp(path: Path) -> StampedPath:
     try:
-        status = path.stat()
+        return path, file_stamp(path)
     except OSError:
-        return path, 0, 0  # whoever reads it says what is wrong
-    return path, status.st_mtime_ns, status.st_size
+        return path, None  # the function that reads the file raises the error

@@ -1,7 +1,7 @@
-"""What would stop a training, said before it starts, with the way out. A check that trips blocks the start.
+"""Preflight checks: problems that would stop a training, found before it starts. Any problem blocks it.
 
-The rules are the trainer's own functions where it has one: the plan of a restore, the readers of manifests,
-the owner of the folder. What only weights can tell is left to the trainer.
+The checks call the same functions as the trainer: the restore plan, the manifest readers, the lock of the run
+directory. Checks that need the weights are left to the trainer.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,8 +41,8 @@ NO_GPU = "planning.no_gpu"
 FEWER_GPUS = "planning.fewer_gpus"
 FEWER_CORES = "planning.fewer_cores"
 
-FOR_A_TRIAL = 2  # processes, on a processor of any kind
-FEW_PAIRS = 100  # enough to see what kind of file it is
+MIN_CPU_PROCESSES = 2  # allowed on any CPU, to try out several ranks
+NUM_PROBED_PAIRS = 100  # enough to recognize the kind of file
 MAX_UNKNOWN_PERCENT: float = VerifyTraining.model_fields["max_unknown_percent"].default
 
 Subject = Literal["folder", "resume", "pairs", "tokenizer", "base", "disk", "settings", "launch"]
@@ -51,7 +51,7 @@ Check = Callable[[Train], Message | None]
 
 @dataclass(frozen=True)
 class Problem:
-    """What stops a training: about what, and a sentence with the way out."""
+    """A reason not to start, with its subject and the way to solve it."""
 
     about: Subject
     message: Message
@@ -59,12 +59,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Preflight:
-    """What is known before a start.
+    """Result of the preflight checks.
 
     Args:
-        problems: any of them blocks it.
-        estimate: None where a problem makes it impossible.
-        resumed: what the restore would do; None for a new run, or where only weights can tell.
+        problems: any of them blocks the start.
+        estimate: None if a problem makes it impossible.
+        resumed: the restore plan; None for a new run, or if only the weights can decide.
     """
 
     problems: tuple[Problem, ...]
@@ -75,27 +75,29 @@ class Preflight:
 def run_preflight(
     command: Train, machine: MachineFacts, other_runs: Sequence[Path] = (), launch: Launch = ALONE
 ) -> Preflight:
-    """Return what a start of `command` would meet; reads no weights, a second for the largest manifests.
+    """Check and estimate the training that `command` would start.
+
+    Reads no weights; takes about a second for the largest manifests.
 
     Args:
-        other_runs: run directories of the workspace, whose pace may be known.
-        launch: how many processes share the work, and which cards they take.
+        other_runs: run directories of the workspace with a measured pace.
+        launch: the number of processes and their GPUs.
     """
     problems: list[Problem] = []
-    if too_much := missing_hardware(machine, launch):
-        problems.append(Problem("launch", too_much))
+    if missing := missing_hardware(machine, launch):
+        problems.append(Problem("launch", missing))
     for about, check in CHECKS:
-        problem = _tried(about, check, command)
-        # what one file lacks may stop two checks
+        problem = _run_check(about, check, command)
+        # two checks may find the same problem of a file
         if problem and str(problem.message) not in [str(known.message) for known in problems]:
             problems.append(problem)
     resumed = None
     try:
-        problems += _resume(command)
+        problems += resume_problems(command)
         resumed = plan_from_meta(command, launch.num_processes) if command.resume else None
     except UserError as error:
         problems.append(Problem("resume", as_is(str(error))))
-    if any(_hides_estimate(problem, command) for problem in problems):
+    if any(_prevents_estimate(problem, command) for problem in problems):
         return Preflight(tuple(problems), None, resumed)
     try:
         share = share_of(machine, launch)
@@ -108,51 +110,55 @@ def run_preflight(
     return Preflight(tuple(problems), expected, resumed)
 
 
-def _hides_estimate(problem: Problem, command: Train) -> bool:
-    """Return whether nothing can be counted: a file is missing or wrong, or what is resumed is unknown."""
+def _prevents_estimate(problem: Problem, command: Train) -> bool:
+    """Return whether a problem makes an estimate impossible, such as a missing file."""
     return problem.about in ("pairs", "tokenizer", "launch") or (
         problem.about == "resume" and bool(command.resume)
     )
 
 
 def missing_hardware(machine: MachineFacts, launch: Launch) -> Message | None:
-    """Return that the processes would not find the cards or the cores that they are to take."""
-    there = [card.number for card in machine.gpus]
-    missing = sorted(set(launch.gpu_numbers) - set(there))
-    if missing and not there:
+    """Return a message if the machine lacks GPUs or cores that the launch needs."""
+    present = [gpu.number for gpu in machine.gpus]
+    missing = sorted(set(launch.gpu_numbers) - set(present))
+    if missing and not present:
         return Message(NO_GPU)
     if missing:
-        values = {"missing": ", ".join(map(str, missing)), "there": ", ".join(map(str, there))}
+        values = {"missing": ", ".join(map(str, missing)), "there": ", ".join(map(str, present))}
         return Message(NO_SUCH_GPU, values)
-    if launch.processes <= (len(there) or max(FOR_A_TRIAL, machine.num_cores)):
+    if launch.processes <= (len(present) or max(MIN_CPU_PROCESSES, machine.num_cores)):
         return None
-    values = {"processes": str(launch.processes), "count": str(len(there) or machine.num_cores)}
-    return Message(FEWER_GPUS if there else FEWER_CORES, values)
+    values = {"processes": str(launch.processes), "count": str(len(present) or machine.num_cores)}
+    return Message(FEWER_GPUS if present else FEWER_CORES, values)
 
 
-def _tried(about: Subject, check: Check, command: Train) -> Problem | None:
+def _run_check(about: Subject, check: Check, command: Train) -> Problem | None:
     try:
-        sentence = check(command)
+        message = check(command)
     except UserError as error:
-        sentence = as_is(str(error))
-    return None if sentence is None else Problem(about, sentence)
+        message = as_is(str(error))
+    return None if message is None else Problem(about, message)
 
 
 def folder_in_use(command: Train) -> Message | None:
-    """Return that another trainer has the output dir."""
+    """Return a message if another trainer holds the lock of the run directory."""
     if not is_training(command.output_dir):
         return None
     return Message(IN_USE, {"folder": str(command.output_dir)})
 
 
 def unusable_pairs(command: Train) -> Message | None:
-    """Return that no pair fits; a UserError where a manifest cannot be read, or is none of pairs."""
+    """Return a message if a pair manifest is missing or no pair fits the model.
+
+    Raises:
+        UserError: a file cannot be read or is not a pair manifest.
+    """
     for path in (*command.train_manifest, *command.val_manifest):
         if not path.exists():
             return Message(NO_PAIRS, {"path": str(path)})
-        sample_pairs(path, FEW_PAIRS)
+        sample_pairs(path, NUM_PROBED_PAIRS)
     if not command.tokenizer.is_file():
-        return None  # said of the tokenizer
+        return None  # tokenizer_mismatch reports it
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
     if pairs.size.num_samples:
         return None
@@ -160,15 +166,19 @@ def unusable_pairs(command: Train) -> Message | None:
 
 
 def tokenizer_mismatch(command: Train) -> Message | None:
-    """Return that the tokenizer does not know the texts; a UserError if it does not extend the base's."""
+    """Return a message if the tokenizer is missing or does not know the texts.
+
+    Raises:
+        UserError: the tokenizer cannot be read or does not extend the base tokenizer.
+    """
     if not command.tokenizer.exists():
         return Message(NO_TOKENIZER, {"path": str(command.tokenizer)})
     tokenizer = Tokenizer.load(command.tokenizer)
-    beside = base_tokenizer(command.base_checkpoint)
-    if beside.is_file():
-        require_extension(tokenizer, Tokenizer.load(beside))
+    base_path = base_tokenizer(command.base_checkpoint)
+    if base_path.is_file():
+        require_extension(tokenizer, Tokenizer.load(base_path))
     if not all(path.is_file() for path in command.train_manifest):
-        return None  # said of the pairs
+        return None  # unusable_pairs reports it
     texts = measure_pairs(command.train_manifest, command.tokenizer, command.config).texts
     found = unknown_pieces(texts, MAX_UNKNOWN_PERCENT)
     if found.verdict != "problem":
@@ -178,14 +188,14 @@ def tokenizer_mismatch(command: Train) -> Message | None:
 
 
 def no_base(command: Train) -> Message | None:
-    """Return that the base checkpoint is absent; a run that goes on can do without."""
+    """Return a message if the base checkpoint is missing; a resumed run does not need it."""
     if command.resume or command.base_checkpoint.is_file():
         return None
     return Message(NO_BASE, {"path": str(command.base_checkpoint)})
 
 
 def disk_too_small(command: Train, expected: Estimate) -> Message | None:
-    """Return that the checkpoints will not fit."""
+    """Return a message if the disk has no space for the checkpoints."""
     disk = expected.disk
     if disk.fits:
         return None
@@ -199,8 +209,12 @@ def disk_too_small(command: Train, expected: Estimate) -> Message | None:
     return Message(DISK_TOO_SMALL, values)
 
 
-def _resume(command: Train) -> list[Problem]:
-    """Return why nothing can be resumed, or that a new run cannot begin here; errors of the trainer's own."""
+def resume_problems(command: Train) -> list[Problem]:
+    """Return why nothing can be resumed, or why no new run can start in this run directory.
+
+    Raises:
+        UserError: the named checkpoint does not exist; the same error as in the trainer.
+    """
     present, folder = checkpoint_files(command.output_dir), str(command.output_dir)
     if command.resume == "auto" and not present:
         return [Problem("resume", Message(NOTHING_TO_RESUME, {"folder": folder}))]
@@ -209,7 +223,7 @@ def _resume(command: Train) -> list[Problem]:
         return [Problem("resume", Message(HAS_CHECKPOINTS, values))]
     is_named = command.resume not in ("", "auto")
     if is_named and not Path(command.resume).is_file():
-        find_checkpoint(command, may_change=False)  # of a file that is there it would read all bytes
+        find_checkpoint(command, may_change=False)  # raises; for an existing file it would read all bytes
     elif is_named and Path(command.resume).with_suffix(".json").is_file():
         try:
             read_complete(Path(command.resume))

@@ -1,15 +1,13 @@
-"""PRESETS: sets of values for the training form, each with where it comes from. Data, and nothing else.
+"""Presets of the training form, each with the source of its values.
 
-The three for 10, 50 and 200 hours are the table of docs/training.md; which pages of the system that this one
-replaces recommend what, the same document lists. No comparison of them has been published.
+docs/training.md has the same values for 10, 50 and 200 hours as a table, and lists the recommendations of the
+former system that they come from. No comparison of the presets has been published.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 from indextts.system.messages import Message
-
-PAGES = "docs/training.md"
 
 END_TO_END = Message("planning.from_end_to_end")
 TWO_HUNDRED_HOURS = Message("planning.from_two_hundred_hours")
@@ -21,9 +19,10 @@ class Preset:
     """Values for fields of the Train command.
 
     Args:
-        id: stays as it is, for drafts and tests.
-        fields: a field that is not named keeps what the form has.
-        source: where the values come from, for people.
+        id: a stable name, for drafts and tests.
+        label: the id of a message.
+        fields: values by field; the other fields of the form keep theirs.
+        source: the origin of the values, shown to the user.
     """
 
     id: str
@@ -95,5 +94,5 @@ PRESETS = (
 
 
 def find_preset(id: str) -> Preset:
-    """Return the preset of that id; there is one."""
+    """Return the preset with an id from PRESETS."""
     return next(preset for preset in PRESETS if preset.id == id)

@@ -1,8 +1,8 @@
-"""What `--resume` would do, from the meta file beside the checkpoint alone: at once, and without torch.
+"""Restore plan of `--resume`, computed at once from the meta file of the checkpoint, without torch.
 
-The page shows it and `--plan` prints it. Nothing of gigabytes is read: whether the checkpoint itself is whole
-is seen when it is loaded. Where the meta file is not enough (a new run, a file from elsewhere, a folder whose
-checkpoints are in doubt) the answer is None, and the trainer has to look at weights.
+The page shows the plan and `--plan` prints it. The checkpoint itself is not read; a corrupt one is detected
+when it is loaded. If the meta file is not sufficient (a new run, a checkpoint from elsewhere, an incomplete
+newest checkpoint), the result is None, and the trainer decides from the weights.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -19,12 +19,13 @@ from indextts.runs.restore_facts import CheckpointFacts, RestorePlan, RunFacts, 
 from indextts.runs.restore_notes import plan_text
 from indextts.runs.schedule import EpochSize
 from indextts.system.digest import PIECE_BYTES
+from indextts.system.files import count_lines
 from indextts.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class MetaPlan:
-    """What a resume would do, and the facts that it was decided by."""
+    """The plan of a resume, and the facts it is based on."""
 
     plan: RestorePlan
     facts: CheckpointFacts
@@ -35,14 +36,14 @@ class MetaPlan:
 
 
 def describe_restore(command: Train, num_processes: int = 1) -> str | None:
-    """Return the plan of starting `command`, for people; None where only weights can tell.
+    """Return the restore plan of `command` as text; None if only the weights can decide.
 
     Args:
         command: its `model_fields_set` are the fields that were typed.
-        num_processes: that would train together.
+        num_processes: world size.
 
     Raises:
-        UserError: the start would be refused; with the sentence and status of the trainer.
+        UserError: the trainer would refuse to start; the same message and exit status.
     """
     found = plan_from_meta(command, num_processes)
     return None if found is None else str(found)
@@ -60,10 +61,10 @@ def plan_from_meta(command: Train, num_processes: int = 1) -> MetaPlan | None:
 
 
 def _find(command: Train) -> tuple[Path, CheckpointMeta] | None:
-    """Return the checkpoint that `--resume` means, if it is one of ours and seems whole."""
+    """Return the checkpoint that `--resume` selects, if it has a meta file and the size recorded there."""
     if command.resume == "auto":
         present = checkpoints(command.output_dir)
-        # a damaged newest is passed over by the trainer, and which one it takes then only digests say
+        # the trainer skips a corrupt newest checkpoint, and then the digests decide which one it takes
         return present[0] if present and _has_its_size(*present[0]) else None
     path = Path(command.resume)
     if not path.is_file():
@@ -103,22 +104,22 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
     )
     if has_same_pairs(meta, run):
         return run
-    return replace(run, size=run.size.scaled(sum(_count_lines(path) for path in command.train_manifest)))
+    return replace(run, size=run.size.scaled(sum(count_lines(path) for path in command.train_manifest)))
 
 
 def _base_identity(path: Path, recorded: FileIdentity) -> tuple[FileIdentity | None, str]:
-    """Return the base file's identity where it is known without reading gigabytes, and else why it is not."""
+    """Return the identity of the base checkpoint, or None and the reason if that takes reading the file."""
     if not path.is_file():
         return None, "it is absent"
     status = path.stat()
-    if status.st_size != recorded.num_bytes:  # another file, whatever is in it
+    if status.st_size != recorded.num_bytes:  # another file, whatever its content
         identity = FileIdentity(
             path=str(path), num_bytes=status.st_size, mtime_ns=status.st_mtime_ns, digest=""
         )
         return identity, ""
     if status.st_size <= PIECE_BYTES or _is_untouched(path, recorded):
         return identify(path, [recorded]), ""
-    return None, "it was moved or touched since; the start compares it"
+    return None, "it was moved or modified; the trainer compares it at the start"
 
 
 def _is_untouched(path: Path, recorded: FileIdentity) -> bool:
@@ -126,13 +127,8 @@ def _is_untouched(path: Path, recorded: FileIdentity) -> bool:
 
 
 def _environment() -> dict[str, Any]:
-    """Return what is known of the machine without torch."""
+    """Return the part of the environment that is known without torch."""
     try:
         return {"torch": version("torch")}
     except PackageNotFoundError:
         return {}
-
-
-def _count_lines(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(1 for line in file if line.strip())

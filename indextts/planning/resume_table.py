@@ -1,8 +1,8 @@
-"""The checkpoints that a training can go on from, a row each: what a person picks by. No weights, no torch.
+"""Table of the checkpoints that a training can resume from. No torch; reads no weights.
 
-Whether a tokenizer fits, and what a resume would do, is decided by the function that the trainer uses, from
-the meta file. Whole means: the meta file is there and the size is its size; the digest is compared when the
-checkpoint is loaded.
+The trainer's own restore plan decides, from the meta file, whether the tokenizer fits and what a resume does.
+A checkpoint counts as valid if it has a meta file and the size recorded there; its digest is compared when it
+is loaded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from indextts.runs.checkpoints import validation_losses
 from indextts.runs.directory import CheckpointMeta, checkpoint_files, checkpoints, read_metrics
 from indextts.system.messages import Message, as_is
 
-WHOLE = "planning.whole"
+VALID = "planning.whole"
 NO_META = "planning.no_meta"
-DAMAGED = "planning.damaged"
+CORRUPT = "planning.damaged"
 OTHER_SIZE = "planning.other_size"
 MISSING = "planning.missing"
 
@@ -33,16 +33,16 @@ Fit = Literal["continues", "restarts", "refused", "unknown"]
 
 @dataclass(frozen=True)
 class ResumeRow:
-    """One checkpoint.
+    """A checkpoint.
 
     Args:
-        path: the file; of several names of one checkpoint the numbered one.
+        path: the file; if the checkpoint has several names, the numbered one.
         names: all its names in the folder.
-        saved: unix time.
-        mel_loss: of the validation at its step, None if there was none.
-        is_valid: None where there is no meta file to compare with.
-        fit: what a resume under the form's settings would do.
-        why: of `fit`; of a refusal the trainer's own sentence.
+        saved: time of the save, in Unix time.
+        mel_loss: loss of the validation at its step, None if there was none.
+        is_valid: None if there is no meta file to compare with.
+        fit: the effect of a resume with the settings of the form.
+        why: the reason for `fit`; for a refusal, the trainer's own message.
     """
 
     path: Path
@@ -63,7 +63,7 @@ class ResumeRow:
 
 
 def resume_rows(command: Train) -> list[ResumeRow]:
-    """Return the checkpoints of the command's output dir, newest first, those without a meta file last."""
+    """Return the checkpoints of the run directory, newest first, then those without a meta file."""
     folder = command.output_dir
     losses = _validation_losses(folder / "metrics.jsonl")
     by_serial: dict[int, list[tuple[Path, CheckpointMeta]]] = {}
@@ -80,8 +80,8 @@ def _row(
     same: Sequence[tuple[Path, CheckpointMeta]],
     losses: Mapping[tuple[int, int], float],
 ) -> ResumeRow:
-    there = [(path, meta) for path, meta in same if path.is_file() and not path.is_symlink()]
-    path, meta = (there or same)[0]
+    present = [(path, meta) for path, meta in same if path.is_file() and not path.is_symlink()]
+    path, meta = (present or same)[0]
     is_valid, validity = _validity(path, meta)
     fit, why = _fit(command, path) if is_valid else ("unknown", Message(NOT_KNOWN))
     return ResumeRow(
@@ -90,7 +90,7 @@ def _row(
         step=meta.step,
         epoch=meta.epoch,
         part=meta.part,
-        saved=path.stat().st_mtime if there else path.with_suffix(".json").stat().st_mtime,
+        saved=path.stat().st_mtime if present else path.with_suffix(".json").stat().st_mtime,
         mel_loss=losses.get((meta.part, meta.step)),
         is_valid=is_valid,
         validity=validity,
@@ -100,7 +100,7 @@ def _row(
 
 
 def _foreign_row(path: Path) -> ResumeRow:
-    is_damaged = path.name.startswith("damaged-")
+    is_corrupt = path.name.startswith("damaged-")
     return ResumeRow(
         path=path,
         names=(path.name,),
@@ -109,8 +109,8 @@ def _foreign_row(path: Path) -> ResumeRow:
         part=None,
         saved=path.stat().st_mtime,
         mel_loss=None,
-        is_valid=False if is_damaged else None,
-        validity=Message(DAMAGED if is_damaged else NO_META),
+        is_valid=False if is_corrupt else None,
+        validity=Message(CORRUPT if is_corrupt else NO_META),
         fit="unknown",
         why=Message(NOT_KNOWN),
     )
@@ -123,7 +123,7 @@ def _validity(path: Path, meta: CheckpointMeta) -> tuple[bool, Message]:
     if num_bytes != meta.num_bytes:
         values = {"now": f"{num_bytes:,}", "expected": f"{meta.num_bytes:,}"}
         return False, Message(OTHER_SIZE, values)
-    return True, Message(WHOLE)
+    return True, Message(VALID)
 
 
 def _fit(command: Train, path: Path) -> tuple[Fit, Message]:

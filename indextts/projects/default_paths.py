@@ -1,6 +1,6 @@
-"""Files that the two check programs read when the command names none: those of the only project.
+"""Default input files of `check_amharic_data.py` and `verify_amharic_training.py`: those of the only project.
 
-`check_amharic_data.py` and `verify_amharic_training.py` also know the folder names of the predecessor.
+Both programs also find the folders of the predecessor of this project.
 """
 
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 from indextts.commands.data import CheckData, VerifyTraining
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project
+from indextts.system.amounts import counted
 
 PREDECESSOR_FOLDER = Path("preprocessed_amharic")
 WORKSPACE = Path("workspace")
@@ -23,11 +24,14 @@ MANIFESTS = (
 def with_default_paths(command: CheckData) -> CheckData:
     """Return the command with files to check: those of `preprocessed_amharic/`, or of the only project.
 
-    What is left at its default is then as that project's settings say.
+    Fields that have their default take the value of that project's settings.
+
+    Raises:
+        UserError: there are no such files.
     """
     if command.train_manifest or command.train_pairs or command.val_pairs:
         return command
-    asked: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     projects = sorted(path.parent for path in command.workspace.glob("*/project.json"))
     if PREDECESSOR_FOLDER.is_dir():
         found = _existing(
@@ -37,7 +41,7 @@ def with_default_paths(command: CheckData) -> CheckData:
         )
     elif len(projects) == 1:
         project = Project(projects[0])
-        asked = _asked(command, read_project(project))
+        options = _project_options(command, read_project(project))
         found = _existing(
             train_manifest=project.manifest,
             train_pairs=project.pairs("train"),
@@ -47,14 +51,14 @@ def with_default_paths(command: CheckData) -> CheckData:
         found = {}
     if not found:
         raise UserError(
-            "nothing to check, give --train-manifest, --train-pairs or --val-pairs: there is no "
-            f"{PREDECESSOR_FOLDER}/ here, and {command.workspace}/ has {len(projects)} projects"
+            f"no files to check: there is no {PREDECESSOR_FOLDER}/ here, and {command.workspace}/ has "
+            f"{counted(len(projects), 'project')}; give --train-manifest, --train-pairs or --val-pairs"
         )
-    return CheckData(**{**command.model_dump(), **asked, **found})
+    return CheckData(**{**command.model_dump(), **options, **found})
 
 
-def _asked(command: CheckData, settings: ProjectSettings) -> dict[str, Any]:
-    """Return the limits and options of a project, but for those that the command chooses itself."""
+def _project_options(command: CheckData, settings: ProjectSettings) -> dict[str, Any]:
+    """Return the check and normaliser options of a project that the command leaves at their default."""
     return {
         name: value
         for name, value in {**settings.normalizer, **settings.check}.items()
@@ -63,7 +67,7 @@ def _asked(command: CheckData, settings: ProjectSettings) -> dict[str, Any]:
 
 
 def with_default_tokenizer(args: VerifyTraining) -> VerifyTraining:
-    """Return the command with a tokenizer: as given, at the usual place, or of the only project.
+    """Return the command with a tokenizer: the given one, the one in `tokenizers/`, or the only project's.
 
     Raises:
         UserError: there is none, or several projects have one.
@@ -85,13 +89,20 @@ def with_default_tokenizer(args: VerifyTraining) -> VerifyTraining:
 
 
 def only_project(workspace: Path) -> Project:
-    """Return the one project of the workspace that has a tokenizer."""
+    """Return the only project of the workspace that has a tokenizer.
+
+    Raises:
+        UserError: none or several have one.
+    """
     projects = [Project(path.parent) for path in sorted(workspace.glob("*/project.json"))]
     projects = [project for project in projects if project.tokenizer.is_file()]
     if len(projects) != 1:
         names = ", ".join(project.root.name for project in projects)
-        which = f"{workspace}/ has {len(projects)} projects with a tokenizer{': ' if names else ''}{names}"
-        raise UserError(f"--tokenizer was not given, {TOKENIZER} is absent and {which}; give --tokenizer")
+        number = counted(len(projects), "project")
+        raise UserError(
+            f"--tokenizer: not given, {TOKENIZER} is missing, and {workspace}/ has {number} with a tokenizer"
+            f"{f' ({names})' if names else ''}; give --tokenizer"
+        )
     return projects[0]
 
 

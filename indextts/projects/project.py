@@ -1,7 +1,7 @@
-"""A PROJECT: one voice, one folder, the same for terminal and page. No torch here.
+"""Project: the folder of a voice and its settings, shared by the terminal and the page. No torch.
 
     WORKSPACE/NAME/
-      project.json                        the settings the project was made with
+      project.json                        the settings of the project
       checkpoints/                        config.yaml gpt.pth bpe.model: the base model
       dataset/                            manifest.jsonl audio/ check/ review.jsonl
       uploads/                            NAME.zip and files/ from a browser, sources of the import
@@ -9,22 +9,22 @@
       preprocessed_amharic/               features/ train_manifest.jsonl val_manifest.jsonl
                                           train_pairs.jsonl val_pairs.jsonl
       training_output/                    the run directory
-      export/                             the model to take away: indextts/speech/export/model_folder.py
-      listen/                             what the page let speak, and the votes (webui/listening/renders.py)
-      scores/                             what the page let score (webui/listening/scoring.py)
-      pipeline/STAGE.json                 what a stage was run with and how it ended
-      drafts/FORM.json                    what stands in the page's forms (indextts/webui/drafts.py)
-      tensorboard.json                    where its TensorBoard listens (indextts/projects/tensorboard.py)
-      jobs/TIME_STAGE/                    what the page started (indextts/projects/jobs)
+      export/                             the exported model: indextts/speech/export/model_folder.py
+      listen/                             speech that the page synthesized, and votes (webui/listen/)
+      scores/                             scores that the page computed (webui/listen/)
+      pipeline/STAGE.json                 record of a finished stage (indextts/projects/pipeline.py)
+      drafts/FORM.json                    values of the page's forms (indextts/webui/drafts.py)
+      tensorboard.json                    address of its TensorBoard (indextts/projects/tensorboard.py)
+      jobs/TIME_STAGE/                    background jobs (indextts/projects/jobs)
 
-A project is described by a YAML file; relative paths are relative to it:
+A YAML file describes a project; its relative paths start at its own folder:
 
     name: my_voice
-    manifest: recordings/manifest.jsonl   JSON lines with audio, text, speaker; or, in its place:
-    data: {source: [talks, cv-am.zip]}    what tools/import_dataset.py reads, and its other flags
+    manifest: recordings/manifest.jsonl   JSON lines with audio, text, speaker; or instead:
+    data: {source: [talks, cv-am.zip]}    flags of tools/import_dataset.py
     base: IndexTTS-2                      folder with config.yaml, gpt.pth, bpe.model
-    normalizer: {thousand: ሺ}             how texts are read, in training and at inference
-    tokenizer: {target_size: 14000}       any flag of the stage's command, under its field's name
+    normalizer: {thousand: ሺ}             options of the normaliser
+    tokenizer: {target_size: 14000}       flags of the stage's command, as field names
     check: {min_snr_db: 12}
     preprocess: {val_ratio: 0.01}
     pairs: {pairs_per_target: 2}
@@ -45,11 +45,15 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.system.files import write_json
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEMO = REPOSITORY / "demo/project.yaml"
+PUBLISHED = "checkpoints"  # folder of the published files in a workspace; not allowed as a project name
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class ProjectSettings(BaseModel):
-    """What the YAML file of a project says; the paths are absolute."""
+    """Settings of a project, as in its YAML file; paths are absolute."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
@@ -69,7 +73,9 @@ class ProjectSettings(BaseModel):
     @classmethod
     def _is_a_folder_name(cls, name: str) -> str:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} must be letters a to z, digits, _ . and - only, with no . or - first")
+            raise ValueError(
+                f"{name!r} may contain only letters a to z, digits, _ . and -, and must not start with . or -"
+            )
         return name
 
     @field_validator("data")
@@ -86,26 +92,31 @@ class ProjectSettings(BaseModel):
             raise ValueError(_problems(error)) from None
         return chosen
 
+    @property
+    def is_demo(self) -> bool:
+        """The project is the demo, which trains a base model of its own."""
+        return self.base == DEMO.parent / "checkpoints"
+
     def with_fields(self, stage: str, **fields: Any) -> "ProjectSettings":
-        """Return the settings with other flags for one stage."""
+        """Return the settings with changed flags of a stage."""
         return self.model_copy(update={stage: {**getattr(self, stage), **fields}})
 
 
 def read_settings(path: Path) -> ProjectSettings:
-    """Return the project that a YAML file describes.
+    """Return the settings in a YAML file.
 
     Raises:
-        UserError: the file cannot be read, or a key is unknown, missing or of the wrong kind.
+        UserError: the file cannot be read, or a key is unknown, missing or of the wrong type.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         settings = ProjectSettings.model_validate(content)
     except OSError as error:
-        raise UserError(f"--config {path}: {error.strerror}; give a project's YAML file") from None
+        raise UserError(f"--config {path}: {error.strerror}; give the YAML file of a project") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"--config {path}: not YAML ({' '.join(str(error).split())})") from None
+        raise UserError(f"--config {path} is not valid YAML ({' '.join(str(error).split())})") from None
     except ValidationError as error:
-        raise UserError(f"--config {path}: {_problems(error)}; docs/data.md shows the keys") from None
+        raise UserError(f"--config {path}: {_problems(error)}; docs/data.md lists the keys") from None
     folder = path.resolve().parent
     paths: dict[str, Any] = {"base": folder / settings.base}
     if settings.manifest is not None:
@@ -125,10 +136,10 @@ def _problems(error: ValidationError) -> str:
 
 
 def make_settings(**fields: Any) -> ProjectSettings:
-    """Return settings made from `fields`.
+    """Return settings with these fields.
 
     Raises:
-        UserError: a field is missing or of the wrong kind.
+        UserError: a field is missing or of the wrong type.
     """
     try:
         return ProjectSettings(**fields)
@@ -140,27 +151,24 @@ def read_project(project: "Project") -> ProjectSettings:
     """Return the settings in a project's project.json.
 
     Raises:
-        UserError: the file is missing or damaged.
+        UserError: the file is missing or corrupt.
     """
     path = project.root / "project.json"
     try:
         return ProjectSettings.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; make the project anew") from None
+        raise UserError(f"{path}: {error.strerror}; create the project again") from None
     except ValidationError as error:
-        raise UserError(f"{path}: damaged ({error.errors()[0]['msg']}); make the project anew") from None
+        raise UserError(f"{path}: corrupt ({error.errors()[0]['msg']}); create the project again") from None
 
 
 def write_project(project: "Project", settings: ProjectSettings) -> None:
-    """Write the project's project.json; the folder must be there."""
+    """Write the project's project.json; the folder must exist."""
     write_json(project.root / "project.json", settings.model_dump(mode="json"))
 
 
-PUBLISHED = "checkpoints"  # the folder of the published files in a workspace; no project can have this name
-
-
 def project_names(workspace: Path) -> list[str]:
-    """Return the projects of the workspace, the demo last; a link that leads out of it is none."""
+    """Return the project names of the workspace, the demo last, without links that lead out of it."""
     folders = [path.parent for path in workspace.glob("*/project.json")]
     inside = workspace.resolve()
     names = [folder.name for folder in folders if folder.resolve().is_relative_to(inside)]
@@ -169,7 +177,7 @@ def project_names(workspace: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Project:
-    """The paths of one project."""
+    """Paths of a project."""
 
     root: Path
 
@@ -194,7 +202,7 @@ class Project:
         return self.root / "uploads"
 
     def uploaded(self) -> list[Path]:
-        """Return what was uploaded: zip archives, and the folder of single files."""
+        """Return the uploads: zip archives, and the folder of single files."""
         inside = sorted(self.uploads.iterdir()) if self.uploads.is_dir() else []
         return [path for path in inside if not path.name.startswith(".")]
 

@@ -1,9 +1,9 @@
-"""TensorBoard of a project: where it listens, and the server itself.
+"""TensorBoard server of a project, and the file with its address.
 
     NAME/tensorboard.json    {"port", "process": {"pid", "start_ticks", "boot_id"}}
 
-The port counts only as long as that very process lives: a later program may listen on the same one. The
-server listens on 127.0.0.1, contacts no other host, and ends by a signal.
+The port is valid only while that process is alive, because a later program may use the same port. The server
+listens on 127.0.0.1, contacts no other host, and runs until a signal ends it.
 """
 
 import threading
@@ -19,19 +19,19 @@ from indextts.system.processes import Process, is_alive, this_process
 
 
 class TensorboardAddress(BaseModel, frozen=True):
-    """A port of 127.0.0.1, and whose it is."""
+    """A port of 127.0.0.1, and the process that listens on it."""
 
     port: int = Field(ge=1, le=65535)
     process: Process
 
 
 def write_address(path: Path, port: int) -> None:
-    """Write down that the calling process listens on `port`."""
+    """Record that the calling process listens on `port`."""
     write_json(path, TensorboardAddress(port=port, process=this_process()).model_dump(mode="json"))
 
 
 def live_port(path: Path) -> int | None:
-    """Return the port of the process that wrote `path`; None if it has ended, or never was."""
+    """Return the port recorded in `path`; None if its process has ended or there is no valid record."""
     try:
         address = TensorboardAddress.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
@@ -40,35 +40,39 @@ def live_port(path: Path) -> int | None:
 
 
 def serve_tensorboard(command: ServeTensorboard) -> None:
-    """Serve until a signal ends the process, on a free port that is written to the address file.
+    """Serve on a free port, recorded in the address file, until a signal ends the process.
 
     Raises:
-        UserError: there are no event files yet, or no port.
+        UserError: there are no event files yet, or no free port.
     """
     if not any(command.logdir.rglob("*tfevents*")):
-        raise UserError(f"--logdir {command.logdir}: no event files in it; a training writes them")
-    from tensorboard import program  # seconds to import, and the page needs only the address
+        raise UserError(
+            f"--logdir {command.logdir}: no TensorBoard event files; start a training, which writes them"
+        )
+    from tensorboard import program  # takes seconds, and the page needs only the address
     from tensorboard.plugins.core import core_plugin
     from tensorboard.plugins.metrics import metrics_plugin
     from tensorboard.plugins.scalar import scalars_plugin
 
     core = core_plugin.CorePluginLoader(include_debug_info=False)
-    # only what shows scalars: the other plugins read files that the event files name
+    # scalars only: other plugins read any file that an event file names
     board = program.TensorBoard(plugins=[core, metrics_plugin.MetricsPlugin, scalars_plugin.ScalarsPlugin])
     board.configure(
         logdir=str(command.logdir),
         host="127.0.0.1",
         port=0,
         path_prefix=command.path_prefix,
-        load_fast="false",  # its other way is a second process, with a second port
+        load_fast="false",  # the fast loader is a second process with a second port
         reload_interval=command.reload_s,
     )
     try:
         url = board.launch()
     except program.TensorBoardServerException as error:
-        raise UserError(f"TensorBoard cannot be started ({error.msg}); stop what listens here") from None
+        raise UserError(
+            f"TensorBoard cannot start ({error.msg}); stop the program that uses its port"
+        ) from None
     port = urlsplit(url).port
     assert port is not None
     write_address(command.address_file, port)
-    print(f"TensorBoard listens on 127.0.0.1:{port}; the page shows it in the tab Monitor", flush=True)  # noqa: T201
+    print(f"TensorBoard listens on 127.0.0.1:{port}; the page shows it in tab Monitor", flush=True)  # noqa: T201
     threading.Event().wait()

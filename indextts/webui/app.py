@@ -9,8 +9,8 @@ from typing import Any
 import gradio as gr
 
 from indextts.commands.app import WebUI
-from indextts.projects.pipeline import DEMO, copy_base_files
-from indextts.projects.project import Project, project_names, read_settings
+from indextts.projects.pipeline import copy_base_files
+from indextts.projects.project import DEMO, Project, project_names, read_settings
 from indextts.system.messages import ENGLISH
 from indextts.webui.data import tab as data
 from indextts.webui.events import then

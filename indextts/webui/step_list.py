@@ -6,8 +6,8 @@ from typing import Literal
 
 from indextts.commands.app import Stage
 from indextts.projects.jobs.records import Job, newest_job
-from indextts.projects.pipeline import plan_stage
 from indextts.projects.project import Project, read_project
+from indextts.projects.stages import plan_stage
 from indextts.webui.language import t
 
 State = Literal["done", "running", "failed", "stopped", "next", "later"]

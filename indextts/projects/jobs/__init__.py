@@ -1,32 +1,32 @@
-"""JOBS: commands that run in the background and outlive the page. No Gradio, no torch here.
+"""Jobs: commands that run in the background and outlive the page. No Gradio, no torch.
 
     NAME/jobs/
-      .lock                           held while a job is started: two pages cannot both start one
+      .lock                           held while a job starts, so that two pages cannot both start a job
       {YYYYmmdd_HHMMSS}_{stage}/
         job.json       {"stage", "argvs": [[program, flag, ...], ...], "started": unix time,
-                        "launcher": what stands between python and each program, mostly nothing,
-                        "environment": {name: value} that is added for the programs alone,
-                        "launch": {field: value} that both come from (indextts/commands/launching.py),
+                        "launcher": arguments between python and each program, usually none,
+                        "environment": {name: value} added for the programs only,
+                        "launch": {field: value}, the source of both (indextts/commands/launching.py),
                         "form": {field: value}, "versions": {"python", "torch", "gradio", "commit"},
-                        "after": folder of the job that this one waits for, or null,
-                        "save_s", "kill_s": seconds between the stages of a stop,
-                        "began": unix time, as soon as it waits no more,
-                        "runner": {"pid", "start_ticks", "boot_id"}}; not a job until the runner added itself
-        command.sh     the same commands, to be run by hand
-        output.log     what the commands print, each after a line "$ python PROGRAM FLAGS"
-        program.json   {"pid", "start_ticks", "boot_id"} of the program that runs now, or ran last
-        stop_asked     {"asked": unix time}: somebody pressed Stop
-        kill_asked     an empty file: somebody pressed Stop now
+                        "after": folder of the job to wait for, or null,
+                        "save_s", "kill_s": seconds between the phases of a stop,
+                        "began": unix time of the end of the wait,
+                        "runner": {"pid", "start_ticks", "boot_id"}}; a job exists once the runner is recorded
+        command.sh     the same commands, to run by hand
+        output.log     output of the commands, each after a line "$ python PROGRAM FLAGS"
+        program.json   {"pid", "start_ticks", "boot_id"} of the current or last program
+        stop_asked     {"asked": unix time} of a stop request
+        kill_asked     an empty file: a request to kill the job
         exit.json      {"status": 128 + n for signal n, "reason", "ended": unix time, "stop_stage", "before"},
-                       once the job is over; "before": how the job before it ended, if that kept it waiting
+                       at the end of the job; "before": end reason of the job it waited for
 
     starting.py   start_job          runner.py     runs the commands: a process of its own
-    records.py    what the disk says of a job      files.py       what page and runner both read and write
-    stopping.py   stop_job, kill_job, stop_stage   end_notice.py  the webhook
-    outcome.py    how a job stands, in words       log_tail.py    the end of a log
+    records.py    Job, list_jobs, outcome          files.py       files that page and runner read and write
+    stopping.py   stop_job, kill_job               end_notice.py  the webhook
+    log_tail.py   the end of a log
 
-The runner has a session of its own with all that it starts. It waits for its turn, runs the commands in order
-up to the first that fails, carries out a stop in stages, ends what its programs left behind and writes
-exit.json. What is known about a job is read from the disk and from /proc at each call: a second page, or the
-page after a restart, sees the same. Jobs of before these fields existed are read too.
+The runner and all processes that it starts have a session of their own. It waits for the job before it, runs
+the commands in order until one fails, stops them in phases on request, ends leftover processes and writes
+exit.json. The state of a job is read from the disk and from /proc at each call, so a second page, or the page
+after a restart, shows the same. Records of older versions, without some of these fields, can be read too.
 """

@@ -1,8 +1,8 @@
-"""The notice that a job has ended, for a person who is elsewhere. The standard library only: see runner.py.
+"""Webhook notification at the end of a job. Standard library only: see runner.py.
 
-The environment variable INDEXTTS_WEBHOOK holds an address of the user's choice, which usually contains a
-secret: it is in no command line, no file and no log, and the programs of the job do not get it. Of the notice
-Slack and Mattermost show "text", Discord shows "content".
+The environment variable INDEXTTS_WEBHOOK holds the URL. It usually contains a secret, so it never appears in
+a command line, a file or a log, and the programs of the job do not receive it. Slack and Mattermost show the
+field "text", Discord shows "content".
 """
 
 import ipaddress
@@ -13,27 +13,27 @@ import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
 
-LIMIT_S = 10.0
+TIMEOUT_S = 10.0
 
 
 def send(address: str, project: str, stage: str, state: str, seconds: float) -> str | None:
-    """POST the notice; return what went wrong without a word of the address, None if it arrived."""
-    if not _may_be_used(address):
-        return "the address must begin with https://, or with http:// on this machine"
-    sentence = f"{project}: {stage} {state.replace('_', ' ')} after {seconds:.0f} s"
+    """POST the notification; return an error text without any part of the URL, or None on success."""
+    if not _is_allowed(address):
+        return "the URL must start with https://, or with http:// and this machine's address"
+    text = f"{project}: {stage} {state.replace('_', ' ')} after {seconds:.0f} s"
     notice = {
         "project": project,
         "stage": stage,
         "state": state,
         "seconds": round(seconds, 1),
-        "text": sentence,
-        "content": sentence,
+        "text": text,
+        "content": text,
     }
-    problems: list[str | None] = [f"no answer in {LIMIT_S:.0f} s"]
-    # The limits of urllib hold for each read; in a thread the whole is limited, the look-up of the name too.
+    problems: list[str | None] = [f"no response within {TIMEOUT_S:.0f} s"]
+    # urllib applies its timeout to each read; the thread limits the whole call, including name resolution
     thread = threading.Thread(target=lambda: problems.append(_post(address, notice)), daemon=True)
     thread.start()
-    thread.join(LIMIT_S)
+    thread.join(TIMEOUT_S)
     return problems[-1]
 
 
@@ -45,28 +45,27 @@ def _post(address: str, notice: dict[str, Any]) -> str | None:
             headers={"Content-Type": "application/json; charset=utf-8"},
             method="POST",
         )
-        proxies: dict[str, str] | None = (
-            {} if _is_loopback(address) else None
-        )  # None: as the environment says
+        # None: take the proxies from the environment
+        proxies: dict[str, str] | None = {} if _is_loopback(address) else None
         opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler(proxies))
-        with opener.open(request, timeout=LIMIT_S):
+        with opener.open(request, timeout=TIMEOUT_S):
             return None
     except urllib.error.HTTPError as error:
-        return f"the answer was {error.code}"
+        return f"HTTP status {error.code}"
     except urllib.error.URLError as error:
         return getattr(error.reason, "strerror", None) or type(error.reason).__name__
-    except Exception as error:  # noqa: BLE001 - whatever it is: its message may hold the address
+    except Exception as error:  # noqa: BLE001 - the message of any exception may contain the URL
         return type(error).__name__
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """An answer that sends us elsewhere, perhaps without https, is an error."""
+    """Treat a redirect as an error, because it may lead to a URL without https."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
-def _may_be_used(address: str) -> bool:
+def _is_allowed(address: str) -> bool:
     try:
         parts = urlsplit(address)
         return bool(parts.hostname) and (

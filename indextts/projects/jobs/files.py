@@ -1,21 +1,20 @@
-"""What the page and a job's runner both read and write. The standard library only: see runner.py."""
+"""Files that the page and the runner of a job both read and write. Standard library only: see runner.py."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from indextts.system.processes import Process, is_alive
 
 SAVE_S = (
-    180.0  # from Stop to "end without saving"; the checkpoint of a published model takes a slow disk minutes
+    180.0  # from a stop request to a stop without saving; a large checkpoint takes minutes on a slow disk
 )
 KILL_S = 20.0  # from there to SIGKILL
-WEBHOOK = "INDEXTTS_WEBHOOK"  # in the environment: a command line and a file can be read by others
+WEBHOOK = "INDEXTTS_WEBHOOK"  # an environment variable: other users could read a command line or a file
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one if it is absent or not whole."""
+    """Return the JSON object in a file; an empty one if the file is missing or invalid."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -23,31 +22,21 @@ def read_object(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def write_object(path: Path, content: dict[str, Any]) -> None:
-    """Write aside, sync and rename, as `indextts.runs.directory` does, which the runner cannot import."""
-    aside = path.with_name(f".tmp-{path.name}")
-    with aside.open("wb") as file:
-        file.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-
-
 def live_processes(folder: Path) -> list[Process]:
-    """Return the runner and the program of a job, in this order, as far as they live."""
-    named = (read_object(folder / "job.json").get("runner"), read_object(folder / "program.json"))
-    return [process for fields in named if (process := _process(fields)) and is_alive(process)]
+    """Return the runner and the program of a job, in this order, if they are alive."""
+    recorded = (read_object(folder / "job.json").get("runner"), read_object(folder / "program.json"))
+    return [process for fields in recorded if (process := _process(fields)) and is_alive(process)]
 
 
 def end_reason(folder: Path) -> str | None:
-    """Return the reason in a job's exit.json, "lost" if nothing of it lives, None while something does."""
+    """Return the end reason of a job: the one in exit.json, None while it is active, else "lost"."""
     for _ in range(2):
         reason = read_object(folder / "exit.json").get("reason")
         if isinstance(reason, str):
             return reason
         if live_processes(folder):
             return None
-    return "lost"  # looked twice: it may have ended between the two questions
+    return "lost"  # checked twice: the job may end between the two reads
 
 
 def _process(fields: object) -> Process | None:

@@ -1,4 +1,4 @@
-"""The end of a log of any size, as a terminal shows it."""
+"""The end of a log, with the text that a terminal would show; logs may have any size."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 BLOCK_BYTES = 64 * 1024
 MAX_TAIL_BYTES = 1024 * 1024
 MAX_LINE_CHARS = 2000
-MAX_LINE_BYTES = 8 * MAX_LINE_CHARS  # escape sequences among them
+MAX_LINE_BYTES = 8 * MAX_LINE_CHARS  # including escape sequences
 
 ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # colours, cursor
@@ -17,8 +17,8 @@ ESCAPE_SEQUENCE = re.compile(
     r"|[ -/]*[0-~])"
 )
 CONTROL_CHARACTER = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f"  # all but the tab
-    "\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # these make a line read otherwise than it is
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f"  # all except the tab
+    "\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # these reorder the displayed text
 )
 
 
@@ -27,8 +27,8 @@ class Lines:
     """The last lines of a log, oldest first.
 
     Args:
-        has_more: the log has older lines, or may have.
-        num_searched: bytes that were looked through.
+        has_more: the log has, or may have, older lines.
+        num_searched: number of bytes that were searched.
     """
 
     lines: list[str]
@@ -37,23 +37,22 @@ class Lines:
 
 
 def tail(path: Path, max_lines: int = 200) -> str:
-    """Return the last lines of a log as plain text; "" if there is no file. See `read_end`."""
+    """Return the last lines of a log as plain text, see `read_end`; "" if there is no file."""
     return "\n".join(read_end(path, max_lines).lines)
 
 
 def read_end(path: Path, max_lines: int, *, wanted: str = "", max_bytes: int = MAX_TAIL_BYTES) -> Lines:
-    """Return the last lines of a log that contain `wanted`, in whatever case; none if there is no file.
+    """Return the last lines of a log that contain `wanted`, ignoring case; none if there is no file.
 
-    Of a line that was rewritten with carriage returns the last state counts. Escape sequences and control
-    characters are gone, a line is cut at 2,000 characters. At most `max_bytes` are read, from the end on,
-    whatever the size.
+    Carriage returns overwrite the line, as in a terminal. Escape sequences and control characters are
+    removed, and a line is truncated to 2,000 characters. At most the last `max_bytes` are read.
     """
     wanted = wanted.casefold()
     found: list[str] = []
     try:
         with path.open("rb") as file:
             size = left = file.seek(0, os.SEEK_END)
-            for line, before in _from_the_end(file.fileno(), size, max_bytes):
+            for line, before in _lines_backwards(file.fileno(), size, max_bytes):
                 text, left = _plain(line), before
                 if wanted in text.casefold():
                     found.append(text)
@@ -64,10 +63,10 @@ def read_end(path: Path, max_lines: int, *, wanted: str = "", max_bytes: int = M
     return Lines(found[::-1], left > 0, size - left)
 
 
-def _from_the_end(file: int, size: int, max_bytes: int) -> Iterator[tuple[bytes, int]]:
+def _lines_backwards(file: int, size: int, max_bytes: int) -> Iterator[tuple[bytes, int]]:
     """Yield the lines from the last to the first, each with the number of bytes before it.
 
-    A line that began before the last `max_bytes` is left out, unless there is no other.
+    A line that starts before the last `max_bytes` is left out, unless it is the only one.
     """
     lowest = max(0, size - max_bytes)
     start = size - 1 if size and os.pread(file, 1, size - 1) == b"\n" else size
@@ -87,9 +86,9 @@ def _from_the_end(file: int, size: int, max_bytes: int) -> Iterator[tuple[bytes,
 
 
 def _plain(line: bytes) -> str:
-    """Return what a terminal shows of a line in the end."""
+    """Return the final state of a line in a terminal."""
     state = line.rstrip(b"\r").rpartition(b"\r")[2]
     text = state[:MAX_LINE_BYTES].decode(errors="replace")
-    if text.isprintable():  # most lines, and soon told
+    if text.isprintable():  # true for most lines, and fast
         return text[:MAX_LINE_CHARS]
     return CONTROL_CHARACTER.sub("", ESCAPE_SEQUENCE.sub("", text))[:MAX_LINE_CHARS]

@@ -1,7 +1,4 @@
-"""What the disk and /proc say of the jobs of a project, at this moment.
-
-How a job stands and how it ended, in sentences with values, so that a table can translate them.
-"""
+"""Jobs of a project, as the disk and /proc show them now, and their state as a translatable message."""
 
 import os
 import signal
@@ -18,6 +15,7 @@ from indextts.errors import UserError
 from indextts.projects.jobs.files import KILL_S, SAVE_S, live_processes
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.project import Project
+from indextts.system.files import FileStamp, file_stamp
 from indextts.system.messages import Message
 from indextts.system.processes import Process
 
@@ -26,26 +24,25 @@ JobState = Literal[
     "waiting", "running", "stopping", "finished", "stopped", "failed", "killed", "not_started", "lost"
 ]
 StopStage = Literal["saving", "ending", "killing"]
-ExitIdentity = tuple[int, int, int]  # inode, time of the last change in ns, bytes
 
 NUM_LAST_JOBS = 8
-MOST_ENDED_JOBS = 2048  # kept in memory; a few KiB each
+MAX_CACHED_JOBS = 2048  # ended jobs kept in memory, a few KiB each
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as it was when it was read.
+    """A job at the time it was read.
 
     Args:
-        state: "waiting": for the job `after` to end; "killed": its program died of a signal other than SIGINT
-            and SIGTERM; "not_started": the job before it did not finish; "lost": nothing of it lives and
-            nobody saw how it ended.
-        started, began, ended: unix time in seconds; `began` is None while it waits, and if it never ran.
+        state: "waiting": for the job `after` to end; "killed": a signal other than SIGINT and SIGTERM ended
+            its program; "not_started": the job before it did not finish; "lost": none of its processes is
+            alive, and its end was not recorded.
+        started, began, ended: Unix time in seconds; `began` is None while it waits, and if it never ran.
         exit_status: None while it runs, and if it is lost or was not started.
-        before: how the job before this one ended, if that is why this one was not started.
-        stop_stage: how far a stop had to go.
-        save_s, kill_s: seconds between the stages of a stop.
-        launch: how each of its commands is launched.
+        before: end reason of the job before this one, if it is why this one was not started.
+        stop_stage: the last phase of a stop that was reached.
+        save_s, kill_s: seconds between the phases of a stop.
+        launch: launches each of its commands.
     """
 
     folder: Path
@@ -75,13 +72,13 @@ class Job:
         return self.state in ("waiting", "running", "stopping")
 
     def seconds(self, now: float) -> float:
-        """Return for how long it runs, or ran; for how long it waits, or waited, if it did not begin."""
+        """Return the duration of the run so far, or of the wait if the job has not begun."""
         return max(0.0, (self.ended or now) - (self.began or self.started))
 
 
 def list_jobs(project: Project, stage: str = "") -> list[Job]:
-    """Return the jobs of a project or of a stage, newest first; a folder without a whole job.json is none."""
-    names = (name for name in _names(project) if _may_be(name, stage))
+    """Return the jobs of a project or stage, newest first; skip folders without a valid job.json."""
+    names = (name for name in _names(project) if _may_be_of(name, stage))
     jobs = [job for name in names if (job := read_job(project.jobs / name))]
     return sorted(
         (job for job in jobs if stage in ("", job.stage)),
@@ -91,18 +88,17 @@ def list_jobs(project: Project, stage: str = "") -> list[Job]:
 
 
 def newest_job(project: Project, stage: str) -> Job | None:
-    """Return the job of `stage` that runs; if none does, the one that was started last; None if none was.
+    """Return the running job of `stage`, else the one started last, None if there are none.
 
-    Only the last ones are looked at, however many there are: a job that waited for no other was started when
-    all before it were over.
+    Reads only the last few jobs: a job that waited for no other started after all earlier ones had ended.
     """
     jobs: list[Job] = []
-    for name in sorted((name for name in _names(project) if _may_be(name, stage)), reverse=True):
+    for name in sorted((name for name in _names(project) if _may_be_of(name, stage)), reverse=True):
         if (job := read_job(project.jobs / name)) and job.stage == stage:
             jobs.append(job)
             if len(jobs) >= NUM_LAST_JOBS and job.after is None:
                 break
-    jobs.sort(key=lambda job: (job.started, job.folder), reverse=True)  # a clock that was set back
+    jobs.sort(key=lambda job: (job.started, job.folder), reverse=True)  # the clock may have been set back
     running = (job for job in jobs if job.state in ("running", "stopping"))
     return next(running, jobs[0] if jobs else None)
 
@@ -113,17 +109,16 @@ def job_folders(project: Project) -> Iterator[Path]:
 
 
 def read_job(folder: Path) -> Job | None:
-    """Return the job in a folder, None if it is not one; one that is over never changes and is read once."""
+    """Return the job in a folder, None if there is none; a job that has ended is cached."""
     try:
-        stat = (folder / "exit.json").stat()
+        stamp = file_stamp(folder / "exit.json")
     except OSError:
         return _read_now(folder)
-    ended = _read_ended(folder, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
-    return ended or _read_now(folder)
+    return _read_ended(folder, stamp) or _read_now(folder)
 
 
 def chain(folder: Path | None) -> list[Path]:
-    """Return the job in `folder`, the one that it waits or waited for, the one before that, and so on."""
+    """Return the folders of a job, of the job it waits or waited for, of the job before that, and so on."""
     found: list[Path] = []
     while folder is not None and folder not in found:
         found.append(folder)
@@ -133,7 +128,7 @@ def chain(folder: Path | None) -> list[Path]:
 
 
 class _JobRecord(BaseModel):
-    """job.json; the fields with a value here are absent in older ones."""
+    """Fields of job.json; older versions lack those with a default."""
 
     stage: str
     argvs: tuple[tuple[str, ...], ...]
@@ -149,6 +144,8 @@ class _JobRecord(BaseModel):
 
 
 class _Exit(BaseModel):
+    """Fields of exit.json."""
+
     status: int | None
     reason: EndReason
     ended: float
@@ -160,7 +157,7 @@ RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
 def _read(model: type[RecordT], path: Path) -> RecordT | None:
-    """Return a file's record; None if it is absent or not whole."""
+    """Return the record in a file; None if the file is missing or invalid."""
     try:
         return model.model_validate_json(path.read_bytes())
     except (OSError, ValidationError, UserError):
@@ -168,7 +165,7 @@ def _read(model: type[RecordT], path: Path) -> RecordT | None:
 
 
 def _names(project: Project) -> list[str]:
-    """Return the names of the folders that may be jobs; names, for paths take most of the time."""
+    """Return the names of the folders that may be jobs; names, because creating paths is slow."""
     try:
         with os.scandir(project.jobs) as entries:
             return [entry.name for entry in entries if not entry.name.startswith(".")]
@@ -176,7 +173,7 @@ def _names(project: Project) -> list[str]:
         return []
 
 
-def _may_be(name: str, stage: str) -> bool:
+def _may_be_of(name: str, stage: str) -> bool:
     return not stage or name.endswith(f"_{stage}")
 
 
@@ -189,23 +186,23 @@ def _read_now(folder: Path) -> Job | None:
         is_waiting = record.after is not None and record.began is None
         state: JobState = "waiting" if is_waiting else "running"
         return _job(folder, record, "stopping" if (folder / "stop_asked").exists() else state, None)
-    ending = ending or _read(_Exit, folder / "exit.json")  # it may have ended while we looked
+    ending = ending or _read(_Exit, folder / "exit.json")  # it may have ended after the first read
     return _job(folder, record, ending.reason if ending else "lost", ending)
 
 
-@lru_cache(MOST_ENDED_JOBS)
-def _read_ended(folder: Path, _identity: ExitIdentity) -> Job | None:
+@lru_cache(MAX_CACHED_JOBS)
+def _read_ended(folder: Path, _stamp: FileStamp) -> Job | None:
     record, ending = _read(_JobRecord, folder / "job.json"), _read(_Exit, folder / "exit.json")
     return _job(folder, record, ending.reason, ending) if record and ending else None
 
 
 def _job(folder: Path, record: _JobRecord, state: JobState, ending: _Exit | None) -> Job:
     return Job(
-        folder,
-        record.stage,
-        record.argvs,
-        record.started,
-        state,
+        folder=folder,
+        stage=record.stage,
+        argvs=record.argvs,
+        started=record.started,
+        state=state,
         exit_status=ending.status if ending else None,
         ended=ending.ended if ending else None,
         began=record.started if record.after is None else record.began,
@@ -248,7 +245,7 @@ NO_SUCH_PROGRAM = 127
 
 
 def outcome(job: Job, now: float) -> Message:
-    """Return how a job stands at the unix time `now`, or how it ended."""
+    """Return the state of a job at the Unix time `now`, or its end."""
     duration = clock(job.seconds(now))
     match job.state:
         case "failed" if job.exit_status == NO_SUCH_PROGRAM:
@@ -270,12 +267,12 @@ def outcome(job: Job, now: float) -> Message:
 
 
 def last_lines(job: Job, num_lines: int = 40) -> str:
-    """Return the end of a job's log as plain text: what a failed job said last."""
+    """Return the last lines of a job's log as plain text."""
     return tail(job.log, num_lines)
 
 
 def clock(seconds: float) -> str:
-    """Return a duration as 0:07, 12:30 or 1:02:03, in any language."""
+    """Return a duration as 0:07, 12:30 or 1:02:03, the same in every language."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,4 +1,4 @@
-"""Starting a job: its folder, its record, its script, its runner."""
+"""Start a job: create its folder, record and script, and launch its runner."""
 
 import fcntl
 import re
@@ -22,18 +22,17 @@ from indextts.errors import UserError
 from indextts.projects.jobs import files
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.records import Job, chain, list_jobs, read_job
-from indextts.projects.project import Project
+from indextts.projects.project import REPOSITORY, Project
 from indextts.system.files import write_json
 from indextts.system.processes import git_commit, shell_text
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 RUNNER = Path(__file__).resolve().with_name("runner.py")
 
 SCRIPT_NAME = "command.sh"
 SECRET_NAME = re.compile(
     r"(^|[_-])(password|passwd|passphrase|secret|secrets|credentials|webhook|api_?key|auth|token|cookie)($|[_-])",
     re.IGNORECASE,
-)  # of a field as a whole word: "tokenizer" and "num_text_tokens" are none
+)  # whole words of a field name: "tokenizer" and "num_text_tokens" do not match
 
 
 def start_job(
@@ -45,21 +44,21 @@ def start_job(
     form: Mapping[str, Any] | None = None,
     launch: Launch = ALONE,
 ) -> Job:
-    """Start the commands, one after another, in the background; return when the job can be stopped.
+    """Start the commands in the background, one after another; return when the job can be stopped.
 
     Args:
-        after: the folder of another job, of any project. The new one waits until that one is over, runs if it
-            finished, and ends with "not_started" if it did not.
-        form: what the page was filled with; kept for the next time but for passwords and the like.
-        launch: how each command is launched.
+        after: the folder of a job of any project. The new job waits for its end, runs if it finished, and
+            ends with "not_started" otherwise.
+        form: the values of the page's form, stored without passwords and other secrets.
+        launch: launches each command.
 
     Raises:
-        UserError: a job of this stage is active in this project and would not be over, `after` is no job, or
-            the job cannot be started.
+        UserError: another job of this stage would still be active, `after` is not a job, or the job cannot
+            start.
     """
     try:
         with _lock(project.jobs):
-            _refuse_a_second(project, stage, after)
+            _check_no_other_is_active(project, stage, after)
             folder = _make_folder(project.jobs, stage)
             argvs = [[command.program, *to_argv(command)] for command in commands]
             record = {
@@ -77,10 +76,10 @@ def start_job(
             }
             write_json(folder / "job.json", record)
             _write_script(folder, argvs, launch)
-            _launch(folder)
+            _launch_runner(folder)
     except OSError as error:
         raise UserError(
-            f"{project.jobs}: {stage} cannot be started ({error.strerror}); check rights and free space"
+            f"{project.jobs}: {stage} cannot start ({error.strerror}); check permissions and free space"
         ) from None
     job = read_job(folder)
     assert job
@@ -88,17 +87,17 @@ def start_job(
 
 
 def shell_line(command: Command, launch: Launch = ALONE) -> str:
-    """Return the command as it is run and as it can be typed in the repository's root."""
+    """Return the command as a shell line to run in the repository root."""
     return shell_text(["python", *launch.prefix, command.program, *to_argv(command)], launch.environment)
 
 
 def script(job: Job) -> Path:
-    """Return the file with the commands of a job, to be run by hand; jobs of before have none."""
+    """Return the script with the commands of a job; jobs of older versions have none."""
     return job.folder / SCRIPT_NAME
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that a job runs with; torch is not imported for it."""
+    """Return the versions of Python, torch, Gradio and this code, without importing torch."""
     found = {"python": python_version()}
     for name in ("torch", "gradio"):
         try:
@@ -109,18 +108,18 @@ def versions() -> dict[str, str]:
     return {**found, "commit": commit} if commit else found
 
 
-def _refuse_a_second(project: Project, stage: str, after: Path | None) -> None:
-    """Raise UserError unless each active job of the stage will be over when the new one begins."""
+def _check_no_other_is_active(project: Project, stage: str, after: Path | None) -> None:
+    """Raise UserError unless each active job of the stage will have ended when the new one begins."""
     if after is not None and read_job(after) is None:
-        raise UserError(f"{after.name} is no job that another can wait for; choose one of the list")
-    over_by_then = {folder.resolve() for folder in chain(after)}
+        raise UserError(f"{after.name} is not a job to wait for; choose a job from the list")
+    ended_by_then = {folder.resolve() for folder in chain(after)}
     active = [job for job in list_jobs(project, stage) if job.is_active]
     for job in active:
-        if job.folder.resolve() not in over_by_then:
-            how = "waiting" if job.state == "waiting" else "running"
+        if job.folder.resolve() not in ended_by_then:
+            state = "waiting" if job.state == "waiting" else "running"
             raise UserError(
-                f"{stage} is already {how} in {project.root.name}; stop it or let it end first, "
-                "or let this one start after it"
+                f"{stage} is already {state} in {project.root.name}; stop it, wait for its end, "
+                "or start this job after it"
             )
 
 
@@ -138,7 +137,7 @@ def _lock(jobs: Path) -> Iterator[None]:
 
 
 def _make_folder(jobs: Path, stage: str) -> Path:
-    """Make the folder of a new job; the second job of a second is named after the next free second."""
+    """Create the folder of a new job, named after the current second, or the next second without a job."""
     seconds = time.time()
     while True:
         folder = jobs / f"{time.strftime('%Y%m%d_%H%M%S', time.localtime(seconds))}_{stage}"
@@ -153,7 +152,7 @@ def _make_folder(jobs: Path, stage: str) -> Path:
 def _write_script(folder: Path, argvs: Sequence[Sequence[str]], launch: Launch) -> None:
     lines = [
         "#!/usr/bin/env bash",
-        "# What this job ran; run by hand it does the same, without the page.",
+        "# The commands of this job, to run without the page.",
         "set -eu",
         f"cd {shlex.quote(str(REPOSITORY))}",
         *(shell_text([sys.executable, "-u", *launch.prefix, *argv], launch.environment) for argv in argvs),
@@ -163,18 +162,12 @@ def _write_script(folder: Path, argvs: Sequence[Sequence[str]], launch: Launch) 
     path.chmod(0o755)
 
 
-def _launch(folder: Path) -> None:
-    """Start the runner in a session of its own; return when it stands in job.json."""
+def _launch_runner(folder: Path) -> None:
+    """Start the runner in a session of its own; return when it has recorded itself in job.json."""
     log = folder / "output.log"
     with log.open("ab") as output:
         launcher = subprocess.run(
-            [
-                sys.executable,
-                "-S",
-                "-P",
-                RUNNER,
-                folder.absolute(),
-            ],  # -P: nothing beside the runner is imported
+            [sys.executable, "-S", "-P", RUNNER, folder.absolute()],  # -P: import nothing from its folder
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -182,4 +175,6 @@ def _launch(folder: Path) -> None:
             start_new_session=True,
         )
     if launcher.returncode:
-        raise UserError(f"{log}: the job could not be started ({tail(log, 1)}); free some disk and try again")
+        raise UserError(
+            f"{log}: the job could not start ({tail(log, 1)}); free some disk space and try again"
+        )

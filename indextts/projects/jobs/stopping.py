@@ -1,4 +1,4 @@
-"""Stopping a job: asked, and carried out by its runner in stages; or at once."""
+"""Stop a job in phases, carried out by its runner, or kill it at once."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ from indextts.system.messages import Message
 from indextts.system.processes import Process, is_alive, read_stat, send_signal, session_and_descendants
 
 RUNNER_GRACE_S = 2.0  # time for the runner to write exit.json after its program was killed
-KILL_LIMIT_S = 10.0  # a process that waits for a disk or a card ends later than its SIGKILL
+KILL_LIMIT_S = 10.0  # a process in a disk or GPU call dies some time after SIGKILL
 
 SAVING = "jobs.stop.saving"
 ENDING = "jobs.stop.ending"
@@ -22,10 +22,10 @@ UNATTENDED = "jobs.stop.unattended"
 
 @dataclass(frozen=True)
 class StopProgress:
-    """How far a stop is.
+    """Progress of a stop.
 
     Args:
-        seconds: until the next stage; None if there is none.
+        seconds: time until the next phase; None if there is none.
     """
 
     stage: StopStage
@@ -34,28 +34,28 @@ class StopProgress:
 
 
 def stop_job(job: Job) -> None:
-    """Ask the running program with SIGTERM to save and end; no further command of the job starts.
+    """Send SIGTERM, upon which the program saves and exits; no further command of the job starts.
 
-    The runner goes on from there, whatever becomes of the page; a job that waits is over at once.
+    The runner carries out the rest of the stop without the page. A waiting job ends at once.
     """
     processes = live_processes(job.folder)
     asked = job.folder / "stop_asked"
-    if processes and not asked.exists():  # once: a trainer takes the third SIGTERM as "now, without saving"
-        # The runner passes it on; without one, it goes to the program.
+    if processes and not asked.exists():  # only once: a trainer exits without saving on the third SIGTERM
+        # to the runner, which forwards it; to the program if the runner has died
         send_signal(processes[0], signal.SIGTERM)
-        with suppress(OSError), asked.open("x") as file:  # on a full disk the stop works all the same
+        with suppress(OSError), asked.open("x") as file:  # the stop also works on a full disk
             json.dump({"asked": time.time()}, file)
 
 
 def stop_progress(job: Job, now: float) -> StopProgress | None:
-    """Return how far the stop of a job is at the unix time `now`; None if there is none under way."""
+    """Return the progress of a job's stop at the Unix time `now`; None if it is not stopping."""
     if job.state != "stopping":
         return None
     runner = read_object(job.folder / "job.json").get("runner")
     processes = live_processes(job.folder)
     if not processes or not isinstance(runner, dict) or processes[0].pid != runner.get("pid"):
         return StopProgress("saving", None, Message(UNATTENDED, {}))
-    waited = max(0.0, now - _asked(job, now))
+    waited = max(0.0, now - _request_time(job, now))
     if waited < job.save_s:
         return _counting("saving", SAVING, job.save_s - waited)
     if waited < job.save_s + job.kill_s:
@@ -64,7 +64,7 @@ def stop_progress(job: Job, now: float) -> StopProgress | None:
 
 
 def kill_job(job: Job) -> None:
-    """Send SIGKILL to all that the job started, to the runner only if it does not end by itself."""
+    """Send SIGKILL to all processes of the job, to the runner only if it does not exit by itself."""
     processes = live_processes(job.folder)
     anchor = processes and read_stat(processes[0].pid)
     if not anchor:
@@ -72,9 +72,9 @@ def kill_job(job: Job) -> None:
     with suppress(OSError):
         (job.folder / "kill_asked").touch()
     runner = read_object(job.folder / "job.json").get("runner")
-    if len(processes) == 1:  # it waits for its turn, or is between two programs: the runner can end by itself
+    if len(processes) == 1:  # the runner waits or is between two programs
         send_signal(processes[0], signal.SIGTERM)
-    known: set[Process] = set()  # a child of what was killed may be nobody's descendant any more
+    known: set[Process] = set()  # the children of a killed process lose their place in the tree
     began = time.monotonic()
     while time.monotonic() < began + KILL_LIMIT_S:
         known.update(session_and_descendants(anchor.session))
@@ -92,8 +92,8 @@ def _counting(stage: StopStage, template: str, seconds: float) -> StopProgress:
     return StopProgress(stage, seconds, Message(template, {"seconds": round(seconds)}))
 
 
-def _asked(job: Job, now: float) -> float:
-    """Return when the stop was asked; of a file without it (a full disk, an older job) its time counts."""
+def _request_time(job: Job, now: float) -> float:
+    """Return the time of the stop request; without a recorded one, the modification time of the file."""
     path = job.folder / "stop_asked"
     asked = read_object(path).get("asked")
     if isinstance(asked, int | float):

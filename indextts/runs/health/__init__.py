@@ -1,1 +1,1 @@
-"""Health of a run: what is wrong with it, in words that need no expert; pure functions of its directory."""
+"""Health checks of a run: pure functions of its directory, with findings in plain words."""

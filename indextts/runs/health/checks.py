@@ -1,7 +1,4 @@
-"""All checks of a run's health, in the order in which a person should hear of what they find.
-
-Health of the disk: is there room for the checkpoints that are to come?
-"""
+"""All health checks of a run, most important first, and the check of its disk space."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +8,7 @@ from indextts.runs.health.observed import Finding, Line, Observed, read_observed
 from indextts.runs.health.rows import base_rows_changed, new_rows_unchanged, unknown_pieces
 from indextts.runs.health.steps import gpu_waiting, gradients_exploding, rate_off_schedule, steps_skipped
 
-ADDITIONAL = 2  # besides those that are kept: the one being written, and the best one
+ADDITIONAL = 2  # besides the checkpoints to keep: the one being written, and the best one
 
 FULL = "health.full"
 FILLING = "health.filling"
@@ -20,8 +17,8 @@ ROOM_ADVICE = "health.room_advice"
 
 
 def disk_filling(run: Observed) -> Finding | None:
-    """Return whether the disk is too small for the checkpoints until the number that is kept is reached."""
-    if not run.checkpoint_bytes or run.reason_of_end == "finished":
+    """Return a finding if the disk has no space for the checkpoints still to come before pruning starts."""
+    if not run.checkpoint_bytes or run.end_reason == "finished":
         return None
     keep = int(run.settings.get("keep_checkpoints", 3))
     number = max(1, keep + ADDITIONAL - run.num_checkpoints)
@@ -59,15 +56,15 @@ CHECKS: tuple[Callable[[Observed], Finding | None], ...] = (
 
 
 def check_health(run_dir: Path, lines: Sequence[Line] | None = None) -> list[Finding]:
-    """Return what is wrong with the run in `run_dir`, problems before warnings; empty if nothing is.
+    """Return the findings of all checks on the run in `run_dir`, problems before warnings.
 
     Args:
-        lines: of its metrics.jsonl, where they are read already.
+        lines: the lines of its metrics.jsonl, if they are already read.
     """
     return check_observed(read_observed(run_dir, lines))
 
 
 def check_observed(run: Observed) -> list[Finding]:
-    """Return what is wrong with a run that was read."""
+    """Return the findings of all checks on a run that is already read, problems before warnings."""
     found = [finding for check in CHECKS if (finding := check(run)) is not None]
     return sorted(found, key=lambda finding: finding.level != "problem")

@@ -1,4 +1,4 @@
-"""Health of the losses: do they fall, do they rise again, do they jump where a run was resumed?"""
+"""Checks of the losses: a plateau, a rising validation loss, a jump at a resume."""
 
 import math
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ from indextts.runs.health.observed import Finding, Observed
 
 Curve = Sequence[tuple[int, float]]
 
-SHORTEST_PLATEAU = 300  # steps; of a longer run a tenth
-FEWEST_LINES = 10
-MOST_WINDOWS = 40
-LEARNING_SHARE = 0.2  # of the peak rate: in warm-up and at the end of the schedule a loss may stand
+MIN_PLATEAU = 300  # steps, or a tenth of the run if that is more
+MIN_LINES = 10
+MAX_WINDOWS = 40
+LEARNING_SHARE = 0.2  # of the peak rate; below it, in warm-up and at the end, a loss need not fall
 SMALL_FALL = 0.005  # of the loss, over the window
-SURE_FALL = 0.02  # more than this the loss has not fallen even if the noise hides it
-STANDARD_ERRORS = 3  # many windows are tried, so two would be chance now and then
-REAL_GAIN = 0.002  # of the best validation, whose pairs are always the same: there is no noise
+SURE_FALL = 0.02  # upper bound of the fall, with the noise added
+STANDARD_ERRORS = 3  # with many windows, two would give false alarms
+REAL_GAIN = 0.002  # of the best validation, which always has the same pairs and so no noise
 
 RISE = 0.01  # of the best validation
 NUM_RISEN = 3  # validations in a row
 
 JUMP = 0.05  # of the loss
-NUM_AROUND = 5  # lines on either side of a resume
+NUM_AROUND = 5  # lines before and after a resume
 
 FLAT = "health.flat"
 FLAT_MEL = "health.flat_mel"
@@ -38,23 +38,23 @@ JUMPED_ADVICE = "health.jumped_advice"
 
 
 def plateau(run: Observed) -> Finding | None:
-    """Return whether the training losses stand still, over as many steps as can be told.
+    """Return a finding if the training losses do not fall, for the longest possible window.
 
-    A straight line is laid through the longest stretch up to now. It counts as flat if it falls by less than
-    SMALL_FALL, and by less than SURE_FALL with the noise counted against the alarm; and if no validation in
-    it was clearly better than the best before.
+    The check fits a straight line to a window that ends with the newest line. The window is flat if the line
+    falls by less than SMALL_FALL, and by less than SURE_FALL with the noise added, and if no validation in it
+    is clearly better than the best one before.
     """
     curve = _while_learning(run, run.curve("train", "mel_loss"))
     total_steps = run.schedule.total_steps if run.schedule else 0
-    shortest = max(SHORTEST_PLATEAU, total_steps // 10)
+    shortest = max(MIN_PLATEAU, total_steps // 10)
     validations = run.curve("val", "mel_loss")
-    for first in _beginnings(curve, shortest):
+    for first in _window_starts(curve, shortest):
         window = curve[first:]
         if not _is_flat(window) or _has_gained(validations, since=window[0][0]):
             continue
         text = [point for point in run.curve("train", "text_loss") if point[0] >= window[0][0]]
         text = text[: len(window)]
-        is_all_flat = len(text) >= FEWEST_LINES and _is_flat(text)
+        is_all_flat = len(text) >= MIN_LINES and _is_flat(text)
         before, after = _ends_of_line(window)
         text_before, text_after = _ends_of_line(text) if len(text) > 1 else (math.nan, math.nan)
         return Finding(
@@ -78,7 +78,7 @@ def plateau(run: Observed) -> Finding | None:
 
 
 def validation_rising(run: Observed) -> Finding | None:
-    """Return whether the last validations are all worse than the best one by more than RISE."""
+    """Return a finding if the last validations are all worse than the best one by more than RISE."""
     curve = [point for point in run.curve("val", "mel_loss") if point[0] > 0]
     if not curve:
         return None
@@ -104,7 +104,7 @@ def validation_rising(run: Observed) -> Finding | None:
 
 
 def jump_at_resume(run: Observed) -> Finding | None:
-    """Return the last resume at which a training loss jumped and has not come back since."""
+    """Return a finding for the last resume at which a training loss jumped and has not recovered."""
     steps = sorted({line["step"] for line in run.of_kind("start") if line["step"] > 0}, reverse=True)
     for step in steps:
         for loss in ("mel_loss", "text_loss"):
@@ -122,8 +122,8 @@ def _jump(curve: Curve, step: int, loss: str) -> Finding | None:
         return None
     level, now = float(np.mean(before)), float(np.mean(after))
     noise = _noise(earlier[-4 * NUM_AROUND :])
-    sure = 3 * noise * math.sqrt(1 / len(before) + 1 / len(after))
-    if now - level <= max(JUMP * level, sure) or float(np.mean(later[-NUM_AROUND:])) <= level:
+    threshold = 3 * noise * math.sqrt(1 / len(before) + 1 / len(after))
+    if now - level <= max(JUMP * level, threshold) or float(np.mean(later[-NUM_AROUND:])) <= level:
         return None
     values: dict[str, int | float | str] = {
         "step": step,
@@ -143,11 +143,11 @@ def _while_learning(run: Observed, curve: Curve) -> Curve:
     return [(step, value) for step, value in curve if run.schedule.learning_rate(step) >= least]
 
 
-def _beginnings(curve: Curve, shortest: int) -> list[int]:
-    """Return where a plateau up to the end may begin, the longest first; at most MOST_WINDOWS."""
-    last = len(curve) - FEWEST_LINES
+def _window_starts(curve: Curve, shortest: int) -> list[int]:
+    """Return the possible first indices of a plateau that lasts to the end, at most about MAX_WINDOWS."""
+    last = len(curve) - MIN_LINES
     possible = [i for i in range(max(0, last + 1)) if curve[-1][0] - curve[i][0] >= shortest]
-    return possible[:: max(1, math.ceil(len(possible) / MOST_WINDOWS))]
+    return possible[:: max(1, math.ceil(len(possible) / MAX_WINDOWS))]
 
 
 def _is_flat(curve: Curve) -> bool:
@@ -155,18 +155,18 @@ def _is_flat(curve: Curve) -> bool:
     before, after = _ends_of_line(curve)
     line = before + (after - before) * (steps - steps[0]) / (steps[-1] - steps[0])
     scatter = math.sqrt(float(((values - line) ** 2).sum()) / (len(curve) - 2))
-    # the standard error of the slope, times the length of the window
+    # standard error of the slope, times the length of the window
     error = scatter * (steps[-1] - steps[0]) / math.sqrt(float(((steps - steps.mean()) ** 2).sum()))
     fall, mean = before - after, float(values.mean())
-    # a short fall at the beginning of a long window belongs to what was before
-    falls_first = float(values[:NUM_AROUND].mean() - values[NUM_AROUND:].mean())
-    if falls_first > SMALL_FALL * mean + STANDARD_ERRORS * scatter / math.sqrt(NUM_AROUND):
+    # a short fall at the start of a long window belongs to the time before it
+    initial_fall = float(values[:NUM_AROUND].mean() - values[NUM_AROUND:].mean())
+    if initial_fall > SMALL_FALL * mean + STANDARD_ERRORS * scatter / math.sqrt(NUM_AROUND):
         return False
     return fall < SMALL_FALL * mean and fall + STANDARD_ERRORS * error < SURE_FALL * mean
 
 
 def _ends_of_line(curve: Curve) -> tuple[float, float]:
-    """Return the first and last value of the straight line through the points."""
+    """Return the first and last value of the straight line fitted to the points."""
     steps, values = np.array(curve, dtype=float).T
     centred = steps - steps.mean()
     slope = float((centred * values).sum() / (centred**2).sum())
@@ -181,6 +181,6 @@ def _has_gained(validations: Curve, since: int) -> bool:
 
 
 def _noise(values: Sequence[float]) -> float:
-    """Return the scatter from line to line, whatever the trend."""
+    """Return the standard deviation from line to line, independent of the trend."""
     differences = [later - earlier for earlier, later in pairwise(values)]
     return float(np.std(differences)) / math.sqrt(2)

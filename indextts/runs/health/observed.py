@@ -1,8 +1,6 @@
-"""What the checks look at: the numbers of a run's newest part, its settings, the room on its disk.
+"""Input and output of the health checks: `Observed`, the state of a run, and `Finding`.
 
-`read_observed` is the only place that reads; each check is a pure function of what it returns.
-
-What a check of a run's health found: sentences with their numbers, to be shown in any language.
+`read_observed` is the only function that reads files; each check is a pure function of its result.
 """
 
 import json
@@ -22,16 +20,16 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Observed:
-    """A run as its directory shows it.
+    """State of a run, as read from its directory.
 
     Args:
-        lines: of metrics.jsonl, of the newest part, in the order of writing, without what was done again.
-        schedule: of the newest process; None in a directory of an older version.
+        lines: the metrics.jsonl lines of the newest run part, in order, without those of replayed steps.
+        schedule: schedule of the newest process; None in a directory of an older version.
         settings: the fields of the Train command.
-        device, arithmetic: "cpu" or the card's name; "float32", "bfloat16" or "float16"; empty if unknown.
-        reason_of_end: in exit.json, None while the newest process may be running.
-        num_checkpoints: numbered ones on the disk.
-        checkpoint_bytes: of the largest of them; 0 where there is none.
+        device, arithmetic: "cpu" or the GPU's name; "float32", "bfloat16" or "float16"; empty if unknown.
+        end_reason: the reason in exit.json; None while the newest process may be running.
+        num_checkpoints: number of numbered checkpoints on the disk.
+        checkpoint_bytes: size of the largest of them; 0 if there are none.
     """
 
     lines: Sequence[Line]
@@ -39,37 +37,37 @@ class Observed:
     settings: dict[str, Any] = field(default_factory=dict)
     device: str = ""
     arithmetic: str = ""
-    reason_of_end: str | None = None
+    end_reason: str | None = None
     num_checkpoints: int = 0
     checkpoint_bytes: int = 0
     free_bytes: int = 0
 
     def of_kind(self, kind: str) -> list[Line]:
-        """Return the lines of one kind in the order of their steps."""
+        """Return the lines of a kind, sorted by step."""
         return sorted((line for line in self.lines if line["kind"] == kind), key=lambda line: line["step"])
 
     def curve(self, kind: str, metric: str) -> list[tuple[int, float]]:
-        """Return step and value of each line of a kind that has a finite value."""
+        """Return step and value of each line of a kind with a finite value."""
         lines = (line for line in self.of_kind(kind) if is_number(line.get(metric)))
         return [(line["step"], line[metric]) for line in lines]
 
     @property
     def newest_start(self) -> Line | None:
-        """The line with which the newest process began."""
+        """First line of the newest process."""
         return next((line for line in reversed(self.lines) if line["kind"] == "start"), None)
 
     @property
     def newest_process(self) -> list[Line]:
-        """The lines of the newest process, with the one that says where it began."""
+        """Lines of the newest process, including its start line."""
         indices = (i for i in reversed(range(len(self.lines))) if self.lines[i]["kind"] == "start")
         return list(self.lines[next(indices, 0) :])
 
 
 def read_observed(run_dir: Path, lines: Sequence[Line] | None = None) -> Observed:
-    """Return the run in `run_dir`; a file that is absent, or not whole, leaves its part out.
+    """Return the state of the run in `run_dir`; fields from missing or invalid files keep their defaults.
 
     Args:
-        lines: of its metrics.jsonl, where they are read already, as `run_dir.read_metrics` returns them.
+        lines: the result of `read_metrics`, if the metrics are already read.
     """
     if lines is None:
         lines = read_metrics(run_dir / "metrics.jsonl") if (run_dir / "metrics.jsonl").is_file() else []
@@ -85,7 +83,7 @@ def read_observed(run_dir: Path, lines: Sequence[Line] | None = None) -> Observe
         settings=config.get("command") or {},
         device=str(environment.get("device", "")),
         arithmetic=str(environment.get("arithmetic", "")),
-        reason_of_end=str(ended["reason"]) if is_over and "reason" in ended else None,
+        end_reason=str(ended["reason"]) if is_over and "reason" in ended else None,
         num_checkpoints=len(sizes),
         checkpoint_bytes=max(sizes, default=0),
         free_bytes=shutil.disk_usage(run_dir).free if run_dir.is_dir() else 0,
@@ -93,7 +91,7 @@ def read_observed(run_dir: Path, lines: Sequence[Line] | None = None) -> Observe
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a metric was there and finite."""
+    """Return whether a metric is present and finite."""
     return isinstance(value, int | float) and math.isfinite(value)
 
 
@@ -117,13 +115,13 @@ Level = Literal["problem", "warning"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What is not as it should be.
+    """Result of a check that found something wrong.
 
     Args:
-        check: its name, a word that stays the same: "plateau".
-        level: "problem" where the training is for nothing unless something is done, else "warning".
-        what, evidence, advice: ids of messages that take `values`: what is wrong, by which numbers
-            and steps it is known, what to do.
+        check: the stable name of the check, such as "plateau".
+        level: "problem" if the training is useless without action, else "warning".
+        what, evidence, advice: ids of messages that take `values`: the problem, the numbers and steps that
+            show it, and the solution.
     """
 
     check: str

@@ -1,26 +1,26 @@
-"""Health of the text rows: the frozen ones stay, the new ones move, the tokenizer knows the texts."""
+"""Checks of the text rows: frozen rows stay, new rows change, the tokenizer knows the texts."""
 
 from indextts.runs.health.observed import Finding, Level, Line, Observed
 
-FEWEST_STEPS = 20
-NUM_SAMPLED = 200  # rates, for the mean over many steps
-STANDS = 1e-4  # of what the learning rate allows; a random walk of a million steps still makes ten times that
+MIN_STEPS = 20
+NUM_SAMPLED = 200  # learning rates, for the mean over many steps
+MIN_CHANGE = 1e-4  # of the sum of the rates; a random walk of a million steps moves ten times as far
 MANY_UNKNOWN = 0.005  # of the tokens
 TOO_MANY_UNKNOWN = 0.05
 
 CHANGED = "health.changed"
 CHANGED_EVIDENCE = "health.changed_evidence"
 CHANGED_ADVICE = "health.changed_advice"
-STANDING = "health.standing"
-STANDING_EVIDENCE = "health.standing_evidence"
-STANDING_ADVICE = "health.standing_advice"
+UNCHANGED = "health.standing"
+UNCHANGED_EVIDENCE = "health.standing_evidence"
+UNCHANGED_ADVICE = "health.standing_advice"
 UNKNOWN = "health.unknown"
 UNKNOWN_EVIDENCE = "health.unknown_evidence"
 UNKNOWN_ADVICE = "health.unknown_advice"
 
 
 def base_rows_changed(run: Observed) -> Finding | None:
-    """Return whether the frozen rows are other ones than at the beginning of this part of the run."""
+    """Return a finding if the frozen rows differ from those at the start of this run part."""
     facts = [line for line in run.of_kind("facts") if line.get("base_rows")]
     changed = next((line for line in facts if line["base_rows"] != facts[0]["base_rows"]), None)
     if changed is None:
@@ -41,7 +41,7 @@ def base_rows_changed(run: Observed) -> Finding | None:
 
 
 def new_rows_unchanged(run: Observed) -> Finding | None:
-    """Return whether the new rows moved by next to nothing, measured by what the learning rate allows.
+    """Return a finding if the new rows barely change, compared with the sum of the learning rates.
 
     Adam moves a value by about the learning rate in each step that has a gradient for it.
     """
@@ -52,20 +52,20 @@ def new_rows_unchanged(run: Observed) -> Finding | None:
     first, last = int(process[0]["step"]), int(facts[-1]["step"])
     allowed = _sum_of_rates(run, process, first, last)
     moved = facts[-1]["new_rows_moved"]
-    if last - first < FEWEST_STEPS or moved >= STANDS * allowed:
+    if last - first < MIN_STEPS or moved >= MIN_CHANGE * allowed:
         return None
     return Finding(
         "new_rows",
         "problem",
-        STANDING,
-        STANDING_EVIDENCE,
-        STANDING_ADVICE,
+        UNCHANGED,
+        UNCHANGED_EVIDENCE,
+        UNCHANGED_ADVICE,
         {"first": first, "moved": moved, "steps": last - first, "allowed": allowed},
     )
 
 
 def unknown_pieces(run: Observed) -> Finding | None:
-    """Return whether the tokenizer leaves more than MANY_UNKNOWN of the training texts' tokens unknown."""
+    """Return a finding if more than MANY_UNKNOWN of the tokens in the training texts are unknown."""
     facts = [line for line in run.of_kind("facts") if "unknown_share" in line]
     share = facts[-1]["unknown_share"] if facts else 0.0
     if share <= MANY_UNKNOWN:
@@ -75,7 +75,7 @@ def unknown_pieces(run: Observed) -> Finding | None:
 
 
 def _sum_of_rates(run: Observed, process: list[Line], first: int, last: int) -> float:
-    """Return the sum of the learning rates of the steps behind `first` up to `last`."""
+    """Return the sum of the learning rates of the steps after `first`, up to `last`."""
     if run.schedule is not None:
         sampled = range(first + 1, last + 1, max(1, (last - first) // NUM_SAMPLED))
         rates = [run.schedule.learning_rate(step) for step in sampled]

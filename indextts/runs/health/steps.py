@@ -1,16 +1,16 @@
-"""Health of the steps: the learning rate, the gradients, the skipped steps, the waiting for data."""
+"""Checks of the steps: learning rate, gradients, skipped steps, waiting for data."""
 
 from statistics import median
 
 from indextts.runs.health.observed import Finding, Level, Observed, is_number
 
-MUCH_WAITING = 0.05  # of the time; the goal is 0.01
+MUCH_WAITING = 0.05  # of the time; the target is 0.01
 NUM_RECENT = 5  # log lines
-FEWEST_LINES = 15
+MIN_LINES = 15
 
 RATE_TOLERANCE = 0.01  # of the schedule's rate
-EXPLODED = 10.0  # times the usual norm
-MANY_SKIPPED = 0.01  # of the steps; a gradient scaler of float16 skips some to find its scale
+EXPLODED = 10.0  # times the earlier median norm
+MANY_SKIPPED = 0.01  # of the steps; the float16 gradient scaler skips some to find its scale
 
 RATE = "health.rate"
 RATE_EVIDENCE = "health.rate_evidence"
@@ -27,7 +27,7 @@ WAITING_ADVICE = "health.waiting_advice"
 
 
 def rate_off_schedule(run: Observed) -> Finding | None:
-    """Return the newest line of this process whose rate is not that of the schedule it was started with."""
+    """Return a finding for the newest line of this process whose rate differs from its schedule."""
     if run.schedule is None:
         return None
     for line in reversed(run.newest_process):
@@ -47,9 +47,9 @@ def rate_off_schedule(run: Observed) -> Finding | None:
 
 
 def gradients_exploding(run: Observed) -> Finding | None:
-    """Return whether the last norms are far above those of all lines before."""
+    """Return a finding if the last gradient norms are far above all earlier ones."""
     norms = run.curve("train", "grad_norm")
-    if len(norms) < FEWEST_LINES:
+    if len(norms) < MIN_LINES:
         return None
     before = median(norm for _, norm in norms[:-NUM_RECENT])
     now = median(norm for _, norm in norms[-NUM_RECENT:])
@@ -66,12 +66,12 @@ def gradients_exploding(run: Observed) -> Finding | None:
 
 
 def steps_skipped(run: Observed) -> Finding | None:
-    """Return how many steps of this process were skipped; in float16 only if they are more than a few."""
+    """Return a finding if this process skipped steps; in float16, only if it skipped more than a few."""
     lines = [line for line in run.lines if line["kind"] == "train" and "num_skipped" in line]
     start = run.newest_start
     if not lines or start is None or lines[-1]["step"] <= start["step"]:
         return None
-    # how many it had when it was resumed; a line at that very step is of the process before
+    # the count at the resume; a line at that very step belongs to the process before
     known = [line["num_skipped"] for line in lines if line["step"] <= start["step"]]
     skipped, steps = lines[-1]["num_skipped"] - max(known, default=0), lines[-1]["step"] - start["step"]
     usual = MANY_SKIPPED * steps if run.arithmetic == "float16" else 0
@@ -83,7 +83,7 @@ def steps_skipped(run: Observed) -> Finding | None:
 
 
 def gpu_waiting(run: Observed) -> Finding | None:
-    """Return whether a card was idle for want of data in more than MUCH_WAITING of the time."""
+    """Return a finding if the GPU waited for data in more than MUCH_WAITING of the time."""
     waits = [line for line in run.newest_process if line["kind"] == "train" and "data_wait" in line]
     if run.device in ("", "cpu") or len(waits) < NUM_RECENT:
         return None

@@ -18,8 +18,8 @@ from indextts.commands.data import ImportDataset
 from indextts.data.importing.items import source_name
 from indextts.data.importing.speakers import FIELDS, read_answers
 from indextts.errors import UserError
-from indextts.projects.pipeline import plan_stage
 from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.stages import plan_stage
 from indextts.webui.data.uploads import described, remove, store_uploads
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for

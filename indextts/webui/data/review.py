@@ -19,8 +19,8 @@ from indextts.commands.quality_limits import QualityLimits
 from indextts.data.review import Decision, add_decision, check_folder, review_file, undo
 from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
-from indextts.projects.pipeline import plan_check
 from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.stages import plan_check
 from indextts.webui.data.review_rows import (
     ALL,
     MAX_TEXT_CHARS,

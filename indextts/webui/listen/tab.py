@@ -8,8 +8,8 @@ import gradio as gr
 from indextts.commands.base import Command
 from indextts.commands.speech import ExportModel
 from indextts.projects.jobs.records import newest_job
-from indextts.projects.pipeline import plan_stage
 from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.stages import plan_stage
 from indextts.webui.forms import fields_from, form_for, own_values, with_choices
 from indextts.webui.language import t
 from indextts.webui.listen import comparing, scoring, speaking

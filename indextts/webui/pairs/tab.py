@@ -10,8 +10,8 @@ from indextts.commands.base import Command
 from indextts.commands.data import BuildPairs
 from indextts.data.pair_summary import HEADLINE, NUM_BARS, Histogram, PairSummary, read_summary, summary_path
 from indextts.projects.jobs.records import newest_job
-from indextts.projects.pipeline import plan_stage
 from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.stages import plan_stage
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, own_values
 from indextts.webui.language import t

@@ -11,8 +11,8 @@ from indextts.commands.base import Command
 from indextts.commands.data import Preprocess as PreprocessCommand
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.records import newest_job
-from indextts.projects.pipeline import plan_stage
 from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.stages import plan_stage
 from indextts.webui.forms import fields_from, form_for, own_values
 from indextts.webui.language import t
 from indextts.webui.page import Page

@@ -19,8 +19,8 @@ from indextts.commands.base import Command
 from indextts.commands.data import ExtendTokenizer
 from indextts.commands.normalizer_options import NormalizerOptions, chosen_options
 from indextts.errors import UserError
-from indextts.projects.pipeline import plan_stage
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
+from indextts.projects.stages import plan_stage
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, form_for

@@ -20,8 +20,8 @@ from indextts.planning.pairs_size import measure_pairs
 from indextts.planning.preflight import missing_hardware
 from indextts.planning.presets import PRESETS, Preset
 from indextts.planning.proposal import Proposal, propose
-from indextts.projects.pipeline import plan_stage
 from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.stages import plan_stage
 from indextts.webui.drafts import Value, forget_draft, read_draft, write_draft
 from indextts.webui.events import on
 from indextts.webui.forms import as_shown, fields_from

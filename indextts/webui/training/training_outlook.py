@@ -23,8 +23,7 @@ from indextts.planning.presets import Preset
 from indextts.planning.proposal import Proposal
 from indextts.planning.restore_plan import describe_restore
 from indextts.planning.resume_table import ResumeRow, resume_rows
-from indextts.projects.pipeline import REPOSITORY
-from indextts.projects.project import Project
+from indextts.projects.project import REPOSITORY, Project
 from indextts.runs.owner import is_training
 from indextts.system.amounts import shown_gib, shown_size
 from indextts.webui.language import field_title, t, text_of

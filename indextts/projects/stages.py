@@ -1,0 +1,292 @@
+"""Stages of a project: the programs of each stage, with the flags that the project's settings give them.
+
+    data -> tokenizer -> preprocess -> pairs -> train -> export
+
+The pipeline runs a plan as a whole; the forms of the page start from its commands.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from indextts.commands.app import MakeBaseCheckpoint, Stage
+from indextts.commands.base import Command
+from indextts.commands.data import (
+    BuildPairs,
+    CheckData,
+    ExtendTokenizer,
+    ImportDataset,
+    Preprocess,
+    VerifyTraining,
+)
+from indextts.commands.launching import ALONE, Launch, launch_of
+from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.commands.speech import ExportModel
+from indextts.commands.train import Train
+from indextts.data.review import check_folder, overlay_files, read_rejected
+from indextts.errors import UserError
+from indextts.projects.project import Project, ProjectSettings
+from indextts.runs.directory import read_metrics
+from indextts.system.amounts import counted
+from indextts.system.files import count_lines
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """Commands and dependencies of a stage.
+
+    Args:
+        reads, writes: files and folders; the stage runs again if any of them changes.
+        summary: returns a short text about the result.
+        launch: launches the commands.
+    """
+
+    name: Stage
+    commands: tuple[Command, ...]
+    reads: tuple[Path, ...]
+    writes: tuple[Path, ...]
+    summary: Callable[[], str]
+    launch: Launch = ALONE
+
+
+def plan_stages(project: Project, settings: ProjectSettings, max_steps: int) -> Iterator[StagePlan]:
+    """Yield the stages of a project in order; each is planned after the earlier ones have run."""
+    if max_steps:
+        settings = settings.with_fields("train", max_steps=max_steps)
+    for stage in PLANNERS:
+        yield plan_stage(project, settings, stage)
+
+
+def plan_stage(project: Project, settings: ProjectSettings, stage: Stage) -> StagePlan:
+    """Return the plan of a stage, which depends on the present files of the project.
+
+    Raises:
+        UserError: the settings contain an unknown flag or a wrong value.
+    """
+    try:
+        return PLANNERS[stage](project, settings)
+    except UserError as error:
+        raise UserError(f"the project's settings of {stage}: {error}") from None
+
+
+def _plan_data(project: Project, settings: ProjectSettings) -> StagePlan:
+    base: list[Command] = []
+    if settings.is_demo:
+        base.append(MakeBaseCheckpoint(config=project.config, output=project.base_checkpoint))
+    imports = plan_imports(project, settings)
+    sources = [
+        path for command in imports for path in (command.manifest, *command.source) if path is not None
+    ]
+    return StagePlan(
+        "data",
+        (*base, *imports, plan_check(project, settings)),
+        reads=(*sources, project.config),
+        writes=(
+            project.manifest,
+            project.dataset / "audio",
+            check_folder(project.manifest),
+            project.base_checkpoint,
+        ),
+        summary=lambda: (
+            f"{counted(count_lines(project.manifest), 'utterance')}, "
+            f"{len(read_rejected(project.manifest)):,} rejected"
+        ),
+    )
+
+
+def plan_check(project: Project, settings: ProjectSettings) -> CheckData:
+    """Return the check of the imported data; later stages apply its verdicts."""
+    return CheckData(
+        **{
+            "train_manifest": project.manifest,
+            "report_dir": check_folder(project.manifest),
+            **_normalizer(settings),
+            **settings.check,
+        }
+    )
+
+
+def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportDataset]:
+    """Return the imports of a project: its configured sources, then each upload as a speaker of its own.
+
+    A project with neither gets an import that fails with a message.
+    """
+    output_dir = project.dataset
+    uploads = [
+        ImportDataset(source=[path], audio_root=[path] if path.is_dir() else [], output_dir=output_dir)
+        for path in project.uploaded()
+    ]
+    if uploads and settings.manifest is None and not settings.data.get("source"):
+        return uploads
+    described = ImportDataset(**{"manifest": settings.manifest, "output_dir": output_dir, **settings.data})
+    return [described, *uploads]
+
+
+def _plan_tokenizer(project: Project, settings: ProjectSettings) -> StagePlan:
+    extend = ExtendTokenizer(
+        **{
+            "base_model": project.base_tokenizer,
+            "manifests": [project.manifest],
+            "output_model": project.tokenizer,
+            **_normalizer(settings),
+            **settings.tokenizer,
+        }
+    )
+    verify = VerifyTraining(
+        tokenizer=project.tokenizer,
+        config=project.config,
+        base_checkpoint=project.base_checkpoint,
+        manifest=[project.manifest],
+    )
+    return StagePlan(
+        "tokenizer",
+        (extend, verify),
+        reads=(project.base_tokenizer, project.manifest, *overlay_files(project.manifest)),
+        writes=(project.tokenizer,),
+        summary=lambda: f"{project.tokenizer.name}, verified",
+    )
+
+
+def _normalizer(settings: ProjectSettings) -> dict[str, Any]:
+    """Return the normaliser options of a project.
+
+    Raises:
+        UserError: the settings have one outside `normalizer:`.
+    """
+    elsewhere = settings.tokenizer.keys() | settings.check.keys()
+    misplaced = sorted(NormalizerOptions.model_fields.keys() & elsewhere)
+    if misplaced:
+        raise UserError(f"{', '.join(misplaced)}: normaliser options; move them under normalizer:")
+    return settings.normalizer
+
+
+def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:
+    command = Preprocess(
+        **{
+            "manifest": project.manifest,
+            "output_dir": project.preprocessed,
+            "config": project.config,
+            "gpt_checkpoint": project.base_checkpoint,
+            **_speech_files(settings),
+            **settings.preprocess,
+        }
+    )
+    speech_files = (command.speech_encoder, command.semantic_codec, command.stats)
+    return StagePlan(
+        "preprocess",
+        (command,),
+        reads=(
+            project.manifest,
+            *overlay_files(project.manifest),
+            project.dataset / "audio",
+            project.base_checkpoint,
+            project.config,
+            *(speech_files if command.backend == "indextts2" else ()),
+        ),
+        writes=(project.utterances("train"), project.utterances("val"), project.preprocessed / "features"),
+        summary=lambda: _split_sizes(project.utterances, "utterance"),
+    )
+
+
+def _speech_files(settings: ProjectSettings) -> dict[str, Path]:
+    """Return the flags of the indextts2 backend: its files, in the base folder under their default names.
+
+    Without a speech encoder there, the flag keeps its default, which finds the cache of the Hugging Face Hub.
+    """
+    if settings.preprocess.get("backend") != "indextts2":
+        return {}
+    files = {}
+    for flag in ("speech_encoder", "semantic_codec", "stats"):
+        default: Path = Preprocess.model_fields[flag].default
+        files[flag] = settings.base / default.relative_to("checkpoints")
+    if not files["speech_encoder"].is_dir():
+        del files["speech_encoder"]
+    return files
+
+
+def _plan_pairs(project: Project, settings: ProjectSettings) -> StagePlan:
+    commands = tuple(
+        BuildPairs(
+            **{"manifest": project.utterances(split), "output": project.pairs(split), **settings.pairs}
+        )
+        for split in ("train", "val")
+    )
+    return StagePlan(
+        "pairs",
+        commands,
+        reads=(project.utterances("train"), project.utterances("val")),
+        writes=(project.pairs("train"), project.pairs("val")),
+        summary=lambda: _split_sizes(project.pairs, "pair"),
+    )
+
+
+def _plan_train(project: Project, settings: ProjectSettings) -> StagePlan:
+    command = Train(
+        **{
+            "train_manifest": [project.pairs("train")],
+            "val_manifest": [project.pairs("val")],
+            "tokenizer": project.tokenizer,
+            "config": project.config,
+            "base_checkpoint": project.base_checkpoint,
+            "output_dir": project.run_dir,
+            "resume": "auto",
+            "max_steps": 0,  # explicit, or the limit of an earlier run would still apply
+            **settings.train,
+        }
+    )
+    return StagePlan(
+        "train",
+        (command,),
+        reads=(project.pairs("train"), project.pairs("val"), project.tokenizer, project.base_checkpoint),
+        writes=(project.run_dir / "latest.pth",),
+        summary=lambda: _losses(project.run_dir / "metrics.jsonl"),
+        launch=launch_of(settings.launch),
+    )
+
+
+def _plan_export(project: Project, settings: ProjectSettings) -> StagePlan:
+    best = project.run_dir / "best.pth"
+    command = ExportModel(
+        **{
+            "checkpoint": best if best.is_file() else project.run_dir / "latest.pth",
+            "config": project.config,
+            "output_dir": project.export,
+            **settings.export,
+        }
+    )
+    return StagePlan(
+        "export",
+        (command,),
+        reads=(command.checkpoint,),
+        writes=(project.export,),
+        summary=lambda: f"{project.export} from {command.checkpoint.name}",
+    )
+
+
+PLANNERS: dict[Stage, Callable[[Project, ProjectSettings], StagePlan]] = {
+    "data": _plan_data,
+    "tokenizer": _plan_tokenizer,
+    "preprocess": _plan_preprocess,
+    "pairs": _plan_pairs,
+    "train": _plan_train,
+    "export": _plan_export,
+}
+
+
+def _split_sizes(path_of: Callable[[str], Path], noun: str) -> str:
+    num_train, num_val = count_lines(path_of("train")), count_lines(path_of("val"))
+    return f"{counted(num_train, noun)} for training, {num_val:,} for validation"
+
+
+def _losses(metrics: Path) -> str:
+    lines = read_metrics(metrics) if metrics.is_file() else []
+    validations = [line for line in lines if line.get("kind") == "val"]
+    if not validations:
+        return f"no validation in {metrics.name}"
+    first, last = validations[0], validations[-1]
+    change = 100 * (last["mel_loss"] / first["mel_loss"] - 1)
+    return (
+        f"step {last['step']}: validation mel loss {first['mel_loss']:.3f} -> {last['mel_loss']:.3f} "
+        f"({change:+.0f} %)"
+    )
