@@ -1,4 +1,4 @@
-"""Tests of indextts/planning/{pairs_size,pace,disk,estimate}.py: what is said before is what then happens."""
+"""Tests of indextts/planning/estimate.py, pace.py and pairs_size.py: estimates match the later training."""
 
 import json
 import shutil
@@ -15,10 +15,11 @@ from indextts.models.gpt.config import load_config
 from indextts.planning import pairs_size
 from indextts.planning.estimate import SPARE_BYTES, Estimate, disk_need, estimate, sizes_of
 from indextts.planning.hardware import GpuFacts, MachineFacts
-from indextts.planning.pace import BENCHMARKS, SOURCE, find_pace
+from indextts.planning.pace import BENCHMARKS, OTHER_RUN, SOURCE, THIS_PROCESSOR, THIS_RUN, find_pace
 from indextts.planning.pairs_size import measure_pairs
 from indextts.planning.restore_plan import plan_from_meta
 from indextts.runs.directory import read_metrics
+from indextts.system.messages import Message
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.batches import load_pairs
 from tests.conftest import REPOSITORY
@@ -68,7 +69,7 @@ def test_an_epoch_is_counted_as_the_trainer_counts_it(run: TinyRun):
     assert not measured.is_sampled
 
 
-def test_a_large_file_is_sampled_and_says_so(run: TinyRun, monkeypatch: pytest.MonkeyPatch):
+def test_a_large_file_is_sampled_and_marked_as_such(run: TinyRun, monkeypatch: pytest.MonkeyPatch):
     command = command_of(run)
     [path] = command.train_manifest
     pairs = read_pairs(path)
@@ -90,10 +91,10 @@ def test_sampled_lines_are_spread_over_the_file(run: TinyRun):
     assert [pair.target_id for pair in pairs] == ["u0", "u5", "u11", "u16"]
 
 
-def test_a_manifest_that_is_none_of_pairs_is_told_so(tmp_path: Path):
+def test_a_manifest_of_utterances_is_refused(tmp_path: Path):
     path = tmp_path / "train_manifest.jsonl"
     path.write_text(json.dumps({"id": "a", "audio": "a.wav", "text": "x", "speaker": "s", "duration": 1}))
-    with pytest.raises(UserError, match=r":1: this is a manifest of utterances and no pairs file"):
+    with pytest.raises(UserError, match=r"train_manifest\.jsonl:1: "):
         sample_pairs(path, 10)
 
 
@@ -128,7 +129,7 @@ def with_the_codes_of_the_store(run: TinyRun, path: Path) -> None:
     write_pairs(path, [replace(p, target_num_codes=store.num_codes(p.target_key)) for p in read_pairs(path)])
 
 
-def test_processes_share_a_step(run: TinyRun):
+def test_ranks_share_a_step(run: TinyRun):
     """Two with two micro-steps have the steps of one with four."""
     two = estimate(command_of(run, grad_accumulation=2), CPU, num_processes=2)
     one = estimate(command_of(run, grad_accumulation=4), CPU)
@@ -140,21 +141,21 @@ def test_processes_share_a_step(run: TinyRun):
     assert estimate(command_of(run, grad_accumulation=2), H200, num_processes=2).memory == alone.memory
 
 
-def test_a_resume_has_the_rest_to_do(run: TinyRun):
+def test_a_resume_runs_the_remaining_steps(run: TinyRun):
     assert run.train(max_steps=4) == 0
     command = command_of(run, resume="auto", max_steps=0)
     rest = estimate(command, CPU, plan_from_meta(command))
     assert (rest.first_step, rest.total_steps, rest.steps_left) == (4, 12, 8)
 
 
-def test_the_budget_of_each_process_takes_the_longest_pair(run: TinyRun):
+def test_the_budget_of_each_rank_must_fit_the_longest_pair(run: TinyRun):
     longest = estimate(command_of(run), CPU).pairs.size.longest
-    with pytest.raises(UserError, match="the budget must be at least 3 times that"):
+    with pytest.raises(UserError, match=rf"--batch-tokens {2 * longest}"):
         estimate(command_of(run, batch_tokens=2 * longest), CPU, num_processes=2)
 
 
-def test_a_budget_below_the_longest_pair_is_refused_in_the_trainers_words(run: TinyRun):
-    with pytest.raises(UserError, match="the budget must be at least 3 times that"):
+def test_a_budget_below_the_longest_pair_is_refused_as_in_the_trainer(run: TinyRun):
+    with pytest.raises(UserError, match="--batch-tokens 10"):
         estimate(command_of(run, batch_tokens=10), CPU)
 
 
@@ -167,17 +168,17 @@ def paced(run: TinyRun, machine: MachineFacts = CPU, **changes: object) -> Estim
     return estimate(command, machine, plan_from_meta(command) if command.resume else None, others)
 
 
-def test_nobody_knows_the_pace_of_a_first_run(run: TinyRun):
+def test_the_pace_of_a_first_run_is_unknown(run: TinyRun):
     first = paced(run)
     assert first.pace is None
     assert first.seconds is None
 
 
-def test_the_pace_of_this_run_counts_and_then_that_of_another(run: TinyRun):
+def test_the_pace_comes_from_this_run_or_else_from_another(run: TinyRun):
     assert run.train(max_steps=4, allow_cpu="") == 0
     own = paced(run, resume="auto", max_steps=0)
     assert own.pace is not None
-    assert str(own.pace.source) == "measured by this run so far, on this processor"
+    assert own.pace.source == Message(THIS_RUN, {"device": Message(THIS_PROCESSOR)})
     rates = [line["tokens_per_second"] for line in read_metrics(run.output / "metrics.jsonl") if "lr" in line]
     seconds = own.steps_left * own.positions_per_step / own.pace.positions_per_second
     assert own.seconds == pytest.approx(seconds)
@@ -186,16 +187,16 @@ def test_the_pace_of_this_run_counts_and_then_that_of_another(run: TinyRun):
     shutil.move(run.output, run.folder / "other/training_output")
     other = paced(run)
     assert other.pace is not None
-    assert "the training of other" in str(other.pace.source)
+    assert (other.pace.source.id, other.pace.source.values["project"]) == (OTHER_RUN, "other")
 
 
 @pytest.mark.parametrize("changes", [{"grad_checkpointing": ""}, {"padding": "reference"}, {"compile": ""}])
-def test_the_pace_of_other_settings_does_not_count(run: TinyRun, changes: dict[str, object]):
+def test_a_pace_with_other_settings_is_ignored(run: TinyRun, changes: dict[str, object]):
     assert run.train(max_steps=2) == 0
     assert paced(run, output_dir=run.folder / "new", **changes).pace is None
 
 
-def test_the_pace_of_another_number_of_processes_does_not_count(run: TinyRun):
+def test_a_pace_with_another_world_size_is_ignored(run: TinyRun):
     assert run.train(max_steps=2, allow_cpu="") == 0
     assert paced(run, output_dir=run.output).pace is not None
     command = command_of(run, max_steps=0)
@@ -207,12 +208,12 @@ def test_the_pace_of_another_number_of_processes_does_not_count(run: TinyRun):
     assert estimate(command, CPU).pace is None
 
 
-def test_the_pace_of_another_device_does_not_count(run: TinyRun):
+def test_a_pace_on_another_device_is_ignored(run: TinyRun):
     assert run.train(max_steps=2) == 0
     assert paced(run, H200, resume="auto", max_steps=0).pace is None
 
 
-def test_benchmarks_count_on_the_same_card_at_the_published_size_alone(run: TinyRun):
+def test_benchmarks_apply_to_the_same_gpu_and_the_published_size_only(run: TinyRun):
     command = command_of(run, amp="")
     values = {"micro_positions": 15_000, "mean_positions": 362.0, "other_runs": ()}
     pace = find_pace(command, PUBLISHED, H200, **values)
@@ -226,7 +227,7 @@ def test_benchmarks_count_on_the_same_card_at_the_published_size_alone(run: Tiny
     assert find_pace(command, PUBLISHED, H200, num_processes=8, **values) is None
 
 
-def test_the_benchmarks_are_those_of_the_table():
+def test_the_benchmarks_match_the_published_table():
     lines = (REPOSITORY / SOURCE).read_text(encoding="utf-8").splitlines()
     for row in BENCHMARKS:
         [line] = [line for line in lines if f"| {row.positions_per_second:,} |" in line]
@@ -239,7 +240,7 @@ def test_the_benchmarks_are_those_of_the_table():
 # ---- disk
 
 
-def test_pruning_is_counted_and_checkpoints_that_are_there(run: TinyRun):
+def test_the_disk_need_counts_pruning_and_present_checkpoints(run: TinyRun):
     command = command_of(run, keep_checkpoints=2)
     config, size = sizes_of(command)
     new = disk_need(command, config, size, steps=12)
@@ -254,14 +255,14 @@ def test_pruning_is_counted_and_checkpoints_that_are_there(run: TinyRun):
     assert again.needed_bytes == (4 - num_files) * written + SPARE_BYTES
 
 
-def test_a_short_run_saves_no_more_often_than_it_does(run: TinyRun):
+def test_a_short_run_needs_only_the_checkpoints_it_saves(run: TinyRun):
     command = command_of(run, keep_checkpoints=50, save_interval=1000, val_interval=1000)
     config, size = sizes_of(command)
     assert disk_need(command, config, size, steps=12).num_at_most == 2
     assert disk_need(command, config, size, steps=0).needed_bytes == 0
 
 
-def test_memory_without_a_card_is_the_machines(run: TinyRun):
+def test_without_a_gpu_the_memory_is_the_hosts(run: TinyRun):
     here = estimate(command_of(run), CPU)
     assert (here.is_on_gpu, here.available_memory, here.fits_memory) == (False, 8 << 30, True)
     there = estimate(command_of(run, amp=""), H200)

@@ -1,7 +1,8 @@
-"""Tests of indextts/planning/hardware.py: what the driver's answer means, from answers as they look."""
+"""Tests of indextts/planning/hardware.py, on real outputs of nvidia-smi and real cgroup files."""
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,8 @@ from indextts.commands.launching import Launch
 from indextts.planning.hardware import (
     GpuFacts,
     MachineFacts,
+    container_limit,
+    container_use,
     find_machine,
     gpus_for,
     parse_gpus,
@@ -17,21 +20,22 @@ from indextts.planning.hardware import (
 )
 
 L4 = GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9))
+NO_LIMIT = 9223372036854771712  # "no limit" in cgroup version 1
 T4 = GpuFacts("Tesla T4", 15_360 << 20, (7, 5), number=1)
 
 
-def test_cards_are_read_with_the_memory_that_they_report():
+def test_gpus_have_the_memory_that_they_report():
     assert parse_gpus(["NVIDIA L4, 22478, 8.9", "Tesla T4, 15360, 7.5"]) == (L4, T4)
     assert L4.memory_bytes / 2**30 < 22  # of nominal 24 GB
 
 
-def test_an_old_driver_does_not_say_the_compute_capability():
+def test_an_old_driver_reports_no_compute_capability():
     [card] = parse_gpus(["Tesla K80, 11441"])
     assert card.compute_capability is None
     assert not card.has_native_bfloat16
 
 
-def test_a_card_that_is_lost_is_none():
+def test_a_failed_gpu_is_left_out():
     assert parse_gpus(["NVIDIA A100, [N/A], [N/A]"]) == ()
 
 
@@ -55,7 +59,7 @@ def test_bfloat16_is_native_from_compute_capability_8(card: GpuFacts, is_native:
         ("GPU-8f3a", (L4, T4)),
     ],
 )
-def test_cards_hidden_from_cuda_are_not_counted(chosen: str | None, expected: tuple[GpuFacts, ...]):
+def test_gpus_hidden_from_cuda_are_left_out(chosen: str | None, expected: tuple[GpuFacts, ...]):
     assert visible_gpus((L4, T4), chosen) == expected
 
 
@@ -65,7 +69,7 @@ def test_this_machine_is_found():
     assert 0 < machine.memory_bytes <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def test_each_process_takes_a_card_and_its_part_of_the_rest():
+def test_each_process_gets_a_gpu_and_its_share_of_cores_and_memory():
     machine = MachineFacts((L4, T4), 16, 64 << 30)
     assert share_of(machine, Launch()) == replace(machine, gpus=(L4,))
     assert share_of(machine, Launch(gpus="1")).gpu == T4
@@ -74,3 +78,31 @@ def test_each_process_takes_a_card_and_its_part_of_the_rest():
     assert share_of(machine, Launch(processes=2)) == MachineFacts((T4,), 8, 32 << 30)
     assert share_of(MachineFacts((), 2, 8 << 30), Launch(processes=2)) == MachineFacts((), 1, 4 << 30)
     assert gpus_for(machine, Launch(gpus="7")) == ()
+
+
+# ---- memory of a container
+
+
+def test_without_control_groups_limit_and_use_are_unknown(tmp_path: Path):
+    assert container_limit(tmp_path) is None
+    assert container_use(tmp_path) is None
+
+
+def test_limit_and_use_are_read_from_version_2(tmp_path: Path):
+    (tmp_path / "memory.max").write_text("max\n")
+    assert container_limit(tmp_path) is None
+    (tmp_path / "memory.max").write_text("8589934592\n")
+    (tmp_path / "memory.current").write_text("3000000\n")
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 1000000\n")
+    assert container_limit(tmp_path) == 8 << 30
+    assert container_use(tmp_path) == 2_000_000
+
+
+def test_limit_and_use_are_read_from_version_1(tmp_path: Path):
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    (folder / "memory.limit_in_bytes").write_text(f"{NO_LIMIT}\n")
+    (folder / "memory.usage_in_bytes").write_text("3000000\n")
+    (folder / "memory.stat").write_text("inactive_file 7\ntotal_inactive_file 1000000\n")
+    assert container_limit(tmp_path) == NO_LIMIT
+    assert container_use(tmp_path) == 2_000_000

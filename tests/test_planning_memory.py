@@ -1,4 +1,4 @@
-"""Tests of indextts/planning/memory.py: the formula against the peaks that were measured."""
+"""Tests of indextts/planning/memory.py: the estimates match measured peaks."""
 
 import re
 from dataclasses import replace
@@ -44,19 +44,19 @@ def packed(**changes: bool) -> dict[str, bool]:
     return {"is_half": True, "recomputes": False, "is_padded": False, "accumulates": False, **changes}
 
 
-def test_gradients_that_are_kept_come_on_top():
+def test_accumulated_gradients_are_added():
     once = gpu_memory(CONFIG, SIZE, positions=8192, **packed(), state_bytes=STATE)
     kept = gpu_memory(CONFIG, SIZE, positions=8192, **packed(accumulates=True), state_bytes=STATE)
     assert kept.peak - once.peak == 4 * SIZE.gpt
 
 
-def test_a_small_micro_batch_needs_the_room_of_the_gradients():
+def test_a_small_micro_batch_needs_the_memory_of_the_gradients():
     few = gpu_memory(CONFIG, SIZE, positions=10, **packed(), state_bytes=STATE)
     assert few.peak == few.fixed + few.gradients
 
 
 @pytest.mark.parametrize("accumulates", [False, True])
-def test_what_is_said_to_fit_fits_and_a_little_more_does_not(accumulates: bool):
+def test_the_largest_fitting_micro_batch_fits_and_a_larger_one_does_not(accumulates: bool):
     need = gpu_memory(CONFIG, SIZE, positions=0, **packed(accumulates=accumulates), state_bytes=STATE)
     budget = 20 << 30
     most = need.positions_within(budget)
@@ -64,7 +64,7 @@ def test_what_is_said_to_fit_fits_and_a_little_more_does_not(accumulates: bool):
     assert need.positions_within(4 << 30) == 0
 
 
-def test_without_a_card_the_encoders_and_the_copy_of_a_save_count_too():
+def test_without_a_gpu_the_encoders_and_the_save_copy_are_added():
     card = gpu_memory(CONFIG, SIZE, positions=2000, **packed(is_half=False), state_bytes=STATE)
     host = host_memory(CONFIG, SIZE, card, is_half=False, recomputes=False, state_bytes=STATE)
     text = (REPOSITORY / "benchmarks/results/published_size_2_cores.md").read_text(encoding="utf-8")
@@ -73,7 +73,7 @@ def test_without_a_card_the_encoders_and_the_copy_of_a_save_count_too():
     assert host.fixed / 1e9 == pytest.approx(float(measured_gb), rel=0.02)
 
 
-def test_activations_on_a_cpu_are_within_a_third_of_what_was_measured():
+def test_cpu_activations_are_within_a_third_of_the_measured_ones():
     text = (REPOSITORY / CPU_SOURCE).read_text(encoding="utf-8")
     rows = re.findall(r"\| (float32|bfloat16) \| (yes|no) \| (\d+) \| .* \| (\d+) \|$", text, re.MULTILINE)
     assert len(rows) == 8

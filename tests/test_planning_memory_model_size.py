@@ -1,4 +1,4 @@
-"""Tests of indextts/planning/memory.py: the counts are those of the real model."""
+"""Tests of `model_size` in indextts/planning/memory.py: the counts match real models."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ DEMO = load_config(REPOSITORY / "demo/checkpoints/config.yaml")
     ],
     ids=["tiny", "tiny, extended", "demo, extended", "published", "published, extended"],
 )
-def test_every_number_is_counted(config: GPTConfig, base_size: int):
+def test_the_model_size_counts_every_parameter(config: GPTConfig, base_size: int):
     model = empty_model(config)
     parameters = dict(model.named_parameters())
     trained = select_trained(model, base_size)
@@ -42,7 +42,7 @@ def test_every_number_is_counted(config: GPTConfig, base_size: int):
     assert size.trained == sum(each.numel() for each in trained.parameters.values())
 
 
-def test_a_checkpoint_of_published_size_is_as_large_as_the_measured_one():
+def test_a_checkpoint_of_the_published_model_has_the_measured_size():
     text = (REPOSITORY / "benchmarks/results/resume_time_2_cores.md").read_text(encoding="utf-8")
     assert "checkpoint of 7.83 GB" in text
     config = replace(PUBLISHED, number_text_tokens=24_000)
@@ -51,7 +51,7 @@ def test_a_checkpoint_of_published_size_is_as_large_as_the_measured_one():
     )
 
 
-def test_a_checkpoint_that_was_written_holds_as_many_bytes_of_tensors(tmp_path: Path):
+def test_a_written_checkpoint_has_the_computed_bytes_of_tensors(tmp_path: Path):
     run = make_tiny_run(tmp_path)
     assert run.train(max_steps=1) == 0
     content = read_file(run.output / "model_step1.pth")

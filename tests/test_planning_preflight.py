@@ -1,4 +1,4 @@
-"""Tests of indextts/planning/preflight.py: each check trips, names the way out, and is silent otherwise."""
+"""Tests of indextts/planning/preflight.py: each check reports its problem with a solution."""
 
 import os
 import shutil
@@ -32,19 +32,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     run = make_tiny_run(tmp_path_factory.mktemp("trained"))
     assert run.train(max_steps=2) == 0
-    (run.output / ".lock").write_text("")  # it names this process, which lives on
+    (run.output / ".lock").write_text("")  # the pid of this process, which stays alive
     return run
 
 
 @pytest.fixture
 def run(made: TinyRun, tmp_path: Path) -> TinyRun:
-    """The files of a run, for this test alone."""
+    """The files of a run, for this test only."""
     return copied(made, tmp_path)
 
 
 @pytest.fixture
 def stopped(trained: TinyRun, tmp_path: Path) -> TinyRun:
-    """A run that stands at step 2, for this test alone."""
+    """A run stopped at step 2, for this test only."""
     return copied(trained, tmp_path)
 
 
@@ -61,7 +61,7 @@ def said(ahead: Preflight) -> dict[str, str]:
     return {problem.about: str(problem.message) for problem in ahead.problems}
 
 
-def test_a_run_that_can_start_is_estimated_and_nothing_is_said(run: TinyRun):
+def test_a_run_that_can_start_has_an_estimate_and_no_problems(run: TinyRun):
     ahead = looked(run)
     assert said(ahead) == {}
     assert ahead.estimate is not None
@@ -81,16 +81,17 @@ def test_a_manifest_of_utterances_blocks_for_training_and_validation(run: TinyRu
     path.write_text('{"id": "a", "audio": "a.wav", "text": "x", "speaker": "s", "duration": 1}\n')
     for name in ("train_manifest", "val_manifest"):
         sentence = said(looked(run, **{name: path}))["pairs"]
-        assert "a manifest of utterances and no pairs file, make pairs from it with tools/" in sentence
+        assert f"{path}:1:" in sentence
+        assert "tools/build_gpt_prompt_pairs.py" in sentence
 
 
-def test_what_was_not_made_yet_is_said_with_the_tab_that_makes_it(run: TinyRun):
+def test_a_missing_input_is_reported_with_the_tab_that_builds_it(run: TinyRun):
     sentences = said(looked(run, train_manifest=run.folder / "x.jsonl", tokenizer=run.folder / "x.model"))
     assert "tab Pairs" in sentences["pairs"]
     assert "tab Tokenizer" in sentences["tokenizer"]
 
 
-def test_a_problem_of_one_file_is_said_once(run: TinyRun):
+def test_a_problem_of_a_file_is_reported_once(run: TinyRun):
     (run.folder / "tokenizer.model").write_bytes(b"no model")
     sentences = [str(problem.message) for problem in looked(run).problems]
     assert len(sentences) == len(set(sentences)) == 1
@@ -107,24 +108,23 @@ def test_pairs_that_are_all_too_long_block(run: TinyRun):
 def test_a_tokenizer_that_does_not_know_the_texts_blocks(run: TinyRun):
     sentence = said(looked(run, tokenizer=BASE_TOKENIZER))["tokenizer"]
     assert f"--tokenizer {BASE_TOKENIZER}" in sentence
-    assert "extend the base" in sentence
 
 
 def test_a_tokenizer_of_another_base_blocks(run: TinyRun):
     other = run.folder / "base/bpe.model"
     write_tokenizer(other, num_appended=330)  # more pieces than the run's own
     sentence = said(looked(run))["tokenizer"]
-    assert f"does not extend {other}" in sentence
+    assert str(other) in sentence
     assert "tools/extend_bpe.py" in sentence
 
 
-def test_an_absent_base_blocks_a_new_run_and_no_resume(stopped: TinyRun):
+def test_a_missing_base_blocks_a_new_run_but_not_a_resume(stopped: TinyRun):
     (stopped.folder / "base/gpt.pth").unlink()
     assert "gpt.pth" in said(looked(stopped, output_dir=stopped.folder / "new"))["base"]
     assert said(looked(stopped, resume="auto")) == {}
 
 
-def test_a_folder_that_a_trainer_has_blocks(run: TinyRun):
+def test_a_run_directory_in_use_blocks(run: TinyRun):
     run.output.mkdir()
     lock = run.output / ".lock"
     lock.write_text(this_process().to_json())
@@ -134,7 +134,7 @@ def test_a_folder_that_a_trainer_has_blocks(run: TinyRun):
     assert said(looked(run)) == {}
 
 
-def test_resume_with_an_empty_folder_says_so_before_the_start(run: TinyRun):
+def test_a_resume_from_an_empty_folder_blocks(run: TinyRun):
     sentence = said(looked(run, resume="auto"))["resume"]
     assert str(run.output) in sentence
 
@@ -147,25 +147,25 @@ def test_a_new_run_in_a_folder_with_checkpoints_blocks(stopped: TinyRun):
     assert ahead.resumed.facts.step == 2
 
 
-def test_a_checkpoint_that_is_not_there_is_the_trainers_refusal(run: TinyRun):
+def test_a_missing_checkpoint_is_refused_as_in_the_trainer(run: TinyRun):
     assert "Resume checkpoint not found" in said(looked(run, resume=run.folder / "x.pth"))["resume"]
 
 
-def test_a_checkpoint_that_is_cut_blocks_without_being_read(stopped: TinyRun):
+def test_a_truncated_checkpoint_blocks_without_being_read(stopped: TinyRun):
     path = stopped.output / "model_step2.pth"
     assert said(looked(stopped, resume=path)) == {}
     os.truncate(path, path.stat().st_size - 1)
     assert "model_step2.pth" in said(looked(stopped, resume=path))["resume"]
 
 
-def test_a_checkpoint_of_another_model_is_the_trainers_refusal(stopped: TinyRun):
+def test_a_checkpoint_of_another_model_is_refused_as_in_the_trainer(stopped: TinyRun):
     config = stopped.folder / "base/config.yaml"
     config.write_text(config.read_text().replace("heads: 2", "heads: 4", 1))
     assert f"--config {config}" in said(looked(stopped, resume="auto"))["resume"]
 
 
 def test_a_budget_that_is_too_small_blocks(run: TinyRun):
-    assert "the budget must be at least" in said(looked(run, batch_tokens=10))["settings"]
+    assert "--batch-tokens 10" in said(looked(run, batch_tokens=10))["settings"]
 
 
 CARD = GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9))
@@ -177,14 +177,14 @@ TWO_CARDS = MachineFacts((CARD, replace(CARD, number=1)), 8, 32 << 30)
     [
         (TWO_CARDS, Launch(processes=2), None),
         (TWO_CARDS, Launch(gpus="1"), None),
-        (TWO_CARDS, Launch(processes=3), "3 processes need a GPU each"),
-        (TWO_CARDS, Launch(gpus="0,7"), "no GPU 7; it has 0, 1"),
+        (TWO_CARDS, Launch(processes=3), "3 processes"),
+        (TWO_CARDS, Launch(gpus="0,7"), "GPU 7"),
         (CPU, Launch(processes=2), None),
-        (CPU, Launch(processes=3), "3 processes need more cores than the 2"),
+        (CPU, Launch(processes=3), "2 cores"),
         (CPU, Launch(gpus="0"), "NVIDIA GPU"),
     ],
 )
-def test_processes_need_the_gpus_that_there_are(
+def test_more_processes_than_gpus_block(
     run: TinyRun, machine: MachineFacts, launch: Launch, problem: str | None
 ):
     ahead = run_preflight(parse(Train, run.flags()), machine, launch=launch)
@@ -197,7 +197,7 @@ def test_processes_need_the_gpus_that_there_are(
         assert ahead.estimate is None
 
 
-def test_neither_torch_nor_gradio_is_loaded_for_it(run: TinyRun):
+def test_preflight_loads_neither_torch_nor_gradio(run: TinyRun):
     program = (
         "import sys\n"
         "from indextts.commands.terminal import parse\n"

@@ -1,4 +1,4 @@
-"""Tests of indextts/planning/presets.py: values that the trainer takes, from the documents that are named."""
+"""Tests of indextts/planning/presets.py: the trainer accepts the values, and they match the docs."""
 
 import re
 
@@ -7,7 +7,7 @@ import yaml
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.planning.presets import PAGES, PRESETS, Preset, find_preset
+from indextts.planning.presets import PRESETS, Preset, find_preset
 from tests.conftest import REPOSITORY
 
 PATHS = [
@@ -17,7 +17,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=[preset.id for preset in PRESETS])
-def test_the_trainer_takes_every_value(preset: Preset):
+def test_the_trainer_accepts_every_preset(preset: Preset):
     command = parse(Train, PATHS)
     made = Train.model_validate({**command.model_dump(), **preset.fields})
     assert {name: getattr(made, name) for name in preset.fields} == preset.fields
@@ -25,8 +25,8 @@ def test_the_trainer_takes_every_value(preset: Preset):
 
 
 @pytest.mark.parametrize(("id", "hours"), [("hours_10", "10"), ("hours_50", "50"), ("hours_200", "200")])
-def test_the_hours_are_those_of_the_table_in_the_documents(id: str, hours: str):
-    text = (REPOSITORY / PAGES).read_text(encoding="utf-8")
+def test_the_presets_by_hours_match_the_table_in_the_docs(id: str, hours: str):
+    text = (REPOSITORY / "docs/training.md").read_text(encoding="utf-8")
     [row] = re.findall(rf"^\| {hours} \| (\w).*? \| (\d+) \| (\d+) \| [\d,]+ \|", text, re.MULTILINE)
     set_name, warmup, epochs = row
     [values] = re.findall(rf"^\| {set_name} \| ([\de-]+) \| ([\d.]+) / ([\d.]+) \|", text, re.MULTILINE)
@@ -42,6 +42,6 @@ def test_the_hours_are_those_of_the_table_in_the_documents(id: str, hours: str):
     assert fields["weight_decay"] == 0.01
 
 
-def test_the_demo_is_what_the_demo_project_asks_for():
+def test_the_demo_preset_matches_the_demo_project():
     asked = yaml.safe_load((REPOSITORY / "demo/project.yaml").read_text(encoding="utf-8"))["train"]
     assert asked.items() <= find_preset("demo").fields.items()

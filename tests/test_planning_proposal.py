@@ -1,4 +1,4 @@
-"""Tests of indextts/planning/proposal.py: any card can be asked about, since its facts come in."""
+"""Tests of indextts/planning/proposal.py, for several GPUs and without one."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from indextts.commands.train import Train
 from indextts.planning.hardware import GpuFacts, MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, gpu_memory, model_size
 from indextts.planning.pairs_size import PairsSize
-from indextts.planning.proposal import STEP_SHARED, TOO_SMALL, Proposal, propose
+from indextts.planning.proposal import STEP_SHARED, STEP_SPLIT, TOO_SMALL, Proposal, propose
 from indextts.runs.schedule import EpochSize
 from indextts.text.tokenizer import TextMeasure
 from tests.test_models_gpt_weights import PUBLISHED
@@ -33,7 +33,7 @@ def proposed(card: str, cores: int = 16) -> Proposal:
 
 
 @pytest.mark.parametrize("name", ["H200", "A100", "L4", "T4", "3060"])
-def test_what_is_proposed_fits_the_memory_that_the_card_reports(name: str):
+def test_the_proposal_fits_the_memory_that_the_gpu_reports(name: str):
     proposal = proposed(name)
     fields = proposal.fields
     need = gpu_memory(
@@ -51,21 +51,22 @@ def test_what_is_proposed_fits_the_memory_that_the_card_reports(name: str):
 
 
 @pytest.mark.parametrize("name", CARDS)
-def test_a_step_is_about_32_pairs_on_any_card_so_that_learning_is_the_same(name: str):
+def test_a_step_is_about_32_pairs_on_any_gpu(name: str):
     fields = proposed(name).fields
     pairs = fields["batch_tokens"] * fields["grad_accumulation"] / SPEECH.mean
     assert 30 <= pairs <= 37
 
 
-def test_a_card_of_22_gib_splits_the_step_and_says_what_it_reports():
+def test_a_gpu_of_22_gib_splits_the_step_and_the_reason_names_its_memory():
     proposal = proposed("L4")
     assert proposal.fields["grad_accumulation"] > 1
     assert not proposal.fields["grad_checkpointing"]
-    assert "of the 22.0 GiB that the NVIDIA L4 reports" in str(proposal.reasons["batch_tokens"])
+    reason = proposal.reasons["batch_tokens"]
+    assert (reason.id, reason.values["there"], reason.values["place"]) == (STEP_SPLIT, "22.0", "NVIDIA L4")
 
 
 @pytest.mark.parametrize("num_processes", [2, 4])
-def test_the_step_is_as_large_on_several_cards(num_processes: int):
+def test_the_step_has_the_same_size_on_several_gpus(num_processes: int):
     machine = MachineFacts((CARDS["L4"],), 16, 64 << 30)
     proposal = propose(machine, CONFIG, SIZE, SPEECH, STATE, num_processes)
     fields = proposal.fields
@@ -78,12 +79,12 @@ def test_the_step_is_as_large_on_several_cards(num_processes: int):
     assert reason.values["pairs"] == f"{pairs:.0f}"
 
 
-def test_a_large_card_does_the_step_at_once():
+def test_a_large_gpu_computes_the_step_in_one_micro_batch():
     assert proposed("A100").fields["grad_accumulation"] == 1
     assert "33 pairs" in str(proposed("H200").reasons["batch_tokens"])
 
 
-def test_a_card_without_native_bfloat16_gets_float16_and_is_told_so():
+def test_a_gpu_without_native_bfloat16_gets_float16_with_a_reason():
     proposal = proposed("T4")
     assert proposal.fields["amp"] is True
     assert "float16" in str(proposal.reasons["amp"])
@@ -97,7 +98,7 @@ def test_an_unknown_capability_stays_in_float32():
     assert "float32" in str(proposal.reasons["amp"])
 
 
-def test_blocks_are_computed_twice_only_where_memory_asks_for_it():
+def test_gradient_checkpointing_is_on_only_where_memory_requires_it():
     assert [proposed(name).fields["grad_checkpointing"] for name in ("A100", "L4", "T4", "3060")] == [
         False,
         False,
@@ -106,17 +107,17 @@ def test_blocks_are_computed_twice_only_where_memory_asks_for_it():
     ]
 
 
-def test_a_card_that_is_too_small_is_said_to_be():
+def test_a_gpu_that_is_too_small_is_reported():
     proposal = proposed("4060")
     assert not proposal.fits
     assert proposal.reasons["batch_tokens"].id == TOO_SMALL
 
 
-def test_workers_leave_a_core_to_the_trainer():
+def test_workers_leave_a_core_for_the_trainer():
     assert [proposed("A100", cores).fields["num_workers"] for cores in (1, 2, 16)] == [0, 1, 2]
 
 
-def test_a_machine_without_a_card_trains_with_all_cores():
+def test_a_machine_without_a_gpu_trains_with_all_cores():
     fields = propose(
         MachineFacts((), 2, 24 << 30, has_native_bfloat16=False), CONFIG, SIZE, SPEECH, STATE
     ).fields
@@ -124,7 +125,7 @@ def test_a_machine_without_a_card_trains_with_all_cores():
     assert fields["grad_accumulation"] > 1
 
 
-def test_every_proposed_field_is_one_of_the_trainer_and_allowed_by_its_rules():
+def test_every_proposed_field_is_a_valid_field_of_the_trainer():
     for name in CARDS:
         fields = proposed(name).fields
         assert fields.keys() <= Train.model_fields.keys()

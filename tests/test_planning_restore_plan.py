@@ -1,4 +1,4 @@
-"""Tests of indextts/planning/restore_plan.py: the plan from the meta file alone, over real files."""
+"""Tests of indextts/planning/restore_plan.py: the plan comes from the meta file alone."""
 
 import json
 import os
@@ -109,28 +109,28 @@ def test_the_plan_of_a_resume_comes_from_the_meta_file(folder: RunFolder):
     assert "device" not in said  # not known without torch
 
 
-def test_a_typed_setting_is_shown_as_the_one_that_holds(folder: RunFolder):
+def test_a_typed_setting_is_shown_as_the_effective_one(folder: RunFolder):
     said = "\n".join(planned(folder.resumed("--epochs=20", "--batch-size=8")))
     assert "batch_size     4 -> 8" in said
     assert "learning rate at step" in said
     assert "instead of 100" in said
 
 
-def test_the_plan_for_several_processes_counts_the_batches_of_all_of_them(folder: RunFolder):
+def test_the_plan_for_several_ranks_counts_the_batches_of_all(folder: RunFolder):
     assert "processes" not in str(describe_restore(folder.resumed()))
     text = str(describe_restore(folder.resumed(), num_processes=4))
     assert "  processes" in text
     assert "1 -> 4" in text
 
 
-def test_the_newest_serial_counts_and_a_path_means_itself(folder: RunFolder):
+def test_auto_selects_the_newest_serial_and_a_path_selects_itself(folder: RunFolder):
     folder.write("model_step9", step=9, serial=7)
     assert planned(folder.resumed())[0].startswith("model_step9.pth: step 9,")
     command = folder.parsed(f"--output-dir={folder.output}", f"--resume={folder.output / 'latest.pth'}")
     assert planned(command)[0].startswith("latest.pth: step 25,")
 
 
-def test_another_tokenizer_starts_over(folder: RunFolder):
+def test_another_tokenizer_restarts_the_run(folder: RunFolder):
     shorter = folder.tokenizer.proto
     del shorter.pieces[-3:]
     path = folder.folder / "shorter.model"
@@ -147,7 +147,7 @@ def test_pairs_with_another_time_and_the_same_content_are_the_same(folder: RunFo
     assert planned(folder.resumed())[0].endswith("continue")
 
 
-def test_changed_pairs_are_counted_and_said(folder: RunFolder):
+def test_changed_pairs_are_counted_and_reported(folder: RunFolder):
     folder.train.write_text("{}\n" * 60 + "\n")
     lines = planned(folder.resumed())
     assert "epoch restarts" in lines[0]
@@ -172,19 +172,19 @@ def test_another_base_is_refused(folder: RunFolder, content: bytes):
         describe_restore(folder.resumed())
 
 
-def test_a_large_base_that_was_touched_is_left_to_the_start(folder: RunFolder):
+def test_a_large_base_with_a_new_time_is_left_to_the_trainer(folder: RunFolder):
     os.truncate(folder.base, 10**9)
     recorded = identify(folder.folder / "train.jsonl").model_copy(update={"num_bytes": 10**9})
     folder.write(base=recorded)
-    assert any("the start compares it" in line for line in planned(folder.resumed()))
+    assert any(str(folder.base) in line for line in planned(folder.resumed()))
 
 
-def test_an_absent_base_is_said(folder: RunFolder):
+def test_a_missing_base_is_reported(folder: RunFolder):
     folder.base.unlink()
-    assert any("it is absent" in line for line in planned(folder.resumed()))
+    assert any(str(folder.base) in line for line in planned(folder.resumed()))
 
 
-def test_where_weights_must_be_seen_there_is_no_plan(folder: RunFolder):
+def test_there_is_no_plan_if_only_the_weights_can_decide(folder: RunFolder):
     latest = folder.output / "latest.pth"
     assert describe_restore(folder.parsed(f"--output-dir={folder.output}")) is None  # a new run
     assert describe_restore(folder.parsed(f"--output-dir={folder.folder / 'empty'}", "--resume=auto")) is None
@@ -200,11 +200,11 @@ def test_where_weights_must_be_seen_there_is_no_plan(folder: RunFolder):
 
 def test_a_missing_manifest_is_one_sentence(folder: RunFolder):
     folder.val.unlink()
-    with pytest.raises(UserError, match=r"val\.jsonl: cannot be read"):
+    with pytest.raises(UserError, match=r"val\.jsonl: "):
         describe_restore(folder.resumed())
 
 
-def test_torch_is_never_loaded_for_it(folder: RunFolder):
+def test_the_plan_never_loads_torch(folder: RunFolder):
     program = (
         "import json, sys\n"
         "from indextts.commands.terminal import parse, to_argv\n"
@@ -230,7 +230,7 @@ def test_the_page_shows_the_same_text(folder: RunFolder):
 # ---- the identity of a file
 
 
-def test_a_known_file_that_nobody_touched_is_not_read_again(tmp_path: Path):
+def test_an_unchanged_file_is_not_read_again(tmp_path: Path):
     path = tmp_path / "pairs.jsonl"
     path.write_text("one")
     known = identify(path)

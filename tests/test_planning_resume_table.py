@@ -1,4 +1,4 @@
-"""Tests of indextts/planning/resume_table.py: the rows say what the trainer would do."""
+"""Tests of indextts/planning/resume_table.py: the rows match the trainer's decisions."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def test_a_folder_without_checkpoints_has_no_rows(tmp_path: Path):
     assert rows_of(make_tiny_run(tmp_path)) == []
 
 
-def test_each_checkpoint_is_one_row_newest_first(run: TinyRun):
+def test_each_checkpoint_is_a_row_newest_first(run: TinyRun):
     rows = rows_of(run)
     assert [row.step for row in rows] == [6, 4, 2]
     assert "latest.pth" in rows[0].names
@@ -61,7 +61,7 @@ def test_no_weights_are_read(run: TinyRun):
     assert all(row.is_valid and row.fit == "continues" for row in rows_of(run))
 
 
-def test_a_checkpoint_that_is_cut_cannot_be_picked(run: TinyRun):
+def test_a_truncated_checkpoint_cannot_be_selected(run: TinyRun):
     path = run.output / "model_step4.pth"
     os.truncate(path, path.stat().st_size - 1)
     cut = next(row for row in rows_of(run) if row.step == 4)
@@ -70,7 +70,7 @@ def test_a_checkpoint_that_is_cut_cannot_be_picked(run: TinyRun):
     assert "bytes" in str(cut.validity)
 
 
-def test_another_tokenizer_starts_over(run: TinyRun):
+def test_another_tokenizer_restarts_the_run(run: TinyRun):
     write_tokenizer(run.folder / "other.model", num_appended=300)
     [row, *_] = rows_of(run, tokenizer=run.folder / "other.model")
     assert row.fit == "restarts"
@@ -78,7 +78,7 @@ def test_another_tokenizer_starts_over(run: TinyRun):
     assert row.can_start
 
 
-def test_a_checkpoint_of_another_base_is_refused_in_the_trainers_words(run: TinyRun):
+def test_a_checkpoint_of_another_base_is_refused_as_in_the_trainer(run: TinyRun):
     (run.folder / "base/gpt.pth").write_bytes(b"other weights")
     row = rows_of(run)[0]
     assert (row.fit, row.can_start) == ("refused", False)
@@ -92,7 +92,7 @@ def test_a_file_of_another_program_is_left_to_the_trainer(run: TinyRun):
     assert row.can_start
 
 
-def test_what_was_set_apart_as_damaged_cannot_be_picked(run: TinyRun):
+def test_a_quarantined_checkpoint_cannot_be_selected(run: TinyRun):
     for suffix in (".pth", ".json"):
         path = run.output / f"model_step2{suffix}"
         path.rename(path.with_name(f"damaged-{path.name}"))
@@ -100,7 +100,7 @@ def test_what_was_set_apart_as_damaged_cannot_be_picked(run: TinyRun):
     assert (row.path.name, row.can_start) == ("damaged-model_step2.pth", False)
 
 
-def test_a_symbolic_link_is_no_checkpoint(run: TinyRun, tmp_path: Path):
+def test_a_symbolic_link_is_not_a_checkpoint(run: TinyRun, tmp_path: Path):
     outside = tmp_path / "outside.pth"
     outside.write_bytes(b"x")
     (run.output / "model_step9.pth").symlink_to(outside)

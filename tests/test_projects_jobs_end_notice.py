@@ -1,4 +1,4 @@
-"""Tests of the notice that a job has ended: real servers, real jobs."""
+"""Tests of indextts/projects/jobs/end_notice.py, with real servers and real jobs."""
 
 import json
 import time
@@ -59,7 +59,7 @@ class Receiver:
         self.server.server_close()
 
 
-def test_the_end_of_a_job_is_told_and_the_address_to_nobody(
+def test_the_webhook_receives_the_end_and_the_url_stays_secret(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ):
     source = "import os; print(sorted(os.environ)); raise SystemExit(3)"
@@ -83,9 +83,7 @@ def test_the_end_of_a_job_is_told_and_the_address_to_nobody(
         assert b"s3cret" not in path.read_bytes(), path
 
 
-def test_a_notice_that_is_not_delivered_is_one_line_without_the_address(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_failed_webhook_logs_one_line_without_the_url(project: Project, monkeypatch: pytest.MonkeyPatch):
     with Receiver(status=500) as receiver:
         monkeypatch.setenv(WEBHOOK, receiver.address)
         job = start_job(project, "train", [program(project, "")])
@@ -110,14 +108,14 @@ def test_a_notice_that_is_not_delivered_is_one_line_without_the_address(
         ("http://127.0.0.1:1/s3cret\r\nX: y", "InvalidURL"),
     ],
 )
-def test_an_address_that_cannot_be_used_is_not_repeated(address: str, problem: str):
+def test_an_unusable_url_is_not_repeated(address: str, problem: str):
     error = send(address, "voice", "train", "finished", 1)
     assert error is not None
     assert problem in error
     assert "s3cret" not in error
 
 
-def test_a_notice_follows_no_redirect_and_waits_no_longer_than_its_limit(monkeypatch: pytest.MonkeyPatch):
+def test_a_webhook_follows_no_redirect_and_respects_its_timeout(monkeypatch: pytest.MonkeyPatch):
     with Receiver() as elsewhere:
         for status in (302, 307):
             with Receiver(status, Location=elsewhere.address) as receiver:

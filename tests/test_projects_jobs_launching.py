@@ -1,4 +1,4 @@
-"""Tests of jobs of several processes: PyTorch's real launcher, real signals, nothing left behind."""
+"""Tests of jobs with several ranks: PyTorch's launcher, real signals, no leftover processes."""
 
 import json
 import os
@@ -87,7 +87,7 @@ def leaves_nothing(job: Job) -> None:
     wait_for(job, lambda: processes_in(folder) <= {os.getpid()})
 
 
-def test_a_stop_of_several_processes_saves_once_and_is_a_stop(project: Project, tmp_path: Path):
+def test_a_stop_of_several_ranks_saves_once_and_counts_as_a_stop(project: Project, tmp_path: Path):
     launch = Launch(processes=2, gpus="5,7")
     job = start_job(project, "train", [program(project, TRAINS_TOGETHER)], launch=launch)
     job = wait_until_ready(job, times=2)
@@ -100,7 +100,7 @@ def test_a_stop_of_several_processes_saves_once_and_is_a_stop(project: Project, 
     leaves_nothing(job)
 
 
-def test_the_command_for_another_machine_joins_the_job_that_runs_here(project: Project, tmp_path: Path):
+def test_the_command_for_another_machine_joins_the_running_job(project: Project, tmp_path: Path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         launch = Launch(nodes=2, endpoint=f"localhost:{free.getsockname()[1]}")
@@ -117,7 +117,7 @@ def test_the_command_for_another_machine_joins_the_job_that_runs_here(project: P
     leaves_nothing(job)
 
 
-def test_a_launcher_that_is_killed_leaves_no_process(project: Project):
+def test_a_killed_launcher_leaves_no_process(project: Project):
     job = wait_until_ready(start_job(project, "train", [program(project, DEAF)], launch=TWO), times=2)
     assert len(processes_in(project.root.parent)) == 4  # the runner too
     kill(program_of(job))
@@ -127,7 +127,7 @@ def test_a_launcher_that_is_killed_leaves_no_process(project: Project):
     leaves_nothing(job)
 
 
-def test_processes_whose_save_hangs_end_without_it(project: Project, monkeypatch: pytest.MonkeyPatch):
+def test_ranks_whose_save_hangs_end_without_saving(project: Project, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(files, "SAVE_S", 0.5)
     job = start_job(project, "train", [program(project, HANGS_WHILE_SAVING)], launch=TWO)
     stop_job(wait_until_ready(job, times=2))
@@ -145,13 +145,13 @@ def test_stop_now_reaches_every_process(project: Project):
     leaves_nothing(job)
 
 
-def test_what_a_process_said_last_is_found_among_what_the_launcher_says(project: Project):
+def test_the_last_error_of_a_rank_is_found_in_the_launchers_output(project: Project):
     over = wait_until_over(start_job(project, "train", [program(project, MISTAKEN)], launch=TWO))
     assert (over.state, over.exit_status) == ("failed", 1)
     assert error_of(over) == "no such voice"
 
 
-def test_line_script_record_and_log_have_the_same_command(project: Project):
+def test_shell_line_script_record_and_log_have_the_same_command(project: Project):
     launch = Launch(processes=1, gpus="3")  # no launcher to wait for
     command = program(project, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
     over = wait_until_over(start_job(project, "train", [command], launch=launch))
@@ -173,7 +173,7 @@ def test_a_script_launches_as_the_job_does(project: Project):
     assert job.argvs == (("program.py",),)
 
 
-def test_a_record_with_a_launch_that_cannot_be_is_no_job(project: Project):
+def test_a_record_with_an_invalid_launch_is_not_a_job(project: Project):
     job = wait_until_over(start_job(project, "train", [program(project, "")]))
     path = job.folder / "job.json"
     path.write_text(path.read_text().replace('"processes": 1', '"processes": 0'))

@@ -1,4 +1,4 @@
-"""Tests of the end of a log."""
+"""Tests of indextts/projects/jobs/log_tail.py."""
 
 import os
 from pathlib import Path
@@ -27,13 +27,13 @@ from tests.running_jobs import bytes_read_so_far
     ],
 )
 @pytest.mark.failure(53)
-def test_tail_shows_what_a_terminal_would(tmp_path: Path, log: bytes, shown: str):
+def test_tail_shows_the_text_of_a_terminal(tmp_path: Path, log: bytes, shown: str):
     path = tmp_path / "output.log"
     path.write_bytes(log)
     assert tail(path) == shown
 
 
-def test_tail_of_a_file_that_is_not_there_is_empty(tmp_path: Path):
+def test_the_tail_of_a_missing_file_is_empty(tmp_path: Path):
     assert tail(tmp_path / "output.log") == ""
 
 
@@ -46,7 +46,7 @@ def test_tail_keeps_the_last_lines(tmp_path: Path):
 
 
 @pytest.mark.failure(53)
-def test_tail_reads_the_same_little_of_a_terabyte(tmp_path: Path):
+def test_tail_reads_only_the_end_of_a_huge_file(tmp_path: Path):
     path = tmp_path / "output.log"
     with path.open("wb") as file:
         file.truncate(2**40)
@@ -58,7 +58,7 @@ def test_tail_reads_the_same_little_of_a_terabyte(tmp_path: Path):
     assert bytes_read_so_far() - before < 2 * log_tail.MAX_TAIL_BYTES
 
 
-def test_a_log_is_read_in_blocks_as_if_it_were_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_reading_in_blocks_gives_the_same_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(log_tail, "BLOCK_BYTES", 7)
     path = tmp_path / "output.log"
     chance = Random(1)
@@ -88,7 +88,7 @@ def test_no_more_is_read_than_allowed(tmp_path: Path):
     assert read_end(path, 5).lines == ["x" * 2000]
 
 
-def test_characters_that_turn_a_line_round_are_gone(tmp_path: Path):
+def test_characters_that_reorder_a_line_are_removed(tmp_path: Path):
     path = tmp_path / "output.log"
     path.write_text("a\u202egpj.exe\u2066b\u200f", encoding="utf-8")
     assert tail(path) == "agpj.exeb"

@@ -1,4 +1,4 @@
-"""Tests of jobs that wait for another: real processes, started by pages that may be dead by then."""
+"""Tests of jobs that wait for another job, with real processes and pages that have ended."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ def chain_of_three(project: Project, first: str, words: tuple[str, ...] = ()) ->
     return jobs
 
 
-def test_a_chain_runs_one_after_the_other(project: Project):
+def test_chained_jobs_run_in_order(project: Project):
     first, second, third = chain_of_three(project, WAITS_FOR_GO)
     assert [reread(job).state for job in (first, second, third)] == ["running", "waiting", "waiting"]
     assert second.after == first.folder.resolve()
@@ -79,14 +79,14 @@ def test_a_chain_runs_one_after_the_other(project: Project):
     assert tail(third.log) == "$ python third.py\nthis is third.py"
 
 
-def test_after_a_job_that_has_finished_the_next_runs_at_once(project: Project):
+def test_a_job_after_a_finished_one_runs_at_once(project: Project):
     first = wait_until_over(start_job(project, "pairs", [program(project, "", "first.py")]))
     second = start_job(project, "train", [program(project, "", "second.py")], after=first.folder)
     assert wait_until_over(second).state == "finished"
 
 
 @pytest.mark.parametrize("end", ["failed", "stopped", "killed", "lost"])
-def test_what_waits_for_a_job_that_does_not_finish_is_not_started(project: Project, end: str):
+def test_a_job_after_one_that_does_not_finish_is_not_started(project: Project, end: str):
     source = WAITS_FOR_GO if end == "failed" else SAVES_ON_SIGTERM
     first, second, third = chain_of_three(project, source, ("7",) if end == "failed" else ())
     match end:
@@ -111,7 +111,7 @@ def test_what_waits_for_a_job_that_does_not_finish_is_not_started(project: Proje
 
 
 @pytest.mark.parametrize("stop", [stop_job, kill_job])
-def test_a_job_that_waits_is_stopped_at_once_and_no_other_is_touched(project: Project, stop):
+def test_a_waiting_job_stops_at_once_and_no_other_does(project: Project, stop):
     first, second, third = chain_of_three(project, WAITS_FOR_GO)
     stop(second)
     over = wait_until_over(second)
@@ -121,14 +121,14 @@ def test_a_job_that_waits_is_stopped_at_once_and_no_other_is_touched(project: Pr
     assert reread(first).state == "running"
 
 
-def test_a_job_that_waits_and_whose_runner_is_killed_is_lost(project: Project):
+def test_a_waiting_job_with_a_killed_runner_is_lost(project: Project):
     _, second, third = chain_of_three(project, WAITS_FOR_GO)
     kill(runner_of(second))
     assert reread(second).state == "lost"
     assert wait_until_over(third).before == "lost"
 
 
-def test_the_queue_goes_on_without_the_page_that_made_it(project: Project, tmp_path: Path):
+def test_the_queue_continues_without_the_page(project: Project, tmp_path: Path):
     program(project, WAITS_FOR_GO, "first.py")
     program(project, "print('late')", "second.py")
     subprocess.run([sys.executable, "-c", STARTS_A_QUEUE, str(tmp_path)], cwd=REPOSITORY, check=True)
@@ -140,7 +140,7 @@ def test_the_queue_goes_on_without_the_page_that_made_it(project: Project, tmp_p
     assert tail(waiting.log, 1) == "late"
 
 
-def test_a_job_may_wait_for_one_of_another_project(project: Project, tmp_path: Path):
+def test_a_job_may_wait_for_a_job_of_another_project(project: Project, tmp_path: Path):
     other = Project(tmp_path / "other")
     first = start_job(other, "train", [program(project, WAITS_FOR_GO)])
     second = start_job(project, "train", [program(project, "", "second.py")], after=first.folder)
@@ -150,7 +150,7 @@ def test_a_job_may_wait_for_one_of_another_project(project: Project, tmp_path: P
     assert reread(first).state == "finished"
 
 
-def test_two_jobs_of_a_stage_never_run_at_once_whatever_they_wait_for(project: Project):
+def test_two_jobs_of_a_stage_never_run_at_the_same_time(project: Project):
     program(project, WAITS_FOR_GO)
     command = command_for("program.py")
     train = start_job(project, "train", [command])
@@ -172,13 +172,13 @@ def test_two_jobs_of_a_stage_never_run_at_once_whatever_they_wait_for(project: P
         start_job(project, "train", [command])
 
 
-def test_what_is_no_job_is_not_waited_for(project: Project, tmp_path: Path):
+def test_waiting_for_a_folder_that_is_not_a_job_is_refused(project: Project, tmp_path: Path):
     with pytest.raises(UserError, match=r"^nowhere "):
         start_job(project, "train", [program(project, "")], after=tmp_path / "nowhere")
     assert list_jobs(project) == []
 
 
-def test_a_runner_that_is_woken_often_leaves_no_descriptor_open(project: Project):
+def test_a_waiting_runner_leaks_no_file_descriptor(project: Project):
     _, second, _ = chain_of_three(project, WAITS_FOR_GO)
     runner = runner_of(second)
     for _ in range(200):

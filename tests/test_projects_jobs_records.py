@@ -1,4 +1,4 @@
-"""Tests of what the disk says of a job."""
+"""Tests of indextts/projects/jobs/records.py: jobs as read from the disk."""
 
 import json
 import subprocess
@@ -41,7 +41,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     ids=["recycled number", "before a reboot"],
 )
 @pytest.mark.failure(27)
-def test_a_stranger_with_the_number_of_a_job_is_not_signalled(project: Project, change: dict[str, int | str]):
+def test_another_process_with_the_pid_of_a_job_is_not_signalled(
+    project: Project, change: dict[str, int | str]
+):
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
         stat = read_stat(stranger.pid)
         assert stat is not None
@@ -63,7 +65,7 @@ def test_a_stranger_with_the_number_of_a_job_is_not_signalled(project: Project, 
 
 
 @pytest.mark.failure(57)
-def test_a_folder_without_a_whole_record_is_no_job(project: Project):
+def test_a_folder_without_a_valid_record_is_not_a_job(project: Project):
     for name, content in {
         "half": '{"stage": "tr',
         "not_started": '{"stage": "train"}',
@@ -75,7 +77,7 @@ def test_a_folder_without_a_whole_record_is_no_job(project: Project):
     assert newest_job(project, "train") is None
 
 
-def test_a_job_of_before_the_queue_is_read(project: Project):
+def test_a_record_older_than_the_queue_is_read(project: Project):
     folder = project.jobs / "20250101_000000_train"
     folder.mkdir(parents=True)
     runner = {"pid": 4_000_000, "start_ticks": 1, "boot_id": "x"}
@@ -88,7 +90,7 @@ def test_a_job_of_before_the_queue_is_read(project: Project):
     assert (job.began, job.seconds(1e9)) == (10.0, 60.0)
 
 
-def test_a_half_written_end_is_no_end(project: Project):
+def test_a_half_written_exit_file_is_ignored(project: Project):
     job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
     (job.folder / "exit.json").write_text('{"status": 0, "reason": "fin')
     assert reread(job).state == "running"
@@ -100,7 +102,7 @@ def test_a_half_written_end_is_no_end(project: Project):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[" * 100_000, '{"runner": 7}', '{"pid": true}', '{"pid": -1}'])
-def test_junk_in_the_place_of_a_record_names_nobody(tmp_path: Path, content: str):
+def test_an_invalid_record_names_no_process(tmp_path: Path, content: str):
     for name in ("job.json", "program.json", "exit.json"):
         (tmp_path / name).write_text(content)
     assert live_processes(tmp_path) == []
@@ -108,7 +110,7 @@ def test_junk_in_the_place_of_a_record_names_nobody(tmp_path: Path, content: str
     assert read_job(tmp_path) is None
 
 
-def test_jobs_that_are_over_are_read_once(project: Project):
+def test_ended_jobs_are_read_once(project: Project):
     ended_jobs(project, 1000)
     jobs = list_jobs(project)
     before = bytes_read_so_far()
@@ -121,7 +123,7 @@ def test_jobs_that_are_over_are_read_once(project: Project):
     assert list_jobs(project)[0].state == "failed"
 
 
-def test_of_a_thousand_jobs_the_newest_is_found_without_the_others(project: Project):
+def test_the_newest_of_a_thousand_jobs_is_found_without_reading_all(project: Project):
     ended_jobs(project, 1000)
     before = bytes_read_so_far()
     newest = newest_job(project, "train")
@@ -130,7 +132,7 @@ def test_of_a_thousand_jobs_the_newest_is_found_without_the_others(project: Proj
     assert newest.started == 998
 
 
-def test_the_job_that_runs_is_shown_behind_many_that_were_taken_out_of_the_queue(project: Project):
+def test_the_running_job_is_found_behind_many_removed_from_the_queue(project: Project):
     job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
     for number in range(10):
         queued = project.jobs / f"21000101_{number:06}_train"

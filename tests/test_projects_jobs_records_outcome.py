@@ -1,4 +1,4 @@
-"""Tests of how a job's end is said."""
+"""Tests of `outcome` in indextts/projects/jobs/records.py: the message about the state of a job."""
 
 import json
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_each_end_has_its_message(tmp_path: Path, ending: dict[str, Any] | None,
     assert outcome(job_with(tmp_path, ending), now=1e9) == message
 
 
-def test_stop_now_is_not_attributed_to_the_memory(tmp_path: Path):
+def test_a_kill_by_the_user_is_not_attributed_to_memory(tmp_path: Path):
     (tmp_path / "kill_asked").touch()
     job = job_with(tmp_path, {"status": 137, "reason": "killed"})
     assert outcome(job, 0) == Message(KILLED_BY_HAND, LONG)
@@ -86,18 +86,18 @@ def test_a_job_removed_from_the_queue_never_ran(tmp_path: Path):
     assert outcome(job_with(tmp_path, waited, after="/other"), 0) == Message(STOPPED_WAITING)
 
 
-def test_time_in_the_queue_is_not_time_at_work(tmp_path: Path):
+def test_time_in_the_queue_does_not_count_as_run_time(tmp_path: Path):
     job = job_with(tmp_path, {"status": 0, "reason": "finished"}, after="/other", began=3800)
     assert str(outcome(job, 0)) == "finished after 0:23"
 
 
-def test_the_last_40_lines_of_a_failed_job_are_there(tmp_path: Path):
+def test_the_last_40_lines_of_a_failed_job_are_available(tmp_path: Path):
     job = job_with(tmp_path, {"status": 1, "reason": "failed"})
     job.log.write_text("".join(f"{number}\n" for number in range(100)))
     assert last_lines(job, 40).splitlines() == [str(number) for number in range(60, 100)]
 
 
-def test_a_duration_is_read_the_same_in_every_language():
+def test_a_duration_is_the_same_in_every_language():
     assert [clock(seconds) for seconds in (0, 7.9, 750, 3723, 360000)] == [
         "0:00",
         "0:07",
@@ -107,7 +107,7 @@ def test_a_duration_is_read_the_same_in_every_language():
     ]
 
 
-def test_a_template_asks_only_for_named_values():
+def test_templates_use_only_named_values():
     templates = [
         value for name, value in vars(sentences).items() if name.isupper() and isinstance(value, str)
     ]

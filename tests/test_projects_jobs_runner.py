@@ -1,4 +1,4 @@
-"""Tests of what a job's runner does: real programs, real signals."""
+"""Tests of indextts/projects/jobs/runner.py, with real programs and real signals."""
 
 import os
 import re
@@ -60,7 +60,7 @@ def test_a_line_is_in_the_log_when_it_is_printed(project: Project, monkeypatch: 
     assert wait_until_ready(job).state == "running"
 
 
-def test_a_job_that_fails_keeps_its_status_and_its_last_words(project: Project):
+def test_a_failed_job_keeps_its_status_and_its_last_line(project: Project):
     source = "import sys; print('[Error] no such voice', file=sys.stderr); sys.exit(2)"
     over = wait_until_over(start_job(project, "data", [program(project, source)]))
     assert (over.state, over.exit_status) == ("failed", 2)
@@ -74,14 +74,14 @@ def test_the_commands_of_a_job_run_in_order(project: Project):
     assert tail(over.log) == "$ python first.py\n1\n$ python second.py\n2"
 
 
-def test_after_a_command_that_fails_no_other_runs(project: Project):
+def test_no_command_runs_after_one_that_failed(project: Project):
     first, second = program(project, "raise SystemExit(1)", "first.py"), program(project, "", "second.py")
     over = wait_until_over(start_job(project, "data", [first, second]))
     assert (over.state, over.exit_status) == ("failed", 1)
     assert tail(over.log) == "$ python first.py"
 
 
-def test_a_program_that_cannot_be_started_ends_the_job(project: Project):
+def test_a_program_that_cannot_start_ends_the_job(project: Project):
     over = wait_until_over(start_job(project, "data", [command_for("program.py", ("x" * 200_000,))]))
     assert (over.state, over.exit_status) == ("failed", 127)
     assert tail(over.log, 1).startswith("[Error] program.py ")
@@ -113,7 +113,7 @@ def test_a_program_killed_by_the_system_is_killed_not_failed(project: Project):
     assert (over.state, over.exit_status) == ("killed", 139)
 
 
-def test_a_disk_without_room_keeps_nobody_from_knowing_how_it_ended(project: Project):
+def test_the_end_of_a_job_is_recorded_on_a_full_disk(project: Project):
     source = f"print('x' * 9000)\n{WAITS_FOR_GO}"
     job = start_job(project, "train", [program(project, source)])
     wait_for(job, lambda: tail(job.log, 1) == "ready")

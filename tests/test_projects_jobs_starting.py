@@ -1,4 +1,4 @@
-"""Tests of starting a job."""
+"""Tests of indextts/projects/jobs/starting.py."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def starter(project: Project, name: str, go: Path, stays_s: float = 0) -> subpro
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
 
 
-def test_a_stage_runs_once_at_a_time(project: Project):
+def test_a_stage_has_one_job_at_a_time(project: Project):
     job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
     with pytest.raises(UserError, match="train is already running in voice"):
         start_job(project, "train", [command_for("program.py")])
@@ -76,7 +76,7 @@ def test_a_stage_runs_once_at_a_time(project: Project):
     assert start_job(project, "train", [command_for("program.py")]).folder != job.folder
 
 
-def test_of_eight_starts_at_once_exactly_one_is_let_through(project: Project):
+def test_of_eight_simultaneous_starts_exactly_one_succeeds(project: Project):
     command = program(project, SAVES_ON_SIGTERM)
 
     def start(_: int) -> Job | None:
@@ -91,7 +91,7 @@ def test_of_eight_starts_at_once_exactly_one_is_let_through(project: Project):
 
 
 @pytest.mark.failure(28)
-def test_of_three_pages_that_start_at_once_exactly_one_is_let_through(project: Project, tmp_path: Path):
+def test_of_three_pages_starting_a_job_exactly_one_succeeds(project: Project, tmp_path: Path):
     program(project, SAVES_ON_SIGTERM)
     pages = [starter(project, "program.py", tmp_path / "go") for _ in range(3)]
     for page in pages:
@@ -120,7 +120,7 @@ def test_a_job_outlives_the_page_that_started_it(project: Project, tmp_path: Pat
     assert tail(over.log, 1) == "saved"
 
 
-def test_a_job_folder_that_cannot_be_written_is_said_in_one_line(project: Project):
+def test_an_unwritable_job_folder_is_an_error_that_names_it(project: Project):
     project.root.write_text("a file where the project should be")
     with pytest.raises(UserError, match=re.escape(str(project.jobs))):
         start_job(project, "train", [command_for("program.py")])
@@ -137,7 +137,7 @@ def test_ten_jobs_leave_no_zombie_and_the_newest_is_first(project: Project):
 
 
 @pytest.mark.failure(52)
-def test_nasty_values_arrive_unchanged(project: Project):
+def test_unusual_values_reach_the_program_unchanged(project: Project):
     values = (
         'it\'s "so"',
         "$(touch x) `ls` ; rm -rf *",
@@ -159,7 +159,7 @@ def test_nasty_values_arrive_unchanged(project: Project):
     assert shell_line(command) in over.log.read_text(encoding="utf-8")
 
 
-def test_a_shell_reads_the_shown_line_as_what_is_run(tmp_path: Path):
+def test_a_shell_parses_the_shown_line_as_the_command_that_runs(tmp_path: Path):
     command = Train(
         train_manifest=[Path("it's $(x).jsonl"), Path("ሁለት\n.jsonl")],
         val_manifest=[Path("-v")],
@@ -177,7 +177,7 @@ def test_a_shell_reads_the_shown_line_as_what_is_run(tmp_path: Path):
     assert read.stdout.split("\0")[:-1] == ["python", command.program, *to_argv(command)]
 
 
-def test_a_job_keeps_its_form_and_its_versions_and_no_secret(project: Project):
+def test_a_job_keeps_its_form_and_versions_but_no_secret(project: Project):
     form = {
         "epochs": 3,
         "tokenizer": "mine.model",
@@ -207,7 +207,7 @@ def test_the_versions_name_the_commit_of_the_code():
     assert versions().get("commit") == (asked.stdout.strip() or None)
 
 
-def test_a_job_is_saved_as_a_script_that_does_the_same(project: Project, tmp_path: Path):
+def test_the_script_of_a_job_does_the_same(project: Project, tmp_path: Path):
     values = ("it's $(touch x)", "two\nlines", "ሰላም", "-rf", "")
     program(project, "import json, os, sys; print(os.getcwd(), json.dumps(sys.argv[1:]))")
     commands = [command_for("program.py", values), program(project, "raise SystemExit(3)", "second.py")]

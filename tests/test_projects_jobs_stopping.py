@@ -1,4 +1,4 @@
-"""Tests of stopping a job: real programs, real signals."""
+"""Tests of indextts/projects/jobs/stopping.py, with real programs and real signals."""
 
 import json
 import os
@@ -87,7 +87,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
         yield project
 
 
-def test_stop_lets_the_program_save_and_starts_no_other(project: Project):
+def test_a_stop_lets_the_program_save_and_starts_no_other(project: Project):
     training, export = program(project, SAVES_ON_SIGTERM), program(project, "print('late')", "export.py")
     job = wait_until_ready(start_job(project, "train", [training, export]))
     stop_job(job)
@@ -96,7 +96,7 @@ def test_stop_lets_the_program_save_and_starts_no_other(project: Project):
     assert tail(over.log) == "$ python program.py\nready\nsaved"
 
 
-def test_no_command_follows_one_that_ended_well_although_asked_to_stop(project: Project):
+def test_no_command_follows_one_that_finished_during_a_stop(project: Project):
     source = SAVES_ON_SIGTERM.replace("143", "0")
     first, second = program(project, source), program(project, "print('late')", "second.py")
     job = wait_until_ready(start_job(project, "train", [first, second]))
@@ -116,7 +116,7 @@ def test_a_stop_right_after_the_start_is_not_lost(project: Project):
 
 
 @pytest.mark.parametrize("has_runner", [True, False])
-def test_stop_pressed_three_times_is_one_signal_to_the_program(project: Project, has_runner: bool):
+def test_three_stop_requests_send_one_signal_to_the_program(project: Project, has_runner: bool):
     source = (
         "import signal, time\ncount = 0\ndef note(*_):\n    global count; count += 1\n"
         "signal.signal(signal.SIGTERM, note)\nprint('ready')\n"
@@ -134,7 +134,7 @@ def test_stop_pressed_three_times_is_one_signal_to_the_program(project: Project,
     assert tail(job.log, 1) == "1 signals"
 
 
-def test_kill_leaves_no_process_of_a_deaf_job(project: Project):
+def test_kill_leaves_no_process_of_a_job_that_ignores_signals(project: Project):
     job = wait_until_ready(start_job(project, "train", [program(project, DEAF_WITH_A_CHILD)]), times=2)
     stat = read_stat(runner_of(job).pid)
     assert stat is not None
@@ -148,7 +148,7 @@ def test_kill_leaves_no_process_of_a_deaf_job(project: Project):
     assert (over.state, over.exit_status) == ("killed", 137)
 
 
-def test_a_program_whose_runner_was_killed_runs_on_and_can_be_stopped(project: Project):
+def test_a_program_with_a_killed_runner_continues_and_can_be_stopped(project: Project):
     job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
     kill(runner_of(job))
     assert reread(job).state == "running"
@@ -175,7 +175,7 @@ def patience(monkeypatch: pytest.MonkeyPatch, save_s: float, kill_s: float) -> N
     monkeypatch.setattr(files, "KILL_S", kill_s)
 
 
-def test_a_trainer_that_does_not_end_in_time_is_told_to_end_without_saving(
+def test_a_trainer_that_does_not_end_in_time_ends_without_saving(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ):
     patience(monkeypatch, 0.5, 600)
@@ -186,7 +186,7 @@ def test_a_trainer_that_does_not_end_in_time_is_told_to_end_without_saving(
     assert outcome(over, 0).id == STOPPED_UNSAVED
 
 
-def test_what_ends_in_time_is_not_hurried(project: Project):
+def test_a_program_that_ends_in_time_gets_no_second_signal(project: Project):
     job = wait_until_ready(start_job(project, "train", [program(project, SAVES_ON_SIGTERM)]))
     stop_job(job)
     over = wait_until_over(job)
@@ -194,7 +194,7 @@ def test_what_ends_in_time_is_not_hurried(project: Project):
 
 
 @pytest.mark.parametrize("by_page", [True, False])
-def test_a_deaf_job_is_killed_with_all_it_started(
+def test_a_job_that_ignores_signals_is_killed_with_its_processes(
     project: Project, monkeypatch: pytest.MonkeyPatch, by_page: bool
 ):
     patience(monkeypatch, 0.3, 0.3)
@@ -212,7 +212,7 @@ def test_a_deaf_job_is_killed_with_all_it_started(
     assert outcome(over, 0).id == KILLED_STOPPING
 
 
-def test_the_stages_of_a_stop_are_counted_down(project: Project):
+def test_the_phases_of_a_stop_are_counted_down(project: Project):
     job = wait_until_ready(start_job(project, "train", [program(project, DEAF_WITH_A_CHILD)]), times=2)
     assert stop_progress(job, time.time()) is None
     stop_job(job)
@@ -237,7 +237,7 @@ def test_the_stages_of_a_stop_are_counted_down(project: Project):
 
 
 @pytest.mark.parametrize("end", ["by itself", "killed", "stop now"])
-def test_a_worker_in_a_session_of_its_own_that_ignores_sigterm_is_swept(project: Project, end: str):
+def test_a_worker_in_its_own_session_that_ignores_sigterm_is_killed(project: Project, end: str):
     words = () if end == "by itself" else ("wait",)
     program(project, LEAVES_A_WORKER)
     job = start_job(project, "train", [command_for("program.py", words)])
@@ -259,7 +259,7 @@ def test_a_worker_in_a_session_of_its_own_that_ignores_sigterm_is_swept(project:
 
 
 @pytest.mark.slow
-def test_a_real_training_saves_when_it_is_stopped_and_leaves_no_worker_when_it_is_killed(tmp_path: Path):
+def test_a_training_saves_on_a_stop_and_leaves_no_worker_after_a_kill(tmp_path: Path):
     tiny = make_tiny_run(tmp_path)
     command = parse(Train, tiny.flags(epochs=100_000, num_workers=2, val_interval=1000, resume="auto"))
     project = Project(tmp_path / "voice")

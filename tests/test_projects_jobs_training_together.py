@@ -1,4 +1,4 @@
-"""Tests of real trainers that a job launches as several processes: what is said before then happens."""
+"""Tests of a job with several real trainers: it behaves as estimated before the start."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ CPU = MachineFacts((), 2, 8 << 30)
 
 
 @pytest.mark.slow
-def test_two_trainers_save_once_when_stopped_and_one_goes_on_as_it_was_foretold(tmp_path: Path):
+def test_two_ranks_save_once_on_a_stop_and_resume_as_estimated(tmp_path: Path):
     tiny, project = make_tiny_run(tmp_path), Project(tmp_path / "voice")
     command = parse(Train, tiny.flags(epochs=100_000, val_interval=1000, save_interval=1000))
     for launch, resume in ((TWO, ""), (TWO, "auto"), (ALONE, "auto")):

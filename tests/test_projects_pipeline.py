@@ -1,4 +1,4 @@
-"""Tests of the pipeline: the programs of all stages on the demo, in order, stopped, resumed, skipped."""
+"""Tests of the pipeline on the demo: all stages in order, stopped, resumed, skipped."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def table(output: str) -> dict[str, str]:
     return dict(rows)
 
 
-def test_the_files_of_the_published_speech_encoder_lie_in_the_base_folder(tmp_path: Path):
+def test_the_published_speech_encoder_is_read_from_the_base_folder(tmp_path: Path):
     base = tmp_path / "IndexTTS-2"
     settings = make_settings(
         name="x", manifest=tmp_path / "m.jsonl", base=base, preprocess={"backend": "indextts2"}
@@ -114,7 +114,7 @@ def test_the_project_folder_has_the_files_that_users_know(demo: tuple[Path, str]
     assert verify_checkpoint(folder / "training_output/latest.pth").step == 2
 
 
-def test_editing_the_projects_config_leaves_the_demos_alone(demo: tuple[Path, str]):
+def test_editing_the_projects_config_does_not_change_the_demos(demo: tuple[Path, str]):
     assert not (demo[0] / "demo/checkpoints/config.yaml").samefile(
         REPOSITORY / "demo/checkpoints/config.yaml"
     )
@@ -138,15 +138,13 @@ def copy_of(demo: tuple[Path, str], tmp_path: Path) -> Path:
     return workspace
 
 
-def test_what_is_done_and_unchanged_is_skipped(demo: tuple[Path, str], tmp_path: Path):
+def test_finished_and_unchanged_stages_are_skipped(demo: tuple[Path, str], tmp_path: Path):
     answer = run(copy_of(demo, tmp_path), "--demo", "--max-steps=2")
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert all(result.endswith("(unchanged)") for result in table(answer.stdout).values()), answer.stdout
 
 
-def test_a_stage_whose_input_changed_runs_again_and_so_do_those_after_it(
-    demo: tuple[Path, str], tmp_path: Path
-):
+def test_a_stage_with_changed_input_and_the_later_ones_run_again(demo: tuple[Path, str], tmp_path: Path):
     workspace = copy_of(demo, tmp_path)
     os.utime(workspace / "demo/preprocessed_amharic/train_manifest.jsonl")
     answer = run(workspace, "--demo", "--max-steps=2", "--until=pairs")
@@ -156,7 +154,7 @@ def test_a_stage_whose_input_changed_runs_again_and_so_do_those_after_it(
     assert "(unchanged)" not in results["pairs"]
 
 
-def test_a_clip_that_a_person_rejects_is_gone_from_all_that_follows(demo: tuple[Path, str], tmp_path: Path):
+def test_a_rejected_clip_is_absent_from_all_later_stages(demo: tuple[Path, str], tmp_path: Path):
     workspace = copy_of(demo, tmp_path)
     manifest = workspace / "demo/dataset/manifest.jsonl"
     add_decision(manifest, Decision(id="demo_0001", verdict="reject"))
@@ -178,7 +176,7 @@ def test_a_clip_that_a_person_rejects_is_gone_from_all_that_follows(demo: tuple[
     assert "demo_0001" in manifest.read_text(encoding="utf-8")
 
 
-def test_a_training_that_was_stopped_goes_on_with_the_same_command(demo: tuple[Path, str], tmp_path: Path):
+def test_a_stopped_training_resumes_with_the_same_command(demo: tuple[Path, str], tmp_path: Path):
     workspace = copy_of(demo, tmp_path)
     output = workspace / "demo/training_output"
     argv = [*PIPELINE, f"--workspace={workspace}", "--demo"]
@@ -210,7 +208,7 @@ print("status", pipeline.run_program(["program.py"], Launch(processes=2, gpus="0
 """
 
 
-def test_several_processes_are_launched_and_stopped_as_one(tmp_path: Path):
+def test_several_ranks_are_launched_and_stopped_together(tmp_path: Path):
     saves = SAVES_ON_SIGTERM.replace('"ready"', "'ready', __import__('os').environ['CUDA_VISIBLE_DEVICES']")
     (tmp_path / "program.py").write_text(saves)
     argv = [sys.executable, "-u", "-c", LAUNCHES_TWO, str(tmp_path)]
@@ -222,7 +220,7 @@ def test_several_processes_are_launched_and_stopped_as_one(tmp_path: Path):
     assert said == b"saved\nsaved\nstatus 143\n"
 
 
-def test_a_project_of_ones_own_is_described_by_a_file(demo: tuple[Path, str], tmp_path: Path):
+def test_a_yaml_file_describes_a_project(demo: tuple[Path, str], tmp_path: Path):
     base = tmp_path / "base"
     shutil.copytree(demo[0] / "demo/checkpoints", base)
     recordings = tmp_path / "recordings"
@@ -245,7 +243,7 @@ def test_a_project_of_ones_own_is_described_by_a_file(demo: tuple[Path, str], tm
         (("--demo", "--max-steps=-1"), "--max-steps: "),
     ],
 )
-def test_bad_flags_are_one_sentence(tmp_path: Path, flags: tuple[str, ...], message: str):
+def test_bad_flags_are_an_error_of_one_line(tmp_path: Path, flags: tuple[str, ...], message: str):
     answer = run(tmp_path, *flags)
     assert answer.returncode == 2
     assert message in answer.stderr
@@ -253,7 +251,7 @@ def test_bad_flags_are_one_sentence(tmp_path: Path, flags: tuple[str, ...], mess
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "gpt.pth", "bpe.model"])
-def test_a_base_folder_that_lacks_a_file_says_which_and_how_to_get_it(tmp_path: Path, name: str):
+def test_a_missing_base_file_is_named_with_the_download_command(tmp_path: Path, name: str):
     base = tmp_path / "base"
     base.mkdir()
     for each in {"config.yaml", "gpt.pth", "bpe.model"} - {name}:
@@ -266,7 +264,7 @@ def test_a_base_folder_that_lacks_a_file_says_which_and_how_to_get_it(tmp_path: 
     assert not (tmp_path / "x").exists()
 
 
-def test_a_wrong_flag_of_a_late_stage_is_said_before_the_first(demo: tuple[Path, str], tmp_path: Path):
+def test_a_wrong_flag_of_a_late_stage_fails_before_the_first_stage(demo: tuple[Path, str], tmp_path: Path):
     text = f"name: mine\nmanifest: m.jsonl\nbase: {demo[0]}/demo/checkpoints\ntrain: {{learning_rat: 1}}\n"
     (tmp_path / "mine.yaml").write_text(text)
     answer = run(tmp_path / "workspace", f"--config={tmp_path}/mine.yaml")

@@ -1,13 +1,16 @@
+"""Tests of indextts/runs/health/checks.py: all checks together, and the disk check."""
+
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from indextts.runs.directory import read_metrics
-from indextts.runs.health.checks import CHECKS, check_health, check_observed
-from indextts.runs.health.observed import read_observed
-from tests.written_run import WrittenRun, fill_the_disk, sick_run
+from indextts.runs.health.checks import CHECKS, check_health, check_observed, disk_filling
+from indextts.runs.health.observed import Observed, read_observed
+from tests.written_run import GB, WrittenRun, fill_the_disk, sick_run
 
 
-def test_a_run_with_which_all_is_wrong_trips_every_check_problems_first(tmp_path: Path):
+def test_a_run_with_all_problems_trips_every_check_problems_first(tmp_path: Path):
     run_dir = sick_run().write(tmp_path)
     fill_the_disk(run_dir)
     found = check_health(run_dir)
@@ -22,7 +25,7 @@ def test_a_run_with_which_all_is_wrong_trips_every_check_problems_first(tmp_path
             assert template.format(**finding.values)
 
 
-def test_a_run_that_goes_well_trips_no_check_at_any_of_its_lines(tmp_path: Path):
+def test_a_healthy_run_trips_no_check_at_any_line(tmp_path: Path):
     run = WrittenRun()
     run.start()
     run.facts(0)
@@ -38,7 +41,7 @@ def test_a_run_that_goes_well_trips_no_check_at_any_of_its_lines(tmp_path: Path)
             assert check_health(run.write(tmp_path)) == []
 
 
-def test_an_empty_or_absent_directory_and_damaged_files_have_no_findings(tmp_path: Path):
+def test_empty_missing_and_corrupt_files_have_no_findings(tmp_path: Path):
     assert check_health(tmp_path) == []
     assert check_health(tmp_path / "absent") == []
     for name in ("config.json", "exit.json", "metrics.jsonl"):
@@ -46,7 +49,7 @@ def test_an_empty_or_absent_directory_and_damaged_files_have_no_findings(tmp_pat
     assert check_health(tmp_path) == []
 
 
-def test_an_older_directory_without_a_schedule_or_facts_is_read_as_far_as_it_goes(tmp_path: Path):
+def test_an_older_directory_without_schedule_and_facts_is_read(tmp_path: Path):
     run = WrittenRun()
     run.start()
     run.train_to(8_000, loss=4.4)
@@ -57,10 +60,36 @@ def test_an_older_directory_without_a_schedule_or_facts_is_read_as_far_as_it_goe
     assert [finding.check for finding in check_health(tmp_path)] == ["plateau"]
 
 
-def test_lines_that_were_read_already_are_not_read_again(tmp_path: Path):
+def test_given_metrics_lines_are_not_read_again(tmp_path: Path):
     run_dir = sick_run().write(tmp_path)
     lines = read_metrics(run_dir / "metrics.jsonl")
     expected = check_health(run_dir)
     (run_dir / "metrics.jsonl").unlink()
     assert check_health(run_dir, lines) == expected
     assert check_observed(read_observed(run_dir, lines)) == expected
+
+
+# ---- disk space
+
+
+RUN = Observed(lines=[], settings={"keep_checkpoints": 3}, num_checkpoints=1, checkpoint_bytes=10 * GB)
+
+
+def test_disk_space_for_all_kept_checkpoints_is_enough():
+    assert disk_filling(replace(RUN, free_bytes=40 * GB)) is None
+    assert disk_filling(replace(RUN, num_checkpoints=4, free_bytes=11 * GB)) is None
+
+
+def test_low_disk_space_is_a_warning_and_none_for_the_next_save_a_problem():
+    found = disk_filling(replace(RUN, free_bytes=39 * GB))
+    assert found is not None
+    assert found.level == "warning"
+    assert "39.0 GB are free; a checkpoint takes 10.0 GB, and up to 4 more" in str(found)
+    found = disk_filling(replace(RUN, num_checkpoints=5, free_bytes=9 * GB))
+    assert found is not None
+    assert found.level == "problem"
+
+
+def test_a_finished_run_and_a_run_without_checkpoints_need_no_disk_space():
+    assert disk_filling(replace(RUN, end_reason="finished")) is None
+    assert disk_filling(replace(RUN, checkpoint_bytes=0)) is None

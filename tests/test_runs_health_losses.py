@@ -1,3 +1,5 @@
+"""Tests of indextts/runs/health/losses.py."""
+
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from tests.written_run import WrittenRun
 
 
 @pytest.mark.parametrize("noise", [0.005, 0.03, 0.05])
-def test_the_plateau_of_7_000_steps_is_found_whatever_the_noise(tmp_path: Path, noise: float):
+def test_a_plateau_of_7_000_steps_is_found_despite_noise(tmp_path: Path, noise: float):
     run = WrittenRun(noise=noise, schedule=Schedule(5e-5, 1_000, 22_500))
     run.start()
     run.train_to(4_000)
@@ -24,7 +26,7 @@ def test_the_plateau_of_7_000_steps_is_found_whatever_the_noise(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_slow_fall_under_noise_is_no_plateau(tmp_path: Path, seed: int):
+def test_a_slow_fall_under_noise_is_not_a_plateau(tmp_path: Path, seed: int):
     run = WrittenRun(noise=0.05)
     run.random.seed(seed)
     run.start()
@@ -34,7 +36,7 @@ def test_a_slow_fall_under_noise_is_no_plateau(tmp_path: Path, seed: int):
             assert plateau(read_observed(run.write(tmp_path))) is None
 
 
-def test_losses_may_stand_in_warm_up_and_at_the_end_of_the_schedule(tmp_path: Path):
+def test_losses_may_be_flat_in_warm_up_and_at_the_end_of_the_schedule(tmp_path: Path):
     run = WrittenRun(schedule=Schedule(5e-5, 4_000, 20_000))
     run.start()
     run.train_to(800, loss=6.0)
@@ -45,7 +47,7 @@ def test_losses_may_stand_in_warm_up_and_at_the_end_of_the_schedule(tmp_path: Pa
     assert plateau(read_observed(run.write(tmp_path))) is None
 
 
-def test_a_validation_that_still_gets_better_is_no_plateau(tmp_path: Path):
+def test_an_improving_validation_is_not_a_plateau(tmp_path: Path):
     run = WrittenRun(noise=0.01)
     run.start()
     run.train_to(8_000, loss=4.4)
@@ -55,7 +57,7 @@ def test_a_validation_that_still_gets_better_is_no_plateau(tmp_path: Path):
     assert plateau(read_observed(run.write(tmp_path))) is None
 
 
-def test_where_only_the_text_loss_falls_the_speech_loss_is_named(tmp_path: Path):
+def test_the_speech_loss_is_named_if_only_the_text_loss_falls(tmp_path: Path):
     run = WrittenRun(noise=0.01)
     run.start()
     for step in range(100, 8_001, 100):
@@ -81,7 +83,7 @@ def test_a_rising_validation_is_named_with_the_best_step(tmp_path: Path):
     assert validation_rising(read_observed(run.write(tmp_path))) is None
 
 
-def test_validations_that_scatter_around_the_best_do_not_rise(tmp_path: Path):
+def test_validations_that_scatter_around_the_best_are_not_rising(tmp_path: Path):
     run = WrittenRun()
     for number, loss in enumerate((4.9, 4.6, 4.62, 4.61, 4.63, 4.60, 4.62)):
         run.val(1_000 * number, loss)
@@ -97,7 +99,7 @@ def resumed_run(after: float) -> WrittenRun:
     return run
 
 
-def test_a_jump_at_a_resume_is_named_until_the_losses_are_back(tmp_path: Path):
+def test_a_jump_at_a_resume_is_reported_until_the_losses_recover(tmp_path: Path):
     run = resumed_run(after=5.2)
     found = jump_at_resume(read_observed(run.write(tmp_path)))
     assert found is not None
@@ -108,11 +110,11 @@ def test_a_jump_at_a_resume_is_named_until_the_losses_are_back(tmp_path: Path):
     assert jump_at_resume(read_observed(run.write(tmp_path))) is None
 
 
-def test_a_resume_that_goes_on_where_it_stood_is_no_jump(tmp_path: Path):
+def test_a_resume_with_the_same_losses_is_not_a_jump(tmp_path: Path):
     assert jump_at_resume(read_observed(resumed_run(after=4.5).write(tmp_path))) is None
 
 
-def test_a_step_up_within_the_noise_is_no_jump(tmp_path: Path):
+def test_a_rise_within_the_noise_is_not_a_jump(tmp_path: Path):
     run = WrittenRun(noise=0.3)
     run.start()
     run.train_to(5_000, loss=4.5)
@@ -121,7 +123,7 @@ def test_a_step_up_within_the_noise_is_no_jump(tmp_path: Path):
     assert jump_at_resume(read_observed(run.write(tmp_path))) is None
 
 
-def test_a_new_part_begins_anew_and_does_not_jump(tmp_path: Path):
+def test_a_new_run_part_does_not_jump(tmp_path: Path):
     run = WrittenRun()
     run.start()
     run.train_to(5_000, loss=4.5)

@@ -1,3 +1,5 @@
+"""Tests of indextts/runs/health/rows.py."""
+
 from pathlib import Path
 
 from indextts.runs.health.observed import read_observed
@@ -28,7 +30,7 @@ def test_another_part_may_have_other_base_rows(tmp_path: Path):
     assert base_rows_changed(read_observed(run.write(tmp_path))) is None
 
 
-def test_new_rows_that_stand_are_named_whether_still_or_by_a_hair(tmp_path: Path):
+def test_new_rows_that_do_not_or_barely_change_are_reported(tmp_path: Path):
     for moved in (0.0, 1e-8):
         run = WrittenRun()
         run.start()
@@ -40,14 +42,14 @@ def test_new_rows_that_stand_are_named_whether_still_or_by_a_hair(tmp_path: Path
         assert "in 1,000 steps whose learning rates add up to 2.5e-02" in str(found)
 
 
-def test_new_rows_that_wander_at_random_do_move(tmp_path: Path):
+def test_new_rows_on_a_random_walk_count_as_changing(tmp_path: Path):
     run = WrittenRun()
     run.start()
     run.facts(20_000, new_rows_moved=3e-5 * 20_000**0.5)  # each step in another direction
     assert new_rows_unchanged(read_observed(run.write(tmp_path))) is None
 
 
-def test_before_the_first_steps_nothing_needs_to_have_moved(tmp_path: Path):
+def test_new_rows_need_not_change_before_the_first_steps(tmp_path: Path):
     run = WrittenRun()
     run.start(5_000)
     run.facts(5_000, new_rows_moved=0.0)

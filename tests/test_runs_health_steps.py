@@ -1,3 +1,5 @@
+"""Tests of indextts/runs/health/steps.py."""
+
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +22,7 @@ def test_a_rate_off_the_schedule_is_named(tmp_path: Path):
     assert " 4.8" in str(found)
 
 
-def test_the_rates_before_a_resume_with_another_schedule_are_those_of_then(tmp_path: Path):
+def test_rates_before_a_resume_are_not_compared_with_the_new_schedule(tmp_path: Path):
     run = WrittenRun()
     run.start()
     run.train_to(3_000)
@@ -44,7 +46,7 @@ def test_exploding_gradients_are_named_and_one_high_norm_is_not(tmp_path: Path):
     assert "80.0" in str(found)
 
 
-def test_high_norms_at_the_beginning_are_none_of_an_explosion(tmp_path: Path):
+def test_high_norms_at_the_start_are_not_an_explosion(tmp_path: Path):
     run = WrittenRun()
     run.start()
     run.train_to(500, grad_norm=50.0)
@@ -52,7 +54,7 @@ def test_high_norms_at_the_beginning_are_none_of_an_explosion(tmp_path: Path):
     assert gradients_exploding(read_observed(run.write(tmp_path))) is None
 
 
-def test_skipped_steps_are_counted_since_the_process_began(tmp_path: Path):
+def test_skipped_steps_are_counted_since_the_process_started(tmp_path: Path):
     run = WrittenRun()
     run.start()
     run.train_to(2_000, num_skipped=4)
@@ -79,7 +81,7 @@ def test_float16_may_skip_some_steps_to_find_its_scale(tmp_path: Path):
     assert steps_skipped(read_observed(run.write(tmp_path))) is not None
 
 
-def test_a_card_that_waits_is_named_and_a_processor_is_not(tmp_path: Path):
+def test_a_waiting_gpu_is_reported_and_a_cpu_is_not(tmp_path: Path):
     run = WrittenRun()
     run.start()
     run.train_to(1_000)
