@@ -31,14 +31,14 @@ H200 = MachineFacts((GpuFacts("NVIDIA H200", 143_771 << 20, (9, 0)),), 16, 128 <
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    return make_tiny_run(tmp_path_factory.mktemp("made"))
+def shared_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    return make_tiny_run(tmp_path_factory.mktemp("shared"))
 
 
 @pytest.fixture
-def run(made: TinyRun, tmp_path: Path) -> TinyRun:
+def run(shared_run: TinyRun, tmp_path: Path) -> TinyRun:
     """The files of a run, for this test alone."""
-    shutil.copytree(made.folder, tmp_path / "run")
+    shutil.copytree(shared_run.folder, tmp_path / "run")
     return TinyRun(tmp_path / "run")
 
 
@@ -136,7 +136,7 @@ def test_ranks_share_a_step(run: TinyRun):
     assert (two.steps_per_epoch, two.total_steps) == (one.steps_per_epoch, one.total_steps) == (2, 6)
     assert two.positions_per_step == one.positions_per_step
     assert two.command.grad_accumulation == 2
-    # on a card of its own each process needs what it would need alone
+    # on its own GPU, each rank needs as much as a single process
     alone = estimate(command_of(run, grad_accumulation=2), H200)
     assert estimate(command_of(run, grad_accumulation=2), H200, num_processes=2).memory == alone.memory
 

@@ -30,9 +30,9 @@ def test_gpus_have_the_memory_that_they_report():
 
 
 def test_an_old_driver_reports_no_compute_capability():
-    [card] = parse_gpus(["Tesla K80, 11441"])
-    assert card.compute_capability is None
-    assert not card.has_native_bfloat16
+    [gpu] = parse_gpus(["Tesla K80, 11441"])
+    assert gpu.compute_capability is None
+    assert not gpu.has_native_bfloat16
 
 
 def test_a_failed_gpu_is_left_out():
@@ -40,11 +40,11 @@ def test_a_failed_gpu_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("card", "is_native"),
+    ("gpu", "is_native"),
     [(L4, True), (T4, False), (GpuFacts("A100", 1, (8, 0)), True), (GpuFacts("V100", 1, (7, 0)), False)],
 )
-def test_bfloat16_is_native_from_compute_capability_8(card: GpuFacts, is_native: bool):
-    assert card.has_native_bfloat16 is is_native
+def test_bfloat16_is_native_from_compute_capability_8(gpu: GpuFacts, is_native: bool):
+    assert gpu.has_native_bfloat16 is is_native
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_each_process_gets_a_gpu_and_its_share_of_cores_and_memory():
     assert share_of(machine, Launch()) == replace(machine, gpus=(L4,))
     assert share_of(machine, Launch(gpus="1")).gpu == T4
     assert gpus_for(machine, Launch(processes=2, gpus="1,0")) == (T4, L4)
-    # what fits the smallest of the cards fits all
+    # what fits the smallest of the GPUs fits all
     assert share_of(machine, Launch(processes=2)) == MachineFacts((T4,), 8, 32 << 30)
     assert share_of(MachineFacts((), 2, 8 << 30), Launch(processes=2)) == MachineFacts((), 1, 4 << 30)
     assert gpus_for(machine, Launch(gpus="7")) == ()

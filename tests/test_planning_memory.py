@@ -65,8 +65,8 @@ def test_the_largest_fitting_micro_batch_fits_and_a_larger_one_does_not(accumula
 
 
 def test_without_a_gpu_the_encoders_and_the_save_copy_are_added():
-    card = gpu_memory(CONFIG, SIZE, positions=2000, **packed(is_half=False), state_bytes=STATE)
-    host = host_memory(CONFIG, SIZE, card, is_half=False, recomputes=False, state_bytes=STATE)
+    on_gpu = gpu_memory(CONFIG, SIZE, positions=2000, **packed(is_half=False), state_bytes=STATE)
+    host = host_memory(CONFIG, SIZE, on_gpu, is_half=False, recomputes=False, state_bytes=STATE)
     text = (REPOSITORY / "benchmarks/results/published_size_2_cores.md").read_text(encoding="utf-8")
     [measured_gb] = re.findall(r"train_gpt_v2.py` \| [\d.]+ \| ([\d.]+) \|", text)
     # 3 steps and one save behind them, when no activations were left

@@ -24,8 +24,8 @@ CPU = MachineFacts((), 2, 8 << 30)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    return make_tiny_run(tmp_path_factory.mktemp("made"))
+def shared_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    return make_tiny_run(tmp_path_factory.mktemp("shared"))
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 
 
 @pytest.fixture
-def run(made: TinyRun, tmp_path: Path) -> TinyRun:
+def run(shared_run: TinyRun, tmp_path: Path) -> TinyRun:
     """The files of a run, for this test only."""
-    return copied(made, tmp_path)
+    return copied(shared_run, tmp_path)
 
 
 @pytest.fixture
@@ -53,132 +53,136 @@ def copied(run: TinyRun, folder: Path) -> TinyRun:
     return TinyRun(folder / "run")
 
 
-def looked(run: TinyRun, **changes: object) -> Preflight:
+def preflight_of(run: TinyRun, **changes: object) -> Preflight:
     return run_preflight(parse(Train, run.flags(**changes)), CPU)
 
 
-def said(ahead: Preflight) -> dict[str, str]:
-    return {problem.about: str(problem.message) for problem in ahead.problems}
+def messages_of(result: Preflight) -> dict[str, str]:
+    return {problem.about: str(problem.message) for problem in result.problems}
 
 
 def test_a_run_that_can_start_has_an_estimate_and_no_problems(run: TinyRun):
-    ahead = looked(run)
-    assert said(ahead) == {}
-    assert ahead.estimate is not None
-    assert ahead.estimate.total_steps == 12
-    assert ahead.resumed is None
+    result = preflight_of(run)
+    assert messages_of(result) == {}
+    assert result.estimate is not None
+    assert result.estimate.total_steps == 12
+    assert result.resumed is None
 
 
 def test_a_disk_that_is_too_small_blocks(run: TinyRun, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(disk, "free_bytes", lambda folder: 10**9)
-    sentence = said(looked(run))["disk"]
-    assert str(run.output) in sentence
-    assert "1.00 GB" in sentence
+    message = messages_of(preflight_of(run))["disk"]
+    assert str(run.output) in message
+    assert "1.00 GB" in message
 
 
 def test_a_manifest_of_utterances_blocks_for_training_and_validation(run: TinyRun):
     path = run.folder / "train_manifest.jsonl"
     path.write_text('{"id": "a", "audio": "a.wav", "text": "x", "speaker": "s", "duration": 1}\n')
     for name in ("train_manifest", "val_manifest"):
-        sentence = said(looked(run, **{name: path}))["pairs"]
-        assert f"{path}:1:" in sentence
-        assert "tools/build_gpt_prompt_pairs.py" in sentence
+        message = messages_of(preflight_of(run, **{name: path}))["pairs"]
+        assert f"{path}:1:" in message
+        assert "tools/build_gpt_prompt_pairs.py" in message
 
 
 def test_a_missing_input_is_reported_with_the_tab_that_builds_it(run: TinyRun):
-    sentences = said(looked(run, train_manifest=run.folder / "x.jsonl", tokenizer=run.folder / "x.model"))
-    assert "tab Pairs" in sentences["pairs"]
-    assert "tab Tokenizer" in sentences["tokenizer"]
+    messages = messages_of(
+        preflight_of(run, train_manifest=run.folder / "x.jsonl", tokenizer=run.folder / "x.model")
+    )
+    assert "tab Pairs" in messages["pairs"]
+    assert "tab Tokenizer" in messages["tokenizer"]
 
 
 def test_a_problem_of_a_file_is_reported_once(run: TinyRun):
     (run.folder / "tokenizer.model").write_bytes(b"no model")
-    sentences = [str(problem.message) for problem in looked(run).problems]
-    assert len(sentences) == len(set(sentences)) == 1
+    messages = [str(problem.message) for problem in preflight_of(run).problems]
+    assert len(messages) == len(set(messages)) == 1
 
 
 def test_pairs_that_are_all_too_long_block(run: TinyRun):
     [path] = parse(Train, run.flags()).train_manifest
     write_pairs(path, [replace(pair, target_num_codes=31) for pair in read_pairs(path)])
-    assert str(path) in said(looked(run))["pairs"]
+    assert str(path) in messages_of(preflight_of(run))["pairs"]
     write_pairs(path, [replace(pair, target_num_codes=30) for pair in read_pairs(path)])
-    assert said(looked(run)) == {}
+    assert messages_of(preflight_of(run)) == {}
 
 
 def test_a_tokenizer_that_does_not_know_the_texts_blocks(run: TinyRun):
-    sentence = said(looked(run, tokenizer=BASE_TOKENIZER))["tokenizer"]
-    assert f"--tokenizer {BASE_TOKENIZER}" in sentence
+    message = messages_of(preflight_of(run, tokenizer=BASE_TOKENIZER))["tokenizer"]
+    assert f"--tokenizer {BASE_TOKENIZER}" in message
 
 
 def test_a_tokenizer_of_another_base_blocks(run: TinyRun):
     other = run.folder / "base/bpe.model"
     write_tokenizer(other, num_appended=330)  # more pieces than the run's own
-    sentence = said(looked(run))["tokenizer"]
-    assert str(other) in sentence
-    assert "tools/extend_bpe.py" in sentence
+    message = messages_of(preflight_of(run))["tokenizer"]
+    assert str(other) in message
+    assert "tools/extend_bpe.py" in message
 
 
 def test_a_missing_base_blocks_a_new_run_but_not_a_resume(stopped: TinyRun):
     (stopped.folder / "base/gpt.pth").unlink()
-    assert "gpt.pth" in said(looked(stopped, output_dir=stopped.folder / "new"))["base"]
-    assert said(looked(stopped, resume="auto")) == {}
+    assert "gpt.pth" in messages_of(preflight_of(stopped, output_dir=stopped.folder / "new"))["base"]
+    assert messages_of(preflight_of(stopped, resume="auto")) == {}
 
 
 def test_a_run_directory_in_use_blocks(run: TinyRun):
     run.output.mkdir()
     lock = run.output / ".lock"
     lock.write_text(this_process().to_json())
-    assert str(run.output) in said(looked(run))["folder"]
+    assert str(run.output) in messages_of(preflight_of(run))["folder"]
     gone = replace(this_process(), start_ticks=1)
     lock.write_text(gone.to_json())
-    assert said(looked(run)) == {}
+    assert messages_of(preflight_of(run)) == {}
 
 
 def test_a_resume_from_an_empty_folder_blocks(run: TinyRun):
-    sentence = said(looked(run, resume="auto"))["resume"]
-    assert str(run.output) in sentence
+    message = messages_of(preflight_of(run, resume="auto"))["resume"]
+    assert str(run.output) in message
 
 
 def test_a_new_run_in_a_folder_with_checkpoints_blocks(stopped: TinyRun):
-    assert str(stopped.output) in said(looked(stopped))["resume"]
-    ahead = looked(stopped, resume="auto")
-    assert said(ahead) == {}
-    assert ahead.resumed is not None
-    assert ahead.resumed.facts.step == 2
+    assert str(stopped.output) in messages_of(preflight_of(stopped))["resume"]
+    result = preflight_of(stopped, resume="auto")
+    assert messages_of(result) == {}
+    assert result.resumed is not None
+    assert result.resumed.facts.step == 2
 
 
 def test_a_missing_checkpoint_is_refused_as_in_the_trainer(run: TinyRun):
-    assert "Resume checkpoint not found" in said(looked(run, resume=run.folder / "x.pth"))["resume"]
+    assert (
+        "Resume checkpoint not found" in messages_of(preflight_of(run, resume=run.folder / "x.pth"))["resume"]
+    )
 
 
 def test_a_truncated_checkpoint_blocks_without_being_read(stopped: TinyRun):
     path = stopped.output / "model_step2.pth"
-    assert said(looked(stopped, resume=path)) == {}
+    assert messages_of(preflight_of(stopped, resume=path)) == {}
     os.truncate(path, path.stat().st_size - 1)
-    assert "model_step2.pth" in said(looked(stopped, resume=path))["resume"]
+    assert "model_step2.pth" in messages_of(preflight_of(stopped, resume=path))["resume"]
 
 
 def test_a_checkpoint_of_another_model_is_refused_as_in_the_trainer(stopped: TinyRun):
     config = stopped.folder / "base/config.yaml"
     config.write_text(config.read_text().replace("heads: 2", "heads: 4", 1))
-    assert f"--config {config}" in said(looked(stopped, resume="auto"))["resume"]
+    assert f"--config {config}" in messages_of(preflight_of(stopped, resume="auto"))["resume"]
 
 
 def test_a_budget_that_is_too_small_blocks(run: TinyRun):
-    assert "--batch-tokens 10" in said(looked(run, batch_tokens=10))["settings"]
+    assert "--batch-tokens 10" in messages_of(preflight_of(run, batch_tokens=10))["settings"]
 
 
-CARD = GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9))
-TWO_CARDS = MachineFacts((CARD, replace(CARD, number=1)), 8, 32 << 30)
+GPU = GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9))
+TWO_GPUS = MachineFacts((GPU, replace(GPU, number=1)), 8, 32 << 30)
 
 
 @pytest.mark.parametrize(
     ("machine", "launch", "problem"),
     [
-        (TWO_CARDS, Launch(processes=2), None),
-        (TWO_CARDS, Launch(gpus="1"), None),
-        (TWO_CARDS, Launch(processes=3), "3 processes"),
-        (TWO_CARDS, Launch(gpus="0,7"), "GPU 7"),
+        (TWO_GPUS, Launch(processes=2), None),
+        (TWO_GPUS, Launch(gpus="1"), None),
+        (TWO_GPUS, Launch(processes=3), "3 processes"),
+        (TWO_GPUS, Launch(gpus="0,7"), "GPU 7"),
         (CPU, Launch(processes=2), None),
         (CPU, Launch(processes=3), "2 cores"),
         (CPU, Launch(gpus="0"), "NVIDIA GPU"),
@@ -187,14 +191,14 @@ TWO_CARDS = MachineFacts((CARD, replace(CARD, number=1)), 8, 32 << 30)
 def test_more_processes_than_gpus_block(
     run: TinyRun, machine: MachineFacts, launch: Launch, problem: str | None
 ):
-    ahead = run_preflight(parse(Train, run.flags()), machine, launch=launch)
+    result = run_preflight(parse(Train, run.flags()), machine, launch=launch)
     if problem is None:
-        assert said(ahead) == {}
-        assert ahead.estimate is not None
-        assert ahead.estimate.num_processes == launch.processes
+        assert messages_of(result) == {}
+        assert result.estimate is not None
+        assert result.estimate.num_processes == launch.processes
     else:
-        assert problem in said(ahead)["launch"]
-        assert ahead.estimate is None
+        assert problem in messages_of(result)["launch"]
+        assert result.estimate is None
 
 
 def test_preflight_loads_neither_torch_nor_gradio(run: TinyRun):

@@ -19,8 +19,8 @@ PATHS = [
 @pytest.mark.parametrize("preset", PRESETS, ids=[preset.id for preset in PRESETS])
 def test_the_trainer_accepts_every_preset(preset: Preset):
     command = parse(Train, PATHS)
-    made = Train.model_validate({**command.model_dump(), **preset.fields})
-    assert {name: getattr(made, name) for name in preset.fields} == preset.fields
+    changed = Train.model_validate({**command.model_dump(), **preset.fields})
+    assert {name: getattr(changed, name) for name in preset.fields} == preset.fields
     assert str(preset.source)
 
 

@@ -18,7 +18,7 @@ SIZE = model_size(CONFIG, base_size=12_000)
 STATE = SIZE.state_bytes("float32", 0.0)
 NO_TEXTS = TextMeasure(0, 0, 0, 0, (), {}, ())  # type: ignore[arg-type]
 SPEECH = PairsSize(EpochSize(240_000, 240_000 * 362, 900), 150.0, True, 0, NO_TEXTS)  # clips of 6 s
-CARDS = {
+GPUS = {
     "H200": GpuFacts("NVIDIA H200", 143_771 << 20, (9, 0)),
     "A100": GpuFacts("NVIDIA A100-SXM4-40GB", 40_960 << 20, (8, 0)),
     "L4": GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9)),
@@ -28,8 +28,8 @@ CARDS = {
 }
 
 
-def proposed(card: str, cores: int = 16) -> Proposal:
-    return propose(MachineFacts((CARDS[card],), cores, 64 << 30), CONFIG, SIZE, SPEECH, STATE)
+def proposed(gpu: str, cores: int = 16) -> Proposal:
+    return propose(MachineFacts((GPUS[gpu],), cores, 64 << 30), CONFIG, SIZE, SPEECH, STATE)
 
 
 @pytest.mark.parametrize("name", ["H200", "A100", "L4", "T4", "3060"])
@@ -47,10 +47,10 @@ def test_the_proposal_fits_the_memory_that_the_gpu_reports(name: str):
         state_bytes=STATE,
     )
     assert proposal.fits
-    assert need.peak + CONTEXT_BYTES < CARDS[name].memory_bytes
+    assert need.peak + CONTEXT_BYTES < GPUS[name].memory_bytes
 
 
-@pytest.mark.parametrize("name", CARDS)
+@pytest.mark.parametrize("name", GPUS)
 def test_a_step_is_about_32_pairs_on_any_gpu(name: str):
     fields = proposed(name).fields
     pairs = fields["batch_tokens"] * fields["grad_accumulation"] / SPEECH.mean
@@ -67,7 +67,7 @@ def test_a_gpu_of_22_gib_splits_the_step_and_the_reason_names_its_memory():
 
 @pytest.mark.parametrize("num_processes", [2, 4])
 def test_the_step_has_the_same_size_on_several_gpus(num_processes: int):
-    machine = MachineFacts((CARDS["L4"],), 16, 64 << 30)
+    machine = MachineFacts((GPUS["L4"],), 16, 64 << 30)
     proposal = propose(machine, CONFIG, SIZE, SPEECH, STATE, num_processes)
     fields = proposal.fields
     pairs = num_processes * fields["batch_tokens"] * fields["grad_accumulation"] / SPEECH.mean
@@ -92,8 +92,8 @@ def test_a_gpu_without_native_bfloat16_gets_float16_with_a_reason():
 
 
 def test_an_unknown_capability_stays_in_float32():
-    card = replace(CARDS["A100"], compute_capability=None)
-    proposal = propose(MachineFacts((card,), 16, 64 << 30), CONFIG, SIZE, SPEECH, STATE)
+    gpu = replace(GPUS["A100"], compute_capability=None)
+    proposal = propose(MachineFacts((gpu,), 16, 64 << 30), CONFIG, SIZE, SPEECH, STATE)
     assert proposal.fields["amp"] is False
     assert "float32" in str(proposal.reasons["amp"])
 
@@ -126,7 +126,7 @@ def test_a_machine_without_a_gpu_trains_with_all_cores():
 
 
 def test_every_proposed_field_is_a_valid_field_of_the_trainer():
-    for name in CARDS:
+    for name in GPUS:
         fields = proposed(name).fields
         assert fields.keys() <= Train.model_fields.keys()
         # the trainer refuses a budget of fewer than three of the longest pair; not all pairs were read

@@ -102,18 +102,18 @@ def test_the_plan_of_a_resume_comes_from_the_meta_file(folder: RunFolder):
     lines = planned(folder.resumed())
     assert lines[0] == "latest.pth: step 25, epoch 2: model, optimizer and scheduler continue"
     assert lines[1] == "to do: steps 26 to 100"
-    said = "\n".join(lines[2:])
-    assert "learning_rate  5e-05 stays" in said
-    assert "batch_size     4 stays" in said
-    assert "torch" in said
-    assert "device" not in said  # not known without torch
+    text = "\n".join(lines[2:])
+    assert "learning_rate  5e-05 stays" in text
+    assert "batch_size     4 stays" in text
+    assert "torch" in text
+    assert "device" not in text  # not known without torch
 
 
 def test_a_typed_setting_is_shown_as_the_effective_one(folder: RunFolder):
-    said = "\n".join(planned(folder.resumed("--epochs=20", "--batch-size=8")))
-    assert "batch_size     4 -> 8" in said
-    assert "learning rate at step" in said
-    assert "instead of 100" in said
+    text = "\n".join(planned(folder.resumed("--epochs=20", "--batch-size=8")))
+    assert "batch_size     4 -> 8" in text
+    assert "learning rate at step" in text
+    assert "instead of 100" in text
 
 
 def test_the_plan_for_several_ranks_counts_the_batches_of_all(folder: RunFolder):

@@ -35,7 +35,7 @@ from tests.waiting import PATIENCE_S
 
 TWO = Launch(processes=2)
 
-# One of several trainers, which agree on the stop as trainers do and save once.
+# A rank of several, which synchronise the stop as trainers do and save once.
 TRAINS_TOGETHER = """
 import os, signal, sys
 import torch, torch.distributed as dist
@@ -57,7 +57,7 @@ dist.barrier()
 dist.destroy_process_group()
 sys.exit(143)
 """
-DEAF = """
+IGNORES_SIGTERM = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready")
@@ -113,12 +113,14 @@ def test_the_command_for_another_machine_joins_the_running_job(project: Project,
         assert wait_until_over(job).state == "stopped"
         assert there.wait(timeout=PATIENCE_S) == 1
     assert (tmp_path / "saved").read_text() == "2 None"
-    assert "saved" in tail(job.log).splitlines()  # the first process is the one here
+    assert "saved" in tail(job.log).splitlines()  # rank 0 runs here
     leaves_nothing(job)
 
 
 def test_a_killed_launcher_leaves_no_process(project: Project):
-    job = wait_until_ready(start_job(project, "train", [program(project, DEAF)], launch=TWO), times=2)
+    job = wait_until_ready(
+        start_job(project, "train", [program(project, IGNORES_SIGTERM)], launch=TWO), times=2
+    )
     assert len(processes_in(project.root.parent)) == 4  # the runner too
     kill(program_of(job))
     over = wait_until_over(job)
@@ -139,7 +141,9 @@ def test_ranks_whose_save_hangs_end_without_saving(project: Project, monkeypatch
 
 
 def test_stop_now_reaches_every_process(project: Project):
-    job = wait_until_ready(start_job(project, "train", [program(project, DEAF)], launch=TWO), times=2)
+    job = wait_until_ready(
+        start_job(project, "train", [program(project, IGNORES_SIGTERM)], launch=TWO), times=2
+    )
     kill_job(job)
     assert wait_until_over(job).state == "killed"
     leaves_nothing(job)

@@ -29,9 +29,9 @@ def test_two_ranks_save_once_on_a_stop_and_resume_as_estimated(tmp_path: Path):
     command = parse(Train, tiny.flags(epochs=100_000, val_interval=1000, save_interval=1000))
     for launch, resume in ((TWO, ""), (TWO, "auto"), (ALONE, "auto")):
         asked = command.model_copy(update={"resume": resume})
-        foretold = run_preflight(asked, CPU, launch=launch)
-        assert foretold.problems == ()
-        assert foretold.estimate is not None
+        expected = run_preflight(asked, CPU, launch=launch)
+        assert expected.problems == ()
+        assert expected.estimate is not None
         job = start_job(project, "train", [asked], launch=launch)
         wait_for(job, lambda job=job: "[Train]" in tail(job.log))
         stat = read_stat(runner_of(job).pid)
@@ -43,7 +43,7 @@ def test_two_ranks_save_once_on_a_stop_and_resume_as_estimated(tmp_path: Path):
         over = wait_until_over(job)
         wait_for(job, lambda session=stat.session: session_and_descendants(session) == [])
         starts = [line for line in read_metrics(tiny.output / "metrics.jsonl") if line["kind"] == "start"]
-        assert starts[-1]["total_steps"] == foretold.estimate.total_steps
+        assert starts[-1]["total_steps"] == expected.estimate.total_steps
         if resume and launch is TWO:
             assert over.state == "killed"
         else:

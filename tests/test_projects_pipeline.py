@@ -216,8 +216,8 @@ def test_several_ranks_are_launched_and_stopped_together(tmp_path: Path):
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == [b"ready 0,1\n"] * 2
         process.terminate()
-        said = process.communicate(timeout=PATIENCE_S)[0]
-    assert said == b"saved\nsaved\nstatus 143\n"
+        output = process.communicate(timeout=PATIENCE_S)[0]
+    assert output == b"saved\nsaved\nstatus 143\n"
 
 
 def test_a_yaml_file_describes_a_project(demo: tuple[Path, str], tmp_path: Path):

@@ -29,7 +29,7 @@ from indextts.text.verify import base_tokenizer, require_extension, unknown_piec
 IN_USE = "planning.in_use"
 NOTHING_TO_RESUME = "planning.nothing_to_resume"
 HAS_CHECKPOINTS = "planning.has_checkpoints"
-NOT_WHOLE = "planning.not_whole"
+INCOMPLETE = "planning.not_whole"
 DISK_TOO_SMALL = "planning.disk_too_small"
 UNKNOWN_PIECES = "planning.unknown_pieces"
 NO_PAIRS = "planning.no_pairs"
@@ -228,7 +228,7 @@ def resume_problems(command: Train) -> list[Problem]:
         try:
             read_complete(Path(command.resume))
         except ValueError as error:
-            return [Problem("resume", Message(NOT_WHOLE, {"problem": str(error)}))]
+            return [Problem("resume", Message(INCOMPLETE, {"problem": str(error)}))]
     return []
 
 
