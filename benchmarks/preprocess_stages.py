@@ -21,12 +21,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.frame import Took, table, timed
 from benchmarks.speech_models import SIZES, builtin_backend, conditioning_model, speech_backend
 from benchmarks.workload import CODES_PER_SECOND, config_of, make_samples
+from indextts.data.batch_sizing import Throughput, choose_throughput
 from indextts.data.encoding import BatchLimit, ClipEncoder, batches_of, exact_arithmetic
 from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip, ClipReader, Reading
-from indextts.data.throughput import Throughput, choose_throughput
 from indextts.features.audio import load_audio
 from indextts.features.backend import FEATURE_DIM, SAMPLE_RATE_HZ
 from indextts.system.amounts import counted

@@ -17,7 +17,7 @@ TAKES_IDS = {
     "t": ("indextts.webui.language", (0,)),
     "Message": ("indextts.system.messages", (0,)),
     "Finding": ("indextts.runs.health.observed", (2, 3, 4)),
-    "Step": ("indextts.webui.step_list", (2, 3)),
+    "ListedStage": ("indextts.webui.stage_list", (2, 3)),
     "Preset": ("indextts.planning.presets", (1,)),
 }
 STAGE = "stage."  # `stage_name` makes an id of this and a stage's name

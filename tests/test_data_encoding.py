@@ -8,12 +8,12 @@ import pytest
 import soundfile
 import torch
 
+from indextts.data.batch_sizing import Throughput
 from indextts.data.encoding import SORTED_CLIPS, BatchLimit, ClipEncoder, batches_of
 from indextts.data.feature_store_writer import EncodedUtterance
 from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip
 from indextts.data.rejected import Rejected
-from indextts.data.throughput import Throughput
 from indextts.features.backend import to_device, to_host
 from indextts.features.builtin import BuiltinBackend
 from indextts.models.gpt.weights import random_model

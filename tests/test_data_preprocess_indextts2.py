@@ -15,12 +15,12 @@ import yaml
 
 from indextts.commands.data import Preprocess
 from indextts.commands.terminal import to_argv
+from indextts.data.batch_sizing import Throughput
 from indextts.data.encoding import BatchLimit, ClipEncoder, batches_of
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import read_numbered_utterances, read_utterances
 from indextts.data.preprocess import preprocess
 from indextts.data.recordings import with_true_durations
-from indextts.data.throughput import Throughput
 from indextts.errors import UserError
 from indextts.features import indextts2
 from indextts.features.audio import load_audio

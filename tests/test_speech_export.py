@@ -26,7 +26,7 @@ from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
 from indextts.models.checkpoint import read_weights, write_and_sync
 from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import load_model
-from indextts.planning.restore_plan import describe_restore
+from indextts.planning.plan_from_meta import describe_restore
 from indextts.runs.directory import CheckpointMeta
 from indextts.speech.export import comparison, export, model_folder
 from indextts.speech.export.model_folder import config_with_tokens

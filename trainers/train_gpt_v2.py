@@ -26,7 +26,7 @@ from typing import NoReturn
 from indextts.commands.terminal import parse, run
 from indextts.commands.train import Train
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, UserError
-from indextts.planning.restore_plan import describe_restore
+from indextts.planning.plan_from_meta import describe_restore
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import prepare, run_lock
 from indextts.system.files import write_json

@@ -26,11 +26,11 @@ from typing import Protocol, TypeVar
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from indextts.data.batch_sizing import Throughput
 from indextts.data.feature_store_writer import EncodedUtterance
 from indextts.data.manifest import Utterance
 from indextts.data.reading import Clip, ClipReader, Reading
 from indextts.data.rejected import Rejected
-from indextts.data.throughput import Throughput
 from indextts.features.backend import (
     CODES_PER_SECOND,
     SAMPLE_RATE_HZ,

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from indextts.commands.data import Preprocess
+from indextts.data.batch_sizing import Throughput, choose_arithmetic
 from indextts.data.encoding import ClipEncoder
-from indextts.data.throughput import Throughput, choose_arithmetic
 from indextts.errors import UserError
 from indextts.features.backend import FEATURE_DIM, SpeechBackend
 from indextts.models.checkpoint import read_weights

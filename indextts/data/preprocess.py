@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 
 from indextts.commands.data import Preprocess
+from indextts.data.batch_sizing import choose_device, choose_throughput
 from indextts.data.encoding import MIN_CODES, Encoder, encoders_identity, exact_arithmetic
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import FeatureStoreWriter, locked, writing
@@ -40,7 +41,6 @@ from indextts.data.recordings import keys_of, measure, of_fitting_length
 from indextts.data.rejected import REJECTED_NAME, Rejected, all_rejected, rejected_counts, write_rejected
 from indextts.data.review import read_reviewed
 from indextts.data.split import Split, log_split, split_utterances
-from indextts.data.throughput import choose_device, choose_throughput
 from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
 from indextts.features import builtin
 from indextts.features.backend import LEAD_S, SpeechBackend

@@ -21,7 +21,7 @@ from indextts.planning.memory import (
 )
 from indextts.planning.pace import Pace, arithmetic_of, find_pace
 from indextts.planning.pairs_size import PairsSize, measure_pairs
-from indextts.planning.restore_plan import MetaPlan
+from indextts.planning.plan_from_meta import MetaPlan
 from indextts.runs.directory import LINKS, CheckpointMeta, checkpoints
 from indextts.runs.restore import requested_schedule
 from indextts.text.tokenizer import Tokenizer

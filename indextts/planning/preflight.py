@@ -17,7 +17,7 @@ from indextts.errors import UserError
 from indextts.planning.estimate import Estimate, estimate
 from indextts.planning.hardware import MachineFacts, share_of
 from indextts.planning.pairs_size import measure_pairs
-from indextts.planning.restore_plan import MetaPlan, plan_from_meta
+from indextts.planning.plan_from_meta import MetaPlan, plan_from_meta
 from indextts.runs.directory import checkpoint_files, read_complete
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import is_training

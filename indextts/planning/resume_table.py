@@ -12,7 +12,7 @@ from typing import Literal
 
 from indextts.commands.train import Train
 from indextts.errors import UserError
-from indextts.planning.restore_plan import MetaPlan, plan_from_meta
+from indextts.planning.plan_from_meta import MetaPlan, plan_from_meta
 from indextts.runs.checkpoints import validation_losses
 from indextts.runs.directory import CheckpointMeta, checkpoint_files, checkpoints, read_metrics
 from indextts.system.messages import Message, as_is

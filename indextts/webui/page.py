@@ -23,11 +23,11 @@ from gradio.components import Component
 
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, project_names, read_project
+from indextts.webui.change_marks import once
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.running.log_box import FOLLOW_LOGS
 from indextts.webui.serving.security import Roots
-from indextts.webui.versions import once
 
 TICK_S = 2.0
 NO_PROJECT = "app.no_project"

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from indextts.commands.data import Preprocess
+from indextts.data.batch_sizing import choose_device, choose_throughput
 from indextts.data.encoding import (
     SORTED_CLIPS,
     ClipEncoder,
@@ -30,7 +31,6 @@ from indextts.data.networks import load_fitting_config, load_networks
 from indextts.data.on_ray.cluster import require_folders
 from indextts.data.on_ray.pool import Place, Pool, has_gpus
 from indextts.data.rejected import Rejected
-from indextts.data.throughput import choose_device, choose_throughput
 from indextts.features import builtin
 from indextts.features.backend import SpeechBackend
 from indextts.models.gpt.model import UnifiedVoice

@@ -22,7 +22,7 @@
 
     starting.py   start_job          runner.py     runs the commands: a process of its own
     records.py    Job, list_jobs, outcome          files.py       files that page and runner read and write
-    stopping.py   stop_job, kill_job               end_notice.py  the webhook
+    stopping.py   stop_job, kill_job               webhook.py  the notification at the end
     log_tail.py   the end of a log
 
 The runner and all processes that it starts have a session of their own. It waits for the job before it, runs

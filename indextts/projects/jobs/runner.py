@@ -83,7 +83,7 @@ def main(folder: Path) -> None:
     ending = {**Runner(folder, job, stop).run(), "ended": time.time()}
     write_exit(folder, ending)
     if address := os.environ.get(WEBHOOK):
-        from indextts.projects.jobs.end_notice import send
+        from indextts.projects.jobs.webhook import send
 
         seconds = ending["ended"] - job.get("began", job["started"])
         if problem := send(address, folder.parent.parent.name, job["stage"], ending["reason"], seconds):

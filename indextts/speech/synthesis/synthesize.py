@@ -22,9 +22,9 @@ import torch
 from indextts.commands.base import Device
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Synthesize
+from indextts.data.batch_sizing import choose_device
 from indextts.data.manifest import read_utterances
 from indextts.data.preprocess import TRAIN_NAME, VAL_NAME
-from indextts.data.throughput import choose_device
 from indextts.errors import UserError
 from indextts.runs.owner import is_training
 from indextts.speech.synthesis.emotion import check_weights

@@ -21,6 +21,7 @@ from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check
+from indextts.webui.change_marks import files_version, job_version
 from indextts.webui.data.review_rows import (
     ALL,
     MAX_TEXT_CHARS,
@@ -35,7 +36,6 @@ from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import file_address
-from indextts.webui.versions import files_version, job_version
 
 STAGES = ("data", "check")
 LIMITS = tuple(QualityLimits.model_fields)

@@ -17,8 +17,8 @@ from indextts.data.review import Decision, Decisions, check_folder, edited, is_k
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.system.json_lines import read_json_lines
+from indextts.webui.change_marks import files_version, utterances_of
 from indextts.webui.language import t
-from indextts.webui.versions import files_version, utterances_of
 
 ROWS_PER_PAGE = 50
 MAX_TEXT_CHARS = 2000

@@ -6,6 +6,7 @@ from typing import Any
 import gradio as gr
 
 from indextts.projects.project import Project
+from indextts.webui.change_marks import calm_version
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.monitor.charts import (
@@ -27,7 +28,6 @@ from indextts.webui.monitor.charts import (
 )
 from indextts.webui.monitor.metrics_reader import RUNS, Line
 from indextts.webui.page import Page
-from indextts.webui.versions import calm_version
 
 PLOTS = {  # metric: title, format of the axis
     "text_loss": ("monitor.plots.text_loss", ".3~g"),

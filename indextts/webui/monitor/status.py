@@ -9,12 +9,12 @@ from indextts.planning.hardware import find_machine, gpus_for
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project
 from indextts.runs.owner import is_training
+from indextts.webui.change_marks import now_and_then
 from indextts.webui.language import t
 from indextts.webui.monitor.machine import read_machine
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.monitor.progress import Progress, progress_of
 from indextts.webui.page import Page
-from indextts.webui.versions import now_and_then
 
 GONE = "monitor.gone"
 

@@ -13,6 +13,7 @@ from indextts.features.published_files import table
 from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import PUBLISHED, Project, ProjectSettings, make_settings, project_names
 from indextts.system.amounts import shown_size
+from indextts.webui.change_marks import now_and_then, once
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
@@ -20,8 +21,7 @@ from indextts.webui.monitor.machine import read_machine
 from indextts.webui.page import Page
 from indextts.webui.running import all_jobs
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.step_list import step_states, steps_html
-from indextts.webui.versions import now_and_then, once
+from indextts.webui.stage_list import stage_states, stages_html
 
 PUBLISHED_IN = "project.published_in"
 ABSENT = "project.absent"
@@ -69,8 +69,8 @@ def build(page: Page) -> None:
     page.watch(now_and_then, lambda _: str(read_machine(page.workspace)), [hardware])
     on([button.click], lambda *values: make(page, *values), [name, manifest, base], [page.project])
     page.watch(
-        lambda project: str([step.state for step in step_states(project)]),
-        lambda name: steps_html(step_states(page.find_project(name))),
+        lambda project: str([stage.state for stage in stage_states(project)]),
+        lambda name: stages_html(stage_states(page.find_project(name))),
         [way],
     )
     watch_rows(page, base_rows, files)

@@ -18,17 +18,17 @@ from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.planning.estimate import Estimate
 from indextts.planning.hardware import MachineFacts
+from indextts.planning.plan_from_meta import describe_restore
 from indextts.planning.preflight import Preflight, Problem
 from indextts.planning.presets import Preset
 from indextts.planning.proposal import Proposal
-from indextts.planning.restore_plan import describe_restore
 from indextts.planning.resume_table import ResumeRow, resume_rows
 from indextts.projects.project import REPOSITORY, Project
 from indextts.runs.owner import is_training
 from indextts.system.amounts import shown_gib, shown_size
+from indextts.webui.change_marks import files_version
 from indextts.webui.language import field_title, t, text_of
 from indextts.webui.monitor.progress import duration
-from indextts.webui.versions import files_version
 
 HEADERS = [
     "training.headers.checkpoint",

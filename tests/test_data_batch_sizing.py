@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from benchmarks.workload import PUBLISHED
-from indextts.data import throughput as throughput_module
-from indextts.data.throughput import (
+from indextts.data import batch_sizing
+from indextts.data.batch_sizing import (
     Throughput,
     available_bytes,
     bytes_per_vector,
@@ -18,8 +18,8 @@ CPU = torch.device("cpu")
 
 
 def on_cpu(monkeypatch, cores: int, free_gb: float, config=PUBLISHED, batch_s: float = 0) -> Throughput:
-    monkeypatch.setattr(throughput_module.os, "sched_getaffinity", lambda pid: set(range(cores)))
-    monkeypatch.setattr(throughput_module, "available_bytes", lambda: int(free_gb * 1e9))
+    monkeypatch.setattr(batch_sizing.os, "sched_getaffinity", lambda pid: set(range(cores)))
+    monkeypatch.setattr(batch_sizing, "available_bytes", lambda: int(free_gb * 1e9))
     return choose_throughput(config, CPU, batch_s, num_workers=0)
 
 
@@ -37,7 +37,7 @@ def test_larger_batches_on_a_cpu_take_fewer_cores(monkeypatch):
 
 
 def on_card(monkeypatch, free_gb: float, batch_s: float = 0, num_workers: int = 0) -> Throughput:
-    monkeypatch.setattr(throughput_module.os, "sched_getaffinity", lambda pid: set(range(32)))
+    monkeypatch.setattr(batch_sizing.os, "sched_getaffinity", lambda pid: set(range(32)))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(free_gb * 1e9), 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
     return choose_throughput(PUBLISHED, torch.device("cuda"), batch_s, num_workers)

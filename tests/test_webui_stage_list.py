@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/step_list.py: what a newcomer is told to do next, as the project grows."""
+"""Tests of indextts/webui/stage_list.py, as the project grows."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, Project, read_settings
 from indextts.projects.stages import plan_stage
 from indextts.webui.language import t, use_language
-from indextts.webui.step_list import STEPS, step_states, steps_html
+from indextts.webui.stage_list import STAGES, stage_states, stages_html
 
 
 @pytest.fixture
@@ -38,18 +38,18 @@ def end_job(project: Project, stage: str, reason: str, status: int) -> None:
 
 
 def states(project: Project) -> list[str]:
-    return [each.state for each in step_states(project)]
+    return [each.state for each in stage_states(project)]
 
 
-def test_the_first_step_without_its_files_is_the_next(project: Project):
+def test_the_first_stage_without_its_files_is_the_next(project: Project):
     assert states(project) == ["next"] + ["later"] * 5
-    for number, step in enumerate(STEPS, start=1):
-        make_files(project, step.stage)
+    for number, stage in enumerate(STAGES, start=1):
+        make_files(project, stage.name)
         later = ["next"] + ["later"] * (5 - number) if number < 6 else []
         assert states(project) == ["done"] * number + later
 
 
-def test_what_went_wrong_or_was_stopped_is_said_before_what_follows(project: Project):
+def test_a_failed_stage_holds_back_the_stages_after_it(project: Project):
     make_files(project, "data")
     end_job(project, "tokenizer", "failed", 2)
     end_job(project, "data", "finished", 0)
@@ -58,18 +58,18 @@ def test_what_went_wrong_or_was_stopped_is_said_before_what_follows(project: Pro
     assert states(project)[1] == "failed"
 
 
-def test_a_stopped_training_with_checkpoints_can_be_listened_to(project: Project):
-    for step in STEPS[:5]:
-        make_files(project, step.stage)
+def test_a_stopped_training_run_with_checkpoints_can_be_listened_to(project: Project):
+    for stage in STAGES[:5]:
+        make_files(project, stage.name)
     end_job(project, "train", "stopped", 143)
     assert states(project)[4:] == ["stopped", "next"]
 
 
-def test_each_step_leads_to_its_tab_in_the_language_chosen(project: Project):
-    html = steps_html(step_states(project))
-    for step in STEPS:
-        assert f"tab-{step.tab}-button" in html
-    todo = t(STEPS[0].todo)
+def test_each_stage_links_to_its_tab_in_the_chosen_language(project: Project):
+    html = stages_html(stage_states(project))
+    for stage in STAGES:
+        assert f"tab-{stage.tab}-button" in html
+    todo = t(STAGES[0].todo)
     assert todo in html
     with use_language("am"):
-        assert todo not in steps_html(step_states(project))
+        assert todo not in stages_html(stage_states(project))

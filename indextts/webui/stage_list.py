@@ -1,4 +1,4 @@
-"""Steps of a project through the tabs: done, running and next. Read from disk. No Gradio here."""
+"""Stages of a project and their tabs: done, running and next. Read from disk. No Gradio here."""
 
 from dataclasses import dataclass
 from html import escape
@@ -30,54 +30,54 @@ STATE_TEXTS: dict[State, str] = {
 
 
 @dataclass(frozen=True)
-class Step:
+class ListedStage:
     """A stage of a project; `todo` is the instruction while it is next."""
 
-    stage: Stage
+    name: Stage
     tab: str
     title: str
     todo: str
 
 
-STEPS = (
-    Step("data", "data", "steps.data.title", "steps.data.todo"),
-    Step("tokenizer", "tokenizer", "steps.tokenizer.title", "steps.tokenizer.todo"),
-    Step("preprocess", "preprocess", "steps.preprocess.title", "steps.preprocess.todo"),
-    Step("pairs", "pairs", "steps.pairs.title", "steps.pairs.todo"),
-    Step("train", "training", "steps.train.title", "steps.train.todo"),
-    Step("export", "listen", "steps.export.title", "steps.export.todo"),
+STAGES = (
+    ListedStage("data", "data", "steps.data.title", "steps.data.todo"),
+    ListedStage("tokenizer", "tokenizer", "steps.tokenizer.title", "steps.tokenizer.todo"),
+    ListedStage("preprocess", "preprocess", "steps.preprocess.title", "steps.preprocess.todo"),
+    ListedStage("pairs", "pairs", "steps.pairs.title", "steps.pairs.todo"),
+    ListedStage("train", "training", "steps.train.title", "steps.train.todo"),
+    ListedStage("export", "listen", "steps.export.title", "steps.export.todo"),
 )
 
 
 @dataclass(frozen=True)
-class StepState:
-    """State of a step."""
+class StageState:
+    """State of a listed stage."""
 
-    step: Step
+    stage: ListedStage
     state: State
 
     @property
     def text(self) -> str:
-        return t(self.step.todo if self.state == "next" else STATE_TEXTS[self.state])
+        return t(self.stage.todo if self.state == "next" else STATE_TEXTS[self.state])
 
 
-def step_states(project: Project) -> list[StepState]:
-    """Return all steps in order; the first one that is neither done nor active is next."""
+def stage_states(project: Project) -> list[StageState]:
+    """Return all stages in order; the first one that is neither done nor active is next."""
     settings = read_project(project)
-    found: list[StepState] = []
-    for step in STEPS:
-        writes = plan_stage(project, settings, step.stage).writes
+    found: list[StageState] = []
+    for stage in STAGES:
+        writes = plan_stage(project, settings, stage.name).writes
         is_there = all(path.exists() for path in writes)
-        state = _state(newest_job(project, step.stage), is_there)
-        # a stopped training has checkpoints to listen to
+        state = _state(newest_job(project, stage.name), is_there)
+        # a stopped training run has checkpoints to listen to
         if state == "next" and not all(each.state in ("done", "running", "stopped") for each in found):
             state = "later"
-        found.append(StepState(step, state))
+        found.append(StageState(stage, state))
     return found
 
 
-def steps_html(found: list[StepState]) -> str:
-    """Return the steps as a list, each with a link to its tab."""
+def stages_html(found: list[StageState]) -> str:
+    """Return the stages as a list, each with a link to its tab."""
     return f'<ol class="way">{"".join(map(_item, found))}</ol>'
 
 
@@ -91,9 +91,9 @@ def _state(job: Job | None, is_there: bool) -> State:
     return "done" if is_there else "next"
 
 
-def _item(each: StepState) -> str:
+def _item(each: StageState) -> str:
     # click on the tab itself, so that the page registers the open tab
-    go = f"document.getElementById('tab-{each.step.tab}-button').click();return false"
-    title = f'<a href="#" onclick="{escape(go, quote=True)}">{escape(t(each.step.title))}</a>'
+    go = f"document.getElementById('tab-{each.stage.tab}-button').click();return false"
+    title = f'<a href="#" onclick="{escape(go, quote=True)}">{escape(t(each.stage.title))}</a>'
     symbol = f'<span class="symbol" aria-hidden="true">{SYMBOLS[each.state]}</span>'
     return f'<li class="{each.state}">{symbol} {title}: {escape(each.text)}</li>'

@@ -1,4 +1,4 @@
-"""Tests of indextts/projects/jobs/end_notice.py, with real servers and real jobs."""
+"""Tests of indextts/projects/jobs/webhook.py, with real servers and real jobs."""
 
 import json
 import time
@@ -9,11 +9,11 @@ from threading import Thread
 
 import pytest
 
-from indextts.projects.jobs import end_notice
-from indextts.projects.jobs.end_notice import send
+from indextts.projects.jobs import webhook
 from indextts.projects.jobs.files import WEBHOOK
 from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.webhook import send
 from indextts.projects.project import Project
 from tests.running_jobs import program, project_with_jobs, reread, wait_for, wait_until_over
 
@@ -121,7 +121,7 @@ def test_a_webhook_follows_no_redirect_and_respects_its_timeout(monkeypatch: pyt
             with Receiver(status, Location=elsewhere.address) as receiver:
                 assert str(status) in str(send(receiver.address, "v", "train", "finished", 1))
     assert elsewhere.bodies == []
-    monkeypatch.setattr(end_notice, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(webhook, "TIMEOUT_S", 0.2)
     with Receiver(delay_s=10) as slow:
         began = time.monotonic()
         assert send(slow.address, "v", "train", "finished", 1) is not None

@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/versions.py: words that change when what is shown may have."""
+"""Tests of indextts/webui/change_marks.py: words that change when what is shown may have."""
 
 import os
 import time
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from indextts.webui.versions import calm_version, files_version
+from indextts.webui.change_marks import calm_version, files_version
 
 LATER = 1_000_000_000.0
 

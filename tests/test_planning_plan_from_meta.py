@@ -1,4 +1,4 @@
-"""Tests of indextts/planning/restore_plan.py: the plan comes from the meta file alone."""
+"""Tests of indextts/planning/plan_from_meta.py: the plan comes from the meta file alone."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import load_config
-from indextts.planning.restore_plan import describe_restore
+from indextts.planning.plan_from_meta import describe_restore
 from indextts.runs.directory import CheckpointMeta, identify
 from indextts.runs.schedule import Schedule
 from indextts.system.digest import file_digest
@@ -209,7 +209,7 @@ def test_the_plan_never_loads_torch(folder: RunFolder):
         "import json, sys\n"
         "from indextts.commands.terminal import parse, to_argv\n"
         "from indextts.commands.train import Train\n"
-        "from indextts.planning.restore_plan import describe_restore\n"
+        "from indextts.planning.plan_from_meta import describe_restore\n"
         "text = describe_restore(parse(Train))\n"
         "print(json.dumps([text, 'torch' in sys.modules]))"
     )
