@@ -223,9 +223,9 @@ def test_row_21_the_third_signal_ends_at_once_and_the_last_checkpoint_is_whole(
 
 IMPATIENT = (
     "import sys, runpy\n"
-    "from indextts.training import saving, checkpointing\n"
+    "from indextts.training import saving\n"
     "saving.RETRY_AFTER_S = float(sys.argv.pop(1))\n"
-    "checkpointing.FINAL_RETRY_AFTER_S = 0.05\n"
+    "saving.FINAL_RETRY_AFTER_S = 0.05\n"
     "sys.argv[0] = {trainer!r}\n"
     "runpy.run_path({trainer!r}, run_name='__main__')\n"
 )

@@ -274,9 +274,9 @@ def test_a_training_saves_on_a_stop_and_leaves_no_worker_after_a_kill(tmp_path: 
         wait_for(job, lambda session=stat.session: session_and_descendants(session) == [])
         if end is stop_job:
             assert (over.state, over.exit_status, over.stop_stage) == ("stopped", 143, "saving")
-            assert "From step 0" in tail(over.log)
+            assert "from step 0 to" in tail(over.log)
             assert "Stopped at step" in tail(over.log)
             assert (tiny.output / "latest.pth").is_file()
         else:
             assert (over.state, over.exit_status) == ("killed", 137)
-            assert "From step 0" not in tail(over.log)  # it went on from what the stop saved
+            assert "from step 0 to" not in tail(over.log)  # it went on from what the stop saved

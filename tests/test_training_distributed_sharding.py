@@ -23,11 +23,11 @@ from indextts.training.distributed.sharding import (
     sample_costs,
 )
 from indextts.training.distributed.torchrun import RankInfo
+from indextts.training.gradients import BUCKET_BYTES, LARGE_BYTES, all_reduce_tensors, in_buckets
 from indextts.training.losses import LossSums
 from indextts.training.order import in_batches
 from indextts.training.run import Inputs, load_inputs
 from indextts.training.start import start_from_base
-from indextts.training.step import BUCKET_BYTES, LARGE_BYTES, all_reduce_tensors, in_buckets
 from tests.tiny_run import accumulate_group, make_tiny_run
 
 NUM_RANKS = 3

@@ -20,7 +20,7 @@ from indextts.training.distributed.sync import (
     require_same_weights,
 )
 from indextts.training.distributed.torchrun import RankInfo
-from indextts.training.loop import count_tokens, synchronise
+from indextts.training.loop import count_tokens, gather_signals
 from indextts.training.run import Run, load_inputs
 from indextts.training.saving import Saver
 from indextts.training.start import start_from_base
@@ -65,7 +65,7 @@ def test_a_stop_asked_of_another_rank_stops_this_rank_with_the_same_signal(proje
     run, ranks, stop = new_run(project), TwoRanks(), StopRequest(ends_process=False)
     ranks.numbers, ranks.other = [1, 0, 0], signal.SIGUSR1
     run = replace(run, inputs=replace(run.inputs, ranks=ranks))
-    assert synchronise(run, Saver(tmp_path, 1), stop) == Signals(stop_requested=True)
+    assert gather_signals(run, Saver(tmp_path, 1), stop) == Signals(stop_requested=True)
     assert stop.signal == signal.SIGUSR1
 
 

@@ -98,7 +98,7 @@ def test_the_norm_is_that_of_the_trained_rows_only(model: UnifiedVoice):
     expected = torch.stack([p.grad.norm() for p in trained.parameters.values()]).norm()
     done = clip_and_step(trained, optimizer, 1e-3, max_norm=1.0, loss=loss)
     torch.testing.assert_close(done.norm, expected)
-    assert float(done.is_bad) == 0
+    assert float(done.is_skipped) == 0
 
 
 def test_a_gradient_above_the_limit_is_clipped_to_it(model: UnifiedVoice):
@@ -127,7 +127,7 @@ def test_a_step_that_is_not_finite_changes_nothing(model: UnifiedVoice, bad: str
     model.text_embedding.weight.grad = torch.zeros_like(model.text_embedding.weight)
     model.text_head.weight.grad = torch.zeros_like(model.text_head.weight)
     model.text_head.bias.grad = torch.zeros_like(model.text_head.bias)
-    assert float(clip_and_step(trained, optimizer, 1e-2, max_norm=1.0, loss=loss).is_bad) == 1
+    assert float(clip_and_step(trained, optimizer, 1e-2, max_norm=1.0, loss=loss).is_skipped) == 1
     assert all(float(state["step"]) == 0 for state in optimizer.state.values())
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name]), name

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from indextts.errors import DISK_FULL, UserError
 from indextts.runs.directory import verify_checkpoint
-from indextts.training import checkpointing, loop, saving
+from indextts.training import loop, saving
 from indextts.training.saving import HostCopy, Saver, num_bytes
 from tests.checkpoint_files import content, meta
 from tests.tiny_run import TinyRun, make_tiny_run
@@ -321,7 +321,7 @@ def fill_disk_in_the_loop(monkeypatch: pytest.MonkeyPatch, run: TinyRun, *steps:
         return validate(*args, **kwargs)
 
     monkeypatch.setattr(loop, "validate", validate_on_a_full_disk)
-    monkeypatch.setattr(checkpointing, "FINAL_RETRY_AFTER_S", 0.0)
+    monkeypatch.setattr(saving, "FINAL_RETRY_AFTER_S", 0.0)
 
 
 def test_the_last_save_is_retried_and_is_still_the_best(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):

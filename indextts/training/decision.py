@@ -64,7 +64,8 @@ def decide(state: TrainState, command: Train, signals: Signals, *, just_validate
     # after a failure the clock decides: a short interval must not use up the tries before there is room
     at_interval = state.step % command.save_interval == 0 and not signals.save_failed
     is_due = stop or at_interval or signals.retry_save or state.part_is_unsaved
-    save = state.best_is_unsaved or (is_due and (0 < state.step != state.saved_step or signals.save_failed))
+    is_unsaved = state.step > 0 and state.step != state.saved_step
+    save = state.best_is_unsaved or (is_due and (is_unsaved or signals.save_failed))
     return Decision(validate, sample, save, stop)
 
 

@@ -6,8 +6,8 @@ One iteration of `train_steps`:
 
     train_step: `forward_backward` -> sum of gradients over ranks -> `clip_and_step`
 
-`decide` (decision.py) is pure; memory fallback and the sum over ranks are in step.py; what starts a run is in
-start.py.
+`decide` (decision.py) is pure; memory fallback and the sum over ranks are in gradients.py; start.py sets up a
+run from the base or from a checkpoint.
 """
 
 import logging
@@ -28,12 +28,6 @@ from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.system.signals import StopRequest
 from indextts.training.batches import Batch, MicroBatch, Unreadable, group_batches, is_too_many, load_batches
-from indextts.training.checkpointing import (
-    finish_saving,
-    forget_lost_best,
-    frozen_pointers,
-    save_checkpoint,
-)
 from indextts.training.decision import Signals, decide, is_out_of_patience
 from indextts.training.distributed.ranks import SINGLE_PROCESS, STOPPED_BEFORE_LOADING, Ranks
 from indextts.training.distributed.sharding import ImbalanceMeter, Sharding, all_reduce_losses, load_shards
@@ -44,6 +38,7 @@ from indextts.training.distributed.sync import (
     require_same_start,
     require_same_weights,
 )
+from indextts.training.gradients import TokenCounts, all_reduce_gradients, in_parts_that_fit
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes, TrainRates
 from indextts.training.optim import Bfloat16StateAdamW, SkippedSteps, TrainedParameters
@@ -51,9 +46,14 @@ from indextts.training.order import BatchPlan, mix
 from indextts.training.probe import Probe, compare
 from indextts.training.record import TextRowFacts, checkpoint_content, checkpoint_meta, write_run_files
 from indextts.training.run import Run, load_inputs
-from indextts.training.saving import Saver
+from indextts.training.saving import (
+    Saver,
+    finish_saving,
+    forget_lost_best,
+    frozen_pointers,
+    save_checkpoint,
+)
 from indextts.training.start import resume, start_from_base
-from indextts.training.step import TokenCounts, all_reduce_gradients, in_parts_that_fit
 from indextts.training.validate import ValidationSettings, validate
 
 logger = logging.getLogger(__name__)
@@ -88,8 +88,8 @@ def train(
     else:
         run = resume(inputs, found)
     times.mark("weights and optimizer")
-    state = run.state
-    logger.info("From step %d to step %d", state.step, run.schedule.total_steps)
+    state, command = run.state, run.inputs.command  # a resume fills in the checkpoint's settings
+    logger.info("Training from step %d to step %d", state.step, run.schedule.total_steps)
     require_same_start(run)
     log_ranks(run)
     if ranks.is_main:
@@ -101,7 +101,7 @@ def train(
         epoch=state.epoch,
         total_steps=run.schedule.total_steps,
     )
-    with closing(metrics), closing(Saver(command.output_dir, run.inputs.command.keep_checkpoints)) as saver:
+    with closing(metrics), closing(Saver(command.output_dir, command.keep_checkpoints)) as saver:
         if ranks.is_main:
             content = checkpoint_content(run, checkpoint_meta(run, is_best=False))
             saver.prepare(content, frozen_pointers(run))
@@ -111,13 +111,13 @@ def train(
             if not is_out_of_memory(error):
                 raise
             raise UserError(  # a step splits its batch; the memory of a validation or an update is fixed
-                f"Out of memory outside the micro-batches ({str(error).splitlines()[0]}): use --amp, a "
-                "smaller --val-batch-size, or a GPU with more memory; the last checkpoint is valid, resume "
-                "with --resume auto",
+                f"Out of memory in a validation, a sample or the update ({str(error).splitlines()[0]}): use "
+                "--amp, a smaller --val-batch-size, --sample-interval 0, or a GPU with more memory; the last "
+                "checkpoint is valid, resume with --resume auto",
                 OUT_OF_MEMORY,
             ) from None
-    if is_out_of_patience(state, run.inputs.command) and stop.signal is None:
-        logger.info("The run ends: the last %d validations did not improve (--patience)", state.num_worse)
+    if is_out_of_patience(state, command) and stop.signal is None:
+        logger.info("Stopping early: no improvement in the last %d validations (--patience)", state.num_worse)
     return log_end(state.step, stop)
 
 
@@ -129,14 +129,14 @@ def train_steps(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         compare(state.probe, probe.losses(run.model), run.saved_environment, inputs.environment)
         times.mark("fixed samples")
     times.log(state.step + 1)
-    samples = None
+    sampler = None
     if command.sample_interval and ranks.is_main:
         from indextts.training.samples import SampleSynthesizer  # synthesis takes seconds to import
 
-        samples = SampleSynthesizer(inputs)
-    rows = TextRowFacts(run) if ranks.is_main else None
-    if rows is not None:
-        metrics.facts(state.step, state.epoch_of_step, rows.read())
+        sampler = SampleSynthesizer(inputs)
+    text_row_facts = TextRowFacts(run) if ranks.is_main else None
+    if text_row_facts is not None:
+        metrics.facts(state.step, state.epoch_of_step, text_row_facts.read())
     skipped = SkippedSteps(state.num_skipped, should_log=ranks.is_main)
     unreadable_ids: set[str] = set()
     groups = endless_groups(run)
@@ -149,23 +149,23 @@ def train_steps(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
     state.part_is_unsaved = state.step > 0 and state.saved_step < 0
 
     while True:
-        decision = decide(state, command, synchronise(run, saver, stop))
+        decision = decide(state, command, gather_signals(run, saver, stop))
         if skipped.is_due or decision.validate or decision.save or decision.stop:
             skipped.check()
         if decision.validate:
             with speed.paused():
                 validate_now(run, metrics, saver, stop)
-                if rows is not None:
-                    metrics.facts(state.step, state.epoch_of_step, rows.read())
-                if samples is not None:
-                    samples.collect(metrics)
-            decision = decide(state, command, synchronise(run, saver, stop), just_validated=True)
+                if text_row_facts is not None:
+                    metrics.facts(state.step, state.epoch_of_step, text_row_facts.read())
+                if sampler is not None:
+                    sampler.collect(metrics)
+            decision = decide(state, command, gather_signals(run, saver, stop), just_validated=True)
         if decision.sample:
             state.sampled_step = state.step
-            if samples is not None:
+            if sampler is not None:
                 with speed.paused():
-                    samples.synthesize(run, metrics, stop)
-            decision = decide(state, command, synchronise(run, saver, stop))  # a stop ends the speaking
+                    sampler.synthesize(run, metrics, stop)
+            decision = decide(state, command, gather_signals(run, saver, stop))  # a stop ends the speaking
         if decision.save:
             state.num_skipped = skipped.total
             with speed.paused():
@@ -174,8 +174,8 @@ def train_steps(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
                 save_checkpoint(run, probe, saver)
         if decision.stop:
             finish_saving(run, probe, saver)
-            if samples is not None:
-                samples.finish(metrics, stop)
+            if sampler is not None:
+                sampler.finish(metrics, stop)
             return
 
         group = speed.next_group(groups)
@@ -188,7 +188,7 @@ def train_steps(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
             continue
         speed.mark_submitted()
         speed.add(tokens.num_text + tokens.num_mel)
-        skipped.note(state.step, tuple(id for part in group for id in part.ids), result.is_bad)
+        skipped.note(state.step, tuple(id for part in group for id in part.ids), result.is_skipped)
         state.window = result.sums if state.window is None else state.window + result.sums
         if ranks.is_distributed:
             imbalance.add(np.sum([part.rank_costs for part in group], axis=0).tolist())
@@ -204,12 +204,12 @@ class StepResult:
     Args:
         sums: losses of this rank's samples; zeros where the step was skipped.
         norm: of the gradient before clipping.
-        is_bad: 1.0 where loss or gradient is not finite, so that the step changed nothing, else 0.0.
+        is_skipped: 1.0 where loss or gradient is not finite, so that the step changed nothing, else 0.0.
     """
 
     sums: LossSums
     norm: Tensor
-    is_bad: Tensor
+    is_skipped: Tensor
     learning_rate: float
 
 
@@ -233,8 +233,8 @@ def train_step(run: Run, group: Sequence[MicroBatch], tokens: TokenCounts) -> St
     max_norm = run.inputs.command.grad_clip
     update = clip_and_step(run.trained, run.optimizer, learning_rate, max_norm, loss, run.scaler)
     if run.average is not None:
-        run.average.update(update.is_bad)
-    return StepResult(sums.unless(update.is_bad), update.norm, update.is_bad, learning_rate)
+        run.average.update(update.is_skipped)
+    return StepResult(sums.unless(update.is_skipped), update.norm, update.is_skipped, learning_rate)
 
 
 def accumulate(
@@ -259,7 +259,8 @@ def accumulate(
         sums, loss = LossSums.nothing(device), torch.zeros((), device=device)
         run.scaler.scale(loss)  # creates the scale, which the update needs
     if run.inputs.ranks.is_distributed:
-        all_reduce_gradients(run, loss := loss.clone())
+        loss = loss.clone()  # reduced in place below; `sums` stays this rank's own
+        all_reduce_gradients(run, loss)
     return sums, loss
 
 
@@ -285,11 +286,11 @@ def forward_backward(run: Run, tokens: TokenCounts, parts: Sequence[Batch]) -> t
 class Update(NamedTuple):
     """Outcome of an optimizer step, 0-dimensional tensors on the device.
 
-    `norm` is that of the gradient before clipping; `is_bad` is 1.0 where the step was skipped, else 0.0.
+    `norm` is that of the gradient before clipping; `is_skipped` is 1.0 where the step was skipped, else 0.0.
     """
 
     norm: Tensor
-    is_bad: Tensor
+    is_skipped: Tensor
 
 
 def clip_and_step(
@@ -312,18 +313,18 @@ def clip_and_step(
     if scaler is not None:
         scaler.unscale_(optimizer)
     norm = torch.nn.utils.clip_grad_norm_(trained.parameters.values(), max_norm)
-    is_bad = 1.0 - (norm.isfinite() & loss.isfinite()).float()
-    optimizer.grad_scale, optimizer.found_inf = None, is_bad  # type: ignore[attr-defined]
+    is_skipped = 1.0 - (norm.isfinite() & loss.isfinite()).float()
+    optimizer.grad_scale, optimizer.found_inf = None, is_skipped  # type: ignore[attr-defined]
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
     optimizer.step()
     if scaler is not None and scaler.is_enabled():
         scaler.update()
     trained.clear_gradients()
-    return Update(norm, is_bad)
+    return Update(norm, is_skipped)
 
 
-def synchronise(run: Run, saver: Saver, stop: StopRequest) -> Signals:
+def gather_signals(run: Run, saver: Saver, stop: StopRequest) -> Signals:
     """Return what happened on any rank since the last step; a stop on one of them becomes a stop on all."""
     state, ranks = run.state, run.inputs.ranks
     if state.step % run.inputs.command.save_interval == 0:
@@ -387,11 +388,11 @@ def note_unreadable(found: Sequence[Unreadable], known: set[str], run: Run) -> N
             continue
         known.add(sample.id)
         if run.inputs.ranks.is_main:
-            logger.warning("Skipped %s (%d so far): %s", sample.id, len(known), sample.reason)
+            logger.warning("Skipped pair %s (%d so far): %s", sample.id, len(known), sample.reason)
     num_samples = len(run.inputs.train_set)
     if is_too_many(len(known), num_samples):
         raise UserError(
-            f"{len(known)} of {num_samples} samples cannot be read, such as {min(known)}; the last "
+            f"{len(known)} of {num_samples} pairs cannot be read, such as {min(known)}; the last "
             "checkpoint is valid: preprocess again (check_amharic_data.py names the corrupt ones), then "
             "resume with --resume auto"
         )

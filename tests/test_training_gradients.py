@@ -1,4 +1,4 @@
-"""Tests of indextts/training/step.py: the gradients of a step, whole or in the parts that memory allows."""
+"""Tests of indextts/training/gradients.py and the loop's `accumulate`: a step whole or in parts."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,7 +15,8 @@ from indextts.models.gpt.attention import AttentionBackend
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch
 from indextts.models.out_of_memory import is_out_of_memory
-from indextts.training import loop, step, validate
+from indextts.training import gradients as gradients_module
+from indextts.training import loop, validate
 from indextts.training.batches import Batch, MicroBatch, Sample, Unreadable, load_batches
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.run import Run, load_inputs
@@ -184,7 +185,7 @@ def test_the_size_that_fits_is_kept_for_the_steps_behind(
     run.trained.clear_gradients()
     accumulate_group(run, group_of(run, 6))
     assert sizes == [1] * 6
-    said = [record.getMessage() for record in caplog.records if record.name == step.__name__]
+    said = [record.getMessage() for record in caplog.records if record.name == gradients_module.__name__]
     assert len(said) == 2
     assert said[0].startswith("Out of memory (CUDA out of memory. Tried to allocate 2.00 GiB): the step is")
     assert said[0].endswith("micro-batches of at most 3")

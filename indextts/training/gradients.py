@@ -1,4 +1,4 @@
-"""Two parts of a training step: micro-batches that fit into memory, and gradients summed over ranks.
+"""Gradients of a step: micro-batches that fit into memory, and the sum over ranks.
 
 A step whose memory runs out is repeated in smaller parts. Losses are means over the tokens of the whole step,
 so a split step has the same gradients, up to rounding and the draws of dropout.
