@@ -9,12 +9,12 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.planning.hardware import MachineFacts
+from indextts.system.files import read_object
 from indextts.system.messages import Message
 
 THIS_PROCESSOR = "planning.this_processor"
@@ -113,7 +113,7 @@ def _rate_of_run(
     run_dir: Path, command: Train, config: GPTConfig, wanted: tuple[str, str], num_processes: int
 ) -> float | None:
     """Return the tokens per second of a run with the same settings, device type and world size."""
-    record = _read_json(run_dir / "config.json")
+    record = read_object(run_dir / "config.json")
     environment, settings = record.get("environment"), record.get("command")
     if not isinstance(environment, dict) or not isinstance(settings, dict):
         return None
@@ -173,11 +173,3 @@ def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positio
         return None
     nearest = min(rows, key=lambda row: abs(row.positions - positions))
     return Pace(nearest.positions_per_second, Message(BENCHMARK, {"card": nearest.gpu, "source": SOURCE}))
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -60,6 +60,15 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_bytes(path, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one if the file is missing or invalid."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def link_or_copy(source: Path, target: Path) -> None:
     """Make `target` the same file as `source`: a hard link where the file system can, else a copy.
 

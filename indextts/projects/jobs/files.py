@@ -1,9 +1,8 @@
 """Files that the page and the runner of a job both read and write. Standard library only: see runner.py."""
 
-import json
 from pathlib import Path
-from typing import Any
 
+from indextts.system.files import read_object
 from indextts.system.processes import Process, is_alive
 
 SAVE_S = (
@@ -11,15 +10,6 @@ SAVE_S = (
 )
 KILL_S = 20.0  # from there to SIGKILL
 WEBHOOK = "INDEXTTS_WEBHOOK"  # an environment variable: other users could read a command line or a file
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one if the file is missing or invalid."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def live_processes(folder: Path) -> list[Process]:

@@ -38,9 +38,8 @@ from indextts.projects.jobs.files import (
     WEBHOOK,
     end_reason,
     live_processes,
-    read_object,
 )
-from indextts.system.files import sync, write_json
+from indextts.system.files import read_object, sync, write_json
 from indextts.system.processes import (
     LAUNCHER_STOPPED,
     Process,

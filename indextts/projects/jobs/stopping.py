@@ -6,8 +6,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from indextts.projects.jobs.files import live_processes, read_object
+from indextts.projects.jobs.files import live_processes
 from indextts.projects.jobs.records import Job, StopStage
+from indextts.system.files import read_object
 from indextts.system.messages import Message
 from indextts.system.processes import Process, is_alive, read_stat, send_signal, session_and_descendants
 

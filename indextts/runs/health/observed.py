@@ -3,7 +3,6 @@
 `read_observed` is the only function that reads files; each check is a pure function of its result.
 """
 
-import json
 import math
 import shutil
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 from indextts.runs.directory import LINKS, read_metrics
 from indextts.runs.schedule import Schedule
+from indextts.system.files import read_object
 from indextts.system.messages import Message
 
 Line = dict[str, Any]
@@ -73,7 +73,7 @@ def read_observed(run_dir: Path, lines: Sequence[Line] | None = None) -> Observe
         lines = read_metrics(run_dir / "metrics.jsonl") if (run_dir / "metrics.jsonl").is_file() else []
     newest = max((line["part"] for line in lines), default=0)
     shown = [line for line in lines if line["part"] == newest]
-    config, ended = _object(run_dir / "config.json"), _object(run_dir / "exit.json")
+    config, ended = read_object(run_dir / "config.json"), read_object(run_dir / "exit.json")
     environment = config.get("environment") or {}
     sizes = [path.stat().st_size for path in run_dir.glob("model_step*.pth") if path.name not in LINKS]
     is_over = bool(shown) and ended.get("time", 0) >= shown[-1].get("time", 0)
@@ -93,14 +93,6 @@ def read_observed(run_dir: Path, lines: Sequence[Line] | None = None) -> Observe
 def is_number(value: Any) -> bool:
     """Return whether a metric is present and finite."""
     return isinstance(value, int | float) and math.isfinite(value)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _schedule(fields: Any) -> Schedule | None:
