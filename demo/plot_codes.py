@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     run_dir, picture = map(Path, argv)
     saved = checkpoints(run_dir)
     if not saved:
-        raise UserError(f"{run_dir}: holds no checkpoints; give the output folder of a training")
+        raise UserError(f"{run_dir}: holds no checkpoints; use the output folder of a training run")
     meta = saved[0][1]
     found = sorted({other.step: path for path, other in reversed(saved) if other.part == meta.part}.items())
     train, val = (read_pairs(Path(file.path)) for file in (meta.manifests[0], meta.manifests[-1]))

@@ -127,7 +127,7 @@ def test_ctrl_c_ends_a_program_with_one_line_and_status_130(capsys):
     with pytest.raises(SystemExit) as caught:
         run(interrupted)
     assert caught.value.code == 130
-    assert capsys.readouterr().err == "[Error] stopped; run the same command to go on\n"
+    assert capsys.readouterr().err == "[Error] stopped; run the same command to continue\n"
 
 
 REQUIRED = ["--train-manifest=t", "--val-manifest=v", "--tokenizer=m"]
@@ -221,7 +221,7 @@ def test_the_flags_of_a_resume_that_were_typed_win_also_at_their_defaults():
 def test_a_setting_that_the_program_does_not_know_is_left_out_and_a_bad_one_named():
     command = parse(Train, [*REQUIRED, "--resume=auto"])
     assert continued(command, {"a_flag_of_tomorrow": True}) == command
-    with pytest.raises(UserError, match=r"the settings in the checkpoint: --epochs: .*got 0"):
+    with pytest.raises(UserError, match=r"checkpoint: --epochs: .*got 0"):
         continued(command, {"epochs": 0})
     typed = parse(Train, [*REQUIRED, "--resume=auto", "--epochs=2"])
     assert continued(typed, {"epochs": 0}).epochs == 2

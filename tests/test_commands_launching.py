@@ -57,11 +57,11 @@ def test_each_other_machine_has_a_command_of_its_own():
         ({"gpus": "\u0663"}, "--gpus "),  # a digit, but none of CUDA's
         ({"gpus": "0,1,0"}, "duplicate number"),
         ({"gpus": "0,1", "processes": 3}, "--processes 3: "),
-        ({"nodes": 2}, "--nodes 2: give --endpoint too"),
+        ({"nodes": 2}, "--nodes 2: pass --endpoint"),
         ({"nodes": 2, "node_rank": 2, "endpoint": "a"}, "2 machines are numbered 0 to 1"),
-        ({"endpoint": "$(reboot)"}, "give the name or address of machine 0"),
-        ({"endpoint": "-x"}, "give the name or address of machine 0"),
-        ({"endpoint": "a:65536"}, "give the name or address of machine 0"),
+        ({"endpoint": "$(reboot)"}, "name or address of machine 0"),
+        ({"endpoint": "-x"}, "name or address of machine 0"),
+        ({"endpoint": "a:65536"}, "name or address of machine 0"),
         ({"threads": 2}, "--threads: Extra inputs are not permitted"),
     ],
 )
@@ -74,5 +74,5 @@ def test_what_cannot_be_launched_is_refused_with_the_reason(fields: dict[str, ob
 
 def test_blanks_beside_commas_cost_nothing_and_a_flood_of_them_is_refused():
     assert Launch(processes=2, gpus=" 1 ,  0 ").gpus == "1,0"
-    with pytest.raises(UserError, match="characters; give numbers of GPUs"):
+    with pytest.raises(UserError, match="characters; pass numbers of GPUs"):
         Launch(gpus="0" + " " * 2_000_000 + "0")

@@ -298,13 +298,13 @@ def test_the_auth_file_is_asked_for_and_not_shown_and_kill_closes_the_page(tmp_p
         said = end_of(server, signal.SIGTERM)
         assert said.splitlines() == [
             "[Warn] a sign-in failed, from 127.0.0.1",
-            "The page is closed. Jobs that it started go on.",
+            "The page is closed. Running jobs continue.",
         ]
 
 
 def test_ctrl_c_closes_the_page_with_one_sentence(tmp_path):
     with serving(tmp_path, program=TWO_HANDLERS) as server:
-        assert end_of(server, signal.SIGINT) == "The page is closed. Jobs that it started go on.\n"
+        assert end_of(server, signal.SIGINT) == "The page is closed. Running jobs continue.\n"
 
 
 def end_of(server: Server, number: int) -> str:

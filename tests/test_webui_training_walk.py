@@ -174,7 +174,7 @@ def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
     is_shown(page, "train-estimate", "6 steps: 2 per epoch of 22 pairs")
     is_shown(page, "train-estimate", "2 processes share a step")
     page.locator("#Launch-nodes input").fill("2")
-    is_shown(page, "train-problems", "give --endpoint too")
+    is_shown(page, "train-problems", "pass --endpoint too")
     page.locator("#Launch-endpoint textarea, #Launch-endpoint input").first.fill("gpu-0")
     wait_for(page, "train-other-nodes", r"# on machine 1.*--node-rank=1 .*--rdzv-endpoint=gpu-0:29500")
     wait_for(page, "train-command", r"--node-rank=0 .*--rdzv-endpoint=gpu-0:29500")

@@ -36,7 +36,7 @@ def test_a_person_with_a_browser_only_makes_a_project_from_an_upload(
     page = browser.new_page(viewport={"width": 1280, "height": 1500})
     page.goto(server.url)
     wait_for(page, "hardware", "processors")
-    page.get_by_text("Make a project").click()
+    page.get_by_text("Create a project").click()
     page.locator("#new-name input, #new-name textarea").fill("voice")
     page.get_by_label("Base model").first.fill("demo/checkpoints")
     page.locator("#project-start").click()

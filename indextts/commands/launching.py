@@ -62,7 +62,7 @@ class Launch(Command):
             given = ",".join(map(str, given))
         text = str(given)
         if len(text) > MOST_CHARACTERS:
-            raise UserError(f"--gpus: {len(text):,} characters; give numbers of GPUs, such as 0,1")
+            raise UserError(f"--gpus: {len(text):,} characters; pass numbers of GPUs, such as 0,1")
         return ",".join(number.strip() for number in text.split(","))
 
     @field_validator("endpoint")
@@ -73,7 +73,7 @@ class Launch(Command):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.gpus and not GPU_NUMBERS.fullmatch(self.gpus):
-            raise UserError(f"--gpus {self.gpus!r}: give comma-separated numbers of GPUs, such as 0,1")
+            raise UserError(f"--gpus {self.gpus!r}: pass comma-separated numbers of GPUs, such as 0,1")
         if len(set(self.gpu_numbers)) < len(self.gpu_numbers):
             raise UserError(f"--gpus {self.gpus}: duplicate number; name each GPU once")
         if self.gpus and len(self.gpu_numbers) < self.processes:
@@ -87,12 +87,12 @@ class Launch(Command):
             )
         if self.nodes > 1 and not self.endpoint:
             raise UserError(
-                f"--nodes {self.nodes}: give --endpoint too, the address of machine 0 and a free port of it, "
+                f"--nodes {self.nodes}: pass --endpoint too, the address of machine 0 and a free port of it, "
                 f"such as 10.0.0.1:{DEFAULT_PORT}"
             )
         if self.endpoint and not _is_endpoint(self.endpoint):
             raise UserError(
-                f"--endpoint {self.endpoint!r}: give the name or address of machine 0 and a port, such as "
+                f"--endpoint {self.endpoint!r}: pass the name or address of machine 0 and a port, such as "
                 f"10.0.0.1:{DEFAULT_PORT}"
             )
         return self

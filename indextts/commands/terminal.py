@@ -83,7 +83,7 @@ def continued(command: Train, stored: Mapping[str, Any]) -> Train:
         whole = Train.model_validate(values | taken)
     except UserError as error:
         raise UserError(
-            f"the settings in the checkpoint: {error}; give the value on the command line, which wins"
+            f"invalid setting in the checkpoint: {error}; set it on the command line, which takes precedence"
         ) from None
     return with_typed(whole, command.model_fields_set)
 
@@ -123,7 +123,7 @@ def run(main: Callable[[], int]) -> None:
         print(f"[Error] {error}", file=sys.stderr)  # noqa: T201 - the one place that shows a UserError
         status = error.exit_status
     except KeyboardInterrupt:
-        print("[Error] stopped; run the same command to go on", file=sys.stderr)  # noqa: T201
+        print("[Error] stopped; run the same command to continue", file=sys.stderr)  # noqa: T201
         status = STOPPED_BY_CTRL_C
     except BrokenPipeError:  # the reader of the output closed it, as with `| head`
         sys.stderr.close()

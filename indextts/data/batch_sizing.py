@@ -48,7 +48,7 @@ def choose_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
         logger.info("Computing on %s (--device auto)", name)
     elif name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: no CUDA device found; give --device cpu")
+        raise UserError("--device cuda: no CUDA device found; use --device cpu")
     return torch.device(name)
 
 

@@ -132,4 +132,7 @@ def _write_text(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, text.encode())
     except OSError as error:
-        raise UserError(f"--report-dir {path.parent}: cannot be written ({error.strerror})") from None
+        raise UserError(
+            f"--report-dir {path.parent}: cannot be written ({error.strerror}); choose a folder that you may "
+            "write to"
+        ) from None

@@ -112,7 +112,7 @@ class FeatureStoreWriter:
         if self.info.latents == "float16" and np.isinf(stored).any() and not np.isinf(condition).any():
             raise UserError(
                 f"utterance {utterance.id!r}: conditioning latents up to {np.abs(condition).max():.3g} "
-                "overflow float16; give --latents bfloat16"
+                "overflow float16; use --latents bfloat16"
             )
         return {"condition": stored[None], "emo_vec": emo_vec[None].astype("<f4")}
 

@@ -249,7 +249,7 @@ class _Line:
     def refuse_pair(self) -> None:
         if "target_id" in self.record:
             raise UserError(
-                f"{self.where}: this is a pairs file; give the manifest of utterances that it was built from"
+                f"{self.where}: this is a pairs file; use the manifest of utterances that it was built from"
             )
 
     def refuse_utterance(self) -> None:

@@ -61,7 +61,10 @@ def load_fitting_config(path: Path) -> GPTConfig:
     config = load_config(path)
     num_codes = config.number_mel_codes - NUM_SPECIAL_CODES
     if num_codes < 1 or min(config.start_mel_token, config.stop_mel_token) < num_codes:
-        raise UserError(f"{path}: start_mel_token and stop_mel_token must be the last 2 of number_mel_codes")
+        raise UserError(
+            f"{path}: start_mel_token and stop_mel_token must be the last 2 of number_mel_codes; use the "
+            "config.yaml that was published with the checkpoint"
+        )
     return config
 
 

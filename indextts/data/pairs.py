@@ -153,8 +153,8 @@ def _warn_about_dominant_speaker(pairs: Sequence[Pair]) -> None:
     [(speaker, num)] = num_of.most_common(1)
     if len(num_of) > 1 and num > MAX_SPEAKER_SHARE * len(pairs):
         logger.warning(
-            "%.0f %% of the pairs are by the speaker %s, and the model hears little of %s. To train their "
-            "voices too, give --max-pairs-per-speaker %d",
+            "%.0f %% of the pairs are by the speaker %s, so the model learns little about the %s. To train "
+            "their voices too, use --max-pairs-per-speaker %d",
             100 * num / len(pairs),
             speaker,
             counted(len(num_of) - 1, "other speaker"),

@@ -123,7 +123,7 @@ class OldFolder:
         found = [self.folder / name for name in UTTERANCE_FILES if (self.folder / name).is_file()]
         if not found:
             raise UserError(
-                f"{self.folder}: contains neither {' nor '.join(UTTERANCE_FILES)}; give the folder that the "
+                f"{self.folder}: contains neither {' nor '.join(UTTERANCE_FILES)}; use the folder that the "
                 "predecessor's preprocessing wrote"
             )
         return found

@@ -95,7 +95,7 @@ def split_utterances(
         raise UserError(
             f"--val-ratio {val_ratio} gives no validation utterance: none of "
             f"{counted(num_speakers, 'speaker')} has {MIN_UTTERANCES} different utterances; record more, or "
-            "give --val-ratio 0"
+            "use --val-ratio 0"
         )
     return split
 
@@ -186,9 +186,9 @@ def _unseen_speakers(
     if wanted != "auto":
         if wanted > len(ranked) or (wanted and wanted >= len(groups)):
             raise UserError(
-                f"--val-speakers {wanted}: {len(ranked)} of {counted(len(groups), 'speaker')} have "
-                f"{MIN_UTTERANCES} utterances and share no recording with another speaker, and training "
-                "needs at least 1 speaker; give a smaller number, or auto"
+                f"--val-speakers {wanted}: {len(ranked)} of {counted(len(groups), 'speaker')} are eligible "
+                f"({MIN_UTTERANCES} utterances, no shared recording), and training needs 1; use a smaller "
+                "number, or auto"
             )
         return sorted(ranked[:wanted])
     if len(groups) < MIN_SPEAKERS:

@@ -23,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 
 from indextts.errors import UserError
 
-ADVICE = "give the folder of a CTC model with its preprocessor_config.json and tokenizer"
+ADVICE = "pass the folder of a CTC model with its preprocessor_config.json and tokenizer"
 MIN_DURATION_S = 0.1  # a shorter clip has no position after the first layers of these models
 
 

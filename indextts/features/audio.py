@@ -174,7 +174,7 @@ def _require_file(path: Path) -> None:
     if not path.exists():
         raise RecordingError(path, "missing", "the file does not exist; restore it or remove its line")
     if not path.is_file():
-        raise RecordingError(path, "missing", "the path is not a file; give the path of the recording")
+        raise RecordingError(path, "missing", "the path is not a file; use the path of the recording")
     if path.stat().st_size == 0:
         raise RecordingError(path, "empty", "the file is empty; replace it")
     if path.suffix.lower() == ".raw":

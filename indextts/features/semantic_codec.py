@@ -24,7 +24,7 @@ from indextts.features.weights import load_safetensors
 KERNEL_SIZE = 7
 NORM_EPS = 1e-6
 CONFIG_ADVICE = "use the config.yaml that was published with IndexTTS-2"
-FILE_ADVICE = "give semantic_codec/model.safetensors of amphion/MaskGCT and the published config.yaml"
+FILE_ADVICE = "use semantic_codec/model.safetensors of amphion/MaskGCT and the published config.yaml"
 
 
 @dataclass(frozen=True)

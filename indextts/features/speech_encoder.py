@@ -38,7 +38,7 @@ from indextts.models.checkpoint import read_file
 NUM_LAYERS = 17
 HUB_NAME = "facebook/w2v-bert-2.0"
 FILES = ("config.json", "preprocessor_config.json", "model.safetensors")
-ADVICE = f"give the folder of {HUB_NAME} with {', '.join(FILES)} as published"
+ADVICE = f"use the folder of {HUB_NAME} with {', '.join(FILES)} as published"
 # Tensors of the published file that do not affect the output of layer 17.
 UNUSED = re.compile(r"encoder\.layers\.(1[7-9]|[2-9]\d)\.|masked_spec_embed$|adapter\.|intermediate_ffn\.")
 SETTINGS = (  # keys of config.json that change the features, not only the shapes
@@ -50,7 +50,7 @@ SETTINGS = (  # keys of config.json that change the features, not only the shape
     "left_max_position_embeddings",
     "right_max_position_embeddings",
 )
-STATS_ADVICE = "give wav2vec2bert_stats.pt as published with IndexTTS-2"
+STATS_ADVICE = "use wav2vec2bert_stats.pt as published with IndexTTS-2"
 
 
 class SpeechEncoder(nn.Module):

@@ -1,1 +1,1 @@
-"""Checks and estimates before a training starts: time, disk, memory, restore plan. No torch, no Gradio."""
+"""Checks and estimates before training starts: time, disk, memory, restore plan. No torch, no Gradio."""

@@ -1,4 +1,4 @@
-"""Estimate of a training before it starts: steps, time, disk and memory. No torch; reads no weights.
+"""Estimate of a training run before it starts: steps, time, disk and memory. No torch; reads no weights.
 
 The disk estimate counts the checkpoints that exist at the same time, after pruning.
 """
@@ -32,7 +32,7 @@ SPARE_BYTES = 1 << 30  # for the log, the metrics, the TensorBoard files and oth
 
 @dataclass(frozen=True)
 class DiskNeed:
-    """Disk space for the checkpoints of a training.
+    """Disk space for the checkpoints of a training run.
 
     Args:
         checkpoint_bytes: size of one checkpoint.
@@ -113,7 +113,7 @@ def _is_same_kind(meta: CheckpointMeta, config: GPTConfig, command: Train) -> bo
 
 @dataclass(frozen=True)
 class Estimate:
-    """Steps, time, disk and memory of a training.
+    """Steps, time, disk and memory of a training run.
 
     Args:
         command: with the effective settings: on a resume, the run's own unless a flag was typed.
@@ -124,7 +124,7 @@ class Estimate:
         pace: None if no measurement fits.
         memory: memory of a rank, on its GPU or, without a GPU, in host memory.
         available_memory: bytes of the GPU, or the rank's share of the host memory.
-        is_on_gpu: the training runs on a GPU.
+        is_on_gpu: the run trains on a GPU.
         arithmetic: data type of the forward pass.
     """
 
@@ -175,7 +175,7 @@ def estimate(
     other_runs: Iterable[Path] = (),
     num_processes: int = 1,
 ) -> Estimate:
-    """Estimate the training that `command` would start.
+    """Estimate the training run that `command` would start.
 
     Args:
         machine: the share of one rank, see `share_of`.

@@ -42,7 +42,7 @@ class GpuFacts:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """Hardware available to a training; indextts/webui/monitor/machine.py reports its load.
+    """Hardware available to a training run; indextts/webui/monitor/machine.py reports its load.
 
     Args:
         gpus: a single process uses the first; several processes use one each.

@@ -1,4 +1,4 @@
-"""Memory estimate of a training: model size from the config, activations from measured factors.
+"""Memory estimate of a training run: model size from the config, activations from measured factors.
 
     GPU    4 bytes per weight; 8 per trained weight for AdamW (4 with moments in bfloat16), and 4 for a moving
            average; 2 per weight for the copy that autocast keeps; at the peak, either the activations of a
@@ -145,7 +145,7 @@ CPU_FACTORS = {  # (half precision, gradient checkpointing)
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Peak memory of a training, in bytes.
+    """Peak memory of a training run, in bytes.
 
     Args:
         fixed: weights and optimizer state, independent of the batch.
@@ -191,7 +191,7 @@ def gpu_memory(
     accumulates: bool,
     state_bytes: int,
 ) -> MemoryNeed:
-    """Return the memory that a training needs on its GPU.
+    """Return the memory that a training run needs on its GPU.
 
     Args:
         positions: positions of the largest micro-batch, including padding if it is padded.
@@ -220,7 +220,7 @@ def host_memory(
     recomputes: bool,
     state_bytes: int,
 ) -> MemoryNeed:
-    """Return the host memory that a training needs without a GPU.
+    """Return the host memory that a training run needs without a GPU.
 
     Args:
         on_gpu: the need of the same training on a GPU.

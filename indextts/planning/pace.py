@@ -81,7 +81,7 @@ def find_pace(
     other_runs: Iterable[Path],
     num_processes: int = 1,
 ) -> Pace | None:
-    """Return the best known pace of a training; None if no measurement fits.
+    """Return the best known pace of a training run; None if no measurement fits.
 
     Args:
         micro_positions: positions of a micro-batch.

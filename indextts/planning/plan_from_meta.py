@@ -86,7 +86,9 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
     try:
         manifests = tuple(identify(path, meta.manifests) for path in paths)
     except OSError as error:
-        raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from None
+        raise UserError(
+            f"{error.filename}: cannot be read ({error.strerror}); check the path and its permissions"
+        ) from None
     base, why_no_base = _base_identity(command.base_checkpoint, meta.base)
     run = RunFacts(
         vocabulary=tokenizer.vocabulary,

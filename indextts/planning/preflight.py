@@ -1,4 +1,4 @@
-"""Preflight checks: problems that would stop a training, found before it starts. Any problem blocks it.
+"""Preflight checks: problems that would stop a training run, found before it starts. Any problem blocks it.
 
 The checks call the same functions as the trainer: the restore plan, the manifest readers, the lock of the run
 directory. Checks that need the weights are left to the trainer.
@@ -75,7 +75,7 @@ class Preflight:
 def run_preflight(
     command: Train, machine: MachineFacts, other_runs: Sequence[Path] = (), launch: Launch = ALONE
 ) -> Preflight:
-    """Check and estimate the training that `command` would start.
+    """Check and estimate the training run that `command` would start.
 
     Reads no weights; takes about a second for the largest manifests.
 

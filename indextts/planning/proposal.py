@@ -46,7 +46,7 @@ class Proposal:
 
     Args:
         reasons: by field; fields chosen together have one reason, under the first of them.
-        fits: the training fits into memory.
+        fits: the training run fits into memory.
     """
 
     fields: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Table of the checkpoints that a training can resume from. No torch; reads no weights.
+"""Table of the checkpoints that a training run can resume from. No torch; reads no weights.
 
 The trainer's own restore plan decides, from the meta file, whether the tokenizer fits and what a resume does.
 A checkpoint counts as valid if it has a meta file and the size recorded there; its digest is compared when it

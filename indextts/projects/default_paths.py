@@ -52,7 +52,7 @@ def with_default_paths(command: CheckData) -> CheckData:
     if not found:
         raise UserError(
             f"no files to check: there is no {PREDECESSOR_FOLDER}/ here, and {command.workspace}/ has "
-            f"{counted(len(projects), 'project')}; give --train-manifest, --train-pairs or --val-pairs"
+            f"{counted(len(projects), 'project')}; pass --train-manifest, --train-pairs or --val-pairs"
         )
     return CheckData(**{**command.model_dump(), **options, **found})
 
@@ -101,7 +101,7 @@ def only_project(workspace: Path) -> Project:
         number = counted(len(projects), "project")
         raise UserError(
             f"--tokenizer: not given, {TOKENIZER} is missing, and {workspace}/ has {number} with a tokenizer"
-            f"{f' ({names})' if names else ''}; give --tokenizer"
+            f"{f' ({names})' if names else ''}; pass --tokenizer"
         )
     return projects[0]
 

@@ -57,7 +57,7 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
         UserError: the flags, the settings or the base files are wrong.
     """
     if command.demo == (command.config is not None):
-        raise UserError("give either --demo, or --config FILE with the settings of a project")
+        raise UserError("pass either --demo, or --config FILE with the settings of a project")
     settings = read_settings(command.config or DEMO)
     project = Project((command.workspace / settings.name).resolve())
     copy_base_files(project, settings)

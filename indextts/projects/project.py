@@ -112,9 +112,11 @@ def read_settings(path: Path) -> ProjectSettings:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         settings = ProjectSettings.model_validate(content)
     except OSError as error:
-        raise UserError(f"--config {path}: {error.strerror}; give the YAML file of a project") from None
+        raise UserError(f"--config {path}: {error.strerror}; use the YAML file of a project") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"--config {path} is not valid YAML ({' '.join(str(error).split())})") from None
+        raise UserError(
+            f"--config {path} is not valid YAML ({' '.join(str(error).split())}); correct the file"
+        ) from None
     except ValidationError as error:
         raise UserError(f"--config {path}: {_problems(error)}; docs/data.md lists the keys") from None
     folder = path.resolve().parent

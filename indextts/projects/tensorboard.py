@@ -47,7 +47,7 @@ def serve_tensorboard(command: ServeTensorboard) -> None:
     """
     if not any(command.logdir.rglob("*tfevents*")):
         raise UserError(
-            f"--logdir {command.logdir}: no TensorBoard event files; start a training, which writes them"
+            f"--logdir {command.logdir}: no TensorBoard event files; start a training run, which writes them"
         )
     from tensorboard import program  # takes seconds, and the page needs only the address
     from tensorboard.plugins.core import core_plugin

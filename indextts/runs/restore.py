@@ -84,7 +84,7 @@ def require_keys(keys: frozenset[str]) -> None:
     if missing:
         raise UserError(
             f"Checkpoint missing required keys: {missing}; resume from a model_step*.pth or latest.pth of a "
-            "run, and give base weights to --base-checkpoint",
+            "run, and pass base weights to --base-checkpoint",
             RESUME_REFUSED,
         )
 
@@ -94,7 +94,7 @@ def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
     if sizes:
         raise UserError(
             f"Resume failed: --config {run.command.config} describes another model: {'; '.join(sizes)}; "
-            "give the config.yaml that the run was started with",
+            "use the config.yaml that the run was started with",
             RESUME_REFUSED,
         )
     base, path = run.base, run.command.base_checkpoint
@@ -102,7 +102,7 @@ def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
         raise UserError(
             f"Resume failed: --base-checkpoint {path} is not the base of this run ({meta.base.path}, "
             f"{meta.base.num_bytes:,} bytes; now {base.num_bytes:,} bytes), whose frozen weights the run "
-            "needs; give that file, or start a new run in another --output-dir",
+            "needs; use that file, or start a new run in another --output-dir",
             RESUME_REFUSED,
         )
     for token, piece in enumerate(meta.pieces[: meta.base_size]):

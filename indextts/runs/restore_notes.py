@@ -116,13 +116,13 @@ def continue_notes(checkpoint: CheckpointFacts, run: RunFacts, command: Train) -
     elif vocabulary.fingerprint != run.vocabulary.fingerprint:
         notes.append(
             "The tokenizer has the same pieces as the checkpoint with other scores or settings: the rows "
-            "fit, but texts are cut differently than before"
+            "fit, but texts are tokenized differently"
         )
     if run.environment.get("arithmetic") == "float16" and not checkpoint.has_scaler:
         notes.append("AMP enabled but no scaler state: the scaler starts fresh")
     if is_size_estimated(checkpoint, run):
         notes.append(
-            "The plan counts the changed pairs without reading them; the trainer skips too-long pairs"
+            "The step count is an estimate: the pairs changed, and the trainer may skip some as too long"
         )
     if checkpoint.epoch >= command.epochs:
         notes.append(

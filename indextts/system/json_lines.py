@@ -108,7 +108,7 @@ def append_json_line(path: Path, record: dict[str, Any]) -> None:
 
 def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     if path.is_dir():
-        raise UserError(f"{path}: this is a folder; give a file in it")
+        raise UserError(f"{path}: this is a folder; use a file in it")
     try:
         # Split bytes at \n only: str.splitlines() would also split at U+2028, which texts may contain.
         with path.open("rb") as file:

@@ -153,7 +153,7 @@ def _missing_letters(base: Tokenizer, texts: Sequence[str]) -> list[str]:
     in_texts = {char for char in set().union(*texts) if is_ethiopic(char)}
     if not in_texts:
         raise UserError(
-            f"the manifests have no Ethiopic letter in {counted(len(texts), 'text')}; give manifests of "
+            f"the manifests have no Ethiopic letter in {counted(len(texts), 'text')}; use manifests of "
             "Amharic recordings"
         )
     return sorted(in_texts.union(amharic_letters()) - set(base.pieces))

@@ -77,7 +77,7 @@ class Tokenizer:
             model = path.read_bytes()
         except OSError as error:
             raise UserError(
-                f"{path}: cannot be read ({error.strerror}); give a SentencePiece model such as bpe.model"
+                f"{path}: cannot be read ({error.strerror}); use a SentencePiece model such as bpe.model"
             ) from None
         if not model:
             raise UserError(f"{path}: the file is empty; download or build the tokenizer again")
@@ -256,15 +256,15 @@ def _processor(model: bytes, path: Path) -> Any:
 
 
 def _no_model(path: Path) -> UserError:
-    return UserError(f"{path}: not a SentencePiece model; give the bpe.model of a checkpoint")
+    return UserError(f"{path}: not a SentencePiece model; use the bpe.model of a checkpoint")
 
 
 def _require_start_and_stop(pieces: tuple[str, ...], types: tuple[int, ...], path: Path) -> None:
     if pieces[:2] != _START_AND_STOP or types[:2] != (_CONTROL, _CONTROL):
         found = ", ".join(repr(piece) for piece in pieces[:2])
         raise UserError(
-            f"{path}: ids 0 and 1 are {found}, but the model starts and stops texts with 0 and 1; "
-            "give a tokenizer whose first two pieces are the control pieces '<s>' and '</s>'"
+            f"{path}: ids 0 and 1 are {found}, but the model uses ids 0 and 1 to start and end a text; "
+            "use a tokenizer whose first two pieces are the control pieces '<s>' and '</s>'"
         )
 
 

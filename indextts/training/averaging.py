@@ -58,7 +58,7 @@ class WeightAverage:
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
-        """Swap the averaged weights into the model; afterwards both are restored bit by bit.
+        """Swap the averaged weights into the model; afterwards, restore both exactly.
 
         The values are swapped one tensor at a time, since the optimizer, the views of the text tables and
         compiled blocks refer to the memory of the parameters.

@@ -81,7 +81,7 @@ class TrainRates:
 class MetricsLog:
     """Writer of the metrics of one part of a run; each line is flushed before the next step.
 
-    If the disk refuses lines, that is logged once and the training continues.
+    If the disk refuses lines, that is logged once and training continues.
     """
 
     def __init__(self, run_dir: Path | None, *, part: int, step: int, epoch: int, total_steps: int) -> None:
@@ -192,7 +192,7 @@ class MetricsLog:
             yield
         except OSError as error:
             if not self.is_failing:
-                logger.warning("Cannot write the metrics (%s); the training continues without them", error)
+                logger.warning("Cannot write the metrics (%s); training continues without them", error)
             self.is_failing = True
 
 

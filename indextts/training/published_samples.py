@@ -1,4 +1,4 @@
-"""Samples of published codes: the training writes the codes, a separate process synthesizes the sound.
+"""Samples of published codes: the trainer writes the codes, a separate process synthesizes the sound.
 
     training    codes and latents of the sentences --write--> samples/part{P}_step{N}/said.pth
     process     said.pth --w2v-BERT, CAM++, flow matching, BigVGAN, on the CPU--> 001.wav ... spoken.jsonl
@@ -69,7 +69,7 @@ class PublishedSamples:
         self.recordings = recordings_of(pairs, inputs.command.val_manifest)
         self.process: SpawnProcess | None = None
         self.has_failed = False
-        self.pending = pending_folders(root)  # from a training that was stopped
+        self.pending = pending_folders(root)  # from a stopped training run
         if self.pending:
             self._ensure_running()
 
@@ -85,7 +85,7 @@ class PublishedSamples:
         metrics: MetricsLog,
     ) -> None:
         if self.has_failed:
-            raise UserError("the synthesis process failed, see above; restart the training to retry")
+            raise UserError("the synthesis process failed, see above; restart the training run to retry")
         said = [
             PendingText(pair.target_text, self.recordings[pair.prompt_key], segments)
             for pair, segments in lines

@@ -1,9 +1,9 @@
 """Unpack untrusted zip archives.
 
-An archive is refused if a name in it is absolute or leads out of the folder, if it contains links or special
-files, encrypted or duplicate members, too many files, more bytes than allowed, or a compression ratio that
-only zip bombs have. The limits apply to the unpacked bytes, not to the sizes in the directory of the archive.
-Only recordings, texts and tables are written, and nothing is executed.
+An archive is refused if a name in it is absolute or points outside the folder, if it contains links or
+special files, encrypted or duplicate members, too many files, more bytes than allowed, or a compression ratio
+that only zip bombs have. The limits apply to the unpacked bytes, not to the sizes in the directory of the
+archive. Only recordings, texts and tables are written, and nothing is executed.
 """
 
 import logging
@@ -99,7 +99,7 @@ def _safe_name(member: zipfile.ZipInfo, archive: Path) -> Path:
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or not parts or ":" in parts[0] or "\0" in name:
         raise UserError(
-            f"{archive}: the name {member.filename!r} leads out of the folder; create the archive again"
+            f"{archive}: the name {member.filename!r} points outside the folder; create the archive again"
         )
     mode = member.external_attr >> 16
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):

@@ -64,4 +64,4 @@ def _require_url(url: str) -> None:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
-        raise UserError(f"--url {url!r}: not a URL; give one that starts with https://")
+        raise UserError(f"--url {url!r}: not a URL; use one that starts with https://")

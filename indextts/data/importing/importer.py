@@ -102,7 +102,7 @@ def import_dataset(command: ImportDataset) -> ImportResult:
         download(command.url, downloads)
         typed.append(downloads)
     if not typed:
-        raise UserError("no source to import; give --source FOLDER or --manifest FILE")
+        raise UserError("no source to import; pass --source FOLDER or --manifest FILE")
     if command.min_clip_s > command.max_clip_s:
         raise UserError(
             f"--min-clip-s {command.min_clip_s} is above --max-clip-s {command.max_clip_s}; lower it"

@@ -122,8 +122,8 @@ def read_journal(folder: Path) -> Journal:
             _add_record(journal, json.loads(line))
         except (ValueError, KeyError, TypeError):
             raise UserError(
-                f"{path}:{number}: the line is corrupt; remove the file, which keeps the utterances of the "
-                "manifest"
+                f"{path}:{number}: the line is corrupt; delete this file and import again; the manifest "
+                "keeps its utterances"
             ) from None
     return journal
 

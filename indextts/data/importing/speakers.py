@@ -46,14 +46,14 @@ def with_speakers(
             nameless.append(item)
     if nameless and not named:
         raise UserError(
-            f"{typed}: {counted(len(nameless), 'recording')} without a speaker; give --speaker NAME if all "
+            f"{typed}: {counted(len(nameless), 'recording')} without a speaker; pass --speaker NAME if all "
             "are of the same person, --speaker-from folder if each person has a folder, or --speaker-from "
             "file if each recording is of a different person"
         )
     if speaker_from == "file" and named:
         recordings = counted(len(named), "recording")
         logger.warning("%s: treating %s as different speakers", typed, recordings)
-    reason = "no speaker; fill it in, or give --speaker NAME for all such rows"
+    reason = "no speaker; fill it in, or pass --speaker NAME for all such rows"
     if speaker_from == "folder":
         reason = "not in a folder of a speaker; move it to a folder with the name of the speaker"
     return named, [Rejection(item.where, "no_speaker", reason) for item in nameless]

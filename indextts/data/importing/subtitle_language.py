@@ -35,9 +35,9 @@ def foreign_by_name(path: Path) -> str | None:
         return None
     language, *parts = tag.split("-")
     if language not in _AMHARIC:
-        return f"by its name, the language is {language}; give Amharic subtitles"
+        return f"by its name, the language is {language}; use Amharic subtitles"
     if any(part.islower() and part not in _NOT_TRANSLATED for part in parts):
-        return f"by its name, it is translated from {parts[-1]}; give a transcript"
+        return f"by its name, it is translated from {parts[-1]}; use a transcript"
     return None
 
 
@@ -46,7 +46,7 @@ def foreign_by_header(headers: Mapping[str, str]) -> str | None:
     language = headers.get("language", "").lower()
     if not language or language.split("-")[0] in _AMHARIC:
         return None
-    return f"by its header, the language is {language}; give Amharic subtitles"
+    return f"by its header, the language is {language}; use Amharic subtitles"
 
 
 def foreign_by_info(subtitles: Path, audio: Path) -> str | None:
@@ -62,18 +62,18 @@ def foreign_by_info(subtitles: Path, audio: Path) -> str | None:
         return None
     language = info.get("language")
     if isinstance(language, str) and language and language.split("-")[0] not in _AMHARIC:
-        return f"the video is in {language}, so Amharic subtitles are a translation; give a transcript"
+        return f"the video is in {language}, so Amharic subtitles are a translation; use a transcript"
     requested = info.get("requested_subtitles")
     entry = requested.get(subtitles.stem.rpartition(".")[2]) if isinstance(requested, dict) else None
     if isinstance(entry, dict) and re.search(r"[?&]tlang=", str(entry.get("url", ""))):
-        return "machine-translated subtitles (tlang in the URL); give a transcript"
+        return "machine-translated subtitles (tlang in the URL); use a transcript"
     return None
 
 
 def foreign_by_letters(text: str) -> str | None:
     """Return the reason to reject the text of all subtitles by its letters, or None."""
     if tigrinya_share(text) > MAX_TIGRINYA_SHARE:
-        return f"{tigrinya_share(text):.1%} of the letters are Tigrinya; give Amharic subtitles"
+        return f"{tigrinya_share(text):.1%} of the letters are Tigrinya; use Amharic subtitles"
     return foreign_by_script(text)
 
 
@@ -81,7 +81,7 @@ def foreign_by_script(text: str) -> str | None:
     """Return the reason to reject a text, such as a single subtitle, by its script, or None."""
     share = ethiopic_share(text)
     return (
-        f"only {share:.0%} of the letters are Ethiopic; give Amharic subtitles"
+        f"only {share:.0%} of the letters are Ethiopic; use Amharic subtitles"
         if share < MIN_ETHIOPIC_SHARE
         else None
     )

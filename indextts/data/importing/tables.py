@@ -119,7 +119,7 @@ def _json_row(where: Location, line: str) -> Row | Rejection:
     if not isinstance(record, dict):
         return Rejection(where, "broken_row", "not a JSON object; write the fields as {...}")
     if "target_id" in record:
-        reason = "this is a pair; give the manifest of utterances that the pairs were built from"
+        reason = "this is a pair; use the manifest of utterances that the pairs were built from"
         return Rejection(where, "broken_row", reason)
     values: dict[str, str] = {}
     for name, value in record.items():

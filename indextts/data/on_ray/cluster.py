@@ -27,7 +27,7 @@ def running_on(engine: Engine, address: str) -> Iterator[None]:
         with cluster(address):
             yield
     elif address:
-        raise UserError(f"--ray-address {address}: requires --engine ray; give that too")
+        raise UserError(f"--ray-address {address}: requires --engine ray; pass that too")
     else:
         yield
 
@@ -95,7 +95,7 @@ def _require_reachable(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise UserError(
-            f"--ray-address {address}: give HOST:PORT, as `ray start --head` prints it, such as 10.0.0.1:6379"
+            f"--ray-address {address}: use HOST:PORT, as `ray start --head` prints it, such as 10.0.0.1:6379"
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()

@@ -203,7 +203,9 @@ class Pool(Generic[TaskT, ResultT]):
         lost = process.call[1] if process.call else None
         if self._deaths_at[place] == MAX_DEATHS:
             logger.warning(
-                "Excluded a slot of %s: %d processes died there in a row", place.machine, MAX_DEATHS
+                "Not using one slot of %s any more: %d processes died there in a row",
+                place.machine,
+                MAX_DEATHS,
             )
         elif lost is None:
             logger.warning("A process on %s died during initialisation; starting another one", place.machine)

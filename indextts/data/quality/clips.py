@@ -107,7 +107,7 @@ def _map_locally(
             yield from pool.map(partial(_measure_in_worker, options), tasks, chunksize=chunk)
     except BrokenProcessPool:
         raise UserError(
-            f"a process of the check was killed, perhaps for its memory; give a smaller --num-workers than "
+            "a process of the check was killed, probably because memory ran out; set --num-workers below "
             f"{workers}"
         ) from None
 

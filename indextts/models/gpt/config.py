@@ -124,9 +124,7 @@ def _read_mapping(path: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_bytes())
     except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read ({error.strerror}); give the path of a config.yaml"
-        ) from None
+        raise UserError(f"{path}: cannot be read ({error.strerror}); use the path of a config.yaml") from None
     except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: is not YAML ({reason}); {ADVICE}") from None

@@ -164,7 +164,7 @@ class UnifiedVoice(nn.Module):
     def emotion(
         self, features: Tensor, lengths: Tensor | None = None, isolate_padding: bool = False
     ) -> Tensor:
-        """What the model keeps of the emotion: (B, D); arguments as for `conditioning`."""
+        """Return the emotion vector (B, D); arguments as for `conditioning`."""
         emo_vec: Tensor = self.emo_layer(
             self.emovec_layer(self.raw_emotion(features, lengths, isolate_padding))
         )

@@ -196,7 +196,7 @@ def _check_weights(
         problems.append(f"{amount} not of a floating-point type: {shown_names(not_floats)}")
     if problems:
         raise UserError(
-            f"{source}: {'; '.join(problems)}; give a complete IndexTTS2 GPT checkpoint (gpt.pth) and its "
+            f"{source}: {'; '.join(problems)}; use a complete IndexTTS2 GPT checkpoint (gpt.pth) and its "
             "config.yaml"
         )
 

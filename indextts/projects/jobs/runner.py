@@ -3,7 +3,7 @@
     python -S -P indextts/projects/jobs/runner.py FOLDER      started by starting.py in the repository root
 
 __init__.py describes the files of FOLDER. The runner imports only the standard library and modules that do
-the same, so it starts at once and stays small while a training runs for days. The process that starting.py
+the same, so it starts at once and stays small while training runs for days. The process that starting.py
 starts forks the runner and exits once the runner has recorded itself in job.json: the runner is then a child
 of init, outlives the page and leaves no zombie.
 

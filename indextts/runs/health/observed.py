@@ -111,7 +111,7 @@ class Finding:
 
     Args:
         check: the stable name of the check, such as "plateau".
-        level: "problem" if the training is useless without action, else "warning".
+        level: "problem" if the training run is useless without action, else "warning".
         what, evidence, advice: ids of messages that take `values`: the problem, the numbers and steps that
             show it, and the solution.
     """

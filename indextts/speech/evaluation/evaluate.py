@@ -81,7 +81,7 @@ def read_held_out(manifest: Path, limit: int) -> list[HeldOut]:
     if not chosen:
         raise UserError(
             f"--manifest {manifest}: no speaker has two clips with different texts, one of them at least "
-            f"{MIN_REFERENCE_S:g} s long; give a larger manifest"
+            f"{MIN_REFERENCE_S:g} s long; use a larger manifest"
         )
     num_without = sum(map(len, of_speaker.values())) - len(chosen)
     if num_without:
@@ -141,7 +141,7 @@ def checkpoint_names(paths: Sequence[Path]) -> list[str]:
     found = [path.resolve() for path in paths]
     if len(set(found)) < len(found):
         twice = next(path for path in found if found.count(path) > 1)
-        raise UserError(f"--checkpoint {twice}: given twice; give each checkpoint once")
+        raise UserError(f"--checkpoint {twice}: listed twice; list each checkpoint once")
     names = [path.stem for path in found]
     if len(set(names)) < len(names):
         names = [f"{path.parent.name}-{path.stem}" for path in found]
@@ -158,7 +158,7 @@ def _judge(command: Evaluate, device: torch.device, notes: list[str]) -> Judge:
         recognizers = load_recognizers(command.asr, device)
         notes.append("CER without punctuation and spaces, homophones merged, numbers as words")
     else:
-        notes.append("no character error rate: give the folder of a CTC model with --asr")
+        notes.append("no character error rate: pass the folder of a CTC model with --asr")
     path = campplus_file(command.models)
     campplus = None
     if path.is_file():

@@ -15,6 +15,7 @@ from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.weights import load_model
 from indextts.models.weight_names import shown_names
+from indextts.system.amounts import counted
 
 NUM_FEATURES, NUM_TOKENS, NUM_CODES = 100, 64, 100
 
@@ -67,7 +68,7 @@ def compare(
     ]
     if differing:
         raise UserError(
-            f"{path.name}: {len(differing)} tensors read back are not those written: "
+            f"{path.name}: {counted(len(differing), 'tensor')} differ after reading back: "
             f"{shown_names(differing)}; check the disk and export again",
             CHECK_FAILED,
         )
@@ -75,8 +76,9 @@ def compare(
     difference = float((found - logits).norm() / logits.norm())
     if not difference <= TOLERANCES[dtype]:
         raise UserError(
-            f"{path.name}: its logits differ from the checkpoint's by {difference:.2g} of their size, "
-            f"allowed for {str(dtype).removeprefix('torch.')} is {TOLERANCES[dtype]:g}; export as float32",
+            f"{path.name}: the logits differ from the checkpoint's: relative difference {difference:.2g} "
+            f"exceeds {TOLERANCES[dtype]:g}, the tolerance for {str(dtype).removeprefix('torch.')}; "
+            "export as float32",
             CHECK_FAILED,
         )
     return difference

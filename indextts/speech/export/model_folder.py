@@ -2,7 +2,7 @@
 
 OUTPUT_DIR/
   gpt.pth, gpt.safetensors   name -> tensor, every weight of the GPT, as published; one of them or both
-  bpe.model                  the tokenizer of the training, with its normaliser's options
+  bpe.model                  the tokenizer of the training run, with its normaliser's options
   config.yaml                the base's, with the tokenizer's number of text tokens
   builtin.npz                the built-in speech backend; only for a model with built-in codes
   README.md                  the model card
@@ -189,7 +189,7 @@ def find_builtin_backend_file(source: Source) -> Path | None:
         return None
     path = store.parent / BACKEND_NAME
     if source.codes not in (None, builtin.load(path).identity):
-        logger.warning("%s was regenerated after the training: the export contains no built-in backend", path)
+        logger.warning("%s was regenerated after training: the export contains no built-in backend", path)
         return None
     return path
 
@@ -225,7 +225,7 @@ def config_with_tokens(path: Path, num_tokens: int) -> str:
         raise UserError(f"--config {path}: cannot be read ({error.strerror}); check the path") from None
     except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError):
         raise UserError(
-            f"--config {path}: has no section gpt; give the config.yaml of the base model"
+            f"--config {path}: has no section gpt; use the config.yaml of the base model"
         ) from None
     edited = NUM_TOKENS_LINE.sub(rf"\g<1>{num_tokens}", text)
     if yaml.safe_load(edited) == config:

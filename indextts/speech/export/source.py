@@ -107,17 +107,17 @@ def _saved_before(path: Path, meta: CheckpointMeta, number: int) -> list[Path]:
     if len(found) < number:
         raise UserError(
             f"--average-last {number + 1}: {path.parent} has only {counted(len(found), 'checkpoint')} from "
-            f"before {path.name} (step {meta.step}); give a later checkpoint or a smaller number"
+            f"before {path.name} (step {meta.step}); use a later checkpoint or a smaller number"
         )
     for file, other in found:
         if other.part != meta.part:
             raise UserError(
                 f"--average-last {number + 1}: {file.name} belongs to part {other.part} of the run, but "
-                f"{path.name} to part {meta.part}; give a smaller number"
+                f"{path.name} to part {meta.part}; use a smaller number"
             )
         if other.tokenizer_fingerprint != meta.tokenizer_fingerprint:
             raise UserError(
-                f"--average-last {number + 1}: {file.name} and {path.name} have different vocabularies; give "
+                f"--average-last {number + 1}: {file.name} and {path.name} have different vocabularies; use "
                 "a smaller number"
             )
     return [file for file, _ in found]
@@ -131,7 +131,7 @@ def _read_verified(path: Path) -> dict[str, Any]:
     tokenizer = content.get("tokenizer")
     if "model" not in content or not isinstance(tokenizer, dict) or "model" not in tokenizer:
         raise UserError(
-            f"{path}: has no model with a tokenizer; give a model_step*.pth, latest.pth or best.pth of a run"
+            f"{path}: has no model with a tokenizer; use a model_step*.pth, latest.pth or best.pth of a run"
         )
     return content
 
@@ -144,7 +144,7 @@ def _compare_digest(path: Path) -> None:
     except ValueError as error:
         if _serial(path) != before:
             return _compare_digest(path)
-        raise UserError(f"{path.parent}: {error}; give another checkpoint") from None
+        raise UserError(f"{path.parent}: {error}; use another checkpoint") from None
 
 
 def _serial(path: Path) -> int:

@@ -33,9 +33,9 @@ if TYPE_CHECKING:  # it imports transformers, which takes seconds
     from indextts.features.indextts2 import IndexTTS2Backend
 
 HUB_OF_FOLDER = {"campplus": "funasr/campplus", "bigvgan": "nvidia/bigvgan_v2_22khz_80band_256x"}
-S2MEL_ADVICE = "give s2mel.pth and the config.yaml of IndexTeam/IndexTTS-2"
-CAMPPLUS_ADVICE = f"give campplus_cn_common.bin of {HUB_OF_FOLDER['campplus']}"
-BIGVGAN_ADVICE = f"give config.json and bigvgan_generator.pt of {HUB_OF_FOLDER['bigvgan']}"
+S2MEL_ADVICE = "use s2mel.pth and the config.yaml of IndexTeam/IndexTTS-2"
+CAMPPLUS_ADVICE = f"use campplus_cn_common.bin of {HUB_OF_FOLDER['campplus']}"
+BIGVGAN_ADVICE = f"use config.json and bigvgan_generator.pt of {HUB_OF_FOLDER['bigvgan']}"
 S2MEL_PARTS = ("cfm", "length_regulator", "gpt_layer")
 
 

@@ -30,7 +30,7 @@ EMOTIONS = ("happy", "angry", "sad", "afraid", "disgusted", "melancholic", "surp
 # The published page multiplies each weight by its bias, then scales them down to at most this sum.
 PAGE_BIAS = (0.9375, 0.875, 1.0, 1.0, 0.9375, 0.9375, 0.6875, 0.5625)
 PAGE_LARGEST_SUM = 0.8
-ADVICE = "give feat1.pt, feat2.pt and the config.yaml of IndexTeam/IndexTTS-2"
+ADVICE = "use feat1.pt, feat2.pt and the config.yaml of IndexTeam/IndexTTS-2"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def check_weights(weights: Sequence[float]) -> None:
     """Raise a UserError unless these are eight weights from 0 to 1 with a sum of at most 1."""
     names = ", ".join(EMOTIONS)
     if len(weights) != len(EMOTIONS):
-        raise UserError(f"{counted(len(weights), 'emotion weight')} given, give {len(EMOTIONS)}: {names}")
+        raise UserError(f"{counted(len(weights), 'emotion weight')} given, pass {len(EMOTIONS)}: {names}")
     if not all(0 <= weight <= 1 for weight in weights) or sum(weights) > 1 + 1e-6:
         raise UserError(
             f"the emotion weights are {', '.join(f'{weight:g}' for weight in weights)}; each must be from 0 "

@@ -54,7 +54,7 @@ def load_speech(path: Path, rate_hz: int) -> NDArray[np.float32]:
     samples = _load(path, rate_hz)
     if not find_speech(soxr.resample(samples, rate_hz, VAD_RATE_HZ)):
         raise UserError(
-            f"{path}: no speech found in the first {MAX_REFERENCE_S} s; give a recording of one speaker "
+            f"{path}: no speech found in the first {MAX_REFERENCE_S} s; use a recording of one speaker "
             "without music"
         )
     return samples
@@ -73,7 +73,7 @@ def _load(path: Path, rate_hz: int) -> NDArray[np.float32]:
     if _loudness_db(samples, rate_hz) < MIN_LOUDNESS_DB:
         raise UserError(
             f"{path}: silent in the first {MAX_REFERENCE_S} s (the loudest 100 ms are below "
-            f"{MIN_LOUDNESS_DB:g} dB of full scale); give a recording with speech"
+            f"{MIN_LOUDNESS_DB:g} dB of full scale); use a recording with speech"
         )
     return samples
 

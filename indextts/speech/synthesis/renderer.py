@@ -144,7 +144,7 @@ def load_renderer(
         backend = builtin.load(fitted)
         if trained.codes not in (None, backend.identity):
             raise UserError(
-                f"{fitted}: was regenerated after {trained.source} was trained, so its codes differ; give "
+                f"{fitted}: was regenerated after {trained.source} was trained, so its codes differ; use "
                 "the features that the model was trained on with --features, or train again"
             )
         renderer, source = BuiltinRenderer(backend, device), fitted
@@ -155,12 +155,12 @@ def load_renderer(
         if width != trained.gpt.config.model_dim:
             raise UserError(
                 f"{models}: s2mel.pth needs a GPT of width {width}, but {trained.source} has width "
-                f"{trained.gpt.config.model_dim}; give the files of its base model with --models"
+                f"{trained.gpt.config.model_dim}; use the files of its base model with --models"
             )
     expected = trained.gpt.config.number_mel_codes - NUM_SPECIAL_CODES
     if renderer.num_codes != expected:
         raise UserError(
-            f"{source}: has {renderer.num_codes} codes, but {trained.source} has {expected}; give the "
+            f"{source}: has {renderer.num_codes} codes, but {trained.source} has {expected}; use the "
             "features that the model was trained on with --features"
         )
     return renderer
@@ -178,7 +178,7 @@ def find_builtin_backend(trained: TrainedModel, features: Path | None) -> Path |
     assert folder is not None
     if not folder.exists():
         raise UserError(
-            f"{folder}: not found; {trained.source} was trained on these features: give their folder with "
+            f"{folder}: not found; {trained.source} was trained on these features: pass their folder with "
             "--features"
         )
     if folder.is_dir():
@@ -192,7 +192,7 @@ def _store_of(trained: TrainedModel) -> Path:
     path = trained.pairs[0]
     if not path.is_file():
         raise UserError(
-            f"{path}: not found; {trained.source} was trained on these pairs: give the folder of its "
+            f"{path}: not found; {trained.source} was trained on these pairs: pass the folder of its "
             "features with --features"
         )
     _, record = next(read_json_lines(path))

@@ -53,7 +53,7 @@ def synthesize(command: Synthesize) -> Iterator[str]:
     if weights:
         check_weights(weights)
     if command.output.suffix == ".wav" and len(texts) > 1:
-        raise UserError(f"--output {command.output}: {len(texts)} texts need a folder; give its path")
+        raise UserError(f"--output {command.output}: {len(texts)} texts need a folder; pass its path")
     device = synthesis_device(command.checkpoint, command.device)
     trained = load_trained(command.checkpoint, device, command.weights)
     recording = find_voice(command, trained)
@@ -108,7 +108,7 @@ def read_texts(command: Synthesize) -> list[str]:
             raise UserError(f"--text-file {command.text_file}: not UTF-8 text; save it as UTF-8") from None
     texts = [text for text in texts if text.strip()]
     if not texts:
-        raise UserError("there is no text; give a sentence with --text, or a file with --text-file")
+        raise UserError("there is no text; pass a sentence with --text, or a file with --text-file")
     if len(texts) > MAX_TEXTS:
         raise UserError(f"{len(texts)} texts were given, the limit is {MAX_TEXTS}; split the list")
     return texts
@@ -138,7 +138,7 @@ def find_voice(command: Synthesize, trained: TrainedModel) -> Path:
         for utterance in read_utterances(manifest):
             if utterance.id == command.voice:
                 return utterance.audio
-    searched = f"in {', '.join(map(str, manifests))}" if manifests else "(no manifest: give --manifest)"
+    searched = f"in {', '.join(map(str, manifests))}" if manifests else "(no manifest: pass --manifest)"
     raise UserError(f"--voice {command.voice}: no such file, and no utterance with this id {searched}")
 
 

@@ -5,7 +5,7 @@ Axes: S samples, M codes, D width of the GPT.
     text --normalise--> segments of at most 120 tokens --GPT--> codes, segment by segment --renderer--> audio
       -> joined with 200 ms of silence
 
-Normalisation is that of the training; it maps an Ethiopic full stop to the `.` of the published model. A
+Normalisation is that of the training run; it maps an Ethiopic full stop to the `.` of the published model. A
 segment holds as many sentences as fit. A sentence that is too long is cut after a comma, else at a dash, else
 between words, else between characters.
 
@@ -147,7 +147,7 @@ class TextToSpeech:
             if reference.voice is None:
                 raise UserError(
                     "--emotion: the emotion examples need the published codec, but the model was trained on "
-                    "built-in codes; give a recording with --emotion-voice"
+                    "built-in codes; pass a recording with --emotion-voice"
                 )
             table = load_emotions(emotion.models)
             emo_vec = table.blend(emotion.weights, reference.voice.style, emo_vec, emotion.alpha)

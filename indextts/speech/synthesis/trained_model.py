@@ -23,7 +23,7 @@ from indextts.runs.directory import LINKS
 from indextts.text.normalizer_record import stored_tokenizer
 from indextts.text.tokenizer import Tokenizer
 
-ADVICE = "give a model_step*.pth, latest.pth or best.pth of a run, or a folder that tools/export_gpt.py wrote"
+ADVICE = "use a model_step*.pth, latest.pth or best.pth of a run, or a folder that tools/export_gpt.py wrote"
 WEIGHTS_NAMES = ("gpt.pth", "gpt.safetensors")  # in a folder, the first that exists
 
 
@@ -33,10 +33,10 @@ class TrainedModel:
 
     Args:
         gpt: in eval mode, without gradients.
-        tokenizer: the tokenizer of the training.
+        tokenizer: the tokenizer of the training run.
         source: the file with the weights.
         step, part: of the run, when the checkpoint was saved; None for a model folder.
-        pairs: the pairs files of the training, with the paths of the run; empty for a model folder.
+        pairs: the pairs files of the training run, with the paths of the run; empty for a model folder.
         codes: the identity of the speech backend that made the training codes; None where it is not recorded.
     """
 
@@ -88,7 +88,8 @@ def _load_checkpoint(path: Path, device: torch.device, choice: Weights) -> Train
     tokenizer = Tokenizer(stored_tokenizer(entry), path)
     if tokenizer.vocabulary.fingerprint != entry.get("fingerprint"):
         raise UserError(
-            f"{path}: the tokenizer in the file is not the tokenizer of the training; use another checkpoint"
+            f"{path}: the tokenizer in the file is not the tokenizer of the training run; use another "
+            "checkpoint"
         )
     weights = select_weights(content, choice, path)
     gpt = _load_gpt(parse_config(meta.get("gpt_config"), path), weights, tokenizer, path, device)

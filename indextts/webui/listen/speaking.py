@@ -166,7 +166,7 @@ def speak_commands(
 
 
 def is_training_anywhere(workspace: Path) -> bool:
-    """Return whether a training started by the page runs in any project."""
+    """Return whether a training job of the page runs in any project."""
     jobs = [newest_job(Project(workspace / name), "train") for name in project_names(workspace)]
     return any(job is not None and job.is_active for job in jobs)
 

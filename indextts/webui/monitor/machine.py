@@ -78,7 +78,7 @@ class MachineState:
         """Return name and state of each part, as rows of a table.
 
         Args:
-            in_training: numbers of the GPUs to mark as used by the training.
+            in_training: numbers of the GPUs to mark as used by the training run.
         """
         cards = [
             [

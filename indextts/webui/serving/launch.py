@@ -98,7 +98,7 @@ def launch(demo: gr.Blocks, command: WebUI) -> None:
             f"the page cannot reach itself ({error}); with HTTP_PROXY set, set NO_PROXY=127.0.0.1,localhost"
         ) from None
     except KeyboardInterrupt:
-        _say("The page is closed. Jobs that it started go on.")
+        _say("The page is closed. Running jobs continue.")
     finally:
         demo.close(verbose=False)
 
@@ -120,7 +120,7 @@ def check_address(host: str, port: int) -> None:
             ) from None
         if error.errno == errno.EACCES:
             raise UserError(f"--port {port}: not permitted; choose a port above 1023") from None
-        raise UserError(f"--host {host}: {error.strerror}; give an address of this machine") from None
+        raise UserError(f"--host {host}: {error.strerror}; use an address of this machine") from None
 
 
 def _start(

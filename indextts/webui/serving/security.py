@@ -117,7 +117,7 @@ def accepted_hosts(command: WebUI) -> AcceptedHosts:
     """
     for name in command.allowed_host:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+|\[?[0-9A-Fa-f:.]+\]?", name):
-            raise UserError(f"--allowed-host {name}: give a bare name, such as studio.example.org")
+            raise UserError(f"--allowed-host {name}: use a bare name, such as studio.example.org")
     named = {in_url(name).lower() for name in command.allowed_host}
     names = [*LOOPBACK_NAMES, in_url(command.host)]
     if command.host.strip("[]") in WILDCARD_ADDRESSES:

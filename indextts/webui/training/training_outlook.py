@@ -103,7 +103,7 @@ def problems_html(problems: Sequence[Problem]) -> str:
 
 
 def estimate_html(found: Estimate | None) -> str:
-    """Return the estimate of a training as a list; "" if it is unknown."""
+    """Return the estimate of a training run as a list; "" if it is unknown."""
     if found is None:
         return ""
     rows = [
