@@ -55,7 +55,7 @@ def test_the_published_files_are_fetched_from_the_page_stopped_and_fetched_on(
     hub.files[GPT].hold_after = 0
     page.locator("#download-start").click()
     wait_for(page, "download-status", r"^finished after")
-    wait_for(page, "download-log", r"going on at 2\.\d\d MB")
+    wait_for(page, "download-log", r"gpt\.pth: \D*2\.\d\d MB")
     for file in FILES:
         expected = "verified" if file.purpose != "sound" else "missing"
         expect(row(page, file.place).last).to_contain_text(expected)

@@ -52,7 +52,7 @@ def test_a_person_sees_what_is_wrong_compares_runs_and_keeps_the_right_checkpoin
         *("disk", "base_rows", "new_rows", "learning_rate", "skipped", "gradients", "resume_jump"),
         *("plateau", "validation_rising", "unknown", "data_wait"),
     }
-    expect(cards.first).to_contain_text("Problem: The disk has no room for the next checkpoint")
+    expect(cards.first).to_contain_text("Problem: The disk has no space for the next checkpoint")
     expect(page.locator("#monitor-health")).to_contain_text("<b id=planted>another</b> since step 1,000")
     expect(page.locator("#planted")).to_have_count(0)
     expect(page.locator("#monitor-summary")).to_contain_text("step 8,000 of 20,000, epoch 1, 9,000 tokens/s")
