@@ -88,7 +88,7 @@ def read_corpus(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--corpus {path}: not readable ({error}); give a text file in UTF-8") from None
+        raise UserError(f"--corpus {path}: not readable ({error}); use a text file in UTF-8") from None
     header = lines[0].split("\t") if lines else []
     if "text" in header:
         column = header.index("text")
@@ -96,7 +96,7 @@ def read_corpus(path: Path) -> list[str]:
     texts = [line for line in lines if line.strip()]
     if len(texts) < HELD_OUT_EVERY:
         raise UserError(
-            f"--corpus {path}: {counted(len(texts), 'text')}; give at least {HELD_OUT_EVERY}, one in "
+            f"--corpus {path}: {counted(len(texts), 'text')}; use at least {HELD_OUT_EVERY}, one in "
             f"{HELD_OUT_EVERY} is held out"
         )
     return texts

@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command.straggler_tokens not in batch_tokens:
         raise UserError(
             f"--straggler-tokens: {command.straggler_tokens} is not in --batch-tokens "
-            f"{batch_tokens}; give one of them"
+            f"{batch_tokens}; use one of them"
         )
     num_text, num_codes = draw_lengths(command.samples, SEED)
     lengths, work = positions(num_text, num_codes, CONFIG), operations(num_text, num_codes, CONFIG)
