@@ -167,7 +167,7 @@ PLACES = [
     (loop, "save_checkpoint"),
     (saving.HostCopy, "take"),
     (saving, "write_checkpoint"),
-    (run_owner, "_make_way"),
+    (run_owner, "_step_aside"),
     (CheckpointMeta, "write"),
     (run_owner, "link_or_copy"),
     (saving, "prune"),

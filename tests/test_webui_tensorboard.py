@@ -18,6 +18,7 @@ from indextts.projects.jobs.records import newest_job
 from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.project import Project
 from indextts.projects.tensorboard import live_port, write_address
+from indextts.webui.language import t
 from indextts.webui.monitor import tensorboard_view
 from indextts.webui.serving.tensorboard_proxy import tensorboard_port
 from tests.running_jobs import wait_until_over
@@ -192,11 +193,11 @@ def test_the_port_of_a_process_that_ended_is_nobodys(tmp_path: Path):
 
 def test_a_stop_ends_it_and_the_page_says_what_to_do(tmp_path: Path):
     project = make_project(tmp_path, "demo")
-    with pytest.raises(UserError, match="start a training first"):
+    with pytest.raises(UserError, match="training_output"):
         tensorboard_view.start(project)
     with pytest.raises(UserError, match="not running"):
         tensorboard_view.stop(project)
-    assert tensorboard_view.frame_of(project) == tensorboard_view.INVITATION
+    assert tensorboard_view.frame_of(project) == t(tensorboard_view.INVITATION)
 
     write_events(project.run_dir)
     assert tensorboard_view.start(project).startswith("running for")
@@ -210,7 +211,7 @@ def test_a_stop_ends_it_and_the_page_says_what_to_do(tmp_path: Path):
     assert job
     job = wait_until_over(job)
     assert job.state == "stopped"
-    assert tensorboard_view.frame_of(project) == tensorboard_view.INVITATION
+    assert tensorboard_view.frame_of(project) == t(tensorboard_view.INVITATION)
 
 
 def test_it_listens_on_this_machine_only_and_loads_no_plugin_that_reads_files(page: Server):

@@ -388,7 +388,7 @@ def note_unreadable(found: Sequence[Unreadable], known: set[str], run: Run) -> N
             continue
         known.add(sample.id)
         if run.inputs.ranks.is_main:
-            logger.warning("Skipped pair %s (%d so far): %s", sample.id, len(known), sample.reason)
+            logger.warning("Skipped %s (%d so far): %s", sample.id, len(known), sample.reason)
     num_samples = len(run.inputs.train_set)
     if is_too_many(len(known), num_samples):
         raise UserError(
