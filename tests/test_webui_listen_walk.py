@@ -48,7 +48,7 @@ def test_a_person_hears_two_checkpoints_and_judges_them(server: Server, browser:
     soundfile.write(tmp_path / "short.wav", np.zeros(800), 8000)
     page.locator("#voice-upload input[type=file]").set_input_files(tmp_path / "short.wav")
     toast = page.get_by_test_id("toast-body").first
-    expect(toast).to_contain_text("a reference must last 1 to 600 s")
+    expect(toast).to_contain_text("must last 1 to 600 s")
     page.reload()
     open_tab(page, "8 Listen and export")
     page.locator("#voice-upload input[type=file]").set_input_files(clips_of(project)[0].audio)
