@@ -351,7 +351,7 @@ def test_row_9_the_same_pieces_with_other_scores_go_on_with_a_warning(two_steps:
     assert now.pieces == before.pieces
     assert now.fingerprint != before.fingerprint
     assert two_steps.train(resume="auto") == 0
-    assert "[Warn]" in next(line for line in two_steps.log.splitlines() if "cut differently" in line)
+    assert "[Warn]" in next(line for line in two_steps.log.splitlines() if "tokenized differently" in line)
     assert "   Epoch: 1, Step: 6, Batch: " in two_steps.log
     assert "SKIPPING" not in two_steps.log
 

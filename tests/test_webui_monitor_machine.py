@@ -48,8 +48,9 @@ def test_of_several_cards_each_has_its_number_and_the_trainings_are_marked(tmp_p
     cards = [CardState("NVIDIA L4", 0, 24_000_000_000, 0, 40, number=number) for number in range(3)]
     rows = replace(read_machine(tmp_path), cards=tuple(cards)).rows(in_training={0, 2})[3:]
     assert [what for what, _ in rows] == ["GPU 0", "GPU 1", "GPU 2"]
-    mark = "; used by the training of this project"
-    assert [state.endswith(mark) for _, state in rows] == [True, False, True]
+    used = t("monitor.used", card=str(cards[0]))  # the cards are alike
+    assert [state == used for _, state in rows] == [True, False, True]
+    assert rows[1][1] == str(cards[1])
 
 
 def test_in_a_container_with_a_limit_the_memory_is_the_containers(tmp_path: Path):

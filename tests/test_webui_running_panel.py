@@ -56,5 +56,5 @@ def test_a_job_behind_a_running_one_is_said_and_can_be_chosen_to_wait_for(
         assert chosen in [value for _, value in kept.choices]
         assert kept._constructor_args[0].keys() == {"choices", "visible"}  # the choice itself is not touched
         assert waiting_choice(tmp_path, "voice/gone").value == ""
-        with pytest.raises(UserError, match="has ended"):
+        with pytest.raises(UserError, match="ended"):
             find_active(tmp_path, "voice/gone")
