@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from indextts.webui.language import t
-from indextts.webui.monitor.machine import CardState, read_cards, read_machine
+from indextts.webui.monitor.machine import GpuState, read_gpus, read_machine
 
 HAS_DRIVER = shutil.which("nvidia-smi") is not None
 
@@ -21,36 +21,36 @@ def test_the_machine_is_told_in_rows_that_fit_it(tmp_path: Path):
     assert str(now).splitlines()[0].startswith(f"Processor: {now.num_processors} processors, ")
 
 
-@pytest.mark.skipif(HAS_DRIVER, reason="there is a card")
-def test_without_a_driver_there_is_no_card_and_a_sentence_says_so(tmp_path: Path):
-    assert read_cards() == ()
-    assert read_machine(tmp_path).rows()[-1] == [t("monitor.parts.card"), t("monitor.no_card")]
+@pytest.mark.skipif(HAS_DRIVER, reason="there is a gpu")
+def test_without_a_driver_there_is_no_gpu_and_a_sentence_says_so(tmp_path: Path):
+    assert read_gpus() == ()
+    assert read_machine(tmp_path).rows()[-1] == [t("monitor.parts.gpu"), t("monitor.no_gpu")]
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_DRIVER, reason="no NVIDIA driver")
-def test_a_card_is_read_without_taking_memory_of_it():
-    before = read_cards()
-    after = read_cards()
+def test_a_gpu_is_read_without_taking_memory_of_it():
+    before = read_gpus()
+    after = read_gpus()
     assert before[0].name
     assert before[0].total_bytes > 0
     assert after[0].used_bytes - before[0].used_bytes < 50e6  # a context would take hundreds of megabytes
 
 
-def test_what_a_card_does_not_tell_is_a_question_mark():
-    card = CardState("NVIDIA L4", 2_000_000_000, 24_000_000_000, percent=97, celsius=61)
-    assert str(card) == "NVIDIA L4: 97 % busy, 2.0 of 24.0 GB in use, 61 °C"
-    slice_of_a_card = CardState("NVIDIA A100 MIG", 0, 5_000_000_000, percent=None, celsius=None)
-    assert str(slice_of_a_card) == "NVIDIA A100 MIG: ? % busy, 0.0 of 5.0 GB in use, ? °C"
+def test_what_a_gpu_does_not_tell_is_a_question_mark():
+    gpu = GpuState("NVIDIA L4", 2_000_000_000, 24_000_000_000, percent=97, celsius=61)
+    assert str(gpu) == "NVIDIA L4: 97 % busy, 2.0 of 24.0 GB in use, 61 °C"
+    slice_of_a_gpu = GpuState("NVIDIA A100 MIG", 0, 5_000_000_000, percent=None, celsius=None)
+    assert str(slice_of_a_gpu) == "NVIDIA A100 MIG: ? % busy, 0.0 of 5.0 GB in use, ? °C"
 
 
-def test_of_several_cards_each_has_its_number_and_the_trainings_are_marked(tmp_path: Path):
-    cards = [CardState("NVIDIA L4", 0, 24_000_000_000, 0, 40, number=number) for number in range(3)]
-    rows = replace(read_machine(tmp_path), cards=tuple(cards)).rows(in_training={0, 2})[3:]
+def test_of_several_gpus_each_has_its_number_and_the_trainings_are_marked(tmp_path: Path):
+    gpus = [GpuState("NVIDIA L4", 0, 24_000_000_000, 0, 40, number=number) for number in range(3)]
+    rows = replace(read_machine(tmp_path), gpus=tuple(gpus)).rows(in_training={0, 2})[3:]
     assert [what for what, _ in rows] == ["GPU 0", "GPU 1", "GPU 2"]
-    used = t("monitor.used", card=str(cards[0]))  # the cards are alike
+    used = t("monitor.used", gpu=str(gpus[0]))  # the gpus are alike
     assert [state == used for _, state in rows] == [True, False, True]
-    assert rows[1][1] == str(cards[1])
+    assert rows[1][1] == str(gpus[1])
 
 
 def test_in_a_container_with_a_limit_the_memory_is_the_containers(tmp_path: Path):

@@ -10,7 +10,7 @@ from indextts.errors import UserError
 from indextts.planning.hardware import GpuFacts, MachineFacts
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.drafts import read_draft
-from indextts.webui.training.launch_group import cards_html, other_nodes, require_allowed
+from indextts.webui.training.launch_group import gpus_html, other_nodes, require_allowed
 from indextts.webui.training.training_form import (
     FIELDS,
     FORM,
@@ -79,11 +79,11 @@ def test_the_other_machines_get_a_line_each_and_differ_in_their_rank(tmp_path: P
 
 
 def test_what_there_is_to_choose_from_is_said():
-    assert "no NVIDIA GPU" in cards_html(MachineFacts((), 2, 1))
-    assert "one GPU, NVIDIA L4" in cards_html(MachineFacts((L4,), 2, 1))
+    assert "no NVIDIA GPU" in gpus_html(MachineFacts((), 2, 1))
+    assert "one GPU, NVIDIA L4" in gpus_html(MachineFacts((L4,), 2, 1))
     other = GpuFacts("<b>", 1 << 30, None, number=3)
-    said = cards_html(MachineFacts((L4, other), 2, 1))
-    assert "2 GPUs: 0: NVIDIA L4, 22.0 GiB; 3: &lt;b&gt;, 1.0 GiB" in said
+    text = gpus_html(MachineFacts((L4, other), 2, 1))
+    assert "2 GPUs: 0: NVIDIA L4, 22.0 GiB; 3: &lt;b&gt;, 1.0 GiB" in text
 
 
 def test_the_page_joins_no_machines_but_those_that_the_project_names():

@@ -172,4 +172,4 @@ def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positio
     if not rows:
         return None
     nearest = min(rows, key=lambda row: abs(row.positions - positions))
-    return Pace(nearest.positions_per_second, Message(BENCHMARK, {"card": nearest.gpu, "source": SOURCE}))
+    return Pace(nearest.positions_per_second, Message(BENCHMARK, {"gpu": nearest.gpu, "source": SOURCE}))

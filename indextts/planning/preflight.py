@@ -29,7 +29,7 @@ from indextts.text.verify import base_tokenizer, require_extension, unknown_piec
 IN_USE = "planning.in_use"
 NOTHING_TO_RESUME = "planning.nothing_to_resume"
 HAS_CHECKPOINTS = "planning.has_checkpoints"
-INCOMPLETE = "planning.not_whole"
+INCOMPLETE = "planning.incomplete"
 DISK_TOO_SMALL = "planning.disk_too_small"
 UNKNOWN_PIECES = "planning.unknown_pieces"
 NO_PAIRS = "planning.no_pairs"

@@ -163,7 +163,7 @@ def _precision(machine: MachineFacts) -> tuple[bool, Message]:
         native = machine.has_native_bfloat16
         return native, Message(CPU_NATIVE if native else CPU_FLOAT32)
     if gpu.compute_capability is None:
-        return False, Message(UNKNOWN_CAPABILITY, {"card": gpu.name})
+        return False, Message(UNKNOWN_CAPABILITY, {"gpu": gpu.name})
     template = NATIVE if gpu.has_native_bfloat16 else NOT_NATIVE
     capability = ".".join(map(str, gpu.compute_capability))
-    return True, Message(template, {"card": gpu.name, "capability": capability})
+    return True, Message(template, {"gpu": gpu.name, "capability": capability})

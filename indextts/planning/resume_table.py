@@ -17,9 +17,9 @@ from indextts.runs.checkpoints import validation_losses
 from indextts.runs.directory import CheckpointMeta, checkpoint_files, checkpoints, read_metrics
 from indextts.system.messages import Message, as_is
 
-VALID = "planning.whole"
+VALID = "planning.valid"
 NO_META = "planning.no_meta"
-CORRUPT = "planning.damaged"
+CORRUPT = "planning.corrupt"
 OTHER_SIZE = "planning.other_size"
 MISSING = "planning.missing"
 

@@ -39,7 +39,7 @@ VERDICTS = {  # (is kept, decided by hand)
 CHOOSE = "data.choose_clip"
 EMPTY = "data.text_empty"
 TOO_LONG = "data.text_too_long"
-DAMAGED = "data.damaged"
+CORRUPT = "data.corrupt"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -158,4 +158,4 @@ def _read_flags(path: Path, _version: str) -> Mapping[str, tuple[Flag, ...]]:
             if record["flags"]
         }
     except (KeyError, TypeError) as error:
-        raise UserError(t(DAMAGED, path=path, problem=error)) from None
+        raise UserError(t(CORRUPT, path=path, problem=error)) from None

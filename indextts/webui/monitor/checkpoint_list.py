@@ -51,7 +51,7 @@ NOTES = {
     "is_latest": "monitor.notes.is_latest",
     "is_pinned": "monitor.notes.is_pinned",
 }
-NOT_WHOLE = "monitor.not_whole"
+INCOMPLETE = "monitor.incomplete"
 
 
 class _List:
@@ -154,7 +154,7 @@ def _row(each: Checkpoint, loss: float | None) -> list[str]:
         time.strftime("%Y-%m-%d %H:%M", time.localtime(each.time)),
         "" if loss is None else f"{loss:.3f}",
         shown_size(each.num_bytes),
-        ", ".join(notes if each.is_complete else [*notes, t(NOT_WHOLE)]),
+        ", ".join(notes if each.is_complete else [*notes, t(INCOMPLETE)]),
     ]
 
 

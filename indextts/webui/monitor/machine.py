@@ -23,15 +23,15 @@ GB = 1e9
 PROCESSORS = "monitor.processors"
 MEMORY = "monitor.memory"
 DISK = "monitor.disk"
-CARD = "monitor.card"
+GPU = "monitor.gpu"
 NUMBERED = "monitor.numbered"
 USED = "monitor.used"
-NO_CARD = "monitor.no_card"
+NO_GPU = "monitor.no_gpu"
 UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
-class CardState:
+class GpuState:
     """State of a GPU; values that the driver does not report are None.
 
     Args:
@@ -48,7 +48,7 @@ class CardState:
 
     def __str__(self) -> str:
         return t(
-            CARD,
+            GPU,
             name=self.name,
             percent=UNKNOWN if self.percent is None else self.percent,
             used=self.used_bytes / GB,
@@ -72,7 +72,7 @@ class MachineState:
     memory_bytes: int
     free_disk_bytes: int
     disk_bytes: int
-    cards: tuple[CardState, ...]
+    gpus: tuple[GpuState, ...]
 
     def rows(self, in_training: Collection[int] = ()) -> list[list[str]]:
         """Return name and state of each part, as rows of a table.
@@ -80,12 +80,12 @@ class MachineState:
         Args:
             in_training: numbers of the GPUs to mark as used by the training run.
         """
-        cards = [
+        gpus = [
             [
-                t(NUMBERED, number=card.number) if len(self.cards) > 1 else t("monitor.parts.card"),
-                t(USED, card=str(card)) if card.number in in_training else str(card),
+                t(NUMBERED, number=gpu.number) if len(self.gpus) > 1 else t("monitor.parts.gpu"),
+                t(USED, gpu=str(gpu)) if gpu.number in in_training else str(gpu),
             ]
-            for card in self.cards
+            for gpu in self.gpus
         ]
         return [
             [
@@ -94,7 +94,7 @@ class MachineState:
             ],
             [t("monitor.parts.memory"), t(MEMORY, used=self.used_bytes / GB, total=self.memory_bytes / GB)],
             [t("monitor.parts.disk"), t(DISK, free=self.free_disk_bytes / GB, total=self.disk_bytes / GB)],
-            *(cards or [[t("monitor.parts.card"), t(NO_CARD)]]),
+            *(gpus or [[t("monitor.parts.gpu"), t(NO_GPU)]]),
         ]
 
     def __str__(self) -> str:
@@ -115,18 +115,18 @@ def read_machine(folder: Path, cgroup: Path = CGROUP) -> MachineState:
         memory_bytes=total,
         free_disk_bytes=disk.free,
         disk_bytes=disk.total,
-        cards=read_cards(),
+        gpus=read_gpus(),
     )
 
 
-def read_cards() -> tuple[CardState, ...]:
+def read_gpus() -> tuple[GpuState, ...]:
     """Return the NVIDIA GPUs of this machine; empty without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return ()
     try:
-        return tuple(map(_read_card, range(pynvml.nvmlDeviceGetCount())))
+        return tuple(map(_read_gpu, range(pynvml.nvmlDeviceGetCount())))
     except pynvml.NVMLError:  # the driver was replaced meanwhile, or a GPU fell off the bus
         return ()
     finally:
@@ -134,10 +134,10 @@ def read_cards() -> tuple[CardState, ...]:
             pynvml.nvmlShutdown()
 
 
-def _read_card(number: int) -> CardState:
+def _read_gpu(number: int) -> GpuState:
     handle: Any = pynvml.nvmlDeviceGetHandleByIndex(number)
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    return CardState(
+    return GpuState(
         name=str(pynvml.nvmlDeviceGetName(handle)),
         used_bytes=int(memory.used),
         total_bytes=int(memory.total),

@@ -27,18 +27,18 @@ def build(page: Page) -> None:
     page.watch(bar_html, lambda name: bar_html(page.find_project(name)), [bar])
 
     def machine_now(name: str) -> str:
-        in_training = cards_in_training(page.find_project(name))
+        in_training = gpus_in_training(page.find_project(name))
         return machine_html(read_machine(page.workspace).rows(in_training))
 
     page.watch(now_and_then, machine_now, [machine])
 
 
-def cards_in_training(project: Project) -> list[int]:
+def gpus_in_training(project: Project) -> list[int]:
     """Return the numbers of the GPUs of the project's running training; empty if none runs."""
     job = newest_job(project, "train")
     if job is None or job.state not in ("running", "stopping"):
         return []
-    return [card.number for card in gpus_for(find_machine(), job.launch)]
+    return [gpu.number for gpu in gpus_for(find_machine(), job.launch)]
 
 
 def stand(project: Project) -> tuple[Progress, str]:

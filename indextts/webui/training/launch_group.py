@@ -20,10 +20,10 @@ from indextts.webui.language import t, text_of
 from indextts.webui.page import Page
 from indextts.webui.training.training_form import LAUNCH
 
-NO_CARDS = "training.no_cards"
-ONE_CARD = "training.one_card"
-CARDS = "training.cards"
-CARD = "training.card"
+NO_GPUS = "training.no_gpus"
+ONE_GPU = "training.one_gpu"
+GPUS = "training.gpus"
+GPU = "training.gpu"
 FOREIGN_MACHINES = "training.not_the_owners"
 ON_MACHINE = "training.on_machine"
 
@@ -43,22 +43,22 @@ def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
             buttons=["copy"],
             elem_id="train-other-nodes",
         )
-    page.watch(once, lambda _: cards_html(find_machine()), [note])
+    page.watch(once, lambda _: gpus_html(find_machine()), [note])
     return form, others
 
 
-def cards_html(machine: MachineFacts) -> str:
+def gpus_html(machine: MachineFacts) -> str:
     """Return the available GPUs as HTML."""
     if machine.gpu is None:
-        text = t(NO_CARDS)
+        text = t(NO_GPUS)
     elif len(machine.gpus) == 1:
-        text = t(ONE_CARD, card=machine.gpu.name)
+        text = t(ONE_GPU, gpu=machine.gpu.name)
     else:
-        cards = [
-            t(CARD, number=card.number, name=card.name, there=shown_gib(card.memory_bytes))
-            for card in machine.gpus
+        gpus = [
+            t(GPU, number=gpu.number, name=gpu.name, there=shown_gib(gpu.memory_bytes))
+            for gpu in machine.gpus
         ]
-        text = t(CARDS, count=len(cards), cards="; ".join(cards))
+        text = t(GPUS, count=len(gpus), gpus="; ".join(gpus))
     return f"<p>{escape(text)}</p>"
 
 

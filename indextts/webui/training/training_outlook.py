@@ -49,9 +49,9 @@ TIME_UNKNOWN = "training.time_unknown"
 TIME_NONE = "training.time_none"
 DISK = "training.disk"
 DISK_COUNTED = "training.disk_counted"
-CARD_MEMORY = "training.card_memory"
-CARD_MEMORY_SCALED = "training.card_memory_scaled"
-EACH_CARD = "training.each_card"
+GPU_MEMORY = "training.gpu_memory"
+GPU_MEMORY_SCALED = "training.gpu_memory_scaled"
+EACH_GPU = "training.each_gpu"
 EACH_HOST = "training.each_host"
 HOST_MEMORY = "training.host_memory"
 TOO_MUCH = "training.too_much"
@@ -63,8 +63,8 @@ BLOCKED = "training.blocked"
 READY = "training.ready"
 FROM_PRESET = "training.from_preset"
 PROPOSED = "training.proposed"
-NO_CARD = "training.no_card"
-WITH_CARD = "training.with_card"
+NO_GPU = "training.no_gpu"
+WITH_GPU = "training.with_gpu"
 GONE = "training.gone"
 
 
@@ -130,11 +130,11 @@ def preset_html(preset: Preset) -> str:
 
 def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:
     """Return the reasons of a proposal."""
-    card = machine.gpu
-    if card is None:
-        whose = t(NO_CARD, cores=machine.num_cores)
+    gpu = machine.gpu
+    if gpu is None:
+        whose = t(NO_GPU, cores=machine.num_cores)
     else:
-        whose = t(WITH_CARD, card=card.name, there=shown_gib(card.memory_bytes), cores=machine.num_cores)
+        whose = t(WITH_GPU, gpu=gpu.name, there=shown_gib(gpu.memory_bytes), cores=machine.num_cores)
     items = "".join(
         f"<li><b>{escape(field_title(Train, name))}</b>: {escape(text_of(reason))}</li>"
         for name, reason in proposal.reasons.items()
@@ -215,11 +215,11 @@ def _disk(found: Estimate) -> str:
 
 def _memory(found: Estimate) -> str:
     if found.num_processes > 1:
-        template = EACH_CARD if found.is_on_gpu else EACH_HOST
+        template = EACH_GPU if found.is_on_gpu else EACH_HOST
     elif not found.is_on_gpu:
         template = HOST_MEMORY
     else:
-        template = CARD_MEMORY if found.memory.is_measured else CARD_MEMORY_SCALED
+        template = GPU_MEMORY if found.memory.is_measured else GPU_MEMORY_SCALED
     return t(
         template,
         needed=shown_gib(found.memory.peak),
