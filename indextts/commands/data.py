@@ -3,10 +3,7 @@
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import (
-    Field,
-    NonNegativeInt,
-)
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from indextts.commands.base import Command, Device
 from indextts.commands.normalizer_options import NormalizerOptions
@@ -185,7 +182,36 @@ class VerifyTraining(Command):
     )
 
 
-class Preprocess(Command):
+class FeatureOptions(BaseModel):
+    """Options of every command that writes features: the format of the latents and the split."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    latents: Literal["float16", "bfloat16", "float32"] = Field(
+        "float16",
+        title="Latent format",
+        description="Number format of the stored conditioning latents; docs/data.md lists the "
+        "rounding error of each.",
+    )
+    val_ratio: float = Field(
+        0.05,
+        ge=0,
+        lt=1,
+        title="Validation share",
+        description="Share of each speaker's utterances kept for validation.",
+    )
+    val_speakers: Literal["auto"] | NonNegativeInt = Field(
+        "auto",
+        title="Validation speakers",
+        description="Number of speakers kept for validation only; auto keeps one in 20 if there are "
+        "at least 10.",
+    )
+    seed: int = Field(
+        17, ge=0, le=2**63 - 1, title="Seed", description="Random seed of the split and of the clustering."
+    )
+
+
+class Preprocess(Command, FeatureOptions):
     """Encode recordings as codes, conditioning and emotion vectors; an interrupted run resumes."""
 
     program: ClassVar[str] = "tools/preprocess_data.py"
@@ -220,28 +246,6 @@ class Preprocess(Command):
         title="Feature statistics",
         description="Path of the speech-feature statistics for indextts2.",
     )
-    latents: Literal["float16", "bfloat16", "float32"] = Field(
-        "float16",
-        title="Latent format",
-        description="Number format of the stored conditioning latents; docs/data.md lists the "
-        "rounding error of each.",
-    )
-    val_ratio: float = Field(
-        0.05,
-        ge=0,
-        lt=1,
-        title="Validation share",
-        description="Share of each speaker's utterances kept for validation.",
-    )
-    val_speakers: Literal["auto"] | NonNegativeInt = Field(
-        "auto",
-        title="Validation speakers",
-        description="Number of speakers kept for validation only; auto keeps one in 20 if there are "
-        "at least 10.",
-    )
-    seed: int = Field(
-        17, ge=0, le=2**63 - 1, title="Seed", description="Random seed of the split and of the clustering."
-    )
     device: Device = Field("auto", title="Device", description="Device that the encoders run on.")
     batch_seconds: float = Field(
         0,
@@ -271,7 +275,7 @@ class Preprocess(Command):
     ray_address: str = Field("", title="Ray address", description=RAY_ADDRESS)
 
 
-class ImportFeatures(Command):
+class ImportFeatures(Command, FeatureOptions):
     """Convert features of the predecessor (--import-features): check and pack them."""
 
     program: ClassVar[str] = "tools/preprocess_data.py"
@@ -286,26 +290,6 @@ class ImportFeatures(Command):
     tokenizer: Path | None = Field(
         None, title="Tokenizer", description="Tokenizer that the text ids are compared with."
     )
-    latents: Literal["float16", "bfloat16", "float32"] = Field(
-        "float16",
-        title="Latent format",
-        description="Number format of the stored conditioning latents; docs/data.md lists the "
-        "rounding error of each.",
-    )
-    val_ratio: float = Field(
-        0.05,
-        ge=0,
-        lt=1,
-        title="Validation share",
-        description="Share of each speaker's utterances kept for validation.",
-    )
-    val_speakers: Literal["auto"] | NonNegativeInt = Field(
-        "auto",
-        title="Validation speakers",
-        description="Number of speakers kept for validation only; auto keeps one in 20 if there are "
-        "at least 10.",
-    )
-    seed: int = Field(17, ge=0, le=2**63 - 1, title="Seed", description="Random seed of the split.")
 
 
 class BuildPairs(Command):

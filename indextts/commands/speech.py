@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 
 from indextts.commands.base import Command, Device
 from indextts.commands.sampling_options import Sampling
@@ -28,7 +26,7 @@ class ExportModel(Command):
     )
     output_dir: Path = Field(title="Model folder", description="Folder to write the model to.")
     dtype: Literal["float32", "float16", "bfloat16"] = Field(
-        "float32", title="Number format", description="Number format of the weights."
+        "float32", title="Precision", description="Precision of the weights."
     )
     format: Literal["pth", "safetensors", "both"] = Field(
         "pth",
@@ -44,7 +42,37 @@ class ExportModel(Command):
     weights: Weights = Field("raw", title="Weights", description=CHOSEN_WEIGHTS)
 
 
-class Synthesize(Command, Sampling):
+class CheckpointSpeech(Sampling):
+    """Options of every command that speaks with a checkpoint."""
+
+    weights: Weights = Field("raw", title="Weights", description=CHOSEN_WEIGHTS)
+    features: Path | None = Field(
+        None,
+        title="Features",
+        description="Features that the checkpoint was trained on; the default is the features that the "
+        "run's pairs name.",
+    )
+    models: Path = Field(
+        Path("checkpoints"),
+        title="Published files",
+        description="Folder of the published files; its vocoder turns indextts2 codes into sound, its "
+        "CAM++ model measures speaker similarity.",
+    )
+    solver_steps: int = Field(
+        25,
+        ge=1,
+        le=1000,
+        title="Solver steps",
+        description="Number of steps from noise to mel spectrogram; indextts2 only.",
+    )
+    device: Device = Field(
+        "auto",
+        title="Device",
+        description="Device to compute on; auto takes the GPU, or the CPU while the run is training.",
+    )
+
+
+class Synthesize(Command, CheckpointSpeech):
     """Speak texts with a checkpoint, in the voice of a recording.
 
     The checkpoint contains its tokenizer, and its codes become sound with the backend that produced the
@@ -55,7 +83,6 @@ class Synthesize(Command, Sampling):
     checkpoint: Path = Field(
         title="Checkpoint", description="Checkpoint, run directory or exported model folder."
     )
-    weights: Weights = Field("raw", title="Weights", description=CHOSEN_WEIGHTS)
     text: list[str] = Field([], title="Text", description="Text to speak.")
     text_file: Path | None = Field(None, title="Text file", description="UTF-8 file with one text per line.")
     voice: str = Field(
@@ -71,16 +98,6 @@ class Synthesize(Command, Sampling):
         Path("spoken"),
         title="Output",
         description="File NAME.wav for one text, or a folder for 001.wav and so on with spoken.jsonl.",
-    )
-    features: Path | None = Field(
-        None,
-        title="Features",
-        description="Features that the run was trained on; the default is the features that its pairs name.",
-    )
-    models: Path = Field(
-        Path("checkpoints"),
-        title="Published files",
-        description="Folder of the published files that turn indextts2 codes into sound.",
     )
     emotion_voice: Path | None = Field(
         None, title="Emotion recording", description="Recording whose emotion is used."
@@ -98,13 +115,6 @@ class Synthesize(Command, Sampling):
         description="Emotions with weights that add up to at most 1, such as happy=0.6,calm=0.2; "
         "indextts2 only.",
     )
-    solver_steps: int = Field(
-        25,
-        ge=1,
-        le=1000,
-        title="Solver steps",
-        description="Number of steps from noise to mel spectrogram; indextts2 only.",
-    )
     guidance: float = Field(
         0.7,
         ge=0,
@@ -112,14 +122,9 @@ class Synthesize(Command, Sampling):
         title="Guidance",
         description="Strength of classifier-free guidance by voice and text; indextts2 only.",
     )
-    device: Device = Field(
-        "auto",
-        title="Device",
-        description="Device to compute on; auto takes the GPU, or the CPU while the run is training.",
-    )
 
 
-class Evaluate(Command, Sampling):
+class Evaluate(Command, CheckpointSpeech):
     """Score checkpoints on held-out sentences and compare them with the recordings.
 
     Each sentence is spoken in the voice of another clip of its speaker.
@@ -129,7 +134,6 @@ class Evaluate(Command, Sampling):
     checkpoint: list[Path] = Field(
         min_length=1, title="Checkpoint", description="Checkpoint, run directory or exported model folder."
     )
-    weights: Weights = Field("raw", title="Weights", description=CHOSEN_WEIGHTS)
     manifest: Path = Field(
         title="Manifest", description="Manifest of held-out utterances, such as val_manifest.jsonl."
     )
@@ -146,27 +150,4 @@ class Evaluate(Command, Sampling):
         ge=0,
         title="Number of clips",
         description="Number of sentences to speak, taken from each speaker in turn; 0 speaks all.",
-    )
-    features: Path | None = Field(
-        None,
-        title="Features",
-        description="Features that the runs were trained on; the default is the features that their "
-        "pairs name.",
-    )
-    models: Path = Field(
-        Path("checkpoints"),
-        title="Published files",
-        description="Folder of the published files; its CAM++ compares the voices.",
-    )
-    solver_steps: int = Field(
-        25,
-        ge=1,
-        le=1000,
-        title="Solver steps",
-        description="Number of steps from noise to mel spectrogram; indextts2 only.",
-    )
-    device: Device = Field(
-        "auto",
-        title="Device",
-        description="Device to compute on; auto takes the GPU, or the CPU while the run is training.",
     )
