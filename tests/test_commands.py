@@ -1,4 +1,4 @@
-"""Tests of indextts/commands/base.py and command_line.py: one model per command line, there and back."""
+"""Tests of indextts/commands/base.py and terminal.py: one model per command line, there and back."""
 
 import subprocess
 import sys

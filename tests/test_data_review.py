@@ -112,7 +112,7 @@ def test_a_verdict_without_reasons_is_an_error_with_its_line(manifest):
 
 def test_a_manifest_with_only_rejected_clips_is_an_error(manifest):
     reject_by_check(manifest, *"abcd")
-    with pytest.raises(UserError, match=" 4 utterances "):
+    with pytest.raises(UserError, match=r"\(4 in total\)"):
         read_reviewed(manifest)
 
 

@@ -135,7 +135,7 @@ def test_the_validated_average_is_the_one_that_is_saved(averaged: TinyRun, tmp_p
 def test_a_resumed_average_ends_bit_identical(averaged: TinyRun, tmp_path: Path):
     run = standing_at(averaged, tmp_path / "tiny", step=4)
     assert run.train(resume="auto", **SETTINGS) == 0
-    assert "Restoring averaged weights" in run.log
+    assert "Restoring the weight average" in run.log
     for key in ("model", "optimizer", "averaged", "state"):
         assert list(differences(saved(run, 6)[key], saved(averaged, 6)[key], key)) == []
 

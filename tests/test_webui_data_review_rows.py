@@ -58,7 +58,7 @@ def test_a_filter_says_how_many_clips_it_shows_and_follows_what_is_decided(proje
         "all": "all (120)",
         "rejected": "rejected (60)",
         "warned": "warned (60)",
-        "decided by hand": "decided by hand (2)",
+        "decided by hand": "reviewed manually (2)",
         "too_short": "too_short (60)",
         "some_noise": "some_noise (120)",
     }

@@ -126,7 +126,7 @@ def test_a_person_sees_what_is_wrong_compares_runs_and_keeps_the_right_checkpoin
     expect(page.locator("#plot-mel-loss .role-legend-label text")).to_have_count(5)
     page.screenshot(path=tmp_path / "well.png", full_page=True)
     choose(page, "project", "demo")
-    expect(health).to_contain_text("No training yet")
+    expect(health).to_contain_text("No training run yet")
     expect(page.locator("#plot-mel-loss")).to_be_hidden()
     page.set_viewport_size({"width": 390, "height": 844})
     width = page.evaluate("document.documentElement.scrollWidth")

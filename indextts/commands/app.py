@@ -16,7 +16,9 @@ class RunPipeline(Command):
     """Run all stages of a project; a stage that is done with unchanged input is skipped."""
 
     program: ClassVar[str] = "tools/run_pipeline.py"
-    workspace: Path = Field(Path("workspace"), title="Workspace", description="Folder of all projects.")
+    workspace: Path = Field(
+        Path("workspace"), title="Workspace", description="Folder that holds all projects."
+    )
     demo: bool = Field(
         False,
         title="Demo",
@@ -47,7 +49,9 @@ class WebUI(Command):
     """Start the web page: eight tabs over the same commands, with training in the background."""
 
     program: ClassVar[str] = "webui_amharic.py"
-    workspace: Path = Field(Path("workspace"), title="Workspace", description="Folder of all projects.")
+    workspace: Path = Field(
+        Path("workspace"), title="Workspace", description="Folder that holds all projects."
+    )
     root: list[Path] = Field(
         [], title="Additional folders", description="Folders besides the workspace that the page may read."
     )
@@ -56,7 +60,7 @@ class WebUI(Command):
     max_upload_mb: int = Field(
         2000, ge=1, title="Maximum upload size (MB)", description="Maximum size of an uploaded file, in MB."
     )
-    share: bool = Field(False, title="Public link", description="Open a public link with a password.")
+    share: bool = Field(False, title="Public link", description="Open a password-protected public link.")
     auth_file: Path | None = Field(
         None, title="Password file", description="File with one line, user:password."
     )

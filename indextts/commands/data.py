@@ -31,8 +31,8 @@ class DownloadCheckpoints(Command):
     what: PublishedSet = Field(
         "training",
         title="Files to download",
-        description="training is the base model and the speech features; speech is the models that "
-        "produce sound.",
+        description="training downloads the base model and the speech-feature models; speech downloads the "
+        "models that synthesize audio.",
     )
 
 
@@ -41,13 +41,15 @@ class ImportDataset(Command):
 
     program: ClassVar[str] = "tools/import_dataset.py"
     manifest: Path | None = Field(
-        None, title="Manifest", description="JSON lines with audio, text and speaker."
+        None, title="Manifest", description="JSON Lines file with the fields audio, text and speaker."
     )
     source: list[Path] = Field(
         [], title="Source", description="Folder, file or zip archive with recordings and texts."
     )
     url: list[str] = Field(
-        [], title="URL", description="Address whose recordings and subtitles yt-dlp downloads first."
+        [],
+        title="URL",
+        description="URL of recordings and subtitles that yt-dlp downloads before the import.",
     )
     layout: ImportLayout = Field(
         "auto", title="Layout", description="Layout of the sources; auto detects it."
@@ -56,7 +58,7 @@ class ImportDataset(Command):
     speaker_from: Literal["data", "folder", "file"] = Field(
         "data",
         title="Speaker names from",
-        description="Source of the speaker names: a column of the data, each folder, or each file.",
+        description="Source of the speaker names: a data column, the folder name, or one speaker per file.",
     )
     language: str = Field("am", title="Language", description="Language of recordings whose data name none.")
     min_clip_s: float = Field(
@@ -77,7 +79,9 @@ class ImportDataset(Command):
         description="Remove what an earlier import found in a source and the source no longer contains.",
     )
     audio_root: list[Path] = Field(
-        [], title="Audio folders", description="Folders that recordings may be read from; none allows any."
+        [],
+        title="Audio folders",
+        description="Folders that recordings may be read from; empty allows any folder.",
     )
     max_unpacked_gb: float = Field(
         50.0,
@@ -190,7 +194,7 @@ class FeatureOptions(BaseModel):
     latents: Literal["float16", "bfloat16", "float32"] = Field(
         "float16",
         title="Latent format",
-        description="Number format of the stored conditioning latents; docs/data.md lists the "
+        description="Precision of the stored conditioning latents; docs/data.md lists the "
         "rounding error of each.",
     )
     val_ratio: float = Field(
@@ -258,7 +262,7 @@ class Preprocess(Command, FeatureOptions):
         0,
         ge=0,
         title="Workers",
-        description="Number of processes that read recordings; 0 chooses it from the cores.",
+        description="Number of processes that read recordings; 0 derives it from the number of cores.",
     )
     amp: bool = Field(
         False,

@@ -63,7 +63,7 @@ class NormalizerOptions(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """The version and 16 hex digits over all options, such as `v2-0123456789abcdef`."""
+        """The version and 16 hex digits over all options, such as `v3-0123456789abcdef`."""
         digest = hashlib.sha256(self.model_dump_json().encode()).hexdigest()
         return f"v{NORMALIZER_VERSION}-{digest[:16]}"
 

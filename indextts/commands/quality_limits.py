@@ -42,7 +42,7 @@ class QualityLimits(BaseModel):
         0.5,
         ge=0,
         title="Warning: maximum edge silence (s)",
-        description="Clips with longer silence at start or end get a warning.",
+        description="Clips with longer silence at the start or end get a warning.",
     )
     max_clipped_percent: float = Field(
         0.1,
@@ -148,12 +148,12 @@ class QualityLimits(BaseModel):
         ge=0,
         le=100,
         title="Minimum Amharic texts (%)",
-        description="The data set is unfit if a smaller share of its texts is Amharic.",
+        description="The data set is reported as unfit if a smaller share of its texts is Amharic.",
     )
     max_rejected_percent: float = Field(
         50.0,
         ge=0,
         le=100,
         title="Maximum rejected clips (%)",
-        description="The data set is unfit if a larger share of its clips is rejected.",
+        description="The data set is reported as unfit if a larger share of its clips is rejected.",
     )

@@ -154,8 +154,7 @@ class Train(Command):
     optimizer_state: Literal["float32", "bfloat16"] = Field(
         "float32",
         title="Optimizer state",
-        description="Number format of the AdamW moments; bfloat16 halves their memory with "
-        "stochastic rounding.",
+        description="Precision of the AdamW moments; bfloat16 halves their memory with stochastic rounding.",
     )
     padding: Literal["none", "reference"] = Field(
         "none",
@@ -165,12 +164,12 @@ class Train(Command):
     grad_checkpointing: bool = Field(
         False,
         title="Gradient checkpointing",
-        description="Recompute activations to save memory, which is about a third slower.",
+        description="Recompute activations: saves memory, and steps take about a third longer.",
     )
     compile: bool = Field(
         False,
         title="Compile",
-        description="Compile the blocks with torch.compile, which starts slowly and is not for the CPU.",
+        description="Compile the blocks with torch.compile: slow to start, and slower on a CPU.",
     )
     amp: bool = Field(
         False,
@@ -181,5 +180,7 @@ class Train(Command):
         1234, ge=0, le=2**63 - 1, title="Seed", description="Random seed of data order, dropout and new rows."
     )
     allow_cpu: bool = Field(
-        False, title="Allow CPU", description="Train on the CPU if CUDA does not work on the GPU."
+        False,
+        title="Allow CPU",
+        description="Train on the CPU if the machine has a GPU but CUDA does not work.",
     )

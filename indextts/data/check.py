@@ -133,6 +133,6 @@ def _write_text(path: Path, text: str) -> None:
         write_bytes(path, text.encode())
     except OSError as error:
         raise UserError(
-            f"--report-dir {path.parent}: cannot be written ({error.strerror}); choose a folder that you may "
-            "write to"
+            f"--report-dir {path.parent}: cannot be written to ({error.strerror}); choose a folder that "
+            "you may write to"
         ) from None

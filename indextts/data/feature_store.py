@@ -172,7 +172,10 @@ def read_info(path: Path) -> StoreInfo:
     content = read_json(path)
     version = content.pop("format_version", None)
     if version != FORMAT_VERSION:
-        raise UserError(f"{path}: format {version} is not supported, only {FORMAT_VERSION}; {REBUILD_ADVICE}")
+        raise UserError(
+            f"{path}: unsupported format {version} (this version reads only {FORMAT_VERSION}); "
+            f"{REBUILD_ADVICE}"
+        )
     try:
         info = StoreInfo(**content)
     except TypeError as error:

@@ -71,7 +71,7 @@ def load_fitting_config(path: Path) -> GPTConfig:
 def _require_feature_dim(path: Path, config: GPTConfig, feature_dim: int) -> None:
     if config.feature_dim != feature_dim:
         raise UserError(
-            f"{path}: feature_dim is {config.feature_dim}, the speech encoder has {feature_dim}; use the "
+            f"{path}: feature_dim is {config.feature_dim}, but the speech encoder has {feature_dim}; use the "
             "config.yaml that was published with the checkpoint"
         )
 

@@ -7,7 +7,7 @@
 Such a folder does not record which weights produced its features. The store's identity is therefore the path
 of the folder, marked as unverified: the features are never mixed with others, and the trainer warns about
 them. The import makes a new split, because the predecessor's has the same recordings on both sides; pairs
-are built with tools/build_pairs.py.
+are built with tools/build_gpt_prompt_pairs.py.
 """
 
 import hashlib
@@ -66,7 +66,9 @@ def import_features(command: ImportFeatures) -> ImportedFeatures:
     """
     config = load_fitting_config(command.config)
     if command.output_dir.resolve() == command.import_features.resolve():
-        raise UserError(f"--output-dir {command.output_dir} is the folder to import; choose another folder")
+        raise UserError(
+            f"--output-dir {command.output_dir} is the folder being imported; choose a different folder"
+        )
     tokenizer = None if command.tokenizer is None else Tokenizer.load(command.tokenizer)
     old = OldFolder(command.import_features, limits_of(config), tokenizer)
     progress = Progress("Importing", sum(count_lines(manifest) for manifest in old.manifests))

@@ -85,7 +85,7 @@ def measure(
         measured.append(replace(utterance, duration_s=duration))
     if num_off:
         logger.warning(
-            "%s: %d of %d durations are wrong by more than %s s; using those of the files",
+            "%s: %d of %d durations are wrong by more than %s s; using the durations measured from the files",
             manifest,
             num_off,
             len(utterances),

@@ -27,7 +27,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from indextts.data.manifest import Utterance, read_numbered_utterances, read_texts
 from indextts.errors import UserError
-from indextts.system.amounts import counted
 from indextts.system.json_lines import append_json_line, read_json_lines
 
 logger = logging.getLogger(__name__)
@@ -90,7 +89,7 @@ def read_reviewed(manifest: Path) -> list[tuple[int, Utterance]]:
     ]
     if not kept:
         raise UserError(
-            f"{manifest}: all {counted(len(numbered), 'utterance')} are rejected; see "
+            f"{manifest}: every utterance is rejected ({len(numbered):,} in total); see "
             f"{review_file(manifest)} and {check_folder(manifest) / REJECTED_NAME}"
         )
     if len(kept) < len(numbered):

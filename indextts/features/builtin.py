@@ -182,9 +182,9 @@ def fit(paths: Sequence[Path], num_codes: int, seed: int) -> BuiltinBackend:
     num_vectors = len(frames) // FRAMES_PER_CODE
     if num_vectors < num_codes:
         raise UserError(
-            f"{counted(len(paths), 'recording')} with {counted(num_vectors, 'feature vector')} "
-            f"({num_vectors / CODES_PER_SECOND:.1f} s) are too few for the {num_codes} codes that "
-            "number_mel_codes of the config requires; add recordings, or use a smaller config"
+            f"too few feature vectors: {num_vectors} ({num_vectors / CODES_PER_SECOND:.1f} s) from "
+            f"{counted(len(paths), 'recording')}, but number_mel_codes of the config requires {num_codes}; "
+            "add recordings, or use a smaller config"
         )
     logger.info(
         "Fitting %d codes to %s of %s",

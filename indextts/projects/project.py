@@ -74,7 +74,8 @@ class ProjectSettings(BaseModel):
     def _is_a_folder_name(cls, name: str) -> str:
         if not _NAME.fullmatch(name):
             raise ValueError(
-                f"{name!r} may contain only letters a to z, digits, _ . and -, and must not start with . or -"
+                f'{name!r}: use only English letters, digits, "_", "." and "-", and do not start '
+                'with "." or "-"'
             )
         return name
 

@@ -102,8 +102,12 @@ def append_json_line(path: Path, record: dict[str, Any]) -> None:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
-    except (OSError, UnicodeEncodeError) as error:
-        raise UserError(f"{path}: cannot be written ({error}); check the folder and the disk") from None
+    except UnicodeEncodeError as error:
+        raise UserError(f"{path}: the text is not valid Unicode ({error.reason}); type it again") from None
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written to ({error.strerror}); check the folder and the disk"
+        ) from None
 
 
 def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:

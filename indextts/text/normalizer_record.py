@@ -49,7 +49,7 @@ def read_record(proto: Any, path: Path) -> tuple[int, NormalizerOptions] | None:
         version = int(record.pop("version"))
         if version > NORMALIZER_VERSION:
             raise UserError(
-                f"{path}: needs version {version} of the normaliser, this program has version "
+                f"{path}: needs version {version} of the normaliser, but this program has version "
                 f"{NORMALIZER_VERSION}; update the program"
             )
         return version, NormalizerOptions.model_validate(record)

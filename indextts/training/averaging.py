@@ -103,7 +103,7 @@ def start_average(
         return None
     average = WeightAverage.from_weights(trained, decay)
     if saved:
-        logger.info("Restoring averaged weights...")
+        logger.info("Restoring the weight average...")
         average.restore(saved)
     else:
         logger.info("Averaging the weights from this step on with --ema-decay %g", decay)

@@ -82,7 +82,7 @@ def compare(
     numbers = [(float(before[name]), float(now[name])) for name in ("text_loss", "mel_loss")]
     losses = "text_loss {:.5f} -> {:.5f}, mel_loss {:.5f} -> {:.5f}".format(*numbers[0], *numbers[1])
     if all(abs(new - old) <= tolerance * abs(old) for old, new in numbers):
-        logger.info("The losses on the fixed samples are unchanged since the save: %s", losses)
+        logger.info("The losses on the fixed samples match those at the save: %s", losses)
         return
     reasons = []
     if before["texts"] != now["texts"]:

@@ -123,6 +123,6 @@ def require_folders(recordings: Iterable[Path]) -> None:
             is_there = False
         if not is_there:
             raise UserError(
-                f"{folder}: the folder does not exist on {socket.gethostname()}, and all machines need the "
+                f"{folder}: the folder does not exist on {socket.gethostname()}, and every machine needs the "
                 "recordings at the same paths; mount the disk there, then run the same command again"
             )

@@ -148,8 +148,9 @@ def _finite(names: Collection[str], read: Callable[[str], Tensor], source: str) 
     if bad:
         logger.warning("Not finite in %s: %s", source, bad)
         raise UserError(
-            f"{source}: {len(bad)} of {len(found)} weights contain NaN or infinity: {shown_names(bad)}; the "
-            "training diverged or the file is corrupt: use an earlier checkpoint, or download the file again"
+            f"{source}: {len(bad)} of {len(found)} weights contain NaN or infinity: {shown_names(bad)}; "
+            "either training diverged or the file is corrupt; use an earlier checkpoint, or download the "
+            "file again"
         )
     return {name: tensor for name, (tensor, _) in found.items()}
 

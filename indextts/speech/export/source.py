@@ -106,8 +106,9 @@ def _saved_before(path: Path, meta: CheckpointMeta, number: int) -> list[Path]:
     found = list(by_serial.values())[:number]
     if len(found) < number:
         raise UserError(
-            f"--average-last {number + 1}: {path.parent} has only {counted(len(found), 'checkpoint')} from "
-            f"before {path.name} (step {meta.step}); use a later checkpoint or a smaller number"
+            f"--average-last {number + 1}: {path.parent} has only {counted(len(found), 'checkpoint')} saved "
+            f"before {path.name} (step {meta.step}), and {number} are needed; use a later checkpoint or a "
+            "smaller number"
         )
     for file, other in found:
         if other.part != meta.part:

@@ -88,7 +88,8 @@ def synthesize(command: Synthesize) -> Iterator[str]:
         write_json_lines(command.output / "spoken.jsonl", records)
     if not any(record["file"] for record in records):
         raise UserError(
-            f"{trained.source}: the model generated no codes for any text; try another --seed or train longer"
+            f"{trained.source}: the model generated no codes for any text; try a different --seed or "
+            "train longer"
         )
 
 
@@ -118,7 +119,7 @@ def synthesis_device(checkpoint: Path, device: Device) -> torch.device:
     """Return the device to compute on; a trainer that owns the run keeps the GPU to itself."""
     run_dir = checkpoint if checkpoint.is_dir() else checkpoint.parent
     if device == "auto" and is_training(run_dir):
-        logger.info("%s is being trained: synthesis runs on the CPU (--device auto)", run_dir)
+        logger.info("A training run is using %s, so synthesis runs on the CPU (--device auto)", run_dir)
         return torch.device("cpu")
     return choose_device(device)
 

@@ -146,7 +146,7 @@ class TextToSpeech:
         if emotion.weights:
             if reference.voice is None:
                 raise UserError(
-                    "--emotion: the emotion examples need the published codec, but the model was trained on "
+                    "--emotion needs the published codec, but the model was trained on "
                     "built-in codes; pass a recording with --emotion-voice"
                 )
             table = load_emotions(emotion.models)
