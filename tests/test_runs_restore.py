@@ -155,12 +155,17 @@ def test_starting_over_logs_the_lines_that_users_grep_for():
 
 
 @pytest.mark.failure(11)
-def test_starting_over_takes_the_settings_of_the_command_and_a_schedule_from_step_0():
+def test_starting_over_keeps_the_settings_of_the_run_and_takes_a_schedule_from_step_0():
     now = run(vocabulary("ሰ"), argv=("--batch-size=5",))
     plan = plan_restore(checkpoint(), now)
-    assert plan.command == now.command
-    assert plan.schedule == Schedule(2e-5, 1000, 4000)
-    assert named(plan)["learning_rate"] == ("5e-05", "2e-05", "now")
+    assert plan.command == continued(now.command, meta().settings)
+    assert plan.schedule == Schedule(5e-5, 400, 4000)
+    assert named(plan) == {
+        "batch_size": ("4", "5", "now"),
+        "learning_rate": ("5e-05", "2e-05", "checkpoint"),
+        "warmup_steps": ("400", "1000", "checkpoint"),
+        "seed": ("7", "1234", "checkpoint"),
+    }
 
 
 @pytest.mark.failure(8)
@@ -255,7 +260,7 @@ def test_an_optimizer_that_does_not_fit_is_fresh_together_with_all_else(trained:
     assert not plan.takes_scaler
     assert plan.row_of is None
     assert "RESTART from step 0 (was at step 1200)" in plan.lines[-1]
-    assert plan.schedule.learning_rate(1) == 2e-5 / 1000
+    assert plan.schedule.learning_rate(1) == 5e-5 / 400
 
 
 @pytest.mark.parametrize("fits", [True, False])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES
 from indextts.runs.directory import CheckpointMeta, read_metrics, verify_checkpoint
@@ -191,6 +192,21 @@ def test_another_tokenizer_keeps_the_rows_and_starts_all_the_rest_over(
     assert newest["step"] == 12
     assert float(newest["optimizer"]["state"][0]["step"]) == 12
     assert len(newest["model"]["text_embedding.weight"]) == 401 + num_appended
+
+
+@pytest.mark.failure(63)
+def test_another_tokenizer_keeps_the_settings_that_are_not_typed(whole_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(whole_run, 12, tiny)
+    write_tokenizer(tiny.folder / "tokenizer.model", 321)
+    before = CheckpointMeta.read(tiny.output / "model_step12.json").settings
+    of_run = sorted(set(Train.model_fields) - Train.of_process)
+    untyped = {name: None for name in of_run if name != "learning_rate"}
+    assert tiny.train(resume="auto", learning_rate=0.02, **untyped) == 0
+    now = CheckpointMeta.read(tiny.output / "latest.json")
+    assert (now.part, now.step) == (2, 12)
+    assert {name for name in of_run if now.settings[name] != before[name]} == {"learning_rate"}
+    lines = [line for line in read_metrics(tiny.output / "metrics.jsonl") if line["part"] == 2]
+    assert next(line["lr"] for line in lines if line["kind"] == "train") > 0.018
 
 
 def test_the_checkpoints_of_an_older_part_survive_a_restart_at_step_0(whole_run: TinyRun, tiny: TinyRun):

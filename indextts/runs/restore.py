@@ -3,10 +3,11 @@
 Facts about the checkpoint and about the run go in, a `RestorePlan` comes out. `indextts.training.start`
 carries out the plan; `--plan` and the page show it first. No torch. A plan is one of two:
 
-    continue    restore model, optimizer, schedule, scaler, step, epoch and position. Settings that were typed
-                win; the others come from the checkpoint.
-    start over  restore the model, with its text rows moved by piece. Everything else is fresh: step 0,
-                epoch 0, the settings of the command.
+    continue    restore model, optimizer, schedule, scaler, step, epoch and position.
+    start over  restore the model, with its text rows moved by piece. Optimizer, schedule, scaler, step, epoch,
+                position and best validation are fresh.
+
+In both, settings that were typed win; the others are those of the run, as the checkpoint records them.
 
 There is nothing in between: an optimizer without its schedule, or a schedule with a fresh optimizer, makes
 the loss jump. The text tables have one row more than the tokenizer has pieces, so pieces are compared with
@@ -157,15 +158,16 @@ def _start_over(
     lines: list[str],
 ) -> RestorePlan:
     meta = checkpoint.meta
-    differences = () if meta is None else find_differences(meta, run, run.command)
+    command = _settings_of_run(checkpoint, run)
+    differences = () if meta is None else find_differences(meta, run, command)
     return RestorePlan(
         continues=False,
         keeps_position=False,
         takes_scaler=False,
         row_of=row_of,
-        command=run.command,
+        command=command,
         schedule=requested_schedule(
-            run.command,
+            command,
             run.size,
             num_processes=world_size(run.environment),
             step=0,
@@ -188,7 +190,7 @@ def _start_over(
 
 def _continue(checkpoint: CheckpointFacts, run: RunFacts, notes: list[str]) -> RestorePlan:
     meta = checkpoint.meta
-    command = run.command if meta is None else continued(run.command, meta.settings)
+    command = _settings_of_run(checkpoint, run)
     keeps_position = meta is not None and _has_same_order(meta, run, command)
     schedule = _continued_schedule(checkpoint, run, command, keeps_position=keeps_position)
     change = "" if meta is None else rate_change(Schedule(**meta.schedule), schedule, checkpoint.step)
@@ -214,6 +216,11 @@ def _continue(checkpoint: CheckpointFacts, run: RunFacts, notes: list[str]) -> R
         notes=tuple(notes),
         lines=tuple(lines),
     )
+
+
+def _settings_of_run(checkpoint: CheckpointFacts, run: RunFacts) -> Train:
+    """Return the typed settings, and those of the run where nothing was typed."""
+    return run.command if checkpoint.meta is None else continued(run.command, checkpoint.meta.settings)
 
 
 def _has_same_order(meta: CheckpointMeta, run: RunFacts, command: Train) -> bool:

@@ -152,7 +152,7 @@ def resume(inputs: Inputs, path: Path) -> Run:
     for line in plan.lines:
         logger.info("%s", line)
     inputs = replace(inputs, command=plan.command)
-    if not plan.continues:
+    if not plan.continues and facts.meta is None:  # otherwise these are settings of the run
         inputs = _with_chosen_settings(inputs)
     logger.info("Restoring model state...")
     weights = published_names(opened.content["model"])
