@@ -1,3 +1,4 @@
+import math
 import os
 import re
 import threading
@@ -7,6 +8,7 @@ import pytest
 
 from indextts.errors import UserError
 from indextts.runs.checkpoints import (
+    best_validation_loss,
     bytes_in_trash,
     deletion_refusal,
     empty_trash,
@@ -15,8 +17,8 @@ from indextts.runs.checkpoints import (
     pin,
     validation_losses,
 )
-from indextts.runs.directory import checkpoints, verify_checkpoint
-from indextts.runs.owner import prepare, prune, run_lock
+from indextts.runs.directory import CheckpointMeta, checkpoints, verify_checkpoint
+from indextts.runs.owner import prepare, prune, quarantine, run_lock
 from tests.checkpoint_files import save
 from tests.metrics_lines import point
 
@@ -60,6 +62,23 @@ def test_a_link_whose_checkpoint_is_deleted_is_listed_and_kept(run: Path):
     assert "latest.pth" not in found
     with pytest.raises(UserError, match=r"best\.pth is a link"):
         move_to_trash(run, "best.pth")
+
+
+def test_the_best_loss_is_the_lowest_of_the_folder_on_the_same_validation_pairs(tmp_path: Path):
+    found = [("a", 2.5, 1), ("a", 2.3, 1), ("b", 1.0, 1), ("a", None, 2), ("a", 2.4, 2)]
+    for number, (validation_set, loss, part) in enumerate(found, 1):
+        path = save(tmp_path, number, serial=number, part=part)
+        meta = CheckpointMeta.read(path.with_suffix(".json"))
+        changes = {"validation_set": validation_set, "validation_mel_loss": loss}
+        meta.model_copy(update=changes).write(path.with_suffix(".json"))
+    assert best_validation_loss(tmp_path, "a") == 2.3
+    assert best_validation_loss(tmp_path, "b") == 1.0
+    assert best_validation_loss(tmp_path, "c") == math.inf
+    quarantine(tmp_path / "model_step2.pth")
+    assert best_validation_loss(tmp_path, "a") == 2.4
+    save(tmp_path, 6, serial=6)  # as an older version did, without a loss
+    assert best_validation_loss(tmp_path, "a") == 2.4
+    assert best_validation_loss(tmp_path, "a", of_older=2.1) == 2.1
 
 
 def test_validation_losses_are_known_by_part_and_step():

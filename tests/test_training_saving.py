@@ -334,15 +334,11 @@ def test_the_last_save_is_retried_and_is_still_the_best(tiny: TinyRun, monkeypat
     assert best < float("inf")
 
 
-def test_a_lost_best_model_does_not_count_in_the_next_checkpoint(
-    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_lost_best_model_is_not_the_one_to_beat(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
     fill_disk_in_the_loop(monkeypatch, tiny, 3)
     monkeypatch.setattr(saving, "RETRY_AFTER_S", 0.0)
     assert tiny.train(max_steps=5, val_interval=3, save_interval=1) == 0
     assert len(failed_saves(tiny, step=3)) == 1
-    content = torch.load(tiny.output / "model_step4.pth", weights_only=True)
-    assert content["best_mel_loss"] == float("inf")
     # the last step is validated too, and with nothing better on the disk it is the best
     assert verify_checkpoint(tiny.output / "best.pth").step == 5
 

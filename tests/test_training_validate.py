@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
 from indextts.data.manifest import read_pairs, write_pairs
 from indextts.models.gpt.attention import BLOCKS
 from indextts.models.gpt.config import config_with_text_tokens
@@ -14,7 +16,10 @@ from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
 from indextts.text.tokenizer import Tokenizer
 from indextts.training.batches import PairDataset, collate_for, load_pairs
+from indextts.training.distributed.ranks import Ranks
+from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.losses import LossMeans
+from indextts.training.run import load_inputs
 from indextts.training.validate import Validation, ValidationSettings, validate
 from tests.tiny_run import BASE_SIZE, CONFIG, make_tiny_run
 
@@ -120,3 +125,36 @@ def test_a_run_writes_the_losses_of_unseen_speakers(tmp_path: Path):
     low, high = sorted([line["seen_mel_loss"], line["unseen_mel_loss"]])
     assert low < line["mel_loss"] < high
     assert f"text_loss={line['unseen_text_loss']:.4f}" in run.log
+
+
+def test_the_identity_of_the_validation_set_is_that_of_the_pairs_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    inputs = load_inputs(parse(Train, make_tiny_run(tmp_path / "tiny").flags()))
+    read: list[int] = []
+    item = PairDataset.__getitem__
+    monkeypatch.setattr(
+        PairDataset, "__getitem__", lambda self, index: read.append(index) or item(self, index)
+    )
+    model = random_model(config_with_text_tokens(CONFIG, inputs.tokenizer.size), seed=0)
+
+    def identity(world_size: int = 1, **settings: int) -> str:
+        ranks = Ranks(RankInfo(world_size=world_size))
+        now = replace(inputs, command=inputs.command.model_copy(update=settings), ranks=ranks)
+        if world_size == 1:
+            read.clear()
+            batch_size = now.command.validation_batch_size
+            changes = {"batch_size": batch_size, "max_batches": now.command.max_val_batches}
+            assert validation((model, inputs.val_set), **changes) is not None
+            assert now.validation_set == inputs.val_set.subset(sorted(read)).digest(0)
+        return now.validation_set
+
+    whole = identity()
+    assert whole == inputs.val_set.digest(0)
+    assert whole == identity(batch_size=1) == identity(world_size=2) == identity(max_val_batches=2)
+    limited = identity(max_val_batches=1, val_batch_size=2)
+    assert limited != whole
+    assert limited == identity(max_val_batches=2, val_batch_size=1)
+    assert limited == identity(max_val_batches=1, batch_size=1)  # twice the batch size
+    assert limited == identity(max_val_batches=1, val_batch_size=1, world_size=2)
+    assert limited != identity(max_val_batches=1, val_batch_size=2, world_size=2)

@@ -184,3 +184,8 @@ class Train(Command):
         title="Allow CPU",
         description="Train on the CPU if the machine has a GPU but CUDA does not work.",
     )
+
+    @property
+    def validation_batch_size(self) -> int:
+        """Pairs in a validation batch of a rank."""
+        return self.val_batch_size or 2 * self.batch_size

@@ -9,6 +9,7 @@ does: the second of two finds it gone and leaves the rest to the first. A checkp
 newest, the best, the only one, a pinned one) is not deleted.
 """
 
+import math
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -90,6 +91,22 @@ def list_checkpoints(run_dir: Path) -> list[Checkpoint]:
             )
         found.append(listed)
     return sorted(found, key=lambda each: (not each.is_complete, -each.serial, each.name))
+
+
+def best_validation_loss(run_dir: Path, validation_set: str, *, of_older: float = math.inf) -> float:
+    """Return the lowest validation mel loss of the checkpoints in this folder, infinity if there is none.
+
+    Args:
+        validation_set: checkpoints validated on other pairs do not count.
+        of_older: the loss of each checkpoint of an older version, which records none.
+    """
+    found = [meta_of(path) for path in checkpoint_files(run_dir) if not path.name.startswith(QUARANTINED)]
+    losses = [
+        meta.validation_mel_loss if meta.validation_set else of_older
+        for meta in found
+        if meta is not None and meta.validation_set in ("", validation_set)
+    ]
+    return min((loss for loss in losses if loss is not None), default=math.inf)
 
 
 def validation_losses(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], float]:

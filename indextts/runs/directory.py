@@ -9,7 +9,7 @@
       model_step{N}.foreign.pth         a file of another program whose name a save needed
       damaged-model_step{N}.pth/.json   a corrupt checkpoint that a resume quarantined
       latest.pth latest.json            the newest checkpoint, by serial (hard links, or copies)
-      best.pth   best.json              the one with the lowest validation mel loss
+      best.pth   best.json              the one with the lowest validation mel loss, whatever its part
       tokenizer.model        the tokenizer of the run
       metrics.jsonl          one JSON object per line; for a replayed step the later line counts
       trash/                 deleted checkpoints (indextts/runs/checkpoints.py)
@@ -71,7 +71,9 @@ class CheckpointMeta(BaseModel, frozen=True):
         batch_idx: done micro-steps of the epoch, for display.
         serial: grows by one with every save in this folder, across parts.
         part: run part, from 1.
-        is_best: it had the lowest validation mel loss of its part at the time of saving.
+        is_best: it had the lowest validation mel loss of this folder and validation set when it was saved.
+        validation_set: digest of the pairs that a validation uses; empty in files of older versions.
+        validation_mel_loss: of this model on these pairs, None if this step was not validated.
         base_size: pieces of the base tokenizer; the rows of the text tables before it are frozen.
         gpt_config: the sizes of the model, as `dataclasses.asdict(GPTConfig)` gives them.
         data_order: digest of the samples and seed that define the order of `samples_done`.
@@ -96,6 +98,8 @@ class CheckpointMeta(BaseModel, frozen=True):
     serial: int
     part: int
     is_best: bool
+    validation_set: str = ""
+    validation_mel_loss: float | None = None
     tokenizer_fingerprint: str
     tokenizer_size: int
     base_size: int

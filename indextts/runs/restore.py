@@ -4,8 +4,8 @@ Facts about the checkpoint and about the run go in, a `RestorePlan` comes out. `
 carries out the plan; `--plan` and the page show it first. No torch. A plan is one of two:
 
     continue    restore model, optimizer, schedule, scaler, step, epoch and position.
-    start over  restore the model, with its text rows moved by piece. Optimizer, schedule, scaler, step, epoch,
-                position and best validation are fresh.
+    start over  restore the model, with its text rows moved by piece. Optimizer, schedule, scaler, step,
+                epoch, position and best validation are fresh.
 
 In both, settings that were typed win; the others are those of the run, as the checkpoint records them.
 

@@ -177,8 +177,7 @@ def min_val_interval(command: Train, train: EpochSize, validation: EpochSize, nu
     """
     pairs = validation.num_samples
     if command.max_val_batches:
-        batch = num_processes * (command.val_batch_size or 2 * command.batch_size)
-        pairs = min(pairs, command.max_val_batches * batch)
+        pairs = min(pairs, command.max_val_batches * num_processes * command.validation_batch_size)
     passes = 2 if command.ema_decay else 1
     cost = passes * FORWARD_SHARE * validation.scaled(pairs).num_positions
     num_batches = train.num_batches(num_processes * command.batch_size, num_processes * command.batch_tokens)

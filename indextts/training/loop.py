@@ -48,8 +48,8 @@ from indextts.training.record import TextRowFacts, checkpoint_content, checkpoin
 from indextts.training.run import Run, load_inputs
 from indextts.training.saving import (
     Saver,
+    best_loss_on_disk,
     finish_saving,
-    forget_lost_best,
     frozen_pointers,
     save_checkpoint,
 )
@@ -331,8 +331,6 @@ def gather_signals(run: Run, saver: Saver, stop: StopRequest) -> Signals:
         saver.wait()  # the save that may follow would wait for the one before it anyway
     else:
         saver.poll()
-    if saver.lost_best_step is not None:
-        forget_lost_best(state, saver)
     stopping, failed, retry = ranks.all_reduce_ints(
         [stop.is_requested, saver.failures > 0, saver.is_retry_due]
     )
@@ -413,7 +411,7 @@ def validate_now(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest)
             collate=inputs.collate,
             backend=inputs.attention,
             dtype=inputs.dtype,
-            batch_size=inputs.command.val_batch_size or 2 * inputs.command.batch_size,
+            batch_size=inputs.command.validation_batch_size,
             max_batches=inputs.command.max_val_batches,
             first_new_token=run.base_size,
         ),
@@ -430,15 +428,16 @@ def validate_now(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest)
         return
     means = validation.means
     metrics.validation(state.step, state.epoch_of_step, validation)
-    state.validated_step = state.step
+    state.validated_step, state.validation_mel_loss = state.step, means.mel_loss
     state.saved_step = -1  # a checkpoint of this step that is there already lacks the validation
-    # only rank 0 knows which saves failed, and so which loss is the best that is on disk
-    is_best = inputs.ranks.broadcast(state.step > 0 and means.mel_loss < state.best_mel_loss)
-    state.num_worse = 0 if is_best or not state.step else state.num_worse + 1
-    if is_best:
-        forget_lost_best(state, saver)
-        state.previous_best_mel_loss, state.best_mel_loss = state.best_mel_loss, means.mel_loss
-        state.best_is_unsaved = True
+    if state.step == 0:
+        return
+    # only rank 0 has the folder and knows which saves failed
+    is_best = inputs.ranks.is_main and means.mel_loss < best_loss_on_disk(run, saver)
+    state.best_is_unsaved = inputs.ranks.broadcast(is_best)
+    is_better = means.mel_loss < state.best_mel_loss
+    state.best_mel_loss = min(means.mel_loss, state.best_mel_loss)
+    state.num_worse = 0 if is_better else state.num_worse + 1
 
 
 def reduce_window(run: Run) -> None:

@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 
 from indextts.runs.schedule import EpochSize
 
+# Not the seed of the run, so that two runs can be compared.
+VALIDATION_SEED = 0
+
 
 @dataclass(frozen=True)
 class BatchPlan:
@@ -95,6 +98,17 @@ def epoch_order(num_samples: int, seed: int, epoch: int) -> list[int]:
     """Return the samples of `epoch` in training order."""
     generator = torch.Generator().manual_seed(mix(seed, "order", epoch))
     return torch.randperm(num_samples, generator=generator).tolist()
+
+
+def validation_order(num_pairs: int, batch_size: int, max_batches: int) -> list[int]:
+    """Return the pairs that a validation uses, in order.
+
+    Args:
+        batch_size: of all ranks together.
+        max_batches: maximum number of batches; 0 for all pairs.
+    """
+    order = epoch_order(num_pairs, VALIDATION_SEED, epoch=0)
+    return order[: max_batches * batch_size] if max_batches else order
 
 
 def in_batches(order: Sequence[int], size: int) -> list[list[int]]:

@@ -38,6 +38,8 @@ def checkpoint_meta(run: Run, *, is_best: bool) -> CheckpointMeta:
         serial=state.serial,
         part=state.part,
         is_best=is_best,
+        validation_set=inputs.validation_set,
+        validation_mel_loss=state.validation_mel_loss if state.validated_step == state.step else None,
         tokenizer_fingerprint=vocabulary.fingerprint,
         tokenizer_size=vocabulary.size,
         base_size=run.base_size,

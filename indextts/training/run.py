@@ -33,6 +33,7 @@ from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.losses import LossSums
 from indextts.training.optim import TrainedParameters
+from indextts.training.order import validation_order
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +46,12 @@ class TrainState:
         epoch, samples_done: position in the data; `samples_done` counts in the order of the epoch.
         batch_idx: micro-steps done in this epoch, for the log.
         validated_step, saved_step: last step with a validation or a save; -1 before the first.
-        previous_best_mel_loss: best loss before `best_mel_loss`, restored if the save of that model fails.
+        validation_mel_loss: loss of the validation of `validated_step`.
+        best_mel_loss: lowest validation loss on the way to this step; --patience counts from it. Whether a
+            model is the best of the folder is decided from its checkpoints.
         window: losses of this rank since the last [Train] line.
         recent: names of the last checkpoints, newest last.
-        num_worse: number of validations since the best one.
+        num_worse: number of validations since that of `best_mel_loss`.
         num_skipped: number of steps skipped because loss or gradient was not finite.
         micro_batch_limit: maximum number of samples that fit into memory; 0 if memory never ran out.
         probe: result of `Probe.losses` at the last save, None if its samples were unreadable.
@@ -65,8 +68,8 @@ class TrainState:
     part: int = 1
     validated_step: int = -1
     saved_step: int = -1
+    validation_mel_loss: float | None = None
     best_mel_loss: float = float("inf")
-    previous_best_mel_loss: float = float("inf")
     window: LossSums | None = None
     last_losses: dict[str, float | None] | None = None
     recent: list[str] = field(default_factory=list)
@@ -131,8 +134,10 @@ class Inputs:
 
     @cached_property
     def validation_set(self) -> str:
-        """Digest of the validation set: the best loss so far is valid for one digest only."""
-        return self.val_set.digest(0)
+        """Digest of the pairs that a validation uses: the best loss so far is valid for one digest only."""
+        batch_size = self.ranks.world_size * self.command.validation_batch_size
+        used = validation_order(len(self.val_set), batch_size, self.command.max_val_batches)
+        return self.val_set.subset(sorted(used)).digest(0)
 
     @cached_property
     def environment(self) -> dict[str, Any]:

@@ -38,10 +38,9 @@ from indextts.system.json_lines import write_json_lines
 from indextts.system.signals import StopRequest
 from indextts.training.batches import PairDataset, Unreadable
 from indextts.training.metrics import MetricsLog
-from indextts.training.order import epoch_order
+from indextts.training.order import VALIDATION_SEED, epoch_order
 from indextts.training.published_samples import PublishedSamples
 from indextts.training.run import Inputs, Run
-from indextts.training.validate import VALIDATION_SEED
 
 logger = logging.getLogger(__name__)
 

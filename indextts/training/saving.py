@@ -20,12 +20,13 @@ from torch import Tensor
 
 from indextts.errors import DISK_FULL, UserError
 from indextts.models.checkpoint import write_checkpoint
+from indextts.runs.checkpoints import best_validation_loss
 from indextts.runs.directory import CheckpointMeta, checkpoint_path
 from indextts.runs.owner import prune
 from indextts.system.amounts import ordinal, shown_size
 from indextts.training.probe import Probe
 from indextts.training.record import checkpoint_content, checkpoint_meta
-from indextts.training.run import Run, TrainState
+from indextts.training.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -207,10 +208,8 @@ def save_checkpoint(run: Run, probe: Probe, saver: Saver) -> None:
     started = time.perf_counter()
     state = run.state
     saver.wait()
-    is_best = state.best_is_unsaved
-    if saver.lost_best_step == state.step:  # the weights of the best model, tried again
-        is_best, saver.lost_best_step = True, None
-    forget_lost_best(state, saver)
+    is_best = state.best_is_unsaved or saver.lost_best_step == state.step  # its weights, tried again
+    saver.lost_best_step = None
     run.trained.check_views()
     state.serial += 1
     state.saved_step = state.step
@@ -226,11 +225,10 @@ def save_checkpoint(run: Run, probe: Probe, saver: Saver) -> None:
     logger.info("Saving step %d; this blocked the training for %.2f s", state.step, seconds)
 
 
-def forget_lost_best(state: TrainState, saver: Saver) -> None:
-    """Wait for the save before; if that one lost the best model, restore the best loss before it."""
+def best_loss_on_disk(run: Run, saver: Saver) -> float:
+    """Wait for the save before; return the lowest validation mel loss of the folder, whatever its part."""
     saver.wait()
-    if saver.lost_best_step is not None:
-        state.best_mel_loss, saver.lost_best_step = state.previous_best_mel_loss, None
+    return best_validation_loss(saver.run_dir, run.inputs.validation_set, of_older=run.state.best_mel_loss)
 
 
 def finish_saving(run: Run, probe: Probe, saver: Saver) -> None:

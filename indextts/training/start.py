@@ -368,8 +368,12 @@ def _restore_state(
     if saved["validation_set"] == inputs.validation_set:
         state.best_mel_loss = content["best_mel_loss"]
         state.num_worse = saved.get("num_worse", 0)  # absent in files of older versions
+        state.validation_mel_loss = facts.meta.validation_mel_loss
     else:
-        logger.warning("The validation pairs changed, so the best loss so far is discarded")
+        logger.warning(
+            "Validation uses other pairs than before (other --val-manifest, --max-val-batches, validation "
+            "batch size or world size), so the best validation loss and --patience start over"
+        )
     if facts.meta.environment.get("device") == inputs.environment["device"]:
         state.micro_batch_limit = saved["micro_batch_limit"]
     if keeps_position:

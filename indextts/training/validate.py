@@ -13,12 +13,9 @@ from indextts.training.batches import Collate, PairDataset, Unreadable, load_bat
 from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from indextts.training.distributed.sharding import Sharding, all_reduce_losses
 from indextts.training.losses import LossMeans, LossSums, batch_sums
-from indextts.training.order import epoch_order, in_batches
+from indextts.training.order import in_batches, validation_order
 
 logger = logging.getLogger(__name__)
-
-# Not the seed of the run, so that two runs can be compared.
-VALIDATION_SEED = 0
 
 SEEN, UNSEEN = "seen", "unseen"  # speakers
 
@@ -76,10 +73,8 @@ def validate(
         ranks: each processes its shard, and all get the same result.
     """
     device = model.mel_head.weight.device  # the encoders may be on another device
-    order = epoch_order(len(dataset), VALIDATION_SEED, epoch=0)
     global_batch_size = settings.batch_size * ranks.world_size
-    if settings.max_batches:
-        order = order[: settings.max_batches * global_batch_size]
+    order = validation_order(len(dataset), global_batch_size, settings.max_batches)
     orders: dict[str, list[int]] = {SEEN: [], UNSEEN: []}
     for index in order:
         is_seen = trained_speakers is None or dataset.pairs[index].speaker in trained_speakers

@@ -99,7 +99,7 @@ def _training(meta: CheckpointMeta) -> str:
         "step": meta.step,
         "epoch": meta.epoch,
         "part of the run": meta.part,
-        "best of its part when saved": "yes" if meta.is_best else "no",
+        "best of its run directory when saved": "yes" if meta.is_best else "no",
         **{f"last {name.replace('_', ' ')}": f"{loss:.4f}" for name, loss in meta.losses.items()},
         **meta.environment,
     }
