@@ -44,12 +44,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.system.files import write_json
+from indextts.system.messages import Message
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "demo/project.yaml"
 PUBLISHED = "checkpoints"  # folder of the published files in a workspace; not allowed as a project name
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+NAME_RULE = "project.name_rule"
 
 
 class ProjectSettings(BaseModel):
@@ -72,11 +74,8 @@ class ProjectSettings(BaseModel):
     @field_validator("name")
     @classmethod
     def _is_a_folder_name(cls, name: str) -> str:
-        if not _NAME.fullmatch(name):
-            raise ValueError(
-                f'{name!r}: use only English letters, digits, "_", "." and "-", and do not start '
-                'with "." or "-"'
-            )
+        if not is_folder_name(name):
+            raise ValueError(str(Message(NAME_RULE, {"name": repr(name)})))
         return name
 
     @field_validator("data")
@@ -128,6 +127,11 @@ def read_settings(path: Path) -> ProjectSettings:
         sources = [str(folder / str(source)) for source in settings.data["source"]]
         paths["data"] = {**settings.data, "source": sources}
     return settings.model_copy(update=paths)
+
+
+def is_folder_name(name: str) -> bool:
+    """Return whether a project may have this name."""
+    return _NAME.fullmatch(name) is not None
 
 
 def _problems(error: ValidationError) -> str:

@@ -11,7 +11,15 @@ from indextts.commands.data import DownloadCheckpoints
 from indextts.errors import UserError
 from indextts.features.published_files import table
 from indextts.projects.pipeline import copy_base_files
-from indextts.projects.project import PUBLISHED, Project, ProjectSettings, make_settings, project_names
+from indextts.projects.project import (
+    NAME_RULE,
+    PUBLISHED,
+    Project,
+    ProjectSettings,
+    is_folder_name,
+    make_settings,
+    project_names,
+)
 from indextts.system.amounts import shown_size
 from indextts.webui.change_marks import now_and_then, once
 from indextts.webui.events import on
@@ -120,8 +128,11 @@ def download_commands(home: Project, _settings: ProjectSettings, *values: Any) -
 
 def make(page: Page, name: str | None, manifest: str | None, base: str | None) -> gr.Dropdown:
     """Create a project and select it."""
+    name = (name or "").strip()
+    if not is_folder_name(name):
+        raise UserError(t(NAME_RULE, name=repr(name)))
     settings = make_settings(
-        name=(name or "").strip(),
+        name=name,
         manifest=page.roots.inside(manifest, t("project.manifest")) if (manifest or "").strip() else None,
         base=page.roots.inside(base, t("project.base_model")),
     )
