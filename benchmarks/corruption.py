@@ -45,6 +45,10 @@ KINDS: dict[str, Callable[[Path, Random], None]] = {
 }
 
 
+# The next trainer restores the meta file from the checkpoint, so that nothing is lost.
+RESTORED = ("no meta file", "corrupt meta file")
+
+
 def corrupt(names: Sequence[Path], kind: str, random: Random) -> None:
     """Corrupt a checkpoint under all its `names`, once if they are hard links of the same file."""
     seen: set[int] = set()

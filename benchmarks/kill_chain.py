@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from benchmarks.corruption import KINDS, corrupt
+from benchmarks.corruption import KINDS, RESTORED, corrupt
 from benchmarks.frame import Benchmark
 from benchmarks.run_checks import (
     CommittedCheckpoints,
@@ -294,7 +294,9 @@ class Chain:
         self.corrupted |= {path.name for path in now.newest}
         self.tally.corruptions[kind] += 1
         self.before = CommittedCheckpoints.read(self.run_dir)
-        if self.before.serial >= now.serial:
+        if kind in RESTORED and self.before.serial != now.serial:
+            raise RuntimeError(f"{self.run_dir}: a checkpoint does not count any more: {kind}")
+        if kind not in RESTORED and self.before.serial >= now.serial:
             raise RuntimeError(f"{self.run_dir}: verify_checkpoint did not notice: {kind}")
 
     def _count_corrupt(self, now: CommittedCheckpoints, when: str) -> None:

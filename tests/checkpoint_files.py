@@ -57,4 +57,6 @@ def meta(step: int = 3, serial: int = 1, part: int = 1, *, is_best: bool = False
 
 def save(folder: Path, step: int = 3, serial: int = 1, part: int = 1, *, is_best: bool = False) -> Path:
     """Write and commit a checkpoint as a trainer does; return its path."""
-    return write_checkpoint(folder, content(step), meta(step, serial, part, is_best=is_best))
+    described = meta(step, serial, part, is_best=is_best)
+    record = described.model_dump(mode="json", exclude={"num_bytes", "digest"})
+    return write_checkpoint(folder, {**content(step), "meta": record}, described)

@@ -5,6 +5,7 @@ import os
 import pickle
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -23,6 +24,7 @@ from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES, read_file
 from indextts.models.gpt.weights import random_model
+from indextts.planning.plan_from_meta import describe_restore
 from indextts.runs.directory import LARGEST_META, CheckpointMeta, verify_checkpoint
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import publish, run_lock
@@ -97,8 +99,8 @@ CUTS = [*range(0, 100, 10), 99, "all but one byte"]
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".json"])
-@pytest.mark.failure(1)
-def test_row_1_a_cut_off_checkpoint_is_left_out_and_the_one_before_taken(
+@pytest.mark.failure(1, 4)
+def test_row_1_a_cut_off_checkpoint_is_left_out_and_a_cut_off_meta_file_is_written_anew(
     two_steps: TinyRun, caplog: pytest.LogCaptureFixture, suffix: str
 ):
     caplog.set_level(logging.INFO)
@@ -114,16 +116,19 @@ def test_row_1_a_cut_off_checkpoint_is_left_out_and_the_one_before_taken(
         length = len(whole[cut_file].rstrip())  # a text without its last line end is still whole
         os.truncate(cut_file, length - 1 if isinstance(cut, str) else length * cut // 100)
         caplog.clear()
-        assert newest_whole(two_steps) == two_steps.output / "model_step4.pth", cut
-        assert verify_checkpoint(two_steps.output / "latest.pth").step == 4, cut
+        taken = newest_whole(two_steps)
         said = caplog.text
         if suffix == ".pth":
+            assert taken == two_steps.output / "model_step4.pth", cut
+            assert verify_checkpoint(two_steps.output / "latest.pth").step == 4, cut
             assert "model_step6.pth" in said, cut
             assert "from step 6 to step 4" in said, cut
             assert (two_steps.output / "damaged-model_step6.pth").is_file(), cut
         else:
-            assert "model_step6.json: " in said, cut
-            assert "model_step6.pth; they may be newer than step 4" in said, cut
+            assert taken == pth, cut
+            assert meta.read_bytes() == whole[meta], cut
+            assert verify_checkpoint(two_steps.output / "latest.pth").step == 6, cut
+            assert "model_step6.json" in said, cut
 
 
 @pytest.mark.failure(2)
@@ -146,7 +151,7 @@ def test_row_2_of_400_random_damages_of_a_real_checkpoint_every_one_is_found(
     assert verify_checkpoint(path).step == 6
 
 
-@pytest.mark.parametrize("spoilt", [".pth", ".json", "both"])
+@pytest.mark.parametrize("spoilt", [".pth", "both"])
 @pytest.mark.failure(3)
 def test_row_3_a_folder_whose_checkpoints_are_all_damaged_is_refused_with_status_3(
     two_steps: TinyRun, spoilt: str
@@ -172,11 +177,6 @@ def of_another_type(path: Path) -> None:
     path.write_text(path.read_text().replace('"step": 6', '"step": "six"'))
 
 
-def as_a_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
 def of_a_newer_format(path: Path) -> None:
     path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 2'))
 
@@ -193,20 +193,137 @@ BAD_METAS: dict[str, Callable[[Path], object]] = {
     "a field missing": without_a_field,
     "of another type": of_another_type,
     "of a newer format": of_a_newer_format,
-    "a folder": as_a_folder,
 }
 
 
 @pytest.mark.parametrize("name", BAD_METAS)
 @pytest.mark.failure(4)
-def test_row_4_a_checkpoint_with_a_bad_meta_file_does_not_count(whole_run: TinyRun, tiny: TinyRun, name: str):
+def test_row_4_a_bad_meta_file_is_written_anew_from_the_checkpoint(
+    whole_run: TinyRun, tiny: TinyRun, name: str
+):
     for step in (4, 6):
         copy_checkpoint(whole_run, step, tiny)
     meta = tiny.output / "model_step6.json"
     before = meta.read_bytes()
     BAD_METAS[name](meta)
     assert not meta.is_file() or meta.stat().st_size > LARGEST_META or meta.read_bytes() != before
-    assert newest_whole(tiny) == tiny.output / "model_step4.pth"
+    assert newest_whole(tiny) == tiny.output / "model_step6.pth"
+    assert meta.read_bytes() == before
+
+
+@pytest.mark.failure(4)
+def test_row_4_a_folder_in_the_place_of_a_meta_file_is_named(whole_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(whole_run, 6, tiny)
+    (tiny.output / "model_step6.json").unlink()
+    (tiny.output / "model_step6.json").mkdir()
+    with pytest.raises(UserError, match="Is a directory") as caught:
+        newest_whole(tiny)
+    assert caught.value.exit_status == 2
+
+
+def without_metas(run: TinyRun) -> None:
+    for path in run.output.glob("*.json"):
+        path.unlink()
+
+
+def only(run: TinyRun, name: str) -> Path:
+    """Leave a single file in the run directory: the checkpoint of that name."""
+    for path in run.output.iterdir():
+        if path.name != name:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return run.output / name
+
+
+@pytest.mark.parametrize("steps", [(2, 4), (4, 12)], ids=["older of them with", "newest"])
+@pytest.mark.failure(4)
+def test_row_4_a_newer_checkpoint_that_came_without_its_meta_file_is_resumed(
+    whole_run: TinyRun, tiny: TinyRun, steps: tuple[int, int]
+):
+    for step in steps:
+        copy_checkpoint(whole_run, step, tiny)
+    whole = (tiny.output / f"model_step{steps[1]}.json").read_bytes()
+    (tiny.output / f"model_step{steps[1]}.json").unlink()
+    assert tiny.train(resume="auto", keep_checkpoints=9) == 0
+    assert f"found checkpoint at {tiny.output / f'model_step{steps[1]}.pth'}" in tiny.log
+    assert f"Step: {steps[1]}," in tiny.log
+    assert (tiny.output / f"model_step{steps[1]}.json").read_bytes() == whole
+    assert numbers(tiny, kind="start").keys() == {steps[1]}
+    assert not list(tiny.output.glob("*foreign*"))
+
+
+@pytest.mark.parametrize("name", ["latest.pth", "best.pth", "model_step6.pth"])
+@pytest.mark.failure(4)
+def test_row_4_a_single_file_of_a_run_resumes_it_exactly(two_steps: TinyRun, whole_run: TinyRun, name: str):
+    publish(two_steps.output / "model_step6.pth", two_steps.output / "best.pth")
+    only(two_steps, name)
+    assert str(describe_restore(command(two_steps, resume="auto"))).startswith(f"{name}: step 6,")
+    assert two_steps.train(resume="auto") == 0
+    assert not list(two_steps.output.glob("*foreign*"))
+    assert verify_checkpoint(two_steps.output / "latest.pth").part == 1
+    mine, expected = (load(run.output / "latest.pth") for run in (two_steps, whole_run))
+    assert all(torch.equal(mine["model"][key], expected["model"][key]) for key in expected["model"])
+
+
+@pytest.mark.failure(4)
+def test_row_4_a_file_by_its_path_needs_no_meta_file(two_steps: TinyRun, tmp_path: Path):
+    path = tmp_path / "renamed.pth"
+    path.write_bytes((two_steps.output / "model_step6.pth").read_bytes())
+    assert str(describe_restore(command(two_steps, resume=path))).startswith("renamed.pth: step 6,")
+    assert two_steps.train(resume=path, output_dir=two_steps.folder / "other", max_steps=7) == 0
+    assert verify_checkpoint(two_steps.folder / "other/latest.pth").step == 7
+    assert not path.with_suffix(".json").exists()  # of a folder that this trainer does not own
+    flip_in_a_tensor(path)
+    assert two_steps.train(resume=path, output_dir=two_steps.folder / "third") == 3
+    assert "renamed.pth" in (two_steps.folder / "third/train.log").read_text()
+
+
+def flip_in_a_tensor(path: Path) -> None:
+    """Flip a bit in the largest tensor of a checkpoint."""
+    with zipfile.ZipFile(path) as archive:
+        tensors = [entry for entry in archive.infolist() if "/data/" in entry.filename]
+    record = max(tensors, key=lambda entry: entry.file_size)
+    content = bytearray(path.read_bytes())
+    content[record.header_offset + 200 + record.file_size // 2] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.failure(1, 4)
+def test_row_4_a_truncated_file_without_a_meta_file_is_passed_over_and_named(
+    two_steps: TinyRun, whole_run: TinyRun
+):
+    newer = two_steps.output / "model_step8.pth"
+    newer.write_bytes((whole_run.output / "model_step8.pth").read_bytes()[:-1000])
+    assert two_steps.train(resume="auto", max_steps=7, keep_checkpoints=9) == 0
+    assert "Step: 6," in two_steps.log
+    warnings = [line for line in two_steps.log.splitlines() if "model_step8.pth" in line]
+    assert len(warnings) == 1
+    assert "truncated" in warnings[0]
+    assert newer.is_file()
+    assert str(describe_restore(command(two_steps, resume="auto"))).startswith("model_step7.pth: step 7,")
+
+
+@pytest.mark.failure(2, 4)
+def test_row_4_a_flipped_bit_in_a_file_without_a_meta_file_is_found(two_steps: TinyRun, whole_run: TinyRun):
+    newer = two_steps.output / "model_step8.pth"
+    newer.write_bytes((whole_run.output / "model_step8.pth").read_bytes())
+    flip_in_a_tensor(newer)
+    assert two_steps.train(resume="auto", max_steps=7, keep_checkpoints=9) == 0
+    assert "Step: 6," in two_steps.log
+    assert "from step 8 to step 6" in two_steps.log
+    assert (two_steps.output / "damaged-model_step8.pth").is_file()
+    assert not newer.exists()
+
+
+@pytest.mark.failure(4)
+def test_row_4_a_newer_latest_without_its_meta_file_is_not_replaced_by_an_older_checkpoint(
+    two_steps: TinyRun, whole_run: TinyRun
+):
+    for name in ("latest.pth", "latest.json"):
+        (two_steps.output / name).unlink()
+    (two_steps.output / "latest.pth").write_bytes((whole_run.output / "model_step8.pth").read_bytes())
+    assert newest_whole(two_steps) == two_steps.output / "latest.pth"
+    assert verify_checkpoint(two_steps.output / "latest.pth").step == 8
+    assert not list(two_steps.output.glob("*foreign*"))
 
 
 @pytest.mark.failure(4)
@@ -506,7 +623,7 @@ def test_row_16_what_would_inflate_is_refused_where_there_is_no_memory_for_it(tm
 
 @pytest.mark.parametrize("kind", ["to a file", "dangling", "loop"])
 @pytest.mark.failure(15, 51)
-def test_row_51_a_symbolic_link_is_no_checkpoint_and_never_written_through(
+def test_row_51_a_symbolic_link_to_no_checkpoint_is_never_written_through(
     whole_run: TinyRun, tiny: TinyRun, tmp_path: Path, kind: str
 ):
     copy_checkpoint(whole_run, 6, tiny)
@@ -526,6 +643,53 @@ def test_row_51_a_symbolic_link_is_no_checkpoint_and_never_written_through(
     for name in ("latest.pth", "latest.json", "model_step8.pth", "model_step8.json"):
         assert not (tiny.output / name).is_symlink(), name
     assert verify_checkpoint(tiny.output / "latest.pth").step == 12
+
+
+@pytest.mark.parametrize("with_meta", [True, False])
+@pytest.mark.failure(15, 51)
+def test_row_51_a_symbolic_link_to_a_checkpoint_is_resumed_and_its_target_kept(
+    whole_run: TinyRun, tiny: TinyRun, tmp_path: Path, with_meta: bool
+):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    tiny.output.mkdir()
+    for step in (4, 6):
+        for suffix in (".pth", ".json"):
+            name = f"model_step{step}{suffix}"
+            (elsewhere / name).write_bytes((whole_run.output / name).read_bytes())
+            if suffix == ".pth" or with_meta:
+                (tiny.output / name).symlink_to(Path("../..") / "elsewhere" / name)
+    before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+    assert str(describe_restore(command(tiny, resume="auto"))).startswith("model_step6.pth: step 6,")
+    assert tiny.train(resume="auto", keep_checkpoints=1) == 0
+    assert "Step: 6," in tiny.log
+    assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
+    assert not [path for path in tiny.output.iterdir() if path.is_symlink()]  # deleted as surplus
+    assert verify_checkpoint(tiny.output / "latest.pth").step == 12
+
+
+@pytest.mark.failure(51)
+def test_row_51_a_new_part_renames_the_link(whole_run: TinyRun, tiny: TinyRun, tmp_path: Path):
+    copy_checkpoint(whole_run, 4, tiny)
+    (tiny.output / "model_step6.pth").symlink_to(whole_run.output / "model_step6.pth")
+    assert tiny.train(resume=tiny.output / "model_step4.pth", max_steps=6, keep_checkpoints=9) == 0
+    assert (tiny.output / "model_step6.part1.pth").readlink() == whole_run.output / "model_step6.pth"
+    assert verify_checkpoint(tiny.output / "model_step6.pth").part == 2
+    assert verify_checkpoint(whole_run.output / "model_step6.pth").part == 1
+
+
+@pytest.mark.failure(51)
+def test_row_51_of_a_corrupt_checkpoint_behind_a_link_the_link_is_quarantined(
+    whole_run: TinyRun, tiny: TinyRun, tmp_path: Path
+):
+    elsewhere = tmp_path / "elsewhere.pth"
+    elsewhere.write_bytes((whole_run.output / "model_step6.pth").read_bytes())
+    flip_in_a_tensor(elsewhere)
+    copy_checkpoint(whole_run, 4, tiny)
+    (tiny.output / "model_step6.pth").symlink_to(elsewhere)
+    assert newest_whole(tiny) == tiny.output / "model_step4.pth"
+    assert (tiny.output / "damaged-model_step6.pth").readlink() == elsewhere
+    assert elsewhere.is_file()
 
 
 # ---- rows 59, 61, 62

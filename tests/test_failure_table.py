@@ -24,7 +24,10 @@ TABLE = {
     ),
     2: Row("one flipped bit, a zeroed page", "as 1; every corruption is found"),
     3: Row("all checkpoints corrupt", "status 3; the run never restarts from the base"),
-    4: Row("metadata file missing, not JSON, of another schema, huge", "the checkpoint does not count; as 1"),
+    4: Row(
+        "metadata file missing, not JSON, of another schema, huge",
+        "written anew from the record in the checkpoint, if that is valid; otherwise the log names the file",
+    ),
     5: Row("missing or unexpected tensors", "named; status 3"),
     6: Row("tensor of another shape or type", "refused before anything is copied"),
     7: Row("one row more than pieces", "an exact resume"),
@@ -81,7 +84,9 @@ TABLE = {
     ),
     49: Row("out of memory", "the batch is split, no sample is lost; 7 if one sample does not fit"),
     50: Row("clock set back", "serial numbers, start ticks and the monotonic clock decide"),
-    51: Row("latest or best is a symbolic link", "not a checkpoint; never written through"),
+    51: Row(
+        "a checkpoint is a symbolic link", "read through it; never written, renamed or deleted through it"
+    ),
     52: Row("paths with spaces, shell characters, Amharic, a dash", "they work; nothing is executed"),
     53: Row("huge log, control characters, not UTF-8", "a bounded tail"),
     54: Row("corrupt TensorBoard file", "training continues; later points are in another file"),

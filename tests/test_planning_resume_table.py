@@ -87,6 +87,7 @@ def test_a_checkpoint_of_another_base_is_refused_as_in_the_trainer(run: TinyRun)
 
 def test_a_file_of_another_program_is_left_to_the_trainer(run: TinyRun):
     (run.output / "model_step2.json").unlink()
+    (run.output / "model_step2.pth").write_bytes(b"of another program")
     row = rows_of(run)[-1]
     assert (row.path.name, row.step, row.is_valid, row.fit) == ("model_step2.pth", None, None, "unknown")
     assert row.can_start
@@ -100,8 +101,18 @@ def test_a_quarantined_checkpoint_cannot_be_selected(run: TinyRun):
     assert (row.path.name, row.can_start) == ("damaged-model_step2.pth", False)
 
 
-def test_a_symbolic_link_is_not_a_checkpoint(run: TinyRun, tmp_path: Path):
-    outside = tmp_path / "outside.pth"
-    outside.write_bytes(b"x")
-    (run.output / "model_step9.pth").symlink_to(outside)
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_checkpoint_without_its_meta_file_is_a_row_like_any_other(
+    run: TinyRun, tmp_path: Path, is_link: bool
+):
+    expected = rows_of(run)
+    (run.output / "model_step4.json").unlink()
+    if is_link:
+        shutil.move(run.output / "model_step4.pth", tmp_path / "elsewhere.pth")
+        (run.output / "model_step4.pth").symlink_to(tmp_path / "elsewhere.pth")
+    assert rows_of(run) == expected
+
+
+def test_a_symbolic_link_to_nothing_is_not_a_checkpoint(run: TinyRun, tmp_path: Path):
+    (run.output / "model_step9.pth").symlink_to(tmp_path / "absent.pth")
     assert all(row.path.name != "model_step9.pth" for row in rows_of(run))

@@ -3,6 +3,7 @@
 What is corrupt and gone around is in tests/test_runs_owner.py.
 """
 
+import re
 import shutil
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, USER_MISTAKE, UserError
 from indextts.runs.directory import verify_checkpoint
 from indextts.runs.find_checkpoint import find_checkpoint
-from tests.checkpoint_files import save
+from tests.checkpoint_files import content, save
 from tests.test_runs_owner import flip_a_bit
 from tests.tiny_run import TinyRun, make_tiny_run
 
@@ -105,9 +106,11 @@ def test_a_missing_path_is_named_with_the_existing_checkpoints(tmp_path: Path):
 
 
 @pytest.mark.parametrize("meta", [b"", b"{}", b"\xff\xfe", b"[1]"], ids=str)
-def test_a_checkpoint_with_an_invalid_meta_file_is_not_used(tmp_path: Path, meta: bytes):
+def test_a_checkpoint_with_an_invalid_meta_file_is_used_only_if_it_has_a_record(tmp_path: Path, meta: bytes):
     path = save(tmp_path, 1)
     path.with_suffix(".json").write_bytes(meta)
+    assert find_checkpoint(command(tmp_path, path), may_change=False) == path
+    torch.save(content(1), path)
     with pytest.raises(UserError, match="Resume failed") as caught:
         find_checkpoint(command(tmp_path, path))
     assert caught.value.exit_status == RESUME_REFUSED
@@ -153,24 +156,35 @@ def test_a_foreign_checkpoint_does_not_replace_corrupt_own_ones(tmp_path: Path):
     assert caught.value.exit_status == RESUME_REFUSED
 
 
-def test_symbolic_links_are_never_followed(tmp_path: Path):
+def test_symbolic_links_are_followed(tmp_path: Path):
     folder, outside = tmp_path / "run", tmp_path / "outside"
     save(outside, 900, serial=99)
     save(folder, 3)
     for suffix in (".pth", ".json"):
         (folder / f"model_step900{suffix}").symlink_to(outside / f"model_step900{suffix}")
-    assert find_checkpoint(command(folder, "auto")) == folder / "model_step3.pth"
+    assert find_checkpoint(command(folder, "auto")) == folder / "model_step900.pth"
 
 
-def test_a_foreign_symbolic_link_is_not_taken(tmp_path: Path):
+def test_a_foreign_symbolic_link_is_followed(tmp_path: Path):
     foreign(tmp_path, "outside.pth")
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "latest.pth").symlink_to(tmp_path / "outside.pth")
-    with pytest.raises(UserError, match="Resume failed: "):
-        find_checkpoint(command(folder, "auto"))
-    foreign(folder, "model_step2.pth")
-    assert find_checkpoint(command(folder, "auto")) == folder / "model_step2.pth"
+    assert find_checkpoint(command(folder, "auto")) == folder / "latest.pth"
+
+
+def test_files_that_are_passed_over_are_named_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    save(tmp_path, 3)
+    foreign(tmp_path, "model_step900.pth")
+    torch.save(content(800), tmp_path / "model_step800.pth")
+    (tmp_path / "model_step700.pth").symlink_to("gone.pth")
+    find_checkpoint(command(tmp_path, "auto"))
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("Skipped 3 files")
+    for name, reason in (("900", "not a zip"), ("800", "another program"), ("700", "missing")):
+        assert re.search(rf"model_step{name}\.pth \([^)]*{reason}", warning), warning
 
 
 @pytest.mark.parametrize("target", ["gone.pth", "latest.pth"], ids=["dangling", "loop"])

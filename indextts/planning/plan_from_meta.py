@@ -1,7 +1,7 @@
-"""Restore plan of `--resume`, computed at once from the meta file of the checkpoint, without torch.
+"""Restore plan of `--resume`, computed at once from the meta of the checkpoint, without torch.
 
-The page shows the plan and `--plan` prints it. The checkpoint itself is not read; a corrupt one is detected
-when it is loaded. If the meta file is not sufficient (a new run, a checkpoint from elsewhere, an incomplete
+The page shows the plan and `--plan` prints it. The weights are not read; a corrupt checkpoint is detected
+when it is loaded. If the meta is not sufficient (a new run, a checkpoint from elsewhere, an incomplete
 newest checkpoint), the result is None, and the trainer decides from the weights.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.models.gpt.config import load_config
-from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
+from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify, read_meta
 from indextts.runs.restore import plan_restore
 from indextts.runs.restore_facts import CheckpointFacts, RestorePlan, RunFacts, has_same_pairs
 from indextts.runs.restore_notes import plan_text
@@ -61,7 +61,7 @@ def plan_from_meta(command: Train, num_processes: int = 1) -> MetaPlan | None:
 
 
 def _find(command: Train) -> tuple[Path, CheckpointMeta] | None:
-    """Return the checkpoint that `--resume` selects, if it has a meta file and the size recorded there."""
+    """Return the checkpoint that `--resume` selects, if its meta is readable and it has the recorded size."""
     if command.resume == "auto":
         present = checkpoints(command.output_dir)
         # the trainer skips a corrupt newest checkpoint, and then the digests decide which one it takes
@@ -70,7 +70,7 @@ def _find(command: Train) -> tuple[Path, CheckpointMeta] | None:
     if not path.is_file():
         return None
     try:
-        meta = CheckpointMeta.read(path.with_suffix(".json"))
+        meta = read_meta(path)
     except ValueError:
         return None
     return (path, meta) if _has_its_size(path, meta) else None

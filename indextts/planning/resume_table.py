@@ -1,8 +1,8 @@
 """Table of the checkpoints that a training run can resume from. No torch; reads no weights.
 
 The trainer's own restore plan decides, from the meta file, whether the tokenizer fits and what a resume does.
-A checkpoint counts as valid if it has a meta file and the size recorded there; its digest is compared when it
-is loaded.
+A checkpoint counts as valid if its meta is readable and it has the recorded size; its digest is compared when
+it is loaded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class ResumeRow:
         names: all its names in the folder.
         saved: time of the save, in Unix time.
         mel_loss: loss of the validation at its step, None if there was none.
-        is_valid: None if there is no meta file to compare with.
+        is_valid: None if there is no meta to compare with.
         fit: the effect of a resume with the settings of the form.
         why: the reason for `fit`; for a refusal, the trainer's own message.
     """
@@ -63,7 +63,7 @@ class ResumeRow:
 
 
 def resume_rows(command: Train) -> list[ResumeRow]:
-    """Return the checkpoints of the run directory, newest first, then those without a meta file."""
+    """Return the checkpoints of the run directory, newest first, then those without a meta."""
     folder = command.output_dir
     losses = _validation_losses(folder / "metrics.jsonl")
     by_serial: dict[int, list[tuple[Path, CheckpointMeta]]] = {}
@@ -71,7 +71,7 @@ def resume_rows(command: Train) -> list[ResumeRow]:
         by_serial.setdefault(meta.serial, []).append((path, meta))
     rows = [_row(command, same, losses) for same in by_serial.values()]
     known = {path for same in by_serial.values() for path, _ in same}
-    foreign = [path for path in checkpoint_files(folder) if path not in known and not path.is_symlink()]
+    foreign = [path for path in checkpoint_files(folder) if path not in known and path.is_file()]
     return rows + [_foreign_row(path) for path in foreign]
 
 
@@ -80,7 +80,7 @@ def _row(
     same: Sequence[tuple[Path, CheckpointMeta]],
     losses: Mapping[tuple[int, int], float],
 ) -> ResumeRow:
-    present = [(path, meta) for path, meta in same if path.is_file() and not path.is_symlink()]
+    present = [(path, meta) for path, meta in same if path.is_file()]
     path, meta = (present or same)[0]
     is_valid, validity = _validity(path, meta)
     fit, why = _fit(command, path) if is_valid else ("unknown", Message(NOT_KNOWN))
@@ -117,7 +117,7 @@ def _foreign_row(path: Path) -> ResumeRow:
 
 
 def _validity(path: Path, meta: CheckpointMeta) -> tuple[bool, Message]:
-    if path.is_symlink() or not path.is_file():
+    if not path.is_file():
         return False, Message(MISSING)
     num_bytes = path.stat().st_size
     if num_bytes != meta.num_bytes:

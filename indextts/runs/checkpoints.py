@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from indextts.errors import UserError
-from indextts.runs.directory import LINKS, QUARANTINED, CheckpointMeta, checkpoint_files
+from indextts.runs.directory import (
+    LINKS,
+    QUARANTINED,
+    CheckpointMeta,
+    checkpoint_files,
+    read_embedded_meta,
+)
 
 TRASH = "trash"
 
@@ -38,10 +44,10 @@ class Checkpoint:
     """A checkpoint, described without reading its weights.
 
     Args:
-        step, epoch, part: None without a meta file.
-        serial: grows with every save; 0 without a meta file.
+        step, epoch, part: None without a readable meta.
+        serial: grows with every save; 0 without a readable meta.
         time: of writing, unix time.
-        is_complete: it has a meta file and the recorded size; only a resume verifies the digest.
+        is_complete: its meta is readable and it has the recorded size; only a resume verifies the digest.
         is_latest, is_best: latest.pth or best.pth is this checkpoint.
     """
 
@@ -160,17 +166,18 @@ def move_to_trash(run_dir: Path, name: str) -> Path:
     Raises:
         UserError: the checkpoint is needed, does not exist, or cannot be moved.
     """
-    path, has_meta = run_dir / name, _find(run_dir, name).step is not None
     reason = deletion_refusal(run_dir, name)
     if reason:
         raise UserError(reason)
-    if not has_meta and _is_being_saved(path):
+    path = run_dir / name
+    has_meta_file = path.with_suffix(".json").exists()
+    if not has_meta_file and _is_being_saved(path):
         raise UserError(BEING_SAVED.format(name=name))
     with _os_error_as_user_error(path):
         chosen = path.stat()
         folder = _folder_for(run_dir / TRASH, path.stem)
         try:
-            if has_meta:
+            if has_meta_file:
                 path.with_suffix(".json").replace(folder / f"{path.stem}.json")
             if path.stat().st_ino != chosen.st_ino:  # a new part of the run reused the name
                 raise FileNotFoundError(name)
@@ -201,12 +208,16 @@ def empty_trash(run_dir: Path) -> int:
 
 
 def meta_of(checkpoint: Path) -> CheckpointMeta | None:
-    """Return the meta of a checkpoint, None without a readable meta file; cached until the file changes."""
+    """Return the meta of a checkpoint, None if it cannot be read; cached until the file changes."""
     path = checkpoint.with_suffix(".json")
     try:
         status = path.stat()
         return _read(path, status.st_mtime_ns, status.st_ino)
     except (OSError, ValueError):
+        pass
+    try:
+        return read_embedded_meta(checkpoint)
+    except ValueError:
         return None
 
 
@@ -236,7 +247,7 @@ def _is_being_saved(path: Path) -> bool:
 
     A commit renames the weights, then the meta file. The order of the two tests leaves no gap between them.
     """
-    return path.with_name(f".tmp-{path.stem}.json").exists() or meta_of(path) is not None
+    return path.with_name(f".tmp-{path.stem}.json").exists() or path.with_suffix(".json").exists()
 
 
 def _folder_for(trash: Path, stem: str) -> Path:

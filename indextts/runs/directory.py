@@ -3,7 +3,7 @@
     OUTPUT_DIR/
       config.json            the command with all defaults, versions, git commit, part, schedule, normaliser
       model_step{N}.pth      a checkpoint, torch.load(weights_only=True); keys: indextts/models/checkpoint.py
-      model_step{N}.json     its meta, written last: a checkpoint without it does not count
+      model_step{N}.json     its meta, written last; the owner restores a lost one from the checkpoint itself
       model_step{N}.pinned   an empty file: this checkpoint is never deleted
       model_step{N}.part{P}.pth/.json   a checkpoint of part P whose name a later part reused
       model_step{N}.foreign.pth         a file of another program whose name a save needed
@@ -30,13 +30,15 @@ older checkpoint is resumed. Every save has a serial number that only grows: "ne
 import json
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ValidationError
 
+from indextts.runs.embedded_meta import read_record, verify_records
 from indextts.system.digest import file_digest
-from indextts.system.files import write_bytes
+from indextts.system.files import FileStamp, file_stamp, write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,9 @@ logger = logging.getLogger(__name__)
 LARGEST_META = 64 << 20
 
 LINKS = ("latest.pth", "best.pth")
-QUARANTINED = "damaged-"  # prefix of corrupt checkpoints
+# Prefixes of the meta file, which is renamed first when a checkpoint is deleted or quarantined.
+PRUNED = ".tmp-pruned-"
+QUARANTINED = "damaged-"
 
 MetricsKey = tuple[Any, Any, Any]  # part, kind, step
 
@@ -87,7 +91,8 @@ class CheckpointMeta(BaseModel, frozen=True):
         losses: of the last [Train] line, by name.
         pieces: of the tokenizer, by id.
         normalizer: `NormalizerOptions.record` of the tokenizer; empty in older files.
-        num_bytes, digest: of the `.pth`.
+        num_bytes, digest: of the `.pth`. Without a readable meta file, the size is that of the file and the
+            digest is empty.
     """
 
     format_version: Literal[1] = 1
@@ -127,15 +132,15 @@ class CheckpointMeta(BaseModel, frozen=True):
             ValueError: it is missing or invalid; the message has the reason.
         """
         try:
+            if path.exists() and not path.is_file():
+                raise ValueError(f"{path.name}: not a regular file")
             if path.stat().st_size > LARGEST_META:
                 raise ValueError(f"{path.name}: {path.stat().st_size} bytes, too large for a meta file")
             return cls.model_validate_json(path.read_bytes())
         except OSError as error:
             raise ValueError(f"{path.name}: {error.strerror}") from None
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise ValueError(f"{path.name}: {place + ': ' if place else ''}{first['msg']}") from None
+            raise ValueError(f"{path.name}: {_first_problem(error)}") from None
 
     def write(self, path: Path) -> None:
         """Write the meta file, a line per field, since there are tens of thousands of pieces."""
@@ -169,45 +174,124 @@ def checkpoint_path(run_dir: Path, step: int) -> Path:
 def verify_checkpoint(path: Path) -> CheckpointMeta:
     """Return the meta of the checkpoint at `path` after verifying its size and digest.
 
+    Without a readable meta file, the CRCs of the records in the file are verified, and the digest is new.
+
     Raises:
-        ValueError: the checkpoint or its meta file is missing or corrupt; the message has the reason.
+        ValueError: the checkpoint or its meta is missing or corrupt; the message has the reason.
     """
     meta = read_complete(path)
+    if not meta.digest:
+        verify_records(path)
     try:
         digest = file_digest(path)
     except OSError as error:
         raise ValueError(f"{path.name}: {error.strerror}") from None
-    if digest != meta.digest:
+    if meta.digest and digest != meta.digest:
         raise ValueError(f"{path.name} is corrupt: its digest differs from that in its meta file")
-    return meta
+    return meta.model_copy(update={"digest": digest})
 
 
 def read_complete(path: Path) -> CheckpointMeta:
     """Return the meta of the checkpoint at `path` after verifying its size, without reading its weights.
 
     Raises:
-        ValueError: the checkpoint or its meta file is missing or corrupt; the message has the reason.
+        ValueError: the checkpoint or its meta is missing or corrupt; the message has the reason.
     """
-    meta = CheckpointMeta.read(path.with_suffix(".json"))
-    if path.is_symlink() or not path.is_file():
+    meta = read_meta(path)
+    if not path.is_file():
         raise ValueError(f"{path.name} is missing or not a regular file")
     if path.stat().st_size != meta.num_bytes:
         raise ValueError(f"{path.name} is corrupt: {path.stat().st_size} of {meta.num_bytes} bytes")
     return meta
 
 
+def read_meta(path: Path) -> CheckpointMeta:
+    """Return the meta of the checkpoint at `path` from its meta file, else from the checkpoint itself.
+
+    Raises:
+        ValueError: neither can be read; the message has both reasons.
+    """
+    try:
+        return CheckpointMeta.read(path.with_suffix(".json"))
+    except ValueError as problem:
+        try:
+            return read_embedded_meta(path)
+        except ValueError as inside:
+            raise ValueError(f"{problem}; {inside}") from None
+
+
+def read_embedded_meta(path: Path) -> CheckpointMeta:
+    """Return the meta record inside the checkpoint at `path`; it has the size of the file and no digest.
+
+    Raises:
+        ValueError: the file has no such record, or cannot be read; the message has the reason.
+    """
+    try:
+        if not path.is_file():
+            raise ValueError(f"{path.name} is missing or not a regular file")
+        found = _embedded_meta(path, file_stamp(path))
+    except OSError as error:
+        raise ValueError(f"{path.name}: {error.strerror}") from None
+    if isinstance(found, str):
+        raise ValueError(found)
+    return found
+
+
+@lru_cache(maxsize=64)  # a folder is listed often
+def _embedded_meta(path: Path, stamp: FileStamp) -> CheckpointMeta | str:
+    """Return the record, or the reason why there is none."""
+    try:
+        record = read_record(path)
+        if record is None:
+            return f"{path.name} has no meta record: another program wrote it"
+        file = {"num_bytes": stamp.num_bytes, "digest": ""}
+        return CheckpointMeta.model_validate({**json.loads(record), **file})
+    except (ValidationError, TypeError) as error:
+        reason = _first_problem(error) if isinstance(error, ValidationError) else str(error)
+        return f"{path.name}: its meta record is invalid: {reason}"
+    except ValueError as problem:
+        return str(problem)
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else str(first["msg"])
+
+
 def checkpoints(run_dir: Path) -> list[tuple[Path, CheckpointMeta]]:
-    """Return the committed checkpoints with their metas, newest serial first, without verifying them."""
+    """Return the checkpoints with their metas, newest serial first, without verifying them.
+
+    A checkpoint without a readable meta file counts if its own record is readable. Symbolic links are
+    followed.
+    """
     found = []
-    for meta_path in [*run_dir.glob("model_step*.json"), run_dir / "latest.json", run_dir / "best.json"]:
-        if meta_path.is_symlink() or not meta_path.is_file():
+    names = ("model_step*.pth", "model_step*.json", *LINKS, *(f"{Path(link).stem}.json" for link in LINKS))
+    for path in {each.with_suffix(".pth") for name in names for each in run_dir.glob(name)}:
+        if is_half_removed(path):
             continue
         try:
-            found.append((meta_path.with_suffix(".pth"), CheckpointMeta.read(meta_path)))
+            found.append((path, read_meta(path)))
         except ValueError as error:
-            logger.warning("Invalid meta file of a checkpoint: %s", error)
+            if path.with_suffix(".json").exists():
+                logger.warning("Invalid meta file of a checkpoint: %s", error)
     # within a serial, the numbered file comes before the links to it
     return sorted(found, key=lambda item: (-item[1].serial, item[0].name in LINKS, item[0].name))
+
+
+def is_half_removed(path: Path) -> bool:
+    """Return whether a deletion or quarantine of `path` was interrupted; the next owner completes it."""
+    if not path.is_file() or path.with_suffix(".json").exists():
+        return False
+    if path.with_name(f"{PRUNED}{path.stem}.json").exists():
+        return True
+    renamed = path.with_name(f"{QUARANTINED}{path.name}")
+    if renamed.exists() or not renamed.with_suffix(".json").exists():
+        return False
+    try:
+        return read_embedded_meta(path).serial == CheckpointMeta.read(renamed.with_suffix(".json")).serial
+    except ValueError:
+        return True
 
 
 def checkpoint_files(run_dir: Path) -> list[Path]:

@@ -12,9 +12,12 @@ from indextts.runs.directory import (
     CheckpointMeta,
     checkpoint_files,
     checkpoints,
+    read_embedded_meta,
+    read_meta,
     verify_checkpoint,
 )
-from indextts.runs.owner import publish, quarantine
+from indextts.runs.owner import publish, quarantine, restore_metas
+from indextts.system.amounts import counted
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +26,8 @@ def find_checkpoint(command: Train, *, may_change: bool = True) -> Path | None:
     """Return the verified checkpoint that `--resume` names; None to start from the base checkpoint.
 
     Args:
-        may_change: quarantine corrupt checkpoints that are newer than the returned one; only for the owner
-            of the folder.
+        may_change: write missing meta files, and quarantine corrupt checkpoints that are newer than the
+            returned one; only for the owner of the folder.
 
     Raises:
         UserError: with status 2 if the path does not exist, or if a new run would start in a folder that has
@@ -32,6 +35,8 @@ def find_checkpoint(command: Train, *, may_change: bool = True) -> Path | None:
     """
     folder = command.output_dir
     present = checkpoint_files(folder)
+    if command.resume and present and may_change:
+        restore_metas(folder)
     if command.resume == "auto":
         return _newest_valid(folder, may_change) if present else None
     if command.resume:
@@ -72,14 +77,7 @@ def _newest_valid(folder: Path, may_change: bool) -> Path:
             for bad, _ in corrupt:
                 quarantine(bad)
             publish(path, folder / "latest.pth")
-        unreadable = _names_with_unreadable_meta(folder, [path for path, _ in present])
-        if unreadable:
-            logger.warning(
-                "Skipped checkpoints with unreadable meta files: %s; they may be newer than step %d of %s",
-                ", ".join(unreadable),
-                meta.step,
-                path.name,
-            )
+        _log_passed_over(folder, path, meta)
         logger.info("Auto-resume: found checkpoint at %s", path)
         return path
     foreign = _newest_foreign(folder)
@@ -94,20 +92,27 @@ def _newest_valid(folder: Path, may_change: bool) -> Path:
     )
 
 
-def _names_with_unreadable_meta(folder: Path, readable: list[Path]) -> list[str]:
-    """Return the names of the checkpoints whose meta files exist but cannot be read."""
-    return [
-        path.name
-        for path in sorted(folder.glob("model_step*.pth"))
-        if path not in readable and path.with_suffix(".json").exists()
-    ]
+def _log_passed_over(folder: Path, taken: Path, meta: CheckpointMeta) -> None:
+    """Log the files that look like checkpoints and have no readable meta, with the reason for each."""
+    problems = []
+    names = ("model_step*.pth", "latest*.pth", "best*.pth")
+    for path in sorted({path for name in names for path in folder.glob(name)}):
+        try:
+            read_meta(path)
+        except ValueError as problem:
+            problems.append(f"{path.name} ({problem})")
+    if problems:
+        logger.warning(
+            "Skipped %s that may be newer than step %d of %s: %s",
+            counted(len(problems), "file"),
+            meta.step,
+            taken.name,
+            "; ".join(problems),
+        )
 
 
 def _newest_foreign(folder: Path) -> Path | None:
-    """Return latest.pth, or the highest step, of the checkpoints of other programs (without meta files).
-
-    Symbolic links are ignored, because they may lead out of the folder.
-    """
+    """Return latest.pth, or the highest step, of the checkpoints of other programs (without meta files)."""
 
     def step(path: Path) -> int:
         number = path.stem.removeprefix("model_step")
@@ -115,15 +120,14 @@ def _newest_foreign(folder: Path) -> Path | None:
 
     latest = folder / "latest.pth"
     numbered = sorted(folder.glob("model_step*.pth"), key=step)
-    candidates = [*numbered, latest]
-    plain = [path for path in candidates if path.is_file() and not path.is_symlink()]
-    without_meta = [path for path in plain if not path.with_suffix(".json").exists()]
+    files = [path for path in (*numbered, latest) if path.is_file()]
+    without_meta = [path for path in files if not path.with_suffix(".json").exists()]
     return without_meta[-1] if without_meta else None
 
 
 def _require_valid(path: Path) -> None:
-    """Raise a UserError if the file does not match its meta file; a file without one passes."""
-    if not path.with_suffix(".json").is_file():
+    """Raise a UserError if the file is corrupt; a file of another program cannot be verified and passes."""
+    if not path.with_suffix(".json").exists() and not _has_record(path):
         logger.warning("%s has no meta file, so its digest was not verified", path)
         return
     try:
@@ -132,6 +136,14 @@ def _require_valid(path: Path) -> None:
         raise UserError(
             f"Resume failed: {problem}; choose another checkpoint, or use --resume auto", RESUME_REFUSED
         ) from None
+
+
+def _has_record(path: Path) -> bool:
+    try:
+        read_embedded_meta(path)
+    except ValueError:
+        return False
+    return True
 
 
 def _existing_names(folder: Path) -> str:

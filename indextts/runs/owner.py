@@ -10,6 +10,8 @@ owner takes the lock:
     quarantine    X.json -> damaged-X.json; X.pth -> damaged-X.pth
 
 So a meta file is never next to the wrong checkpoint, and never alone except while its checkpoint steps aside.
+A checkpoint that is still without a meta file after the repair lost it elsewhere, for example on the way from
+another machine; `restore_metas` writes it from the record in the checkpoint.
 """
 
 import fcntl
@@ -22,10 +24,14 @@ from pathlib import Path
 from indextts.errors import DISK_FULL, DISK_FULL_ERRNOS, FOLDER_IN_USE, USER_MISTAKE, UserError
 from indextts.runs.directory import (
     LINKS,
+    PRUNED,
     QUARANTINED,
     CheckpointMeta,
     checkpoint_path,
     checkpoints,
+    is_half_removed,
+    read_embedded_meta,
+    read_meta,
     verify_checkpoint,
 )
 from indextts.system.digest import file_digest
@@ -33,8 +39,6 @@ from indextts.system.files import link_or_copy, sync, write_bytes
 from indextts.system.processes import Process, is_alive, this_process
 
 logger = logging.getLogger(__name__)
-
-PRUNED = ".tmp-pruned-"
 
 
 def prepare(run_dir: Path) -> None:
@@ -102,17 +106,64 @@ def repair(run_dir: Path) -> None:
         _finish_step_aside(moved)
     for pruned in run_dir.glob(f"{PRUNED}*.json"):
         _finish_prune(pruned)
-    for quarantined in run_dir.glob(f"{QUARANTINED}model_step*.json"):
+    for quarantined in run_dir.glob(f"{QUARANTINED}*.json"):
         _finish_quarantine(quarantined)
     for leftover in run_dir.glob(".tmp-*"):
         leftover.unlink(missing_ok=True)
+    _publish_newest(run_dir)
+
+
+def restore_metas(run_dir: Path) -> None:
+    """Write the meta file of each checkpoint that lost it, if the records of the checkpoint are valid.
+
+    Only for the owner, after `repair`.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    for path, meta in checkpoints(run_dir):
+        if meta.digest:
+            continue
+        try:
+            verified = verify_checkpoint(path)
+        except ValueError:  # a resume that would take it logs the reason and quarantines it
+            continue
+        with _os_error_as_user_error(run_dir):
+            if path.is_file():  # otherwise it was deleted meanwhile
+                verified.write(path.with_suffix(".json"))
+                logger.info(
+                    "%s (step %d) had no readable meta file; wrote %s from the checkpoint",
+                    path.name,
+                    meta.step,
+                    path.with_suffix(".json").name,
+                )
+    with _os_error_as_user_error(run_dir):
+        _publish_newest(run_dir)
+
+
+def _publish_newest(run_dir: Path) -> None:
+    """Link the newest and the best checkpoint that have a meta file, if the link is older."""
     numbered = [
-        (path, meta) for path, meta in checkpoints(run_dir) if path.name not in LINKS and path.is_file()
+        (path, meta)
+        for path, meta in checkpoints(run_dir)
+        if path.name not in LINKS and path.is_file() and meta.digest
     ]
     best = [(path, meta) for path, meta in numbered if meta.is_best]
     for found, link in ((numbered, "latest.pth"), (best, "best.pth")):
-        if found and found[0][1].serial > _serial(run_dir / link):
+        if found and _rank(found[0][1]) > _rank_of_link(run_dir / link):
             publish(found[0][0], run_dir / link)
+
+
+def _rank(meta: CheckpointMeta) -> tuple[int, bool]:
+    """Return the serial number, and whether the meta file exists: a kill may leave a link without it."""
+    return meta.serial, bool(meta.digest)
+
+
+def _rank_of_link(link: Path) -> tuple[int, bool]:
+    try:
+        return _rank(read_meta(link))
+    except ValueError:
+        return 0, False
 
 
 def commit(aside: Path, meta: CheckpointMeta) -> Path:
@@ -133,8 +184,11 @@ def commit(aside: Path, meta: CheckpointMeta) -> Path:
 
 def publish(checkpoint: Path, link: Path) -> None:
     """Link `checkpoint` and its meta file as `link` (latest.pth or best.pth)."""
-    if link.is_file() and not link.with_suffix(".json").exists() and not _is_own_checkpoint(link):
-        _rename_foreign(link)
+    if link.is_file() and not link.with_suffix(".json").exists():
+        try:
+            read_embedded_meta(link)
+        except ValueError as problem:
+            _rename_foreign(link, str(problem))
     link.with_suffix(".json").unlink(missing_ok=True)  # never next to another checkpoint
     link_or_copy(checkpoint, link)
     link_or_copy(checkpoint.with_suffix(".json"), link.with_suffix(".json"))
@@ -152,7 +206,10 @@ def prune(run_dir: Path, keep: int, part: int) -> list[str]:
     own = [
         (path, meta)
         for path, meta in present
-        if path == checkpoint_path(run_dir, meta.step) and meta.part == part and path.is_file()
+        if path == checkpoint_path(run_dir, meta.step)
+        and meta.part == part
+        and path.is_file()
+        and meta.digest
     ]
     spare = [
         path
@@ -222,7 +279,7 @@ def _finish_quarantine(meta_path: Path) -> None:
     """Rename the checkpoint whose meta file is already renamed."""
     renamed = meta_path.with_suffix(".pth")
     path = renamed.with_name(renamed.name.removeprefix(QUARANTINED))
-    if path.is_file() and not path.with_suffix(".json").exists() and not renamed.exists():
+    if is_half_removed(path):
         path.replace(renamed)
 
 
@@ -231,9 +288,9 @@ def _step_aside(path: Path, part: int) -> None:
     if not path.exists():
         return
     try:
-        old = CheckpointMeta.read(path.with_suffix(".json"))
-    except ValueError:
-        _rename_foreign(path)
+        old = read_meta(path)
+    except ValueError as problem:
+        _rename_foreign(path, str(problem))
         return
     if old.part == part:
         return
@@ -258,31 +315,15 @@ def _finish_step_aside(moved: Path) -> None:
         meta_path.replace(moved.with_suffix(".json"))
 
 
-def _rename_foreign(path: Path) -> None:
-    """Rename a checkpoint of another program, which is never replaced."""
+def _rename_foreign(path: Path, problem: str) -> None:
+    """Rename a checkpoint that this program did not write, or cannot read; it is never replaced."""
     number = 1
     renamed = path.with_name(f"{path.stem}.foreign.pth")
     while renamed.exists():
         number += 1
         renamed = path.with_name(f"{path.stem}.foreign{number}.pth")
     path.replace(renamed)
-    logger.info("%s has no meta file, so another program wrote it; renamed to %s", path.name, renamed.name)
-
-
-def _is_own_checkpoint(link: Path) -> bool:
-    """Return whether `link` is a checkpoint of this folder that lost its meta file to a kill."""
-    numbered = [(path, meta) for path, meta in checkpoints(link.parent) if path.is_file()]
-    if any(link.samefile(path) for path, _ in numbered):
-        return True
-    same_size = [meta for _, meta in numbered if meta.num_bytes == link.stat().st_size]
-    return bool(same_size) and file_digest(link) in [meta.digest for meta in same_size]
-
-
-def _serial(link: Path) -> int:
-    try:
-        return CheckpointMeta.read(link.with_suffix(".json")).serial
-    except ValueError:
-        return 0
+    logger.info("%s renamed to %s: %s", path.name, renamed.name, problem)
 
 
 def _owner_pid(lock: str) -> int | None:

@@ -346,7 +346,8 @@ def _is_what_auto_takes(command: Train, resumed: Path, meta: CheckpointMeta | No
     """Return whether `--resume auto` would resume here too if the run ended before its first save."""
     if command.resume == "auto":
         return True
-    is_in_folder = resumed.resolve().parent == command.output_dir.resolve()
+    # its own place, since a checkpoint may be a link to a file elsewhere
+    is_in_folder = resumed.parent.resolve() == command.output_dir.resolve()
     return is_in_folder and meta is not None and meta.part == part
 
 
