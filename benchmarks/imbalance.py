@@ -30,7 +30,7 @@ from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
 from indextts.models.gpt.packed import Ints
 from indextts.training.distributed.sharding import assign_samples, sample_costs
-from indextts.training.order import BatchPlan, cut
+from indextts.training.order import BatchPlan, partition_ends
 
 Floats = NDArray[np.float64]
 Sharding = Callable[[Ints, int], list[list[int]]]  # lengths of a micro-batch, ranks -> samples of each rank
@@ -206,7 +206,7 @@ def contiguous(share: Share) -> Sharding:
 
     def pieces(batch_lengths: Ints, num_ranks: int) -> list[list[int]]:
         if share.batch_tokens:
-            ends = cut(batch_lengths, num_ranks)
+            ends = partition_ends(batch_lengths, num_ranks)
         else:
             ends = [len(batch_lengths) * (rank + 1) // num_ranks for rank in range(num_ranks)]
         return [list(range(start, end)) for start, end in zip([0, *ends[:-1]], ends, strict=True)]

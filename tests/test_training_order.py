@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from indextts.training.order import BatchPlan, cut, epoch_order, epoch_size, in_batches, mix
+from indextts.training.order import (
+    BatchPlan,
+    derive_seed,
+    epoch_order,
+    epoch_size,
+    in_batches,
+    partition_ends,
+)
 
 LENGTHS = np.random.default_rng(0).integers(120, 900, 400)
 
@@ -44,7 +51,12 @@ def test_the_order_leaves_the_global_generator_alone():
 
 
 def test_seeds_differ_with_every_part_and_fit_a_generator():
-    seeds = {mix(1, "order", 2), mix(2, "order", 1), mix(1, "dropout", 2), mix(1, "order", 3)}
+    seeds = {
+        derive_seed(1, "order", 2),
+        derive_seed(2, "order", 1),
+        derive_seed(1, "dropout", 2),
+        derive_seed(1, "order", 3),
+    }
     assert len(seeds) == 4
     assert all(0 <= seed < 2**63 for seed in seeds)
 
@@ -100,9 +112,9 @@ def test_a_whole_epoch_that_is_done_is_not_begun_again():
 
 
 def test_pieces_end_at_samples_and_share_the_length():
-    assert cut(np.array([5, 5, 5, 5]), 2) == [2, 4]
-    assert cut(np.array([1, 9, 5, 5]), 2) == [2, 4]
-    assert cut(np.array([6, 6, 6]), 1) == [3]
+    assert partition_ends(np.array([5, 5, 5, 5]), 2) == [2, 4]
+    assert partition_ends(np.array([1, 9, 5, 5]), 2) == [2, 4]
+    assert partition_ends(np.array([6, 6, 6]), 1) == [3]
 
 
 def test_batches_of_a_size_end_with_a_smaller_one():

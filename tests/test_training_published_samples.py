@@ -1,4 +1,4 @@
-"""Tests of indextts/training/published_samples.py and synthesis/said.py: published codes, heard meanwhile."""
+"""Tests of indextts/training/published_samples.py and speech/synthesis/pending.py: rendering in a process."""
 
 import json
 import re
@@ -102,9 +102,9 @@ def test_an_unreadable_voice_is_skipped_and_named(
         )
         (run / "samples").rename(root)
     [folder] = pending_folders(root)
-    content = torch.load(folder / "said.pth", weights_only=True)
+    content = torch.load(folder / "pending.pth", weights_only=True)
     content["texts"][1]["recording"] = str(tmp_path / "gone.wav")
-    torch.save(content, folder / "said.pth")
+    torch.save(content, folder / "pending.pth")
     monkeypatch.setattr(published_samples, "configure_worker_signals", lambda _: None)
     monkeypatch.setattr(published_samples.os, "nice", lambda _: 0)
     monkeypatch.setattr(published_samples, "log_to_stdout", lambda: None)

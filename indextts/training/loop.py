@@ -42,7 +42,7 @@ from indextts.training.gradients import TokenCounts, all_reduce_gradients, in_pa
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes, TrainRates
 from indextts.training.optim import Bfloat16StateAdamW, SkippedSteps, TrainedParameters
-from indextts.training.order import BatchPlan, mix
+from indextts.training.order import BatchPlan, derive_seed
 from indextts.training.probe import Probe, compare
 from indextts.training.record import TextRowFacts, checkpoint_content, checkpoint_meta, write_run_files
 from indextts.training.run import Run, load_inputs
@@ -229,7 +229,7 @@ def train_step(run: Run, group: Sequence[MicroBatch], tokens: TokenCounts) -> St
     step = run.state.step + 1
     learning_rate = run.schedule.learning_rate(step)
     if isinstance(run.optimizer, Bfloat16StateAdamW):
-        run.optimizer.rounding_seed = mix(run.inputs.command.seed, "moments", step)
+        run.optimizer.rounding_seed = derive_seed(run.inputs.command.seed, "moments", step)
     max_norm = run.inputs.command.grad_clip
     update = clip_and_step(run.trained, run.optimizer, learning_rate, max_norm, loss, run.scaler)
     if run.average is not None:
@@ -273,7 +273,9 @@ def forward_backward(run: Run, tokens: TokenCounts, parts: Sequence[Batch]) -> t
     total_sums, total_loss = LossSums.nothing(inputs.device), torch.zeros((), device=inputs.device)
     for micro_step, part in enumerate(parts):
         # dropout is a function of the step, so that a resumed run draws the same
-        torch.manual_seed(mix(command.seed, "dropout", run.state.step, micro_step, *inputs.ranks.seed_parts))
+        torch.manual_seed(
+            derive_seed(command.seed, "dropout", run.state.step, micro_step, *inputs.ranks.seed_parts)
+        )
         with torch.autocast(inputs.device.type, inputs.dtype, enabled=inputs.dtype != torch.float32):
             sums = batch_sums(run.model, part.to(inputs.device), inputs.attention, run.base_size)
         text_loss, mel_loss = sums.text_nats / tokens.num_text, sums.mel_nats / tokens.num_mel

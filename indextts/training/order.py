@@ -4,7 +4,7 @@ The order of an epoch is a function of the seed and the epoch alone. A position 
 samples done in that order. So with other batch sizes, workers or accumulation each sample of the epoch is
 still seen exactly once, and a resume does not read and discard any samples.
 
-With --batch-tokens the whole order of an epoch is cut into pieces of equal length, so that the end of a batch
+With --batch-tokens the order of an epoch is divided into parts of equal length, so that the end of a batch
 depends on seed, epoch and --batch-tokens, but not on interruptions:
 
     order       | s7 s3 s9 | s1 s4 | s8 s0 s2 | ...
@@ -70,7 +70,7 @@ class BatchPlan:
         if not self.batch_tokens:
             return in_batches(order[samples_done:], self.batch_size)
         num_batches = self.size.num_batches(self.batch_size, self.batch_tokens)
-        ends = [end for end in cut(self.lengths[order], num_batches) if end > samples_done]
+        ends = [end for end in partition_ends(self.lengths[order], num_batches) if end > samples_done]
         starts = [samples_done, *ends[:-1]]
         return [order[start:end] for start, end in zip(starts, ends, strict=True)]
 
@@ -80,23 +80,23 @@ def epoch_size(lengths: NDArray[np.int64]) -> EpochSize:
     return EpochSize(len(lengths), int(lengths.sum()), int(lengths.max()))
 
 
-def cut(lengths: NDArray[np.int64], num_pieces: int) -> list[int]:
-    """Return the ends of `num_pieces` pieces of a sequence of samples, as numbers of samples.
+def partition_ends(lengths: NDArray[np.int64], num_parts: int) -> list[int]:
+    """Return the ends of `num_parts` consecutive parts of a sequence of samples, as numbers of samples.
 
-    The length of a piece is at most the mean plus the longest sample.
+    The length of a part is at most the mean plus the longest sample.
 
     Args:
         lengths: (S,), of the samples in order.
-        num_pieces: pieces with about the same sum of lengths.
+        num_parts: parts with about the same sum of lengths.
     """
     sums = lengths.cumsum()
-    targets = np.arange(1, num_pieces) * int(sums[-1]) // num_pieces
+    targets = np.arange(1, num_parts) * int(sums[-1]) // num_parts
     return [*np.searchsorted(sums, targets, side="right").tolist(), len(lengths)]
 
 
 def epoch_order(num_samples: int, seed: int, epoch: int) -> list[int]:
     """Return the samples of `epoch` in training order."""
-    generator = torch.Generator().manual_seed(mix(seed, "order", epoch))
+    generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
     return torch.randperm(num_samples, generator=generator).tolist()
 
 
@@ -116,6 +116,6 @@ def in_batches(order: Sequence[int], size: int) -> list[list[int]]:
     return [list(order[start : start + size]) for start in range(0, len(order), size)]
 
 
-def mix(*parts: int | str) -> int:
+def derive_seed(*parts: int | str) -> int:
     """Return a 63-bit seed that depends on all `parts`."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1

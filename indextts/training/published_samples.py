@@ -1,7 +1,7 @@
 """Samples of published codes: the trainer writes the codes, a separate process synthesizes the sound.
 
-    training    codes and latents of the sentences --write--> samples/part{P}_step{N}/said.pth
-    process     said.pth --w2v-BERT, CAM++, flow matching, BigVGAN, on the CPU--> 001.wav ... spoken.jsonl
+    training    codes and latents of the sentences --write--> samples/part{P}_step{N}/pending.pth
+    process     pending.pth --w2v-BERT, CAM++, flow matching, BigVGAN, on the CPU--> 001.wav ... spoken.jsonl
     training    at the next validation, or at the end: writes the sounds to TensorBoard under their step
 
 The process handles all pending folders one after another and ends. It runs at low priority and ends with the
@@ -86,12 +86,12 @@ class PublishedSamples:
     ) -> None:
         if self.has_failed:
             raise UserError("the synthesis process failed, see above; restart the training run to retry")
-        said = [
+        pending = [
             PendingText(pair.target_text, self.recordings[pair.prompt_key], segments)
             for pair, segments in lines
             if pair.prompt_key in self.recordings
         ]
-        write_pending(folder, said, made_by)
+        write_pending(folder, pending, made_by)
         self.pending.append(folder)
         self._ensure_running()
 

@@ -3,7 +3,7 @@
 The page keeps no state in memory. Every view reads the disk, so a reload, a second browser or a restart of
 the server shows the same.
 
-    timer -> the versions of the open tab's views, one request -> the marks that differ -> these views
+    timer -> the versions of the open tab's views, one request -> the versions that differ -> these views
 
 A hidden or unchanged view is neither computed nor sent: an open page costs one small request per tick.
 
@@ -23,22 +23,22 @@ from gradio.components import Component
 
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, project_names, read_project
-from indextts.webui.change_marks import once
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.running.log_box import FOLLOW_LOGS
 from indextts.webui.serving.security import Roots
+from indextts.webui.view_versions import once
 
 TICK_S = 2.0
 NO_PROJECT = "app.no_project"
 EVERY_TAB = ""  # not the id of a tab: for views that all tabs show
 
 # (versions, mark, mark, ...) -> marks
-HAND_OUT = """(versions, ...marks) => {
-  const known = JSON.parse(versions);
-  // a mark that is set changes, even to what it was: then its view would be made for nothing
-  return marks.map((mark, place) =>
-    (known[place] ?? mark) === mark ? {__type__: "update"} : known[place]);
+DISTRIBUTE_VERSIONS = """(versions, ...shown) => {
+  const latest = JSON.parse(versions);
+  // setting an equal value also counts as a change, so its view would be computed for nothing
+  return shown.map((version, place) =>
+    (latest[place] ?? version) === version ? {__type__: "update"} : latest[place]);
 }"""
 
 Version = Callable[[Project], str]
@@ -62,7 +62,7 @@ class Page:
         timer: ticks every TICK_S.
         tab: the id of the tab that receives this page.
         views: of all tabs.
-        marks: a hidden component for each view, with the version that the browser shows.
+        shown_versions: a hidden component for each view, with the version that the browser shows.
         shared: hidden components through which a tab passes a choice to a later tab.
     """
 
@@ -74,7 +74,7 @@ class Page:
     roots: Roots
     tab: str = ""
     views: list[View] = field(default_factory=list)
-    marks: list[Component] = field(default_factory=list)
+    shown_versions: list[Component] = field(default_factory=list)
     shared: dict[str, gr.Textbox] = field(default_factory=dict)
 
     def of_tab(self, tab: str) -> Self:
@@ -98,10 +98,10 @@ class Page:
         Returns:
             The event, for `then`.
         """
-        mark = gr.Textbox(visible="hidden", container=False, show_label=False)
+        shown_version = gr.Textbox(visible="hidden", container=False, show_label=False)
         self.views.append(View(self.tab, version))
-        self.marks.append(mark)
-        return on([mark.change], show, [self.project, *inputs], list(outputs), latest=True)
+        self.shown_versions.append(shown_version)
+        return on([shown_version.change], show, [self.project, *inputs], list(outputs), latest=True)
 
     def fill(self, values: Callable[[str, str], Sequence[Any]], form: Sequence[Component]) -> gr.Textbox:
         """Fill a form once when a project is chosen.
@@ -127,7 +127,7 @@ class Page:
         """Update the views on every tick, on a change of project and on the opening of a tab.
 
         Called once after all tabs are built. The versions arrive as one value and the browser distributes
-        them to the marks, because the cost of a request grows with its number of output components.
+        them to the views, because the cost of a request grows with its number of output components.
         """
         versions = gr.Textbox("{}", visible="hidden", container=False, show_label=False)
         beats = [self.demo.load, self.timer.tick, self.project.change, self.open_tab.change]
@@ -140,7 +140,7 @@ class Page:
             queue=False,
         )
         self.timer.tick(None, None, None, js=FOLLOW_LOGS)
-        versions.change(None, [versions, *self.marks], self.marks, js=HAND_OUT)
+        versions.change(None, [versions, *self.shown_versions], self.shown_versions, js=DISTRIBUTE_VERSIONS)
 
     def _versions(self, name: str | None, open_tab: str, known: str) -> Any:
         try:

@@ -5,7 +5,7 @@
       histograms.png           a histogram of each measure, with the limits
       normalizer.json          version and options of the normaliser
       rejected.jsonl           {"id", "speaker", "audio", "text", "reasons": ["noisy", ...],
-                                "said": ["low signal-to-noise ratio: 8.1 dB", ...]}
+                                "said": the descriptions, ["low signal-to-noise ratio: 8.1 dB", ...]}
       clips.jsonl              {"id", "verdict": "good" | "warned" | "rejected",
                                 "flags": [{"reason", "severity", "said"}, ...],
                                 "measures": {...}: null if undefined,
@@ -99,7 +99,10 @@ def _clip_record(utterance: Utterance, clip: ClipResult, verdict: Verdict) -> di
     return {
         "id": utterance.id,
         "verdict": verdict.word,
-        "flags": [vars(flag) for flag in verdict.flags],
+        "flags": [
+            {"reason": flag.reason, "severity": flag.severity, "said": flag.description}
+            for flag in verdict.flags
+        ],
         "measures": {
             name: None if value is None else round(value, 3) for name, value in verdict.measures.items()
         },
@@ -114,7 +117,7 @@ def _rejected_record(utterance: Utterance, verdict: Verdict) -> dict[str, object
         "audio": str(utterance.audio),
         "text": utterance.text,
         "reasons": [flag.reason for flag in verdict.flags],
-        "said": [flag.said for flag in verdict.flags],
+        "said": [flag.description for flag in verdict.flags],
     }
 
 

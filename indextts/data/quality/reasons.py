@@ -202,12 +202,12 @@ class Flag:
 
     Args:
         severity: distance beyond the limit, comparable within a reason.
-        said: the description with its number.
+        description: the reason with its number.
     """
 
     reason: str
     severity: float
-    said: str
+    description: str
 
     @property
     def is_hard(self) -> bool:

@@ -130,7 +130,7 @@ def _reason_lines(
             places = places_of[name]
             total = sum(hours[place] for place, _ in places)
             worst, flag = places[0]
-            shown = f"worst {utterances[worst].id} ({flag.said})"
+            shown = f"worst {utterances[worst].id} ({flag.description})"
             lines.append(f"  {name}: {len(places)}, {total:.2f} hours; {shown}")
     return lines
 

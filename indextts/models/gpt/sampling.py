@@ -19,7 +19,7 @@ from torch import Tensor
 from indextts.commands.sampling_options import Sampling
 from indextts.models.gpt.decoder import Decoder, Prefix
 
-NEVER = -torch.inf
+NEG_INF = -torch.inf
 
 
 def apply_repetition_penalty(scores: Tensor, is_used: Tensor, penalty: float) -> Tensor:
@@ -39,12 +39,12 @@ def filter_scores(scores: Tensor, sampling: Sampling, min_kept: int) -> Tensor:
     scores = scores / sampling.temperature
     if sampling.top_k:
         num_kept = min(max(sampling.top_k, min_kept), scores.shape[-1])
-        scores = scores.masked_fill(scores < scores.topk(num_kept).values[..., -1:], NEVER)
+        scores = scores.masked_fill(scores < scores.topk(num_kept).values[..., -1:], NEG_INF)
     if sampling.top_p < 1:
         ascending, order = scores.sort()
-        is_out = ascending.softmax(-1).cumsum(-1) <= 1 - sampling.top_p
-        is_out[..., -min_kept:] = False
-        scores = scores.masked_fill(is_out.scatter(-1, order, is_out), NEVER)
+        is_excluded = ascending.softmax(-1).cumsum(-1) <= 1 - sampling.top_p
+        is_excluded[..., -min_kept:] = False
+        scores = scores.masked_fill(is_excluded.scatter(-1, order, is_excluded), NEG_INF)
     return scores
 
 
@@ -119,7 +119,7 @@ def search_beams(
         running = []
         for order, place in enumerate(candidates.tolist()):
             beam, code = divmod(place, num_codes)
-            if totals[place] == NEVER:
+            if totals[place] == NEG_INF:
                 continue
             if code != stop:
                 running.append(place)

@@ -1,12 +1,12 @@
 """Generated codes on disk that a later process renders as audio, so that the trainer does not wait.
 
-    ROOT/FOLDER/   said.pth          plain values and tensors:
+    ROOT/FOLDER/   pending.pth          plain values and tensors:
                      made_by         the fields about the model in each line of spoken.jsonl
                      texts           [{"text": as given, "recording": of the voice, "segments": [{"text": ...,
                                      "codes": (M,), "latents": (M, D), "has_stopped": ..., "seed": ...}]}]
       becomes      001.wav ... spoken.jsonl, in the format of tools/synthesize.py
 
-If the process is killed, said.pth stays, and the next process renders the folder again.
+If the process is killed, pending.pth stays, and the next process renders the folder again.
 
 Axes: M codes, D width of the GPT.
 """
@@ -30,7 +30,7 @@ from indextts.system.json_lines import write_json_lines
 
 logger = logging.getLogger(__name__)
 
-PENDING_NAME = "said.pth"
+PENDING_NAME = "pending.pth"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PendingText:
 
 
 def write_pending(folder: Path, pending: Sequence[PendingText], made_by: Mapping[str, Any]) -> None:
-    """Write said.pth into `folder`, atomically.
+    """Write pending.pth into `folder`, atomically.
 
     Raises:
         UserError: the folder cannot be written.
@@ -82,7 +82,7 @@ def render_pending(folder: Path, renderer: Renderer) -> int:
     A text whose reference recording cannot be used is skipped with a warning.
 
     Raises:
-        UserError: said.pth cannot be read, or the audio cannot be written.
+        UserError: pending.pth cannot be read, or the audio cannot be written.
     """
     content = read_file(folder / PENDING_NAME)
     records = []

@@ -20,12 +20,12 @@ from indextts.data.importing.speakers import FIELDS, read_answers
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
-from indextts.webui.change_marks import once
 from indextts.webui.data.uploads import described, remove, store_uploads
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.page import Page
+from indextts.webui.view_versions import once
 
 NEW_SOURCES = "what is new"
 CHOOSE = "data.choose_upload"

@@ -21,7 +21,6 @@ from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check
-from indextts.webui.change_marks import files_version, job_version
 from indextts.webui.data.review_rows import (
     ALL,
     MAX_TEXT_CHARS,
@@ -36,6 +35,7 @@ from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import file_address
+from indextts.webui.view_versions import files_version, job_version
 
 STAGES = ("data", "check")
 LIMITS = tuple(QualityLimits.model_fields)
@@ -160,7 +160,7 @@ class _Editor:
         """Return the values of the editor for a clip; the player may stay unchanged."""
         project = page.find_project(name)
         row = read_review(project).find(id)
-        flag_lines = "\n".join(flag.said for flag in row.flags) or t(NO_FLAG)
+        flag_lines = "\n".join(flag.description for flag in row.flags) or t(NO_FLAG)
         if row.utterance.text != row.original_text:
             flag_lines += "\n" + t(MANIFEST_TEXT, text=row.original_text)
         player = _player(project, row) if play else gr.skip()

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from indextts.data.manifest import Utterance
 from indextts.data.quality.reasons import REASON_OF, REASONS, Flag
@@ -17,8 +18,8 @@ from indextts.data.review import Decision, Decisions, check_folder, edited, is_k
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.system.json_lines import read_json_lines
-from indextts.webui.change_marks import files_version, utterances_of
 from indextts.webui.language import t
+from indextts.webui.view_versions import files_version, utterances_of
 
 ROWS_PER_PAGE = 50
 MAX_TEXT_CHARS = 2000
@@ -149,11 +150,15 @@ def _flags(path: Path) -> Mapping[str, tuple[Flag, ...]]:
     return _read_flags(path, files_version(path)) if path.is_file() else {}
 
 
+def _flag(record: Mapping[str, Any]) -> Flag:
+    return Flag(record["reason"], record["severity"], record["said"])
+
+
 @lru_cache(maxsize=2)
 def _read_flags(path: Path, _version: str) -> Mapping[str, tuple[Flag, ...]]:
     try:
         return {
-            str(record["id"]): tuple(Flag(**flag) for flag in record["flags"])  # type: ignore[attr-defined]
+            str(record["id"]): tuple(map(_flag, record["flags"]))  # type: ignore[call-overload]
             for _, record in read_json_lines(path)
             if record["flags"]
         }

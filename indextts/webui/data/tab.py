@@ -12,13 +12,13 @@ import soundfile
 from indextts.data.manifest import Utterance, read_utterances
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project
-from indextts.webui.change_marks import files_version, job_version, once
 from indextts.webui.data import review
 from indextts.webui.data.import_form import import_commands, import_form
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.view_versions import files_version, job_version, once
 
 NUM_BINS = 20
 NUM_CLIPS = 3

@@ -17,11 +17,11 @@ from indextts.features.audio import MAX_REFERENCE_S
 from indextts.projects.project import Project
 from indextts.runs.checkpoints import meta_of, validation_losses
 from indextts.runs.directory import CheckpointMeta, checkpoint_files
-from indextts.webui.change_marks import utterances_of
 from indextts.webui.data.uploads import VOICES_NAME
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.serving.security import Roots
+from indextts.webui.view_versions import utterances_of
 
 LABEL = "listen.label"
 LABEL_WITH_LOSS = "listen.label_with_loss"

@@ -15,7 +15,6 @@ from indextts.commands.base import Command
 from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
-from indextts.webui.change_marks import files_version, job_version
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.listen.renders import next_folder, numbered
@@ -24,6 +23,7 @@ from indextts.webui.listen.speaking import is_training_anywhere
 from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link, file_address
+from indextts.webui.view_versions import files_version, job_version
 
 STAGE = "evaluate"
 FIELDS = ("num_clips", "seed", "device", "solver_steps")

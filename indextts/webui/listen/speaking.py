@@ -20,7 +20,6 @@ from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings, project_names
 from indextts.text.normalize import normalize
-from indextts.webui.change_marks import files_version, job_version
 from indextts.webui.data.uploads import store_voice
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
@@ -37,6 +36,7 @@ from indextts.webui.listen.saved_models import (
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import file_address
+from indextts.webui.view_versions import files_version, job_version
 
 STAGE = "listen"
 SETTINGS = (*Sampling.model_fields, "device", "solver_steps", "guidance", "emotion", "emotion_alpha")

@@ -10,7 +10,6 @@ from indextts.commands.speech import ExportModel
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
-from indextts.webui.change_marks import files_version, job_version
 from indextts.webui.forms import fields_from, form_for, own_values, with_choices
 from indextts.webui.language import t
 from indextts.webui.listen import comparing, scoring, speaking
@@ -18,6 +17,7 @@ from indextts.webui.listen.saved_models import names
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link
+from indextts.webui.view_versions import files_version, job_version
 
 EXPORT_FIELDS = ("dtype", "format", "average_last")
 

@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 
 from indextts.projects.project import Project, project_names
-from indextts.webui.change_marks import files_version
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS, Line
+from indextts.webui.view_versions import files_version
 
 MAX_POINTS = 500  # of a series, about the width of a plot in pixels
 

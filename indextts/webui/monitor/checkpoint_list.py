@@ -23,11 +23,11 @@ from indextts.runs.checkpoints import (
     validation_losses,
 )
 from indextts.system.amounts import shown_size
-from indextts.webui.change_marks import files_version
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.page import Page, shared_choice, stamped
+from indextts.webui.view_versions import files_version
 
 HEADERS = [
     "monitor.headers.checkpoint",

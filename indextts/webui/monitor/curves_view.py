@@ -6,7 +6,6 @@ from typing import Any
 import gradio as gr
 
 from indextts.projects.project import Project
-from indextts.webui.change_marks import calm_version
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.monitor.charts import (
@@ -28,6 +27,7 @@ from indextts.webui.monitor.charts import (
 )
 from indextts.webui.monitor.metrics_reader import RUNS, Line
 from indextts.webui.page import Page
+from indextts.webui.view_versions import throttled_version
 
 PLOTS = {  # metric: title, format of the axis
     "text_loss": ("monitor.plots.text_loss", ".3~g"),
@@ -112,7 +112,7 @@ def build(page: Page) -> None:
 
 def version(project: Project) -> str:
     """Return a version that changes with the metrics, but not more often than a browser can draw them."""
-    return calm_version(project.run_dir / "metrics.jsonl", REDRAWN_EVERY_S)
+    return throttled_version(project.run_dir / "metrics.jsonl", REDRAWN_EVERY_S)
 
 
 def look_of(smoothing: Any, first: Any, last: Any, is_log: Any) -> Look:

@@ -8,10 +8,10 @@ import gradio as gr
 from indextts.projects.project import Project
 from indextts.runs.health.checks import CHECKS, check_health
 from indextts.runs.health.observed import Finding, Level
-from indextts.webui.change_marks import files_version
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.page import Page
+from indextts.webui.view_versions import files_version
 
 WORDS: dict[Level, str] = {"problem": "monitor.words.problem", "warning": "monitor.words.warning"}
 HEALTHY = "monitor.healthy"

@@ -9,12 +9,12 @@ from indextts.planning.hardware import find_machine, gpus_for
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project
 from indextts.runs.owner import is_training
-from indextts.webui.change_marks import now_and_then
 from indextts.webui.language import t
 from indextts.webui.monitor.machine import read_machine
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.monitor.progress import Progress, progress_of
 from indextts.webui.page import Page
+from indextts.webui.view_versions import periodic_version
 
 GONE = "monitor.gone"
 
@@ -30,7 +30,7 @@ def build(page: Page) -> None:
         in_training = gpus_in_training(page.find_project(name))
         return machine_html(read_machine(page.workspace).rows(in_training))
 
-    page.watch(now_and_then, machine_now, [machine])
+    page.watch(periodic_version, machine_now, [machine])
 
 
 def gpus_in_training(project: Project) -> list[int]:

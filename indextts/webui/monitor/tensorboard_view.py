@@ -11,11 +11,11 @@ from indextts.projects.jobs.starting import start_job
 from indextts.projects.jobs.stopping import stop_job
 from indextts.projects.project import Project
 from indextts.projects.tensorboard import live_port
-from indextts.webui.change_marks import running_version
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.running.panel import describe
+from indextts.webui.view_versions import running_version
 
 STAGE = "tensorboard"
 INVITATION = "monitor.invitation"

@@ -12,12 +12,12 @@ from indextts.data.pair_summary import HEADLINE, NUM_BARS, Histogram, PairSummar
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
-from indextts.webui.change_marks import job_version, once
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, own_values
 from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.view_versions import job_version, once
 
 FIELDS = ("pairs_per_target", "max_pairs", "max_pairs_per_speaker", "min_text_len", "min_code_len", "seed")
 HISTOGRAMS = (

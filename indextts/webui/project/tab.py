@@ -21,7 +21,6 @@ from indextts.projects.project import (
     project_names,
 )
 from indextts.system.amounts import shown_size
-from indextts.webui.change_marks import now_and_then, once
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
@@ -30,6 +29,7 @@ from indextts.webui.page import Page
 from indextts.webui.running import all_jobs
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.stage_list import stage_states, stages_html
+from indextts.webui.view_versions import once, periodic_version
 
 PUBLISHED_IN = "project.published_in"
 ABSENT = "project.absent"
@@ -74,7 +74,7 @@ def build(page: Page) -> None:
     with gr.Accordion(t("project.published_files"), elem_id="published"):
         published = build_download(page)
     hardware = gr.Textbox(label=t("project.this_machine"), interactive=False, lines=4, elem_id="hardware")
-    page.watch(now_and_then, lambda _: str(read_machine(page.workspace)), [hardware])
+    page.watch(periodic_version, lambda _: str(read_machine(page.workspace)), [hardware])
     on([button.click], lambda *values: make(page, *values), [name, manifest, base], [page.project])
     page.watch(
         lambda project: str([stage.state for stage in stage_states(project)]),

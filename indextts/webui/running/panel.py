@@ -18,13 +18,13 @@ from indextts.projects.jobs.records import Job, last_lines, list_jobs, newest_jo
 from indextts.projects.jobs.starting import shell_line, start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job, stop_progress
 from indextts.projects.project import Project, ProjectSettings
-from indextts.webui.change_marks import running_version
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
 from indextts.webui.page import Page
 from indextts.webui.running import history
 from indextts.webui.running.log_box import FOLLOW_LOGS, LogBox, log_box, log_values
 from indextts.webui.running.queue_choice import AT_ONCE, active_version, find_active, waiting_choice
+from indextts.webui.view_versions import running_version
 
 NOT_STARTED = "jobs.not_started"
 QUEUED = "jobs.queued"

@@ -127,7 +127,9 @@ class AccessControl:
                     self.throttle.signed_in(client)
                 else:
                     logger.warning("a sign-in failed, from %s", client)
-                message["headers"] = [(name, lax(name, text)) for name, text in message["headers"]]
+                message["headers"] = [
+                    (name, with_samesite_lax(name, text)) for name, text in message["headers"]
+                ]
             await send(message)
 
         await self.app(scope, _replayed(body, receive), send_noted)
@@ -147,7 +149,7 @@ def current_user_check(app: FastAPI) -> Callable[[Request], str | Awaitable[str 
     return check
 
 
-def lax(name: bytes, text: bytes) -> bytes:
+def with_samesite_lax(name: bytes, text: bytes) -> bytes:
     """Return a header value; cookies get SameSite=Lax."""
     return re.sub(rb"(?i)samesite=none", b"SameSite=lax", text) if name.lower() == b"set-cookie" else text
 

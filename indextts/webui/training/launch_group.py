@@ -14,11 +14,11 @@ from indextts.projects.jobs.starting import shell_line
 from indextts.projects.project import ProjectSettings
 from indextts.system.amounts import shown_gib
 from indextts.system.messages import Message
-from indextts.webui.change_marks import once
 from indextts.webui.forms import form_for
 from indextts.webui.language import t, text_of
 from indextts.webui.page import Page
 from indextts.webui.training.training_form import LAUNCH
+from indextts.webui.view_versions import once
 
 NO_GPUS = "training.no_gpus"
 ONE_GPU = "training.one_gpu"

@@ -26,9 +26,9 @@ from indextts.planning.resume_table import ResumeRow, resume_rows
 from indextts.projects.project import REPOSITORY, Project
 from indextts.runs.owner import is_training
 from indextts.system.amounts import shown_gib, shown_size
-from indextts.webui.change_marks import files_version
 from indextts.webui.language import field_title, t, text_of
 from indextts.webui.monitor.progress import duration
+from indextts.webui.view_versions import files_version
 
 HEADERS = [
     "training.headers.checkpoint",

@@ -12,7 +12,7 @@ from indextts.data.manifest import Utterance, read_utterances
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project
 
-NOW_AND_THEN_S = 6
+PERIOD_S = 6
 
 
 def once(_project: Project) -> str:
@@ -20,9 +20,9 @@ def once(_project: Project) -> str:
     return ""
 
 
-def now_and_then(_project: Project) -> str:
-    """Version that changes every NOW_AND_THEN_S seconds, for state that is in no file."""
-    return str(int(time.time() // NOW_AND_THEN_S))
+def periodic_version(_project: Project) -> str:
+    """Version that changes every PERIOD_S seconds, for state that is in no file."""
+    return str(int(time.time() // PERIOD_S))
 
 
 def files_version(*paths: Path) -> str:
@@ -33,7 +33,7 @@ def files_version(*paths: Path) -> str:
     return " ".join(_stamp(path) for path in paths)
 
 
-def calm_version(path: Path, every_s: float) -> str:
+def throttled_version(path: Path, every_s: float) -> str:
     """Return a version that changes with a file, but at most every `every_s` seconds while it grows.
 
     For expensive views. Once the file is that old, the version is that of `files_version`.
