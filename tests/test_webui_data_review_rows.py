@@ -7,7 +7,7 @@ from indextts.data.manifest import Utterance, write_utterances
 from indextts.data.review import Decision, add_decision, check_folder
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.data.review import clips_version, save_text, show_page, take_back
+from indextts.webui.data.review import clips_version, save_text, show_page, undo_last
 from indextts.webui.data.review_rows import DECIDED, REJECTED, WARNED, Review, checked_text, read_review
 from indextts.webui.language import t
 
@@ -86,10 +86,10 @@ def test_a_text_is_stored_beside_the_manifest_and_taken_back(project):
     assert read_review(project).find("c004").utterance.text == "አዲስ ጽሑፍ"
     save_text(page, "p", "c004", "ጽሑፍ c004")  # the manifest's own: nothing is stored any more
     assert ids(read_review(project), DECIDED) == []
-    assert take_back(page, "p")[4] == "አዲስ ጽሑፍ"
-    assert take_back(page, "p")[4] == "ጽሑፍ c004"
+    assert undo_last(page, "p")[4] == "አዲስ ጽሑፍ"
+    assert undo_last(page, "p")[4] == "ጽሑፍ c004"
     with pytest.raises(UserError, match=t("data.nothing_decided")):
-        take_back(page, "p")
+        undo_last(page, "p")
     assert project.manifest.read_bytes() == before
 
 

@@ -19,7 +19,7 @@ from indextts.speech.synthesis.synthesize import resolve_sampling
 from indextts.system.files import write_json
 from indextts.system.processes import this_process
 from indextts.webui.listen.saved_models import choices, find_recording, normalizer_of, voice_choices
-from indextts.webui.listen.speaking import SETTINGS, asked_settings, speak_commands
+from indextts.webui.listen.speaking import SETTINGS, default_settings, speak_commands
 from indextts.webui.serving.security import Roots
 from tests.speaking_run import clips_of, make_speaking_project
 from tests.tiny_run import REPOSITORY
@@ -35,7 +35,7 @@ def planned(project: Project, **changes: Any) -> list[Synthesize]:
     page: Any = SimpleNamespace(roots=Roots(workspace), workspace=workspace)
     clip = f"clip:{clips_of(project)[0].id}"
     given = {"typed": "ሰላም\n\n 5 ነው ", "voice": clip, "emotion": "", "checkpoint": "best.pth", "other": ""}
-    settings = asked_settings("builtin") | {k: v for k, v in changes.items() if k in SETTINGS}
+    settings = default_settings("builtin") | {k: v for k, v in changes.items() if k in SETTINGS}
     given |= {name: value for name, value in changes.items() if name in given}
     commands = speak_commands(page, project, read_project(project), *given.values(), *settings.values())
     return [command for command in commands if isinstance(command, Synthesize)]

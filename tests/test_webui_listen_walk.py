@@ -75,7 +75,7 @@ def test_a_person_hears_two_checkpoints_and_judges_them(server: Server, browser:
     page.locator("#compare-vote-second").click()
     expect(page.get_by_test_id("toast-body").first).to_contain_text("already has a vote")
     page.locator("#compare-next").click()
-    wait_for(page, "compare-said", "^ሰላም <img")
+    wait_for(page, "compare-text", "^ሰላም <img")
     assert value(page, "compare-result") == ""
     page.locator("#compare-vote-same").click()
     wait_for(page, "compare-result", "no difference$")

@@ -10,8 +10,8 @@ from indextts.projects.project import Project
 from indextts.runs.checkpoints import pin
 from indextts.webui.language import t
 from indextts.webui.monitor import checkpoint_list, health_cards
-from indextts.webui.monitor.charts import MAX_COMPARED, Look, comparable, compared, runs_version
-from indextts.webui.monitor.curves_view import look_of
+from indextts.webui.monitor.charts import MAX_COMPARED, DisplayOptions, comparable, compared, runs_version
+from indextts.webui.monitor.curves_view import display_of
 from indextts.webui.monitor.status import bar_html, machine_html
 from indextts.webui.page import stamped
 from tests.watched_workspace import make_project, make_watched_workspace
@@ -98,9 +98,9 @@ def test_the_list_is_made_anew_when_a_run_begins_anywhere(tmp_path: Path):
 
 
 def test_the_controls_give_a_look_whatever_was_typed():
-    assert look_of(0.5, None, None, False) == Look(0.5)
-    assert look_of(7, 0, 0, None) == Look(0.99)
-    assert look_of(-1, 100, 200, True) == Look(0.0, 100.0, 200.0, is_log=True)
+    assert display_of(0.5, None, None, False) == DisplayOptions(0.5)
+    assert display_of(7, 0, 0, None) == DisplayOptions(0.99)
+    assert display_of(-1, 100, 200, True) == DisplayOptions(0.0, 100.0, 200.0, is_log=True)
 
 
 def test_the_rows_say_what_a_checkpoint_is(sick: Project):

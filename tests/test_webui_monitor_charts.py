@@ -9,7 +9,7 @@ from indextts.webui.monitor.charts import (
     AS_LOGGED,
     MAX_POINTS,
     ComparedRun,
-    Look,
+    DisplayOptions,
     curves,
     decimate,
     for_plot,
@@ -73,7 +73,10 @@ def test_smoothing_keeps_the_curve_as_logged_and_leaves_validations_alone():
         lines.append(point(step, 4.0 + generator.gauss(0, 0.5)))
         if step % 50 == 0:
             lines.append(point(step, 4.0 + generator.gauss(0, 0.5), kind="val"))
-    plain, smooth = curves(lines, "mel_loss"), curves(lines, "mel_loss", look=Look(smoothing=0.95))
+    plain, smooth = (
+        curves(lines, "mel_loss"),
+        curves(lines, "mel_loss", display=DisplayOptions(smoothing=0.95)),
+    )
     name = "training"
     assert drawn(smooth, t(AS_LOGGED)) == drawn(plain, name)
     assert drawn(smooth, "validation") == drawn(plain, "validation")
@@ -84,14 +87,14 @@ def test_smoothing_keeps_the_curve_as_logged_and_leaves_validations_alone():
 
 def test_the_learning_rate_is_drawn_as_it_is():
     lines = [point(step) | {"lr": float(step)} for step in range(1, 100)]
-    frame = curves(lines, "lr", look=Look(smoothing=0.9))
+    frame = curves(lines, "lr", display=DisplayOptions(smoothing=0.9))
     assert drawn(frame, "training") == [[float(step), float(step)] for step in range(1, 100)]
     assert set(frame["series"]) == {"training"}
 
 
 def test_only_the_steps_of_the_range_are_drawn_smoothed_over_those_before_too():
     lines = [point(step, 10.0 if step <= 50 else 1.0) for step in range(1, 101)]
-    frame = curves(lines, "mel_loss", look=Look(smoothing=0.9, first=51, last=60))
+    frame = curves(lines, "mel_loss", display=DisplayOptions(smoothing=0.9, first=51, last=60))
     steps = [step for step, _ in drawn(frame, "training")]
     assert steps == [float(step) for step in range(51, 61)]
     assert drawn(frame, "training")[0][1] > 5
@@ -100,20 +103,20 @@ def test_only_the_steps_of_the_range_are_drawn_smoothed_over_those_before_too():
 def test_a_narrow_range_of_a_long_run_shows_every_line_again():
     lines = [point(step, float(step)) for step in range(1, 15_001)]
     assert len(curves(lines, "mel_loss")) == MAX_POINTS
-    few = curves(lines, "mel_loss", look=Look(first=7_000, last=7_400))
+    few = curves(lines, "mel_loss", display=DisplayOptions(first=7_000, last=7_400))
     assert [value for _, value in drawn(few, "training")] == [float(s) for s in range(7_000, 7_401)]
 
 
 def test_the_logarithm_is_drawn_of_what_has_one():
     lines = [point(1, 100.0), point(2, 0.0), point(3, 0.01)]
-    frame = curves(lines, "mel_loss", look=Look(is_log=True))
+    frame = curves(lines, "mel_loss", display=DisplayOptions(is_log=True))
     assert drawn(frame, "training") == [[1.0, 2.0], [3.0, pytest.approx(-2.0)]]
 
 
 def test_a_day_of_many_runs_is_drawn_with_few_points():
     lines = [point(step, 1.0) for step in range(1, 20_001)]
     compared = [ComparedRun(str(number), lines) for number in range(3)]
-    frame = curves(lines, "mel_loss", look=Look(smoothing=0.9), compared=compared)
+    frame = curves(lines, "mel_loss", display=DisplayOptions(smoothing=0.9), compared=compared)
     assert frame.groupby("series").size().to_list() == [MAX_POINTS] * 5
 
 

@@ -24,7 +24,7 @@ OTHER_SIZE = "planning.other_size"
 MISSING = "planning.missing"
 
 FITS = "planning.fits"
-CUT_OTHERWISE = "planning.cut_otherwise"
+TOKENIZED_DIFFERENTLY = "planning.tokenized_differently"
 MOVED = "planning.moved"
 NOT_KNOWN = "planning.not_known"
 
@@ -140,7 +140,7 @@ def _why(found: MetaPlan) -> Message:
     before, now = found.facts.vocabulary, found.run.vocabulary
     if not found.plan.continues and before is not None:
         return Message(MOVED, {"old": f"{before.size:,}", "new": f"{now.size:,}"})
-    return Message(FITS if before and before.fingerprint == now.fingerprint else CUT_OTHERWISE)
+    return Message(FITS if before and before.fingerprint == now.fingerprint else TOKENIZED_DIFFERENTLY)
 
 
 def _validation_losses(metrics: Path) -> dict[tuple[int, int], float]:

@@ -10,10 +10,10 @@ from indextts.runs.health.steps import gpu_waiting, gradients_exploding, rate_of
 
 ADDITIONAL = 2  # besides the checkpoints to keep: the one being written, and the best one
 
-FULL = "health.full"
-FILLING = "health.filling"
-ROOM_EVIDENCE = "health.room_evidence"
-ROOM_ADVICE = "health.room_advice"
+FULL = "health.disk_full"
+FILLING = "health.disk_filling"
+ROOM_EVIDENCE = "health.disk_evidence"
+ROOM_ADVICE = "health.disk_advice"
 
 
 def disk_filling(run: Observed) -> Finding | None:

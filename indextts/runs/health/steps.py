@@ -12,18 +12,18 @@ RATE_TOLERANCE = 0.01  # of the schedule's rate
 EXPLODED = 10.0  # times the earlier median norm
 MANY_SKIPPED = 0.01  # of the steps; the float16 gradient scaler skips some to find its scale
 
-RATE = "health.rate"
-RATE_EVIDENCE = "health.rate_evidence"
-RATE_ADVICE = "health.rate_advice"
+RATE = "health.wrong_rate"
+RATE_EVIDENCE = "health.wrong_rate_evidence"
+RATE_ADVICE = "health.wrong_rate_advice"
 EXPLODING = "health.exploding"
 EXPLODING_EVIDENCE = "health.exploding_evidence"
 EXPLODING_ADVICE = "health.exploding_advice"
 SKIPPED = "health.skipped"
 SKIPPED_EVIDENCE = "health.skipped_evidence"
 SKIPPED_ADVICE = "health.skipped_advice"
-WAITING = "health.waiting"
-WAITING_EVIDENCE = "health.waiting_evidence"
-WAITING_ADVICE = "health.waiting_advice"
+WAITING = "health.gpu_idle"
+WAITING_EVIDENCE = "health.gpu_idle_evidence"
+WAITING_ADVICE = "health.gpu_idle_advice"
 
 
 def rate_off_schedule(run: Observed) -> Finding | None:

@@ -63,7 +63,7 @@ def import_form(page: Page) -> ImportForm:
         chosen = gr.Dropdown(
             [(t("data.new_sources"), NEW_SOURCES)],
             value=NEW_SOURCES,
-            label=t("data.answers_for"),
+            label=t("data.settings_source"),
             allow_custom_value=False,
             elem_id="answers-for",
         )

@@ -108,7 +108,7 @@ def build(page: Page) -> None:
     clip = [page.project, editor.clip]
     decided = [
         on([editor.save.click], lambda *v: save_text(page, *v), [*clip, editor.text], editor.outputs),
-        on([editor.undo.click], lambda name: take_back(page, name), [page.project], editor.outputs),
+        on([editor.undo.click], lambda name: undo_last(page, name), [page.project], editor.outputs),
     ]
     verdicts: list[tuple[gr.Button, Literal["keep", "reject"] | None]] = [
         (editor.keep, "keep"),
@@ -148,7 +148,7 @@ class _Editor:
             self.save = gr.Button(t("data.save_text"), elem_id="review-save")
             self.keep = gr.Button(t("data.keep"), elem_id="review-keep")
             self.reject = gr.Button(t("data.reject"), elem_id="review-reject")
-            self.as_checked = gr.Button(t("data.as_checked"), elem_id="review-as-checked")
+            self.as_checked = gr.Button(t("data.reset_verdict"), elem_id="review-as-checked")
             self.undo = gr.Button(t("data.undo"), elem_id="review-undo")
 
     @property
@@ -219,7 +219,7 @@ def save_text(page: Page, name: str, id: str, typed: str) -> list[Any]:
     return _Editor.show(page, name, id, play=False)
 
 
-def take_back(page: Page, name: str) -> list[Any]:
+def undo_last(page: Page, name: str) -> list[Any]:
     """Undo the last decision and show its clip."""
     project = page.find_project(name)
     undone = undo(project.manifest)

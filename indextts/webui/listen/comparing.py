@@ -20,15 +20,15 @@ from indextts.webui.page import Page
 
 NOTHING = "listen.nothing_to_compare"
 JUDGED = {
-    "first": "listen.judged.first",
-    "second": "listen.judged.second",
-    "same": "listen.judged.same",
+    "first": "listen.voted.first",
+    "second": "listen.voted.second",
+    "same": "listen.voted.same",
 }
 HEADERS = [
-    "listen.headers.one",
-    "listen.headers.the_other",
-    "listen.headers.votes_for_the_one",
-    "listen.headers.for_the_other",
+    "listen.headers.checkpoint_a",
+    "listen.headers.checkpoint_b",
+    "listen.headers.votes_for_a",
+    "listen.headers.votes_for_b",
     "listen.headers.no_difference",
 ]
 
@@ -39,19 +39,19 @@ def build(page: Page, speaking: Speaking) -> None:
     with gr.Row():
         number = gr.Number(1, precision=0, minimum=1, label=t("listen.text"), elem_id="compare-number")
         spoken_text = gr.Textbox(
-            t(NOTHING), label=t("listen.it_says"), interactive=False, elem_id="compare-said", scale=4
+            t(NOTHING), label=t("listen.spoken_text"), interactive=False, elem_id="compare-text", scale=4
         )
     with gr.Row():
         first = gr.Audio(interactive=False, buttons=[], label=t("listen.first"), elem_id="compare-first")
         second = gr.Audio(interactive=False, buttons=[], label=t("listen.second"), elem_id="compare-second")
     with gr.Row():
         buttons = {
-            "first": gr.Button(t("listen.the_first_is_better"), elem_id="compare-vote-first"),
+            "first": gr.Button(t("listen.first_is_better"), elem_id="compare-vote-first"),
             "same": gr.Button(t("listen.no_difference"), elem_id="compare-vote-same"),
-            "second": gr.Button(t("listen.the_second_is_better"), elem_id="compare-vote-second"),
+            "second": gr.Button(t("listen.second_is_better"), elem_id="compare-vote-second"),
         }
         following = gr.Button(t("listen.next_text"), elem_id="compare-next")
-    result = gr.Textbox(label=t("listen.they_were"), interactive=False, elem_id="compare-result")
+    result = gr.Textbox(label=t("listen.compared"), interactive=False, elem_id="compare-result")
     table = gr.Dataframe(
         headers=list(map(t, HEADERS)), label=t("listen.votes"), interactive=False, elem_id="compare-tally"
     )
@@ -59,7 +59,7 @@ def build(page: Page, speaking: Speaking) -> None:
     shown = [spoken_text, first, second, result, table]
     page.watch(spoken_version, lambda *v: show_if_idle(page, *v), shown, [number])
     on([number.change], lambda *v: show(page, *v), [page.project, number], shown, latest=True)
-    on([following.click], lambda name, at: following_number(page, name, at), [page.project, number], [number])
+    on([following.click], lambda name, at: next_number(page, name, at), [page.project, number], [number])
     for choice, button in buttons.items():
         on([button.click], _voter(page, choice), [page.project, number], [result, table, speaking.players])
 
@@ -80,18 +80,18 @@ def show(page: Page, name: str, number: float | None) -> list[Any]:
         first, second = render.pair(int(number or 1))
     except UserError:
         return [t(NOTHING), None, None, "", rows]
-    result = said_of(project, render, int(number or 1))
+    result = vote_result(project, render, int(number or 1))
     return [first.spoken.text, _samples(first), _samples(second), result, rows]
 
 
-def following_number(page: Page, name: str, number: float | None) -> int:
+def next_number(page: Page, name: str, number: float | None) -> int:
     """Return the number of the next text; the first follows the last."""
     render = newest_render(page.find_project(name))
     count = len(render.sides[0]) if render else 1
     return int(number or 0) % count + 1
 
 
-def said_of(project: Project, render: Render, number: int) -> str:
+def vote_result(project: Project, render: Render, number: int) -> str:
     """Return the names of the two checkpoints after a vote."""
     given = vote_on(project, render, number)
     if given is None:
@@ -105,7 +105,7 @@ def _voter(page: Page, choice: str) -> Any:
         vote(project, int(number or 1), choice)
         render = newest_render(project)
         assert render is not None
-        return said_of(project, render, int(number or 1)), tally(votes(project)), show_players(page, name)
+        return vote_result(project, render, int(number or 1)), tally(votes(project)), show_players(page, name)
 
     return decide
 

@@ -32,7 +32,7 @@ SIDES = ("a", "b")
 
 NO_TEXT = "listen.no_such_text"
 NOTHING_YET = "listen.nothing_yet"
-JUDGED_ALREADY = "listen.judged_already"
+JUDGED_ALREADY = "listen.already_voted"
 NO_VOTE = "listen.no_vote"
 
 Choice = Literal["first", "second", "same"]

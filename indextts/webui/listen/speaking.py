@@ -42,17 +42,17 @@ STAGE = "listen"
 SETTINGS = (*Sampling.model_fields, "device", "solver_steps", "guidance", "emotion", "emotion_alpha")
 MAX_TEXTS = 100
 MAX_CHARS = 20_000
-NOBODY = ""
+NO_CHOICE = ""
 
 NOTHING = "listen.no_other"
-ITSELF = "listen.itself"
-JUDGE_FIRST = "listen.judge_first"
+SAME_AS_VOICE = "listen.same_as_voice"
+JUDGE_FIRST = "listen.vote_first"
 SILENT = "listen.silent"
 SOUND = "listen.sound"
 SOUND_CUT = "listen.sound_cut"
 DOWNLOAD = "listen.download"
 NO_CHECKPOINT = "listen.no_checkpoint"
-NO_TEXT = "listen.nothing_typed"
+NO_TEXT = "listen.text_empty"
 TOO_LONG = "listen.too_long"
 TOO_MANY = "listen.too_many"
 
@@ -67,7 +67,7 @@ class Speaking:
 def build(page: Page) -> Speaking:
     """Build the form, the job panel and the players."""
     text = gr.Textbox("ሰላም ለዓለም።", label=t("listen.lines"), lines=4, elem_id="listen-text")
-    spoken = gr.Textbox(label=t("listen.read_as"), lines=2, interactive=False, elem_id="listen-spoken")
+    spoken = gr.Textbox(label=t("listen.spoken_form"), lines=2, interactive=False, elem_id="listen-spoken")
     with gr.Row():
         checkpoint = gr.Dropdown(
             [], label=t("listen.checkpoint"), info=t("listen.checkpoint_help"), elem_id="listen-checkpoint"
@@ -113,7 +113,7 @@ def build(page: Page) -> Speaking:
     )
     on(
         [upload.upload],
-        lambda *v: received(page, *v),
+        lambda *v: store_uploaded_voice(page, *v),
         [page.project, upload, emotion],
         [upload, voice, emotion],
     )
@@ -189,8 +189,8 @@ def texts_in(typed: str) -> list[str]:
 
 def own_settings(page: Page, name: str) -> list[Any]:
     """Return the default settings for the codes of a project."""
-    asked = asked_settings(backend_of(page.find_settings(name)))
-    return [asked[field] for field in SETTINGS]
+    defaults = default_settings(backend_of(page.find_settings(name)))
+    return [defaults[field] for field in SETTINGS]
 
 
 def backend_of(settings: ProjectSettings) -> str:
@@ -198,7 +198,7 @@ def backend_of(settings: ProjectSettings) -> str:
     return str(settings.preprocess.get("backend", Preprocess.model_fields["backend"].default))
 
 
-def asked_settings(backend: str) -> dict[str, Any]:
+def default_settings(backend: str) -> dict[str, Any]:
     """Return the default settings for the codes of a backend."""
     sampling = Sampling.of_backend(backend, {}).model_dump()
     return {field: sampling.get(field, Synthesize.model_fields[field].default) for field in SETTINGS}
@@ -206,23 +206,25 @@ def asked_settings(backend: str) -> dict[str, Any]:
 
 def changed(fields: dict[str, Any], backend: str) -> dict[str, Any]:
     """Return the fields that differ from the defaults."""
-    asked = asked_settings(backend)
-    return {name: value for name, value in fields.items() if value != asked[name]}
+    defaults = default_settings(backend)
+    return {name: value for name, value in fields.items() if value != defaults[name]}
 
 
 def checkpoint_choices(page: Page, name: str, now: str | None, other: str | None) -> tuple[Any, Any]:
     """Return the available checkpoints for both dropdowns; the selection stays."""
     found = choices(page.find_project(name))
-    return with_choices(found, now), with_choices([(t(NOTHING), NOBODY), *found], other)
+    return with_choices(found, now), with_choices([(t(NOTHING), NO_CHOICE), *found], other)
 
 
 def known_voices(page: Page, name: str, now: str | None, emotion: str | None) -> tuple[Any, Any]:
     """Return the available voices for voice and emotion; the selection stays."""
     found = voice_choices(page.find_project(name))
-    return with_choices(found, now), with_choices([(t(ITSELF), NOBODY), *found], emotion)
+    return with_choices(found, now), with_choices([(t(SAME_AS_VOICE), NO_CHOICE), *found], emotion)
 
 
-def received(page: Page, name: str, path: str | None, emotion: str | None) -> tuple[Any, Any, Any]:
+def store_uploaded_voice(
+    page: Page, name: str, path: str | None, emotion: str | None
+) -> tuple[Any, Any, Any]:
     """Store an uploaded voice and select it."""
     project = page.find_project(name)
     if not path:
@@ -230,7 +232,7 @@ def received(page: Page, name: str, path: str | None, emotion: str | None) -> tu
     taken = store_voice(project, path, Path(get_upload_folder()))
     found = voice_choices(project)
     chosen = gr.Dropdown(choices=found, value=UPLOAD + taken.name)
-    return None, chosen, with_choices([(t(ITSELF), NOBODY), *found], emotion)
+    return None, chosen, with_choices([(t(SAME_AS_VOICE), NO_CHOICE), *found], emotion)
 
 
 def read_as(page: Page, name: str, typed: str, checkpoint: str | None) -> str:

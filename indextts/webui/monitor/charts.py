@@ -35,7 +35,7 @@ Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Look:
+class DisplayOptions:
     """Display options of the curves.
 
     Args:
@@ -59,14 +59,14 @@ class ComparedRun:
     lines: Sequence[Line]
 
 
-AS_THEY_ARE = Look()
+DEFAULT_DISPLAY = DisplayOptions()
 
 
 def curves(
     lines: Iterable[Line],
     metric: str,
     *,
-    look: Look = AS_THEY_ARE,
+    display: DisplayOptions = DEFAULT_DISPLAY,
     compared: Sequence[ComparedRun] = (),
 ) -> pd.DataFrame:
     """Return the columns step, value and series, a row for each point; a series has at most MAX_POINTS.
@@ -74,7 +74,7 @@ def curves(
     The series of the newest part are "training" and "validation"; if the training series is smoothed, the
     unsmoothed one is AS_LOGGED. A compared run's series end in its name.
     """
-    weight = 0.0 if metric in EXACT else look.smoothing
+    weight = 0.0 if metric in EXACT else display.smoothing
     series: list[tuple[str, Points]] = []
     for name, run_lines in (("", lines), *((run.name, run.lines) for run in compared)):
         groups = _newest_part(run_lines)
@@ -85,7 +85,7 @@ def curves(
                 drawn = [(series_name(word, name), smoothed(points, weight))]
                 if not name:
                     drawn.insert(0, (t(AS_LOGGED), points))
-            series += [(label, _shown_as(each, look)) for label, each in drawn]
+            series += [(label, _shown_as(each, display)) for label, each in drawn]
     return _frame([(step, value, name) for name, points in series for step, value in points])
 
 
@@ -157,9 +157,9 @@ def for_plot(frame: pd.DataFrame, series: Iterable[str], steps: Iterable[int]) -
     return pd.concat([_frame(names), frame, _frame(marks)], ignore_index=True)
 
 
-def _shown_as(points: Points, look: Look) -> Points:
-    limited = in_range(points, look.first, look.last)
-    return decimate(log10(limited) if look.is_log else limited)
+def _shown_as(points: Points, display: DisplayOptions) -> Points:
+    limited = in_range(points, display.first, display.last)
+    return decimate(log10(limited) if display.is_log else limited)
 
 
 def _newest_part(lines: Iterable[Line]) -> defaultdict[str, list[Line]]:

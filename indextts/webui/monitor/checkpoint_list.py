@@ -42,8 +42,8 @@ NONE_YET = "monitor.none_yet"
 CHOOSE = "monitor.choose"
 PIN = "monitor.pin"
 UNPIN = "monitor.unpin"
-SURE = "monitor.sure"
-THROWN = "monitor.thrown"
+CONFIRM = "monitor.confirm_delete"
+TRASHED = "monitor.trashed"
 EMPTY = "monitor.empty"
 FREED = "monitor.freed"
 NOTES = {
@@ -54,8 +54,8 @@ NOTES = {
 INCOMPLETE = "monitor.incomplete"
 
 
-class _List:
-    """The components."""
+class _Components:
+    """Components of the list and of its confirmation question."""
 
     def __init__(self) -> None:
         gr.Markdown(t("monitor.checkpoints"))
@@ -76,13 +76,13 @@ class _List:
                 self.export = gr.Button(t("monitor.export"), elem_id="checkpoint-export")
                 self.pin = gr.Button(t(PIN), elem_id="checkpoint-pin")
                 self.delete = gr.Button(t("monitor.delete"), variant="stop", elem_id="checkpoint-delete")
-        with gr.Group(visible=False, elem_id="checkpoint-sure") as self.sure:
+        with gr.Group(visible=False, elem_id="checkpoint-confirm") as self.confirmation:
             self.question = gr.Markdown(elem_id="checkpoint-question", container=True)
             with gr.Row():
-                self.yes = gr.Button(t("monitor.yes_to_the_trash"), variant="stop", elem_id="checkpoint-yes")
-                self.no = gr.Button(t("monitor.no_keep_it"), elem_id="checkpoint-no")
+                self.yes = gr.Button(t("monitor.move_to_trash"), variant="stop", elem_id="checkpoint-yes")
+                self.no = gr.Button(t("monitor.cancel_delete"), elem_id="checkpoint-no")
         self.empty = gr.Button("", visible=False, size="sm", elem_id="checkpoint-empty")
-        self.asked = gr.Textbox(visible="hidden", container=False, show_label=False)
+        self.to_delete = gr.Textbox(visible="hidden", container=False, show_label=False)
 
     @property
     def shown(self) -> list[Any]:
@@ -91,8 +91,8 @@ class _List:
 
 def build(page: Page) -> None:
     """Build the list and connect its buttons."""
-    all_of_it = _List()
-    name, chosen = page.project, all_of_it.chosen
+    components = _Components()
+    name, chosen = page.project, components.chosen
 
     def show(project_name: str, now: str | None) -> list[Any]:
         return shown(page.find_project(project_name), now)
@@ -100,19 +100,24 @@ def build(page: Page) -> None:
     def select(event: gr.SelectData) -> str:
         return str(event.row_value[0])
 
-    page.watch(version, show, all_of_it.shown, [chosen])
-    on([all_of_it.table.select], select, [], [chosen], each=True)
-    on([chosen.change], show, [name, chosen], all_of_it.shown, latest=True)
-    on([chosen.change, page.project.change, all_of_it.no.click], hide, [], [all_of_it.sure, all_of_it.asked])
-    for button, what in ((all_of_it.listen, "listen"), (all_of_it.export, "export")):
+    page.watch(version, show, components.shown, [chosen])
+    on([components.table.select], select, [], [chosen], each=True)
+    on([chosen.change], show, [name, chosen], components.shown, latest=True)
+    on(
+        [chosen.change, page.project.change, components.no.click],
+        hide_confirmation,
+        [],
+        [components.confirmation, components.to_delete],
+    )
+    for button, what in ((components.listen, "listen"), (components.export, "export")):
         on([button.click], lambda *v: share_checkpoint(page, *v), [name, chosen], [shared_choice(page, what)])
 
-    on([all_of_it.pin.click], lambda *v: turn_pin(page, *v), [name, chosen], all_of_it.shown)
-    sure = [all_of_it.sure, all_of_it.question, all_of_it.asked]
-    on([all_of_it.delete.click], lambda *v: ask(page, *v), [name, chosen], sure)
-    gone = [all_of_it.sure, all_of_it.asked, *all_of_it.shown]
-    on([all_of_it.yes.click], lambda *v: delete(page, *v), [name, all_of_it.asked], gone)
-    on([all_of_it.empty.click], lambda *v: clear(page, *v), [name, chosen], all_of_it.shown)
+    on([components.pin.click], lambda *v: toggle_pin(page, *v), [name, chosen], components.shown)
+    question = [components.confirmation, components.question, components.to_delete]
+    on([components.delete.click], lambda *v: confirm_delete(page, *v), [name, chosen], question)
+    after_delete = [components.confirmation, components.to_delete, *components.shown]
+    on([components.yes.click], lambda *v: delete(page, *v), [name, components.to_delete], after_delete)
+    on([components.empty.click], lambda *v: clear_trash(page, *v), [name, chosen], components.shown)
 
 
 def version(project: Project) -> str:
@@ -164,7 +169,7 @@ def share_checkpoint(page: Page, name: str, chosen: str | None) -> str:
     return stamped(found.name)
 
 
-def turn_pin(page: Page, name: str, chosen: str | None) -> list[Any]:
+def toggle_pin(page: Page, name: str, chosen: str | None) -> list[Any]:
     """Pin the checkpoint, or unpin it if it is pinned."""
     project = page.find_project(name)
     found = _found(project, chosen)
@@ -172,15 +177,15 @@ def turn_pin(page: Page, name: str, chosen: str | None) -> list[Any]:
     return shown(project, found.name)
 
 
-def ask(page: Page, name: str, chosen: str | None) -> list[Any]:
-    """Return the confirmation question; a UserError reports a refusal at once."""
+def confirm_delete(page: Page, name: str, chosen: str | None) -> list[Any]:
+    """Show the confirmation question; a UserError reports a refusal at once."""
     project = page.find_project(name)
     found = _found(project, chosen)
     reason = deletion_refusal(project.run_dir, found.name)
     if reason:
         raise UserError(reason)
     question = t(
-        SURE,
+        CONFIRM,
         name=found.name,
         size=shown_size(found.num_bytes),
         step="?" if found.step is None else found.step,
@@ -188,22 +193,22 @@ def ask(page: Page, name: str, chosen: str | None) -> list[Any]:
     return [gr.Group(visible=True), question, found.name]
 
 
-def delete(page: Page, name: str, asked: str) -> list[Any]:
+def delete(page: Page, name: str, to_delete: str) -> list[Any]:
     """Move the confirmed checkpoint to the trash."""
     project = page.find_project(name)
-    move_to_trash(project.run_dir, asked)
-    gr.Info(t(THROWN, name=asked))
-    return [*hide(), *shown(project, None)]
+    move_to_trash(project.run_dir, to_delete)
+    gr.Info(t(TRASHED, name=to_delete))
+    return [*hide_confirmation(), *shown(project, None)]
 
 
-def clear(page: Page, name: str, chosen: str | None) -> list[Any]:
+def clear_trash(page: Page, name: str, chosen: str | None) -> list[Any]:
     """Empty the trash."""
     project = page.find_project(name)
     gr.Info(t(FREED, size=shown_size(empty_trash(project.run_dir))))
     return shown(project, chosen)
 
 
-def hide() -> list[Any]:
+def hide_confirmation() -> list[Any]:
     """Hide the confirmation question."""
     return [gr.Group(visible=False), ""]
 

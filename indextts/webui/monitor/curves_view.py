@@ -16,7 +16,7 @@ from indextts.webui.monitor.charts import (
     TRAINING,
     VALIDATION,
     ComparedRun,
-    Look,
+    DisplayOptions,
     comparable,
     compared,
     curves,
@@ -37,7 +37,7 @@ PLOTS = {  # metric: title, format of the axis
     "grad_norm": ("monitor.plots.grad_norm", ".3~g"),
     "tokens_per_second": ("monitor.plots.tokens_per_second", ",.4~g"),
 }
-OF_TRAINING_ALONE = ("lr", "grad_norm", "tokens_per_second")  # a validation has none
+TRAINING_ONLY = ("lr", "grad_norm", "tokens_per_second")  # a validation has none
 COLOURS = {TRAINING: "#2563eb", VALIDATION: "#ea580c", RESUMED: "#9ca3af"}
 PALE = "#bfd3f8"
 COMPARED_COLOURS = (("#16a34a", "#86d6a4"), ("#9333ea", "#cfa3f5"), ("#0891b2", "#84cfdf"))
@@ -61,7 +61,7 @@ def build(page: Page) -> None:
     """Build the controls and the plots; before the first log line a sentence replaces them."""
     notes = gr.Markdown(elem_id="monitor-notes")
     with gr.Column(visible=False) as body:
-        with gr.Row(elem_id="monitor-look"):
+        with gr.Row(elem_id="monitor-display"):
             smoothing = gr.Slider(
                 0, 0.99, SMOOTHING, step=0.01, label=t("monitor.smoothing"), elem_id="monitor-smoothing"
             )
@@ -81,19 +81,19 @@ def build(page: Page) -> None:
             with gr.Row():
                 plots += [_plot(metric) for metric in row]
 
-    def with_plots(draw: Callable[..., Any], name: str, look: Sequence[Any]) -> list[Any]:
+    def with_plots(draw: Callable[..., Any], name: str, controls: Sequence[Any]) -> list[Any]:
         lines = RUNS.of(page.find_project(name).run_dir).read()
         if not lines:
             return [t(NO_CURVES), gr.Column(visible=False), *[gr.skip()] * len(PLOTS)]
-        chosen, others = look_of(*look[:4]), compared(page.workspace, name, look[4])
+        chosen, others = display_of(*controls[:4]), compared(page.workspace, name, controls[4])
         plots = [draw(lines, metric, chosen, others) for metric in PLOTS]
         return [_notes(lines), gr.Column(visible=True), *plots]
 
-    def go_on(name: str, *look: Any) -> list[Any]:
-        return with_plots(_frame, name, look)
+    def refresh(name: str, *values: Any) -> list[Any]:
+        return with_plots(_frame, name, values)
 
-    def draw_anew(name: str, *look: Any) -> list[Any]:
-        return with_plots(_drawn, name, look)
+    def redraw(name: str, *values: Any) -> list[Any]:
+        return with_plots(_drawn, name, values)
 
     def known_runs(name: str, now: list[str]) -> Any:
         page.find_project(name)
@@ -103,10 +103,10 @@ def build(page: Page) -> None:
         return gr.Dropdown(choices=choices) if kept == now else gr.Dropdown(choices=choices, value=kept)
 
     controls, drawn = [smoothing, first, last, is_log, beside], [notes, body, *plots]
-    page.watch(version, go_on, drawn, controls)
+    page.watch(version, refresh, drawn, controls)
     page.watch(lambda project: runs_version(page.workspace, project), known_runs, [beside], [beside])
     changes = [smoothing.release, first.change, last.change, is_log.change, beside.change]
-    changed = on(changes, draw_anew, [page.project, *controls], drawn, latest=True)
+    changed = on(changes, redraw, [page.project, *controls], drawn, latest=True)
     changed.then(None, None, plots, js=NEW_LEGENDS)
 
 
@@ -115,20 +115,22 @@ def version(project: Project) -> str:
     return throttled_version(project.run_dir / "metrics.jsonl", REDRAWN_EVERY_S)
 
 
-def look_of(smoothing: Any, first: Any, last: Any, is_log: Any) -> Look:
+def display_of(smoothing: Any, first: Any, last: Any, is_log: Any) -> DisplayOptions:
     """Return the display options; an empty step, or a last step of 0, sets no limit."""
     weight = min(0.99, max(0.0, float(smoothing or 0)))
-    return Look(weight, float(first) if first else None, float(last) if last else None, bool(is_log))
+    return DisplayOptions(
+        weight, float(first) if first else None, float(last) if last else None, bool(is_log)
+    )
 
 
 def _plot(metric: str) -> gr.LinePlot:
     title, y_format = PLOTS[metric]
     return gr.LinePlot(
-        _frame([], metric, Look(SMOOTHING), []),
+        _frame([], metric, DisplayOptions(SMOOTHING), []),
         x="step",
         y="value",
         color="series",
-        color_map=_colour_map(metric, Look(SMOOTHING), []),
+        color_map=_colour_map(metric, DisplayOptions(SMOOTHING), []),
         title=t(title),  # a label would replace the legend below
         x_title=t("monitor.headers.step"),
         x_axis_format=",~f",
@@ -141,29 +143,29 @@ def _plot(metric: str) -> gr.LinePlot:
     )
 
 
-def _drawn(lines: list[Line], metric: str, look: Look, others: Sequence[ComparedRun]) -> Any:
+def _drawn(lines: list[Line], metric: str, display: DisplayOptions, others: Sequence[ComparedRun]) -> Any:
     """Return the plot with axes and colours, which the browser then rebuilds.
 
     If they are unchanged, only `_frame` is sent, and the browser updates the points.
     """
     return gr.LinePlot(
-        _frame(lines, metric, look, others),
-        color_map=_colour_map(metric, look, others),
-        y_title=t(LOGARITHM) if look.is_log else " ",
-        y_axis_format=".3~g" if look.is_log else PLOTS[metric][1],
+        _frame(lines, metric, display, others),
+        color_map=_colour_map(metric, display, others),
+        y_title=t(LOGARITHM) if display.is_log else " ",
+        y_axis_format=".3~g" if display.is_log else PLOTS[metric][1],
     )
 
 
-def _frame(lines: list[Line], metric: str, look: Look, others: Sequence[ComparedRun]) -> Any:
-    found = curves(lines, metric, look=look, compared=others)
-    steps = [step for step in resumes(lines) if (look.first or 0) <= step <= (look.last or step)]
-    return for_plot(found, _colour_map(metric, look, others), steps)
+def _frame(lines: list[Line], metric: str, display: DisplayOptions, others: Sequence[ComparedRun]) -> Any:
+    found = curves(lines, metric, display=display, compared=others)
+    steps = [step for step in resumes(lines) if (display.first or 0) <= step <= (display.last or step)]
+    return for_plot(found, _colour_map(metric, display, others), steps)
 
 
-def _colour_map(metric: str, look: Look, others: Sequence[ComparedRun]) -> dict[str, str]:
+def _colour_map(metric: str, display: DisplayOptions, others: Sequence[ComparedRun]) -> dict[str, str]:
     """Return the colour of each series of a plot, in the order of the legend."""
-    words = (TRAINING,) if metric in OF_TRAINING_ALONE else (TRAINING, VALIDATION)
-    colours = {t(AS_LOGGED): PALE} if look.smoothing and metric not in EXACT else {}
+    words = (TRAINING,) if metric in TRAINING_ONLY else (TRAINING, VALIDATION)
+    colours = {t(AS_LOGGED): PALE} if display.smoothing and metric not in EXACT else {}
     colours |= {series_name(word): COLOURS[word] for word in words}
     for other, pair in zip(others, COMPARED_COLOURS, strict=False):
         colours |= {series_name(word, other.name): c for word, c in zip(words, pair, strict=False)}

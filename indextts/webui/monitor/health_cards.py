@@ -13,10 +13,10 @@ from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.page import Page
 from indextts.webui.view_versions import files_version
 
-WORDS: dict[Level, str] = {"problem": "monitor.words.problem", "warning": "monitor.words.warning"}
+WORDS: dict[Level, str] = {"problem": "monitor.severity.problem", "warning": "monitor.severity.warning"}
 HEALTHY = "monitor.healthy"
 NO_RUN = "monitor.no_run"
-TO_DO = "monitor.to_do"
+TO_DO = "monitor.recommended_action"
 DISK_LOOKED_AT_S = 60
 
 

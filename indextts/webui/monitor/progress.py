@@ -17,7 +17,7 @@ STEP_OF = "monitor.step_of"
 EPOCH = "monitor.epoch"
 PACE = "monitor.pace"
 SILENT = "monitor.silent"
-LEFT = "monitor.left"
+LEFT = "monitor.time_left"
 DAYS = "monitor.days"
 SEPARATOR = "monitor.separator"
 

@@ -16,11 +16,11 @@ from indextts.webui.monitor.progress import Progress, progress_of
 from indextts.webui.page import Page
 from indextts.webui.view_versions import periodic_version
 
-GONE = "monitor.gone"
+GONE = "monitor.trainer_gone"
 
 
 def build(page: Page) -> None:
-    with gr.Row(elem_id="monitor-standing"):
+    with gr.Row(elem_id="monitor-status"):
         bar = gr.HTML(elem_id="monitor-summary")
         machine = gr.HTML(elem_id="monitor-machine")
     # the time left changes continuously, so the shown text is its own version
@@ -41,7 +41,7 @@ def gpus_in_training(project: Project) -> list[int]:
     return [gpu.number for gpu in gpus_for(find_machine(), job.launch)]
 
 
-def stand(project: Project) -> tuple[Progress, str]:
+def run_status(project: Project) -> tuple[Progress, str]:
     """Return the progress of the run, and a warning if the trainer is gone."""
     now = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, time.time())
     is_gone = now.step is not None and now.ended is None and not is_training(project.run_dir)
@@ -50,8 +50,8 @@ def stand(project: Project) -> tuple[Progress, str]:
 
 def bar_html(project: Project) -> str:
     """Return the progress as a bar above its words."""
-    now, besides = stand(project)
-    words = f"<p>{escape(str(now))}</p>" + (f"<p><strong>{escape(besides)}</strong></p>" if besides else "")
+    now, warning = run_status(project)
+    words = f"<p>{escape(str(now))}</p>" + (f"<p><strong>{escape(warning)}</strong></p>" if warning else "")
     if now.step is None or not now.total_steps:
         return words
     share = f'max="{now.total_steps}" value="{min(now.step, now.total_steps)}"'

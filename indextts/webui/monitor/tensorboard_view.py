@@ -18,7 +18,7 @@ from indextts.webui.running.panel import describe
 from indextts.webui.view_versions import running_version
 
 STAGE = "tensorboard"
-INVITATION = "monitor.invitation"
+INVITATION = "monitor.tensorboard_help"
 NO_EVENTS = "monitor.no_events"
 NOT_RUNNING = "monitor.not_running"
 FRAME = '<iframe src="tensorboard/{project}/" title="TensorBoard" id="tensorboard-frame"></iframe>'

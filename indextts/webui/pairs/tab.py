@@ -28,7 +28,7 @@ HISTOGRAMS = (
 )
 SPLITS = {"train": "pairs.to_train_on", "val": "pairs.to_validate_on"}
 BARS = (
-    ("pairs", "pairs.of_speaker", "pairs.pairs_of_a_speaker"),
+    ("pairs", "pairs.pairs_of_speaker", "pairs.pairs_of_a_speaker"),
     ("hours", "pairs.hours", "pairs.hours_of_targets"),
 )
 UNITS = {"seconds": "pairs.seconds", "codes": "pairs.codes", "times": "pairs.times"}
@@ -74,7 +74,7 @@ def build(page: Page) -> None:
     table = gr.Dataframe(
         headers=[
             t("pairs.speaker"),
-            t("pairs.of_speaker"),
+            t("pairs.pairs_of_speaker"),
             t("pairs.share_percent"),
             t("pairs.target_hours"),
         ],

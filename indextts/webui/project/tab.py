@@ -32,7 +32,7 @@ from indextts.webui.stage_list import stage_states, stages_html
 from indextts.webui.view_versions import once, periodic_version
 
 PUBLISHED_IN = "project.published_in"
-ABSENT = "project.absent"
+ABSENT = "project.missing"
 PURPOSES = {
     "base model": "project.purposes.base_model",
     "speech features": "project.purposes.speech_features",
@@ -40,8 +40,8 @@ PURPOSES = {
 }
 STATES = {
     "checked": "project.states.checked",
-    "there": "project.states.there",
-    "absent": "project.states.absent",
+    "there": "project.states.present",
+    "absent": "project.states.missing",
 }
 RESERVED = "project.reserved"
 NAME_TAKEN = "project.name_taken"
@@ -50,7 +50,7 @@ NO_FILE = "project.no_file"
 
 def build(page: Page) -> None:
     way = gr.HTML(elem_id="way")
-    with gr.Accordion(t("project.make_a_project"), open=False, elem_id="new-project"):
+    with gr.Accordion(t("project.create_heading"), open=False, elem_id="new-project"):
         name = gr.Textbox(label=t("project.name"), elem_id="new-name")
         manifest = gr.Textbox(
             label=t("project.manifest"),
@@ -63,7 +63,7 @@ def build(page: Page) -> None:
             info=t("project.base_model_help"),
             elem_id="new-base",
         )
-        button = gr.Button(t("project.make"), variant="primary", elem_id="project-start")
+        button = gr.Button(t("project.create"), variant="primary", elem_id="project-start")
     all_jobs.build(page)
     files = gr.Dataframe(
         headers=[t("project.base_file"), t("project.size")],
@@ -93,7 +93,7 @@ def watch_rows(page: Page, rows: Callable[[Project], list[list[str]]], shown: gr
 def build_download(page: Page) -> gr.Dataframe:
     """Build the download of the published files; return their table."""
     published = gr.Dataframe(
-        headers=[t("project.for"), t("project.file"), t("project.size"), t("project.state")],
+        headers=[t("project.purpose"), t("project.file"), t("project.size"), t("project.state")],
         label=t(PUBLISHED_IN, folder=published_folder(page)),
         interactive=False,
         elem_id="published-files",

@@ -15,7 +15,7 @@ from indextts.webui.page import Page
 from indextts.webui.running import history
 from indextts.webui.serving.security import download_link
 
-HEADERS = ["jobs.headers.job", "jobs.headers.took", "jobs.headers.how_it_stands", "jobs.headers.command"]
+HEADERS = ["jobs.headers.job", "jobs.headers.duration", "jobs.headers.status", "jobs.headers.command"]
 WIDTHS: list[str | int] = ["22%", "8%", "25%", "45%"]
 MAX_ROWS = 500
 LAST_LINES = 40

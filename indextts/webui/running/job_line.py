@@ -24,7 +24,7 @@ ENDED_S = 600.0  # how long an ended job is reported, because a page may have sl
 
 # The page reports once that a job it saw active has ended: as a browser notification if permitted, and in
 # the page title.
-TELL = """() => {
+NOTIFY_JS = """() => {
   const line = document.querySelector('#now [data-jobs]');
   if (!line) return;
   const known = window.knownJobs ?? {};
@@ -37,7 +37,7 @@ TELL = """() => {
 }"""
 
 # Browsers ask for permission only after a click; the button's text shows the answer.
-ASK = """async (asked, allowed, refused) => {
+REQUEST_PERMISSION_JS = """async (asked, allowed, refused) => {
   if (!window.Notification) return refused;
   return await Notification.requestPermission() === 'granted' ? allowed : refused;
 }"""
@@ -52,11 +52,11 @@ def build(page: Page) -> None:
         lambda _project: active_version(page.workspace),
         lambda _name: now_html(page.workspace, time.time()),
         [line],
-    ).then(None, None, None, js=TELL)
+    ).then(None, None, None, js=NOTIFY_JS)
     # hidden: they hold the translated texts of the first button after the answer
     allowed = gr.Button(t("jobs.notify_allowed"), visible="hidden")
     refused = gr.Button(t("jobs.notify_refused"), visible="hidden")
-    ask.click(None, [ask, allowed, refused], [ask], js=ASK)
+    ask.click(None, [ask, allowed, refused], [ask], js=REQUEST_PERMISSION_JS)
 
 
 def now_html(workspace: Path, now: float) -> str:

@@ -10,8 +10,8 @@ from indextts.projects.project import PUBLISHED, Project, project_names
 from indextts.webui.language import stage_name, t
 from indextts.webui.running import history
 
-AT_ONCE = "jobs.at_once"
-IS_OVER = "jobs.is_over"
+AT_ONCE = "jobs.start_now"
+IS_OVER = "jobs.already_ended"
 AFTER = "jobs.after"
 
 

@@ -32,10 +32,10 @@ NO_SIZE = "tokenizer.no_size"
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
 OPTIONS = tuple(NormalizerOptions.model_fields)
 
-READ_AS = "tokenizer.read_as"
+READ_AS = "tokenizer.spoken_form"
 BEFORE = "tokenizer.before"
 AFTER = "tokenizer.after"
-NOT_MADE = "tokenizer.not_made"
+NOT_MADE = "tokenizer.not_extended"
 
 
 def build(page: Page) -> None:
@@ -57,7 +57,7 @@ def build(page: Page) -> None:
         ),
     )
     sentence = gr.Textbox(EXAMPLE, label=t("tokenizer.try_a_sentence"), elem_id="try-sentence")
-    button = gr.Button(t("tokenizer.cut_into_pieces"), elem_id="try-start")
+    button = gr.Button(t("tokenizer.tokenize"), elem_id="try-start")
     pieces = gr.HTML(elem_id="try-pieces")
     on([button.click, sentence.submit], lambda *v: cut(page, *v), [page.project, sentence], [pieces])
 
@@ -122,9 +122,9 @@ _COLOURS = {
     "unknown": "rgba(248, 81, 73, 0.55)",
 }
 WORDS = {
-    "base": "tokenizer.words.base",
-    "appended": "tokenizer.words.appended",
-    "unknown": "tokenizer.words.unknown",
+    "base": "tokenizer.kinds.base",
+    "appended": "tokenizer.kinds.appended",
+    "unknown": "tokenizer.kinds.unknown",
 }
 COUNT = "tokenizer.count"
 COUNT_UNKNOWN = "tokenizer.count_unknown"

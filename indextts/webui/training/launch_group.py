@@ -24,7 +24,7 @@ NO_GPUS = "training.no_gpus"
 ONE_GPU = "training.one_gpu"
 GPUS = "training.gpus"
 GPU = "training.gpu"
-FOREIGN_MACHINES = "training.not_the_owners"
+MACHINES_NOT_ALLOWED = "training.machines_not_allowed"
 ON_MACHINE = "training.on_machine"
 
 
@@ -79,7 +79,7 @@ def foreign_machines(settings: ProjectSettings, launch: Launch) -> Message | Non
     own = launch_of(settings.launch)
     if launch.nodes == 1 or (launch.nodes, launch.endpoint) == (own.nodes, own.endpoint):
         return None
-    return Message(FOREIGN_MACHINES, {"nodes": str(launch.nodes), "endpoint": launch.endpoint})
+    return Message(MACHINES_NOT_ALLOWED, {"nodes": str(launch.nodes), "endpoint": launch.endpoint})
 
 
 def require_allowed(settings: ProjectSettings, launch: Launch) -> None:

@@ -35,19 +35,19 @@ from indextts.webui.training.training_form import (
     PATHS,
     RESUME,
     command_of,
+    connect_fill_buttons,
     fill_buttons,
     filled,
-    keep,
     launch_in,
-    tie_fill,
+    store_draft,
 )
 from indextts.webui.training.training_outlook import (
     HEADERS,
+    checkpoint_of_row,
     checkpoint_rows,
     estimate_html,
-    look_version,
-    pick,
     plan_of,
+    preflight_version,
     problems_html,
     restore_plan,
 )
@@ -87,41 +87,43 @@ def build(page: Page) -> None:
     def command(name: str, *values: Any) -> Train:
         return launched(name, *values)[0]
 
-    def look_again(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
+    def refresh(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
         project, settings = page.find_project(name), page.find_settings(name)
         if filled_for != name:  # the form still has the values of another project
             values = tuple(filled(project, settings).values())
         try:
             [wanted] = commands(project, settings, *values)
-            launching = launch(project, settings, *values)
+            requested_launch = launch(project, settings, *values)
         except UserError as error:
             unusable = problems_html([Problem("settings", as_is(str(error)))])
             return ["", [], "", unusable, gr.Textbox(visible=False), gr.Button(interactive=False)]
-        ahead = look(page, wanted, launching)
-        strangers = foreign_machines(settings, launching)
-        forbidden = [Problem("launch", strangers)] if strangers else []
-        answers: list[Any] = [plan_of(wanted, ahead), checkpoint_rows(wanted)]
-        answers += [estimate_html(ahead.estimate), problems_html([*ahead.problems, *forbidden])]
-        answers.append(gr.Textbox(other_nodes(wanted, launching), visible=launching.nodes > 1))
+        preflight = preflight_of(page, wanted, requested_launch)
+        not_allowed = foreign_machines(settings, requested_launch)
+        forbidden = [Problem("launch", not_allowed)] if not_allowed else []
+        answers: list[Any] = [plan_of(wanted, preflight), checkpoint_rows(wanted)]
+        answers += [estimate_html(preflight.estimate), problems_html([*preflight.problems, *forbidden])]
+        answers.append(gr.Textbox(other_nodes(wanted, requested_launch), visible=requested_launch.nodes > 1))
         # the previous job may create missing files; the trainer checks at its turn
-        return [*answers, gr.Button(interactive=not forbidden and (bool(after) or not ahead.problems))]
+        return [*answers, gr.Button(interactive=not forbidden and (bool(after) or not preflight.problems))]
 
     def changed(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
         if filled_for == name:
-            keep(page.find_project(name), page.find_settings(name), dict(zip(NAMES, values, strict=True)))
-        return look_again(name, filled_for, after, *values)
+            store_draft(
+                page.find_project(name), page.find_settings(name), dict(zip(NAMES, values, strict=True))
+            )
+        return refresh(name, filled_for, after, *values)
 
     def chosen(event: gr.SelectData, name: str, *values: Any) -> list[Any]:
         row = event.row_value  # as sent by the browser
         first = str(row[0]) if isinstance(row, list) and row else ""
-        return [True, str(pick(command(name, *values), first))]
+        return [True, str(checkpoint_of_row(command(name, *values), first))]
 
     def show_plan(name: str, *values: Any) -> str:
-        wanted, launching = launched(name, *values)
-        return restore_plan(wanted, launching.num_processes)
+        wanted, requested_launch = launched(name, *values)
+        return restore_plan(wanted, requested_launch.num_processes)
 
     pace = gr.Textbox(label=t("training.progress"), interactive=False, elem_id="train-progress")
-    filled_for = tie_fill(page, buttons, source, inputs, launched)
+    filled_for = connect_fill_buttons(page, buttons, source, inputs, launched)
     panel = stage_panel(
         page,
         Stage(
@@ -130,17 +132,17 @@ def build(page: Page) -> None:
             commands,
             inputs,
             allowed=require_allowed,
-            before_start=lambda _, planned, launching: require_ready(page, planned, launching),
+            before_start=lambda _, planned, requested_launch: require_ready(page, planned, requested_launch),
             filled_for=filled_for,
             launch=launch,
         ),
     )
     outlook = [plan, table, estimate, problems, others, panel.start]
     given = [page.project, *inputs]
-    looked_at = [filled_for, panel.after, *inputs]
-    page.watch(look_version, look_again, outlook, looked_at)
+    refresh_inputs = [filled_for, panel.after, *inputs]
+    page.watch(preflight_version, refresh, outlook, refresh_inputs)
     changes = [component.change for component in (panel.after, *inputs)]  # type: ignore[attr-defined]
-    on(changes, changed, [page.project, *looked_at], outlook, latest=True)
+    on(changes, changed, [page.project, *refresh_inputs], outlook, latest=True)
     on([table.select], chosen, given, [resume, path], each=True)
     on([ask.click], show_plan, given, [plan], waits_for_programs=True)
     page.watch(show_progress, lambda name: show_progress(page.find_project(name)), [pace])
@@ -177,7 +179,7 @@ def _resume_part() -> tuple[gr.Checkbox, gr.Textbox, gr.Dataframe, gr.Textbox, g
     )
 
 
-def look(page: Page, command: Train, launch: Launch) -> Preflight:
+def preflight_of(page: Page, command: Train, launch: Launch) -> Preflight:
     """Return the readiness and estimate of a start on this machine, with the speeds of all projects."""
     runs = [Project(page.workspace / name).run_dir for name in project_names(page.workspace)]
     return run_preflight(command, find_machine(), runs, launch)
@@ -187,7 +189,7 @@ def require_ready(page: Page, commands: Sequence[Command], launch: Launch) -> No
     """Raise a UserError if a check blocks the start or the trainer would refuse it."""
     for command in commands:
         assert isinstance(command, Train)
-        problems = look(page, command, launch).problems
+        problems = preflight_of(page, command, launch).problems
         if problems:
             raise UserError(" ".join(f"{text_of(problem.message)}." for problem in problems))
         restore_plan(command, launch.num_processes)

@@ -116,7 +116,7 @@ def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
     return own
 
 
-def keep(project: Project, settings: ProjectSettings, values: Mapping[str, Any]) -> None:
+def store_draft(project: Project, settings: ProjectSettings, values: Mapping[str, Any]) -> None:
     """Store the values of the form that differ from the project's as its draft."""
     own = own_values(project, settings)
     changed = {name: value for name, value in values.items() if value is not None and value != own[name]}
@@ -180,7 +180,7 @@ def fill_buttons() -> tuple[dict[str, gr.Button], gr.HTML]:
     return buttons, gr.HTML(elem_id="train-source", padding=False)
 
 
-def tie_fill(
+def connect_fill_buttons(
     page: Page,
     buttons: dict[str, gr.Button],
     source: gr.HTML,

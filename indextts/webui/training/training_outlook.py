@@ -65,10 +65,10 @@ FROM_PRESET = "training.from_preset"
 PROPOSED = "training.proposed"
 NO_GPU = "training.no_gpu"
 WITH_GPU = "training.with_gpu"
-GONE = "training.gone"
+GONE = "training.checkpoint_gone"
 
 
-def look_version(project: Project) -> str:
+def preflight_version(project: Project) -> str:
     """Return a version that changes with the input files and with the end of a trainer."""
     files = (
         project.run_dir,
@@ -81,17 +81,17 @@ def look_version(project: Project) -> str:
     return f"{files_version(*files)} {is_training(project.run_dir)}"
 
 
-def plan_of(command: Train, ahead: Preflight) -> str:
+def plan_of(command: Train, preflight: Preflight) -> str:
     """Return the restore plan as far as the meta file tells; "" if a problem blocks the start."""
-    if ahead.resumed is not None:
-        return str(ahead.resumed)
-    if any(problem.about == "resume" for problem in ahead.problems):
+    if preflight.resumed is not None:
+        return str(preflight.resumed)
+    if any(problem.about == "resume" for problem in preflight.problems):
         return ""
     if command.resume:
         return t(ONLY_WEIGHTS)
-    if ahead.estimate is None:
+    if preflight.estimate is None:
         return ""
-    return t(NEW_RUN, path=command.base_checkpoint, steps=f"{ahead.estimate.total_steps:,}")
+    return t(NEW_RUN, path=command.base_checkpoint, steps=f"{preflight.estimate.total_steps:,}")
 
 
 def problems_html(problems: Sequence[Problem]) -> str:
@@ -147,7 +147,7 @@ def checkpoint_rows(command: Train) -> list[list[str]]:
     return [_row(row) for row in resume_rows(command)]
 
 
-def pick(command: Train, name: str) -> Path:
+def checkpoint_of_row(command: Train, name: str) -> Path:
     """Return the checkpoint of a table row.
 
     Args:
