@@ -22,7 +22,7 @@ from benchmarks.frame import Took, table, timed
 from benchmarks.speech_models import SIZES, builtin_backend, conditioning_model, speech_backend
 from benchmarks.workload import CODES_PER_SECOND, config_of, make_samples
 from indextts.data.batch_sizing import Throughput, choose_throughput
-from indextts.data.encoding import BatchLimit, ClipEncoder, batches_of, exact_arithmetic
+from indextts.data.encoding import BatchLimit, ClipEncoder, batches_of, reproducible_math
 from indextts.data.feature_store import StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Utterance
@@ -60,7 +60,7 @@ def measure(folder: Path, size: str, device_name: str, num_clips: int) -> list[s
     utterances = write_recordings(folder / "audio", num_clips)
     rows: list[Row] = []
     notes: list[str] = []
-    with exact_arithmetic():
+    with reproducible_math():
         for name in ("indextts2", "builtin"):
             encoder = make_encoder(name, size, device)
             bench = _Bench(name, encoder, utterances, device)

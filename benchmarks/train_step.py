@@ -2,7 +2,7 @@
 
     python -m benchmarks.train_step --size small --batch 32 --dtype float32
 
-All variants run in one process, interleaved, on the same parameters, batches, arithmetic and dropout. A token
+All variants run in one process, interleaved, on the same parameters, batches, precision and dropout. A token
 is a position that a sample needs; padding does not count. `benchmarks/workload.py` defines the samples and
 the operations that MFU counts.
 """

@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from benchmarks import preprocess, preprocess_stages, published_size
 from benchmarks.speech_models import SIZES, on_meta
-from indextts.data.encoding import exact_arithmetic
+from indextts.data.encoding import reproducible_math
 from indextts.features.semantic_codec import SemanticCodec
 from indextts.models.gpt.model import UnifiedVoice
 from tests.conftest import REPOSITORY
@@ -51,7 +51,7 @@ def test_every_stage_of_both_backends_has_a_row(tmp_path, capsys):
 def test_operations_of_the_speech_encoder_are_those_of_its_products_with_weights():
     encoder = preprocess_stages.make_encoder("indextts2", "small", torch.device("cpu"))
     bench = preprocess_stages._Bench("indextts2", encoder, [], torch.device("cpu"))
-    with exact_arithmetic():
+    with reproducible_math():
         counted = bench.operations()
     width, inner, layers = 256, 1024, 17
     linear = 2 * (4 * width * inner + 4 * width**2 + 3 * width**2 + 31 * width)  # feed-forward twice, ...

@@ -9,7 +9,7 @@ from indextts.data.batch_sizing import (
     Throughput,
     available_bytes,
     bytes_per_vector,
-    choose_arithmetic,
+    choose_precision,
     choose_throughput,
 )
 from tests.tiny_gpt import TINY
@@ -67,6 +67,6 @@ def test_the_memory_limit_of_a_container_counts(tmp_path):
 
 
 def test_the_cpu_always_computes_in_float32(caplog):
-    assert choose_arithmetic(False, CPU) == torch.float32
-    assert choose_arithmetic(True, CPU) == torch.float32
+    assert choose_precision(False, CPU) == torch.float32
+    assert choose_precision(True, CPU) == torch.float32
     assert "--amp" in caplog.text

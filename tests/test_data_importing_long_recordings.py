@@ -88,7 +88,7 @@ def test_two_voices_without_a_pause_are_rejected_and_a_pause_separates_them():
     assert [clip.voice for clip in plan(cues, [(1, 3.8), (4.1, 8)])] == ["A", "B"]
 
 
-def test_borders_of_rolling_captions_need_a_near_silence():
+def test_boundaries_of_rolling_captions_need_a_near_silence():
     cues = [cue(1, 4, "a"), cue(4, 8, "b")]
     speech = [(1, 3.5), (3.65, 8)]
     assert [clip.text for clip in plan(cues, speech)] == ["a", "b"]

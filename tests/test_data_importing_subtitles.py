@@ -87,7 +87,7 @@ def test_text_that_is_not_spoken_is_removed(text, spoken):
     assert spoken_text(text) == spoken
 
 
-def test_sung_text_and_two_voices_are_borders_only(tmp_path):
+def test_sung_text_and_two_voices_are_boundaries_only(tmp_path):
     blocks = ["♪ ሰላም ለዓለም ♪", "- ሰላም\n- ለዓለም", "<v A>ሰላም</v> <v B>ለዓለም</v>", "[ሙዚቃ]", " ", "ሰላም ለዓለም"]
     text = "WEBVTT\n\n" + "".join(
         f"00:0{number}.000 --> 00:0{number}.900\n{block}\n\n" for number, block in enumerate(blocks)

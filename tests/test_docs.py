@@ -149,7 +149,7 @@ def test_the_inputs_of_the_scale_page_are_the_measured_numbers() -> None:
     assert f"{numbers.tokens_per_s:,.0f}" in text
 
 
-def test_the_arithmetic_of_the_scale_tables_is_that_of_its_formulas() -> None:
+def test_the_scale_tables_follow_their_formulas() -> None:
     numbers = measured()
     # a ring of 8 moves 2 x 7/8 of 527 million float32 gradients over 450 GB/s
     assert all_reduce_ms(8, NVLINK) == pytest.approx(1.75 * 527.4e6 * 4 / 450e9 * 1000, rel=1e-3)

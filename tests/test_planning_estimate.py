@@ -232,7 +232,7 @@ def test_the_benchmarks_match_the_published_table():
     for row in BENCHMARKS:
         [line] = [line for line in lines if f"| {row.positions_per_second:,} |" in line]
         assert f"{row.positions} tokens" in line
-        assert row.arithmetic in line
+        assert row.precision in line
         assert ("checkpointing" in line, "compiled" in line) == (row.grad_checkpointing, row.compile)
         assert ("| padded," in line) == (row.padding == "reference")
 
@@ -266,4 +266,4 @@ def test_without_a_gpu_the_memory_is_the_hosts(run: TinyRun):
     here = estimate(command_of(run), CPU)
     assert (here.is_on_gpu, here.available_memory, here.fits_memory) == (False, 8 << 30, True)
     there = estimate(command_of(run, amp=""), H200)
-    assert (there.is_on_gpu, there.arithmetic) == (True, "bfloat16")
+    assert (there.is_on_gpu, there.precision) == (True, "bfloat16")

@@ -73,7 +73,7 @@ def test_skipped_steps_are_counted_since_the_process_started(tmp_path: Path):
 
 
 def test_float16_may_skip_some_steps_to_find_its_scale(tmp_path: Path):
-    run = WrittenRun(arithmetic="float16")
+    run = WrittenRun(precision="float16")
     run.start()
     run.train(1_000, num_skipped=9)
     assert steps_skipped(read_observed(run.write(tmp_path))) is None

@@ -211,7 +211,7 @@ def test_each_difference_is_named(
 
 
 @pytest.mark.parametrize("side", ["before", "now"])
-def test_coarser_arithmetic_on_either_side_allows_more(caplog: pytest.LogCaptureFixture, side: str):
+def test_a_coarser_precision_on_either_side_widens_the_tolerance(caplog: pytest.LogCaptureFixture, side: str):
     coarse = {**HERE, "arithmetic": "bfloat16"}
     now = {**BEFORE, "mel_loss": 2.02}
     with caplog.at_level(logging.INFO):

@@ -11,7 +11,7 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.training.batches import MicroBatch
 from indextts.training.loop import Update, clip_and_step, endless_groups
-from indextts.training.run import Run, arithmetic, load_inputs
+from indextts.training.run import Run, autocast_dtype, load_inputs
 from indextts.training.start import start_from_base
 from tests.test_trainer import copy_checkpoint, load
 from tests.tiny_run import TinyRun, accumulate_group, make_tiny_run
@@ -26,7 +26,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 def half(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute in float16, as on a card; torch's CPU kernels know it."""
     monkeypatch.setattr(
-        "indextts.training.run.arithmetic", lambda amp, _: torch.float16 if amp else torch.float32
+        "indextts.training.run.autocast_dtype", lambda amp, _: torch.float16 if amp else torch.float32
     )
 
 
@@ -104,5 +104,5 @@ def test_only_a_card_without_bfloat16_computes_in_float16(monkeypatch: pytest.Mo
         monkeypatch.setattr(
             "indextts.training.run.has_native_bfloat16", lambda _, is_native=is_native: is_native
         )
-        assert (arithmetic(True, cpu), arithmetic(True, card)) == wanted
-        assert arithmetic(False, card) == torch.float32
+        assert (autocast_dtype(True, cpu), autocast_dtype(True, card)) == wanted
+        assert autocast_dtype(False, card) == torch.float32

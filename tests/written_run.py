@@ -18,7 +18,7 @@ class WrittenRun:
 
     schedule: Schedule = field(default_factory=lambda: Schedule(5e-5, 1_000, 20_000))
     device: str = "NVIDIA L4"
-    arithmetic: str = "bfloat16"
+    precision: str = "bfloat16"
     noise: float = 0.02  # of the losses, from line to line
     part: int = 1
     time: float = 1_760_000_000.0
@@ -65,7 +65,7 @@ class WrittenRun:
             "command": {"num_workers": 2, "keep_checkpoints": 3, **settings},
             "part": self.part,
             "schedule": asdict(self.schedule),
-            "environment": {"device": self.device, "arithmetic": self.arithmetic},
+            "environment": {"device": self.device, "arithmetic": self.precision},
         }
         (folder / "config.json").write_text(json.dumps(config))
         return folder

@@ -52,7 +52,7 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def choose_arithmetic(amp: bool, device: torch.device) -> torch.dtype:
+def choose_precision(amp: bool, device: torch.device) -> torch.dtype:
     """Return the type of the encoders' matrix products."""
     if not amp:
         return torch.float32

@@ -77,7 +77,7 @@ class Encoder(Protocol):
 
     @property
     def backend_identity(self) -> str:
-        """Return the identity of the backend, with the arithmetic if that is not exact."""
+        """Return the identity of the backend, with the precision if that is not float32."""
 
     def encode_all(self, utterances: Iterable[Utterance]) -> Iterator[EncodedUtterance | Rejected]:
         """Yield the utterances encoded or rejected, in order."""
@@ -111,7 +111,7 @@ class ClipEncoder:
 
     @property
     def backend_identity(self) -> str:
-        return self.backend.identity + arithmetic_mark(self.dtype)
+        return self.backend.identity + precision_suffix(self.dtype)
 
     def encode(self, batch: Sequence[Clip | Rejected]) -> list[EncodedUtterance | Rejected]:
         """Return codes, conditioning and emotion of each clip with true lengths, or its rejection.
@@ -235,7 +235,7 @@ def _results(started: Iterable[_PendingBatch | Rejected]) -> list[EncodedUtteran
     return results
 
 
-def arithmetic_mark(dtype: torch.dtype) -> str:
+def precision_suffix(dtype: torch.dtype) -> str:
     """Return the suffix of a backend's identity for `dtype`: empty for float32."""
     return "" if dtype == torch.float32 else f" in {dtype}"
 
@@ -256,7 +256,7 @@ def encoders_identity(model: UnifiedVoice) -> str:
 
 
 @contextmanager
-def exact_arithmetic() -> Iterator[None]:
+def reproducible_math() -> Iterator[None]:
     """Make features independent of the number of cores, and equal on GPU and CPU.
 
     Each operation runs on one thread, and clips run in parallel. This is also faster: many threads on a short

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from indextts.commands.data import Preprocess
-from indextts.data.batch_sizing import Throughput, choose_arithmetic
+from indextts.data.batch_sizing import Throughput, choose_precision
 from indextts.data.encoding import ClipEncoder
 from indextts.errors import UserError
 from indextts.features.backend import FEATURE_DIM, SpeechBackend
@@ -47,7 +47,7 @@ def load_networks(command: Preprocess, config: GPTConfig, device: torch.device) 
     Raises:
         UserError: a file is missing or corrupt, or does not match the config.
     """
-    dtype = choose_arithmetic(command.amp, device)
+    dtype = choose_precision(command.amp, device)
     published = _load_published(command, config, device, dtype) if command.backend == "indextts2" else None
     if published is None:
         _require_feature_dim(command.config, config, FEATURE_DIM)

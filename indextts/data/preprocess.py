@@ -24,7 +24,7 @@ import torch
 
 from indextts.commands.data import Preprocess
 from indextts.data.batch_sizing import choose_device, choose_throughput
-from indextts.data.encoding import MIN_CODES, Encoder, encoders_identity, exact_arithmetic
+from indextts.data.encoding import MIN_CODES, Encoder, encoders_identity, reproducible_math
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import FeatureStoreWriter, locked, writing
 from indextts.data.manifest import Utterance, write_utterances
@@ -113,7 +113,7 @@ def _preprocess(command: Preprocess) -> PreprocessResult:
     utterances, rejected = _usable(command, config, numbered)
     split = split_utterances(utterances, command.val_ratio, command.seed, command.val_speakers)
     folder = command.output_dir / FEATURES_FOLDER_NAME
-    with locked(folder), exact_arithmetic(), ExitStack() as stack:
+    with locked(folder), reproducible_math(), ExitStack() as stack:
         backend = networks.published or _fit_or_load(folder, utterances, config, command.seed)
         encoder = stack.enter_context(_encoder(command, config, networks, backend))
         writer = FeatureStoreWriter(folder, _store_info(command, encoder, networks.model))

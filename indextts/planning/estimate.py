@@ -19,7 +19,7 @@ from indextts.planning.memory import (
     host_memory,
     model_size,
 )
-from indextts.planning.pace import Pace, arithmetic_of, find_pace
+from indextts.planning.pace import Pace, find_pace, precision_of
 from indextts.planning.pairs_size import PairsSize, measure_pairs
 from indextts.planning.plan_from_meta import MetaPlan
 from indextts.runs.directory import LINKS, CheckpointMeta, checkpoints
@@ -125,7 +125,7 @@ class Estimate:
         memory: memory of a rank, on its GPU or, without a GPU, in host memory.
         available_memory: bytes of the GPU, or the rank's share of the host memory.
         is_on_gpu: the run trains on a GPU.
-        arithmetic: data type of the forward pass.
+                precision: data type of the forward pass.
     """
 
     command: Train
@@ -140,7 +140,7 @@ class Estimate:
     memory: MemoryNeed
     available_memory: int
     is_on_gpu: bool
-    arithmetic: str
+    precision: str
 
     @property
     def steps_left(self) -> int:
@@ -224,7 +224,7 @@ def estimate(
         memory=memory,
         available_memory=machine.gpu.memory_bytes if machine.gpu else machine.memory_bytes,
         is_on_gpu=machine.gpu is not None,
-        arithmetic=arithmetic_of(command, machine),
+        precision=precision_of(command, machine),
     )
 
 
@@ -251,7 +251,7 @@ def memory_of(
     if is_padded:  # each sample is padded to the longest of its batch
         num_samples = command.batch_tokens / pairs.mean if command.batch_tokens else command.batch_size
         positions = round(num_samples * pairs.size.longest)
-    is_half, recomputes = arithmetic_of(command, machine) != "float32", command.grad_checkpointing
+    is_half, recomputes = precision_of(command, machine) != "float32", command.grad_checkpointing
     state = size.state_bytes(command.optimizer_state, command.ema_decay)
     need = gpu_memory(
         config,

@@ -35,7 +35,7 @@ class Measured:
     """A row of a benchmark table: positions per second of a model of the published size."""
 
     gpu: str
-    arithmetic: str
+    precision: str
     positions: int  # of a micro-batch
     positions_per_second: int
     padding: str = "none"
@@ -62,7 +62,7 @@ class Pace:
     source: Message
 
 
-def arithmetic_of(command: Train, machine: MachineFacts) -> str:
+def precision_of(command: Train, machine: MachineFacts) -> str:
     """Return the data type of the forward pass, chosen as the trainer does."""
     if not command.amp:
         return "float32"
@@ -89,7 +89,7 @@ def find_pace(
         other_runs: run directories of the workspace.
         num_processes: world size; the pace is the sum over all ranks.
     """
-    wanted = (arithmetic_of(command, machine), *_device(machine))
+    wanted = (precision_of(command, machine), *_device(machine))
     for run_dir, template in (
         (command.output_dir, THIS_RUN),
         *((run_dir, OTHER_RUN) for run_dir in other_runs if run_dir != command.output_dir),
@@ -161,12 +161,12 @@ def _last_rates(metrics: Path) -> list[float]:
 def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positions: int) -> Pace | None:
     if machine.gpu is None or (config.layers, config.model_dim) != PUBLISHED_SHAPE:
         return None
-    arithmetic = arithmetic_of(command, machine)
+    precision = precision_of(command, machine)
     rows = [
         row
         for row in BENCHMARKS
         if row.gpu in machine.gpu.name
-        and row.arithmetic == arithmetic
+        and row.precision == precision
         and all(getattr(row, name) == getattr(command, name) for name in SAME_SETTINGS)
     ]
     if not rows:

@@ -12,7 +12,7 @@ moments still change them. So the optimizer never sees them: its parameter is a 
 
     moments in bfloat16 --float32--> torch's fused AdamW --rounding--> moments in bfloat16
 
-Weights, gradients and all arithmetic stay float32; only the stored moments are shorter. The first moment is
+Weights, gradients and all computations stay float32; only the stored moments are shorter. The first moment is
 rounded to nearest. The second must not be: its beta of 0.999 changes it by a thousandth per step, less than
 half of bfloat16's last place, so rounding to nearest would never change it. It is rounded stochastically,
 which keeps its mean, with bits from a seed that the caller sets for each step: a resumed run rounds the same.

@@ -1,6 +1,6 @@
 """Resume check: losses on a few fixed validation samples, saved with a checkpoint, compared after a resume.
 
-Weights, data, arithmetic and code all affect these losses. So a faulty restore is reported before the first
+Weights, data, precision and code all affect these losses. So a faulty restore is reported before the first
 step, and a correct one is confirmed.
 """
 
@@ -70,7 +70,7 @@ def compare(
 
     Args:
         before, now: results of `Probe.losses`.
-        before_environment, environment: versions, device and arithmetic, as in `CheckpointMeta`.
+        before_environment, environment: versions, device and precision, as in `CheckpointMeta`.
     """
     if now is None:
         logger.warning("Cannot compare the losses on the fixed samples: one of the samples is unreadable")

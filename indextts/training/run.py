@@ -115,7 +115,7 @@ class Inputs:
     @cached_property
     def dtype(self) -> torch.dtype:
         """Data type of the forward pass."""
-        return arithmetic(self.command.amp, self.device)
+        return autocast_dtype(self.command.amp, self.device)
 
     @cached_property
     def collate(self) -> Collate:
@@ -266,7 +266,7 @@ def has_native_bfloat16(device: torch.device) -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported())
 
 
-def arithmetic(amp: bool, device: torch.device) -> torch.dtype:
+def autocast_dtype(amp: bool, device: torch.device) -> torch.dtype:
     """Return the data type of the forward pass.
 
     With --amp it is bfloat16 if the hardware supports it, else float16 with scaled gradients on a GPU and

@@ -25,7 +25,7 @@ Each line of rejected.jsonl is a rejection:
     bad_time         a subtitle that ends before it starts, or is outside the recording
     music            sung text, marked with music symbols
     dialogue         two speakers in one subtitle
-    no_pause         no silence at a border of the clip within the maximum length
+    no_pause         no silence at a boundary of the clip within the maximum length
     no_speech        no speech during the subtitle
     too_short, too_long   outside the requested lengths
 """

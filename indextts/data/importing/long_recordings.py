@@ -1,4 +1,4 @@
-"""Cut a long recording into clips at the silences nearest to the borders of its subtitles.
+"""Cut a long recording into clips at the silences nearest to the boundaries of its subtitles.
 
 Axes: S samples.
 
@@ -6,7 +6,7 @@ Axes: S samples.
     speech       ===== ====  ====    ==== ===  ==          ======= =====
     clips       [first          ] [second   ]            [third          ]
 
-A border requires a silence near it; subtitles without a silence between them become one clip. Each clip is
+A boundary requires a silence near it; subtitles without a silence between them become one clip. Each clip is
 trimmed to its speech plus some padding, at most to the middle of the silence. Speech without a subtitle
 belongs to no clip. A subtitle that would be cut within speech is rejected. Memory does not grow with the
 length of the recording.
@@ -40,8 +40,8 @@ from indextts.features.vad import (
 
 MIN_SILENCE_S = 0.1
 PADDING_S = 0.15  # before and after the speech: the detector misses soft consonants
-NEAR_S = 0.5  # maximum distance of a silence from a border, which people set by hand
-NEAR_ROLLING_S = 0.2  # borders of rolling captions may be at any word, and a far silence would move words
+NEAR_S = 0.5  # maximum distance of a silence from a boundary, which people set by hand
+NEAR_ROLLING_S = 0.2  # boundaries of rolling captions may be at any word, and a far silence would move words
 JOINED_S = 0.5  # subtitles with a smaller gap have no other speech between them
 LENGTH_BONUS = 0.3  # seconds of distance that a second of silence outweighs
 
@@ -80,8 +80,8 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class _Border:
-    """Border of two subtitles: the silence at the end of the first and that at the start of the second."""
+class _Boundary:
+    """Boundary of two subtitles: the silence at the end of the first and that at the start of the second."""
 
     end: Span | None
     start: Span | None
@@ -99,19 +99,19 @@ def plan_cuts(
     """Return the clips of a recording in order, and the rejected subtitles.
 
     Args:
-        cues: in the order of their start; those without text are only borders.
+        cues: in the order of their start; those without text are only boundaries.
         speech: the spans with speech, in order.
     """
     inside = [cue for cue in cues if cue.start_s < duration_s]
     outside = [cue for cue in cues if cue.start_s >= duration_s and cue.text]
     silences = _silences(speech, duration_s)
     near = NEAR_ROLLING_S if is_rolling else NEAR_S
-    borders = _borders(inside, silences, near)
+    boundaries = _boundaries(inside, silences, near)
     plan: list[Cut | RejectedCue] = []
-    for first, last in _groups(borders):
+    for first, last in _groups(boundaries):
         group = inside[first : last + 1]
         if any(cue.text for cue in group):
-            plan.append(_clip(group, borders[first].start, borders[last + 1].end, limits))
+            plan.append(_clip(group, boundaries[first].start, boundaries[last + 1].end, limits))
     reason = f"the subtitle starts after the end of the recording at {duration_s:.2f} s"
     return plan + [RejectedCue(cue.line, "bad_time", reason) for cue in outside]
 
@@ -125,25 +125,25 @@ def _silences(speech: Sequence[Span], duration_s: float) -> list[Span]:
     return [silences[0], *inner, silences[-1]] if speech else [Span(0.0, duration_s)]
 
 
-def _borders(cues: Sequence[Cue], silences: Sequence[Span], near_s: float) -> list[_Border]:
-    """Return the border before each subtitle, and the one after the last."""
+def _boundaries(cues: Sequence[Cue], silences: Sequence[Span], near_s: float) -> list[_Boundary]:
+    """Return the boundary before each subtitle, and the one after the last."""
     if not cues:
         return []
-    borders = [_Border(None, _nearest(silences, cues[0].start_s, cues[0].start_s, near_s))]
+    boundaries = [_Boundary(None, _nearest(silences, cues[0].start_s, cues[0].start_s, near_s))]
     for first, second in pairwise(cues):
         low, high = sorted((first.end_s, second.start_s))
         if second.start_s - first.end_s <= JOINED_S:
             silence = _nearest(silences, low, high, near_s)
-            borders.append(_Border(silence, silence, is_joined=silence is None))
+            boundaries.append(_Boundary(silence, silence, is_joined=silence is None))
         else:
             end = _nearest(silences, first.end_s, first.end_s, near_s)
-            borders.append(_Border(end, _nearest(silences, second.start_s, second.start_s, near_s)))
-    borders.append(_Border(_nearest(silences, cues[-1].end_s, cues[-1].end_s, near_s), None))
-    return borders
+            boundaries.append(_Boundary(end, _nearest(silences, second.start_s, second.start_s, near_s)))
+    boundaries.append(_Boundary(_nearest(silences, cues[-1].end_s, cues[-1].end_s, near_s), None))
+    return boundaries
 
 
 def _nearest(silences: Sequence[Span], low_s: float, high_s: float, near_s: float) -> Span | None:
-    """Return the silence nearest to a border, with a preference for long silences."""
+    """Return the silence nearest to a boundary, with a preference for long silences."""
 
     def distance(silence: Span) -> float:
         return max(0.0, silence.start_s - high_s, low_s - silence.end_s)
@@ -156,11 +156,11 @@ def _nearest(silences: Sequence[Span], low_s: float, high_s: float, near_s: floa
     )
 
 
-def _groups(borders: Sequence[_Border]) -> Iterator[tuple[int, int]]:
+def _groups(boundaries: Sequence[_Boundary]) -> Iterator[tuple[int, int]]:
     """Yield the indices of the first and the last subtitle of each clip."""
     first = 0
-    for number in range(1, len(borders)):
-        if not borders[number].is_joined:
+    for number in range(1, len(boundaries)):
+        if not boundaries[number].is_joined:
             yield first, number - 1
             first = number
 
@@ -219,7 +219,7 @@ def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Cue], b
 
 
 def _without_foreign(subtitles: Path, cues: Sequence[Cue]) -> tuple[list[Cue], list[Rejection]]:
-    """Return the subtitles, with those in another script reduced to borders."""
+    """Return the subtitles, with those in another script reduced to boundaries."""
     kept, rejections = [], []
     for cue in cues:
         letters = sum(char.isalpha() for char in cue.text)

@@ -5,7 +5,7 @@ commas, without hours, without the blank line between subtitles, and with blank 
 
 Cleaning removes tags (<i>, <c>, {\an8}), word times, entities, speaker labels (">>", "ABEBE:", a leading
 dash), and sounds in brackets. Sung text and subtitles with two speakers are rejected; their times remain as
-borders for their neighbours.
+boundaries for their neighbours.
 
 Rolling captions repeat the previous caption before the new words:
 
@@ -54,7 +54,7 @@ class Cue:
     """One subtitle.
 
     Args:
-        text: empty for a subtitle that is only a border: its speech belongs to no clip.
+        text: empty for a subtitle that is only a boundary: its speech belongs to no clip.
         voice: the speaker, from WebVTT's voice tags.
     """
 

@@ -21,9 +21,9 @@ from indextts.data.batch_sizing import choose_device, choose_throughput
 from indextts.data.encoding import (
     SORTED_CLIPS,
     ClipEncoder,
-    arithmetic_mark,
     encoders_identity,
-    exact_arithmetic,
+    precision_suffix,
+    reproducible_math,
 )
 from indextts.data.feature_store_writer import CLIPS_PER_SHARD, EncodedUtterance
 from indextts.data.manifest import Utterance
@@ -35,7 +35,7 @@ from indextts.features import builtin
 from indextts.features.backend import SpeechBackend
 from indextts.models.gpt.model import UnifiedVoice
 
-ARITHMETIC = "the arithmetic of the encoders"
+PRECISION = "the precision of the encoders"
 
 Part = Sequence[Utterance]
 Results = list[EncodedUtterance | Rejected]
@@ -51,7 +51,7 @@ class RayEncoder:
 
     @property
     def backend_identity(self) -> str:
-        return self.backend.identity + self.pool.fact(ARITHMETIC)
+        return self.backend.identity + self.pool.fact(PRECISION)
 
     def encode_all(self, utterances: Iterable[Utterance]) -> Iterator[EncodedUtterance | Rejected]:
         """Yield the utterances encoded or rejected, in order.
@@ -99,13 +99,13 @@ def _begin(
     backend = networks.published or builtin.load(fitted)
     asked = command.batch_seconds, command.num_workers
     throughput = choose_throughput(config, device, *asked, place.num_cores)
-    facts = _facts(backend, networks.model) | {ARITHMETIC: arithmetic_mark(networks.dtype)}
+    facts = _facts(backend, networks.model) | {PRECISION: precision_suffix(networks.dtype)}
     return facts, partial(_encode, networks.encoder(backend, throughput))
 
 
 def _encode(encoder: ClipEncoder, part: Part) -> Results:
     require_folders(utterance.audio for utterance in part)
-    with exact_arithmetic():
+    with reproducible_math():
         return list(encoder.encode_all(part))
 
 

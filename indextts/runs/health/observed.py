@@ -26,7 +26,7 @@ class Observed:
         lines: the metrics.jsonl lines of the newest run part, in order, without those of replayed steps.
         schedule: schedule of the newest process; None in a directory of an older version.
         settings: the fields of the Train command.
-        device, arithmetic: "cpu" or the GPU's name; "float32", "bfloat16" or "float16"; empty if unknown.
+        device, precision: "cpu" or the GPU's name; "float32", "bfloat16" or "float16"; empty if unknown.
         end_reason: the reason in exit.json; None while the newest process may be running.
         num_checkpoints: number of numbered checkpoints on the disk.
         checkpoint_bytes: size of the largest of them; 0 if there are none.
@@ -36,7 +36,7 @@ class Observed:
     schedule: Schedule | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     device: str = ""
-    arithmetic: str = ""
+    precision: str = ""
     end_reason: str | None = None
     num_checkpoints: int = 0
     checkpoint_bytes: int = 0
@@ -82,7 +82,7 @@ def read_observed(run_dir: Path, lines: Sequence[Line] | None = None) -> Observe
         schedule=_schedule(config.get("schedule")),
         settings=config.get("command") or {},
         device=str(environment.get("device", "")),
-        arithmetic=str(environment.get("arithmetic", "")),
+        precision=str(environment.get("arithmetic", "")),
         end_reason=str(ended["reason"]) if is_over and "reason" in ended else None,
         num_checkpoints=len(sizes),
         checkpoint_bytes=max(sizes, default=0),

@@ -74,7 +74,7 @@ def steps_skipped(run: Observed) -> Finding | None:
     # the count at the resume; a line at that very step belongs to the process before
     known = [line["num_skipped"] for line in lines if line["step"] <= start["step"]]
     skipped, steps = lines[-1]["num_skipped"] - max(known, default=0), lines[-1]["step"] - start["step"]
-    usual = MANY_SKIPPED * steps if run.arithmetic == "float16" else 0
+    usual = MANY_SKIPPED * steps if run.precision == "float16" else 0
     if skipped <= usual:
         return None
     level: Level = "problem" if skipped > MANY_SKIPPED * steps else "warning"

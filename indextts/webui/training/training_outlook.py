@@ -224,7 +224,7 @@ def _memory(found: Estimate) -> str:
         template,
         needed=shown_gib(found.memory.peak),
         there=shown_gib(found.available_memory),
-        arithmetic=found.arithmetic,
+        precision=found.precision,
     )
 
 
