@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from indextts.projects.project import Project
-from indextts.webui.drafts import LARGEST_DRAFT, forget_draft, read_draft, write_draft
+from indextts.webui.drafts import MAX_DRAFT_BYTES, forget_draft, read_draft, write_draft
 
 FIELDS = ("learning_rate", "resume", "path")
 VALUES = {"learning_rate": 2e-5, "resume": True, "path": "ሰላም"}
@@ -65,7 +65,7 @@ def test_a_value_of_another_kind_is_dropped_and_the_rest_stays(project: Project)
 
 def test_a_huge_value_keeps_the_draft_before(project: Project):
     write_draft(project, "train", VALUES)
-    write_draft(project, "train", {"path": "x" * (LARGEST_DRAFT + 1)})
+    write_draft(project, "train", {"path": "x" * (MAX_DRAFT_BYTES + 1)})
     write_draft(project, "train", {"path": "\ud800"})
     assert read_draft(project, "train", FIELDS) == VALUES
 

@@ -6,7 +6,7 @@ import pytest
 from indextts.projects.project import Project, make_settings, read_project, write_project
 from indextts.projects.stages import plan_check
 from indextts.webui.page import Page
-from indextts.webui.tokenizer.tab import OPTIONS, commands, own_values, remember
+from indextts.webui.tokenizer.tab import OPTIONS, commands, project_values, store_settings
 
 
 class OneProject(Page):
@@ -28,11 +28,11 @@ def project(tmp_path: Path) -> Project:
 
 def test_what_is_chosen_before_a_start_is_shown_again_and_reaches_the_check(project: Project):
     page: Any = OneProject(project)
-    size, *values = own_values(page, "voice")
+    size, *values = project_values(page, "voice")
     chosen = dict(zip(OPTIONS, values, strict=True))
     assert (size, chosen["fifty"], chosen["acronyms"]) == (0, "አምሳ", "keep")
     typed = [3000, *({**chosen, "acronyms": "letters"}).values()]
-    remember(project, commands(project, read_project(project), *typed))
-    assert own_values(page, "voice") == typed
+    store_settings(project, commands(project, read_project(project), *typed))
+    assert project_values(page, "voice") == typed
     check = plan_check(project, read_project(project))
     assert (check.fifty, check.acronyms) == ("አምሳ", "letters")

@@ -4,7 +4,7 @@ from pathlib import Path
 from indextts.text.extend import extend
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.language import t
-from indextts.webui.tokenizer.tab import WORDS, legend_html, pieces_html
+from indextts.webui.tokenizer.tab import KINDS, legend_html, pieces_html
 from tests.tokenizers import AMHARIC, write_base
 
 
@@ -44,4 +44,4 @@ def test_a_very_long_text_is_cut_off_and_counted(tmp_path: Path):
 
 
 def test_the_legend_names_all_three_colours():
-    assert all(t(word) in legend_html() for word in WORDS.values())
+    assert all(t(word) in legend_html() for word in KINDS.values())

@@ -17,9 +17,9 @@ from indextts.webui.training.training_form import (
     LAUNCH,
     NAMES,
     filled,
-    keep,
     launch_in,
-    own_values,
+    project_values,
+    store_draft,
 )
 
 L4 = GpuFacts("NVIDIA L4", 22_478 << 20, (8, 9))
@@ -40,11 +40,11 @@ def launched(*values: object) -> Launch:
 
 
 def test_the_projects_own_launch_stands_in_the_form(project: Project):
-    own = own_values(project, settings_with(processes=2, gpus=[1, 0]))
+    own = project_values(project, settings_with(processes=2, gpus=[1, 0]))
     assert tuple(own) == NAMES
     assert [own[name] for name in LAUNCH] == [2, "1,0", 1, ""]
     with pytest.raises(UserError, match="launch: --processes: "):
-        own_values(project, settings_with(processes=0))
+        project_values(project, settings_with(processes=0))
 
 
 def test_a_field_that_was_emptied_is_empty_and_not_the_projects_own():
@@ -56,11 +56,13 @@ def test_a_field_that_was_emptied_is_empty_and_not_the_projects_own():
 
 def test_what_was_typed_is_there_again_after_a_reload(project: Project):
     settings = settings_with(gpus="0,1")
-    keep(project, settings, filled(project, settings) | {"processes": 2, "nodes": 2, "endpoint": "gpu-0"})
+    store_draft(
+        project, settings, filled(project, settings) | {"processes": 2, "nodes": 2, "endpoint": "gpu-0"}
+    )
     assert set(read_draft(project, FORM, NAMES)) == {"processes", "nodes", "endpoint"}
     again = filled(project, settings)
     assert [again[name] for name in LAUNCH] == [2, "0,1", 2, "gpu-0"]
-    keep(project, settings, again | {"endpoint": ""})  # two machines and no address are no launch
+    store_draft(project, settings, again | {"endpoint": ""})  # two machines and no address are no launch
     assert [filled(project, settings)[name] for name in LAUNCH] == [1, "0,1", 1, ""]
 
 

@@ -44,7 +44,7 @@ REMEMBER_TAB = """() => {
   return %(tab)s;
 }"""
 REMEMBER_PROJECT = "name => { sessionStorage.project = name; }"
-RECALL = """name => {
+RESTORE_CHOICES = """name => {
   const tab = sessionStorage.tab;
   window.isRecalled = true;
   const open = tries => {
@@ -79,7 +79,7 @@ def build_app(command: WebUI) -> gr.Blocks:
         ids = [tab.__name__.split(".")[-2] for _, tab in TABS]
         open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
         page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots)
-        recalled = demo.load(None, [chosen], [chosen], js=RECALL)
+        recalled = demo.load(None, [chosen], [chosen], js=RESTORE_CHOICES)
         then(recalled, lambda name: known_projects(page, name), [chosen], [chosen])
         chosen.change(None, [chosen], None, js=REMEMBER_PROJECT)
         job_line.build(page)

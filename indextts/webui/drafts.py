@@ -17,7 +17,7 @@ from pathlib import Path
 from indextts.projects.project import Project
 
 VERSION = 1
-LARGEST_DRAFT = 256 << 10
+MAX_DRAFT_BYTES = 256 << 10
 
 Value = str | int | float | bool | None
 
@@ -28,7 +28,7 @@ def read_draft(project: Project, form: str, fields: Collection[str]) -> dict[str
     """Return the drafted values of `fields`; fields without a drafted value are absent."""
     try:
         with _path(project, form).open("rb") as file:
-            content = json.loads(file.read(LARGEST_DRAFT + 1))
+            content = json.loads(file.read(MAX_DRAFT_BYTES + 1))
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(content, dict) or content.get("version") != VERSION:
@@ -50,7 +50,7 @@ def write_draft(project: Project, form: str, values: Mapping[str, object]) -> No
         encoded = content.encode()
     except UnicodeEncodeError:  # a lone surrogate, which no field accepts
         return
-    if len(encoded) > LARGEST_DRAFT:
+    if len(encoded) > MAX_DRAFT_BYTES:
         return
     path = _path(project, form)
     with suppress(OSError):

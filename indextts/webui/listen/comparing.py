@@ -19,7 +19,7 @@ from indextts.webui.listen.speaking import STAGE, Speaking, show_players, spoken
 from indextts.webui.page import Page
 
 NOTHING = "listen.nothing_to_compare"
-JUDGED = {
+VOTED = {
     "first": "listen.voted.first",
     "second": "listen.voted.second",
     "same": "listen.voted.same",
@@ -96,7 +96,7 @@ def vote_result(project: Project, render: Render, number: int) -> str:
     given = vote_on(project, render, number)
     if given is None:
         return ""
-    return t(JUDGED[given.choice], first=given.first, second=given.second)
+    return t(VOTED[given.choice], first=given.first, second=given.second)
 
 
 def _voter(page: Page, choice: str) -> Any:

@@ -32,7 +32,7 @@ SIDES = ("a", "b")
 
 NO_TEXT = "listen.no_such_text"
 NOTHING_YET = "listen.nothing_yet"
-JUDGED_ALREADY = "listen.already_voted"
+ALREADY_VOTED = "listen.already_voted"
 NO_VOTE = "listen.no_vote"
 
 Choice = Literal["first", "second", "same"]
@@ -147,7 +147,7 @@ def vote(project: Project, number: int, choice: str) -> Vote:
         raise UserError(t(NOTHING_YET))
     first, second = render.pair(number)
     if vote_on(project, render, number) is not None:
-        raise UserError(t(JUDGED_ALREADY, number=number))
+        raise UserError(t(ALREADY_VOTED, number=number))
     if choice not in get_args(Choice):
         raise UserError(t(NO_VOTE, choice=choice))
     given = Vote(

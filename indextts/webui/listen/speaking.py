@@ -46,7 +46,7 @@ NO_CHOICE = ""
 
 NOTHING = "listen.no_other"
 SAME_AS_VOICE = "listen.same_as_voice"
-JUDGE_FIRST = "listen.vote_first"
+VOTE_FIRST = "listen.vote_first"
 SILENT = "listen.silent"
 SOUND = "listen.sound"
 SOUND_CUT = "listen.sound_cut"
@@ -95,7 +95,7 @@ def build(page: Page) -> Speaking:
     def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
         return speak_commands(page, project, settings, *values)
 
-    filled_for = page.fill(lambda name, _before: own_settings(page, name), list(form.values()))
+    filled_for = page.fill(lambda name, _before: project_settings(page, name), list(form.values()))
     stage_panel(page, Stage(STAGE, t("listen.speak"), commands, inputs, filled_for=filled_for))
     players = gr.HTML(elem_id="listen-players")
 
@@ -187,7 +187,7 @@ def texts_in(typed: str) -> list[str]:
     return texts
 
 
-def own_settings(page: Page, name: str) -> list[Any]:
+def project_settings(page: Page, name: str) -> list[Any]:
     """Return the default settings for the codes of a project."""
     defaults = default_settings(backend_of(page.find_settings(name)))
     return [defaults[field] for field in SETTINGS]
@@ -262,7 +262,7 @@ def players_html(project: Project, render: Render) -> str:
     rows = []
     for number, sounds in enumerate(zip(*render.sides, strict=True), 1):
         if render.is_comparison and vote_on(project, render, number) is None:
-            rows.append(f"<p>{number}. {html.escape(t(JUDGE_FIRST, text=sounds[0].spoken.text))}</p>")
+            rows.append(f"<p>{number}. {html.escape(t(VOTE_FIRST, text=sounds[0].spoken.text))}</p>")
             continue
         heard = "".join(map(player_html, sounds))
         title = f"{number}. {html.escape(sounds[0].spoken.spoken)}"

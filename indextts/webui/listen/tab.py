@@ -10,7 +10,7 @@ from indextts.commands.speech import ExportModel
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
-from indextts.webui.forms import fields_from, form_for, own_values, with_choices
+from indextts.webui.forms import fields_from, form_for, project_values, with_choices
 from indextts.webui.language import t
 from indextts.webui.listen import comparing, scoring, speaking
 from indextts.webui.listen.saved_models import names
@@ -30,7 +30,8 @@ def build(page: Page) -> None:
         checkpoint = gr.Dropdown([], label=t("listen.checkpoint"), elem_id="export-checkpoint")
         form = list(form_for(ExportModel, EXPORT_FIELDS).values())
     filled_for = page.fill(
-        lambda name, _before: own_values(ExportModel, EXPORT_FIELDS, page.find_settings(name).export), form
+        lambda name, _before: project_values(ExportModel, EXPORT_FIELDS, page.find_settings(name).export),
+        form,
     )
     stage = Stage("export", t("listen.export"), commands, [checkpoint, *form], filled_for=filled_for)
     stage_panel(page, stage)

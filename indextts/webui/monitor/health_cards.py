@@ -16,8 +16,8 @@ from indextts.webui.view_versions import files_version
 WORDS: dict[Level, str] = {"problem": "monitor.severity.problem", "warning": "monitor.severity.warning"}
 HEALTHY = "monitor.healthy"
 NO_RUN = "monitor.no_run"
-TO_DO = "monitor.recommended_action"
-DISK_LOOKED_AT_S = 60
+RECOMMENDED_ACTION = "monitor.recommended_action"
+DISK_INTERVAL_S = 60
 
 
 def build(page: Page) -> None:
@@ -28,7 +28,7 @@ def build(page: Page) -> None:
 def version(project: Project) -> str:
     """Return a version that changes with metrics and settings, and every minute for the disk."""
     files = [project.run_dir / name for name in ("metrics.jsonl", "config.json", "exit.json")]
-    return f"{files_version(*files)} {time.time() // DISK_LOOKED_AT_S}"
+    return f"{files_version(*files)} {time.time() // DISK_INTERVAL_S}"
 
 
 def findings(project: Project) -> list[Finding]:
@@ -54,5 +54,5 @@ def card_html(finding: Finding) -> str:
     return (
         f'<div class="health {finding.level}" data-check="{escape(finding.check)}">'
         f"<p><strong>{escape(t(WORDS[finding.level]))}: {what}</strong></p>"
-        f"<p>{evidence}</p><p><strong>{escape(t(TO_DO))}</strong> {advice}</p></div>"
+        f"<p>{evidence}</p><p><strong>{escape(t(RECOMMENDED_ACTION))}</strong> {advice}</p></div>"
     )

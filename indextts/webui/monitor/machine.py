@@ -24,7 +24,7 @@ PROCESSORS = "monitor.processors"
 MEMORY = "monitor.memory"
 DISK = "monitor.disk"
 GPU = "monitor.gpu"
-NUMBERED = "monitor.gpu_number"
+GPU_NUMBER = "monitor.gpu_number"
 USED = "monitor.used"
 NO_GPU = "monitor.no_gpu"
 UNKNOWN = "?"
@@ -82,7 +82,7 @@ class MachineState:
         """
         gpus = [
             [
-                t(NUMBERED, number=gpu.number) if len(self.gpus) > 1 else t("monitor.parts.gpu"),
+                t(GPU_NUMBER, number=gpu.number) if len(self.gpus) > 1 else t("monitor.parts.gpu"),
                 t(USED, gpu=str(gpu)) if gpu.number in in_training else str(gpu),
             ]
             for gpu in self.gpus

@@ -17,7 +17,7 @@ STEP_OF = "monitor.step_of"
 EPOCH = "monitor.epoch"
 PACE = "monitor.pace"
 SILENT = "monitor.silent"
-LEFT = "monitor.time_left"
+TIME_LEFT = "monitor.time_left"
 DAYS = "monitor.days"
 SEPARATOR = "monitor.separator"
 
@@ -60,7 +60,7 @@ class Progress:
         elif self.is_stale:
             words.append(t(SILENT, time=duration(self.silent_s)))
         elif self.seconds_left is not None:
-            words.append(t(LEFT, time=duration(self.seconds_left)))
+            words.append(t(TIME_LEFT, time=duration(self.seconds_left)))
         return t(SEPARATOR).join(words)
 
 

@@ -16,7 +16,7 @@ from indextts.webui.monitor.progress import Progress, progress_of
 from indextts.webui.page import Page
 from indextts.webui.view_versions import periodic_version
 
-GONE = "monitor.trainer_gone"
+TRAINER_GONE = "monitor.trainer_gone"
 
 
 def build(page: Page) -> None:
@@ -45,7 +45,7 @@ def run_status(project: Project) -> tuple[Progress, str]:
     """Return the progress of the run, and a warning if the trainer is gone."""
     now = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, time.time())
     is_gone = now.step is not None and now.ended is None and not is_training(project.run_dir)
-    return now, t(GONE) if is_gone else ""
+    return now, t(TRAINER_GONE) if is_gone else ""
 
 
 def bar_html(project: Project) -> str:

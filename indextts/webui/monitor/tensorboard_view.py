@@ -18,7 +18,7 @@ from indextts.webui.running.panel import describe
 from indextts.webui.view_versions import running_version
 
 STAGE = "tensorboard"
-INVITATION = "monitor.tensorboard_help"
+HELP = "monitor.tensorboard_help"
 NO_EVENTS = "monitor.no_events"
 NOT_RUNNING = "monitor.not_running"
 FRAME = '<iframe src="tensorboard/{project}/" title="TensorBoard" id="tensorboard-frame"></iframe>'
@@ -31,7 +31,7 @@ def build(page: Page) -> None:
             start_button = gr.Button(t("monitor.start_tensorboard"), elem_id="tensorboard-start")
             stop_button = gr.Button(t("monitor.stop"), elem_id="tensorboard-stop")
         status = gr.Textbox(label=t("monitor.status"), interactive=False, elem_id="tensorboard-status")
-        frame = gr.HTML(t(INVITATION), elem_id="tensorboard-page", css_template=CSS)
+        frame = gr.HTML(t(HELP), elem_id="tensorboard-page", css_template=CSS)
 
     page.watch(lambda project: running_version(project, STAGE), lambda name: status_of(page, name), [status])
     # separate from the status, because reloading the frame loses its settings
@@ -73,7 +73,7 @@ def stop(project: Project) -> str:
 def frame_of(project: Project) -> str:
     """Return the frame while TensorBoard runs, else instructions."""
     if live_port(project.tensorboard_address) is None:
-        return t(INVITATION)
+        return t(HELP)
     return FRAME.format(project=html.escape(project.root.name))
 
 

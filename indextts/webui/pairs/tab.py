@@ -13,7 +13,7 @@ from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.webui.events import on
-from indextts.webui.forms import fields_from, form_for, own_values
+from indextts.webui.forms import fields_from, form_for, project_values
 from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
@@ -39,7 +39,7 @@ def build(page: Page) -> None:
     with gr.Row():
         form = list(form_for(BuildPairs, FIELDS).values())
     filled_for = page.fill(
-        lambda name, _before: own_values(BuildPairs, FIELDS, page.find_settings(name).pairs), form
+        lambda name, _before: project_values(BuildPairs, FIELDS, page.find_settings(name).pairs), form
     )
     stage_panel(page, Stage("pairs", t("pairs.build_pairs"), commands, form, filled_for=filled_for))
     split = gr.Radio(split_choices(), value="train", label=t("pairs.pairs"), elem_id="pairs-split")

@@ -13,7 +13,7 @@ from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
-from indextts.webui.forms import fields_from, form_for, own_values
+from indextts.webui.forms import fields_from, form_for, project_values
 from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
@@ -36,7 +36,7 @@ def build(page: Page) -> None:
         form = form_for(PreprocessCommand, FIELDS)
     inputs = list(form.values())
     filled_for = page.fill(
-        lambda name, _before: own_values(PreprocessCommand, FIELDS, page.find_settings(name).preprocess),
+        lambda name, _before: project_values(PreprocessCommand, FIELDS, page.find_settings(name).preprocess),
         inputs,
     )
     stage = Stage("preprocess", t("preprocess.preprocess"), commands, inputs, filled_for=filled_for)

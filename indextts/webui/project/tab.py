@@ -32,7 +32,7 @@ from indextts.webui.stage_list import stage_states, stages_html
 from indextts.webui.view_versions import once, periodic_version
 
 PUBLISHED_IN = "project.published_in"
-ABSENT = "project.missing"
+MISSING = "project.missing"
 PURPOSES = {
     "base model": "project.purposes.base_model",
     "speech features": "project.purposes.speech_features",
@@ -75,7 +75,7 @@ def build(page: Page) -> None:
         published = build_download(page)
     hardware = gr.Textbox(label=t("project.this_machine"), interactive=False, lines=4, elem_id="hardware")
     page.watch(periodic_version, lambda _: str(read_machine(page.workspace)), [hardware])
-    on([button.click], lambda *values: make(page, *values), [name, manifest, base], [page.project])
+    on([button.click], lambda *values: create(page, *values), [name, manifest, base], [page.project])
     page.watch(
         lambda project: str([stage.state for stage in stage_states(project)]),
         lambda name: stages_html(stage_states(page.find_project(name))),
@@ -126,7 +126,7 @@ def download_commands(home: Project, _settings: ProjectSettings, *values: Any) -
     return [DownloadCheckpoints(output_dir=home.root, **fields)]
 
 
-def make(page: Page, name: str | None, manifest: str | None, base: str | None) -> gr.Dropdown:
+def create(page: Page, name: str | None, manifest: str | None, base: str | None) -> gr.Dropdown:
     """Create a project and select it."""
     name = (name or "").strip()
     if not is_folder_name(name):
@@ -150,4 +150,4 @@ def make(page: Page, name: str | None, manifest: str | None, base: str | None) -
 def base_rows(project: Project) -> list[list[str]]:
     """Return the base files of the project with their sizes."""
     paths = (project.config, project.base_checkpoint, project.base_tokenizer)
-    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else t(ABSENT)] for p in paths]
+    return [[p.name, shown_size(p.stat().st_size) if p.is_file() else t(MISSING)] for p in paths]

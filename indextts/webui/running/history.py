@@ -46,12 +46,12 @@ def version(project: Project) -> str:
     except OSError:
         return ""
     made = (stat.st_ino, stat.st_mtime_ns, stat.st_nlink)
-    states = (_state(folder) for folder in _not_over(project, made))
+    states = (_state(folder) for folder in _unfinished(project, made))
     return f"{made} {' '.join(states)}"
 
 
 @lru_cache(256)
-def _not_over(project: Project, _made: tuple[int, int, int]) -> tuple[Path, ...]:
+def _unfinished(project: Project, _made: tuple[int, int, int]) -> tuple[Path, ...]:
     """Return the jobs that were active when their folder last changed; finished jobs never change."""
     return tuple(folder for folder in job_folders(project) if not (folder / "exit.json").exists())
 

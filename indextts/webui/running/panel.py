@@ -23,7 +23,7 @@ from indextts.webui.language import t, text_of
 from indextts.webui.page import Page
 from indextts.webui.running import history
 from indextts.webui.running.log_box import FOLLOW_LOGS, LogBox, log_box, log_values
-from indextts.webui.running.queue_choice import AT_ONCE, active_version, find_active, waiting_choice
+from indextts.webui.running.queue_choice import START_NOW, active_version, find_active, waiting_choice
 from indextts.webui.view_versions import running_version
 
 NOT_STARTED = "jobs.not_started"
@@ -64,7 +64,7 @@ class Stage:
         launch: called like `commands`; returns how the commands are launched.
         allowed: called before every start, also of a job that waits; a UserError prevents the start.
         before_start: called before an immediate start; a UserError prevents it.
-        remember: stores the chosen values at every start.
+        store_settings: stores the chosen values at every start.
         filled_for: holds the name of the project whose values are in the form.
         also_changes: components that may change the commands without being an input.
         home: replaces the chosen project for a stage of the whole workspace; its folder has the jobs.
@@ -77,7 +77,7 @@ class Stage:
     launch: LaunchBuilder = lambda *_: ALONE
     allowed: Callable[[ProjectSettings, Launch], None] | None = None
     before_start: Callable[[Project, Sequence[Command], Launch], None] | None = None
-    remember: Callable[[Project, Sequence[Command]], None] | None = None
+    store_settings: Callable[[Project, Sequence[Command]], None] | None = None
     filled_for: Component | None = None
     also_changes: Sequence[Component] = ()
     home: Project | None = None
@@ -109,8 +109,8 @@ def stage_panel(page: Page, stage: Stage) -> Panel:
             stage.before_start(project, planned, launched)
         if stage.filled_for is not None and filled != name:
             raise UserError(t(STILL_FILLING))
-        if stage.remember is not None:
-            stage.remember(project, planned)
+        if stage.store_settings is not None:
+            stage.store_settings(project, planned)
         form = {str(component.elem_id): value for component, value in zip(stage.inputs, values, strict=True)}
         start_job(project, stage.name, planned, after=job_before, form=form, launch=launched)
         return show_job(project, stage.name, "")
@@ -211,7 +211,7 @@ def _components(stage: Stage) -> Panel:
         stop_now = gr.Button(t("jobs.stop_now"), variant="stop", visible=False, elem_id=f"{name}-stop-now")
         unqueue = gr.Button(t("jobs.unqueue"), visible=False, elem_id=f"{name}-unqueue")
     after = gr.Dropdown(
-        [(t(AT_ONCE), "")], value="", label=t("jobs.start_when"), visible=False, elem_id=f"{name}-after"
+        [(t(START_NOW), "")], value="", label=t("jobs.start_when"), visible=False, elem_id=f"{name}-after"
     )
     status = gr.Textbox(label=t("jobs.status"), interactive=False, elem_id=f"{name}-status")
     return Panel(preview, start, stop, stop_now, unqueue, after, status, log_box(name))

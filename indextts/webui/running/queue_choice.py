@@ -10,8 +10,8 @@ from indextts.projects.project import PUBLISHED, Project, project_names
 from indextts.webui.language import stage_name, t
 from indextts.webui.running import history
 
-AT_ONCE = "jobs.start_now"
-IS_OVER = "jobs.already_ended"
+START_NOW = "jobs.start_now"
+ALREADY_ENDED = "jobs.already_ended"
 AFTER = "jobs.after"
 
 
@@ -27,7 +27,7 @@ def job_homes(workspace: Path) -> list[Project]:
 
 def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
     """Return the dropdown of active jobs, hidden without one; the selection stays while its job is active."""
-    found = [(t(AT_ONCE), "")]
+    found = [(t(START_NOW), "")]
     for name, job in _active_jobs(workspace):
         found.append((t(AFTER, stage=stage_name(job.stage), project=name), f"{name}/{job.folder.name}"))
     if now in [choice for _, choice in found]:  # unchanged, because the user may change it meanwhile
@@ -46,7 +46,7 @@ def find_active(workspace: Path, chosen: str | None) -> Path | None:
     for name, job in _active_jobs(workspace):
         if chosen == f"{name}/{job.folder.name}":
             return job.folder
-    raise UserError(t(IS_OVER))
+    raise UserError(t(ALREADY_ENDED))
 
 
 def _active_jobs(workspace: Path) -> list[tuple[str, Job]]:

@@ -32,10 +32,10 @@ NO_SIZE = "tokenizer.no_size"
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
 OPTIONS = tuple(NormalizerOptions.model_fields)
 
-READ_AS = "tokenizer.spoken_form"
+SPOKEN_FORM = "tokenizer.spoken_form"
 BEFORE = "tokenizer.before"
 AFTER = "tokenizer.after"
-NOT_MADE = "tokenizer.not_extended"
+NOT_EXTENDED = "tokenizer.not_extended"
 
 
 def build(page: Page) -> None:
@@ -44,7 +44,7 @@ def build(page: Page) -> None:
     with gr.Accordion(label, open=False, elem_id="normalizer"), gr.Row():
         options = list(form_for(ExtendTokenizer, OPTIONS).values())
     form = [size, *options]
-    filled_for = page.fill(lambda name, _before: own_values(page, name), form)
+    filled_for = page.fill(lambda name, _before: project_values(page, name), form)
     stage_panel(
         page,
         Stage(
@@ -52,17 +52,17 @@ def build(page: Page) -> None:
             t("tokenizer.extend_and_verify"),
             commands,
             form,
-            remember=remember,
+            store_settings=store_settings,
             filled_for=filled_for,
         ),
     )
     sentence = gr.Textbox(EXAMPLE, label=t("tokenizer.try_a_sentence"), elem_id="try-sentence")
     button = gr.Button(t("tokenizer.tokenize"), elem_id="try-start")
     pieces = gr.HTML(elem_id="try-pieces")
-    on([button.click, sentence.submit], lambda *v: cut(page, *v), [page.project, sentence], [pieces])
+    on([button.click, sentence.submit], lambda *v: tokenize(page, *v), [page.project, sentence], [pieces])
 
 
-def own_values(page: Page, name: str) -> list[Any]:
+def project_values(page: Page, name: str) -> list[Any]:
     """Return the target size and the normaliser options of the project."""
     settings = page.find_settings(name)
     default: int = ExtendTokenizer.model_fields["target_size"].default
@@ -80,7 +80,7 @@ def commands(
     return plan_stage(project, asked, "tokenizer").commands
 
 
-def remember(project: Project, planned: Sequence[Command]) -> None:
+def store_settings(project: Project, planned: Sequence[Command]) -> None:
     """Store size and options in the project's settings, for the check and the next visit."""
     for command in planned:
         if isinstance(command, ExtendTokenizer):
@@ -89,39 +89,39 @@ def remember(project: Project, planned: Sequence[Command]) -> None:
             write_project(project, settings.with_fields("normalizer", **options))
 
 
-def cut(page: Page, name: str, sentence: str) -> str:
+def tokenize(page: Page, name: str, sentence: str) -> str:
     """Return the spoken form of a sentence, and its pieces by the base and the extended tokenizer."""
     project = page.find_project(name)
     base = Tokenizer.load(project.base_tokenizer)
     if not project.tokenizer.is_file():
         parts = [
             pieces_html(t(BEFORE), base, sentence, base.size),
-            f"<p>{escape(t(NOT_MADE))}</p>",
+            f"<p>{escape(t(NOT_EXTENDED))}</p>",
         ]
-        return "".join([legend_html(), _read_as(base, sentence), *parts])
+        return "".join([legend_html(), _spoken_form(base, sentence), *parts])
     extended = Tokenizer.load(project.tokenizer)
-    as_read = Tokenizer(base.model_bytes, base.path, extended.options)
+    base_with_options = Tokenizer(base.model_bytes, base.path, extended.options)
     return "".join(
         [
             legend_html(),
-            _read_as(extended, sentence),
-            pieces_html(t(BEFORE), as_read, sentence, base.size),
+            _spoken_form(extended, sentence),
+            pieces_html(t(BEFORE), base_with_options, sentence, base.size),
             pieces_html(t(AFTER), extended, sentence, base.size),
         ]
     )
 
 
-def _read_as(tokenizer: Tokenizer, sentence: str) -> str:
-    return f"<p><b>{escape(t(READ_AS))}</b>: {escape(tokenizer.normalize(sentence))}</p>"
+def _spoken_form(tokenizer: Tokenizer, sentence: str) -> str:
+    return f"<p><b>{escape(t(SPOKEN_FORM))}</b>: {escape(tokenizer.normalize(sentence))}</p>"
 
 
-_MOST_SHOWN = 400
+_MAX_SHOWN = 400
 _COLOURS = {
     "base": "rgba(128, 128, 128, 0.28)",
     "appended": "rgba(46, 160, 67, 0.40)",
     "unknown": "rgba(248, 81, 73, 0.55)",
 }
-WORDS = {
+KINDS = {
     "base": "tokenizer.kinds.base",
     "appended": "tokenizer.kinds.appended",
     "unknown": "tokenizer.kinds.unknown",
@@ -148,9 +148,9 @@ def pieces_html(title: str, tokenizer: Tokenizer, sentence: str, base_size: int)
         "unknown" if token == tokenizer.unknown_id else "appended" if token >= base_size else "base"
         for token in ids
     ]
-    shown = list(zip(kinds, pieces, ids, strict=True))[:_MOST_SHOWN]
+    shown = list(zip(kinds, pieces, ids, strict=True))[:_MAX_SHOWN]
     count = t(COUNT_UNKNOWN, count=len(ids), unknown=num_unknown) if num_unknown else t(COUNT, count=len(ids))
-    more = f" {t(MORE, count=len(ids) - _MOST_SHOWN)}" if len(ids) > _MOST_SHOWN else ""
+    more = f" {t(MORE, count=len(ids) - _MAX_SHOWN)}" if len(ids) > _MAX_SHOWN else ""
     spans = "".join(_span(kind, piece, token) for kind, piece, token in shown)
     return f"<p style='margin-top:8px'><b>{escape(title)}</b>: {count}</p><div>{spans}{more}</div>"
 
@@ -159,7 +159,7 @@ def legend_html() -> str:
     """Return the legend of the colours."""
     return "".join(
         f'<span style="{_PIECE};background:{_COLOURS[kind]}">{escape(t(word))}</span>'
-        for kind, word in WORDS.items()
+        for kind, word in KINDS.items()
     )
 
 

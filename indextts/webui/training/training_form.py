@@ -89,7 +89,7 @@ def resume_value(roots: Roots, is_resume: bool, typed: str | None) -> str:
     return str(roots.inside(typed, "Resume Checkpoint Path"))
 
 
-def own_values(project: Project, settings: ProjectSettings) -> dict[str, Any]:
+def project_values(project: Project, settings: ProjectSettings) -> dict[str, Any]:
     """Return the project's values, with the trainer's defaults for the rest, as the form shows them."""
     [command] = plan_stage(project, settings, "train").commands
     shown = {field: as_shown(getattr(command, field)) for field in FIELDS}
@@ -100,7 +100,7 @@ def own_values(project: Project, settings: ProjectSettings) -> dict[str, Any]:
 
 def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
     """Return the project's values, replaced by those of its draft."""
-    own = own_values(project, settings)
+    own = project_values(project, settings)
     draft = read_draft(project, FORM, NAMES)
     if isinstance(draft.get("resume"), bool):
         own["resume"] = draft["resume"]
@@ -118,7 +118,7 @@ def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
 
 def store_draft(project: Project, settings: ProjectSettings, values: Mapping[str, Any]) -> None:
     """Store the values of the form that differ from the project's as its draft."""
-    own = own_values(project, settings)
+    own = project_values(project, settings)
     changed = {name: value for name, value in values.items() if value is not None and value != own[name]}
     if changed:
         write_draft(project, FORM, changed)
@@ -176,7 +176,7 @@ def fill_buttons() -> tuple[dict[str, gr.Button], gr.HTML]:
             for preset in PRESETS
         }
         buttons[PROPOSE] = gr.Button(t("training.propose"), size="sm", elem_id="train-propose")
-        buttons[OWN] = gr.Button(t("training.own_values"), size="sm", elem_id="train-own")
+        buttons[OWN] = gr.Button(t("training.project_values"), size="sm", elem_id="train-own")
     return buttons, gr.HTML(elem_id="train-source", padding=False)
 
 
@@ -197,7 +197,7 @@ def connect_fill_buttons(
         return list(values.values())
 
     def own(name: str) -> list[Any]:
-        return [*own_values(page.find_project(name), page.find_settings(name)).values(), ""]
+        return [*project_values(page.find_project(name), page.find_settings(name)).values(), ""]
 
     def propose(*values: Any) -> list[Any]:
         wanted, launch = command(*values)

@@ -65,7 +65,7 @@ FROM_PRESET = "training.from_preset"
 PROPOSED = "training.proposed"
 NO_GPU = "training.no_gpu"
 WITH_GPU = "training.with_gpu"
-GONE = "training.checkpoint_gone"
+CHECKPOINT_GONE = "training.checkpoint_gone"
 
 
 def preflight_version(project: Project) -> str:
@@ -159,7 +159,7 @@ def checkpoint_of_row(command: Train, name: str) -> Path:
     for row in resume_rows(command):
         if _names(row) == name:
             return row.path
-    raise UserError(t(GONE, name=name))
+    raise UserError(t(CHECKPOINT_GONE, name=name))
 
 
 def _row(row: ResumeRow) -> list[str]:
