@@ -52,7 +52,7 @@ class Example(Benchmark):
     folder: Path | None = None
 
 
-def test_cases_are_measured_in_turn_and_their_results_stay_apart():
+def test_cases_are_measured_in_turn_with_separate_results():
     order: list[str] = []
 
     def case(name: str) -> Callable[[int], int]:
@@ -162,7 +162,7 @@ def test_the_report_has_a_row_for_each_variant(tmp_path: Path, capsys: pytest.Ca
     assert all(float(row[4]) > 0 for row in rows[1:])
 
 
-def test_batches_of_a_budget_stay_within_it_and_lose_no_sample_in_between():
+def test_batches_stay_within_the_budget_and_lose_no_sample():
     config = config_of("tiny", dropout=0.0)
     samples = make_samples(config, 30)
     groups = groups_within(samples, config, 2000)
@@ -204,7 +204,7 @@ def test_all_parts_of_the_gpu_round_run_on_the_cpu_and_give_one_report(tmp_path:
     assert all(row["what"] in report for row in written)
 
 
-def test_a_variant_that_fails_leaves_a_row_and_the_next_its_turn(tmp_path: Path):
+def test_a_failed_variant_gets_a_row_and_the_next_variant_runs(tmp_path: Path):
     rows = tmp_path / "rows.jsonl"
     model = build_model(config_of("tiny", dropout=0.0), CPU).train()
     this = gpu_round.Round(CPU, "tiny", 1, rows)

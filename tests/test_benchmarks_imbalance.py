@@ -87,7 +87,7 @@ def test_balancing_leaves_less_than_three_percent_where_contiguous_parts_leave_m
     assert sharded.worst >= sharded.imbalance
 
 
-def test_an_incomplete_step_weighs_little_and_is_not_the_worst():
+def test_an_incomplete_step_has_a_small_weight_and_is_not_the_worst():
     work = np.array([[100.0, 100.0], [110.0, 90.0], [10.0, 0.0]])
     found = Loads(work, np.array([True, True, False]), 0, 0.0)
     assert found.imbalance == pytest.approx((100 + 110 + 10) / (100 + 100 + 5) - 1)
@@ -107,7 +107,7 @@ def test_every_sample_is_seen_once_whatever_the_number_of_ranks(
     assert np.array_equal(times_seen(lengths, share, ranks), np.ones(len(lengths)))
 
 
-def test_a_sample_that_no_rank_or_two_ranks_get_is_noticed(
+def test_a_sample_assigned_to_no_rank_or_two_ranks_is_detected(
     lengths: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ):
     def wrong(costs: list[float], num_ranks: int) -> list[list[int]]:

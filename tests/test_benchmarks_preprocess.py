@@ -48,7 +48,7 @@ def test_every_stage_of_both_backends_has_a_row(tmp_path, capsys):
     assert re.search(r"takes [\d.]+e9 operations", table)
 
 
-def test_operations_of_the_speech_encoder_are_those_of_its_products_with_weights():
+def test_the_operations_of_the_speech_encoder_are_its_products_with_weights():
     encoder = preprocess_stages.make_encoder("indextts2", "small", torch.device("cpu"))
     bench = preprocess_stages._Bench("indextts2", encoder, [], torch.device("cpu"))
     with reproducible_math():

@@ -54,12 +54,12 @@ def filled(command: type[Command], text: str) -> Command:
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
 @pytest.mark.parametrize("text", NASTY)
 @pytest.mark.failure(52)
-def test_a_command_survives_the_way_to_argv_and_back(command: type[Command], text: str):
+def test_a_command_survives_conversion_to_argv_and_back(command: type[Command], text: str):
     original = filled(command, text)
     assert parse(command, to_argv(original)) == original
 
 
-def test_numbers_and_switches_survive_the_way_to_argv_and_back():
+def test_numbers_and_switches_survive_conversion_to_argv_and_back():
     original = Train(
         train_manifest=[Path("t")],
         val_manifest=[Path("v")],
@@ -77,7 +77,7 @@ def test_defaults_are_left_out_of_argv():
     assert to_argv(command) == ["--manifest=m", "--output=o"]
 
 
-def test_a_value_out_of_bounds_is_one_sentence_with_the_flag_as_typed():
+def test_a_value_out_of_bounds_is_a_one_line_error_with_the_flag_as_typed():
     argv = ["--train-manifest=t", "--val-manifest=v", "--tokenizer=m", "--learning-rate=-1", "--epochs=0"]
     with pytest.raises(UserError, match=r"--epochs: .*got 0; --learning-rate: .*got -1\.0"):
         parse(Train, argv)
@@ -89,7 +89,7 @@ def test_a_command_cannot_be_changed():
         command.seed = 3  # type: ignore[misc]
 
 
-def test_the_flags_that_users_type_are_there():
+def test_the_documented_flags_exist():
     flags = {f"--{name.replace('_', '-')}" for name in Train.model_fields}
     typed = """--train-manifest --val-manifest --tokenizer --config --base-checkpoint --output-dir --epochs
         --learning-rate --text-loss-weight --mel-loss-weight --warmup-steps --log-interval --val-interval
@@ -151,12 +151,12 @@ REQUIRED_FIELDS = {"train_manifest", "val_manifest", "tokenizer"}
     ],
     ids=lambda value: str(sorted(value)),  # a set's own order is another one in every process
 )
-def test_what_was_typed_is_known_also_where_it_is_the_default(argv: list[str], fields: set[str]):
+def test_typed_fields_include_values_equal_to_the_default(argv: list[str], fields: set[str]):
     assert typed_fields(Train, [*REQUIRED, *argv]) == REQUIRED_FIELDS | fields
     assert parse(Train, [*REQUIRED, *argv]).model_fields_set == REQUIRED_FIELDS | fields
 
 
-def test_no_is_a_switch_of_its_own_only_before_a_switch():
+def test_the_prefix_no_applies_only_to_switches():
     assert typed_fields(Train, ["--no-epochs"]) == set()
     assert typed_fields(Preprocess, ["--manifest=a", "--output-dir=b", "--no-allow-cpu"]) == {
         "manifest",
@@ -164,12 +164,12 @@ def test_no_is_a_switch_of_its_own_only_before_a_switch():
     }
 
 
-def test_the_programs_own_arguments_count_where_none_are_given(monkeypatch):
+def test_without_arguments_those_of_the_process_are_parsed(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train_gpt_v2.py", *REQUIRED, "--seed=1234"])
     assert parse(Train).model_fields_set == {*REQUIRED_FIELDS, "seed"}
 
 
-def test_on_a_resume_a_default_that_was_given_stays_in_argv():
+def test_on_resume_typed_defaults_stay_in_argv():
     default = Train.model_fields["learning_rate"].default
     given = {"train_manifest": [Path("t")], "val_manifest": [Path("v")], "tokenizer": Path("m")}
     fresh = Train(**given, learning_rate=default, amp=False, num_workers=0)
@@ -180,7 +180,7 @@ def test_on_a_resume_a_default_that_was_given_stays_in_argv():
     assert {"learning_rate", "amp"} <= parse(Train, to_argv(resumed)).model_fields_set
 
 
-def test_a_form_that_gives_every_field_wins_over_the_checkpoint_after_the_way_through_argv():
+def test_on_resume_a_form_with_every_field_overrides_the_checkpoint():
     filled_in = Train(**{**RUN.model_dump(), "learning_rate": 2e-5, "batch_size": 8, "resume": "auto"})
     stored = Train(**{**RUN.model_dump(), "learning_rate": 7e-5, "batch_size": 36}).model_dump(mode="json")
     assert continued(parse(Train, to_argv(filled_in)), stored) == filled_in
@@ -189,7 +189,7 @@ def test_a_form_that_gives_every_field_wins_over_the_checkpoint_after_the_way_th
 RUN = Train(train_manifest=[Path("t")], val_manifest=[Path("v")], tokenizer=Path("m"))
 
 
-def test_the_flags_of_a_resume_that_were_not_typed_are_the_runs():
+def test_on_resume_untyped_flags_keep_the_runs_values():
     run_flags = [
         "--learning-rate=7e-5",
         "--batch-size=36",
@@ -210,7 +210,7 @@ def test_the_flags_of_a_resume_that_were_not_typed_are_the_runs():
     assert continued(parse(Train, argv), stored) == parse(Train, [*argv, *run_flags])
 
 
-def test_the_flags_of_a_resume_that_were_typed_win_also_at_their_defaults():
+def test_on_resume_typed_flags_win_even_at_their_defaults():
     stored = parse(Train, [*REQUIRED, "--learning-rate=7e-5", "--amp", "--epochs=3"]).model_dump(mode="json")
     command = parse(Train, [*REQUIRED, "--resume=auto", "--learning-rate=2e-5", "--no-amp", "--seed=9"])
     now = continued(command, stored)
@@ -218,7 +218,7 @@ def test_the_flags_of_a_resume_that_were_typed_win_also_at_their_defaults():
     assert now.model_fields_set == command.model_fields_set
 
 
-def test_a_setting_that_the_program_does_not_know_is_left_out_and_a_bad_one_named():
+def test_an_unknown_setting_is_dropped_and_an_invalid_one_is_named():
     command = parse(Train, [*REQUIRED, "--resume=auto"])
     assert continued(command, {"a_flag_of_tomorrow": True}) == command
     with pytest.raises(UserError, match=r"checkpoint: --epochs: .*got 0"):
@@ -227,7 +227,7 @@ def test_a_setting_that_the_program_does_not_know_is_left_out_and_a_bad_one_name
     assert continued(typed, {"epochs": 0}).epochs == 2
 
 
-def test_a_projects_training_says_what_the_project_says_also_where_it_is_the_default():
+def test_a_projects_training_command_has_its_settings_even_at_their_defaults():
     project, settings = Project(Path("w/demo")), read_settings(DEMO)
     default = Train.model_fields["learning_rate"].default
     told = settings.with_fields("train", learning_rate=default)

@@ -12,7 +12,7 @@ def test_one_process_needs_no_launcher():
     assert Launch(gpus="2").prefix == []  # another card is no reason for one
 
 
-def test_torchrun_understands_what_several_processes_become():
+def test_torchrun_accepts_the_arguments_of_several_processes():
     run = pytest.importorskip("torch.distributed.run")
     parser = run.get_args_parser()
     program = ["trainers/train_gpt_v2.py", "--epochs=3", "--amp"]
@@ -26,7 +26,7 @@ def test_torchrun_understands_what_several_processes_become():
     assert here.shutdown_timeout == there.shutdown_timeout == SHUTDOWN_S
 
 
-def test_the_stages_of_a_stop_are_over_before_torchrun_kills():
+def test_the_stages_of_a_stop_end_before_torchrun_kills():
     assert SAVE_S + KILL_S < SHUTDOWN_S
 
 
@@ -39,7 +39,7 @@ def test_gpus_are_numbers_as_nvidia_smi_counts_them():
     assert Launch(**{"gpus": 2}).gpus == "2"
 
 
-def test_each_other_machine_has_a_command_of_its_own():
+def test_each_other_machine_has_its_own_command():
     launch = Launch(processes=4, nodes=3, endpoint="[fd00::1]")
     others = list(launch.on_other_nodes())
     assert [other.node_rank for other in others] == [1, 2]
@@ -65,14 +65,14 @@ def test_each_other_machine_has_a_command_of_its_own():
         ({"threads": 2}, "--threads: Extra inputs are not permitted"),
     ],
 )
-def test_what_cannot_be_launched_is_refused_with_the_reason(fields: dict[str, object], problem: str):
+def test_an_impossible_launch_is_refused_with_the_reason(fields: dict[str, object], problem: str):
     with pytest.raises(UserError) as refused:
         launch_of(fields)
     assert problem in str(refused.value)
     assert str(refused.value).startswith("launch: ")
 
 
-def test_blanks_beside_commas_cost_nothing_and_a_flood_of_them_is_refused():
+def test_blanks_around_commas_are_accepted_and_too_many_are_refused():
     assert Launch(processes=2, gpus=" 1 ,  0 ").gpus == "1,0"
     with pytest.raises(UserError, match="characters; pass numbers of GPUs"):
         Launch(gpus="0" + " " * 2_000_000 + "0")

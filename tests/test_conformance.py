@@ -68,7 +68,7 @@ def test_an_array_that_differs_or_is_unknown_fails(tmp_path, capsys, changes, ve
     assert verdict in line
 
 
-def test_a_folder_of_another_kind_is_not_covered(tmp_path, capsys):
+def test_a_folder_of_an_unknown_kind_is_reported_as_not_covered(tmp_path, capsys):
     (tmp_path / "config.yaml").write_text("name: x\nvocoder: {channels: 3}\n")
     assert conformance.main([str(tmp_path)]) == 1
     assert "not covered: vocoder; only folders of gpt or semantic_codec" in capsys.readouterr().out
@@ -120,7 +120,7 @@ def test_acoustic_arrays_that_differ_or_are_unknown_fail(shared, tmp_path, capsy
 
 
 @pytest.mark.parametrize("missing", ["noise", "ref_mel"])
-def test_an_acoustic_folder_without_an_input_is_one_sentence(shared, tmp_path, capsys, missing):
+def test_an_acoustic_folder_without_an_input_is_a_one_line_error(shared, tmp_path, capsys, missing):
     for name in ("config.yaml", "weights.safetensors"):
         shutil.copy(shared / "vectors/s2mel_a" / name, tmp_path)
     arrays = dict(np.load(shared / "vectors/s2mel_a/io.npz"))
@@ -132,7 +132,7 @@ def test_an_acoustic_folder_without_an_input_is_one_sentence(shared, tmp_path, c
 
 @pytest.mark.parametrize("name", ["config.yaml", "weights.safetensors", "io.npz"])
 @pytest.mark.parametrize("content", [None, b"", b"broken: [\x00"])
-def test_a_missing_or_damaged_file_is_one_sentence_and_status_2(tmp_path, capsys, name, content):
+def test_a_missing_or_corrupt_file_is_a_one_line_error_with_status_2(tmp_path, capsys, name, content):
     folder = write_folder(tmp_path)
     if content is None:
         (folder / name).unlink()

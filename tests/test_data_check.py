@@ -110,7 +110,7 @@ def test_flagged_clips_are_counted_by_reason_with_the_worst(tmp_path):
 
 
 @pytest.mark.parametrize("num_workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_texts_are_judged_as_the_options_read_them_and_the_options_are_kept(tmp_path, num_workers):
+def test_texts_are_checked_as_the_options_read_them_and_the_options_are_stored(tmp_path, num_workers):
     write_dataset(tmp_path, [*TEXTS[:5], f"{TEXTS[5]} BBC"], num_speakers=1)
     options = NormalizerOptions(acronyms="letters")
     check_manifest(tmp_path / "manifest.jsonl", None, tmp_path / "kept", num_workers)
@@ -120,7 +120,7 @@ def test_texts_are_judged_as_the_options_read_them_and_the_options_are_kept(tmp_
     assert json.loads((tmp_path / "read/normalizer.json").read_text()) == options.record
 
 
-def test_digits_of_pairs_are_noticed_where_no_rule_reads_them(tmp_path):
+def test_unread_digits_in_pairs_are_a_notice(tmp_path):
     features = write_store(tmp_path / "features", ["a", "b", "c"])
     pairs = [pair("a", "b", features), pair("b", "c", features), pair("c", "a", features)]
     texts = ["በ2017 ዓ.ም ፲ ሰው መጣ", "room 101", TEXT]
@@ -226,7 +226,7 @@ def test_limits_are_flags(tmp_path, capsys):
     assert (tmp_path / "check/report.txt").read_text(encoding="utf-8") in capsys.readouterr().out + "\n"
 
 
-def test_of_many_examples_the_first_are_shown(tmp_path):
+def test_only_the_first_of_many_examples_are_shown(tmp_path):
     write_dataset(tmp_path, [f"hello {letter}" for letter in "abcdefgh"])
     problem = check_manifest(tmp_path / "manifest.jsonl").problems[0]
     assert " (8): " in problem
@@ -351,7 +351,7 @@ def test_the_predecessors_files_are_the_default(tmp_path, monkeypatch):
     assert with_default_paths(given) == given
 
 
-def test_the_only_project_is_checked_as_its_settings_say_and_a_flag_says_otherwise(tmp_path, monkeypatch):
+def test_the_only_project_is_checked_with_its_settings_and_flags_override_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {"normalizer": {"thousand": "ሺ", "fifty": "አምሳ"}, "check": {"min_snr_db": 12}}
     make_project(tmp_path / "workspace/voice", **settings)

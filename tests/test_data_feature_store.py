@@ -57,7 +57,7 @@ def assert_holds(store: FeatureStore, utterance: EncodedUtterance) -> None:
     assert store.num_codes(utterance.key) == len(utterance.codes)
 
 
-def test_recordings_with_a_code_that_the_model_does_not_have_are_found_in_any_shard(tmp_path):
+def test_recordings_with_codes_unknown_to_the_model_are_found_in_any_shard(tmp_path):
     codes = {"a": [3, 1], "b": [7], "c": [2, 2, 8], "d": [9, 0], "e": [0]}
     store = write_store(
         tmp_path, [replace(encoded(id, 1), codes=np.array(codes[id])) for id in codes], clips_per_shard=2
@@ -94,7 +94,7 @@ def test_arrays_are_copies_that_the_reader_may_change(tmp_path):
     assert_holds(store, encoded("a", 5))
 
 
-def test_keys_with_the_same_beginning_are_told_apart(tmp_path):
+def test_keys_with_the_same_prefix_are_distinguished(tmp_path):
     same = "00" * 8
     utterances = [
         replace(encoded(f"{number}", 1 + number), key=same + f"{number:048x}") for number in (3, 1, 2)
@@ -105,7 +105,7 @@ def test_keys_with_the_same_beginning_are_told_apart(tmp_path):
     assert same + f"{9:048x}" not in store
 
 
-def test_a_key_of_zeros_is_a_key(tmp_path):  # numpy's strings drop trailing zeros
+def test_a_key_of_zeros_is_valid(tmp_path):  # numpy's strings drop trailing zeros
     for id in ("00" * 32, "ab" + "00" * 31):
         utterance = replace(encoded("a", 4), key=id)
         assert_holds(write_store(tmp_path / "s", [utterance]), utterance)
@@ -291,7 +291,7 @@ def test_the_error_names_a_corrupt_array(tmp_path, name, damage):
 
 
 @pytest.mark.parametrize("name", ["codes.npy", "index.npy"])
-def test_a_bit_that_changed_in_codes_or_their_lengths_is_noticed(tmp_path, name):
+def test_a_flipped_bit_in_codes_or_lengths_is_detected(tmp_path, name):
     write_store(tmp_path / "s", [encoded("a", 5), encoded("b", 5)])
     path = shard(tmp_path / "s", 0) / name
     if name == "codes.npy":

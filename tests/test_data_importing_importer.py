@@ -53,7 +53,7 @@ def test_recordings_and_manifest_are_in_the_project(tmp_path):
         assert utterance.duration_s == 0.5
 
 
-def test_the_project_may_move(tmp_path):
+def test_a_project_can_be_moved(tmp_path):
     import_manifest(write_dataset(tmp_path / "in", ["a"]), tmp_path / "p/out")
     shutil.move(tmp_path / "p", tmp_path / "moved")
     assert read_utterances(tmp_path / "moved/out/manifest.jsonl")[0].audio.is_file()
@@ -69,7 +69,7 @@ def test_importing_twice_changes_nothing(tmp_path):  # D12
     assert snapshot(tmp_path / "out") == before
 
 
-def test_a_source_that_has_grown_adds_its_new_recordings(tmp_path):
+def test_a_grown_source_adds_its_new_recordings(tmp_path):
     source = write_folder(tmp_path / "in", range(3))
     run_import(source, tmp_path / "out", speaker="almaz")
     write_folder(source, range(5))
@@ -82,7 +82,7 @@ def test_a_source_that_has_grown_adds_its_new_recordings(tmp_path):
     assert {line["speaker"] for line in manifest_lines(tmp_path / "out")} == {"almaz"}  # the stored answer
 
 
-def test_a_changed_text_or_recording_takes_the_place_of_the_old_one(tmp_path):
+def test_a_changed_text_or_recording_replaces_the_old_one(tmp_path):
     source = write_folder(tmp_path / "in", range(3))
     run_import(source, tmp_path / "out", speaker="almaz")
     (source / "clip001.txt").write_text("ደህና ነኝ", encoding="utf-8")
@@ -95,7 +95,7 @@ def test_a_changed_text_or_recording_takes_the_place_of_the_old_one(tmp_path):
     assert (tmp_path / "out/audio/clip002.wav").read_bytes() == (source / "clip002.wav").read_bytes()
 
 
-def test_several_sources_come_into_one_project_and_their_names_may_clash(tmp_path, caplog):
+def test_several_sources_with_clashing_names_are_imported_into_one_project(tmp_path, caplog):
     first, second = write_folder(tmp_path / "a", range(2)), tmp_path / "b"
     for number in range(2):
         write_tone(second / f"clip00{number}.wav", 700 + number, 0.3)
@@ -149,7 +149,7 @@ def test_a_manifest_without_a_journal_keeps_its_utterances(tmp_path):
     )
 
 
-def test_any_id_becomes_a_safe_file_name_of_its_own(tmp_path):
+def test_every_id_becomes_a_unique_safe_file_name(tmp_path):
     ids = ["../../evil", "a/b", "a b", "A", "a", ".", "ሰላም", "x" * 300, "x" * 301, "a\nb", "-rf", "CON"]
     import_manifest(write_dataset(tmp_path / "in", ids), tmp_path / "out")
     names = [path.name for path in (tmp_path / "out/audio").iterdir()]
@@ -214,7 +214,7 @@ def test_a_source_without_usable_items_is_a_one_line_error_with_status_1(tmp_pat
     assert not (tmp_path / "out/manifest.jsonl").exists()
 
 
-def test_unknown_speakers_are_an_error_and_never_guessed(tmp_path):  # D11
+def test_unknown_speakers_are_an_error_and_not_guessed(tmp_path):  # D11
     source = write_folder(tmp_path / "in", range(2))
     with pytest.raises(UserError, match=r": 2 recordings .*--speaker NAME"):
         run_import(source, tmp_path / "out")

@@ -169,7 +169,7 @@ def test_a_line_of_2_gb_is_one_rejection_and_takes_little_memory(tmp_path):
     assert 0 < peak < 600 * 2**20
 
 
-def test_common_voice_is_known_by_its_tables_and_its_speakers_are_the_clients(tmp_path):
+def test_common_voice_is_detected_by_its_tables_and_its_clients_are_the_speakers(tmp_path):
     folder = tmp_path / "in/cv-corpus-25.0/am"
     write_clips(folder / "clips", ["common_voice_am_1.mp3", "common_voice_am_2.mp3", "common_voice_am_3.mp3"])
     header = "client_id\tpath\tsentence_id\tsentence\tsentence_domain\tup_votes\tlocale\n"
@@ -185,7 +185,7 @@ def test_common_voice_is_known_by_its_tables_and_its_speakers_are_the_clients(tm
     ]
 
 
-def test_fleurs_is_known_by_its_tables_and_asks_for_the_speaker(tmp_path):
+def test_fleurs_is_detected_by_its_tables_and_asks_for_the_speaker(tmp_path):
     folder = tmp_path / "in/am_et"
     write_clips(folder / "audio/train", ["1000.wav"])
     write_clips(folder / "audio/dev", ["2000.wav"])
@@ -197,13 +197,13 @@ def test_fleurs_is_known_by_its_tables_and_asks_for_the_speaker(tmp_path):
     assert imported(tmp_path / "in") == [("1000", TEXTS[0], "s"), ("2000", TEXTS[1], "s")]
 
 
-def test_a_table_of_seven_named_columns_is_no_fleurs(tmp_path):
+def test_a_table_of_seven_named_columns_is_not_detected_as_fleurs(tmp_path):
     write_clips(tmp_path / "in", ["1.wav"])
     write_text(tmp_path / "in/train.tsv", "a\tpath\tb\ttext\tc\td\te\n0\t1.wav\t0\tሰላም\t0\t0\t0\n")
     assert imported(tmp_path / "in") == [("1", "ሰላም", "s")]
 
 
-def test_json_lines_of_other_programs_are_read_by_their_own_names(tmp_path):
+def test_json_lines_of_other_programs_are_read_by_their_field_names(tmp_path):
     write_clips(tmp_path / "in/audio", ["spk000_000001.wav", "2.wav", "3.wav"])
     lines = [
         {"id": "spk000_000001", "audio_path": "audio/spk000_000001.wav", "text": TEXTS[0],
@@ -235,7 +235,7 @@ def test_recordings_with_texts_beside_them_are_found_in_all_folders(tmp_path):
     ]
 
 
-def test_subtitles_belong_to_the_recording_whose_name_they_have_with_or_without_a_language(tmp_path):
+def test_subtitles_match_the_recording_of_the_same_name_with_or_without_a_language(tmp_path):
     write_clips(tmp_path / "in", ["a.wav", "b.one.wav", "c.wav", "clip.wav"])
     write_text(tmp_path / "in/clip.txt", "ሰላም")
     lines = "1\n00:00:00,000 --> 00:00:00,200\nሰላም ለዓለም\n"
@@ -250,7 +250,7 @@ def test_subtitles_belong_to_the_recording_whose_name_they_have_with_or_without_
     ]
 
 
-def test_several_tables_below_one_folder_are_one_source(tmp_path):
+def test_several_tables_in_one_folder_are_one_source(tmp_path):
     for speaker in ("almaz", "bekele"):
         write_clips(tmp_path / f"in/{speaker}/wavs", [f"{speaker}1.wav"])
         write_text(tmp_path / f"in/{speaker}/metadata.csv", f"{speaker}1|ሰላም {speaker}\n")
@@ -261,7 +261,7 @@ def test_several_tables_below_one_folder_are_one_source(tmp_path):
     ]
 
 
-def test_recordings_outside_of_the_allowed_folders_are_not_read(tmp_path):
+def test_recordings_outside_the_allowed_folders_are_not_read(tmp_path):
     write_clips(tmp_path / "secret", ["1.wav"])
     write_clips(tmp_path / "in/wavs", ["2.wav"])
     (tmp_path / "in/wavs/3.wav").symlink_to(tmp_path / "secret/1.wav")

@@ -237,7 +237,7 @@ def write_rolling(folder: Path, truth: list[tuple[float, float, str]]) -> None:
 
 
 @pytest.mark.shared
-def test_rolling_captions_of_real_speech_give_each_word_to_the_clip_that_says_it(tmp_path, shared):
+def test_rolling_captions_of_real_speech_assign_each_word_to_its_clip(tmp_path, shared):
     truth = join_clips(shared, tmp_path / "in", 20, seed=8)
     (tmp_path / "in/talk.srt").unlink()
     write_rolling(tmp_path / "in", truth)

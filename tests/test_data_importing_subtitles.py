@@ -163,14 +163,14 @@ def test_words_that_are_spoken_twice_remain():
         ("part.2.srt", False),
     ],
 )
-def test_the_name_of_a_subtitle_file_tells_its_language(name, is_foreign):  # D5
+def test_the_name_of_a_subtitle_file_gives_its_language(name, is_foreign):  # D5
     assert (foreign_by_name(Path(name)) is not None) == is_foreign
 
 
 AMHARIC = "ዛሬ ጠዋት ወደ ገበያ ሄድኩ እና ብዙ ሰዎችን አገኘሁ"
 
 
-def test_the_letters_tell_english_and_tigrinya():
+def test_english_and_tigrinya_are_recognised_by_their_letters():
     assert foreign_by_letters(AMHARIC + " UNICEF") is None
     assert "Ethiopic" in str(foreign_by_letters("Good morning, everybody. ሰላም"))
     assert "Tigrinya" in str(foreign_by_letters("ሎሚ ንግሆ ናብ ዕዳጋ ከይደ ብዙሓት ሰባት ድማ ረኺበ ኣለኹ"))

@@ -63,12 +63,12 @@ def test_a_preprocessed_utterance_has_its_feature_store_and_its_number_of_codes(
     assert (utterance.num_codes, utterance.features_key) == (75, KEY)
 
 
-def test_absolute_audio_stays_where_it_is(tmp_path):
+def test_absolute_audio_paths_stay_absolute(tmp_path):
     path = write_lines(tmp_path / "m.jsonl", UTTERANCE | {"audio": "/recordings/a.wav"})
     assert read_utterances(path)[0].audio == Path("/recordings/a.wav")
 
 
-def test_what_was_written_reads_back_equal_and_with_relative_paths(tmp_path):
+def test_a_written_manifest_reads_back_equal_and_has_relative_paths(tmp_path):
     utterances = [
         Utterance("ሀ/../ለ", tmp_path / "audio/x.wav", 'ሰላም "ለዓለም"\u2028።', "ተናጋሪ 1", 0.5),
         Utterance("b", tmp_path.parent / "b.wav", "b", "s", 2.0, "en", tmp_path / "sub/f.json", 100, KEY),

@@ -98,7 +98,7 @@ def test_a_manifest_without_pairs_is_an_error():  # D16
         build_pairs(clips(1, "a") + clips(1, "b"), 2, seed=0)
 
 
-def test_an_upper_limit_draws_from_all_speakers():
+def test_an_upper_limit_samples_from_all_speakers():
     result = build_pairs(clips(50, "a") + clips(50, "b"), 2, seed=0, max_pairs=40)
     assert len(result.pairs) == 40
     assert result.num_cut == 160
@@ -137,7 +137,7 @@ def test_a_speaker_with_one_sentence_only_has_no_pair_and_is_counted():
     assert result.num_same_text == 2
 
 
-def test_prompts_last_3_to_15_seconds_where_the_speaker_has_enough():
+def test_prompts_last_3_to_15_seconds_if_the_speaker_has_enough():
     lengths = [0.5, 2.98, 3.0, 9.0, 15.0, 15.02, 30.0]
     of_a = [clip(f"a{n}", "a", num_codes=round(50 * length)) for n, length in enumerate(lengths)]
     result = build_pairs([*of_a, *clips(4, "b")], 2, seed=0)
@@ -147,7 +147,7 @@ def test_prompts_last_3_to_15_seconds_where_the_speaker_has_enough():
     assert result.speakers_without_prompts == ["b"]
 
 
-def test_a_target_whose_good_prompts_all_say_its_sentence_gets_another():
+def test_a_target_whose_good_prompts_have_its_sentence_gets_another_prompt():
     good = [clip(f"g{number}", text="እሺ", num_codes=200) for number in range(3)]
     pairs = build_pairs([*good, clip("short")], 2, seed=0).pairs
     assert {(pair.target_id, pair.prompt_id) for pair in pairs} >= {(f"g{n}", "short") for n in range(3)}
@@ -207,7 +207,7 @@ def test_pairing_200_000_clips_takes_linear_time():  # D66
     assert len(build_pairs(utterances, 1, seed=0).pairs) == 200_000
 
 
-def test_the_pairs_file_may_lie_in_any_folder(tmp_path, capsys):  # D74
+def test_the_pairs_file_can_be_in_any_folder(tmp_path, capsys):  # D74
     manifest = tmp_path / "processed/train_manifest.jsonl"
     features = tmp_path / "processed/features/f.json"
     utterances = [replace(clip(id), features=features) for id in "ab"]

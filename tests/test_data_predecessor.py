@@ -110,7 +110,7 @@ def damage(folder: Path, rows: list[Row]) -> dict[str, str]:
     return dict(zip(ids, kinds.split(), strict=False))
 
 
-def test_each_kind_of_damage_is_found_and_nothing_else(tmp_path):
+def test_each_kind_of_corruption_is_found_and_valid_rows_are_not_reported(tmp_path):
     rows = write_old_folder(tmp_path, "a" * 30)
     wanted = damage(tmp_path, rows)
     write_rows(tmp_path, rows)
@@ -178,7 +178,7 @@ def test_text_ids_of_another_tokenizer_are_counted(tmp_path):  # D3
     }
 
 
-def test_damage_of_pairs_is_counted(tmp_path):
+def test_corrupt_pairs_are_counted(tmp_path):
     rows = write_old_folder(tmp_path)
     good, twice = pair_of(rows[0], rows[1]), pair_of(rows[2], rows[2])
     unknown = pair_of(rows[3], row_of("spk009_000001", "x", 1.0, 50, "ሀ"))

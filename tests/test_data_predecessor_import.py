@@ -86,7 +86,7 @@ def test_importing_twice_changes_nothing_and_new_rows_are_added(project):
     assert store_files.items() <= files_of(project / "out").items()
 
 
-def test_damaged_rows_are_listed_with_their_reason(project, capsys):
+def test_corrupt_rows_are_listed_with_their_reason(project, capsys):
     folder = project / "processed_data"
     rows = write_old_folder(folder, "ab" * 20)
     for number, row in enumerate(rows[:39]):  # D1: a batch padded to the last clip

@@ -150,7 +150,7 @@ def test_utterances_with_the_same_recording_share_its_features(project):
     assert run(project, val_ratio=0).num_kept == 26
 
 
-def test_another_base_checkpoint_encodes_only_the_conditioning_and_keeps_the_earlier_one(project):
+def test_another_base_checkpoint_adds_only_conditioning(project):
     run(project)
     first, before = store_of(project), files_of(project / "out")
     old_weights = (project / "model/gpt.pth").read_bytes()
@@ -193,7 +193,7 @@ def test_another_vocabulary_leaves_features_valid(project):
     assert files_of(project / "out") == before
 
 
-def test_features_of_another_codebook_are_not_mixed_with_the_first(project):  # D3
+def test_features_of_another_codebook_are_not_mixed(project):  # D3
     run(project)
     first = store_of(project)
     builtin.fit([project / "data/audio/6.wav"], 16, seed=1).save(project / "out/features/builtin.npz")

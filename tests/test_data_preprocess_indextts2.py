@@ -152,7 +152,7 @@ def test_a_project_goes_from_recordings_to_three_training_steps(model, data, tmp
     assert all(np.isfinite(value) for line in metrics for value in line.values() if isinstance(value, float))
 
 
-def test_batches_give_the_same_in_the_same_order(model, data):
+def test_batching_does_not_change_the_features_or_their_order(model, data):
     recorded = with_true_durations(data, read_numbered_utterances(data))
     utterances = [utterance for utterance in recorded if utterance.id != "short_1776"]
     alone = list(encoder_of(model).encode_all(utterances))
@@ -191,7 +191,7 @@ def test_the_speech_encoder_can_be_in_the_hugging_face_cache(model, data, tmp_pa
     assert result.num_encoded == NUM_CLIPS + 2
 
 
-def test_features_of_other_statistics_are_never_mixed_with_the_first(model, data, tmp_path):
+def test_features_of_other_statistics_are_never_mixed(model, data, tmp_path):
     preprocess(command(model, data, tmp_path / "out"))
     first = store_of(tmp_path / "out")
     write_stats(tmp_path / "other.pt")

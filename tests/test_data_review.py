@@ -39,7 +39,7 @@ def test_without_check_and_review_all_utterances_are_used(manifest):
     assert read_reviewed(manifest) == read_numbered_utterances(manifest)
 
 
-def test_clips_that_the_check_rejected_are_skipped_unless_a_person_keeps_them(manifest):
+def test_rejected_clips_are_skipped_unless_kept_by_hand(manifest):
     reject_by_check(manifest, "a", "b")
     add_decision(manifest, Decision(id="b", verdict="keep"))
     add_decision(manifest, Decision(id="c", verdict="reject"))
@@ -47,7 +47,7 @@ def test_clips_that_the_check_rejected_are_skipped_unless_a_person_keeps_them(ma
     assert [number for number, _ in read_reviewed(manifest)] == [2, 4]
 
 
-def test_an_edited_text_takes_the_place_of_the_manifests_and_the_manifest_stays(manifest):
+def test_an_edited_text_replaces_the_manifests_and_the_manifest_stays_unchanged(manifest):
     before = manifest.read_bytes()
     add_decision(manifest, Decision(id="a", text="ሌላ ጽሑፍ"))
     assert kept(manifest)["a"] == "ሌላ ጽሑፍ"
@@ -116,7 +116,7 @@ def test_a_manifest_with_only_rejected_clips_is_an_error(manifest):
         read_reviewed(manifest)
 
 
-def test_texts_alone_need_no_other_field_as_long_as_nothing_was_reviewed(tmp_path):
+def test_without_a_review_reading_texts_needs_no_other_field(tmp_path):
     path = tmp_path / "texts.jsonl"
     path.write_text('{"text": "ሰላም"}\n', encoding="utf-8")
     assert read_reviewed_texts(path) == ["ሰላም"]

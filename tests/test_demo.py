@@ -72,7 +72,7 @@ def test_four_speakers_share_the_utterances_evenly():
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_the_sentences_use_at_least_200_fidel_and_nothing_but_ethiopic_and_punctuation():
+def test_the_sentences_use_at_least_200_fidel_and_only_ethiopic_and_punctuation():
     characters = set("".join(utterance["text"] for utterance in manifest()))
     fidel = {character for character in characters if ord(character) in ETHIOPIC_LETTERS}
     assert len(fidel) >= 200
@@ -83,7 +83,7 @@ def test_every_sentence_has_3_to_9_words():
     assert all(3 <= len(utterance["text"].split(" ")) <= 9 for utterance in manifest())
 
 
-def test_the_whole_folder_is_below_8_megabytes():
+def test_the_folder_is_smaller_than_8_megabytes():
     made_later = {".pth", ".pyc"}  # the base checkpoint, and what running a program leaves
     sizes = [path.stat().st_size for path in DEMO.rglob("*") if path.suffix not in made_later]
     assert sum(sizes) < 8_000_000

@@ -176,7 +176,7 @@ MOMENTS = {
 @pytest.mark.parametrize("workers", [(0, 2), (2, 0)], ids=["0 then 2 workers", "2 then 0 workers"])
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.failure(17)
-def test_a_run_killed_at_this_moment_ends_bit_identical(
+def test_a_run_killed_at_any_moment_ends_bit_identical(
     project: TinyRun, reference: Path, tmp_path: Path, moment: str, workers: tuple[int, int]
 ):
     for attempt in range(TRIES):
@@ -221,7 +221,7 @@ def test_averaged_weights_and_bfloat16_moments_are_bit_identical_after_a_kill(
     ("moment", "number"), [("in a validation", signal.SIGTERM), ("within an accumulation", signal.SIGINT)]
 )
 @pytest.mark.failure(19)
-def test_a_run_stopped_at_this_moment_loses_no_step_and_ends_bit_identical(
+def test_a_run_stopped_at_any_moment_loses_no_step_and_ends_bit_identical(
     project: TinyRun, reference: Path, tmp_path: Path, moment: str, number: signal.Signals
 ):
     run_dir = tmp_path / "run"
@@ -339,7 +339,7 @@ def num_samples(run: TinyRun, steps: range) -> int:
     return position(steps[-1]) - position(steps[0] - 1)
 
 
-def test_the_moments_tell_which_samples_a_step_saw(marked: TinyRun):
+def test_the_moments_reveal_which_samples_a_step_saw(marked: TinyRun):
     seen = seen_by_step(marked)
     assert [len(seen[step]) for step in range(1, 7)] == [6, 6, 6, 4, 6, 6]
     assert len(set.union(*(seen[step] for step in range(1, 5)))) == 22

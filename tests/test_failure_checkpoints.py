@@ -132,7 +132,7 @@ def test_row_1_a_cut_off_checkpoint_is_left_out_and_a_cut_off_meta_file_is_writt
 
 
 @pytest.mark.failure(2)
-def test_row_2_of_400_random_damages_of_a_real_checkpoint_every_one_is_found(
+def test_row_2_all_400_random_corruptions_of_a_real_checkpoint_are_detected(
     whole_run: TinyRun, tiny: TinyRun
 ):
     copy_checkpoint(whole_run, 6, tiny)
@@ -153,7 +153,7 @@ def test_row_2_of_400_random_damages_of_a_real_checkpoint_every_one_is_found(
 
 @pytest.mark.parametrize("spoilt", [".pth", "both"])
 @pytest.mark.failure(3)
-def test_row_3_a_folder_whose_checkpoints_are_all_damaged_is_refused_with_status_3(
+def test_row_3_a_folder_with_only_corrupt_checkpoints_is_refused_with_status_3(
     two_steps: TinyRun, spoilt: str
 ):
     for path in two_steps.output.glob("model_step*"):
@@ -327,7 +327,9 @@ def test_row_4_a_newer_latest_without_its_meta_file_is_not_replaced_by_an_older_
 
 
 @pytest.mark.failure(4)
-def test_row_4_whatever_is_in_a_meta_file_it_is_one_or_it_says_why_not(whole_run: TinyRun, tmp_path: Path):
+def test_row_4_any_content_of_a_meta_file_is_valid_or_refused_with_a_reason(
+    whole_run: TinyRun, tmp_path: Path
+):
     whole = (whole_run.output / "model_step6.json").read_bytes()
     path = tmp_path / "model_step6.json"
     choose = random.Random(0)
@@ -431,7 +433,7 @@ def reorder_and_replace(pieces: list) -> None:
 
 
 @pytest.mark.failure(8)
-def test_row_8_other_pieces_of_the_same_number_keep_their_rows_bit_identical_and_start_over(
+def test_row_8_other_pieces_of_the_same_number_keep_common_rows_bit_identical_and_restart(
     two_steps: TinyRun,
 ):
     saved = load(two_steps.output / "model_step6.pth")
@@ -457,7 +459,7 @@ def test_row_8_other_pieces_of_the_same_number_keep_their_rows_bit_identical_and
 
 
 @pytest.mark.failure(9)
-def test_row_9_the_same_pieces_with_other_scores_go_on_with_a_warning(two_steps: TinyRun):
+def test_row_9_the_same_pieces_with_other_scores_resume_with_a_warning(two_steps: TinyRun):
     def swap_scores(pieces: list) -> None:
         first, last = pieces[BASE_SIZE], pieces[-1]
         first.score, last.score = last.score, first.score
@@ -474,7 +476,7 @@ def test_row_9_the_same_pieces_with_other_scores_go_on_with_a_warning(two_steps:
 
 
 @pytest.mark.failure(10)
-def test_row_10_the_tokens_are_made_from_the_texts_with_the_tokenizer_of_the_run(tiny: TinyRun):
+def test_row_10_texts_are_tokenized_with_the_tokenizer_of_the_run(tiny: TinyRun):
     before = load_pairs([tiny.folder / "train_pairs.jsonl"], _tokenizer(tiny), CONFIG)
     change_tokenizer(tiny, reorder_and_replace)
     now = load_pairs([tiny.folder / "train_pairs.jsonl"], _tokenizer(tiny), CONFIG)
@@ -490,7 +492,7 @@ def _tokenizer(run: TinyRun) -> Tokenizer:
 
 @pytest.mark.parametrize(("optimizer", "scheduler", "scaler"), list(product([True, False], repeat=3)))
 @pytest.mark.failure(12)
-def test_row_12_optimizer_schedule_and_scaler_come_together_or_not_at_all(
+def test_row_12_optimizer_schedule_and_scaler_are_restored_together_or_not_at_all(
     optimizer: bool, scheduler: bool, scaler: bool
 ):
     facts = foreign(
@@ -539,7 +541,7 @@ class Evaluated:
 @pytest.mark.parametrize("payload", [Payload, Evaluated])
 @pytest.mark.parametrize("kind", ["zip", "legacy", "bare pickle", "tar", "TorchScript"])
 @pytest.mark.failure(14)
-def test_row_14_a_file_that_wants_to_run_code_is_refused_and_runs_nothing(
+def test_row_14_a_file_with_code_is_refused_and_runs_nothing(
     tiny: TinyRun, tmp_path: Path, kind: str, payload: type
 ):
     canary, path = tmp_path / "canary", tmp_path / "model_step5.pth"
@@ -584,7 +586,7 @@ def test_row_15_paths_in_a_checkpoint_are_never_opened_or_deleted(two_steps: Tin
 
 
 @pytest.mark.failure(16)
-def test_row_16_what_would_inflate_is_refused_where_there_is_no_memory_for_it(tmp_path: Path):
+def test_row_16_a_file_that_inflates_beyond_the_memory_is_refused(tmp_path: Path):
     torch.save({"model": {"text_embedding.weight": torch.zeros(1).expand(10**12)}}, tmp_path / "stride.pth")
     with zipfile.ZipFile(tmp_path / "bomb.pth", "w", zipfile.ZIP_DEFLATED) as bomb:
         with bomb.open("archive/data.pkl", "w") as entry:
@@ -701,7 +703,7 @@ def test_row_51_of_a_corrupt_checkpoint_behind_a_link_the_link_is_quarantined(
     ids=["more steps", "more epochs"],
 )
 @pytest.mark.failure(59)
-def test_row_59_a_finished_run_goes_on_when_it_is_told_a_later_end(
+def test_row_59_a_finished_run_continues_when_its_end_is_moved(
     tiny: TinyRun, first: dict[str, int], then: dict[str, int], last: int
 ):
     assert tiny.train(log_interval=1, **first) == 0
@@ -740,7 +742,7 @@ def move_the_memory(run: Run) -> None:
 
 @pytest.mark.parametrize("breaks", [assign_copies, deepcopy_a_table, move_the_memory])
 @pytest.mark.failure(62)
-def test_row_62_rows_that_the_optimizer_no_longer_shares_with_the_model_end_the_run_before_a_save(
+def test_row_62_rows_that_the_optimizer_no_longer_shares_end_the_run_before_a_save(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, breaks: Callable[[Run], None]
 ):
     accumulate = loop.accumulate

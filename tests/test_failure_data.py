@@ -145,7 +145,7 @@ def damage(run: TinyRun) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.failure(35, 36, 37, 38, 39, 40)
-def test_rows_35_to_40_pairs_whose_arrays_cannot_be_used_are_skipped_named_and_never_replaced(
+def test_rows_35_to_40_pairs_with_unusable_arrays_are_skipped_named_and_never_replaced(
     spread: TinyRun, monkeypatch: pytest.MonkeyPatch, workers: int
 ):
     store = FeatureStore.open(features_of(spread.folder))
@@ -214,9 +214,7 @@ def test_row_47_without_a_readable_validation_pair_the_run_ends_before_its_first
 
 @pytest.mark.parametrize("code", [8, 9, 2**16 - 1], ids=["start", "stop", "far out"])
 @pytest.mark.failure(42, 43)
-def test_rows_42_and_43_an_invalid_code_is_refused_at_the_start_and_its_utterance_named(
-    tiny: TinyRun, code: int
-):
+def test_rows_42_and_43_an_invalid_code_is_refused_at_the_start_with_its_utterance(tiny: TinyRun, code: int):
     def spoil(utterance: EncodedUtterance) -> EncodedUtterance:
         codes = utterance.codes.copy()
         codes[5] = code if utterance.id == "u7" else 7  # 7 is the largest code
@@ -237,7 +235,7 @@ def test_row_41_a_text_without_tokens_is_skipped_and_counted(tiny: TinyRun):
 
 
 @pytest.mark.failure(44)
-def test_row_44_the_longest_sample_that_fits_the_positions_is_kept_and_a_longer_one_is_skipped(
+def test_row_44_the_longest_fitting_sample_is_kept_and_a_longer_one_is_skipped(
     tiny: TinyRun, caplog: pytest.LogCaptureFixture
 ):
     config = replace(CONFIG, max_text_tokens=600, max_mel_tokens=1815)
@@ -266,7 +264,7 @@ def test_row_44_the_longest_sample_that_fits_the_positions_is_kept_and_a_longer_
 
 
 @pytest.mark.failure(45)
-def test_row_45_the_length_of_the_array_counts_whatever_the_pairs_file_has(tiny: TinyRun):
+def test_row_45_the_length_of_the_array_overrides_that_of_the_pairs_file(tiny: TinyRun):
     expected = [sample.codes.tolist() for sample in load_pairs(tiny)]  # type: ignore[union-attr]
     for number in (1, 10**6):
         rewrite_first_pair(tiny, target_num_codes=number)
@@ -309,7 +307,7 @@ def test_row_47_a_set_without_usable_pairs_is_refused(tiny: TinyRun, name: str):
 
 
 @pytest.mark.failure(48)
-def test_row_48_a_poisoned_batch_is_skipped_and_all_else_is_as_if_its_step_had_not_been(
+def test_row_48_a_batch_with_nan_is_skipped_and_the_rest_is_as_without_its_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def poison(utterance: EncodedUtterance) -> EncodedUtterance:
@@ -384,7 +382,7 @@ def first_group(run: Run, batch_size: int) -> list[MicroBatch]:
 @pytest.mark.parametrize("padding", ["none", "reference"])
 @pytest.mark.parametrize(("most", "kept"), [(4, 3), (2, 1)])
 @pytest.mark.failure(49)
-def test_row_49_a_split_step_has_the_gradient_of_the_whole_and_sees_every_sample(
+def test_row_49_a_split_step_has_the_gradient_of_the_full_step_and_sees_every_sample(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -446,7 +444,9 @@ def test_row_49_a_single_sample_that_does_not_fit_ends_the_run_with_7_and_names_
 
 
 @pytest.mark.failure(49)
-def test_row_49_another_error_is_no_lack_of_memory(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+def test_row_49_another_error_is_not_taken_for_a_lack_of_memory(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
+):
     def broken(*_: object) -> LossSums:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
@@ -461,7 +461,7 @@ def test_row_49_another_error_is_no_lack_of_memory(tiny: TinyRun, monkeypatch: p
 
 
 @pytest.mark.failure(50)
-def test_row_50_a_clock_that_goes_back_a_day_changes_nothing(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+def test_row_50_a_clock_set_back_a_day_changes_nothing(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
     assert tiny.train(log_interval=1, max_steps=4) == 0
     clock = time.time
     monkeypatch.setattr(time, "time", lambda: clock() - 86_400)
@@ -493,7 +493,7 @@ class StoppedClock(datetime):
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["clock", "same second"])
 @pytest.mark.failure(55)
-def test_row_55_a_step_that_was_done_again_is_in_a_curve_of_its_own(
+def test_row_55_a_repeated_step_is_in_a_separate_curve(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
 ):
     if is_stopped:
@@ -508,7 +508,7 @@ def test_row_55_a_step_that_was_done_again_is_in_a_curve_of_its_own(
 
 @pytest.mark.parametrize("how", ["cut", "one byte"])
 @pytest.mark.failure(54)
-def test_row_54_a_damaged_tensorboard_file_touches_neither_the_run_nor_later_points(tiny: TinyRun, how: str):
+def test_row_54_a_corrupt_tensorboard_file_affects_neither_the_run_nor_later_points(tiny: TinyRun, how: str):
     assert tiny.train(log_interval=1, max_steps=6) == 0
     [folder] = (tiny.output / "logs").iterdir()
     [events] = folder.iterdir()

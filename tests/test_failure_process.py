@@ -88,7 +88,7 @@ def exit_status(run: TinyRun) -> int:
 
 @pytest.mark.slow
 @pytest.mark.failure(19)
-def test_row_19_a_signal_to_the_whole_group_ends_the_step_saves_and_loses_nothing(
+def test_row_19_a_signal_to_the_process_group_finishes_the_step_and_saves(
     tiny: TinyRun, trainers: Callable[..., TrainerProcess]
 ):
     trainer = trainers(tiny, **ENDLESS | {"num_workers": 2, "save_interval": 100_000})
@@ -132,7 +132,7 @@ def listens(trainer: TrainerProcess) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.failure(20)
-def test_row_20_a_signal_in_the_imports_ends_the_run_with_143(
+def test_row_20_a_signal_during_the_imports_ends_the_run_with_status_143(
     tmp_path: Path, trainers: Callable[..., TrainerProcess]
 ):
     # before the trainer's first line python itself starts, some hundredths of a second: nobody listens yet
@@ -177,7 +177,7 @@ PLACES = [
 
 @pytest.mark.parametrize(("module", "name"), PLACES, ids=[name for _, name in PLACES])
 @pytest.mark.failure(20)
-def test_row_20_a_signal_at_this_place_ends_the_run_with_143_and_the_next_one_goes_on(
+def test_row_20_a_signal_during_the_start_ends_the_run_with_status_143_and_the_next_resumes(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, module: object, name: str
 ):
     original = getattr(module, name)
@@ -201,7 +201,7 @@ def test_row_20_a_signal_at_this_place_ends_the_run_with_143_and_the_next_one_go
 
 
 @pytest.mark.failure(21)
-def test_row_21_the_third_signal_ends_at_once_and_the_last_checkpoint_is_whole(
+def test_row_21_the_third_signal_ends_at_once_and_the_last_checkpoint_is_valid(
     tiny: TinyRun, trainers: Callable[..., TrainerProcess]
 ):
     trainer = trainers(tiny, **ENDLESS)
@@ -300,7 +300,7 @@ def test_row_22_the_third_failed_save_in_a_row_ends_the_run_with_4_and_the_old_c
 
 
 @pytest.mark.failure(22)
-def test_row_22_a_write_that_fails_at_any_byte_leaves_the_checkpoint_before(tiny: TinyRun):
+def test_row_22_a_write_that_fails_at_any_byte_leaves_the_previous_checkpoint(tiny: TinyRun):
     assert tiny.train(max_steps=2) == 0
     whole = verify_checkpoint(tiny.output / "latest.pth")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -320,7 +320,7 @@ def test_row_22_a_write_that_fails_at_any_byte_leaves_the_checkpoint_before(tiny
 
 @pytest.mark.slow
 @pytest.mark.failure(23)
-def test_row_23_a_log_and_numbers_that_cannot_be_written_do_not_stop_a_run(tiny: TinyRun, tmp_path: Path):
+def test_row_23_an_unwritable_log_and_metrics_file_do_not_stop_a_run(tiny: TinyRun, tmp_path: Path):
     settings = ENDLESS | {"save_interval": 100_000}
     with ImpatientTrainer(tiny, tmp_path / "screen", retry_after_s=3600, **settings) as trainer:
         wait_until(lambda: last_step_of(tiny) > 3 or not trainer.is_running(), "no step")
@@ -389,7 +389,7 @@ def test_row_24_a_start_on_a_full_disk_ends_with_4(tiny: TinyRun):
 
 @pytest.mark.slow
 @pytest.mark.failure(25)
-def test_row_25_a_folder_that_is_deleted_is_made_again_and_saved_into(
+def test_row_25_a_deleted_folder_is_created_again_at_the_next_save(
     tiny: TinyRun, trainers: Callable[..., TrainerProcess]
 ):
     trainer = trainers(tiny, **ENDLESS)
@@ -444,7 +444,7 @@ def workers_of(trainer: TrainerProcess) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.failure(31)
-def test_row_31_a_worker_that_the_system_kills_ends_the_run_with_1_and_a_resume_goes_on(
+def test_row_31_a_killed_worker_ends_the_run_with_status_1_and_a_resume_continues(
     tiny: TinyRun, trainers: Callable[..., TrainerProcess]
 ):
     trainer = trainers(tiny, **ENDLESS | {"num_workers": 2, "save_interval": 3})
@@ -468,7 +468,7 @@ def kill(pid: int) -> None:
 
 
 @pytest.mark.failure(27)
-def test_row_27_a_lock_file_that_nobody_holds_stops_nobody(tiny: TinyRun):
+def test_row_27_a_leftover_lock_file_blocks_no_start(tiny: TinyRun):
     tiny.output.mkdir()
     (tiny.output / ".lock").write_text(f'{{"pid": {os.getpid()}, "start_ticks": 1, "boot_id": "another"}}')
     with run_lock(tiny.output):

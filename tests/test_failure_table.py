@@ -130,10 +130,10 @@ def test_the_table_has_every_row():
     assert list(TABLE) == list(range(1, 66))
 
 
-def test_every_row_is_proved_and_no_other(proofs: dict[str, list[int]]):
+def test_every_row_has_a_test_and_every_marked_test_has_a_row(proofs: dict[str, list[int]]):
     assert {number for rows in proofs.values() for number in rows} == set(TABLE)
 
 
-def test_every_test_of_a_row_stands_in_its_row(proofs: dict[str, list[int]]):
+def test_every_test_of_the_failure_files_has_a_row(proofs: dict[str, list[int]]):
     files = ("test_failure_checkpoints.py", "test_failure_process.py", "test_failure_data.py")
     assert [test for test, rows in proofs.items() if test.startswith(files) and not rows] == []

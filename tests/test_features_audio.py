@@ -63,7 +63,7 @@ def test_a_few_missing_samples_are_accepted(tmp_path):
     assert len(load_audio(path, RATE_HZ)) == 2 * RATE_HZ - 4
 
 
-def test_the_header_alone_tells_that_a_recording_is_too_long(tmp_path):
+def test_a_too_long_recording_is_recognised_by_its_header(tmp_path):
     path = write_noise(tmp_path / "a.flac", duration_s=40)
     content = path.read_bytes()
     path.write_bytes(content[:8192] + bytes(len(content) - 8192))  # decoding it fails

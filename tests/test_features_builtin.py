@@ -133,7 +133,7 @@ def test_the_same_recordings_and_seed_give_the_same_backend(paths, backend):
     assert fit(paths[:5], 16, seed=3).identity != backend.identity
 
 
-def test_a_saved_backend_is_the_same(tmp_path, backend):
+def test_a_saved_backend_loads_unchanged(tmp_path, backend):
     backend.save(tmp_path / "builtin.npz")
     loaded = load(tmp_path / "builtin.npz")
     assert loaded.identity == backend.identity

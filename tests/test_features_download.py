@@ -167,7 +167,7 @@ def test_a_download_with_the_wrong_digest_is_deleted(machine: Machine, hub: Hub)
     assert "1" * 40 in line
 
 
-def test_a_file_that_differs_from_the_hubs_is_renamed(machine: Machine, hub: Hub):
+def test_a_file_that_differs_from_the_hub_is_renamed(machine: Machine, hub: Hub):
     assert machine.run().returncode == 0
     config, codec = machine.output / "config.yaml", machine.output / "semantic_codec/model.safetensors"
     config.write_bytes(b"mine")
@@ -187,7 +187,7 @@ def test_a_file_that_differs_from_the_hubs_is_renamed(machine: Machine, hub: Hub
     assert machine.is_complete(hub)
 
 
-def test_files_that_were_copied_by_hand_are_verified_and_kept(machine: Machine, hub: Hub):
+def test_manually_copied_files_are_verified_and_kept(machine: Machine, hub: Hub):
     machine.output.mkdir()
     (machine.output / "gpt.pth").write_bytes(hub.files[GPT].content)
     assert machine.run().returncode == 0

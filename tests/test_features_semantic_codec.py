@@ -83,7 +83,7 @@ def test_a_code_is_the_row_with_the_smallest_angle_whatever_its_norm(codec):
     torch.testing.assert_close(after.embeddings[~is_scaled], before.embeddings[~is_scaled])
 
 
-def test_a_saved_codec_is_the_same_and_may_be_float16(codec, tmp_path):
+def test_a_saved_codec_loads_unchanged_and_may_be_float16(codec, tmp_path):
     half = {name: tensor.half() for name, tensor in codec.state_dict().items()}
     save_file(half, tmp_path / "model.safetensors")
     codec.load_state_dict({name: tensor.float() for name, tensor in half.items()})

@@ -64,7 +64,7 @@ def test_no_process_outlives_a_session_that_ends_by_itself(tmp_path: Path, then:
     assert not leftovers.marked(mark)
 
 
-def test_a_sweep_spares_what_does_not_carry_its_mark():
+def test_a_sweep_spares_processes_without_its_mark():
     mark = f"{os.environ[leftovers.MARK]}/a"
     mine, others = (
         subprocess.Popen(["sleep", "1000"], env={leftovers.MARK: text}) for text in (f"{mark}/1", f"{mark}b")

@@ -70,7 +70,7 @@ def test_latest_is_the_newest_checkpoint_without_a_second_copy_of_its_bytes(tmp_
     assert not list(tmp_path.glob(".tmp-*"))
 
 
-def test_where_links_are_impossible_latest_is_a_copy(tmp_path: Path, monkeypatch):
+def test_without_link_support_latest_is_a_copy(tmp_path: Path, monkeypatch):
     def no_links(_source: object, _target: object) -> None:
         raise OSError("not supported")
 
@@ -88,7 +88,7 @@ def test_publishing_the_same_checkpoint_twice_leaves_nothing_behind(tmp_path: Pa
     assert not list(tmp_path.glob(".tmp-*"))
 
 
-def test_every_flipped_bit_zeroed_page_and_truncation_is_noticed(tmp_path: Path):
+def test_every_flipped_bit_zeroed_page_and_truncation_is_detected(tmp_path: Path):
     save(tmp_path)
     path = tmp_path / "model_step3.pth"
     valid = path.read_bytes()
@@ -123,7 +123,7 @@ def test_a_checkpoint_of_an_older_part_is_renamed_and_not_replaced(tmp_path: Pat
 
 
 @pytest.mark.failure(50)
-def test_newest_means_serial_and_never_step(tmp_path: Path):
+def test_the_newest_checkpoint_has_the_highest_serial_and_not_step(tmp_path: Path):
     save(tmp_path, 26_000, serial=1)
     save(tmp_path, 500, serial=2, part=2)
     assert [m.step for _, m in checkpoints(tmp_path)] == [500, 500, 26_000]
@@ -184,7 +184,7 @@ class Payload:
         return os.mkdir, (str(self.canary),)
 
 
-def test_a_pickle_that_wants_to_run_code_is_refused_and_runs_nothing(tmp_path: Path):
+def test_a_pickle_with_code_is_refused_and_runs_nothing(tmp_path: Path):
     canary = tmp_path / "canary"
     torch.save({"model": Payload(canary)}, tmp_path / "zip.pth")
     (tmp_path / "bare.pth").write_bytes(pickle.dumps(Payload(canary)))
@@ -213,7 +213,7 @@ def tables(rows: int, dim: int = 2) -> dict[str, torch.Tensor]:
     return dict(zip(TEXT_TABLES, (numbers, -numbers, numbers[:, 0].clone()), strict=True))
 
 
-def test_rows_move_by_piece_and_carried_ones_are_bit_identical():
+def test_rows_move_by_piece_and_moved_rows_are_bit_identical():
     old = tables(5)
     new = move_text_rows(old, (0, 2, -1, 1, 4), base_size=3, seed=0)
     for name in TEXT_TABLES:
@@ -282,6 +282,6 @@ def test_a_tensor_that_is_larger_than_its_data_is_refused(tmp_path: Path):
         read_file(tmp_path / "x.pth")
 
 
-def test_the_random_state_of_numpy_in_other_programs_files_does_not_stop_them(tmp_path: Path):
+def test_a_numpy_random_state_in_a_foreign_file_is_accepted(tmp_path: Path):
     torch.save({"rng": np.random.get_state(), "step": 7}, tmp_path / "x.pth")
     assert read_file(tmp_path / "x.pth")["step"] == 7

@@ -34,7 +34,7 @@ def without_cache(model, conditions, text, codes, positions):
 @pytest.mark.parametrize(
     ("positions", "places"), [("training", [0, 1, 2, 3, 4]), ("published", [0, 2, 3, 4, 5])]
 )
-def test_the_cache_and_the_padding_change_nothing(model, conditions, positions, places):
+def test_cache_and_padding_do_not_change_the_scores(model, conditions, positions, places):
     decoder = Decoder(model, positions)
     scores = [decoder.start(make_prefix(model, conditions, TEXTS))]
     scores += [decoder.step(codes) for codes in CODES]
@@ -87,7 +87,7 @@ def test_the_cache_grows_when_it_is_full(conditions):
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_start_and_stop_tokens_within_a_text_are_left_out(model, conditions):
+def test_start_and_stop_tokens_within_a_text_are_dropped(model, conditions):
     with_edges = make_prefix(model, conditions[:1], [torch.tensor([0, 5, 1, 6])])
     assert torch.equal(
         with_edges.embedded, make_prefix(model, conditions[:1], [torch.tensor([5, 6])]).embedded

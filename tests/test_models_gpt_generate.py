@@ -39,7 +39,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("sampling", SETTINGS, ids=["greedy", "draws", "beams", "drawn beams"])
-def test_a_prompt_gets_in_a_batch_what_it_gets_at_that_place_alone(model, prompts, sampling):
+def test_the_first_prompt_of_a_batch_gets_the_same_codes_as_alone(model, prompts, sampling):
     together = generate(model, prompts, sampling)
     again = generate(model, prompts, sampling)
     for one, same in zip(together, again, strict=True):
@@ -49,7 +49,7 @@ def test_a_prompt_gets_in_a_batch_what_it_gets_at_that_place_alone(model, prompt
     assert first_alone.has_stopped == together[0].has_stopped
 
 
-def test_other_seeds_give_other_codes(model, prompts):
+def test_different_seeds_give_different_codes(model, prompts):
     lively = Sampling(num_beams=1, repetition_penalty=1, max_codes=12, top_k=0, top_p=1, temperature=4)
     found = {
         tuple(generate(model, prompts[:1], lively.model_copy(update={"seed": seed}))[0].codes.tolist())
@@ -72,7 +72,7 @@ def test_a_row_ends_at_its_stop_and_the_other_rows_continue(model, prompts):
     pytest.fail("no seed gave rows of different lengths")
 
 
-def test_the_limit_is_the_models_own_at_most(model, prompts):
+def test_the_limit_is_at_most_that_of_the_model(model, prompts):
     with torch.no_grad():
         model.mel_head.bias[STOP] = -1000
     for sampling in SETTINGS:

@@ -7,7 +7,7 @@ from indextts.models.gpt.gpt2 import dropout, keep_mask, keep_scale
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_kept_values_are_scaled_and_the_gradient_is_that_of_the_same_mask(dtype: torch.dtype):
+def test_kept_values_are_scaled_and_the_gradient_uses_the_same_mask(dtype: torch.dtype):
     x = torch.ones(1001, dtype=dtype, requires_grad=True)
     dropped = dropout(x, 0.25, training=True)
     assert dropped.dtype == dtype
@@ -17,7 +17,7 @@ def test_kept_values_are_scaled_and_the_gradient_is_that_of_the_same_mask(dtype:
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
-def test_as_many_are_dropped_as_the_probability_says_wherever_they_stand(probability: float):
+def test_the_probability_decides_how_many_values_are_dropped_at_any_position(probability: float):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         kept = keep_mask(torch.Size((4000, 100)), probability).float()
@@ -33,7 +33,7 @@ def test_the_scale_belongs_to_the_rounded_probability():
     assert 1 / keep_scale(0.1) == pytest.approx(1 - 6554 / 65536, abs=1e-12)
 
 
-def test_outside_training_or_without_probability_the_input_comes_back():
+def test_outside_training_or_at_probability_0_dropout_returns_its_input():
     x = torch.randn(3)
     assert dropout(x, 0.5, training=False) is x
     assert dropout(x, 0.0, training=True) is x

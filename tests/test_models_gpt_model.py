@@ -58,7 +58,7 @@ def test_the_content_of_padding_changes_nothing():
         torch.testing.assert_close(getattr(other_output, field.name), expected, rtol=0, atol=0)
 
 
-def test_no_position_sees_a_later_one():
+def test_no_position_depends_on_a_later_position():
     model = random_model(TINY, seed=0).eval()
     batch = tiny_batch()
     changed = replace(batch, codes=batch.codes.clone())

@@ -50,7 +50,7 @@ def vectors(shared: Path) -> Vectors:
     return read_vectors(shared / "vectors/gpt_a")
 
 
-def test_a_batch_is_laid_out_as_drawn():
+def test_a_packed_batch_has_the_documented_layout():
     batch = packed(tiny_batch(), [0, 1])
     assert batch.lengths == (5 + 6 + 4, 5 + 4 + 6)
     assert batch.offsets.tolist() == [0, 15, 30]
@@ -74,7 +74,7 @@ def test_a_padded_batch_counts_the_same_tokens():
     assert (padded.num_samples, padded.num_text, padded.num_mel) == (2, batch.num_text, batch.num_mel)
 
 
-def test_the_losses_are_those_of_each_sample_alone_of_the_published_code(vectors: Vectors):
+def test_the_losses_equal_those_of_each_sample_alone_in_the_published_code(vectors: Vectors):
     model = vectors.model(vectors.config)
     for row, (text_loss, mel_loss) in enumerate(vectors.arrays["single_sample_losses"]):
         batch = packed(vectors.batch(), [row], vectors.config)
@@ -106,7 +106,7 @@ def test_losses_and_gradients_are_the_sums_over_samples_alone(vectors: Vectors, 
         torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
 
 
-def test_samples_do_not_see_each_other():
+def test_samples_do_not_affect_each_other():
     model = random_model(TINY, seed=0).eval()
     batch = tiny_batch()
     changed = replace(batch, codes=batch.codes.clone(), emo_vec=batch.emo_vec.clone())
@@ -221,7 +221,7 @@ def test_a_gpu_computes_the_same_as_the_cpu(backend: AttentionBackend, dtype: to
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
-def test_a_split_batch_is_what_packing_its_samples_gives(size: int):
+def test_a_split_batch_equals_packing_its_samples(size: int):
     random = np.random.default_rng(0)
     lengths = [(3, 5), (1, 1), (4, 2), (2, 9), (7, 3)]
     texts = [random.integers(2, 12, num_text) for num_text, _ in lengths]

@@ -21,7 +21,7 @@ def scores():
     return 3 * torch.randn(4, 50, generator=torch.Generator().manual_seed(0))
 
 
-def test_the_penalty_is_that_of_transformers(scores):
+def test_the_repetition_penalty_matches_transformers(scores):
     used = torch.tensor([[1, 2, 2], [7, 1, 0], [49, 48, 1], [1, 1, 1]])
     is_used = torch.zeros(4, 50, dtype=torch.bool).scatter(1, used, True)
     wanted = RepetitionPenaltyLogitsProcessor(10.0)(used, scores.clone())
@@ -31,7 +31,7 @@ def test_the_penalty_is_that_of_transformers(scores):
 @pytest.mark.parametrize("top_k", [0, 1, 7, 1000])
 @pytest.mark.parametrize("top_p", [0.05, 0.8, 1.0])
 @pytest.mark.parametrize("min_kept", [1, 2])
-def test_narrowing_is_that_of_transformers(scores, top_k, top_p, min_kept):
+def test_the_sampling_filters_match_transformers(scores, top_k, top_p, min_kept):
     wanted = TemperatureLogitsWarper(0.7)(None, scores)
     if top_k:
         wanted = TopKLogitsWarper(top_k, min_tokens_to_keep=min_kept)(None, wanted)
@@ -41,7 +41,7 @@ def test_narrowing_is_that_of_transformers(scores, top_k, top_p, min_kept):
     torch.testing.assert_close(filter_scores(scores, sampling, min_kept), wanted)
 
 
-def test_draws_follow_the_probabilities_and_never_repeat():
+def test_draws_follow_the_probabilities_without_repetition():
     probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05, 0.0])
     generator = torch.Generator().manual_seed(0)
     drawn = torch.stack([draw(probabilities.log(), 2, generator) for _ in range(4000)])
@@ -56,7 +56,7 @@ def test_draws_follow_the_probabilities_and_never_repeat():
     assert abs(share - wanted) < 4 * math.sqrt(wanted * (1 - wanted) / len(drawn))
 
 
-def test_a_seed_gives_every_prompt_its_own_draws():
+def test_a_seed_gives_every_prompt_its_own_random_numbers():
     first, again, other = (prompt_generator(Sampling(seed=5), row) for row in (0, 0, 1))
     values = [torch.rand(8, generator=generator) for generator in (first, again, other)]
     assert torch.equal(values[0], values[1])

@@ -109,7 +109,7 @@ def test_weights_of_whole_numbers_are_refused():
         load_model(TINY, weights, "gpt.pth")
 
 
-def test_a_text_table_that_is_to_grow_fits_and_one_of_another_width_does_not():
+def test_a_smaller_text_table_fits_and_one_of_another_width_does_not():
     weights = random_model(TINY, seed=0).state_dict()
     check_fit(replace(TINY, number_text_tokens=24), weights, "gpt.pth")
     weights["text_head.weight"] = weights["text_head.weight"][:, 1:]

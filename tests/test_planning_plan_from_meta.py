@@ -142,7 +142,7 @@ def test_another_tokenizer_restarts_the_run(folder: RunFolder):
     )
 
 
-def test_pairs_with_another_time_and_the_same_content_are_the_same(folder: RunFolder):
+def test_pairs_files_with_another_time_and_the_same_content_are_unchanged(folder: RunFolder):
     os.utime(folder.train, ns=(1, 1))
     assert planned(folder.resumed())[0].endswith("continue")
 
@@ -184,7 +184,7 @@ def test_a_missing_base_is_reported(folder: RunFolder):
     assert any(str(folder.base) in line for line in planned(folder.resumed()))
 
 
-def test_there_is_no_plan_if_only_the_weights_can_decide(folder: RunFolder):
+def test_there_is_no_plan_if_it_depends_on_the_weights(folder: RunFolder):
     latest = folder.output / "latest.pth"
     assert describe_restore(folder.parsed(f"--output-dir={folder.output}")) is None  # a new run
     assert describe_restore(folder.parsed(f"--output-dir={folder.folder / 'empty'}", "--resume=auto")) is None
@@ -198,7 +198,7 @@ def test_there_is_no_plan_if_only_the_weights_can_decide(folder: RunFolder):
     assert describe_restore(folder.resumed()) is None  # from elsewhere
 
 
-def test_a_missing_manifest_is_one_sentence(folder: RunFolder):
+def test_a_missing_manifest_is_a_one_line_error(folder: RunFolder):
     folder.val.unlink()
     with pytest.raises(UserError, match=r"val\.jsonl: "):
         describe_restore(folder.resumed())

@@ -27,7 +27,7 @@ from tests.running_jobs import bytes_read_so_far
     ],
 )
 @pytest.mark.failure(53)
-def test_tail_shows_the_text_of_a_terminal(tmp_path: Path, log: bytes, shown: str):
+def test_tail_shows_the_text_as_a_terminal_does(tmp_path: Path, log: bytes, shown: str):
     path = tmp_path / "output.log"
     path.write_bytes(log)
     assert tail(path) == shown

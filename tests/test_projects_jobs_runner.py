@@ -54,7 +54,7 @@ def test_a_job_runs_to_its_end_and_its_output_is_in_the_log(project: Project):
     assert over.folder.parent == project.jobs
 
 
-def test_a_line_is_in_the_log_when_it_is_printed(project: Project, monkeypatch: pytest.MonkeyPatch):
+def test_a_printed_line_is_in_the_log_at_once(project: Project, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     job = start_job(project, "data", [program(project, "import time; print('ready'); time.sleep(60)")])
     assert wait_until_ready(job).state == "running"

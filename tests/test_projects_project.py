@@ -50,7 +50,7 @@ def test_a_missing_file_is_named(tmp_path: Path):
         read_settings(tmp_path / "absent.yaml")
 
 
-def test_the_folder_has_the_names_that_users_know():
+def test_the_folder_has_the_documented_names():
     project = Project(Path("w/demo"))
     assert project.pairs("train") == Path("w/demo/preprocessed_amharic/train_pairs.jsonl")
     assert project.tokenizer == Path("w/demo/tokenizers/amharic_extended_bpe.model")

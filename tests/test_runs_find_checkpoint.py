@@ -49,7 +49,7 @@ def test_auto_takes_the_newest_serial_whatever_its_step_or_name(tmp_path: Path):
     assert find_checkpoint(command(tmp_path, "auto")) == tmp_path / "model_step2.pth"
 
 
-def test_auto_takes_a_link_where_the_numbered_file_is_gone(tmp_path: Path):
+def test_auto_takes_a_link_if_the_numbered_file_is_gone(tmp_path: Path):
     save(tmp_path, 3)
     for name in ("model_step3.pth", "model_step3.json"):
         (tmp_path / name).unlink()
@@ -133,7 +133,7 @@ def foreign(folder: Path, *names: str) -> None:
     ],
     ids=["latest", "highest step", "renamed"],
 )
-def test_of_foreign_checkpoints_latest_or_the_highest_step_is_taken(
+def test_among_foreign_checkpoints_latest_or_the_highest_step_is_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, names: tuple[str, ...], taken: str
 ):
     foreign(tmp_path, *names)
@@ -188,7 +188,7 @@ def test_files_that_are_passed_over_are_named_with_the_reason(
 
 
 @pytest.mark.parametrize("target", ["gone.pth", "latest.pth"], ids=["dangling", "loop"])
-def test_a_symbolic_link_to_nothing_is_no_checkpoint(tmp_path: Path, target: str):
+def test_a_dangling_symbolic_link_is_not_a_checkpoint(tmp_path: Path, target: str):
     (tmp_path / "latest.pth").symlink_to(target)
     assert find_checkpoint(command(tmp_path, "auto")) is None
 

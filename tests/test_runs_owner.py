@@ -127,7 +127,7 @@ def count_changes(act: Callable[[Path], None], folder: Path, die_at: int) -> int
 
 @pytest.mark.parametrize(("before", "act"), SCENES, ids=lambda scene: scene.__name__)
 @pytest.mark.failure(18)
-def test_a_kill_before_any_change_of_the_disk_leaves_what_the_next_owner_repairs(
+def test_a_kill_before_any_disk_change_is_repaired_by_the_next_owner(
     tmp_path: Path, tiny_flags, before: Callable[[Path], None], act: Callable[[Path], None]
 ):
     total = None
@@ -181,7 +181,7 @@ def test_the_newest_checkpoints_are_kept(tmp_path: Path):
 
 
 @pytest.mark.failure(58)
-def test_other_parts_the_best_the_pinned_and_foreign_files_are_never_removed(tmp_path: Path):
+def test_other_parts_and_best_pinned_and_foreign_files_are_never_removed(tmp_path: Path):
     save(tmp_path, 900, serial=1, part=1)
     (tmp_path / "model_step7.pth").write_bytes(b"from another program")
     for step in (1, 2, 3, 4):
@@ -303,7 +303,7 @@ def test_a_folder_that_cannot_be_written_is_a_user_error(tmp_path: Path):
         prepare(tmp_path / "file/run")
 
 
-def test_of_trainers_that_start_together_one_gets_the_lock_and_the_others_end_with_status_5(tmp_path: Path):
+def test_only_one_of_several_simultaneous_trainers_gets_the_lock_the_others_end_with_status_5(tmp_path: Path):
     program = (
         "import sys, pathlib\n"
         "from indextts.errors import UserError\n"

@@ -120,7 +120,7 @@ def text(facts: CheckpointFacts, now: RunFacts) -> list[str]:
 # ---- the vocabulary
 
 
-def test_the_same_tokenizer_continues_with_everything_although_the_tables_have_one_row_more():
+def test_the_same_tokenizer_restores_everything_despite_the_spare_row():
     facts, now = checkpoint(), run(argv=tuple(FLAGS))
     assert facts.text_rows == now.vocabulary.size + 1
     plan = plan_restore(facts, now)
@@ -134,7 +134,7 @@ def test_the_same_tokenizer_continues_with_everything_although_the_tables_have_o
 @pytest.mark.parametrize(
     "appended", [("ሰ", "ላ", "ም"), ("ሰ",), ("ላ", "ሰ")], ids=["more", "fewer", "reordered"]
 )
-def test_other_pieces_start_over_with_rows_moved_by_piece(appended: tuple[str, ...]):
+def test_other_pieces_restart_with_rows_moved_by_piece(appended: tuple[str, ...]):
     plan = plan_restore(checkpoint(), run(vocabulary(*appended)))
     assert not plan.continues
     assert not plan.keeps_position
@@ -223,7 +223,7 @@ def test_the_published_number_of_text_tokens_in_the_config_is_not_compared():
 
 
 @pytest.mark.failure(61)
-def test_another_base_file_is_refused_and_the_same_bytes_elsewhere_are_not():
+def test_another_base_file_is_refused_but_the_same_bytes_at_another_path_are_not():
     assert "--base-checkpoint" in refusal(checkpoint(), run(base=identity("gpt.pth", "other")))
     assert "now 99 bytes" in refusal(checkpoint(), run(base=identity("gpt.pth", "", num_bytes=99)))
     assert planned(base=identity("/elsewhere/base.pth", "digest of gpt.pth")).continues
@@ -254,7 +254,7 @@ def test_a_tokenizer_that_does_not_extend_the_runs_base_is_refused(pieces: tuple
     "trained", [None, {"gpt.ln_f.weight": (8,)}, {**shapes(PIECES), "gpt.ln_f.weight": (9,)}]
 )
 @pytest.mark.failure(12)
-def test_an_optimizer_that_does_not_fit_is_fresh_together_with_all_else(trained: dict | None):
+def test_a_misfit_optimizer_restarts_together_with_everything_else(trained: dict | None):
     plan = plan_restore(checkpoint(trained_shapes=trained), run())
     assert not plan.continues
     assert not plan.takes_scaler
@@ -266,7 +266,7 @@ def test_an_optimizer_that_does_not_fit_is_fresh_together_with_all_else(trained:
 @pytest.mark.parametrize("fits", [True, False])
 @pytest.mark.parametrize("in_file", [True, False])
 @pytest.mark.parametrize("arithmetic", ["float16", "bfloat16"])
-def test_a_scaler_is_restored_with_the_optimizer_and_where_both_are_float16(
+def test_a_scaler_is_restored_with_the_optimizer_if_both_are_float16(
     fits: bool, in_file: bool, arithmetic: str
 ):
     facts = foreign(has_scaler=in_file, trained_shapes=shapes(PIECES) if fits else None)
@@ -327,14 +327,14 @@ def test_changed_data_keeps_the_matched_set_but_not_the_position():
     assert "2,000 before, 2,400 now" in difference.effect
 
 
-def test_pairs_that_moved_are_the_same_pairs():
+def test_moved_pairs_files_are_unchanged_pairs():
     moved = (identity("/data/t.jsonl", "digest of t.jsonl"), identity("/data/v.jsonl", "digest of v.jsonl"))
     plan = planned(*FLAGS, "--train-manifest=again.jsonl", manifests=moved[:1] * 2 + moved[1:])
     assert "train_manifest" in named(plan)
     assert planned(*FLAGS, manifests=moved).differences == ()
 
 
-def test_other_validation_pairs_do_not_touch_the_position():
+def test_other_validation_pairs_do_not_change_the_position():
     plan = planned(*FLAGS, manifests=(identity("t.jsonl"), identity("w.jsonl")))
     assert plan.keeps_position
     assert named(plan) == {"val_manifest": ("v.jsonl", "w.jsonl", "now")}
@@ -350,7 +350,7 @@ def test_another_machine_continues_and_its_differences_are_logged():
     assert any(line.startswith("[Warn] torch: 2.13.0 -> 2.14.0;") for line in plan.lines)
 
 
-def test_another_dropout_in_the_config_is_a_difference_and_no_refusal():
+def test_another_dropout_in_the_config_is_a_difference_and_not_refused():
     plan = planned(*FLAGS, gpt_config={**asdict(TINY), "dropout": 0.0})
     assert named(plan) == {"config dropout": ("0.1", "0", "now")}
 
@@ -490,7 +490,7 @@ def test_a_plan_without_differences_is_two_lines():
     assert len(text(checkpoint(), run(argv=tuple(FLAGS)))) == 2
 
 
-def test_the_meta_file_alone_gives_the_same_text_as_the_whole_file():
+def test_the_meta_file_alone_gives_the_same_text_as_the_checkpoint():
     facts, seen = checkpoint(), CheckpointFacts.of_meta("latest.pth", meta())
     for argv in ((), tuple(FLAGS), ("--seed=8",), ("--epochs=20", "--batch-size=5")):
         for pieces in (PIECES, vocabulary("ሰ"), vocabulary("ሰ", "ላ", scores="new")):

@@ -34,7 +34,7 @@ def test_a_run_shorter_than_its_warm_up_only_warms_up():
     assert schedule.learning_rate(10) == 0.1
 
 
-def test_no_warm_up_starts_at_the_peak_or_just_below():
+def test_without_warm_up_the_rate_starts_at_the_peak_or_just_below():
     assert 0.97 < Schedule(peak=1.0, warmup_steps=0, total_steps=10).learning_rate(1) <= 1.0
 
 
@@ -74,7 +74,7 @@ def steepest(peak: float, warmup_steps: int, total_steps: int) -> float:
 
 @pytest.mark.parametrize(("schedule", "step"), RUNS)
 @pytest.mark.parametrize("numbers", NEW_NUMBERS)
-def test_new_numbers_never_make_the_rate_jump(schedule: Schedule, step: int, numbers: tuple):
+def test_changed_numbers_never_make_the_rate_jump(schedule: Schedule, step: int, numbers: tuple):
     new, plain = re_anchored(schedule, step, numbers), Schedule(*numbers)
     if step:
         assert new.learning_rate(step) == pytest.approx(schedule.learning_rate(step), rel=1e-12, abs=1e-20)
@@ -87,7 +87,7 @@ def test_new_numbers_never_make_the_rate_jump(schedule: Schedule, step: int, num
 
 @pytest.mark.parametrize(("schedule", "step"), RUNS)
 @pytest.mark.parametrize("numbers", NEW_NUMBERS)
-def test_after_the_bridge_the_new_curve_holds_and_half_of_the_steps_left_are_behind_it(
+def test_after_the_bridge_the_new_curve_applies_to_the_last_half_of_the_steps(
     schedule: Schedule, step: int, numbers: tuple
 ):
     new, plain = re_anchored(schedule, step, numbers), Schedule(*numbers)
@@ -96,14 +96,14 @@ def test_after_the_bridge_the_new_curve_holds_and_half_of_the_steps_left_are_beh
         assert new.learning_rate(later) == plain.learning_rate(later)
 
 
-def test_the_same_numbers_are_the_same_schedule_also_on_a_bridge():
+def test_equal_numbers_keep_the_schedule_even_on_a_bridge():
     schedule = Schedule(5e-5, 200, 1000)
     assert re_anchored(schedule, 400, (5e-5, 200, 1000)) is schedule
     on_bridge = re_anchored(schedule, 400, (1e-5, 200, 1000))
     assert re_anchored(on_bridge, 450, (1e-5, 200, 1000)) is on_bridge
 
 
-def test_a_run_on_a_bridge_can_be_told_new_numbers_again():
+def test_a_run_on_a_bridge_can_be_changed_again():
     first = re_anchored(Schedule(5e-5, 200, 1000), 400, (1e-5, 200, 1000))
     rate = first.learning_rate(450)
     assert 1e-5 < rate < 5e-5
@@ -112,7 +112,7 @@ def test_a_run_on_a_bridge_can_be_told_new_numbers_again():
     assert second.anchor_step == 450
 
 
-def test_a_finished_run_that_is_extended_rises_gently_from_almost_nothing():
+def test_the_rate_of_an_extended_finished_run_rises_gently_from_almost_zero():
     finished = Schedule(5e-5, 1000, 10_000)
     extended = re_anchored(finished, 10_000, (5e-5, 1000, 20_000))
     rates = [extended.learning_rate(step) for step in range(10_000, 20_001)]
@@ -122,7 +122,7 @@ def test_a_finished_run_that_is_extended_rises_gently_from_almost_nothing():
     assert rates[1000:] == sorted(rates[1000:], reverse=True)
 
 
-def test_a_lower_rate_is_reached_in_a_glide():
+def test_a_lower_rate_is_reached_gradually():
     lower = re_anchored(Schedule(5e-5, 300, 10_000), 2000, (1e-5, 300, 10_000))
     rates = [lower.learning_rate(step) for step in range(2000, 2301)]
     assert rates == sorted(rates, reverse=True)
@@ -130,11 +130,11 @@ def test_a_lower_rate_is_reached_in_a_glide():
     assert rates[-1] < 1e-5
 
 
-def test_a_longer_run_told_in_its_warm_up_needs_no_bridge():
+def test_a_run_extended_during_its_warm_up_needs_no_bridge():
     assert re_anchored(Schedule(5e-5, 1000, 5000), 300, (5e-5, 1000, 9000)) == Schedule(5e-5, 1000, 9000)
 
 
-def test_before_the_first_step_the_new_numbers_hold_as_they_are():
+def test_before_the_first_step_new_numbers_apply_directly():
     assert re_anchored(Schedule(5e-5, 0, 100), 0, (1e-5, 0, 100)) == Schedule(1e-5, 0, 100)
 
 
@@ -167,11 +167,11 @@ def test_the_steps_of_a_run_are_the_same_seen_from_any_of_its_steps():
     assert counted(step=18, epoch=3) == 18
 
 
-def test_another_batch_size_changes_the_steps_to_come_alone():
+def test_another_batch_size_changes_only_future_steps():
     assert counted(step=3, epoch=0, samples_done=24, batch_size=17, grad_accumulation=1) == 3 + 1 + 2 * 3
 
 
-def test_more_epochs_and_a_limit_count():
+def test_epochs_and_a_step_limit_decide_the_number_of_steps():
     assert counted(step=18, epoch=3, epochs=5) == 30
     assert counted(max_steps=7) == 7
     assert counted(max_steps=100) == 18
@@ -189,5 +189,5 @@ def test_a_budget_without_known_positions_counts_samples():
     assert EpochSize(41).num_batches(4, 11_400) == 11
 
 
-def test_a_part_of_an_epoch_holds_its_share():
+def test_a_scaled_epoch_has_its_share_of_samples_and_positions():
     assert EpochSize(40, 4000, 150).scaled(10) == EpochSize(10, 1000, 150)

@@ -47,7 +47,7 @@ def test_forward_passes_of_validations_are_at_most_a_twentieth_of_the_operations
         assert validated > trained / 20 * 0.99
 
 
-def test_what_was_typed_holds():
+def test_a_typed_validation_interval_is_used():
     validation = EpochSize(40_000, 40_000 * 362, 800)
     typed = command("--val-interval=1000")
     assert min_val_interval(typed, HOURS_200, validation) > 1000

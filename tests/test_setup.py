@@ -27,14 +27,14 @@ def run_in(folder: Path, programs: dict[str, str]) -> subprocess.CompletedProces
     return subprocess.run(["bash", "run.sh"], cwd=folder, env=env, capture_output=True, text=True)
 
 
-def test_without_a_fitting_python_the_sentence_says_which_to_install(tmp_path: Path):
+def test_without_a_suitable_python_the_message_names_the_version_to_install(tmp_path: Path):
     too_old = 'exec "$REAL" -c "import sys; sys.exit(1)"'  # answers the question for its version with no
     answer = run_in(tmp_path, {"python3": too_old.replace("$REAL", "/bin/false")})
     assert answer.returncode == 2
     assert answer.stderr.startswith("No Python 3.11 or 3.12 was found: install one")
 
 
-def test_without_the_venv_module_the_sentence_names_the_package(tmp_path: Path):
+def test_without_the_venv_module_the_message_names_the_package(tmp_path: Path):
     python = '[ "$1" = -c ] && exit 0; echo "ensurepip is not available" >&2; exit 1'
     answer = run_in(tmp_path, {"python3.11": python})
     assert answer.returncode == 2
@@ -42,7 +42,7 @@ def test_without_the_venv_module_the_sentence_names_the_package(tmp_path: Path):
     assert not (tmp_path / ".venv").exists()
 
 
-def test_without_the_network_the_sentence_says_to_run_it_again(tmp_path: Path):
+def test_without_the_network_the_message_says_to_run_it_again(tmp_path: Path):
     pip = "#!/bin/sh\\necho 'Could not find a version' >&2; exit 1\\n"
     python = (
         '[ "$1" = -c ] && exit 0\n'

@@ -73,7 +73,7 @@ def test_nothing_goes_through_a_shell() -> None:
     assert started >= 2
 
 
-def test_no_program_of_the_page_writes_into_a_pipe() -> None:
+def test_no_program_of_the_page_writes_to_a_pipe() -> None:
     # a trainer whose pipe nobody reads stands still
     looked_at = 0
     for path, node in calls():

@@ -19,7 +19,7 @@ def write(folder: Path, *clips: Utterance) -> Path:
     return folder / "manifest.jsonl"
 
 
-def test_speakers_take_turns_and_each_sentence_has_the_voice_of_another_clip(tmp_path: Path):
+def test_speakers_alternate_and_each_sentence_is_prompted_by_another_clip(tmp_path: Path):
     clips = [clip(tmp_path, f"a{n}", "a") for n in range(3)] + [
         clip(tmp_path, f"b{n}", "b") for n in range(2)
     ]
@@ -31,7 +31,7 @@ def test_speakers_take_turns_and_each_sentence_has_the_voice_of_another_clip(tmp
         assert one.prompt.id != one.utterance.id
 
 
-def test_prompts_last_three_seconds_where_the_speaker_has_such_clips(tmp_path: Path):
+def test_prompts_last_three_seconds_if_the_speaker_has_such_clips(tmp_path: Path):
     durations = {"a0": 2.0, "a1": 4.0, "a2": 5.0, "a3": 0.5, "a4": 700.0}
     found = read_held_out(write(tmp_path, *(clip(tmp_path, id, "a", s) for id, s in durations.items())), 0)
     assert len(found) == 5

@@ -60,7 +60,7 @@ def test_values_that_were_not_measured_are_left_out_and_not_zero():
     assert table[-1].endswith(" | 4.50 | 0.300 | 4.0 | 1.25 | 25% | 25% | 25% |")
 
 
-def test_no_relative_rate_is_shown_where_the_recordings_have_no_errors():
+def test_no_relative_rate_is_shown_if_the_recordings_have_no_errors():
     rows = [summarize("recordings", None, [clip(0, 2.0)]), summarize("best", 1, [clip(1, 2.0)])]
     assert "| 10.0 % (10.0 to 10.0) | - |" in markdown_report(rows, [])
 

@@ -61,7 +61,7 @@ def test_the_folder_fits_together_and_holds_the_trained_weights(trained: TinyRun
         assert torch.equal(tensor, checkpoint[name]), name
 
 
-def test_how_texts_are_normalised_goes_from_the_tokenizer_into_run_checkpoint_and_export(
+def test_the_normaliser_options_go_from_the_tokenizer_into_run_checkpoint_and_export(
     trained: TinyRun, tmp_path: Path
 ):
     record = Tokenizer.load(trained.folder / "tokenizer.model").options.record
@@ -75,7 +75,7 @@ def test_how_texts_are_normalised_goes_from_the_tokenizer_into_run_checkpoint_an
     assert not Tokenizer.load(model).normalizer_warning
 
 
-def test_a_run_resumed_with_other_options_says_so_and_the_export_reads_texts_as_the_run_did(tmp_path: Path):
+def test_a_run_resumed_with_other_options_logs_them_and_the_export_uses_those_of_the_run(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     path = run.folder / "tokenizer.model"
     path.write_bytes(without_record(path))
@@ -100,7 +100,7 @@ def without_record(path: Path) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def test_the_optimizer_is_left_out_and_half_precision_halves_the_rest(trained: TinyRun, tmp_path: Path):
+def test_the_export_omits_the_optimizer_and_half_precision_halves_its_size(trained: TinyRun, tmp_path: Path):
     whole = export(command(trained, tmp_path / "whole"))
     half = export(command(trained, tmp_path / "half", dtype="bfloat16"))
     assert whole.stat().st_size < 0.5 * (trained.output / "latest.pth").stat().st_size
@@ -121,7 +121,7 @@ def test_an_invalid_config_is_refused_before_anything_is_written(trained: TinyRu
     assert not (tmp_path / "model").exists()
 
 
-def test_the_base_model_is_never_written_over(trained: TinyRun):
+def test_the_base_model_is_never_overwritten(trained: TinyRun):
     with pytest.raises(UserError, match=r"--output-dir \S+/base: "):
         export(command(trained, trained.folder / "base"))
 
@@ -132,7 +132,9 @@ def test_a_folder_that_cannot_be_written_is_named(trained: TinyRun, tmp_path: Pa
         export(command(trained, tmp_path / "file/model"))
 
 
-def test_all_weights_and_tables_of_the_model_are_there_and_nothing_else(trained: TinyRun, tmp_path: Path):
+def test_the_export_has_all_weights_and_tables_of_the_model_and_nothing_else(
+    trained: TinyRun, tmp_path: Path
+):
     names = set(read_weights(trained.folder / "base/gpt.pth"))
     both = export(command(trained, tmp_path / "model", format="both"))
     as_pth, as_safetensors = read_weights(both), read_weights(both.with_name("gpt.safetensors"))
@@ -145,7 +147,7 @@ def test_all_weights_and_tables_of_the_model_are_there_and_nothing_else(trained:
     assert all(torch.equal(as_pth[name], untouched[name]) for name in encoders)
 
 
-def test_the_config_keeps_all_sections_keys_and_comments_but_for_the_number_of_tokens(tmp_path: Path):
+def test_the_config_keeps_all_sections_keys_and_comments_except_the_number_of_tokens(tmp_path: Path):
     path = tmp_path / "config.yaml"
     text = (
         "dataset:\n  bpe_model: bpe.model\n\ngpt:\n  layers: 24\n  number_text_tokens: 12000  # pieces\n"
@@ -216,7 +218,7 @@ def test_a_checkpoint_of_another_model_than_the_config_is_refused(trained: TinyR
         export(command(trained, tmp_path / "model", config=tmp_path / "config.yaml"))
 
 
-def test_the_card_lists_data_training_and_base_without_paths(trained: TinyRun, tmp_path: Path):
+def test_the_model_card_lists_data_training_and_base_without_paths(trained: TinyRun, tmp_path: Path):
     card = export(command(trained, tmp_path / "model")).with_name("README.md").read_text("utf-8")
     meta = CheckpointMeta.read(trained.output / "latest.json")
     # 22 targets of 0.4 s to train on, 7 to validate on
@@ -235,7 +237,7 @@ def test_the_card_lists_data_training_and_base_without_paths(trained: TinyRun, t
     assert str(REPOSITORY) not in card
 
 
-def test_the_card_does_not_count_pairs_files_that_have_changed(trained: TinyRun, tmp_path: Path):
+def test_the_model_card_does_not_count_changed_pairs_files(trained: TinyRun, tmp_path: Path):
     run = TinyRun(tmp_path / "copy")
     shutil.copytree(trained.folder, run.folder)
     content = torch.load(run.output / "latest.pth", weights_only=True)
@@ -268,7 +270,7 @@ def test_an_export_that_fails_verification_is_removed_and_the_earlier_export_sta
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_logits_too_far_from_the_checkpoints_fail_the_export(
+def test_logits_that_differ_from_the_checkpoints_fail_the_export(
     trained: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(comparison.TOLERANCES, torch.bfloat16, 1e-9)

@@ -40,7 +40,7 @@ def speech(num_codes: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return codes, torch.randn(num_codes, GPT["model_dim"], generator=generator)
 
 
-def test_a_voice_has_the_lengths_of_its_recording(model):
+def test_the_lengths_of_a_voice_follow_from_its_recording(model):
     voice = model.voice_of(noise(1.5, seed=1))  # 33,075 samples, 24,000 at 16 kHz, 148 Kaldi frames
     assert voice.mel.shape == (1, 80, 129)
     assert voice.prompt.shape == (1, 129, 16)
@@ -62,7 +62,7 @@ def test_a_recording_is_read_at_the_published_rate(model, tmp_path):
         torch.testing.assert_close(getattr(from_file, name), value, rtol=0, atol=0)
 
 
-def test_an_emotions_recording_is_read_at_16_khz_at_once(model, tmp_path):
+def test_an_emotion_recording_is_read_directly_at_16_khz(model, tmp_path):
     soundfile.write(tmp_path / "a.wav", noise(1.5, seed=1), 22_050, subtype="FLOAT")
     features = model.emotion_features(tmp_path / "a.wav")
     assert features.shape == (74, FEATURE_DIM)
@@ -120,7 +120,7 @@ def test_the_style_is_that_of_the_frames_minus_their_mean(model, voice):
     torch.testing.assert_close(normalize(louder.style), normalize(voice.style), rtol=1e-3, atol=1e-3)
 
 
-def test_a_backend_that_is_loaded_already_is_used(folder):
+def test_an_already_loaded_backend_is_used(folder):
     backend = indextts2.load(
         folder / "config.yaml",
         folder / "w2v-bert-2.0",

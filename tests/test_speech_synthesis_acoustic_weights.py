@@ -39,7 +39,7 @@ def test_names_shapes_and_types_are_the_published_ones(shared, name, build):
     assert found == {key: [shape, f"torch.{dtype}"] for key, (shape, dtype) in listed.items()}
 
 
-def test_weights_arrive_as_they_were_saved(folder):
+def test_weights_load_as_saved(folder):
     model = acoustic_weights.load_s2mel(folder / "s2mel.pth", S2MelConfig.model_validate(S2MEL), WIDTH, CPU)
     saved = torch.load(folder / "s2mel.pth", weights_only=True)["net"]
     for name, tensor in model.state_dict().items():
@@ -50,7 +50,7 @@ def test_weights_arrive_as_they_were_saved(folder):
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_weights_in_half_precision_are_computed_in_single(folder, tmp_path):
+def test_half_precision_weights_are_computed_in_single_precision(folder, tmp_path):
     content = torch.load(folder / "campplus/campplus_cn_common.bin", weights_only=True)
     halves = {name: t.half() if t.is_floating_point() else t for name, t in content.items()}
     torch.save(halves, tmp_path / "c.bin")
@@ -78,7 +78,7 @@ def test_every_missing_unexpected_and_misshapen_tensor_is_named(tmp_path):
 @pytest.mark.parametrize(
     "content", [{}, {"net": {}}, {"net": {"cfm": {}, "length_regulator": {}}}, {"net": 3}]
 )
-def test_a_file_without_the_three_parts_is_no_s2mel(tmp_path, content):
+def test_a_file_without_the_three_parts_is_refused_as_s2mel(tmp_path, content):
     torch.save(content, tmp_path / "s2mel.pth")
     with pytest.raises(UserError, match=r"s2mel\.pth: .*cfm, length_regulator, gpt_layer"):
         acoustic_weights.load_s2mel(tmp_path / "s2mel.pth", S2MelConfig.model_validate(S2MEL), WIDTH, CPU)
@@ -89,7 +89,7 @@ class Trap:
         return print, ("this must never run",)
 
 
-def test_a_file_that_wants_to_run_code_is_refused(folder, tmp_path, capsys):
+def test_a_file_with_code_is_refused(folder, tmp_path, capsys):
     torch.save({"generator": {"a": Trap()}}, tmp_path / "g.pt")
     with pytest.raises(UserError, match=r"g\.pt: "):
         acoustic_weights.load_bigvgan(folder / "bigvgan/config.json", tmp_path / "g.pt", CPU)

@@ -13,7 +13,7 @@ def test_the_filter_is_the_published_one():
 
 
 @pytest.mark.parametrize("num_frames", [1, 2, 13])
-def test_a_frame_is_256_samples_from_minus_one_to_one(num_frames):
+def test_a_frame_becomes_256_samples_between_minus_one_and_one(num_frames):
     vocoder = randomise(BigVGAN(BigVGANConfig.model_validate(BIGVGAN)), seed=0)
     mel = 100 * torch.randn(2, 80, num_frames, generator=torch.Generator().manual_seed(0))
     samples = vocoder(mel)
@@ -21,7 +21,7 @@ def test_a_frame_is_256_samples_from_minus_one_to_one(num_frames):
     assert samples.abs().max() == 1.0  # so loud a mel is clipped
 
 
-def test_a_row_of_a_batch_gives_the_same_samples_as_alone():
+def test_batching_does_not_change_the_samples():
     # float64: the sine of large values amplifies the rounding of other batch sizes
     vocoder = randomise(BigVGAN(BigVGANConfig.model_validate(BIGVGAN)), seed=0).double()
     mel = torch.randn(2, 80, 13, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -27,7 +27,7 @@ def inputs(rows: int = 2) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
-def test_every_input_moves_every_band(depth):
+def test_every_input_affects_every_band(depth):
     dit, given = network(depth), inputs()
     out = dit(**given)
     assert out.shape == given["x"].shape
@@ -36,7 +36,7 @@ def test_every_input_moves_every_band(depth):
         assert ((moved - out).abs().amax(dim=(0, 2)) > 1e-5).all(), name
 
 
-def test_rows_without_padding_give_the_same_as_alone():
+def test_rows_without_padding_give_the_same_output_as_alone():
     dit = network(3).double()  # float64, as other batch sizes round differently
     given = {name: t.double() if t.is_floating_point() else t for name, t in inputs().items()}
     alone = dit(**{name: tensor[1:] for name, tensor in given.items()})
@@ -45,7 +45,7 @@ def test_rows_without_padding_give_the_same_as_alone():
     torch.testing.assert_close(dit(**one_length), dit(**given), rtol=0, atol=0)
 
 
-def test_attention_does_not_read_behind_the_length():
+def test_attention_does_not_read_past_the_length():
     dit, given = network(3), inputs(1)
     h = torch.randn(1, LENGTH, 32, generator=torch.Generator().manual_seed(1))
     is_real = torch.arange(LENGTH)[None] < 9
@@ -57,7 +57,7 @@ def test_attention_does_not_read_behind_the_length():
     )
 
 
-def test_products_of_rotated_vectors_depend_on_the_distance_only():
+def test_products_of_rotated_vectors_depend_only_on_the_distance():
     generator = torch.Generator().manual_seed(0)
     q, k = torch.randn(8, generator=generator), torch.randn(8, generator=generator)
     table = rotary_table(20, 8, torch.device("cpu"))

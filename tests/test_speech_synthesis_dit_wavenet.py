@@ -10,13 +10,13 @@ def test_a_signal_is_mirrored_at_both_ends():
     assert mirrored(torch.tensor([[[1.0, 2, 3]]]), 0).tolist() == [[[1, 2, 3]]]
 
 
-def test_a_signal_too_short_to_be_mirrored_is_continued_by_zeros():
+def test_a_signal_too_short_to_be_mirrored_is_padded_with_zeros():
     # 1 2 0, mirrored: 0 2 1 2 0 2 1, less the zero that was appended, taken from the end
     assert mirrored(torch.tensor([[[1.0, 2]]]), 4).tolist() == [[[0, 2, 1, 2, 0, 2]]]
     assert mirrored(torch.tensor([[[1.0]]]), 4).shape == (1, 1, 5)
 
 
-def test_what_is_not_real_comes_out_as_zero():
+def test_padded_positions_are_zero():
     network = randomise(WaveNet(8, num_layers=3, kernel_size=5, dilation_rate=2), seed=0)
     generator = torch.Generator().manual_seed(0)
     x, time = torch.randn(2, 8, 20, generator=generator), torch.randn(2, 8, generator=generator)

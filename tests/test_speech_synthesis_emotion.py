@@ -34,7 +34,7 @@ def only(emotion: str, weight: float) -> list[float]:
     return [weight if name == emotion else 0.0 for name in EMOTIONS]
 
 
-def test_of_each_emotion_the_speaker_nearest_in_angle_is_taken():
+def test_each_emotion_uses_the_speaker_nearest_in_angle():
     rows = table().nearest_rows(torch.tensor([[50.0, -1.0]]))
     assert rows[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     rows = table().nearest_rows(torch.tensor([[-0.01, 0.0]]))
@@ -78,7 +78,7 @@ def test_the_published_page_biases_the_numbers_and_limits_their_sum():
     assert limited[6] / limited[2] == pytest.approx(0.5625 / 1.0 * 0.6875 / 0.5625)
 
 
-def test_the_published_tables_are_cut_into_emotions(folder):
+def test_the_published_tables_are_split_into_emotions(folder):
     emotions = load_emotions(folder)
     assert emotions.group_sizes == tuple(EMO_NUM)
     style = emotions.styles[EMO_NUM[0] + EMO_NUM[1]]  # the first of the third emotion

@@ -27,14 +27,14 @@ def distance(sound: np.ndarray, clip: np.ndarray) -> float:
     return float((found[:length] - wanted[:length]).abs().mean())
 
 
-def test_the_sound_of_a_clips_codes_is_recognisably_the_clip(backend, clips):
+def test_the_sound_of_a_clips_codes_resembles_the_clip(backend, clips):
     for number in range(3):
         sound = render_codes(backend, backend.codes(backend.features(clips[number])))
         others = [distance(sound, clip) for index, clip in enumerate(clips) if index != number]
         assert distance(sound, clips[number]) < 0.6 * min(others)
 
 
-def test_most_codes_of_the_sound_are_those_it_was_made_from(backend, clips):
+def test_most_codes_of_the_sound_equal_the_codes_it_was_rendered_from(backend, clips):
     codes = backend.codes(backend.features(clips[0]))
     again = backend.codes(backend.features(render_codes(backend, codes)))
     assert float((again == codes).float().mean()) > 0.7
@@ -59,7 +59,7 @@ def test_the_same_codes_and_seed_give_the_same_sound(backend):
     assert np.abs(render_codes(backend, codes, seed=3) - render_codes(backend, codes, seed=4)).max() > 0
 
 
-def test_a_sound_that_would_be_clipped_is_made_quieter(clips):
+def test_a_sound_that_would_clip_is_attenuated(clips):
     loud = frames_to_audio(log_mel(clips[0]) + 8)
     assert np.abs(loud).max() == pytest.approx(MAX_PEAK)
 

@@ -7,7 +7,7 @@ from tests.acoustic_files import S2MEL
 from tests.published_files import FEATURE_DIM, randomise
 
 
-def test_target_frames_are_what_the_published_product_truncates_to():
+def test_target_frames_are_truncated_as_in_the_published_code():
     published = [int(np.float32(1.72) * np.float32(number)) for number in range(1, 1901)]
     assert [target_frames(number) for number in range(1, 1901)] == published
 

@@ -24,7 +24,7 @@ def inputs(num_prompt: int, num_frames: int) -> tuple[torch.Tensor, ...]:
     return condition, prompt, style, torch.randn(1, BANDS, num_frames, generator=generator)
 
 
-def test_the_prompt_stays_zero_and_the_inputs_as_they_are(flow):
+def test_the_prompt_stays_zero_and_the_inputs_unchanged(flow):
     given = inputs(5, 12)
     copies = [tensor.clone() for tensor in given]
     mel = flow(*given, SolverSettings(steps=2))
@@ -44,7 +44,7 @@ def test_without_guidance_the_empty_row_is_not_computed(flow):
     assert rows == [1, 1, 2, 2, 2]
 
 
-def test_guidance_exaggerates_what_the_condition_changes(flow):
+def test_guidance_amplifies_the_effect_of_the_condition(flow):
     flow = copy.deepcopy(flow).double()  # float64, as one and two rows round differently
     condition, prompt, style, noise = (tensor.double() for tensor in inputs(2, 6))
     plain, guided = (
@@ -55,7 +55,7 @@ def test_guidance_exaggerates_what_the_condition_changes(flow):
     torch.testing.assert_close(guided, plain + 0.7 * (plain - without), rtol=1e-6, atol=1e-6)
 
 
-def test_no_temperature_is_no_noise(flow):
+def test_temperature_zero_is_without_noise(flow):
     condition, prompt, style, noise = inputs(2, 6)
     cold = SolverSettings(steps=2, temperature=0.0)
     torch.testing.assert_close(

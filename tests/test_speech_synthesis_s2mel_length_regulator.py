@@ -18,13 +18,13 @@ def embeddings(rows: int, length: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("length", "num_frames"), [(1, 1), (1, 9), (20, 34), (20, 3)])
-def test_embeddings_become_as_many_frames_as_asked_for(regulator, length, num_frames):
+def test_embeddings_become_the_requested_number_of_frames(regulator, length, num_frames):
     frames = regulator(embeddings(1, length), torch.tensor([num_frames]))
     assert frames.shape == (1, num_frames, 16)
     assert frames.ne(0).all()
 
 
-def test_a_shorter_row_is_zero_behind_its_end(regulator):
+def test_a_shorter_row_is_zero_after_its_end(regulator):
     frames = regulator(embeddings(2, 10), torch.tensor([17, 12]))
     assert frames[1, 12:].eq(0).all()
     assert frames[1, :12].ne(0).all()

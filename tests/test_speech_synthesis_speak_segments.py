@@ -27,7 +27,7 @@ def test_a_short_text_is_one_segment(tokenizer):
     assert split_text("ሰላም ነው። እንዴት ነህ?", tokenizer) == ["ሰላም ነው. እንዴት ነህ?"]
 
 
-def test_a_long_text_is_cut_at_sentence_ends_with_ethiopic_stops_too(tokenizer):
+def test_a_long_text_is_split_at_sentence_ends_including_ethiopic_stops(tokenizer):
     text = "ሰላም ነው። እንዴት ነህ? ደህና ነኝ! እግዚአብሔር ይመስገን።"
     longest = len(tokenizer.encode("እግዚአብሔር ይመስገን."))
     segments = split_text(text, tokenizer, max_tokens=longest)
@@ -35,7 +35,7 @@ def test_a_long_text_is_cut_at_sentence_ends_with_ethiopic_stops_too(tokenizer):
     assert segments[-1] == "እግዚአብሔር ይመስገን."
 
 
-def test_a_segment_holds_as_many_sentences_as_have_room(tokenizer):
+def test_a_segment_holds_as_many_sentences_as_fit(tokenizer):
     text = "አበበ በሶ በላ። " * 12
     one = len(tokenizer.encode("አበበ በሶ በላ."))
     segments = split_text(text, tokenizer, max_tokens=5 * one)
@@ -43,7 +43,7 @@ def test_a_segment_holds_as_many_sentences_as_have_room(tokenizer):
 
 
 @pytest.mark.parametrize("max_tokens", [8, 20, 120])
-def test_nothing_is_lost_and_no_segment_is_too_long(tokenizer, max_tokens):
+def test_no_text_is_lost_and_no_segment_is_too_long(tokenizer, max_tokens):
     text = " ".join(SENTENCES[:40]) + " " + "ሀ፣ ለ-መ " * 30
     segments = split_text(text, tokenizer, max_tokens)
     assert letters("".join(segments)) == letters(tokenizer.normalize(text))
@@ -51,13 +51,13 @@ def test_nothing_is_lost_and_no_segment_is_too_long(tokenizer, max_tokens):
     assert all(segment == segment.strip() for segment in segments)
 
 
-def test_a_long_sentence_is_cut_after_commas_before_words(tokenizer):
+def test_a_long_sentence_is_split_after_commas_rather_than_between_words(tokenizer):
     text = "አበበ በሶ በላ፣ ጫላ ጩቤ ጨበጠ፣ ከበደ ውሃ ጠጣ።"
     limit = max(len(tokenizer.encode(part)) for part in tokenizer.normalize(text).split(", ")) + 1
     assert split_text(text, tokenizer, limit) == ["አበበ በሶ በላ,", "ጫላ ጩቤ ጨበጠ,", "ከበደ ውሃ ጠጣ."]
 
 
-def test_a_word_longer_than_a_segment_is_cut_all_the_same(tokenizer):
+def test_a_word_longer_than_a_segment_is_split(tokenizer):
     segments = split_text("በ" * 500, tokenizer, max_tokens=10)
     assert "".join(segments) == "በ" * 500
     assert max(len(tokenizer.encode(segment)) for segment in segments) <= 10

@@ -74,7 +74,7 @@ def lines(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "spoken.jsonl").read_text("utf-8").splitlines()]
 
 
-def test_a_list_of_texts_becomes_files_with_their_normalised_texts(
+def test_each_text_becomes_a_file_with_its_normalised_text(
     run: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     texts = tmp_path / "texts.txt"
@@ -98,7 +98,7 @@ def test_a_list_of_texts_becomes_files_with_their_normalised_texts(
     assert not list((tmp_path / "out").glob(".tmp-*"))
 
 
-def test_a_seed_and_a_voice_decide_what_is_heard(run: Project, tmp_path: Path):
+def test_the_sound_depends_on_seed_and_voice(run: Project, tmp_path: Path):
     first = spoken(run, tmp_path / "a.wav", seed=1)
     np.testing.assert_array_equal(spoken(run, tmp_path / "b.wav", seed=1), first)
     other_speaker = next(clip for clip in clips_of(run) if clip.speaker != clips_of(run)[0].speaker)
@@ -112,7 +112,7 @@ def test_sampling_settings_that_are_not_given_are_those_of_the_backend(run: Proj
     assert resolve_sampling(command(run), "indextts2") == Sampling(**SHORT)  # type: ignore[arg-type]
 
 
-def test_a_long_text_is_cut_at_its_sentences_and_joined_with_silence(tts: TextToSpeech, run: Project):
+def test_a_long_text_is_split_at_its_sentences_and_joined_with_silence(tts: TextToSpeech, run: Project):
     text = "ሰላም ለዓለም ሁሉ ይሁን ብለው ተናገሩ። " * 8
     result = tts.synthesize(text, tts.read_voice(clips_of(run)[0].audio), Sampling(num_beams=1, max_codes=30))
     assert len(result.segments) > 1
@@ -156,7 +156,7 @@ def test_the_published_model_speaks_with_emotion_weights(run: Project, published
     assert plain.shape != happy.shape or not np.array_equal(plain, happy)
 
 
-def test_an_export_speaks_as_its_checkpoint_does(run: Project, tmp_path: Path):
+def test_an_export_speaks_like_its_checkpoint(run: Project, tmp_path: Path):
     config, folder = run.config, tmp_path / "export"
     export(ExportModel(checkpoint=run.run_dir / "latest.pth", config=config, output_dir=folder))
     exported = spoken(run, tmp_path / "a.wav", checkpoint=folder, features=run.preprocessed / "features")
@@ -172,7 +172,7 @@ def test_a_folder_with_the_tokenizer_of_another_checkpoint_is_refused(run: Proje
         load_trained(folder, CPU)
 
 
-def test_a_checkpoint_whose_tokenizer_was_exchanged_is_refused(run: Project, tmp_path: Path):
+def test_a_checkpoint_whose_tokenizer_was_replaced_is_refused(run: Project, tmp_path: Path):
     content = torch.load(run.run_dir / "latest.pth", weights_only=True)
     content["tokenizer"]["model"] = BASE_TOKENIZER.read_bytes()
     torch.save(content, tmp_path / "best.pth")

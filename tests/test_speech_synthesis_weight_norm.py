@@ -15,7 +15,7 @@ from indextts.speech.synthesis.weight_norm import NormedConv1d, NormedConvTransp
         (NormedLinear(3, 4), nn.Linear(3, 4), (2, 9, 3)),
     ],
 )
-def test_the_weight_is_what_torch_makes_of_the_published_names(ours, plain, x):
+def test_the_weight_matches_torchs_weight_norm(ours, plain, x):
     generator = torch.Generator().manual_seed(0)
     weights = {name: torch.randn(t.shape, generator=generator) for name, t in ours.state_dict().items()}
     ours.load_state_dict(weights)

@@ -17,7 +17,7 @@ from indextts.system.files import (
 )
 
 
-def test_a_file_has_its_name_only_once_it_is_complete(tmp_path: Path):
+def test_a_file_gets_its_name_only_when_complete(tmp_path: Path):
     path = tmp_path / "a.txt"
     with written_aside(path) as aside:
         aside.write_text("half")

@@ -54,7 +54,7 @@ def test_a_target_that_is_too_small_for_the_letters_is_refused_with_the_minimum(
         extend(base, AMHARIC, least - 1)
 
 
-def test_d2_every_letter_is_a_piece_even_without_space_for_merges(tmp_path):
+def test_every_letter_is_a_piece_even_without_space_for_merges(tmp_path):
     base = write_base(tmp_path)
     rare = "ⶉꬁ"  # letters of other languages, as texts hold them
     tokenizer = extended(base, [*AMHARIC, rare], Tokenizer.load(base).size + NUM_LETTERS + len(rare))
@@ -73,14 +73,14 @@ def test_only_pieces_of_ethiopic_and_the_word_sign_are_appended(tmp_path):
     assert len(set(tokenizer.pieces)) == tokenizer.size
 
 
-def test_english_is_cut_exactly_as_before(tmp_path):
+def test_english_is_tokenized_exactly_as_before(tmp_path):
     base = write_base(tmp_path)
     before, after = Tokenizer.load(base), extended(base)
     for text in [*ENGLISH, "the fox's 5 boxes", "UNSEEN ZEBRA"]:
         assert after.encode(text) == before.encode(text)
 
 
-def test_amharic_is_cut_as_by_a_model_of_its_own(tmp_path):
+def test_amharic_is_tokenized_as_by_a_model_of_its_own(tmp_path):
     words = re.sub(r"[^\u1200-\u135a ]", "", " ".join(map(normalize, AMHARIC)))
     num_characters = len({*words, WORD_START} - {" "})
     num_merges = 25
@@ -143,7 +143,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path):
     assert extend(base, AMHARIC, 450) == extend(base, iter(AMHARIC), 450)
 
 
-def test_d22_a_small_corpus_gives_fewer_pieces_and_a_warning_with_their_number(tmp_path, caplog):
+def test_a_small_corpus_gives_fewer_pieces_and_a_warning_with_their_number(tmp_path, caplog):
     base = write_base(tmp_path)
     with caplog.at_level(logging.WARNING):
         tokenizer = extended(base, ["ሰላም ለዓለም።"], 24_000)
@@ -258,7 +258,7 @@ def english_sentences() -> list[str]:
     return [sentence for sentence in english if not any(map(is_ethiopic, sentence))]
 
 
-def test_english_and_chinese_are_cut_exactly_as_before_by_a_base_of_thousands_of_pieces(tmp_path):
+def test_a_base_of_thousands_of_pieces_tokenizes_english_and_chinese_exactly_as_before(tmp_path):
     english = english_sentences()
     assert len(english) > 200
     base = tmp_path / "bpe.model"
@@ -276,7 +276,7 @@ def test_english_and_chinese_are_cut_exactly_as_before_by_a_base_of_thousands_of
         assert before.unknown_id not in before.encode(text)
 
 
-def test_the_base_of_the_demo_cuts_english_exactly_as_before(tmp_path):
+def test_the_base_of_the_demo_tokenizes_english_exactly_as_before(tmp_path):
     base = REPOSITORY / "demo/checkpoints/bpe.model"
     sentences = (REPOSITORY / "demo/english.txt").read_text("utf-8").splitlines()
     before = Tokenizer.load(base)

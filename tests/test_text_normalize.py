@@ -363,7 +363,7 @@ def test_ethiopic_marks_and_their_look_alikes_become_ascii(text, expected):
     assert normalize(text) == expected
 
 
-def test_a_full_stop_of_word_spaces_after_a_number_is_a_full_stop():
+def test_two_word_spaces_after_a_number_are_a_full_stop():
     assert normalize("በ1985፡፡ በ1985፡ ዓ.ም") == "በአንድ ሺህ ዘጠኝ መቶ ሰማንያ አምስት. በአንድ ሺህ ዘጠኝ መቶ ሰማንያ አምስት ዓመተ ምሕረት"
 
 
@@ -400,7 +400,7 @@ def test_text_of_another_script_keeps_its_digits_and_signs():
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", "፡", "\u200b", "😀"])
-def test_a_text_without_spoken_characters_is_empty(text):
+def test_a_text_without_spoken_characters_becomes_empty(text):
     assert normalize(text) == ""
 
 
@@ -441,7 +441,7 @@ def test_the_fingerprint_names_the_version_and_every_option():
     assert NormalizerOptions.model_validate_json(OTHER_OPTIONS.model_dump_json()) == OTHER_OPTIONS
 
 
-def test_the_listed_changes_lead_from_the_text_to_its_spoken_form():
+def test_the_listed_changes_turn_the_text_into_its_spoken_form():
     text = "በ2017 ት/ቤት፣ 50%"
     changes = explain(text)
     assert [change.rule for change in changes] == [
@@ -471,7 +471,7 @@ def is_allowed(char: str) -> bool:
 
 
 @pytest.mark.slow
-def test_normalising_twice_is_normalising_once_for_every_character():
+def test_normalising_twice_changes_no_character_further():
     # every assigned character; of the ideographs, Hangul and private ones, which are many, every 101st
     for code_point in range(sys.maxunicode + 1):
         char = chr(code_point)

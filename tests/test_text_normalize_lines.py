@@ -31,7 +31,7 @@ def test_the_command_normalises_lines_and_lists_the_changes():
     ]
 
 
-def test_in_a_file_of_mixed_encodings_the_lines_of_utf_8_are_normalised():
+def test_in_a_file_of_mixed_encodings_utf_8_lines_are_normalised():
     utf_16 = "5 ሰው".encode("utf-16-le")
     content = b"\n".join([b"5", "é".encode("latin-1"), utf_16, "3 ሰው".encode()])
     lines, sentences, count = done(content)
@@ -41,7 +41,7 @@ def test_in_a_file_of_mixed_encodings_the_lines_of_utf_8_are_normalised():
     assert sentences[1].startswith("[Error] standard input:3: ")
 
 
-def test_a_byte_order_mark_and_ends_of_lines_of_any_system_are_fine():
+def test_a_byte_order_mark_and_any_line_ends_are_accepted():
     assert done("\ufeff5\r\n3\n\nሰላም".encode()) == (["አምስት", "ሦስት", "", "ሰላም"], [], 0)
 
 

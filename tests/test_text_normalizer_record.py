@@ -22,7 +22,7 @@ def recorded(model, tmp_path):
     return read_record(parse_model(model), tmp_path / "bpe.model")
 
 
-def test_a_record_comes_back_with_its_version(model, tmp_path):
+def test_a_record_is_read_back_with_its_version(model, tmp_path):
     assert recorded(with_record(model, OPTIONS.record), tmp_path) == (NORMALIZER_VERSION, OPTIONS)
     assert recorded(model, tmp_path) is None
 

@@ -15,7 +15,7 @@ def changed(path, change):
     return Tokenizer(proto.SerializeToString(), path.with_name("changed.model"))
 
 
-def test_a_tokenizer_normalises_before_it_cuts(tmp_path):
+def test_a_tokenizer_normalises_before_it_tokenizes(tmp_path):
     tokenizer = Tokenizer.load(write_base(tmp_path))
     assert tokenizer.encode("the “fox”") == tokenizer.encode("THE 'FOX'")
     assert tokenizer.encode_pieces("the dog.") == tokenizer.encode_pieces("THE DOG.")
@@ -38,7 +38,7 @@ def test_an_empty_text_has_no_tokens(tmp_path):
 
 
 @pytest.mark.failure(43)
-def test_start_and_stop_never_come_out_of_a_text(tmp_path):
+def test_a_text_never_gives_start_or_stop(tmp_path):
     tokenizer = Tokenizer.load(write_base(tmp_path))
     assert not {0, 1} & set(tokenizer.encode("<s> the </s> \ud800 \x00 fox"))
 
@@ -100,12 +100,12 @@ def test_a_model_that_sentencepiece_cannot_load_is_refused(tmp_path):
         {"bos_piece": "<start>"},
     ],
 )
-def test_d23_a_tokenizer_whose_ids_0_and_1_are_not_start_and_stop_is_refused(tmp_path, settings):
+def test_a_tokenizer_whose_ids_0_and_1_are_not_start_and_stop_is_refused(tmp_path, settings):
     with pytest.raises(UserError, match="ids 0 and 1"):
         Tokenizer.load(write_base(tmp_path, **settings))
 
 
-def test_d23_start_and_stop_must_be_control_pieces(tmp_path):
+def test_start_and_stop_must_be_control_pieces(tmp_path):
     def make_start_a_word(proto):
         proto.pieces[0].type = 1
 
@@ -152,7 +152,7 @@ def space_behind(proto):
 @pytest.mark.parametrize(
     "change", [swap_scores, swap_pieces, retype, no_dummy_prefix, other_rules, space_behind]
 )
-def test_the_fingerprint_changes_with_whatever_decides_the_ids(tmp_path, change):
+def test_the_fingerprint_changes_with_everything_that_decides_the_ids(tmp_path, change):
     path = write_base(tmp_path)
     assert changed(path, change).vocabulary.fingerprint != Tokenizer.load(path).vocabulary.fingerprint
 

@@ -40,7 +40,7 @@ def test_a_good_extension_has_no_problems(base, extended):
     assert str(extended.size) in str(report)
 
 
-def test_one_row_more_than_pieces_is_no_mismatch(base, extended):
+def test_one_more_row_than_pieces_is_not_a_mismatch(base, extended):
     assert not report_of(extended, base, rows=base.size + 1, config=base.size).problems
 
 
@@ -61,7 +61,7 @@ def test_other_scores_or_sentencepiece_settings_than_those_of_the_base_are_a_pro
         assert said in report.problems[0].value
 
 
-def test_d2_missing_letters_are_a_problem_with_the_letters(base, extended):
+def test_missing_letters_are_a_problem_with_the_letters(base, extended):
     proto = extended.proto
     kept = [piece for piece in proto.pieces if piece.piece not in ("ኈ", "ሰ")]
     del proto.pieces[:]

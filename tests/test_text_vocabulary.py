@@ -7,7 +7,7 @@ from indextts.text.vocabulary import advise_size
     ("hours", "num_pieces"),
     [(0, 2000), (19.9, 2000), (20, 4000), (50, 4000), (99, 4000), (100, 8000), (200, 12_000), (5000, 12_000)],
 )
-def test_more_hours_of_speech_teach_more_pieces(hours, num_pieces):
+def test_more_hours_of_speech_allow_more_pieces(hours, num_pieces):
     advice = advise_size(hours)
     assert advice.num_pieces == num_pieces
     assert f"{hours:.1f} hours" in str(advice)
@@ -24,7 +24,7 @@ def test_few_pieces_are_fine_for_little_speech():
     assert "are many" in advise_size(0.2).objection(12_000)
 
 
-def test_a_size_above_twice_or_below_half_the_advice_has_an_objection():
+def test_a_size_above_twice_or_below_half_the_advice_has_a_warning():
     advice = advise_size(120)
     assert [advice.objection(count) for count in (4000, 8000, 16_000)] == ["", "", ""]
     assert "are few" in advice.objection(3999)

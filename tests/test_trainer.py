@@ -83,7 +83,7 @@ def best_of(run: TinyRun) -> CheckpointMeta:
     return verify_checkpoint(run.output / "best.pth")
 
 
-def test_a_run_learns_and_leaves_what_the_run_directory_promises(whole_run: TinyRun):
+def test_a_run_learns_and_writes_the_documented_files(whole_run: TinyRun):
     validations = numbers(whole_run, kind="val")
     assert list(validations) == [0, 3, 6, 9, 12]
     assert validations[12]["mel_loss"] < 0.7 * validations[0]["mel_loss"]
@@ -98,7 +98,7 @@ def test_a_run_learns_and_leaves_what_the_run_directory_promises(whole_run: Tiny
     assert config["versions"]["torch"] == torch.__version__
 
 
-def test_the_log_has_the_lines_that_users_look_for(whole_run: TinyRun):
+def test_the_log_has_the_documented_lines(whole_run: TinyRun):
     for line in (
         "[Extended Vocab Fix] Detected extended vocabulary: 720 tokens",
         "[Extended Vocab Fix] Base tokens: 0-399 (pretrained)",
@@ -114,7 +114,7 @@ def test_the_log_has_the_lines_that_users_look_for(whole_run: TinyRun):
         assert line in whole_run.log
 
 
-def test_a_checkpoint_holds_the_keys_that_users_know_and_every_weight_of_the_base(whole_run: TinyRun):
+def test_a_checkpoint_has_the_documented_keys_and_every_weight_of_the_base(whole_run: TinyRun):
     checkpoint = load(whole_run.output / "latest.pth")
     known = "model optimizer scheduler scaler epoch step batch_idx recent_checkpoints manifests learning_rate"
     assert set(known.split()) <= checkpoint.keys()
@@ -132,7 +132,7 @@ def test_a_checkpoint_holds_the_keys_that_users_know_and_every_weight_of_the_bas
 
 
 @pytest.mark.failure(62)
-def test_the_base_rows_are_bit_identical_after_the_run_and_the_new_ones_are_not(whole_run: TinyRun):
+def test_the_base_rows_stay_bit_identical_and_the_new_rows_change(whole_run: TinyRun):
     base, trained = load(whole_run.folder / "base/gpt.pth"), load(whole_run.output / "latest.pth")["model"]
     first = load(whole_run.output / "model_step1.pth")["model"]
     for name in TEXT_TABLES:
@@ -145,7 +145,7 @@ def test_the_base_rows_are_bit_identical_after_the_run_and_the_new_ones_are_not(
 
 @pytest.mark.parametrize("step", range(1, 12))
 @pytest.mark.failure(7)
-def test_a_run_that_goes_on_from_any_step_ends_bit_identical(whole_run: TinyRun, tiny: TinyRun, step: int):
+def test_a_run_resumed_from_any_step_ends_bit_identical(whole_run: TinyRun, tiny: TinyRun, step: int):
     copy_checkpoint(whole_run, step, tiny)
     assert tiny.train(save_interval=1, keep_checkpoints=20, resume="auto") == 0
     mine, other = load(tiny.output / "latest.pth"), load(whole_run.output / "latest.pth")
@@ -160,9 +160,7 @@ def test_a_run_that_goes_on_from_any_step_ends_bit_identical(whole_run: TinyRun,
 
 
 @pytest.mark.failure(7)
-def test_the_same_tokenizer_restores_the_optimizer_although_the_tables_have_one_row_more(
-    whole_run: TinyRun, tiny: TinyRun
-):
+def test_the_same_tokenizer_restores_the_optimizer_despite_the_spare_row(whole_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(whole_run, 8, tiny)
     assert tiny.train(resume="auto", epochs=3) == 0
     assert "[Info] Restoring optimizer state..." in tiny.log
@@ -175,7 +173,7 @@ def test_the_same_tokenizer_restores_the_optimizer_although_the_tables_have_one_
 
 @pytest.mark.parametrize("num_appended", [321, 319], ids=["one piece more", "one piece fewer"])
 @pytest.mark.failure(11)
-def test_another_tokenizer_keeps_the_rows_and_starts_all_the_rest_over(
+def test_another_tokenizer_keeps_common_rows_and_restarts_everything_else(
     whole_run: TinyRun, tiny: TinyRun, num_appended: int
 ):
     copy_checkpoint(whole_run, 12, tiny)
@@ -229,7 +227,7 @@ def test_the_checkpoints_of_an_older_part_survive_a_restart_at_step_0(whole_run:
 
 
 @pytest.mark.failure(1)
-def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_taken(whole_run: TinyRun, tiny: TinyRun):
+def test_a_corrupt_newest_checkpoint_is_named_and_the_previous_one_resumes(whole_run: TinyRun, tiny: TinyRun):
     for step in (8, 10):
         copy_checkpoint(whole_run, step, tiny)
     damaged = tiny.output / "model_step10.pth"
@@ -265,7 +263,7 @@ def test_a_checkpoint_without_its_meta_file_resumes_with_the_meta_in_the_checkpo
     assert (tiny.output / "model_step8.pth").is_file()
 
 
-def test_a_resume_updates_latest_after_a_kill_before_it_was_replaced(whole_run: TinyRun, tiny: TinyRun):
+def test_a_resume_updates_latest_after_a_kill_before_its_replacement(whole_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(whole_run, 8, tiny)
     for suffix in (".pth", ".json"):
         (tiny.output / f"model_step8{suffix}").rename(tiny.output / f"latest{suffix}")
@@ -343,13 +341,13 @@ def moments(run: TinyRun) -> dict[str, torch.Tensor]:
     }
 
 
-def test_each_head_has_the_weight_of_its_flag(tiny: TinyRun):
+def test_the_loss_of_each_head_has_the_weight_of_its_flag(tiny: TinyRun):
     assert tiny.train(text_loss_weight=0, max_steps=1) == 0
     assert not moments(tiny)["text_head.bias"].any()
     assert moments(tiny)["mel_head.bias"].any()
 
 
-def test_every_micro_step_draws_its_own_dropout(tiny: TinyRun, monkeypatch):
+def test_every_micro_step_has_its_own_dropout(tiny: TinyRun, monkeypatch):
     seeds: list[int] = []
     seed = torch.manual_seed
     monkeypatch.setattr(torch, "manual_seed", lambda number: seeds.append(number) or seed(number))
@@ -357,7 +355,7 @@ def test_every_micro_step_draws_its_own_dropout(tiny: TinyRun, monkeypatch):
     assert len(set(seeds)) == len(seeds) == 8
 
 
-def test_micro_steps_of_unequal_size_weigh_by_their_tokens(tmp_path: Path):
+def test_micro_steps_are_weighted_by_their_tokens(tmp_path: Path):
     # The moments and not the weights: after one step they are the gradients, while a weight moves by the
     # learning rate times a gradient over itself, which makes a whole step of what rounding leaves of a zero.
     gradients = []
@@ -373,7 +371,7 @@ def test_micro_steps_of_unequal_size_weigh_by_their_tokens(tmp_path: Path):
 
 
 @pytest.mark.failure(64)
-def test_a_part_from_an_older_checkpoint_keeps_a_better_best(whole_run: TinyRun, tiny: TinyRun):
+def test_a_new_part_keeps_a_better_best_checkpoint(whole_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(whole_run, 10, tiny)
     copy_best(whole_run, tiny)
     before = best_of(tiny)
@@ -397,7 +395,7 @@ def test_a_best_checkpoint_of_an_older_version_stays_until_a_model_is_better(tin
     assert best_of(tiny) == before
 
 
-def test_a_part_from_an_older_checkpoint_replaces_a_worse_best(tiny: TinyRun):
+def test_a_new_part_replaces_a_worse_best_checkpoint(tiny: TinyRun):
     assert tiny.train(learning_rate=1e-30, max_steps=4, val_interval=2, save_interval=1) == 0
     assert best_of(tiny).part == 1
     resumed = tiny.output / "model_step2.pth"
@@ -406,9 +404,7 @@ def test_a_part_from_an_older_checkpoint_replaces_a_worse_best(tiny: TinyRun):
 
 
 @pytest.mark.failure(65)
-def test_a_validation_on_other_pairs_starts_best_and_patience_over_and_says_so_once(
-    whole_run: TinyRun, tiny: TinyRun
-):
+def test_other_validation_pairs_reset_best_and_patience_with_one_log_line(whole_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(whole_run, 10, tiny)
     flags = {"max_val_batches": 1, "learning_rate": 1.0, "epochs": 10, "val_interval": 1, "patience": 50}
     for max_steps in (11, 12):
@@ -420,7 +416,7 @@ def test_a_validation_on_other_pairs_starts_best_and_patience_over_and_says_so_o
     assert state["num_worse"] == (0 if state["validated_step"] == best_of(tiny).step else 1)
 
 
-def test_a_run_ends_when_validations_stop_improving(tiny: TinyRun):
+def test_a_run_stops_early_when_validations_stop_improving(tiny: TinyRun):
     # so small a rate changes no weight: every loss is the same, whatever the processor's arithmetic
     flags = {"learning_rate": 1e-30, "warmup_steps": 0, "val_interval": 2, "max_steps": 20, "epochs": 10}
     assert tiny.train(patience=3, **flags) == 0
@@ -469,7 +465,7 @@ def test_without_an_interval_every_epoch_is_validated_once(tiny: TinyRun):
 
 
 @pytest.mark.failure(48)
-def test_a_loss_that_is_not_finite_ends_the_run_with_status_6_and_no_checkpoint_of_it(tiny: TinyRun):
+def test_repeated_nan_losses_end_the_run_with_status_6_without_a_checkpoint(tiny: TinyRun):
     weights = load(tiny.folder / "base/gpt.pth")
     weights["mel_head.weight"].fill_(3e38)  # finite, which a base must be; the scores are not
     torch.save(weights, tiny.folder / "base/gpt.pth")
@@ -501,14 +497,12 @@ def test_amp_computes_in_bfloat16(whole_run: TinyRun, tiny: TinyRun, monkeypatch
     assert load(tiny.output / "latest.pth")["model"]["mel_head.weight"].dtype == torch.float32
 
 
-def test_data_workers_change_nothing(whole_run: TinyRun, tiny: TinyRun):
+def test_data_workers_do_not_change_the_losses(whole_run: TinyRun, tiny: TinyRun):
     assert tiny.train(num_workers=2, save_interval=12) == 0
     assert_same(load(tiny.output / "latest.pth")["model"], load(whole_run.output / "latest.pth")["model"])
 
 
-def test_a_plan_says_what_a_resume_would_restore_and_changes_nothing(
-    whole_run: TinyRun, tiny: TinyRun, capsys
-):
+def test_a_plan_shows_what_a_resume_restores_and_changes_nothing(whole_run: TinyRun, tiny: TinyRun, capsys):
     assert tiny.train(plan="", resume="auto") == 0
     assert "step 0: a new run from the base checkpoint" in capsys.readouterr().out
     assert not tiny.output.exists()

@@ -30,7 +30,7 @@ def test_without_padding_the_losses_do_not_depend_on_the_batches(tiny: TinyRun):
     assert parts[:2] == pytest.approx(whole[:2], abs=1e-5)
 
 
-def test_the_reference_padding_gives_a_sample_the_losses_of_its_batch(tiny: TinyRun):
+def test_with_reference_padding_the_losses_of_a_sample_depend_on_its_batch(tiny: TinyRun):
     none = losses_with(tiny, "none")
     whole = losses_with(tiny, "whole", padding="reference")
     single = losses_with(
@@ -46,7 +46,7 @@ def test_the_log_names_the_attention_and_its_dropout(tmp_path: Path):
     assert "blocks attention, dropout 0.1" in run.log
 
 
-def test_gradient_checkpointing_changes_no_number(tmp_path: Path):
+def test_gradient_checkpointing_does_not_change_the_losses(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny", dropout=0.1)
     flags = {"max_steps": 2, "log_interval": 1}
     plain = losses_with(run, "plain", **flags)

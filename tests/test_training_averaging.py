@@ -44,7 +44,7 @@ def standing_at(run: TinyRun, folder: Path, step: int) -> TinyRun:
     return TinyRun(folder)
 
 
-def test_each_step_moves_the_average_towards_the_weights_by_the_share_that_the_decay_leaves(
+def test_each_step_moves_the_average_towards_the_weights_by_one_minus_the_decay(
     averaged: TinyRun,
 ):
     before = saved(averaged, 1)["averaged"]
@@ -61,7 +61,7 @@ def test_each_step_moves_the_average_towards_the_weights_by_the_share_that_the_d
         before = after
 
 
-def test_a_skipped_step_moves_nothing():
+def test_a_skipped_step_leaves_the_average_unchanged():
     model = random_model(TINY, seed=0)
     trained = select_trained(model, base_size=8)
     average = WeightAverage.from_weights(trained, decay=0.5)
@@ -75,7 +75,7 @@ def test_a_skipped_step_moves_nothing():
     assert not torch.equal(average.weights["mel_head.weight"], before["mel_head.weight"])
 
 
-def test_an_error_in_between_leaves_the_weights_as_they_were():
+def test_an_error_while_averaged_weights_are_in_place_restores_the_trained_weights():
     model = random_model(TINY, seed=0)
     average = WeightAverage.from_weights(select_trained(model, base_size=8), decay=0.5)
     average.weights["mel_head.weight"] += 1.0
@@ -92,7 +92,7 @@ def test_an_error_in_between_leaves_the_weights_as_they_were():
     assert torch.equal(average.weights["mel_head.weight"], other)
 
 
-def test_only_what_is_trained_is_averaged(averaged: TinyRun):
+def test_only_trained_parameters_are_averaged(averaged: TinyRun):
     content = saved(averaged, 6)
     kept = content["averaged"]["weights"]
     group_names = [name for group in content["optimizer"]["param_groups"] for name in group["param_names"]]
@@ -101,7 +101,7 @@ def test_only_what_is_trained_is_averaged(averaged: TinyRun):
         assert len(kept[name]) == len(content["model"][name]) - BASE_SIZE
 
 
-def test_both_are_validated_and_training_is_the_same_with_and_without_an_average(
+def test_both_weights_are_validated_and_the_average_does_not_change_training(
     averaged: TinyRun, tmp_path: Path
 ):
     lines = [line for line in read_metrics(averaged.output / "metrics.jsonl") if line["kind"] == "val"]
@@ -118,7 +118,7 @@ def test_both_are_validated_and_training_is_the_same_with_and_without_an_average
         assert list(differences(saved(averaged, 6)[key], saved(plain, 6)[key])) == []
 
 
-def test_the_validated_average_is_the_one_that_is_saved(averaged: TinyRun, tmp_path: Path):
+def test_the_validated_average_is_saved(averaged: TinyRun, tmp_path: Path):
     content = saved(averaged, 6)
     weights = select_weights(content, "averaged", Path("model_step6.pth"))
     run = TinyRun(tmp_path / "tiny")
@@ -140,7 +140,7 @@ def test_a_resumed_average_ends_bit_identical(averaged: TinyRun, tmp_path: Path)
         assert list(differences(saved(run, 6)[key], saved(averaged, 6)[key], key)) == []
 
 
-def test_a_checkpoint_without_an_average_resumes_and_the_average_begins_there(tmp_path: Path):
+def test_a_checkpoint_without_an_average_resumes_and_starts_one(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     assert run.train(**SETTINGS | {"max_steps": 2}) == 0
     path = run.output / "model_step2.pth"
@@ -153,14 +153,14 @@ def test_a_checkpoint_without_an_average_resumes_and_the_average_begins_there(tm
     assert saved(run, 4)["averaged"]["num_updates"] == 2
 
 
-def test_an_average_that_is_switched_off_is_dropped_with_a_word(averaged: TinyRun, tmp_path: Path):
+def test_an_average_that_is_switched_off_is_dropped_with_a_log_line(averaged: TinyRun, tmp_path: Path):
     run = standing_at(averaged, tmp_path / "tiny", step=4)
     assert run.train(resume="auto", ema_decay=0.0, **SETTINGS) == 0
     assert "--ema-decay is 0" in run.log
     assert saved(run, 6)["averaged"] is None
 
 
-def test_the_average_is_exported_and_speaks(averaged: TinyRun, tmp_path: Path):
+def test_the_average_can_be_exported_and_synthesized(averaged: TinyRun, tmp_path: Path):
     checkpoint = averaged.output / "latest.pth"
     command = ExportModel(
         checkpoint=checkpoint,

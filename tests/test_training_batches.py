@@ -13,7 +13,7 @@ from indextts.training.batches import (
 from tests.tiny_gpt import TINY
 
 
-def test_groups_are_full_but_for_the_last_of_an_epoch():
+def test_only_the_last_group_of_an_epoch_may_be_smaller():
     ends = [False, False, False, False, True, False, False, True]
     assert list(group_batches(range(8), ends, 3)) == [[0, 1, 2], [3, 4], [5, 6, 7]]  # type: ignore[arg-type, comparison-overlap]
 
@@ -33,7 +33,7 @@ def test_a_batch_knows_its_true_lengths():
 
 
 @pytest.mark.parametrize("padding", ["none", "reference"])
-def test_a_sample_that_cannot_be_read_is_named_and_takes_nobodys_place(padding: str):
+def test_an_unreadable_sample_is_named_and_not_replaced(padding: str):
     collate = collate_for(padding, TINY)
     sample = TrainingSample("a", torch.arange(3), torch.arange(5), torch.zeros(2, 4), torch.zeros(4))
     unreadable = Unreadable("b", "the disk")
@@ -45,7 +45,7 @@ def test_a_sample_that_cannot_be_read_is_named_and_takes_nobodys_place(padding: 
     assert collate_readable([unreadable], collate).batch is None
 
 
-def test_a_padded_batch_is_split_into_rows_with_the_text_padding_of_the_whole():
+def test_parts_of_a_padded_batch_keep_its_text_padding():
     """The codes of a row see the padding of its text; nothing sees that of the codes."""
     samples = [
         TrainingSample(str(n), torch.arange(n), torch.arange(2 * n), torch.zeros(2, 4), torch.full((4,), n))
@@ -65,7 +65,7 @@ def test_a_padded_batch_is_split_into_rows_with_the_text_padding_of_the_whole():
     ]
 
 
-def test_how_many_unusable_samples_are_too_many():
+def test_the_limit_of_unusable_samples_depends_on_the_size_of_the_set():
     assert not is_too_many(10, 20)
     assert is_too_many(11, 20)
     assert not is_too_many(100, 10_000)

@@ -129,7 +129,7 @@ def saved_moments(path: Path) -> dict[str, dict[str, Tensor]]:
 # --- the predecessor's, through the trainer ---
 
 
-def test_the_predecessors_checkpoint_continues_with_its_weights_step_and_moments(
+def test_a_predecessors_checkpoint_resumes_with_its_weights_step_and_moments(
     project: TinyRun, foreign: dict[str, Any], tmp_path: Path
 ):
     path = put(tmp_path / "theirs", foreign)
@@ -174,7 +174,7 @@ def test_auto_resumes_in_the_predecessors_folder_and_keeps_its_files(
     assert (folder / "model_step2.pth").is_file()
 
 
-def test_the_predecessors_checkpoint_of_other_pieces_starts_over_with_the_bases_rows(
+def test_a_predecessors_checkpoint_of_other_pieces_restarts_with_the_rows_of_the_base(
     project: TinyRun, tmp_path: Path
 ):
     foreign = predecessors_checkpoint(project, NUM_PIECES - 1)
@@ -210,7 +210,7 @@ def test_with_a_foreign_optimizer_that_does_not_fit_only_the_weights_are_restore
 # --- what is read of it ---
 
 
-def test_the_facts_of_a_predecessors_checkpoint(foreign: dict[str, Any], layout: OptimizerLayout):
+def test_a_predecessors_checkpoint_gives_its_facts(foreign: dict[str, Any], layout: OptimizerLayout):
     facts = checkpoint_facts(foreign, Path("run/latest.pth"), None, layout)
     assert (facts.name, facts.step, facts.epoch) == ("latest.pth", NUM_STEPS, 1)
     assert facts.text_rows == NUM_PIECES + 1
@@ -319,7 +319,7 @@ def own(project: TinyRun) -> Path:
     return output / "latest.pth"
 
 
-def test_the_facts_of_a_checkpoint_of_this_trainer(own: Path, layout: OptimizerLayout):
+def test_a_checkpoint_of_this_trainer_gives_its_facts(own: Path, layout: OptimizerLayout):
     content = read_file(own)
     meta = embedded_meta(content, own)
     assert meta is not None

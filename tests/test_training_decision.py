@@ -67,7 +67,7 @@ def actions(decision: Decision) -> str:
         (at(7, saved_step=7), Signals(stop_requested=True, save_failed=True), "save stop"),
     ],
 )
-def test_the_table_of_decisions(state: TrainState, signals: Signals, expected: str):
+def test_each_state_has_its_decision(state: TrainState, signals: Signals, expected: str):
     assert actions(decide(state, COMMAND, signals)) == expected
 
 
@@ -87,7 +87,7 @@ def test_the_table_of_decisions(state: TrainState, signals: Signals, expected: s
         (at(30, sampled_step=10, validated_step=20), Signals(), False),  # the validation was interrupted
     ],
 )
-def test_samples_are_spoken_after_the_first_validation_of_each_interval(
+def test_samples_are_synthesized_after_the_first_validation_of_each_interval(
     state: TrainState, signals: Signals, is_sampled: bool
 ):
     assert decide(state, COMMAND, signals, just_validated=True).sample == is_sampled

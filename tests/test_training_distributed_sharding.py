@@ -61,7 +61,7 @@ def test_the_longest_sample_is_alone_and_the_short_ones_share_the_other_rank():
     assert assign_samples([1, 1, 8, 2, 2, 2], 2) == [[2], [0, 1, 3, 4, 5]]
 
 
-def test_every_process_assigns_equal_costs_alike():
+def test_every_process_assigns_equal_costs_the_same_way():
     program = (
         "from indextts.training.distributed.sharding import assign_samples; "
         "print(assign_samples([5.0] * 10 + [2.5] * 5, 4))"

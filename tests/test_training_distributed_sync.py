@@ -61,7 +61,9 @@ def test_in_a_single_process_the_tokens_of_a_step_are_those_of_its_batches(proje
     assert num_unreadable == 0
 
 
-def test_a_stop_asked_of_another_rank_stops_this_rank_with_the_same_signal(project: TinyRun, tmp_path: Path):
+def test_a_stop_requested_on_another_rank_stops_this_rank_with_the_same_signal(
+    project: TinyRun, tmp_path: Path
+):
     run, ranks, stop = new_run(project), TwoRanks(), StopRequest(ends_process=False)
     ranks.numbers, ranks.other = [1, 0, 0], signal.SIGUSR1
     run = replace(run, inputs=replace(run.inputs, ranks=ranks))

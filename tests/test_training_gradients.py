@@ -133,7 +133,7 @@ def relative_difference(found: Tensor, expected: Tensor) -> float:
     [((3,), 2, 1), ((2, 8), 3, 2), ((5, 1), 2, 2), ((8,), 4, 4)],
     ids=["one", "first fits", "last fits", "half fits"],
 )
-def test_a_step_that_was_split_has_the_gradients_of_the_whole(
+def test_a_split_step_has_the_gradients_of_the_full_step(
     project: TinyRun,
     run: Run,
     padding: str,
@@ -175,7 +175,7 @@ def test_the_sums_of_a_split_step_count_every_token_once(run: Run, give_memory_f
     assert not sums.text_nats.requires_grad
 
 
-def test_the_size_that_fits_is_kept_for_the_steps_behind(
+def test_the_size_that_fits_is_kept_for_the_next_steps(
     run: Run, give_memory_for: GiveMemory, caplog: pytest.LogCaptureFixture
 ):
     sizes = give_memory_for(2)
@@ -192,7 +192,7 @@ def test_the_size_that_fits_is_kept_for_the_steps_behind(
     assert said[1].endswith(" 1")
 
 
-def test_a_single_sample_that_does_not_fit_ends_the_run_with_what_to_change(
+def test_a_single_sample_that_does_not_fit_ends_the_run_and_names_the_flags(
     run: Run, give_memory_for: GiveMemory
 ):
     give_memory_for(0)
@@ -215,22 +215,20 @@ def test_other_errors_of_torch_are_not_taken_for_a_lack_of_memory(run: Run, give
     assert sizes == [2]
 
 
-def test_what_torch_raises_where_the_hosts_memory_ends_is_recognised():
+def test_the_host_out_of_memory_error_of_torch_is_recognised():
     with pytest.raises(RuntimeError) as caught:
         on_the_host()
     assert is_out_of_memory(caught.value)
     assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 
-def test_a_step_of_which_nothing_can_be_read_leaves_no_gradient(run: Run):
+def test_a_step_without_readable_samples_leaves_no_gradient(run: Run):
     unreadable = MicroBatch(None, ("a", "b"), (Unreadable("a", "gone"), Unreadable("b", "gone")))
     assert accumulate_group(run, [unreadable, unreadable]) == (None, None)
     assert gradients(run) == {}
 
 
-def test_what_can_be_read_of_a_step_counts_as_if_it_was_asked_for_alone(
-    project: TinyRun, run: Run, padding: str
-):
+def test_the_readable_samples_of_a_step_count_as_if_alone(project: TinyRun, run: Run, padding: str):
     whole_loss, whole = done_whole(project, padding, (3,))
     unreadable = MicroBatch(None, ("a",), (Unreadable("a", "gone"),))
     _, loss = accumulate_group(run, [unreadable, *group_of(run, 3)])
@@ -274,7 +272,7 @@ def test_a_part_of_a_packed_batch_has_the_losses_of_its_samples_alone(project: T
             assert torch.equal(getattr(found, name), number), name
 
 
-def test_a_run_short_of_memory_takes_all_its_steps_and_the_resumed_one_knows_the_size(
+def test_a_run_short_of_memory_takes_all_steps_and_its_resume_keeps_the_size(
     project: TinyRun, padding: str, give_memory_for: GiveMemory
 ):
     output = project.folder / f"short_of_memory_{padding}"
@@ -289,7 +287,7 @@ def test_a_run_short_of_memory_takes_all_its_steps_and_the_resumed_one_knows_the
     assert log.count("Out of memory") == 1
 
 
-def test_a_run_that_one_sample_is_too_much_for_ends_with_status_7(
+def test_a_run_whose_memory_is_too_small_for_one_sample_ends_with_status_7(
     project: TinyRun, padding: str, give_memory_for: GiveMemory
 ):
     output = project.folder / f"no_memory_{padding}"
@@ -299,7 +297,7 @@ def test_a_run_that_one_sample_is_too_much_for_ends_with_status_7(
     assert not list(output.glob("*.pth"))
 
 
-def test_memory_that_ends_outside_of_a_step_is_status_7_too(
+def test_running_out_of_memory_outside_a_step_is_also_status_7(
     project: TinyRun, monkeypatch: pytest.MonkeyPatch
 ):
     def sums_without_memory(*_: object) -> LossSums:

@@ -40,7 +40,7 @@ def test_every_real_position_weighs_the_same():
     )
 
 
-def test_tokens_from_the_first_new_one_on_are_summed_apart():
+def test_tokens_of_new_pieces_are_summed_separately():
     output = small_output()
     output.text_logits.data[0, 1, 6] = 2.0
     sums = token_losses(output).sums(first_new_token=6)
@@ -70,7 +70,7 @@ def test_logits_of_half_precision_give_float32_losses():
     assert losses.text_nats.dtype == losses.mel_nats.dtype == torch.float32
 
 
-def test_summed_micro_steps_have_the_means_and_gradients_of_one_big_step():
+def test_summed_micro_steps_have_the_means_and_gradients_of_one_large_step():
     model = random_model(TINY, seed=0).eval()
     batch = tiny_batch()
     whole = token_losses(model(batch)).sums(first_new_token=7)

@@ -42,7 +42,7 @@ def test_base_rows_stay_bit_identical_with_weight_decay_on_while_new_rows_learn(
     trained.check_views()
 
 
-def test_a_hook_in_place_of_the_view_would_let_the_base_rows_drift(model: UnifiedVoice):
+def test_a_gradient_hook_instead_of_a_view_would_let_the_base_rows_drift(model: UnifiedVoice):
     """The trap that the view avoids: a zeroed gradient does not stop AdamW's decay."""
     table = model.text_embedding.weight
     table.register_hook(lambda gradient: gradient.index_fill(0, torch.arange(BASE_SIZE), 0.0))
@@ -60,7 +60,7 @@ def test_without_new_pieces_all_text_rows_are_trained(model: UnifiedVoice):
 
 
 @pytest.mark.failure(62)
-def test_a_moved_table_is_noticed(model: UnifiedVoice):
+def test_a_moved_table_is_detected(model: UnifiedVoice):
     trained = select_trained(model, BASE_SIZE)
     model.text_head.weight.data = model.text_head.weight.data.clone()
     with pytest.raises(AssertionError, match=r"text_head\.weight"):
@@ -166,7 +166,7 @@ def test_ten_bad_steps_in_a_row_end_the_run_and_nine_do_not(caplog):
     assert caught.value.exit_status == 6
 
 
-def test_flags_on_the_host_are_read_at_once():
+def test_flags_on_the_host_are_read_immediately():
     skipped = SkippedSteps(total=3)
     assert not skipped.is_due
     skipped.note(1, (), torch.tensor(1.0))

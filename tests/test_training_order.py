@@ -33,7 +33,7 @@ def epochs(these: BatchPlan, number: int) -> list[list[list[int]]]:
     raise AssertionError("a plan has no end")
 
 
-def test_each_epoch_has_every_sample_once_in_an_order_of_its_own():
+def test_each_epoch_has_every_sample_once_in_its_own_order():
     orders = [epoch_order(50, seed=1, epoch=epoch) for epoch in range(3)]
     assert all(sorted(order) == list(range(50)) for order in orders)
     assert len({tuple(order) for order in orders} | {tuple(range(50))}) == 4
@@ -68,7 +68,7 @@ def test_every_epoch_has_each_sample_once_in_its_order(batch_tokens: int):
 
 
 @pytest.mark.parametrize("batch_tokens", [2700, 4000, 50_000, 10**9])
-def test_batches_keep_the_budget_and_are_as_many_as_said(batch_tokens: int):
+def test_batches_keep_the_budget_and_have_the_computed_number(batch_tokens: int):
     these = plan(batch_tokens=batch_tokens)
     for batches in epochs(these, 3):
         assert len(batches) == these.size.num_batches(these.batch_size, batch_tokens)
@@ -81,7 +81,7 @@ def test_batches_of_a_budget_fill_most_of_it():
         assert sum(filled) / len(filled) > 0.85 * 20_000
 
 
-def test_after_an_interruption_the_batches_are_those_that_were_left():
+def test_after_an_interruption_the_remaining_batches_follow():
     first, second = epochs(plan(), 2)
     for number in (1, 5, len(first) - 1):
         done = sum(map(len, first[:number]))
@@ -89,7 +89,7 @@ def test_after_an_interruption_the_batches_are_those_that_were_left():
         assert rest == [first[number:], second]
 
 
-def test_a_place_within_a_batch_leaves_its_other_samples():
+def test_a_position_within_a_batch_leaves_its_other_samples():
     first = epochs(plan(), 1)[0]
     rest = epochs(plan(samples_done=len(first[0]) + 1), 1)[0]
     assert rest == [first[1][1:], *first[2:]]
@@ -102,16 +102,16 @@ def test_a_change_from_size_to_budget_loses_no_sample():
     assert order[:done] + [sample for batch in rest for sample in batch] == order
 
 
-def test_a_plan_may_be_walked_any_number_of_times():
+def test_a_plan_can_be_iterated_any_number_of_times():
     these = plan()
     assert list(islice(these, 100)) == list(islice(these, 100))
 
 
-def test_a_whole_epoch_that_is_done_is_not_begun_again():
+def test_a_completed_epoch_is_not_repeated():
     assert epochs(plan(epoch=2), 1) == [epochs(plan(), 3)[2]]
 
 
-def test_pieces_end_at_samples_and_share_the_length():
+def test_parts_end_at_samples_and_have_about_equal_lengths():
     assert partition_ends(np.array([5, 5, 5, 5]), 2) == [2, 4]
     assert partition_ends(np.array([1, 9, 5, 5]), 2) == [2, 4]
     assert partition_ends(np.array([6, 6, 6]), 1) == [3]

@@ -96,7 +96,7 @@ def test_the_samples_are_the_shortest_ones(inputs: Inputs, model: UnifiedVoice):
     assert (found["text_loss"], found["mel_loss"]) == (expected.text_loss, expected.mel_loss)
 
 
-def test_another_order_of_the_pairs_changes_nothing(inputs: Inputs, model: UnifiedVoice):
+def test_the_order_of_the_pairs_does_not_matter(inputs: Inputs, model: UnifiedVoice):
     turned = inputs.val_set.subset(range(len(inputs.val_set) - 1, -1, -1))
     assert losses(with_val_set(inputs, turned), model) == losses(inputs, model)
 
@@ -113,7 +113,7 @@ def test_a_moved_row_exceeds_the_tolerance(inputs: Inputs, model: UnifiedVoice):
     assert losses(inputs, model) == before
 
 
-def test_texts_and_features_have_digests_of_their_own(inputs: Inputs, model: UnifiedVoice):
+def test_texts_and_features_have_separate_digests(inputs: Inputs, model: UnifiedVoice):
     before = losses(inputs, model)
     val_set = inputs.val_set
     other_tokens = PairDataset(val_set.pairs, [ids[::-1].copy() for ids in val_set.text_ids], val_set.stores)

@@ -36,7 +36,7 @@ def heard_in(run: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_the_sound_is_made_beside_the_training_which_learns_as_without(project: Project):
+def test_the_sound_is_rendered_during_training_and_does_not_change_it(project: Project):
     silent, spoken = project.root / "silent", project.root / "spoken"
     assert main(trainer_flags(project, output_dir=silent, **FLAGS)) == 0
     assert main(trainer_flags(project, output_dir=spoken, sample_interval=4, **FLAGS)) == 0
@@ -61,7 +61,7 @@ def test_the_sound_is_made_beside_the_training_which_learns_as_without(project: 
 
 
 @pytest.mark.slow
-def test_a_stop_leaves_the_codes_and_the_resume_makes_their_sound(
+def test_a_stop_leaves_the_codes_and_the_resume_renders_them(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ):
     run = project.root / "stopped"

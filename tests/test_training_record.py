@@ -22,7 +22,7 @@ def tiny(tmp_path: Path) -> TinyRun:
     return make_tiny_run(tmp_path / "tiny")
 
 
-def test_a_training_writes_its_facts_at_the_start_and_with_each_validation_and_is_healthy(tiny: TinyRun):
+def test_a_run_writes_its_facts_at_the_start_and_at_each_validation_and_is_healthy(tiny: TinyRun):
     assert tiny.train(epochs=2) == 0
     assert tiny.train(epochs=6, resume="auto") == 0
     lines = read_metrics(tiny.output / "metrics.jsonl")
@@ -39,7 +39,7 @@ def test_a_training_writes_its_facts_at_the_start_and_with_each_validation_and_i
     assert [str(finding) for finding in check_health(tiny.output)] == []
 
 
-def test_rows_that_an_optimizer_never_gets_and_texts_that_cannot_be_read_are_found(
+def test_rows_without_gradients_and_unknown_tokens_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(TrainedParameters, "collect_gradients", lambda _: None)
@@ -50,7 +50,7 @@ def test_rows_that_an_optimizer_never_gets_and_texts_that_cannot_be_read_are_fou
     assert found["unknown"].level == "problem"
 
 
-def test_a_changed_base_row_is_found_whichever_table_it_is_in(tiny: TinyRun):
+def test_a_changed_base_row_is_reported_in_either_table(tiny: TinyRun):
     tiny.output.mkdir()
     run = start_from_base(load_inputs(parse(Train, tiny.flags())))
     rows = TextRowFacts(run)
@@ -66,7 +66,7 @@ def test_a_changed_base_row_is_found_whichever_table_it_is_in(tiny: TinyRun):
     assert rows.read()["base_rows"] != before["base_rows"]
 
 
-def test_without_frozen_rows_there_is_the_share_of_unknown_tokens_alone(tiny: TinyRun):
+def test_without_frozen_rows_only_the_share_of_unknown_tokens_is_written(tiny: TinyRun):
     (tiny.folder / "tokenizer.model").write_bytes((tiny.folder / "base/bpe.model").read_bytes())
     tiny.output.mkdir()
     facts = TextRowFacts(start_from_base(load_inputs(parse(Train, tiny.flags())))).read()

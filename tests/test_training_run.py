@@ -41,7 +41,7 @@ def test_without_amp_training_runs_in_float32():
     assert device.autocast_dtype(amp=False, device=torch.device("cpu")) == torch.float32
 
 
-def test_amp_is_bfloat16_only_where_the_hardware_has_it(monkeypatch):
+def test_amp_uses_bfloat16_only_with_hardware_support(monkeypatch):
     for native, dtype in ((True, torch.bfloat16), (False, torch.float32)):
         monkeypatch.setattr(device, "has_native_bfloat16", lambda _device, native=native: native)
         assert device.autocast_dtype(amp=True, device=torch.device("cpu")) == dtype

@@ -38,7 +38,7 @@ def lines(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "spoken.jsonl").read_text("utf-8").splitlines()]
 
 
-def test_a_training_that_speaks_learns_what_one_without_learns(project: Project, spoken: Path):
+def test_samples_do_not_change_the_trained_weights(project: Project, spoken: Path):
     silent = project.root / "silent"
     assert main(trainer_flags(project, output_dir=silent, **FLAGS)) == 0
     assert not (silent / "samples").exists()
@@ -56,7 +56,7 @@ def digests(value: object) -> object:
     return [digests(item) for item in value] if isinstance(value, list) else value
 
 
-def test_the_same_sentences_are_spoken_at_each_interval(project: Project, spoken: Path):
+def test_the_same_sentences_are_synthesized_at_each_interval(project: Project, spoken: Path):
     first, second = folders = sample_folders(spoken)
     assert [folder.name for folder in folders] == ["part1_step0", "part1_step4"]
     assert [r["text"] for r in lines(first)] == [r["text"] for r in lines(second)]
@@ -71,7 +71,7 @@ def test_the_same_sentences_are_spoken_at_each_interval(project: Project, spoken
     assert (lines(second)[0]["step"], lines(second)[0]["part"]) == (4, 1)
 
 
-def test_tensorboard_and_the_page_have_them(spoken: Path):
+def test_samples_are_in_tensorboard_and_on_the_page(spoken: Path):
     [events] = (spoken / "logs").iterdir()
     board = EventAccumulator(str(events))
     board.Reload()

@@ -85,7 +85,7 @@ def save(saver: Saver, step: int, *, is_best: bool = False) -> None:
 # --- the copy ---
 
 
-def test_a_copy_has_the_values_of_its_time_at_any_depth():
+def test_a_copy_keeps_its_values_at_any_depth():
     weight, moment = torch.ones(3, 2), torch.zeros((), dtype=torch.float64)
     state = {"model": {"weight": weight}, "list": [moment, 1, {"a": weight[1:]}], "epoch": 2, "none": None}
     copied = HostCopy().take(state, NOTHING)
@@ -98,7 +98,7 @@ def test_a_copy_has_the_values_of_its_time_at_any_depth():
     assert (copied["epoch"], copied["none"]) == (2, None)
 
 
-def test_what_never_changes_is_not_copied():
+def test_frozen_tensors_are_not_copied():
     frozen, trained = torch.ones(2), torch.nn.Parameter(torch.ones(2))
     copied = HostCopy().take({"frozen": frozen, "trained": trained}, frozenset({frozen.data_ptr()}))
     assert copied["frozen"] is frozen
@@ -106,7 +106,7 @@ def test_what_never_changes_is_not_copied():
     assert not copied["trained"].requires_grad
 
 
-def test_the_next_copy_takes_the_same_memory_unless_its_size_is_another():
+def test_the_next_copy_reuses_memory_of_the_same_size():
     copy = HostCopy()
     first = copy.take({"a": torch.zeros(4), "b": torch.zeros(2)}, NOTHING)
     again = copy.take({"a": torch.ones(4), "b": torch.ones(3)}, NOTHING)
@@ -115,7 +115,7 @@ def test_the_next_copy_takes_the_same_memory_unless_its_size_is_another():
     assert torch.equal(again["b"], torch.ones(3))
 
 
-def test_memory_that_was_reserved_is_what_the_first_copy_takes():
+def test_the_first_copy_uses_the_reserved_memory():
     copy = HostCopy()
     state = {"a": torch.arange(3.0), "b": [torch.ones(2)]}
     copy.reserve(state, NOTHING)
@@ -125,7 +125,7 @@ def test_memory_that_was_reserved_is_what_the_first_copy_takes():
     assert torch.equal(taken["a"], torch.arange(3.0))
 
 
-def test_bytes_are_those_of_all_tensors():
+def test_num_bytes_counts_all_tensors():
     assert num_bytes({"a": torch.zeros(3), "b": [torch.zeros(2, dtype=torch.int64), {"c": 1}]}) == 12 + 16
 
 
@@ -139,7 +139,7 @@ def big_state(value: float) -> tuple[dict, Tensor]:
     return state, weight
 
 
-def test_a_save_holds_the_state_of_its_time_while_the_training_goes_on(tmp_path: Path, saver: Saver):
+def test_a_save_has_the_state_of_its_start_while_training_continues(tmp_path: Path, saver: Saver):
     disk = SlowDisk(tmp_path, step=1)
     state, weight = big_state(1.0)
     saver.start(state, meta(1), NOTHING)
@@ -148,7 +148,7 @@ def test_a_save_holds_the_state_of_its_time_while_the_training_goes_on(tmp_path:
     assert torch.equal(saved["model"]["weight"], torch.ones(SIZE))
 
 
-def test_without_the_copy_the_save_would_hold_what_came_later(tmp_path: Path, saver: Saver):
+def test_without_the_copy_a_save_would_have_later_values(tmp_path: Path, saver: Saver):
     """The trap that the copy avoids, and the proof that the test above can fail."""
     disk = SlowDisk(tmp_path, step=1)
     state, weight = big_state(1.0)
@@ -158,7 +158,7 @@ def test_without_the_copy_the_save_would_hold_what_came_later(tmp_path: Path, sa
     assert torch.equal(saved["model"]["weight"], torch.full((SIZE,), 2.0))
 
 
-def test_a_save_waits_for_the_one_before_and_does_not_write_over_its_copy(tmp_path: Path, saver: Saver):
+def test_a_save_waits_for_the_previous_one_and_does_not_overwrite_its_copy(tmp_path: Path, saver: Saver):
     disk = SlowDisk(tmp_path, step=1)
     saver.start(big_state(1.0)[0], meta(1), NOTHING)
     second = threading.Thread(target=saver.start, args=(big_state(2.0)[0], meta(2, serial=2), NOTHING))
@@ -194,14 +194,14 @@ def test_poll_does_not_wait_for_a_slow_disk(tmp_path: Path, saver: Saver):
     assert saver.failures == 1
 
 
-def test_closing_waits_until_the_checkpoint_is_whole(tmp_path: Path):
+def test_closing_waits_until_the_checkpoint_is_complete(tmp_path: Path):
     saver = Saver(tmp_path, keep=3)
     saver.start(big_state(1.0)[0], meta(1), NOTHING)
     saver.close()
     assert verify_checkpoint(tmp_path / "latest.pth").step == 1
 
 
-def test_old_checkpoints_are_removed_behind_a_save(tmp_path: Path):
+def test_old_checkpoints_are_pruned_after_a_save(tmp_path: Path):
     saver = Saver(tmp_path, keep=2)
     for step in (1, 2, 3):
         save(saver, step)
@@ -278,7 +278,7 @@ def test_a_checkpoint_that_does_not_fit_is_not_started(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_was_moved_away_is_created_again(tmp_path: Path):
+def test_a_moved_folder_is_created_again(tmp_path: Path):
     folder = tmp_path / "run"
     folder.mkdir()
     saver = Saver(folder, keep=3)
@@ -324,7 +324,7 @@ def fill_disk_in_the_loop(monkeypatch: pytest.MonkeyPatch, run: TinyRun, *steps:
     monkeypatch.setattr(saving, "FINAL_RETRY_AFTER_S", 0.0)
 
 
-def test_the_last_save_is_retried_and_is_still_the_best(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+def test_a_retried_last_save_can_still_be_the_best(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
     fill_disk_in_the_loop(monkeypatch, tiny, 3)
     assert tiny.train(max_steps=3, val_interval=3, save_interval=100) == 0
     assert len(failed_saves(tiny, step=3)) == 1
@@ -334,7 +334,7 @@ def test_the_last_save_is_retried_and_is_still_the_best(tiny: TinyRun, monkeypat
     assert best < float("inf")
 
 
-def test_a_lost_best_model_is_not_the_one_to_beat(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+def test_a_best_checkpoint_that_was_lost_does_not_count(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
     fill_disk_in_the_loop(monkeypatch, tiny, 3)
     monkeypatch.setattr(saving, "RETRY_AFTER_S", 0.0)
     assert tiny.train(max_steps=5, val_interval=3, save_interval=1) == 0

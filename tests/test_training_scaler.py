@@ -74,7 +74,7 @@ def test_an_overflow_skips_the_step_and_shrinks_the_scale(project: TinyRun):
 
 
 @pytest.mark.usefixtures("half")
-def test_a_resume_takes_the_scaler_along_and_ends_bit_identical(tmp_path: Path):
+def test_a_resume_restores_the_scaler_and_ends_bit_identical(tmp_path: Path):
     whole, parts = make_tiny_run(tmp_path / "whole"), make_tiny_run(tmp_path / "parts")
     assert whole.train(amp="", max_steps=6) == 0
     copy_checkpoint(whole, 4, parts)
@@ -88,7 +88,7 @@ def test_a_resume_takes_the_scaler_along_and_ends_bit_identical(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("half")
-def test_a_run_of_float32_goes_on_in_float16_with_a_fresh_scaler(tmp_path: Path):
+def test_a_float32_run_resumes_in_float16_with_a_fresh_scaler(tmp_path: Path):
     tiny = make_tiny_run(tmp_path / "tiny")
     assert tiny.train(max_steps=2) == 0
     assert load(tiny.output / "latest.pth")["scaler"] is None
@@ -98,7 +98,7 @@ def test_a_run_of_float32_goes_on_in_float16_with_a_fresh_scaler(tmp_path: Path)
     assert load(tiny.output / "latest.pth")["scaler"]["scale"] > 0
 
 
-def test_only_a_card_without_bfloat16_computes_in_float16(monkeypatch: pytest.MonkeyPatch):
+def test_only_a_gpu_without_bfloat16_computes_in_float16(monkeypatch: pytest.MonkeyPatch):
     cpu, card = torch.device("cpu"), torch.device("cuda")
     for is_native, wanted in ((True, (torch.bfloat16,) * 2), (False, (torch.float32, torch.float16))):
         monkeypatch.setattr(

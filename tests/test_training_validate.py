@@ -53,7 +53,7 @@ def losses(tiny: tuple[UnifiedVoice, PairDataset], **changes: object) -> LossMea
     return None if found is None else found.means
 
 
-def test_dropout_is_off_while_validating_and_on_again_after(tiny: tuple[UnifiedVoice, PairDataset]):
+def test_dropout_is_off_during_validation_and_on_afterwards(tiny: tuple[UnifiedVoice, PairDataset]):
     assert tiny[0].config.dropout > 0
     assert losses(tiny) == losses(tiny)
     assert tiny[0].training
@@ -71,7 +71,7 @@ def test_a_stopped_validation_has_no_result(tiny: tuple[UnifiedVoice, PairDatase
     assert tiny[0].training
 
 
-def test_no_gradient_is_kept(tiny: tuple[UnifiedVoice, PairDataset]):
+def test_validation_keeps_no_gradient(tiny: tuple[UnifiedVoice, PairDataset]):
     losses(tiny)
     assert all(parameter.grad is None for parameter in tiny[0].parameters())
 
@@ -93,7 +93,7 @@ def test_the_losses_without_padding_do_not_depend_on_the_batches(tiny: tuple[Uni
     assert abs(padded.mel_loss - whole.mel_loss) > 1e-5
 
 
-def test_seen_and_unseen_speakers_have_means_of_their_own(tiny: tuple[UnifiedVoice, PairDataset]):
+def test_seen_and_unseen_speakers_have_separate_means(tiny: tuple[UnifiedVoice, PairDataset]):
     model, dataset = tiny
     speakers = ["known", "new", "known", "new", "known", "known", "known"]
     pairs = [replace(pair, speaker=name) for pair, name in zip(dataset.pairs, speakers, strict=True)]
@@ -127,7 +127,7 @@ def test_a_run_writes_the_losses_of_unseen_speakers(tmp_path: Path):
     assert f"text_loss={line['unseen_text_loss']:.4f}" in run.log
 
 
-def test_the_identity_of_the_validation_set_is_that_of_the_pairs_it_reads(
+def test_the_identity_of_the_validation_set_depends_on_the_pairs_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     inputs = load_inputs(parse(Train, make_tiny_run(tmp_path / "tiny").flags()))

@@ -82,7 +82,7 @@ def write_config(path, number_text_tokens):
     path.write_text(yaml.safe_dump({"gpt": gpt}), "utf-8")
 
 
-def test_a_project_that_fits_ends_with_status_0(project):
+def test_a_matching_project_ends_with_status_0(project):
     done = verify_program(project, "--manifest=manifest.jsonl")
     assert (done.returncode, done.stderr) == (0, "")
     assert "All checks passed" in done.stdout

@@ -81,16 +81,16 @@ def test_no_handler_is_a_public_endpoint(built: dict):
     assert "public" not in built["visible"]
 
 
-def test_every_handler_answers_in_the_language_and_turns_a_user_error_into_a_message(built: dict):
+def test_every_handler_uses_the_language_and_shows_user_errors_as_messages(built: dict):
     assert built["handlers"] == ["answering.<locals>.answer"]
 
 
-def test_the_forms_of_pairs_and_export_show_what_the_project_asks_for(built: dict):
+def test_the_forms_of_pairs_and_export_show_the_projects_settings(built: dict):
     assert built["filled"]["BuildPairs-pairs_per_target"] == ["demo", 2, 0, 0, 1, 3, 7]
     assert built["filled"]["ExportModel-dtype"] == ["demo", "float16", "pth", 1]
 
 
-def test_a_choice_that_is_made_while_another_is_answered_is_not_dropped(built: dict):
+def test_a_choice_made_during_another_request_is_not_dropped(built: dict):
     clicked = {name: mode for event, name, mode in built["modes"] if event == "select"}
     assert clicked == dict.fromkeys(
         ("jobs", "review-table", "train-checkpoints", "checkpoint-table"), "multiple"
@@ -98,18 +98,18 @@ def test_a_choice_that_is_made_while_another_is_answered_is_not_dropped(built: d
     assert ["change", "pairs-split", "always_last"] in built["modes"]
 
 
-def test_all_that_is_seen_has_an_id(built: dict):
+def test_every_visible_component_has_an_id(built: dict):
     assert built["nameless"] == []
 
 
-def test_each_tab_only_lays_out(built: dict):
+def test_each_tab_has_a_build_function(built: dict):
     tabs = list((REPOSITORY / "indextts/webui").glob("*/tab.py"))
     assert len(tabs) == 8
     for path in tabs:
         assert "def build(page: Page) -> None:" in path.read_text(encoding="utf-8")
 
 
-def test_a_start_of_the_page_over_an_unwritable_workspace_is_one_sentence(tmp_path: Path):
+def test_an_unwritable_workspace_is_a_one_line_error(tmp_path: Path):
     (tmp_path / "file").touch()
     argv = [sys.executable, str(REPOSITORY / "webui_amharic.py"), f"--workspace={tmp_path}/file/w"]
     answer = subprocess.run(argv, capture_output=True, text=True)

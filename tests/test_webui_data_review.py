@@ -60,7 +60,7 @@ def reviewed(server: Server) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_person_checks_listens_edits_rejects_and_undoes(served: Server, browser: Browser, tmp_path: Path):
+def test_a_user_checks_listens_edits_rejects_and_undoes(served: Server, browser: Browser, tmp_path: Path):
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
     page.goto(served.url)
     open_tab(page, "2 Data")
@@ -107,7 +107,7 @@ def test_a_person_checks_listens_edits_rejects_and_undoes(served: Server, browse
     page.close()
 
 
-def test_a_recording_outside_of_the_project_is_not_played(tmp_path: Path):
+def test_a_recording_outside_the_project_is_not_played(tmp_path: Path):
     project = Project(tmp_path)
     inside = tmp_path / "a.wav"
     soundfile.write(inside, [0.0, 0.5], 8_000)

@@ -43,14 +43,14 @@ def ids(review: Review, name: str) -> list[str]:
     return [row.utterance.id for row in review.chosen(name)]
 
 
-def test_the_worst_of_a_reason_come_first(project):
+def test_the_worst_clips_of_a_reason_come_first(project):
     found = ids(read_review(project), "some_noise")
     assert found[:3] == ["c007", "c119", "c118"]
     assert len(found) == 120
     assert len(ids(read_review(project), "too_short")) == 60
 
 
-def test_a_filter_says_how_many_clips_it_shows_and_follows_what_is_decided(project):
+def test_a_filter_shows_its_number_of_clips_and_follows_the_decisions(project):
     add_decision(project.manifest, Decision(id="c001", verdict="keep"))
     add_decision(project.manifest, Decision(id="c002", verdict="reject"))
     review = read_review(project)
@@ -70,7 +70,7 @@ def test_a_filter_says_how_many_clips_it_shows_and_follows_what_is_decided(proje
     assert review.find("c003").verdict == "data.verdicts.rejected"
 
 
-def test_only_a_page_of_rows_goes_to_the_browser(project):
+def test_only_one_page_of_rows_is_sent_to_the_browser(project):
     page = OneProject(project)
     _, _, said, values = show_page(page, "p", "all", 3)
     assert said == "101 to 120 of 120"
@@ -79,7 +79,7 @@ def test_only_a_page_of_rows_goes_to_the_browser(project):
     assert (dropdown.value, place, len(values)) == ("all", 3, 20)
 
 
-def test_a_text_is_stored_beside_the_manifest_and_taken_back(project):
+def test_an_edited_text_is_stored_beside_the_manifest_and_can_be_undone(project):
     page = OneProject(project)
     before = project.manifest.read_bytes()
     save_text(page, "p", "c004", "  አዲስ\nጽሑፍ ")
@@ -94,12 +94,12 @@ def test_a_text_is_stored_beside_the_manifest_and_taken_back(project):
 
 
 @pytest.mark.parametrize("typed", ["", " \n ", None, "ሀ" * 2001])
-def test_a_text_that_no_clip_has_is_refused(project, typed):
+def test_an_invalid_text_is_refused(project, typed):
     with pytest.raises(UserError, match="the text"):
         checked_text(typed)
 
 
-def test_a_clip_that_is_not_there_is_refused(project):
+def test_an_unknown_clip_is_refused(project):
     with pytest.raises(UserError, match="choose a clip in the table first"):
         save_text(OneProject(project), "p", "../../etc/passwd", "ጽሑፍ")
 
@@ -108,7 +108,7 @@ def test_before_an_import_there_is_nothing_to_review(tmp_path):
     assert read_review(Project(tmp_path)).rows == []
 
 
-def test_a_decision_made_elsewhere_is_noticed(project):
+def test_a_decision_of_another_page_is_noticed(project):
     before = clips_version(project)
     add_decision(project.manifest, Decision(id="a", verdict="reject"))
     assert clips_version(project) != before

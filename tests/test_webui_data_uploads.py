@@ -23,7 +23,7 @@ def receive(folder: Path, *names: str, content: bytes = b"x") -> list[str]:
     return paths
 
 
-def test_single_files_come_together_and_archives_alone(tmp_path):
+def test_single_files_share_a_folder_and_each_archive_has_its_own(tmp_path):
     project = Project(tmp_path / "voice")
     sources = store_uploads(project, receive(tmp_path, "a.wav", "a.txt", "set.ZIP"), tmp_path / "received")
     assert sources == [project.uploads / "files", project.uploads / "set.ZIP"]
@@ -39,7 +39,7 @@ def test_single_files_come_together_and_archives_alone(tmp_path):
 @pytest.mark.parametrize(
     "name", ["page.html", "run.sh", ".hidden.wav", "x" * 200 + ".wav", "model.pth", "zip"]
 )
-def test_what_is_no_data_is_refused_and_nothing_is_taken(tmp_path, name):
+def test_a_file_that_is_not_data_is_refused_and_nothing_is_stored(tmp_path, name):
     project = Project(tmp_path / "voice")
     with pytest.raises(UserError, match=re.escape(name[-8:])):
         store_uploads(project, receive(tmp_path, "a.wav", name), tmp_path / "received")
@@ -73,7 +73,7 @@ def receive_sound(folder: Path, name: str, duration_s: float) -> str:
     return path
 
 
-def test_a_voice_is_kept_apart_from_what_is_imported(tmp_path):
+def test_voices_are_stored_apart_from_imports(tmp_path):
     project = Project(tmp_path / "voice")
     taken = store_voice(project, receive_sound(tmp_path, "አበበ.wav", 4), tmp_path / "received")
     assert taken == project.listen / "voices/አበበ.wav"
@@ -81,7 +81,7 @@ def test_a_voice_is_kept_apart_from_what_is_imported(tmp_path):
     assert project.uploaded() == []
 
 
-def test_what_cannot_be_a_voice_is_refused_and_not_taken(tmp_path):
+def test_an_invalid_voice_is_refused_and_not_stored(tmp_path):
     project = Project(tmp_path / "voice")
     cases = {
         receive_sound(tmp_path, "hour.flac", 3600): r"^hour\.flac: lasts 3600\.0 s, ",

@@ -34,7 +34,7 @@ def row(page: Page, place: str) -> Locator:
     return page.locator("#published-files").get_by_role("row", name=place)
 
 
-def test_the_published_files_are_fetched_from_the_page_stopped_and_fetched_on(
+def test_the_page_downloads_the_published_files_and_resumes_after_a_stop(
     server: Server,
     page: Page,
     hub: Hub,  # noqa: F811

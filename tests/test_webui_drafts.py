@@ -22,7 +22,7 @@ def file_of(project: Project) -> Path:
     return project.root / "drafts/train.json"
 
 
-def test_a_draft_comes_back(project: Project):
+def test_a_draft_is_read_back(project: Project):
     assert read_draft(project, "train", FIELDS) == {}
     write_draft(project, "train", VALUES)
     assert read_draft(project, "train", FIELDS) == VALUES
@@ -50,7 +50,7 @@ def test_fields_that_the_form_does_not_have_are_dropped(project: Project):
     ],
     ids=["empty", "cut", "no text", "list", "newer", "no values", "deep"],
 )
-def test_a_draft_that_is_none_counts_as_absent(project: Project, content: bytes):
+def test_an_invalid_draft_counts_as_absent(project: Project, content: bytes):
     file_of(project).parent.mkdir()
     file_of(project).write_bytes(content)
     assert read_draft(project, "train", FIELDS) == {}
@@ -63,14 +63,14 @@ def test_a_value_of_another_kind_is_dropped_and_the_rest_stays(project: Project)
     assert read_draft(project, "train", FIELDS) == {"path": "x"}
 
 
-def test_a_huge_value_keeps_the_draft_before(project: Project):
+def test_a_huge_value_keeps_the_previous_draft(project: Project):
     write_draft(project, "train", VALUES)
     write_draft(project, "train", {"path": "x" * (MAX_DRAFT_BYTES + 1)})
     write_draft(project, "train", {"path": "\ud800"})
     assert read_draft(project, "train", FIELDS) == VALUES
 
 
-def test_many_pages_that_write_at_once_leave_one_whole_draft(project: Project):
+def test_many_pages_that_write_at_once_leave_one_complete_draft(project: Project):
     with ThreadPoolExecutor(8) as pages:
         for number in range(200):
             pages.submit(write_draft, project, "train", {"path": str(number) * 500})

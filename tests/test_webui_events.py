@@ -42,6 +42,6 @@ print("all well")
 """
 
 
-def test_none_of_a_text_is_an_empty_text_and_clicks_stay_clicks():
+def test_a_missing_text_becomes_an_empty_text_and_other_values_pass_unchanged():
     answer = subprocess.run([sys.executable, "-c", PROGRAM], cwd=REPOSITORY, capture_output=True, text=True)
     assert answer.stdout.endswith("all well\n"), answer.stderr

@@ -17,7 +17,7 @@ def test_every_flag_of_the_trainer_has_a_place_on_the_page():
     assert len(set(FIELDS)) == len(FIELDS)
 
 
-def test_default_bounds_and_help_are_the_fields_own():
+def test_default_bounds_and_help_come_from_the_field():
     epochs = component_for(Train, "epochs")
     assert isinstance(epochs, gr.Number)
     assert (epochs.value, epochs.minimum, epochs.precision) == (10, 1, 0)
@@ -32,7 +32,7 @@ def test_default_bounds_and_help_are_the_fields_own():
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_what_a_form_shows_goes_back_to_the_same_command(name: str):
+def test_the_values_of_a_form_give_the_same_command(name: str):
     command = Train(
         train_manifest=[Path("a b"), Path("ሰላም")],
         val_manifest=[Path("v")],
@@ -45,5 +45,5 @@ def test_what_a_form_shows_goes_back_to_the_same_command(name: str):
     assert getattr(again, name) == getattr(command, name)
 
 
-def test_an_emptied_field_is_left_to_the_default():
+def test_an_emptied_field_takes_the_default():
     assert fields_from(Train, ["epochs", "config"], [None, ""]) == {}

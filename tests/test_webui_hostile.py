@@ -172,7 +172,7 @@ def take_results(board: Board, name: str, caller: Caller, session: str, queued: 
         queued.clear()
 
 
-def test_nothing_that_is_sent_to_a_handler_gets_outside(attacked: Field) -> None:
+def test_no_value_sent_to_a_handler_reaches_outside_the_roots(attacked: Field) -> None:
     before, tree = state_of(attacked.outside), repository_state()
     began = time.monotonic()
     todo = list(attacked.handlers)
@@ -241,7 +241,7 @@ FILES += [
 ]
 
 
-def test_no_file_of_elsewhere_is_served(attacked: Field, elsewhere: tuple[int, list[str]]) -> None:
+def test_no_file_outside_the_roots_is_served(attacked: Field, elsewhere: tuple[int, list[str]]) -> None:
     places = {
         "outside": attacked.outside,
         "workspace": attacked.workspace,
@@ -269,7 +269,7 @@ def test_no_file_of_elsewhere_is_served(attacked: Field, elsewhere: tuple[int, l
     require_quiet(attacked)
 
 
-def test_no_project_is_made_through_a_link(attacked: Field) -> None:
+def test_no_project_is_created_through_a_link(attacked: Field) -> None:
     before = state_of(attacked.outside)
     server, cookie = attacked.servers[0], attacked.cookies[0]
     config = json.loads(server.ask("GET", "/config", cookie=cookie).body)
@@ -321,7 +321,7 @@ NAMES += [
 ]
 
 
-def test_an_upload_lands_in_the_folder_of_uploads_and_nowhere_else(attacked: Field) -> None:
+def test_an_upload_is_stored_only_in_the_folder_of_uploads(attacked: Field) -> None:
     before = state_of(attacked.outside)
     server, cookie = attacked.servers[0], attacked.cookies[0]
     received = attacked.outside.parent / "received"

@@ -51,7 +51,7 @@ def reached(page: Page) -> dict[str, bool]:
     return found
 
 
-def test_all_that_can_be_used_is_reached_by_the_key(server: Server, browser: Browser) -> None:
+def test_every_control_is_reachable_by_tab(server: Server, browser: Browser) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(server.url)
     wait_for(page, "hardware", "processors")

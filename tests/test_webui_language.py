@@ -75,20 +75,20 @@ def placeholders(template: str) -> set[tuple[str, str | None]]:
     return {(name, spec) for _, name, spec, _ in string.Formatter().parse(template) if name is not None}
 
 
-def test_without_a_choice_everything_is_english():
+def test_without_a_choice_the_language_is_english():
     assert t("app.project") == "Project"
     assert t("monitor.days", days=3) == "3 days"
     with use_language("xx"):
         assert t("app.project") == "Project"
 
 
-def test_amharic_is_spoken_within_and_not_after():
+def test_use_language_applies_only_within_its_block():
     with use_language("am"):
         assert ETHIOPIC.search(t("app.project"))
     assert t("app.project") == "Project"
 
 
-def test_a_message_shows_messages_among_its_values_in_its_language():
+def test_a_message_shows_nested_messages_in_its_language():
     message = Message("monitor.silent", {"time": Message("monitor.days", {"days": 2})})
     with use_language("am"):
         inner, outer = t("monitor.days", days=2), text_of(message)
@@ -110,7 +110,7 @@ REFUSALS: list[Callable[[Project], object]] = [
 
 
 @pytest.mark.parametrize("refused", REFUSALS)
-def test_a_refusal_is_said_in_the_language_of_who_asked(tmp_path: Path, refused: Callable[[Project], object]):
+def test_a_refusal_is_in_the_language_of_the_client(tmp_path: Path, refused: Callable[[Project], object]):
     project = Project(tmp_path / "voice")
     with pytest.raises(UserError) as english:
         refused(project)
@@ -169,7 +169,7 @@ def test_equal_english_texts_are_translated_equally(language: str):
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_all_that_is_laid_out_is_translated(language: str, laid_out: set[str]):
+def test_all_texts_of_the_page_are_translated(language: str, laid_out: set[str]):
     assert len(laid_out) > 300
     texts = {text for text in laid_out if text != table(ENGLISH)["project.published_in"]}
     assert sorted(texts - translations(language).keys() - SAME) == []
@@ -196,14 +196,14 @@ def test_every_id_of_the_table_is_used():
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_an_id_stands_in_a_table_once(language: str):
+def test_an_id_is_in_a_table_once(language: str):
     """A merge may leave two, of which the later one would be shown."""
     texts = json.loads((LOCALES / f"{language}.json").read_bytes(), object_pairs_hook=list)
     assert [id for id, count in Counter(id for id, _ in texts).items() if count > 1] == []
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_a_table_is_punctuated_as_its_script_is(language: str):
+def test_the_punctuation_of_a_table_matches_its_script(language: str):
     english = table(ENGLISH) | field_ids()
     for id, other in table(language).items():
         assert not re.search(r"[\u1200-\u137f] ?[,;:](?= |$)", other), id
@@ -223,11 +223,11 @@ def test_a_table_is_punctuated_as_its_script_is(language: str):
         ('language="am"', "am"),
     ],
 )
-def test_a_cookie_chooses_among_the_languages_there_are(cookies: str | None, language: str):
+def test_a_cookie_chooses_among_the_known_languages(cookies: str | None, language: str):
     assert language_of(cookies) == language
 
 
-def test_what_a_person_reads_of_a_component():
+def test_texts_of_returns_the_visible_texts_of_a_component():
     props = {"label": "Stop", "value": "typed", "info": " ", "placeholder": None, "elem_id": "x"}
     assert texts_of("textbox", props) == {"label": "Stop"}
     assert texts_of("button", {"value": "Stop"}) == {"value": "Stop"}
@@ -244,7 +244,7 @@ def run_js(function: str, cookie: str) -> list[object]:
     return found
 
 
-def test_the_page_takes_the_table_of_the_cookie():
+def test_the_page_uses_the_language_of_the_cookie():
     function = switching_js([{"label": "Project"}, {"label": "no such text"}])
     nothing = {"__type__": "update"}
     with use_language("am"):

@@ -32,7 +32,7 @@ def compared(tmp_path: Path, count: int = 3) -> Project:
     return project
 
 
-def test_the_newest_whole_render_is_shown_and_the_next_gets_a_name_of_its_own(tmp_path: Path):
+def test_the_newest_complete_render_is_shown_and_the_next_gets_a_new_name(tmp_path: Path):
     project = Project(tmp_path / "voice")
     assert newest_render(project) is None
     assert next_folder(project.listen).name == "0001"
@@ -47,7 +47,7 @@ def test_the_newest_whole_render_is_shown_and_the_next_gets_a_name_of_its_own(tm
     assert next_folder(project.listen).name == "0011"
 
 
-def test_a_record_cannot_name_a_file_elsewhere(tmp_path: Path):
+def test_a_record_cannot_name_a_file_outside_its_folder(tmp_path: Path):
     project = Project(tmp_path / "voice")
     (tmp_path / "secret.wav").write_bytes(b"x")
     write_side(project.listen / "0001", "a", 1, file="../../../../secret.wav")
@@ -56,7 +56,7 @@ def test_a_record_cannot_name_a_file_elsewhere(tmp_path: Path):
     assert render.sides[0][0].path is None
 
 
-def test_who_is_heard_first_is_mixed_and_stays(tmp_path: Path):
+def test_the_order_of_a_comparison_is_random_and_fixed(tmp_path: Path):
     project = compared(tmp_path, count=60)
     render, again = newest_render(project), newest_render(project)
     assert render is not None
@@ -67,7 +67,7 @@ def test_who_is_heard_first_is_mixed_and_stays(tmp_path: Path):
     assert {sound.spoken.step for sound in render.pair(1)} == {200, 236}
 
 
-def test_votes_are_kept_and_counted_for_the_model_that_was_heard(tmp_path: Path):
+def test_votes_are_stored_and_counted_for_the_model_that_was_played(tmp_path: Path):
     project = compared(tmp_path)
     render = newest_render(project)
     assert render is not None
@@ -81,7 +81,7 @@ def test_votes_are_kept_and_counted_for_the_model_that_was_heard(tmp_path: Path)
     assert [one.text for one in votes(project)] == ["t1", "t2", "t3"]
 
 
-def test_a_text_is_judged_once_and_only_where_two_spoke(tmp_path: Path):
+def test_a_text_gets_one_vote_and_only_with_two_checkpoints(tmp_path: Path):
     project = Project(tmp_path / "voice")
     with pytest.raises(UserError, match="there is nothing to compare yet"):
         vote(project, 1, "first")
@@ -97,7 +97,7 @@ def test_a_text_is_judged_once_and_only_where_two_spoke(tmp_path: Path):
     assert len(votes(project)) == 1
 
 
-def test_models_of_another_part_of_the_run_are_others(tmp_path: Path):
+def test_checkpoints_of_another_part_are_counted_separately(tmp_path: Path):
     project = Project(tmp_path / "voice")
     write_side(project.listen / "0001", "a", 1, step=236)
     write_side(project.listen / "0001", "b", 1, step=236, part=2)

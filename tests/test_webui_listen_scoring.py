@@ -42,7 +42,7 @@ def planned(project: Project, chosen: list[str] | None, asr: str = "", *values: 
     return command
 
 
-def test_the_checkpoints_speak_the_sentences_to_validate_on(project: Project):
+def test_the_checkpoints_speak_the_validation_sentences(project: Project):
     command = planned(project, ["model_step1.pth", "best.pth"])
     assert [path.name for path in command.checkpoint] == ["model_step1.pth", "best.pth"]
     assert (command.manifest, command.output_dir) == (project.utterances("val"), project.scores / "0001")
@@ -55,7 +55,7 @@ def test_the_checkpoints_speak_the_sentences_to_validate_on(project: Project):
     assert planned(project, ["best.pth"], f"\n{asr}\n").asr == [asr]
 
 
-def test_what_is_not_there_or_lies_elsewhere_is_refused(project: Project):
+def test_missing_and_outside_choices_are_refused(project: Project):
     cases: list[tuple[list[str] | None, str, str]] = [
         (None, "", "choose at least one checkpoint"),
         ([], "", "choose at least one checkpoint"),
@@ -67,7 +67,7 @@ def test_what_is_not_there_or_lies_elsewhere_is_refused(project: Project):
             planned(project, chosen, asr)
 
 
-def test_what_is_chosen_stays_while_it_is_there(project: Project):
+def test_a_selection_stays_while_it_exists(project: Project):
     page = page_of(project)
     assert "best.pth" in checkpoints(page, "tiny", None).value
     assert checkpoints(page, "tiny", ["model_step1.pth", "gone.pth"]).value == ["model_step1.pth"]
@@ -81,7 +81,7 @@ def write_report(folder: Path, text: str, *, is_whole: bool = True) -> None:
         (folder / "scores.png").write_bytes(b"\x89PNG")
 
 
-def test_the_newest_whole_report_is_shown_with_its_downloads(tmp_path: Path):
+def test_the_newest_complete_report_is_shown_with_its_downloads(tmp_path: Path):
     project = Project(tmp_path / "voice")
     assert show(page_of(project), "voice") == (t(NOTHING), "")
     write_report(project.scores / "0001", "older")

@@ -41,7 +41,7 @@ def planned(project: Project, **changes: Any) -> list[Synthesize]:
     return [command for command in commands if isinstance(command, Synthesize)]
 
 
-def test_two_checkpoints_speak_the_same_with_the_same_seed(project: Project):
+def test_both_checkpoints_get_the_same_texts_and_seed(project: Project):
     first, second = planned(project, other="latest.pth", seed=7)
     assert first.text == ["ሰላም", "5 ነው"]
     assert (first.checkpoint.name, second.checkpoint.name) == ("best.pth", "latest.pth")
@@ -51,7 +51,7 @@ def test_two_checkpoints_speak_the_same_with_the_same_seed(project: Project):
     assert first.seed == 7
 
 
-def test_the_command_says_only_what_differs_from_what_the_codes_ask_for(project: Project):
+def test_the_command_has_only_settings_that_differ_from_the_defaults(project: Project):
     [command] = planned(project)
     assert not Sampling.model_fields.keys() & command.model_fields_set
     [command] = planned(project, repetition_penalty=10.0)  # the command's default, not that of these codes
@@ -60,7 +60,7 @@ def test_the_command_says_only_what_differs_from_what_the_codes_ask_for(project:
     assert resolve_sampling(started, "builtin").positions == "training"
 
 
-def test_what_is_not_there_or_too_much_is_refused(project: Project):
+def test_missing_choices_and_too_long_texts_are_refused(project: Project):
     cases: list[tuple[dict[str, Any], str]] = [
         ({"checkpoint": None}, "choose a checkpoint"),
         ({"checkpoint": "../../other/training_output/best.pth"}, "choose a checkpoint"),
@@ -79,7 +79,7 @@ def test_what_is_not_there_or_too_much_is_refused(project: Project):
             planned(project, **changes)
 
 
-def test_while_any_project_is_trained_the_cpu_speaks_unless_told_otherwise(project: Project):
+def test_during_any_training_synthesis_uses_the_cpu_unless_a_device_is_chosen(project: Project):
     other = Project(project.root.parent / "other")
     job = other.jobs / "20260101_000000_train"
     job.mkdir(parents=True)
@@ -105,7 +105,7 @@ def test_voices_are_uploads_and_the_longest_clips_of_each_speaker(project: Proje
     upload.unlink()
 
 
-def test_a_clip_that_lies_outside_of_what_the_page_may_use_is_no_voice(project: Project, tmp_path: Path):
+def test_a_clip_outside_the_allowed_folders_is_not_a_voice(project: Project, tmp_path: Path):
     other = Project(tmp_path / "voice")
     clip = clips_of(project)[0]
     other.dataset.mkdir(parents=True)

@@ -39,7 +39,7 @@ def open_listen(server: Server, browser: Browser) -> tuple[Project, Page]:
     return project, page
 
 
-def test_a_person_hears_two_checkpoints_and_judges_them(server: Server, browser: Browser, tmp_path: Path):
+def test_a_user_compares_two_checkpoints_and_votes(server: Server, browser: Browser, tmp_path: Path):
     project, page = open_listen(server, browser)
     page.locator("#listen-text textarea").fill("5 ሰዎች መጡ።\nሰላም <img src=x id=planted>")
     wait_for(page, "listen-spoken", r"^አምስት ሰዎች መጡ\.\n")
@@ -104,7 +104,9 @@ def test_a_person_hears_two_checkpoints_and_judges_them(server: Server, browser:
     page.close()
 
 
-def test_a_person_scores_a_checkpoint_and_takes_it_away(server: Server, browser: Browser, tmp_path: Path):
+def test_a_user_scores_a_checkpoint_and_downloads_its_export(
+    server: Server, browser: Browser, tmp_path: Path
+):
     project, page = open_listen(server, browser)
     wait_for(page, "evaluate-command", r"tools/evaluate\.py.*--checkpoint=\S+best\.pth")
     page.locator("#scores-asr textarea").fill("/etc")

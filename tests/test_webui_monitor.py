@@ -27,7 +27,7 @@ def well(sick: Project) -> Project:
     return Project(sick.root.parent / "well")
 
 
-def test_a_card_for_each_finding_problems_first_and_no_markup_of_the_run(sick: Project):
+def test_each_finding_has_a_card_problems_first_and_text_is_escaped(sick: Project):
     cards = health_cards.shown(sick)
     levels = re.findall(r'class="health (\w+)"', cards)
     assert levels == ["problem"] * 8 + ["warning"] * 3
@@ -36,12 +36,12 @@ def test_a_card_for_each_finding_problems_first_and_no_markup_of_the_run(sick: P
     assert health_cards.findings(sick)[0].check == "disk"
 
 
-def test_a_well_run_and_none_at_all_say_so(well: Project, tmp_path: Path):
+def test_a_healthy_run_and_a_missing_run_have_a_message(well: Project, tmp_path: Path):
     assert "11 checks" in health_cards.shown(well)
     assert "tab 6" in health_cards.shown(make_project(tmp_path, "new"))
 
 
-def test_the_health_is_looked_at_again_when_the_run_has_new_numbers(tmp_path: Path, monkeypatch):
+def test_health_is_checked_again_when_the_metrics_change(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
     project = make_project(tmp_path, "new")
     before = health_cards.version(project)
@@ -50,7 +50,7 @@ def test_the_health_is_looked_at_again_when_the_run_has_new_numbers(tmp_path: Pa
     assert health_cards.version(project) != before
 
 
-def test_the_bar_is_as_long_as_the_run_is_far_and_says_when_nobody_trains(sick: Project, tmp_path: Path):
+def test_the_bar_shows_the_progress_and_a_missing_trainer(sick: Project, tmp_path: Path):
     bar = bar_html(sick)
     assert 'max="20000" value="8000" aria-label="40 %"' in bar
     assert "it was killed" in bar
@@ -80,7 +80,7 @@ def test_older_parts_and_other_projects_can_be_compared(sick: Project, well: Pro
 @pytest.mark.parametrize(
     "choice", ["", "well", "well:2", "well:0", "absent:0", "../sick:0", "sick:0/..", "sick:x", ":", "/etc:0"]
 )
-def test_what_is_not_in_the_list_is_not_compared(sick: Project, choice: str):
+def test_unknown_runs_are_not_compared(sick: Project, choice: str):
     [other] = compared(sick.root.parent, "well", [choice, "sick:0"])
     assert other.name == "sick"
 
@@ -89,7 +89,7 @@ def test_only_a_few_runs_are_compared_at_once(sick: Project):
     assert len(compared(sick.root.parent, "well", ["sick:0"] * (MAX_COMPARED + 1))) == MAX_COMPARED
 
 
-def test_the_list_is_made_anew_when_a_run_begins_anywhere(tmp_path: Path):
+def test_the_list_of_runs_is_updated_when_any_run_starts(tmp_path: Path):
     project = make_project(tmp_path, "one")
     before = runs_version(tmp_path, project)
     other = make_project(tmp_path, "other")
@@ -97,13 +97,13 @@ def test_the_list_is_made_anew_when_a_run_begins_anywhere(tmp_path: Path):
     assert runs_version(tmp_path, project) != before
 
 
-def test_the_controls_give_a_look_whatever_was_typed():
+def test_any_typed_values_give_valid_display_options():
     assert display_of(0.5, None, None, False) == DisplayOptions(0.5)
     assert display_of(7, 0, 0, None) == DisplayOptions(0.99)
     assert display_of(-1, 100, 200, True) == DisplayOptions(0.0, 100.0, 200.0, is_log=True)
 
 
-def test_the_rows_say_what_a_checkpoint_is(sick: Project):
+def test_the_rows_describe_the_checkpoints(sick: Project):
     pin(sick.run_dir, "model_step7000.pth", is_pinned=True)
     hidden, body, rows, chosen, button, trash = checkpoint_list.shown(sick, "model_step7000.pth")
     pin(sick.run_dir, "model_step7000.pth", is_pinned=False)
@@ -119,19 +119,19 @@ def test_the_rows_say_what_a_checkpoint_is(sick: Project):
     assert chosen.choices == [(row[0], row[0]) for row in rows]
 
 
-def test_without_checkpoints_the_page_says_how_there_will_be_some(well: Project):
+def test_without_checkpoints_the_page_shows_when_the_first_is_saved(well: Project):
     hidden, body, rows, *_ = checkpoint_list.shown(well, None)
     assert (hidden.visible, body.visible, rows) == (True, False, [])
 
 
-def test_the_list_changes_with_what_is_pinned_or_thrown_away(sick: Project):
+def test_the_list_changes_when_a_checkpoint_is_pinned_or_deleted(sick: Project):
     before = checkpoint_list.version(sick)
     pin(sick.run_dir, "model_step5000.pth", is_pinned=True)
     assert checkpoint_list.version(sick) != before
     pin(sick.run_dir, "model_step5000.pth", is_pinned=False)
 
 
-def test_the_same_checkpoint_can_be_told_twice():
+def test_the_same_checkpoint_can_be_shared_twice():
     first, second = stamped("best.pth"), stamped("best.pth")
     assert first != second
     assert first.partition(" ")[2] == "best.pth"

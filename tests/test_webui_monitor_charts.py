@@ -25,13 +25,13 @@ def drawn(frame, name: str) -> list[list[float]]:
     return frame[frame["series"] == name][["step", "value"]].values.tolist()
 
 
-def test_without_lines_the_frame_is_empty_and_of_the_right_types():
+def test_without_lines_the_frame_is_empty_with_the_right_types():
     frame = curves([], "text_loss")
     assert frame.empty
     assert [str(dtype) for dtype in frame.dtypes] == ["float64", "float64", "str"]
 
 
-def test_curves_are_named_and_hold_no_gaps():
+def test_curves_are_named_and_have_no_gaps():
     lines = [point(0, 3.0, kind="val"), point(1, 2.0), point(2, None), point(3, math.nan), point(4, 1.0)]
     assert curves(lines, "text_loss").values.tolist() == [
         [1.0, 2.0, "training"],
@@ -66,7 +66,7 @@ def test_the_running_mean_weighs_each_point_by_its_age():
     ]
 
 
-def test_smoothing_keeps_the_curve_as_logged_and_leaves_validations_alone():
+def test_smoothing_keeps_the_logged_curve_and_does_not_change_validations():
     generator = random.Random(0)
     lines = [start(0)]
     for step in range(1, 500):
@@ -107,7 +107,7 @@ def test_a_narrow_range_of_a_long_run_shows_every_line_again():
     assert [value for _, value in drawn(few, "training")] == [float(s) for s in range(7_000, 7_401)]
 
 
-def test_the_logarithm_is_drawn_of_what_has_one():
+def test_the_logarithm_is_drawn_of_positive_values():
     lines = [point(1, 100.0), point(2, 0.0), point(3, 0.01)]
     frame = curves(lines, "mel_loss", display=DisplayOptions(is_log=True))
     assert drawn(frame, "training") == [[1.0, 2.0], [3.0, pytest.approx(-2.0)]]
@@ -120,7 +120,7 @@ def test_a_day_of_many_runs_is_drawn_with_few_points():
     assert frame.groupby("series").size().to_list() == [MAX_POINTS] * 5
 
 
-def test_what_lies_after_the_step_of_a_resume_is_not_drawn_until_it_is_made_again():
+def test_points_after_the_step_of_a_resume_are_not_drawn_until_repeated():
     lines = [start(0), point(10), point(20), point(30, 9.0), start(20), point(25)]
     assert curves(lines, "text_loss")["step"].tolist() == [10.0, 20.0, 25.0]
     assert resumes(lines) == [20]
@@ -130,7 +130,7 @@ def test_what_lies_after_the_step_of_a_resume_is_not_drawn_until_it_is_made_agai
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, MAX_POINTS, MAX_POINTS + 1, 1_999, 100_000])
-def test_decimation_keeps_both_ends_and_at_most_so_many_points(count: int):
+def test_decimation_keeps_both_ends_and_at_most_the_maximum_number_of_points(count: int):
     points = [(float(step), 2.0 * step) for step in range(count)]
     few = decimate(points)
     assert len(few) == min(count, MAX_POINTS)

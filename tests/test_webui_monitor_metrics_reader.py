@@ -34,7 +34,7 @@ def random_writing(rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_reader_returns_what_read_metrics_returns_wherever_the_writing_stands(file: Path, seed: int):
+def test_the_reader_matches_read_metrics_during_writing(file: Path, seed: int):
     rng = random.Random(seed)
     content, reader = random_writing(rng), MetricsReader(file)
     cuts = sorted({rng.randint(0, len(content)) for _ in range(8)} | {len(content)})
@@ -43,7 +43,7 @@ def test_the_reader_returns_what_read_metrics_returns_wherever_the_writing_stand
         assert reader.read() == read_metrics(file)
 
 
-def test_a_replaced_a_cut_and_a_removed_file_are_read_anew(file: Path):
+def test_a_replaced_truncated_or_removed_file_is_read_again(file: Path):
     reader = MetricsReader(file)
     assert reader.read() == []
     write(file, [point(step) for step in range(1, 9)])
@@ -60,7 +60,7 @@ def test_a_replaced_a_cut_and_a_removed_file_are_read_anew(file: Path):
     assert reader.read() == []
 
 
-def test_a_line_without_end_is_passed_over_in_pieces(file: Path, monkeypatch):
+def test_an_endless_line_is_skipped_in_blocks(file: Path, monkeypatch):
     monkeypatch.setattr(metrics_reader, "BLOCK_BYTES", 1_000)
     file.write_bytes(b"x" * 4_500 + b"\n")
     write(file, [point(1)])
@@ -83,7 +83,7 @@ class CountingPath(type(Path())):  # type: ignore[misc]
         return io.BufferedReader(CountingFile(str(self)))
 
 
-def test_of_a_file_of_100_000_lines_only_the_new_bytes_are_read_and_memory_is_bounded(tmp_path: Path):
+def test_of_100_000_lines_only_new_bytes_are_read_and_memory_is_bounded(tmp_path: Path):
     file = CountingPath(tmp_path / "metrics.jsonl")
     lines = [point(step) for step in range(1, 100_001)]
     Path(file).write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -109,7 +109,7 @@ def test_thinning_keeps_starts_and_the_newest_line_of_each_kind(file: Path, monk
     assert kept[-2:] == [("train", 40), ("val", 40)]
 
 
-def test_only_the_runs_looked_at_last_keep_a_reader(tmp_path: Path):
+def test_only_recently_viewed_runs_keep_a_reader(tmp_path: Path):
     readers = MetricsReaders()
     first = readers.of(tmp_path / "0")
     assert readers.of(tmp_path / "0") is first

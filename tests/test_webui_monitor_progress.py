@@ -21,14 +21,14 @@ def test_the_time_left_comes_from_the_steps_since_this_start(tmp_path: Path, fil
     assert str(now) == "step 120 of 236, epoch 2, 1,480 tokens/s, about 2 min left"
 
 
-def test_before_there_is_a_pace_no_time_is_promised(tmp_path: Path, file: Path):
+def test_without_a_pace_no_time_left_is_shown(tmp_path: Path, file: Path):
     assert str(progress(tmp_path, now=0)) == t("monitor.no_numbers")
     write(file, [start(100, time=10), point(100, kind="val", time=12)])
     assert str(progress(tmp_path, now=13)) == "step 100 of 1,000, epoch 2"
     assert progress(tmp_path, now=13).text_loss is None
 
 
-def test_a_silent_run_is_stale_and_an_ended_one_says_how(tmp_path: Path, file: Path):
+def test_a_silent_run_is_stale_and_an_ended_run_shows_its_outcome(tmp_path: Path, file: Path):
     write(file, [start(0, time=0), point(10, time=10), point(20, time=20)])
     assert not progress(tmp_path, now=70).is_stale
     assert str(progress(tmp_path, now=320)).endswith("1,480 tokens/s, no new metrics for 5 min")
@@ -40,7 +40,7 @@ def test_a_silent_run_is_stale_and_an_ended_one_says_how(tmp_path: Path, file: P
 
 
 @pytest.mark.parametrize("half", ["", "{", '{"reason": "finished"}', "[]", '{"time": "x", "reason": 1}'])
-def test_half_of_an_exit_file_is_no_end(tmp_path: Path, file: Path, half: str):
+def test_a_truncated_exit_file_does_not_end_a_run(tmp_path: Path, file: Path, half: str):
     write(file, [start(0, time=0), point(10, time=10)])
     (tmp_path / "exit.json").write_text(half)
     assert progress(tmp_path, now=11).ended is None

@@ -37,7 +37,7 @@ def toast(page: Page, text: str) -> None:
     expect(page.get_by_test_id("toast-body").filter(has_text=text).first).to_be_visible()
 
 
-def test_a_person_sees_what_is_wrong_compares_runs_and_keeps_the_right_checkpoints(
+def test_a_user_reads_the_health_compares_runs_and_manages_checkpoints(
     server: Server, browser: Browser, tmp_path: Path
 ):
     run_dir = server.workspace / "sick/training_output"

@@ -23,7 +23,7 @@ class Counted:
         return self.word
 
 
-def test_only_the_open_tab_is_asked_and_only_what_differs_is_sent():
+def test_only_changed_versions_of_the_open_tab_are_sent():
     data, pairs = Counted(), Counted()
     views = [View("data", data), View("pairs", pairs)]
     first = read_versions(views, DEMO, "data", "{}")
@@ -37,18 +37,18 @@ def test_only_the_open_tab_is_asked_and_only_what_differs_is_sent():
     assert (data.asked, pairs.asked) == (3, 1)
 
 
-def test_what_is_seen_in_every_tab_is_always_asked():
+def test_views_of_every_tab_are_always_updated():
     views = [View("data", Counted()), View(EVERY_TAB, Counted())]
     assert json.loads(read_versions(views, DEMO, "pairs", "{}")) == {"1": "demo a"}
 
 
-def test_another_project_shows_all_of_the_tab_anew():
+def test_a_change_of_project_updates_every_view_of_the_tab():
     views = [View("data", Counted())]
     first = read_versions(views, DEMO, "data", "{}")
     assert json.loads(read_versions(views, OTHER, "data", first)) == {"0": "other a"}
 
 
-def test_a_view_that_cannot_be_read_leaves_the_others_ticking():
+def test_a_view_with_an_error_does_not_block_the_others():
     def broken(_project: Project) -> str:
         raise UserError("project.json: damaged")
 
@@ -57,5 +57,5 @@ def test_a_view_that_cannot_be_read_leaves_the_others_ticking():
 
 
 @pytest.mark.parametrize("known", ["", "{", "[]", '{"0": 1}', "null", '"a"', '{"0": {"a": []}}'])
-def test_a_browser_that_sends_rubbish_is_told_all(known: str):
+def test_invalid_versions_from_a_browser_update_every_view(known: str):
     assert json.loads(read_versions([View("data", Counted())], DEMO, "data", known)) == {"0": "demo a"}

@@ -31,7 +31,7 @@ def shown(*lines: str) -> str:
     return bar(list(PROGRESS.finditer("\n".join(lines)))[-1])
 
 
-def test_the_bar_counts_the_clips_of_what_is_done_now(line_of):
+def test_the_bar_counts_the_clips_of_the_current_phase(line_of):
     checking = line_of("Checking recordings", 2, 3)
     comparing = line_of("Comparing recordings", 1, 3)
     encoding = line_of("Encoding", 3, 900, seconds=2.0)
@@ -43,13 +43,13 @@ def test_the_bar_counts_the_clips_of_what_is_done_now(line_of):
     assert " h of audio per hour, " in html
 
 
-def test_at_the_end_it_says_what_came_of_them_and_how_many_were_rejected(line_of):
+def test_at_the_end_the_bar_shows_the_encoded_and_rejected_clips(line_of):
     rejected = [Rejected("a", Path("a.wav"), "empty", "the file is empty, replace it")]
     result = PreprocessResult(Path("out"), 11, 4, num_encoded=15, num_kept=0, rejected=rejected)
     html = shown(line_of("Encoding", 15, 16, seconds=1.0), str(result))
     assert html == "<div>15 encoded, 0 kept, 1 rejected (1 empty)</div>"
 
 
-def test_nothing_of_the_log_is_markup():
+def test_the_bar_escapes_the_text_of_the_log():
     assert "<b>" not in shown("Encoding: 1/2 clips, <b>")
     assert "<b>" not in shown("4 for validation; 1 encoded, 0 kept, 0 rejected <b>")

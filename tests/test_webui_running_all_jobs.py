@@ -18,7 +18,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path / "demo")
 
 
-def test_the_rows_say_how_each_job_ended(project: Project):
+def test_the_rows_show_how_each_job_ended(project: Project):
     ended_job(project.jobs / "20260101_000000_data", "", status=0, reason="finished")
     ended_job(project.jobs / "20260102_000000_train", "", status=2, reason="failed")
     rows = {row[0]: row[1:] for row in job_rows(project)}
@@ -47,7 +47,7 @@ def test_only_a_job_of_the_project_is_shown(project: Project, name: str):
         find_job(project, name)
 
 
-def test_without_a_job_it_says_what_to_do(project: Project):
+def test_without_a_job_the_page_shows_what_to_do(project: Project):
     assert hint(project) == t(EMPTY)
     ended_job(project.jobs / "20260101_000000_data", "", status=0, reason="finished")
     assert hint(project) == t(CHOOSE)

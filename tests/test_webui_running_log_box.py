@@ -60,7 +60,7 @@ def log_of(folder: Path, *lines: str) -> Path:
     return path
 
 
-def test_nothing_in_a_log_can_act(tmp_path: Path):
+def test_text_in_a_log_is_escaped(tmp_path: Path):
     page = Parsed(show_log(log_of(tmp_path, *HOSTILE)).html)
     assert {tag for tag, _ in page.tags} <= {"pre", "span"}
     assert page.tags[0] == ("pre", {"class": "log-view", "tabindex": "0"})
@@ -98,7 +98,7 @@ def test_the_filter_is_not_put_into_the_page(tmp_path: Path):
         ("ሰላም", ""),
     ],
 )
-def test_a_line_has_the_class_of_what_it_says(line: str, name: str):
+def test_a_line_has_the_class_of_its_level(line: str, name: str):
     assert line_class(line) == name
     assert not name or f".log-view .log-{name} {{" in CSS
     assert not name or f".dark .log-view .log-{name} {{" in CSS
@@ -111,7 +111,7 @@ def test_a_progress_line_shows_its_last_state_and_bad_bytes_are_replaced(tmp_pat
     assert lines == ["100%", "\ufffd\ufffd ok", "y" * 2000, " 2%"]
 
 
-def test_the_last_lines_are_shown_and_how_much_there_is(tmp_path: Path):
+def test_the_last_lines_are_shown_with_the_size_of_the_log(tmp_path: Path):
     path = log_of(tmp_path, *(f"[Train] step {number}" for number in range(100_000)))
     view = show_log(path)
     assert Parsed(view.html).text.split("\n")[-1] == "[Train] step 99999"
@@ -123,7 +123,7 @@ def test_the_last_lines_are_shown_and_how_much_there_is(tmp_path: Path):
     assert show_log(log_of(tmp_path, "one", "two")).note is None
 
 
-def test_an_empty_log_and_none_are_said_to_be_empty(tmp_path: Path):
+def test_an_empty_or_missing_log_is_reported_as_empty(tmp_path: Path):
     empty = log_of(tmp_path)
     empty.write_text("")
     for path in (empty, tmp_path / "absent.log"):

@@ -23,20 +23,18 @@ LOG = "$ python x.py\n[Error] an earlier one\n[Error] the disk is full; free som
         ("finished", 0, LOG, "finished after 1:07"),
     ],
 )
-def test_a_failed_job_says_what_its_program_said_last(
+def test_a_failed_job_shows_the_last_error_of_its_program(
     tmp_path: Path, reason: str, status: int, log: str, said: str
 ):
     folder = ended_job(tmp_path / "20260101_000000_train", log, reason=reason, status=status)
     assert describe(read_job(folder)) == said
 
 
-def test_no_job_is_not_started_yet():
+def test_a_stage_without_a_job_is_shown_as_not_started():
     assert describe(None) == t(NOT_STARTED)
 
 
-def test_a_job_behind_a_running_one_is_said_and_can_be_chosen_to_wait_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_queued_jobs_are_counted_and_can_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with project_with_jobs(tmp_path, monkeypatch) as project:
         project.root.mkdir(exist_ok=True)
         (project.root / "project.json").touch()

@@ -118,7 +118,9 @@ def start_of_training(page: Server) -> dict[str, object]:
     return {"fn_index": handler["id"], "data": data, "session_hash": "evil"}
 
 
-def test_the_page_on_a_rented_machine(page: Server, outside: tuple[str, Path], evil: str, chromium: str):
+def test_the_page_works_and_is_protected_on_a_rented_machine(
+    page: Server, outside: tuple[str, Path], evil: str, chromium: str
+):
     address, log = outside
     asked: list[str] = []
     with launched(chromium, f"--host-resolver-rules={NAMES}") as browser:

@@ -62,7 +62,7 @@ def addresses() -> list[tuple[str, str]]:
     return found
 
 
-def test_without_login_every_address_of_gradio_is_closed_but_the_login_and_the_front_end(
+def test_without_sign_in_only_login_and_front_end_of_gradio_are_open(
     page: Server, addresses: list[tuple[str, str]]
 ):
     for method, path in addresses:
@@ -71,7 +71,7 @@ def test_without_login_every_address_of_gradio_is_closed_but_the_login_and_the_f
         assert (status != 401) == is_public or path.startswith("/gradio_api/login_check"), (method, path)
 
 
-def test_with_login_what_the_page_does_not_use_is_not_there(page: Server, addresses: list[tuple[str, str]]):
+def test_after_sign_in_unused_routes_of_gradio_are_closed(page: Server, addresses: list[tuple[str, str]]):
     cookie = page.cookie("me", PASSWORD)
     for method, path in addresses:
         if not (PUBLIC.fullmatch(path) or SIGNED_IN.fullmatch(path)):
@@ -86,7 +86,7 @@ def test_with_login_what_the_page_does_not_use_is_not_there(page: Server, addres
 
 
 @pytest.mark.parametrize("path", ["/config", "/gradio_api/info", "/tensorboard/demo/", "/gradio_api/user"])
-def test_a_forged_cookie_is_none(page: Server, path: str):
+def test_a_forged_cookie_is_invalid(page: Server, path: str):
     real = page.cookie("me", PASSWORD).split(";")[0]
     assert page.ask("GET", "/config", cookie=real).status == 200
     name = real.partition("=")[0]
@@ -101,7 +101,7 @@ def test_a_forged_cookie_is_none(page: Server, path: str):
         assert page.ask("GET", path, cookie=forged).status == 401, forged
 
 
-def test_the_cookies_are_hidden_from_scripts_and_stay_on_this_site(page: Server):
+def test_cookies_are_http_only_and_same_site(page: Server):
     cookies = page.sign_in("me", PASSWORD).headers.get_all("set-cookie")
     assert cookies
     for cookie in cookies:
@@ -109,13 +109,13 @@ def test_the_cookies_are_hidden_from_scripts_and_stay_on_this_site(page: Server)
         assert "samesite=lax" in cookie.lower()
 
 
-def test_who_signs_out_is_out(page: Server):
+def test_sign_out_ends_the_session(page: Server):
     cookie = page.cookie("me", PASSWORD)
     assert page.ask("GET", "/logout", cookie=cookie).status == 302
     assert page.ask("GET", "/config", cookie=cookie).status == 401
 
 
-def test_trying_passwords_is_soon_slow_but_not_for_others(page: Server):
+def test_password_tries_are_throttled_per_client(page: Server):
     said = [page.sign_in("me", f"wrong {n}", x_forwarded_for="9.9.9.9").status for n in range(50)]
     assert said == [400] * CLIENT_TRIES + [429] * (50 - CLIENT_TRIES)
     refused = page.sign_in("me", PASSWORD, x_forwarded_for="9.9.9.9")
@@ -124,14 +124,16 @@ def test_trying_passwords_is_soon_slow_but_not_for_others(page: Server):
     assert page.sign_in("me", PASSWORD).status == 200  # from another address, or at the machine itself
 
 
-def test_trying_from_many_addresses_is_slow_too(page: Server):
+def test_password_tries_from_many_addresses_are_throttled(page: Server):
     said = [page.sign_in("me", "wrong", x_forwarded_for=f"9.8.{n}.1").status for n in range(120)]
     assert said.count(400) < 80
     assert said[-1] == 429
 
 
 @pytest.mark.parametrize("path", ["/login", "/login/"])
-def test_a_huge_sign_in_is_not_read(tmp_path_factory: pytest.TempPathFactory, page: Server, path: str):
+def test_a_huge_sign_in_request_is_not_read(
+    tmp_path_factory: pytest.TempPathFactory, page: Server, path: str
+):
     answer = page.ask(
         "POST", path, {"username": "me", "password": "x" * 5000}, form=True, x_forwarded_for="7.7.7.7"
     )
@@ -146,7 +148,7 @@ def test_no_password_is_ever_printed_or_logged(page: Server):
 # Requests
 
 
-def test_a_file_of_elsewhere_is_found_wherever_it_hides():
+def test_a_remote_file_is_found_at_any_depth():
     assert names_remote_file({"path": "http://a.org/x"})
     assert names_remote_file([1, {"a": [{"path": " HTTPS://a.org"}]}])
     assert names_remote_file({"path": "file:///etc/passwd"})
@@ -168,7 +170,7 @@ NO_REQUESTS = [
 
 
 @pytest.mark.parametrize("body", NO_REQUESTS)
-def test_what_is_no_request_of_the_page_is_refused(loopback: Server, body: bytes):
+def test_a_malformed_request_is_refused(loopback: Server, body: bytes):
     assert loopback.ask_raw("POST", "/gradio_api/queue/join", body).status == 400
 
 
@@ -178,12 +180,12 @@ def test_a_request_that_is_too_large_is_refused(loopback: Server):
         assert loopback.ask_raw("POST", path, body).status == 413
 
 
-def test_cookies_of_the_sign_in_stay_on_this_site():
+def test_sign_in_cookies_get_same_site_lax():
     assert with_samesite_lax(b"Set-Cookie", b"a=b; SameSite=none; Secure") == b"a=b; SameSite=lax; Secure"
     assert with_samesite_lax(b"Location", b"/?samesite=none") == b"/?samesite=none"
 
 
-def test_a_selection_is_a_place_and_the_values_of_its_row():
+def test_a_selection_has_an_index_and_the_values_of_its_row():
     chosen = {"index": [1, 0], "value": "a", "row_value": ["a", "b"], "col_value": ["x", "a"]}
     assert is_selection(chosen)
     changes = [{"index": "x"}, {"index": [-1]}, {"index": [True]}, {"row_value": []}, {"row_value": None}]

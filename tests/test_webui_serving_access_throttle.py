@@ -25,7 +25,7 @@ def tries_until_refused(throttle: LoginThrottle, client: str) -> int:
     return done
 
 
-def test_a_client_has_its_tries_and_then_one_at_a_time():
+def test_a_client_has_its_first_tries_and_then_one_per_interval():
     clock = Clock()
     throttle = LoginThrottle(clock)
     assert tries_until_refused(throttle, "a") == CLIENT_TRIES
@@ -35,7 +35,7 @@ def test_a_client_has_its_tries_and_then_one_at_a_time():
     assert tries_until_refused(throttle, "b") == CLIENT_TRIES
 
 
-def test_many_clients_together_have_few_tries_too():
+def test_many_clients_share_a_limit():
     clock = Clock()
     throttle = LoginThrottle(clock)
     allowed = sum(throttle.wait_s(f"10.0.0.{n}") == 0 for n in range(250))
@@ -47,7 +47,7 @@ def test_many_clients_together_have_few_tries_too():
     assert hour <= 3600 / ALL_REFILL_S + 1
 
 
-def test_nobody_is_locked_out_for_good():
+def test_a_locked_out_client_can_try_again_later():
     clock = Clock()
     throttle = LoginThrottle(clock)
     for _ in range(10_000):  # somebody behind the same proxy does not stop for a long time
@@ -57,21 +57,21 @@ def test_nobody_is_locked_out_for_good():
     assert throttle.wait_s("proxy") == 0
 
 
-def test_a_client_that_was_refused_takes_nothing_from_the_others():
+def test_refused_tries_do_not_count_against_other_clients():
     throttle = LoginThrottle(Clock())
     for _ in range(10_000):
         throttle.wait_s("flood")
     assert throttle.wait_s("owner") == 0
 
 
-def test_who_knows_the_password_may_sign_in_as_often_as_he_likes():
+def test_successful_sign_ins_are_not_limited():
     throttle = LoginThrottle(Clock())
     for _ in range(1000):
         assert throttle.wait_s("a") == 0
         throttle.signed_in("a")
 
 
-def test_what_is_remembered_is_bounded():
+def test_the_memory_of_the_throttle_is_bounded():
     throttle = LoginThrottle(Clock())
     for n in range(3 * MAX_CLIENTS):
         throttle.wait_s(str(n))

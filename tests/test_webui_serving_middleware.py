@@ -29,7 +29,7 @@ NAME = "studio.example.org"
         ("https://name.gradio.live", "name.gradio.live"),
     ],
 )
-def test_an_origin_is_the_same_host_whatever_its_spelling(origin, host):
+def test_an_origin_matches_its_host_in_any_spelling(origin, host):
     assert is_same_host(origin, host)
 
 
@@ -49,7 +49,7 @@ def test_an_origin_is_the_same_host_whatever_its_spelling(origin, host):
         "//127.0.0.1:7863",
     ],
 )
-def test_any_other_origin_is_foreign(origin):
+def test_any_other_origin_is_refused(origin):
     assert not is_same_host(origin, "127.0.0.1:7863")
 
 
@@ -61,7 +61,7 @@ def site_status(**headers: str) -> int:
     return refusal.status_code if refusal else 200
 
 
-def test_a_link_on_another_site_leads_to_the_page_and_to_nothing_else():
+def test_a_link_on_another_site_opens_only_the_page():
     visit = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
     assert site_status(**visit) == 200
     assert site_status(**visit, method="POST") == 403
@@ -106,7 +106,7 @@ def proxied(page: Server, request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_behind_a_proxy_the_page_works_under_its_foreign_name(proxied: Server, scheme: str):
+def test_behind_a_proxy_the_page_works_under_the_public_name(proxied: Server, scheme: str):
     own = {"host": NAME, "origin": f"{scheme}://{NAME}"}
     cookie = proxied.cookie("me", PASSWORD, **own)
     (proxied.workspace / "canary").unlink(missing_ok=True)
@@ -131,7 +131,7 @@ def test_behind_a_proxy_another_site_starts_nothing(proxied: Server):
     assert not (proxied.workspace / "canary").exists()
 
 
-def test_a_name_that_nobody_allowed_is_refused_with_the_flag_that_allows_it(proxied: Server):
+def test_an_unknown_host_is_refused_with_the_flag_that_allows_it(proxied: Server):
     answer = proxied.ask("GET", "/", host="other.example.org")
     assert answer.status == 400
     assert "--allowed-host=other.example.org" in answer.body
@@ -146,7 +146,7 @@ def test_a_forwarded_name_counts_only_if_it_was_allowed(page: Server):
     assert page.join(0, [], **sent).status == 400
 
 
-def test_a_preflight_from_elsewhere_allows_nothing(page: Server):
+def test_a_cross_origin_preflight_allows_nothing(page: Server):
     for host in (NAME, f"127.0.0.1:{page.port}"):
         answer = page.ask(
             "OPTIONS",
@@ -160,7 +160,7 @@ def test_a_preflight_from_elsewhere_allows_nothing(page: Server):
         assert not [name for name in answer.headers if name.lower().startswith("access-control")]
 
 
-def test_the_pages_address_is_not_what_a_header_says(page: Server):
+def test_headers_do_not_change_the_address_of_the_page(page: Server):
     cookie = page.cookie("me", PASSWORD)
     for name in ("x_gradio_server", "x_forwarded_host"):
         answer = page.ask("GET", "/config", cookie=cookie, **{name: "http://evil.test"})
@@ -168,7 +168,7 @@ def test_the_pages_address_is_not_what_a_header_says(page: Server):
 
 
 @pytest.mark.parametrize("path", ["/", "/config", "/theme.css", "/absent"])
-def test_every_answer_has_the_fixed_headers(page: Server, path: str):
+def test_every_response_has_the_fixed_headers(page: Server, path: str):
     headers = page.ask("GET", path).headers
     assert "frame-ancestors 'self'" in headers["content-security-policy"]
     assert "connect-src 'self' data: blob:;" in headers["content-security-policy"]
@@ -196,7 +196,7 @@ gradio.networking.setup_tunnel = tunnel
 )
 
 
-def test_the_public_link_is_accepted_when_it_is_launched_and_no_other_is(tmp_path: Path):
+def test_only_the_launched_public_link_is_accepted(tmp_path: Path):
     with serving(tmp_path, "--share", program=SHARED) as server:
         assert "while launching: 400\n" in server.printed
         assert "The public link is https://0a1b2c.gradio.live\n" in server.printed

@@ -48,7 +48,7 @@ def roots(tmp_path: Path) -> Roots:
 # Roots
 
 
-def test_a_path_inside_a_root_comes_back_resolved(roots, tmp_path):
+def test_a_path_inside_a_root_is_resolved(roots, tmp_path):
     assert roots.inside(" demo/../demo/a.jsonl ", "Manifest") == tmp_path / "workspace/demo/a.jsonl"
     assert roots.inside(tmp_path / "recordings/a.wav", "Audio") == tmp_path / "recordings/a.wav"
     assert roots.inside(".", "Folder") == tmp_path / "workspace"
@@ -61,12 +61,12 @@ def test_a_path_outside_the_roots_is_refused_with_the_roots_named(roots, typed):
 
 
 @pytest.mark.parametrize("typed", ["", "  ", None, "a\0b", "\ud800", "a" * 300, "b/" + "a" * 300])
-def test_what_cannot_be_a_path_is_refused(roots, typed):
+def test_an_invalid_path_is_refused(roots, typed):
     with pytest.raises(UserError, match="Manifest"):
         roots.inside(typed, "Manifest")
 
 
-def test_a_symlink_counts_where_it_leads(roots, tmp_path):
+def test_a_symlink_is_checked_by_its_target(roots, tmp_path):
     (tmp_path / "workspace/out").symlink_to("/etc")
     (tmp_path / "workspace/over").symlink_to(tmp_path / "recordings")
     (tmp_path / "workspace/circle").symlink_to(tmp_path / "workspace/circle")
@@ -77,7 +77,7 @@ def test_a_symlink_counts_where_it_leads(roots, tmp_path):
             roots.inside(typed, "Audio")
 
 
-def test_a_workspace_behind_a_symlink_is_taken_where_it_is(tmp_path):
+def test_a_workspace_behind_a_symlink_is_accepted(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert Roots(tmp_path / "link").inside("a", "File") == tmp_path / "real/a"
@@ -87,16 +87,16 @@ def test_a_workspace_behind_a_symlink_is_taken_where_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "LOCALHOST", "::1", "[::1]"])
-def test_what_only_this_machine_reaches_is_loopback(host):
+def test_loopback_addresses_are_recognised(host):
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.5", "localhost.evil.org", "studio"])
-def test_what_others_may_reach_is_not_loopback(host):
+def test_addresses_that_others_can_reach_are_not_loopback(host):
     assert not is_loopback(host)
 
 
-def test_the_accepted_names_are_the_loopback_ones_and_what_was_asked_for():
+def test_the_accepted_names_are_loopback_and_the_requested_host():
     loopback = {"localhost", "127.0.0.1", "[::1]"}
     assert accepted_hosts(WebUI()).direct == loopback
     assert accepted_hosts(WebUI()).forwarded == set()
@@ -106,20 +106,20 @@ def test_the_accepted_names_are_the_loopback_ones_and_what_was_asked_for():
     assert accepted_hosts(command).forwarded == named  # a loopback name is nothing that a proxy may claim
 
 
-def test_of_all_public_links_only_the_launched_one_is_accepted():
+def test_a_public_link_is_accepted_only_if_launched():
     hosts = accepted_hosts(WebUI(share=True))
     hosts.add_shared("https://0a1b2c.gradio.live")
     assert "0a1b2c.gradio.live" in hosts.direct & hosts.forwarded
     assert sum("gradio" in name for name in hosts.direct) == 1
 
 
-def test_on_all_addresses_the_page_answers_to_the_machines_own_name():
+def test_on_a_wildcard_address_the_page_accepts_the_name_of_the_machine():
     assert socket.gethostname().lower() in accepted_hosts(WebUI(host="0.0.0.0")).direct
     assert socket.gethostname().lower() not in accepted_hosts(WebUI()).direct
 
 
 @pytest.mark.parametrize("name", ["*", "*.org", "http://a.org", "a.org/x", "a.org:80", ""])
-def test_an_allowed_host_that_is_no_bare_name_is_refused(name):
+def test_an_allowed_host_that_is_not_a_bare_name_is_refused(name):
     with pytest.raises(UserError, match=r"--allowed-host .*bare name"):
         accepted_hosts(WebUI(allowed_host=[name]))
 
@@ -135,7 +135,7 @@ def test_only_a_page_that_others_reach_asks_for_a_password():
     assert len({credentials for credentials in made if credentials}) == 3
 
 
-def test_a_password_check_knows_the_pair_and_keeps_no_password():
+def test_a_password_check_accepts_the_pair_and_stores_no_password():
     check = PasswordCheck("me", PASSWORD)
     assert check("me", PASSWORD)
     wrong = [("me", PASSWORD[:-1]), ("m", f"e{PASSWORD}"), ("", ""), ("me ", PASSWORD), ("\ud800", "\ud800")]
@@ -161,13 +161,13 @@ def test_the_auth_file_is_used_even_on_loopback_and_its_password_may_have_colons
         (b"\xff:x", "UTF-8"),
     ],
 )
-def test_an_auth_file_that_says_no_login_is_the_users_mistake(tmp_path, content, message):
+def test_an_auth_file_without_a_login_is_a_user_error(tmp_path, content, message):
     (tmp_path / "login").write_bytes(content)
     with pytest.raises(UserError, match=message):
         login(WebUI(auth_file=tmp_path / "login"))
 
 
-def test_an_auth_file_that_is_missing_is_the_users_mistake(tmp_path):
+def test_a_missing_auth_file_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match=r"--auth-file .*No such file.*user:password"):
         login(WebUI(auth_file=tmp_path / "absent"))
 
@@ -183,7 +183,7 @@ def test_an_auth_file_that_others_can_read_gets_a_warning(tmp_path, caplog):
 # A page for this machine only
 
 
-def test_the_page_works_for_itself(page):
+def test_the_page_accepts_its_own_requests(page):
     assert page.printed == [f"The page is at http://127.0.0.1:{page.port}\n"]
     assert page.ask("GET", "/").status == 200
     assert page.join(0, [], origin=f"http://127.0.0.1:{page.port}").status == 200
@@ -205,7 +205,7 @@ def test_another_site_cannot_run_a_handler(page, origin):
 @pytest.mark.parametrize(
     "host", ["evil.test", "a.gradio.live", "127.0.0.1.evil.test", "a@127.0.0.1", "", None]
 )
-def test_a_name_that_is_not_this_pages_is_refused(page, host):
+def test_an_unknown_host_name_is_refused(page, host):
     for origin in (None, f"http://{host}"):
         # without a Host the server says 400 and closes before it has read the body, which may reset the line
         with contextlib.suppress(ConnectionResetError):
@@ -215,11 +215,11 @@ def test_a_name_that_is_not_this_pages_is_refused(page, host):
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "[::1]:7863", "127.0.0.1"])
-def test_every_loopback_name_is_this_pages(page, host):
+def test_every_loopback_name_is_accepted(page, host):
     assert page.ask("GET", "/config", host=host, origin=f"http://{host}").status == 200
 
 
-def test_a_path_is_checked_whoever_asks(page):
+def test_a_path_is_checked_for_every_client(page):
     (page.workspace / "inside.txt").write_text("ሰላም", encoding="utf-8")
     assert page.join(1, ["inside.txt"]).status == 200
     assert page.result()["data"] == ["ሰላም"]
@@ -235,7 +235,7 @@ PAGES = ["/docs", "/redoc", "/openapi.json", "/gradio_api/runs", "/monitoring", 
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_there_are_no_pages_about_the_page(page, path):
+def test_api_documentation_pages_are_closed(page, path):
     assert page.ask("GET", path).status == 404
 
 
@@ -251,13 +251,13 @@ def test_only_files_of_the_workspace_are_served_and_none_runs(page):
 # A page that others reach
 
 
-def test_the_page_prints_a_password_and_says_that_there_is_no_public_link(open_page):
+def test_the_page_prints_a_password_and_reports_that_there_is_no_public_link(open_page):
     assert open_page.password()[0] == "amharic"
     assert any(line.startswith("There is no public link") for line in open_page.printed)
     assert any("unencrypted" in line for line in open_page.printed)
 
 
-def test_without_the_password_there_is_only_the_login(open_page):
+def test_without_the_password_only_the_login_is_served(open_page):
     assert open_page.join(0, []).status == 401
     assert open_page.ask("GET", "/config").status == 401
     assert open_page.ask("GET", f"/gradio_api/file={open_page.workspace}/a.wav").status == 401
@@ -276,7 +276,7 @@ def test_with_the_password_the_page_works_but_not_for_another_site(open_page):
 
 
 @pytest.mark.parametrize("host", ["studio.example.org", "studio.example.org:7863", socket.gethostname()])
-def test_the_page_answers_to_the_names_it_was_given(open_page, host):
+def test_the_page_accepts_the_allowed_hosts(open_page, host):
     cookie = open_page.cookie(*open_page.password())
     assert open_page.ask("GET", "/config", host=host, cookie=cookie, origin=f"https://{host}").status == 200
 
@@ -284,7 +284,7 @@ def test_the_page_answers_to_the_names_it_was_given(open_page, host):
 # Starting and ending
 
 
-def test_the_auth_file_is_asked_for_and_not_shown_and_kill_closes_the_page(tmp_path):
+def test_the_auth_file_is_required_and_not_printed_and_sigterm_closes_the_page(tmp_path):
     path = tmp_path / "workspace" / "login"
     path.parent.mkdir()
     path.write_text(f"me:{PASSWORD}\n")
@@ -302,7 +302,7 @@ def test_the_auth_file_is_asked_for_and_not_shown_and_kill_closes_the_page(tmp_p
         ]
 
 
-def test_ctrl_c_closes_the_page_with_one_sentence(tmp_path):
+def test_ctrl_c_closes_the_page_with_one_line(tmp_path):
     with serving(tmp_path, program=TWO_HANDLERS) as server:
         assert end_of(server, signal.SIGINT) == "The page is closed. Running jobs continue.\n"
 
@@ -316,7 +316,7 @@ def end_of(server: Server, number: int) -> str:
 
 
 @pytest.mark.failure(56)
-def test_a_port_in_use_is_one_sentence_and_status_2(tmp_path):
+def test_a_port_in_use_is_a_one_line_error_with_status_2(tmp_path):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

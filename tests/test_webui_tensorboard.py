@@ -77,7 +77,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         kill_job(job)
 
 
-def test_behind_the_login_there_is_tensorboard_with_the_curve(page: Server):
+def test_after_sign_in_tensorboard_shows_the_curve(page: Server):
     cookie = page.cookie("me", PASSWORD)
     shown = page.ask("GET", "/tensorboard/demo/", cookie=cookie)
     assert shown.status == 200
@@ -97,7 +97,7 @@ def test_behind_the_login_there_is_tensorboard_with_the_curve(page: Server):
 
 
 @pytest.mark.parametrize("path", ["", "data/runs", "index.js", "data/plugin/scalars/tags", "../demo/"])
-def test_without_the_login_there_is_nothing(page: Server, path: str):
+def test_without_sign_in_tensorboard_is_closed(page: Server, path: str):
     real = page.cookie("me", PASSWORD).split(";")[0]
     forged = f"{real.partition('=')[0]}=me"
     for cookie in (None, "", forged, real.replace("access-token", "access-token-x"), real[:-1] + "~"):
@@ -105,7 +105,7 @@ def test_without_the_login_there_is_nothing(page: Server, path: str):
             assert page.ask(method, f"/tensorboard/demo/{path}", cookie=cookie).status == 401
 
 
-def test_the_way_leads_nowhere_but_to_a_running_tensorboard_of_a_project(page: Server):
+def test_the_proxy_reaches_only_a_running_tensorboard_of_a_project(page: Server):
     cookie = page.cookie("me", PASSWORD)
     for path in (
         "other/",
@@ -126,7 +126,7 @@ def test_the_way_leads_nowhere_but_to_a_running_tensorboard_of_a_project(page: S
     assert other_site.status == 403
 
 
-def test_headers_are_dropped_on_both_ways(page: Server):
+def test_headers_are_filtered_in_both_directions(page: Server):
     """Put another server where TensorBoard was; it shows what it is told and says what it must not."""
     seen: list[dict[str, str]] = []
 
@@ -176,7 +176,7 @@ def test_headers_are_dropped_on_both_ways(page: Server):
     assert not seen[0].keys() & {"cookie", "authorization", "origin"}
 
 
-def test_the_port_of_a_process_that_ended_is_nobodys(tmp_path: Path):
+def test_the_port_of_an_ended_process_is_not_used(tmp_path: Path):
     path = tmp_path / "a/tensorboard.json"
     make_project(tmp_path, "a")
     write_address(path, 4000)
@@ -191,7 +191,7 @@ def test_the_port_of_a_process_that_ended_is_nobodys(tmp_path: Path):
         assert live_port(path) is None
 
 
-def test_a_stop_ends_it_and_the_page_says_what_to_do(tmp_path: Path):
+def test_a_stop_ends_tensorboard_and_the_page_shows_what_to_do(tmp_path: Path):
     project = make_project(tmp_path, "demo")
     with pytest.raises(UserError, match="training_output"):
         tensorboard_view.start(project)
@@ -214,7 +214,7 @@ def test_a_stop_ends_it_and_the_page_says_what_to_do(tmp_path: Path):
     assert tensorboard_view.frame_of(project) == t(tensorboard_view.INVITATION)
 
 
-def test_it_listens_on_this_machine_only_and_loads_no_plugin_that_reads_files(page: Server):
+def test_tensorboard_listens_on_loopback_and_loads_no_plugin_that_reads_files(page: Server):
     address = json.loads((page.workspace / "demo/tensorboard.json").read_text())
     listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
     port = f":{address['port']:04X}"
@@ -229,7 +229,7 @@ def test_it_listens_on_this_machine_only_and_loads_no_plugin_that_reads_files(pa
     assert set(plugins) == {"scalars", "timeseries"}
 
 
-def test_a_folder_without_event_files_is_one_sentence(tmp_path: Path):
+def test_a_folder_without_event_files_is_a_one_line_error(tmp_path: Path):
     argv = [
         sys.executable,
         "tools/serve_tensorboard.py",

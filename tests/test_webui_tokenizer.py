@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Project:
     return project
 
 
-def test_what_is_chosen_before_a_start_is_shown_again_and_reaches_the_check(project: Project):
+def test_the_chosen_options_are_shown_again_and_reach_the_check(project: Project):
     page: Any = OneProject(project)
     size, *values = project_values(page, "voice")
     chosen = dict(zip(OPTIONS, values, strict=True))

@@ -28,7 +28,7 @@ def test_pieces_are_coloured_by_where_they_come_from_with_their_ids(tmp_path: Pa
     assert ("unknown", "ሰላም", str(base.unknown_id)) in shown(before)
 
 
-def test_what_was_typed_is_never_markup(tmp_path: Path):
+def test_typed_text_is_escaped(tmp_path: Path):
     tokenizer = Tokenizer.load(write_base(tmp_path))
     html = pieces_html("<b>", tokenizer, "<script>alert(1)</script><img src=x onerror=y> &lt;i&gt; \"'", 90)
     rest = re.sub(r"</?(p|div|span|small|b)\b[^<>]*>", "", html)

@@ -39,7 +39,7 @@ def launched(*values: object) -> Launch:
     return launch_in([None] * len(FIELDS) + list(values))
 
 
-def test_the_projects_own_launch_stands_in_the_form(project: Project):
+def test_the_form_shows_the_projects_launch_settings(project: Project):
     own = project_values(project, settings_with(processes=2, gpus=[1, 0]))
     assert tuple(own) == NAMES
     assert [own[name] for name in LAUNCH] == [2, "1,0", 1, ""]
@@ -47,14 +47,14 @@ def test_the_projects_own_launch_stands_in_the_form(project: Project):
         project_values(project, settings_with(processes=0))
 
 
-def test_a_field_that_was_emptied_is_empty_and_not_the_projects_own():
+def test_an_emptied_field_takes_the_default_and_not_the_projects_value():
     assert launched(None, "", None, None) == ALONE
     assert launched(2.0, "", 1, "") == Launch(processes=2)
     with pytest.raises(UserError, match="--gpus"):
         launched(1, "0; reboot", 1, "")
 
 
-def test_what_was_typed_is_there_again_after_a_reload(project: Project):
+def test_typed_values_survive_a_reload(project: Project):
     settings = settings_with(gpus="0,1")
     store_draft(
         project, settings, filled(project, settings) | {"processes": 2, "nodes": 2, "endpoint": "gpu-0"}
@@ -66,7 +66,7 @@ def test_what_was_typed_is_there_again_after_a_reload(project: Project):
     assert [filled(project, settings)[name] for name in LAUNCH] == [1, "0,1", 1, ""]
 
 
-def test_the_other_machines_get_a_line_each_and_differ_in_their_rank(tmp_path: Path):
+def test_each_other_machine_gets_a_command_with_its_rank(tmp_path: Path):
     manifests = {"train_manifest": [tmp_path / "a b"], "val_manifest": [tmp_path]}
     command = Train(**manifests, tokenizer=tmp_path)
     lines = other_nodes(command, Launch(nodes=3, processes=8, endpoint="gpu-0")).split("\n\n")
@@ -80,7 +80,7 @@ def test_the_other_machines_get_a_line_each_and_differ_in_their_rank(tmp_path: P
     assert other_nodes(command, ALONE) == ""
 
 
-def test_what_there_is_to_choose_from_is_said():
+def test_the_page_lists_the_gpus_of_the_machine():
     assert "no NVIDIA GPU" in gpus_html(MachineFacts((), 2, 1))
     assert "one GPU, NVIDIA L4" in gpus_html(MachineFacts((L4,), 2, 1))
     other = GpuFacts("<b>", 1 << 30, None, number=3)
@@ -88,7 +88,7 @@ def test_what_there_is_to_choose_from_is_said():
     assert "2 GPUs: 0: NVIDIA L4, 22.0 GiB; 3: &lt;b&gt;, 1.0 GiB" in text
 
 
-def test_the_page_joins_no_machines_but_those_that_the_project_names():
+def test_the_page_joins_only_machines_that_the_project_names():
     launch = Launch(nodes=2, endpoint="gpu-0")
     require_allowed(settings_with(nodes=2, endpoint="gpu-0"), launch)
     require_allowed(settings_with(), ALONE)
@@ -97,6 +97,6 @@ def test_the_page_joins_no_machines_but_those_that_the_project_names():
             require_allowed(settings_with(**own), launch)
 
 
-def test_too_many_processes_are_refused_also_where_a_job_waits():
+def test_too_many_processes_are_refused_also_for_a_waiting_job():
     with pytest.raises(UserError, match=r"processes|cores|GPU"):
         require_allowed(settings_with(), Launch(processes=64))

@@ -90,7 +90,7 @@ def refusal_of_a_start(server: Server, path: Path, **launch: object) -> str:
     return ask(server, "/gradio_api/queue/data?session_hash=raw")[1]
 
 
-def test_before_a_start_the_page_says_what_it_takes_and_what_blocks_it(
+def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     server: Server, browser: Browser, workspace: Path
 ):
     run_dir = Project(workspace / "voice").run_dir

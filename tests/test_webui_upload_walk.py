@@ -29,7 +29,7 @@ def write_upload(folder: Path) -> Path:
     return folder / "ንግግር.zip"
 
 
-def test_a_person_with_a_browser_only_makes_a_project_from_an_upload(
+def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     server: Server, browser: Browser, tmp_path: Path
 ):
     (server.workspace / "demo/checkpoints/gpt.pth").write_bytes(b"of no use here")

@@ -29,9 +29,7 @@ def start_training(page: Page) -> None:
 
 
 @pytest.mark.failure(28)
-def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
-    server: Server, browser: Browser
-):
+def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server: Server, browser: Browser):
     page = browser.new_page()
     page.goto(server.url)
     wait_for(page, "hardware", "processors")
@@ -115,7 +113,7 @@ def test_a_newcomer_gets_from_the_first_tab_to_a_training_stops_and_resumes_it(
     page.close()
 
 
-def test_a_training_cannot_be_started_from_another_site_or_reach_outside_the_workspace(server: Server):
+def test_training_cannot_be_started_from_another_site_or_outside_the_workspace(server: Server):
     request = start_request(server)
     assert ask(server, "/gradio_api/queue/join", request, Origin="http://evil.test")[0] == 403
     outside = {"Train-output_dir": "/etc/run", "train-resume-path": "/etc/passwd"}
@@ -129,7 +127,7 @@ def test_a_training_cannot_be_started_from_another_site_or_reach_outside_the_wor
     assert not (server.workspace / "demo/jobs").exists()
 
 
-def test_a_start_that_the_trainer_would_refuse_is_refused_with_its_sentence(server: Server, browser: Browser):
+def test_a_start_that_the_trainer_would_refuse_is_refused_with_its_message(server: Server, browser: Browser):
     page = browser.new_page()
     page.goto(server.url)
     open_tab(page, "6 Training")

@@ -73,7 +73,7 @@ def open_page(context: BrowserContext, server: Server) -> Page:
     return page
 
 
-def test_many_pages_watch_a_job_through_the_death_of_the_server(counting: Server, browser: Browser):
+def test_many_pages_watch_a_job_through_a_server_crash(counting: Server, browser: Browser):
     context = browser.new_context()
     context.grant_permissions(["notifications"])
     pages = [open_page(context, counting) for _ in range(NUM_PAGES)]
@@ -96,7 +96,7 @@ def test_many_pages_watch_a_job_through_the_death_of_the_server(counting: Server
     context.close()
 
 
-def test_the_log_holds_still_for_a_reader_and_shows_what_is_looked_for(counting: Server, browser: Browser):
+def test_the_log_keeps_its_position_for_a_reader_and_filters_lines(counting: Server, browser: Browser):
     context = browser.new_context()
     page = open_page(context, counting)
     wait_for_more(page, 60)  # more than the box shows at once
@@ -122,7 +122,7 @@ def test_the_log_holds_still_for_a_reader_and_shows_what_is_looked_for(counting:
     context.close()
 
 
-def test_a_phone_shows_log_and_stop_and_the_page_speaks_amharic(counting: Server, browser: Browser):
+def test_a_phone_shows_log_and_stop_and_the_page_is_in_amharic(counting: Server, browser: Browser):
     context = browser.new_context(viewport={"width": 390, "height": 844})
     page = open_page(context, counting)
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
