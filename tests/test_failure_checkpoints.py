@@ -100,7 +100,7 @@ CUTS = [*range(0, 100, 10), 99, "all but one byte"]
 
 @pytest.mark.parametrize("suffix", [".pth", ".json"])
 @pytest.mark.failure(1, 4)
-def test_row_1_a_cut_off_checkpoint_is_left_out_and_a_cut_off_meta_file_is_written_anew(
+def test_row_1_a_truncated_checkpoint_is_skipped_and_a_truncated_meta_file_is_rewritten(
     two_steps: TinyRun, caplog: pytest.LogCaptureFixture, suffix: str
 ):
     caplog.set_level(logging.INFO)
@@ -681,7 +681,7 @@ def test_row_51_a_new_part_renames_the_link(whole_run: TinyRun, tiny: TinyRun, t
 
 
 @pytest.mark.failure(51)
-def test_row_51_of_a_corrupt_checkpoint_behind_a_link_the_link_is_quarantined(
+def test_row_51_the_link_to_a_corrupt_checkpoint_is_quarantined(
     whole_run: TinyRun, tiny: TinyRun, tmp_path: Path
 ):
     elsewhere = tmp_path / "elsewhere.pth"
