@@ -1,7 +1,7 @@
-"""The files of the acoustic half in small: published names and layout, seeded random weights.
+"""Small files of the acoustic model: published names and layout, seeded random weights.
 
-FOLDER/                        what `published_files` draws, and
-  config.yaml                  s2mel and emo_num besides
+FOLDER/                        the files that `published_files` draws, and
+  config.yaml                  with s2mel and emo_num
   s2mel.pth feat1.pt feat2.pt
   campplus/campplus_cn_common.bin
   bigvgan/config.json bigvgan_generator.pt

@@ -1,4 +1,4 @@
-"""Pages under attack: what came back, what was started, and what must stay as it was."""
+"""Pages under attack: their responses, the processes they start, and files that must not change."""
 
 import hashlib
 import http.client

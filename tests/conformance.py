@@ -1,8 +1,8 @@
 """Compare the model with reference vectors: `python -m tests.conformance FOLDER [FOLDER ...]`.
 
 Prints one line per array of a folder (`reference_vectors` draws one): name, largest error, tolerance,
-verdict. Exit status 0 if everything that is covered agrees; 1 if an array differs or is unknown, or a
-folder is of another kind; 2 if a folder cannot be read.
+verdict. Exit status 0 if all covered arrays agree; 1 if an array differs or is unknown, or a folder is
+of an unknown kind; 2 if a folder cannot be read.
 
 Axes: B rows, N text tokens, M codes, V+1 rows of the text head, C semantic codes.
 """

@@ -1,7 +1,7 @@
-"""The acoustic half against its reference vectors: name and value of every array, for `conformance`.
+"""Comparison of the acoustic model with its reference vectors: name and value of every array.
 
-A folder's kind is its section in config.yaml; of the folders with a section s2mel the arrays say which part
-of the model they are from.
+A folder's kind is its section in config.yaml; in a folder with a section s2mel, the arrays show which part of
+the model they belong to.
 
 Axes: B rows, T time, D width.
 """

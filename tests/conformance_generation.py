@@ -1,4 +1,4 @@
-"""What the model generates from the inputs of a gpt folder, for `conformance`.
+"""Outputs that the model generates from the inputs of a gpt folder, for `conformance`.
 
 Axes: B rows, P positions of a prefix, C semantic codes, S steps.
 """

@@ -1,4 +1,4 @@
-"""What somebody who means harm types, sends and uploads."""
+"""Harmful values to type, send and upload."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A training that torchrun started: its launcher, its processes by rank, and nothing left of them. Linux."""
+"""Training started with torchrun: its launcher and its processes by rank, all ended afterwards. Linux."""
 
 import json
 import os

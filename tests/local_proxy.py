@@ -1,10 +1,10 @@
-"""A reverse proxy as rented machines have one: a foreign host name outside, the page on loopback inside.
+"""Reverse proxy as on a rented machine: a public host name outside, the page on loopback inside.
 
     python -m tests.local_proxy PORT UPSTREAM_PORT {pass|rewrite} [KEY CERTIFICATE]
 
-pass hands Host through; rewrite puts the upstream's own address there and the visitor's name into
-X-Forwarded-Host. With a key and a certificate it speaks https outside and says so in X-Forwarded-Proto.
-It prints a line for each request with the status of its answer.
+pass keeps the Host header; rewrite replaces it with the upstream's address and puts the original name into
+X-Forwarded-Host. With a key and a certificate it serves https outside and sets X-Forwarded-Proto. It prints a
+line for each request with the status of its response.
 """
 
 import sys

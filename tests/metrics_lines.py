@@ -1,4 +1,4 @@
-"""Lines of a metrics.jsonl, the shortest that will do."""
+"""Minimal lines of metrics.jsonl."""
 
 import json
 from pathlib import Path

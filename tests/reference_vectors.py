@@ -1,4 +1,4 @@
-"""Folders of reference vectors: what the published code made of given inputs with given weights.
+"""Folders of reference vectors: outputs of the published code for given inputs and weights.
 
     config.yaml            section gpt or semantic_codec as in the published file; loss_weights {text, mel}
     weights.safetensors    every weight by its published name, in any floating-point type

@@ -1,4 +1,4 @@
-"""Jobs that run in tests: real programs, real signals, nothing faked."""
+"""Jobs for tests, with real programs and real signals."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A run that can speak: a tiny model trained for two steps on real built-in features of demo clips."""
+"""A run for synthesis: a tiny model trained for two steps on real built-in features of demo clips."""
 
 import shutil
 from dataclasses import asdict, replace

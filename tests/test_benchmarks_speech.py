@@ -1,4 +1,4 @@
-"""Test of benchmarks/speech.py: all networks in their published sizes speak on a CPU."""
+"""Tests of benchmarks/speech.py: all networks at their published sizes run on a CPU."""
 
 from pathlib import Path
 

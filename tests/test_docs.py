@@ -1,4 +1,4 @@
-"""The pages of the project: links and paths that exist, generated parts that are up to date."""
+"""Tests of the documentation: links and paths exist, generated parts are up to date."""
 
 import re
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Tests of exact resume: killed or stopped runs end bit-identical to an uninterrupted run.
 
-The trainer runs as for users: a command line, real files, real signals.
+The trainer runs as for a user: a command line, real files, real signals.
 """
 
 import re

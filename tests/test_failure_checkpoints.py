@@ -1,4 +1,4 @@
-"""The failure table, rows 1-16, 51 and 58-62: what becomes of checkpoints, whatever became of them."""
+"""The failure table, rows 1-16, 51 and 58-62: how damaged checkpoints are handled."""
 
 import logging
 import os
@@ -45,7 +45,7 @@ from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run
 
 
 @pytest.fixture(scope="module")
-def whole_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+def complete_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     """Return a run of 12 steps that kept a checkpoint of each."""
     run = make_tiny_run(tmp_path_factory.mktemp("whole") / "tiny")
     assert run.train(save_interval=1, keep_checkpoints=20) == 0
@@ -58,10 +58,10 @@ def tiny(tmp_path: Path) -> TinyRun:
 
 
 @pytest.fixture
-def two_steps(whole_run: TinyRun, tiny: TinyRun) -> TinyRun:
+def two_steps(complete_run: TinyRun, tiny: TinyRun) -> TinyRun:
     """Return a run with the checkpoints of steps 4 and 6, the newer of them published as latest.pth."""
     for step in (4, 6):
-        copy_checkpoint(whole_run, step, tiny)
+        copy_checkpoint(complete_run, step, tiny)
     with run_lock(tiny.output):  # publishes latest.pth and best.pth
         return tiny
 
@@ -133,9 +133,9 @@ def test_row_1_a_truncated_checkpoint_is_skipped_and_a_truncated_meta_file_is_re
 
 @pytest.mark.failure(2)
 def test_row_2_all_400_random_corruptions_of_a_real_checkpoint_are_detected(
-    whole_run: TinyRun, tiny: TinyRun
+    complete_run: TinyRun, tiny: TinyRun
 ):
-    copy_checkpoint(whole_run, 6, tiny)
+    copy_checkpoint(complete_run, 6, tiny)
     path = tiny.output / "model_step6.pth"
     whole = path.read_bytes()
     choose = random.Random(0)
@@ -199,10 +199,10 @@ BAD_METAS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", BAD_METAS)
 @pytest.mark.failure(4)
 def test_row_4_a_bad_meta_file_is_written_anew_from_the_checkpoint(
-    whole_run: TinyRun, tiny: TinyRun, name: str
+    complete_run: TinyRun, tiny: TinyRun, name: str
 ):
     for step in (4, 6):
-        copy_checkpoint(whole_run, step, tiny)
+        copy_checkpoint(complete_run, step, tiny)
     meta = tiny.output / "model_step6.json"
     before = meta.read_bytes()
     BAD_METAS[name](meta)
@@ -212,8 +212,8 @@ def test_row_4_a_bad_meta_file_is_written_anew_from_the_checkpoint(
 
 
 @pytest.mark.failure(4)
-def test_row_4_a_folder_in_the_place_of_a_meta_file_is_named(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 6, tiny)
+def test_row_4_a_folder_in_the_place_of_a_meta_file_is_named(complete_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(complete_run, 6, tiny)
     (tiny.output / "model_step6.json").unlink()
     (tiny.output / "model_step6.json").mkdir()
     with pytest.raises(UserError, match="Is a directory") as caught:
@@ -237,10 +237,10 @@ def only(run: TinyRun, name: str) -> Path:
 @pytest.mark.parametrize("steps", [(2, 4), (4, 12)], ids=["older of them with", "newest"])
 @pytest.mark.failure(4)
 def test_row_4_a_newer_checkpoint_that_came_without_its_meta_file_is_resumed(
-    whole_run: TinyRun, tiny: TinyRun, steps: tuple[int, int]
+    complete_run: TinyRun, tiny: TinyRun, steps: tuple[int, int]
 ):
     for step in steps:
-        copy_checkpoint(whole_run, step, tiny)
+        copy_checkpoint(complete_run, step, tiny)
     whole = (tiny.output / f"model_step{steps[1]}.json").read_bytes()
     (tiny.output / f"model_step{steps[1]}.json").unlink()
     assert tiny.train(resume="auto", keep_checkpoints=9) == 0
@@ -253,14 +253,16 @@ def test_row_4_a_newer_checkpoint_that_came_without_its_meta_file_is_resumed(
 
 @pytest.mark.parametrize("name", ["latest.pth", "best.pth", "model_step6.pth"])
 @pytest.mark.failure(4)
-def test_row_4_a_single_file_of_a_run_resumes_it_exactly(two_steps: TinyRun, whole_run: TinyRun, name: str):
+def test_row_4_a_single_file_of_a_run_resumes_it_exactly(
+    two_steps: TinyRun, complete_run: TinyRun, name: str
+):
     publish(two_steps.output / "model_step6.pth", two_steps.output / "best.pth")
     only(two_steps, name)
     assert str(describe_restore(command(two_steps, resume="auto"))).startswith(f"{name}: step 6,")
     assert two_steps.train(resume="auto") == 0
     assert not list(two_steps.output.glob("*foreign*"))
     assert verify_checkpoint(two_steps.output / "latest.pth").part == 1
-    mine, expected = (load(run.output / "latest.pth") for run in (two_steps, whole_run))
+    mine, expected = (load(run.output / "latest.pth") for run in (two_steps, complete_run))
     assert all(torch.equal(mine["model"][key], expected["model"][key]) for key in expected["model"])
 
 
@@ -289,10 +291,10 @@ def flip_in_a_tensor(path: Path) -> None:
 
 @pytest.mark.failure(1, 4)
 def test_row_4_a_truncated_file_without_a_meta_file_is_passed_over_and_named(
-    two_steps: TinyRun, whole_run: TinyRun
+    two_steps: TinyRun, complete_run: TinyRun
 ):
     newer = two_steps.output / "model_step8.pth"
-    newer.write_bytes((whole_run.output / "model_step8.pth").read_bytes()[:-1000])
+    newer.write_bytes((complete_run.output / "model_step8.pth").read_bytes()[:-1000])
     assert two_steps.train(resume="auto", max_steps=7, keep_checkpoints=9) == 0
     assert "Step: 6," in two_steps.log
     warnings = [line for line in two_steps.log.splitlines() if "model_step8.pth" in line]
@@ -303,9 +305,11 @@ def test_row_4_a_truncated_file_without_a_meta_file_is_passed_over_and_named(
 
 
 @pytest.mark.failure(2, 4)
-def test_row_4_a_flipped_bit_in_a_file_without_a_meta_file_is_found(two_steps: TinyRun, whole_run: TinyRun):
+def test_row_4_a_flipped_bit_in_a_file_without_a_meta_file_is_found(
+    two_steps: TinyRun, complete_run: TinyRun
+):
     newer = two_steps.output / "model_step8.pth"
-    newer.write_bytes((whole_run.output / "model_step8.pth").read_bytes())
+    newer.write_bytes((complete_run.output / "model_step8.pth").read_bytes())
     flip_in_a_tensor(newer)
     assert two_steps.train(resume="auto", max_steps=7, keep_checkpoints=9) == 0
     assert "Step: 6," in two_steps.log
@@ -316,11 +320,11 @@ def test_row_4_a_flipped_bit_in_a_file_without_a_meta_file_is_found(two_steps: T
 
 @pytest.mark.failure(4)
 def test_row_4_a_newer_latest_without_its_meta_file_is_not_replaced_by_an_older_checkpoint(
-    two_steps: TinyRun, whole_run: TinyRun
+    two_steps: TinyRun, complete_run: TinyRun
 ):
     for name in ("latest.pth", "latest.json"):
         (two_steps.output / name).unlink()
-    (two_steps.output / "latest.pth").write_bytes((whole_run.output / "model_step8.pth").read_bytes())
+    (two_steps.output / "latest.pth").write_bytes((complete_run.output / "model_step8.pth").read_bytes())
     assert newest_whole(two_steps) == two_steps.output / "latest.pth"
     assert verify_checkpoint(two_steps.output / "latest.pth").step == 8
     assert not list(two_steps.output.glob("*foreign*"))
@@ -328,9 +332,9 @@ def test_row_4_a_newer_latest_without_its_meta_file_is_not_replaced_by_an_older_
 
 @pytest.mark.failure(4)
 def test_row_4_any_content_of_a_meta_file_is_valid_or_refused_with_a_reason(
-    whole_run: TinyRun, tmp_path: Path
+    complete_run: TinyRun, tmp_path: Path
 ):
-    whole = (whole_run.output / "model_step6.json").read_bytes()
+    whole = (complete_run.output / "model_step6.json").read_bytes()
     path = tmp_path / "model_step6.json"
     choose = random.Random(0)
     refused = 0
@@ -626,9 +630,9 @@ def test_row_16_a_file_that_inflates_beyond_the_memory_is_refused(tmp_path: Path
 @pytest.mark.parametrize("kind", ["to a file", "dangling", "loop"])
 @pytest.mark.failure(15, 51)
 def test_row_51_a_symbolic_link_to_no_checkpoint_is_never_written_through(
-    whole_run: TinyRun, tiny: TinyRun, tmp_path: Path, kind: str
+    complete_run: TinyRun, tiny: TinyRun, tmp_path: Path, kind: str
 ):
-    copy_checkpoint(whole_run, 6, tiny)
+    copy_checkpoint(complete_run, 6, tiny)
     target = tmp_path / "elsewhere.pth"
     if kind == "to a file":
         target.write_bytes(b"precious")
@@ -650,7 +654,7 @@ def test_row_51_a_symbolic_link_to_no_checkpoint_is_never_written_through(
 @pytest.mark.parametrize("with_meta", [True, False])
 @pytest.mark.failure(15, 51)
 def test_row_51_a_symbolic_link_to_a_checkpoint_is_resumed_and_its_target_kept(
-    whole_run: TinyRun, tiny: TinyRun, tmp_path: Path, with_meta: bool
+    complete_run: TinyRun, tiny: TinyRun, tmp_path: Path, with_meta: bool
 ):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -658,7 +662,7 @@ def test_row_51_a_symbolic_link_to_a_checkpoint_is_resumed_and_its_target_kept(
     for step in (4, 6):
         for suffix in (".pth", ".json"):
             name = f"model_step{step}{suffix}"
-            (elsewhere / name).write_bytes((whole_run.output / name).read_bytes())
+            (elsewhere / name).write_bytes((complete_run.output / name).read_bytes())
             if suffix == ".pth" or with_meta:
                 (tiny.output / name).symlink_to(Path("../..") / "elsewhere" / name)
     before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
@@ -671,23 +675,23 @@ def test_row_51_a_symbolic_link_to_a_checkpoint_is_resumed_and_its_target_kept(
 
 
 @pytest.mark.failure(51)
-def test_row_51_a_new_part_renames_the_link(whole_run: TinyRun, tiny: TinyRun, tmp_path: Path):
-    copy_checkpoint(whole_run, 4, tiny)
-    (tiny.output / "model_step6.pth").symlink_to(whole_run.output / "model_step6.pth")
+def test_row_51_a_new_part_renames_the_link(complete_run: TinyRun, tiny: TinyRun, tmp_path: Path):
+    copy_checkpoint(complete_run, 4, tiny)
+    (tiny.output / "model_step6.pth").symlink_to(complete_run.output / "model_step6.pth")
     assert tiny.train(resume=tiny.output / "model_step4.pth", max_steps=6, keep_checkpoints=9) == 0
-    assert (tiny.output / "model_step6.part1.pth").readlink() == whole_run.output / "model_step6.pth"
+    assert (tiny.output / "model_step6.part1.pth").readlink() == complete_run.output / "model_step6.pth"
     assert verify_checkpoint(tiny.output / "model_step6.pth").part == 2
-    assert verify_checkpoint(whole_run.output / "model_step6.pth").part == 1
+    assert verify_checkpoint(complete_run.output / "model_step6.pth").part == 1
 
 
 @pytest.mark.failure(51)
 def test_row_51_the_link_to_a_corrupt_checkpoint_is_quarantined(
-    whole_run: TinyRun, tiny: TinyRun, tmp_path: Path
+    complete_run: TinyRun, tiny: TinyRun, tmp_path: Path
 ):
     elsewhere = tmp_path / "elsewhere.pth"
-    elsewhere.write_bytes((whole_run.output / "model_step6.pth").read_bytes())
+    elsewhere.write_bytes((complete_run.output / "model_step6.pth").read_bytes())
     flip_in_a_tensor(elsewhere)
-    copy_checkpoint(whole_run, 4, tiny)
+    copy_checkpoint(complete_run, 4, tiny)
     (tiny.output / "model_step6.pth").symlink_to(elsewhere)
     assert newest_whole(tiny) == tiny.output / "model_step4.pth"
     assert (tiny.output / "damaged-model_step6.pth").readlink() == elsewhere

@@ -1,4 +1,4 @@
-"""The failure table, rows 35-50, 54 and 55: data that cannot be used, losses, memory, clocks, TensorBoard."""
+"""The failure table, rows 35-50, 54 and 55: unusable data, losses, memory, clocks, TensorBoard."""
 
 import json
 import math

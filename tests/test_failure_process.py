@@ -1,7 +1,7 @@
 """The failure table, rows 19-27, 30, 31 and 52: signals, disks, folders and other processes.
 
-Real trainers as processes of their own; only where a signal must come at one place of the code does the
-trainer run in this process, which sends the signal to itself.
+Real trainers in their own processes. If a signal must arrive at one place of the code, the trainer runs in
+this process, which sends the signal to itself.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """The failure table: the faults that a training run can meet, and the behaviour in each case.
 
 A test that proves a row carries the mark `failure` with the row's number: `grep -rn "failure(.*17" tests`
-finds the proofs of row 17.
+finds the tests of row 17.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""The rules against those of `transformers`, which the published front end uses."""
+"""Tests of the sampling rules against `transformers`, which the published front end uses."""
 
 import math
 

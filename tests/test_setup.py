@@ -1,4 +1,4 @@
-"""Tests of setup_venv.sh: what a machine lacks is said in a sentence with what to do."""
+"""Tests of setup_venv.sh: a missing requirement is reported with what to do."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Training on several ranks, started with torchrun: 2 and 4 ranks on this machine, over gloo."""
+"""Tests of training on several ranks, started with torchrun: 2 and 4 ranks on this machine, over gloo."""
 
 import re
 import signal

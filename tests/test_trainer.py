@@ -1,4 +1,4 @@
-"""Tests of trainers/train_gpt_v2.py: the whole trainer on a tiny model, real files, real signals."""
+"""Tests of trainers/train_gpt_v2.py: the trainer on a tiny model, with real files and real signals."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def tiny(tmp_path: Path) -> TinyRun:
 
 
 @pytest.fixture(scope="module")
-def whole_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+def complete_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     """Return a run of 12 steps that was never interrupted and kept a checkpoint of each."""
     run = make_tiny_run(tmp_path_factory.mktemp("whole") / "tiny")
     assert run.train(save_interval=1, keep_checkpoints=20) == 0
@@ -83,22 +83,22 @@ def best_of(run: TinyRun) -> CheckpointMeta:
     return verify_checkpoint(run.output / "best.pth")
 
 
-def test_a_run_learns_and_writes_the_documented_files(whole_run: TinyRun):
-    validations = numbers(whole_run, kind="val")
+def test_a_run_learns_and_writes_the_documented_files(complete_run: TinyRun):
+    validations = numbers(complete_run, kind="val")
     assert list(validations) == [0, 3, 6, 9, 12]
     assert validations[12]["mel_loss"] < 0.7 * validations[0]["mel_loss"]
     assert validations[12]["new_text_loss"] < validations[0]["new_text_loss"]
-    assert list(numbers(whole_run, kind="train")) == [2, 4, 6, 8, 10, 12]
-    names = {path.name for path in whole_run.output.iterdir()}
+    assert list(numbers(complete_run, kind="train")) == [2, 4, 6, 8, 10, 12]
+    names = {path.name for path in complete_run.output.iterdir()}
     assert {"config.json", "latest.pth", "latest.json", "best.pth", "best.json", "train.log"} <= names
     assert {"tokenizer.model", "metrics.jsonl", "logs", "exit.json", "model_step12.json"} <= names
-    assert json.loads((whole_run.output / "exit.json").read_text())["reason"] == "finished"
-    config = json.loads((whole_run.output / "config.json").read_text())
+    assert json.loads((complete_run.output / "exit.json").read_text())["reason"] == "finished"
+    config = json.loads((complete_run.output / "config.json").read_text())
     assert config["command"]["epochs"] == 3
     assert config["versions"]["torch"] == torch.__version__
 
 
-def test_the_log_has_the_documented_lines(whole_run: TinyRun):
+def test_the_log_has_the_documented_lines(complete_run: TinyRun):
     for line in (
         "[Extended Vocab Fix] Detected extended vocabulary: 720 tokens",
         "[Extended Vocab Fix] Base tokens: 0-399 (pretrained)",
@@ -111,11 +111,11 @@ def test_the_log_has_the_documented_lines(whole_run: TinyRun):
         "[Val] epoch=0 step=0 text_loss=",
         "Training complete.",
     ):
-        assert line in whole_run.log
+        assert line in complete_run.log
 
 
-def test_a_checkpoint_has_the_documented_keys_and_every_weight_of_the_base(whole_run: TinyRun):
-    checkpoint = load(whole_run.output / "latest.pth")
+def test_a_checkpoint_has_the_documented_keys_and_every_weight_of_the_base(complete_run: TinyRun):
+    checkpoint = load(complete_run.output / "latest.pth")
     known = "model optimizer scheduler scaler epoch step batch_idx recent_checkpoints manifests learning_rate"
     assert set(known.split()) <= checkpoint.keys()
     assert {
@@ -126,15 +126,18 @@ def test_a_checkpoint_has_the_documented_keys_and_every_weight_of_the_base(whole
         "sampler",
         "format_version",
     } <= checkpoint.keys()
-    assert checkpoint["model"].keys() == load(whole_run.folder / "base/gpt.pth").keys()
+    assert checkpoint["model"].keys() == load(complete_run.folder / "base/gpt.pth").keys()
     assert len(checkpoint["model"]["text_embedding.weight"]) == 721
     assert len(checkpoint["tokenizer"]["pieces"]) == 720
 
 
 @pytest.mark.failure(62)
-def test_the_base_rows_stay_bit_identical_and_the_new_rows_change(whole_run: TinyRun):
-    base, trained = load(whole_run.folder / "base/gpt.pth"), load(whole_run.output / "latest.pth")["model"]
-    first = load(whole_run.output / "model_step1.pth")["model"]
+def test_the_base_rows_stay_bit_identical_and_the_new_rows_change(complete_run: TinyRun):
+    base, trained = (
+        load(complete_run.folder / "base/gpt.pth"),
+        load(complete_run.output / "latest.pth")["model"],
+    )
+    first = load(complete_run.output / "model_step1.pth")["model"]
     for name in TEXT_TABLES:
         assert torch.equal(trained[name][:BASE_SIZE], base[name][:BASE_SIZE])
         assert not torch.equal(trained[name][BASE_SIZE:], first[name][BASE_SIZE:])
@@ -145,23 +148,25 @@ def test_the_base_rows_stay_bit_identical_and_the_new_rows_change(whole_run: Tin
 
 @pytest.mark.parametrize("step", range(1, 12))
 @pytest.mark.failure(7)
-def test_a_run_resumed_from_any_step_ends_bit_identical(whole_run: TinyRun, tiny: TinyRun, step: int):
-    copy_checkpoint(whole_run, step, tiny)
+def test_a_run_resumed_from_any_step_ends_bit_identical(complete_run: TinyRun, tiny: TinyRun, step: int):
+    copy_checkpoint(complete_run, step, tiny)
     assert tiny.train(save_interval=1, keep_checkpoints=20, resume="auto") == 0
-    mine, other = load(tiny.output / "latest.pth"), load(whole_run.output / "latest.pth")
+    mine, other = load(tiny.output / "latest.pth"), load(complete_run.output / "latest.pth")
     for checkpoint in (mine, other):  # what names other folders
         del checkpoint["manifests"]
         for key in ("manifests", "base", "settings"):
             del checkpoint["meta"][key]
     assert_same(mine, other)
     for kind in ("train", "val"):
-        expected = {n: line for n, line in numbers(whole_run, kind=kind).items() if n > step}
+        expected = {n: line for n, line in numbers(complete_run, kind=kind).items() if n > step}
         assert numbers(tiny, kind=kind) == expected  # what was done before the resume is not done again
 
 
 @pytest.mark.failure(7)
-def test_the_same_tokenizer_restores_the_optimizer_despite_the_spare_row(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 8, tiny)
+def test_the_same_tokenizer_restores_the_optimizer_despite_the_spare_row(
+    complete_run: TinyRun, tiny: TinyRun
+):
+    copy_checkpoint(complete_run, 8, tiny)
     assert tiny.train(resume="auto", epochs=3) == 0
     assert "[Info] Restoring optimizer state..." in tiny.log
     assert "[Info] Restoring scheduler state..." in tiny.log
@@ -174,9 +179,9 @@ def test_the_same_tokenizer_restores_the_optimizer_despite_the_spare_row(whole_r
 @pytest.mark.parametrize("num_appended", [321, 319], ids=["one piece more", "one piece fewer"])
 @pytest.mark.failure(11)
 def test_another_tokenizer_keeps_common_rows_and_restarts_everything_else(
-    whole_run: TinyRun, tiny: TinyRun, num_appended: int
+    complete_run: TinyRun, tiny: TinyRun, num_appended: int
 ):
-    copy_checkpoint(whole_run, 12, tiny)
+    copy_checkpoint(complete_run, 12, tiny)
     write_tokenizer(tiny.folder / "tokenizer.model", num_appended)
     assert tiny.train(resume="auto", warmup_steps=4) == 0
     for line in (
@@ -194,7 +199,7 @@ def test_another_tokenizer_keeps_common_rows_and_restarts_everything_else(
     assert next(line["lr"] for line in lines if line["kind"] == "train") == pytest.approx(0.01 * 2 / 4)
     validations = [line for line in lines if line["kind"] == "val"]
     # what was learned is kept: far below an untrained start, and it learns on
-    assert validations[0]["mel_loss"] < 0.8 * numbers(whole_run, kind="val")[0]["mel_loss"]
+    assert validations[0]["mel_loss"] < 0.8 * numbers(complete_run, kind="val")[0]["mel_loss"]
     assert validations[-1]["mel_loss"] < validations[0]["mel_loss"]
     newest = load(tiny.output / "latest.pth")
     assert newest["step"] == 12
@@ -203,8 +208,8 @@ def test_another_tokenizer_keeps_common_rows_and_restarts_everything_else(
 
 
 @pytest.mark.failure(63)
-def test_another_tokenizer_keeps_the_settings_that_are_not_typed(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 12, tiny)
+def test_another_tokenizer_keeps_the_settings_that_are_not_typed(complete_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(complete_run, 12, tiny)
     write_tokenizer(tiny.folder / "tokenizer.model", 321)
     before = CheckpointMeta.read(tiny.output / "model_step12.json").settings
     of_run = sorted(set(Train.model_fields) - Train.of_process)
@@ -217,8 +222,8 @@ def test_another_tokenizer_keeps_the_settings_that_are_not_typed(whole_run: Tiny
     assert next(line["lr"] for line in lines if line["kind"] == "train") > 0.018
 
 
-def test_the_checkpoints_of_an_older_part_survive_a_restart_at_step_0(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 12, tiny)
+def test_the_checkpoints_of_an_older_part_survive_a_restart_at_step_0(complete_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(complete_run, 12, tiny)
     write_tokenizer(tiny.folder / "tokenizer.model", 321)
     assert tiny.train(resume="auto") == 0
     assert verify_checkpoint(tiny.output / "model_step12.part1.pth").tokenizer_size == 720
@@ -227,9 +232,11 @@ def test_the_checkpoints_of_an_older_part_survive_a_restart_at_step_0(whole_run:
 
 
 @pytest.mark.failure(1)
-def test_a_corrupt_newest_checkpoint_is_named_and_the_previous_one_resumes(whole_run: TinyRun, tiny: TinyRun):
+def test_a_corrupt_newest_checkpoint_is_named_and_the_previous_one_resumes(
+    complete_run: TinyRun, tiny: TinyRun
+):
     for step in (8, 10):
-        copy_checkpoint(whole_run, step, tiny)
+        copy_checkpoint(complete_run, step, tiny)
     damaged = tiny.output / "model_step10.pth"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert tiny.train(resume="auto") == 0
@@ -237,8 +244,10 @@ def test_a_corrupt_newest_checkpoint_is_named_and_the_previous_one_resumes(whole
     assert "Auto-resume: found checkpoint at " + str(tiny.output / "model_step8.pth") in tiny.log
 
 
-def test_a_folder_with_only_corrupt_checkpoints_is_refused_with_status_3(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 8, tiny)
+def test_a_folder_with_only_corrupt_checkpoints_is_refused_with_status_3(
+    complete_run: TinyRun, tiny: TinyRun
+):
+    copy_checkpoint(complete_run, 8, tiny)
     (tiny.output / "model_step8.pth").write_bytes(b"junk")
     assert tiny.train(resume="auto") == 3
     assert f"Resume failed: {tiny.output}" in tiny.log
@@ -253,27 +262,27 @@ def test_auto_starts_from_the_base_only_in_a_folder_without_checkpoints(tiny: Ti
 
 
 def test_a_checkpoint_without_its_meta_file_resumes_with_the_meta_in_the_checkpoint(
-    whole_run: TinyRun, tiny: TinyRun
+    complete_run: TinyRun, tiny: TinyRun
 ):
-    copy_checkpoint(whole_run, 8, tiny)
+    copy_checkpoint(complete_run, 8, tiny)
     (tiny.output / "model_step8.json").unlink()  # as after a copy to another machine
     assert tiny.train(resume="auto") == 0
     assert re.search(r"\[Warn\] .*model_step8\.pth", tiny.log)
-    assert numbers(tiny, kind="train")[12] == numbers(whole_run, kind="train")[12]
+    assert numbers(tiny, kind="train")[12] == numbers(complete_run, kind="train")[12]
     assert (tiny.output / "model_step8.pth").is_file()
 
 
-def test_a_resume_updates_latest_after_a_kill_before_its_replacement(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 8, tiny)
+def test_a_resume_updates_latest_after_a_kill_before_its_replacement(complete_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(complete_run, 8, tiny)
     for suffix in (".pth", ".json"):
         (tiny.output / f"model_step8{suffix}").rename(tiny.output / f"latest{suffix}")
-    copy_checkpoint(whole_run, 12, tiny)
+    copy_checkpoint(complete_run, 12, tiny)
     assert tiny.train(resume="auto") == 0
     assert verify_checkpoint(tiny.output / "latest.pth").step == 12
 
 
-def test_a_corrupt_checkpoint_is_also_refused_by_its_path(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 8, tiny)
+def test_a_corrupt_checkpoint_is_also_refused_by_its_path(complete_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(complete_run, 8, tiny)
     path = tiny.output / "model_step8.pth"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -282,8 +291,8 @@ def test_a_corrupt_checkpoint_is_also_refused_by_its_path(whole_run: TinyRun, ti
     assert "Resume failed: model_step8.pth" in tiny.log
 
 
-def test_a_missing_checkpoint_is_named_with_the_existing_ones(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 8, tiny)
+def test_a_missing_checkpoint_is_named_with_the_existing_ones(complete_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(complete_run, 8, tiny)
     missing = tiny.output / "model_step99.pth"
     assert tiny.train(resume=missing) == 2
     assert re.search(rf"Resume checkpoint not found: {missing}.* latest\.pth, model_step8\.pth", tiny.log)
@@ -296,9 +305,9 @@ def test_a_checkpoint_without_the_required_keys_is_refused(tiny: TinyRun):
 
 
 @pytest.mark.failure(58)
-def test_an_older_checkpoint_starts_a_new_part_and_replaces_nothing(whole_run: TinyRun, tiny: TinyRun):
+def test_an_older_checkpoint_starts_a_new_part_and_replaces_nothing(complete_run: TinyRun, tiny: TinyRun):
     for step in (4, 8):
-        copy_checkpoint(whole_run, step, tiny)
+        copy_checkpoint(complete_run, step, tiny)
     before = (tiny.output / "model_step8.pth").read_bytes()
     assert tiny.train(resume=tiny.output / "model_step4.pth", max_steps=8, save_interval=4) == 0
     assert (tiny.output / "model_step8.part1.pth").read_bytes() == before
@@ -306,25 +315,25 @@ def test_an_older_checkpoint_starts_a_new_part_and_replaces_nothing(whole_run: T
 
 
 def test_changed_settings_are_logged_with_their_effect_on_the_learning_rate(
-    whole_run: TinyRun, tiny: TinyRun
+    complete_run: TinyRun, tiny: TinyRun
 ):
-    copy_checkpoint(whole_run, 8, tiny)
+    copy_checkpoint(complete_run, 8, tiny)
     assert tiny.train(resume="auto", learning_rate=0.005, batch_size=2) == 0
     assert "[Warn] learning_rate: 0.01 -> 0.005" in tiny.log
     assert "[Warn] batch_size: 3 -> 2" in tiny.log
     assert re.search(r"\[Warn\] learning rate at step \d+: \S+ -> ", tiny.log)
 
 
-def test_settings_that_are_not_typed_keep_the_values_of_the_run(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 8, tiny)
+def test_settings_that_are_not_typed_keep_the_values_of_the_run(complete_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(complete_run, 8, tiny)
     assert tiny.train(resume="auto", learning_rate=None, warmup_steps=None, batch_size=None, seed=None) == 0
-    assert numbers(tiny, kind="train")[12] == numbers(whole_run, kind="train")[12]
+    assert numbers(tiny, kind="train")[12] == numbers(complete_run, kind="train")[12]
     assert load(tiny.output / "latest.pth")["learning_rate"] == 0.01
 
 
 @pytest.mark.failure(59)
-def test_more_epochs_of_a_finished_run_raise_the_rate_gently(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 12, tiny)
+def test_more_epochs_of_a_finished_run_raise_the_rate_gently(complete_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(complete_run, 12, tiny)
     assert tiny.train(resume="auto", epochs=6, log_interval=1) == 0
     rates = [line["lr"] for line in numbers(tiny, kind="train").values()]
     assert len(rates) == 12
@@ -371,16 +380,16 @@ def test_micro_steps_are_weighted_by_their_tokens(tmp_path: Path):
 
 
 @pytest.mark.failure(64)
-def test_a_new_part_keeps_a_better_best_checkpoint(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 10, tiny)
-    copy_best(whole_run, tiny)
+def test_a_new_part_keeps_a_better_best_checkpoint(complete_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(complete_run, 10, tiny)
+    copy_best(complete_run, tiny)
     before = best_of(tiny)
     flags = {"resume": tiny.output / "model_step10.pth", "max_steps": 14, "val_interval": 2}
     assert tiny.train(learning_rate=1.0, epochs=10, **flags) == 0
     newest = CheckpointMeta.read(tiny.output / "latest.json")
     assert (newest.part, newest.step) == (2, 14)
     assert newest.validation_mel_loss == numbers(tiny, kind="val")[14]["mel_loss"]
-    assert newest.validation_mel_loss > numbers(whole_run, kind="val")[before.step]["mel_loss"]
+    assert newest.validation_mel_loss > numbers(complete_run, kind="val")[before.step]["mel_loss"]
     assert best_of(tiny) == before
 
 
@@ -404,8 +413,10 @@ def test_a_new_part_replaces_a_worse_best_checkpoint(tiny: TinyRun):
 
 
 @pytest.mark.failure(65)
-def test_other_validation_pairs_reset_best_and_patience_with_one_log_line(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 10, tiny)
+def test_other_validation_pairs_reset_best_and_patience_with_one_log_line(
+    complete_run: TinyRun, tiny: TinyRun
+):
+    copy_checkpoint(complete_run, 10, tiny)
     flags = {"max_val_batches": 1, "learning_rate": 1.0, "epochs": 10, "val_interval": 1, "patience": 50}
     for max_steps in (11, 12):
         assert tiny.train(resume="auto", max_steps=max_steps, **flags) == 0
@@ -474,8 +485,8 @@ def test_repeated_nan_losses_end_the_run_with_status_6_without_a_checkpoint(tiny
     assert re.search(r"\[Warn\] .*step 1: .* u\d+", tiny.log)
 
 
-def test_a_resume_needs_no_base_checkpoint(whole_run: TinyRun, tiny: TinyRun):
-    copy_checkpoint(whole_run, 8, tiny)
+def test_a_resume_needs_no_base_checkpoint(complete_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(complete_run, 8, tiny)
     (tiny.folder / "base/gpt.pth").unlink()
     assert tiny.train(resume="auto") == 0
 
@@ -488,25 +499,27 @@ def test_the_frozen_rows_are_checked_at_every_save(tiny: TinyRun, monkeypatch):
     assert len(checks) == 4
 
 
-def test_amp_computes_in_bfloat16(whole_run: TinyRun, tiny: TinyRun, monkeypatch):
+def test_amp_computes_in_bfloat16(complete_run: TinyRun, tiny: TinyRun, monkeypatch):
     monkeypatch.setattr(device, "has_native_bfloat16", lambda _device: True)
     assert tiny.train(amp="") == 0
-    mine, other = numbers(tiny, kind="val")[12], numbers(whole_run, kind="val")[12]
+    mine, other = numbers(tiny, kind="val")[12], numbers(complete_run, kind="val")[12]
     assert mine["mel_loss"] != other["mel_loss"]
     assert mine["mel_loss"] == pytest.approx(other["mel_loss"], rel=0.05)
     assert load(tiny.output / "latest.pth")["model"]["mel_head.weight"].dtype == torch.float32
 
 
-def test_data_workers_do_not_change_the_losses(whole_run: TinyRun, tiny: TinyRun):
+def test_data_workers_do_not_change_the_losses(complete_run: TinyRun, tiny: TinyRun):
     assert tiny.train(num_workers=2, save_interval=12) == 0
-    assert_same(load(tiny.output / "latest.pth")["model"], load(whole_run.output / "latest.pth")["model"])
+    assert_same(load(tiny.output / "latest.pth")["model"], load(complete_run.output / "latest.pth")["model"])
 
 
-def test_a_plan_shows_what_a_resume_restores_and_changes_nothing(whole_run: TinyRun, tiny: TinyRun, capsys):
+def test_a_plan_shows_what_a_resume_restores_and_changes_nothing(
+    complete_run: TinyRun, tiny: TinyRun, capsys
+):
     assert tiny.train(plan="", resume="auto") == 0
     assert "step 0: a new run from the base checkpoint" in capsys.readouterr().out
     assert not tiny.output.exists()
-    copy_checkpoint(whole_run, 8, tiny)
+    copy_checkpoint(complete_run, 8, tiny)
     before = sorted(tiny.output.iterdir())
     assert tiny.train(plan="", resume="auto") == 0
     assert (

@@ -1,4 +1,4 @@
-"""Tests of trainers/train_gpt_v2.py on bad input: one sentence, status 2, nothing half written."""
+"""Tests of trainers/train_gpt_v2.py on bad input: a one-line error, status 2, no partial files."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Tests of --padding and --grad-checkpointing: what they change in a training, and what not."""
+"""Tests of --padding and --grad-checkpointing: their effect on training."""
 
 from pathlib import Path
 

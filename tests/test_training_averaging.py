@@ -1,4 +1,4 @@
-"""Tests of indextts/training/averaging.py: what the average is, and that a resume goes on with it."""
+"""Tests of indextts/training/averaging.py: the average, and its resume."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Tests of indextts/training/decision.py: the table of what happens between two steps."""
+"""Tests of indextts/training/decision.py: the table of decisions between two steps."""
 
 from dataclasses import replace
 

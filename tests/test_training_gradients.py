@@ -1,4 +1,4 @@
-"""Tests of indextts/training/gradients.py and the loop's `accumulate`: a step whole or in parts."""
+"""Tests of indextts/training/gradients.py and the loop's `accumulate`: a full step, and a step in parts."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Tests of indextts/training/record.py and of the checks of health that only a real training can trip."""
+"""Tests of indextts/training/record.py and of the health checks that need a real training run."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of indextts/training/samples.py: a training speaks in between, and learns as it would without."""
+"""Tests of indextts/training/samples.py: samples do not change training."""
 
 import json
 import signal

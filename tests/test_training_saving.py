@@ -1,7 +1,7 @@
 """Tests of indextts/training/saving.py: copies, and saves on a disk that is slow, full or gone.
 
-A slow disk is a pipe under the name that is written first: whoever writes into it stands until it is read. A
-full disk is a link to /dev/full under that name.
+A slow disk is a pipe under the name that is written first: a writer blocks until the pipe is read. A full
+disk is a link to /dev/full under that name.
 """
 
 import errno

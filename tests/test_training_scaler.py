@@ -1,4 +1,4 @@
-"""float16 with a gradient scaler, on the CPU: what a card without native bfloat16 does."""
+"""float16 with a gradient scaler, on the CPU: the behaviour of a GPU without native bfloat16."""
 
 from collections.abc import Iterator
 from dataclasses import replace

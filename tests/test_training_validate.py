@@ -1,4 +1,4 @@
-"""Tests of indextts/training/validate.py: the same pairs give the same numbers."""
+"""Tests of indextts/training/validate.py: equal pairs give equal losses."""
 
 from dataclasses import fields, replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/app.py: what the whole page must be, whatever is laid out on it."""
+"""Tests of indextts/webui/app.py: rules for the complete page."""
 
 import json
 import subprocess

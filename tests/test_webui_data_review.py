@@ -1,4 +1,4 @@
-"""Check and review of tab 2, in a real browser: faults are planted, found, heard, corrected and decided."""
+"""Check and review of tab 2 in a real browser: planted faults are found, played, corrected and decided."""
 
 import re
 import shutil

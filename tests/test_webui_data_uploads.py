@@ -1,4 +1,4 @@
-"""Tests of what becomes of uploaded files, and of what a request may name as one."""
+"""Tests of storing uploaded files, and of names that a request may use for them."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The published files on the page: a real server, a real job, a real browser, a hub on 127.0.0.1."""
+"""The download on the page: a real server, a real job, a real browser, a hub on 127.0.0.1."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/drafts.py: what is typed survives, what is damaged does not matter."""
+"""Tests of indextts/webui/drafts.py: typed values survive, corrupt drafts are ignored."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/events.py: what a handler gets of what a browser sends."""
+"""Tests of indextts/webui/events.py: conversion of the values that a browser sends."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/forms.py: a form is made from a command's fields and goes back through it."""
+"""Tests of indextts/webui/forms.py: a form is built from a command's fields and converted back to it."""
 
 from pathlib import Path
 

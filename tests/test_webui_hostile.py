@@ -1,8 +1,7 @@
-"""Everything that runs on the page, called by hand with what harms: what is read, written and started.
+"""Every handler of the page, called with harmful values: nothing outside is read, written or started.
 
-Every handler of the real page gets all of hostile_inputs.py over HTTP, from a real server. Outside of the
-workspace lies a folder that nobody may read, change or run from, and on a port listens somebody whom nobody
-may ask.
+Every handler of the real page gets all of hostile_inputs.py over HTTP, from a real server. Outside the
+workspace there is a folder that must not be read, changed or run from, and a server that must not be called.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The page without a mouse: what can be pressed or typed into is reached by Tab, in all tabs, and is seen."""
+"""The page without a mouse: Tab reaches every control in all tabs, with a visible focus."""
 
 from typing import Any
 

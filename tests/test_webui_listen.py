@@ -1,4 +1,4 @@
-"""Tests of the export in tab 8: the command from the form, and what can be downloaded."""
+"""Tests of the export in tab 8: the command from the form, and the downloads."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/listen/renders.py: what was spoken is found again, and judged blindly, once."""
+"""Tests of indextts/webui/listen/renders.py: renders are found again and compared blindly, once."""
 
 import json
 from collections import Counter

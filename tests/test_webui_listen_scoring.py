@@ -1,4 +1,4 @@
-"""Tests of the scoring in tab 8: the command from the form, and the newest whole report."""
+"""Tests of the scoring in tab 8: the command from the form, and the newest complete report."""
 
 from pathlib import Path
 from types import SimpleNamespace

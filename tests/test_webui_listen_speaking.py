@@ -1,4 +1,4 @@
-"""Tests of tab 8's commands: what the page starts, and what it refuses to name."""
+"""Tests of tab 8's commands: what the page starts and what it refuses."""
 
 import json
 import re

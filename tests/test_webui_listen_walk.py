@@ -1,4 +1,4 @@
-"""Tab 8 in a browser: let checkpoints speak, play, judge blindly; score, export, download."""
+"""Tab 8 in a browser: generate speech, play, compare blindly; score, export, download."""
 
 import io
 from pathlib import Path

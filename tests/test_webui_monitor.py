@@ -1,4 +1,4 @@
-"""Tests of what tab 7 is made of: cards, the bar, compared runs, the rows of checkpoints, what tabs tell."""
+"""Tests of the parts of tab 7: health cards, progress bar, compared runs, checkpoint rows, shared choices."""
 
 import re
 import time

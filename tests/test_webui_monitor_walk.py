@@ -1,4 +1,4 @@
-"""Tab 7 in a browser: a run that is sick in every way, its curves, its checkpoints."""
+"""Tab 7 in a browser: a run with every problem, its curves, its checkpoints."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/page.py: what a tick of the clock asks, and what it answers."""
+"""Tests of indextts/webui/page.py: the request of a clock tick, and its response."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What preprocessing logs and what tab 4 reads of it: the lines are those that the program writes."""
+"""Tests of the progress bar of tab 4, on lines that the program writes."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/running/all_jobs.py: the history as a person reads it."""
+"""Tests of indextts/webui/running/all_jobs.py: the list of jobs."""
 
 from pathlib import Path
 

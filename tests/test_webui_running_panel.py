@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/running/panel.py: how a job stands, in a sentence."""
+"""Tests of indextts/webui/running/panel.py: the status line of a job."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""The page in a real browser as on a rented machine: https and a foreign name outside, loopback inside.
+"""The page in a real browser as on a rented machine: https and a public name outside, loopback inside.
 
-Somebody signs in, TensorBoard is started and seen inside the page, and another site tries to start a training
-with the cookies of that browser. Nothing may be asked of any other host.
+A user signs in and starts TensorBoard inside the page, and another site tries to start training with the
+cookies of that browser. No request may go to another host.
 """
 
 import json

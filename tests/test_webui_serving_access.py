@@ -1,4 +1,4 @@
-"""Which addresses answer whom: without login, with one, with a forged one; and trying passwords."""
+"""Tests of access by route: signed out, signed in, with a forged cookie; and of password tries."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""How often a password may be tried, over a clock that the test moves."""
+"""Tests of the limit on password tries, with a clock that the test moves."""
 
 from indextts.webui.serving.access import (
     ALL_REFILL_S,

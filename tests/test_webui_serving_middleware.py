@@ -1,4 +1,4 @@
-"""Which sites and names the page takes for its own; behind proxies too, as rented machines have them."""
+"""Tests of the sites and host names that the page accepts, also behind proxies."""
 
 import subprocess
 import sys
@@ -178,7 +178,7 @@ def test_every_response_has_the_fixed_headers(page: Server, path: str):
 
 SHARED = (
     '''
-"""A page whose public link is a name of this test; while it is made, the page is asked under that name."""
+"""Page whose public link is a name of this test; while it is created, a request uses that name."""
 import http.client
 import gradio.networking
 

@@ -1,6 +1,6 @@
-"""What the page refuses: other sites, unknown names, paths outside its folders, visitors without password.
+"""Requests that the page refuses: other sites, unknown hosts, outside paths, clients without password.
 
-The requests go to real servers, raw, as anybody could send them.
+The requests are raw and go to real servers.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/stage_list.py, as the project grows."""
+"""Tests of indextts/webui/stage_list.py at each stage of a project."""
 
 import json
 import time

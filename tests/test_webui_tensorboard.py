@@ -1,4 +1,4 @@
-"""TensorBoard behind the page: a real one over real event files, asked raw."""
+"""Tests of TensorBoard behind the page: a real server on real event files, with raw requests."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests of indextts/webui/training: several processes, from project and draft into form and command."""
+"""Tests of indextts/webui/training: launch settings from project and draft to form and command."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tab 6 as a person uses it before a start: a real server, a real browser, a run with real checkpoints."""
+"""Tab 6 before a start: a real server, a real browser, a run with real checkpoints."""
 
 import os
 import shutil

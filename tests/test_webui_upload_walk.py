@@ -1,4 +1,4 @@
-"""A data set from a browser: a project made from an upload only, the question who speaks, the import."""
+"""A data set from a browser: a project created from an upload, the choice of speakers, the import."""
 
 import json
 import zipfile

@@ -1,4 +1,4 @@
-"""The page as a person uses it: a real server, real jobs, a real browser, the demo from start to resume."""
+"""The page as a user sees it: a real server, real jobs, a real browser, the demo from start to resume."""
 
 import re
 

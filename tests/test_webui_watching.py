@@ -1,4 +1,4 @@
-"""Watching a job: many pages, a death of the server, a reader who scrolls, a phone, two languages."""
+"""Watching a job: many pages, a server crash, a scrolling reader, a phone, two languages."""
 
 import re
 from collections.abc import Iterator

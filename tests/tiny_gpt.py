@@ -1,4 +1,4 @@
-"""A GPT small enough for a test, and a padded batch for it."""
+"""Tiny GPT for tests, and a padded batch for it."""
 
 import torch
 

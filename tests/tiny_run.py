@@ -1,4 +1,4 @@
-"""A training set small enough for a test: random codes, real texts, the demo's base tokenizer."""
+"""Tiny training set for tests: random codes, real texts, the demo's base tokenizer."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,4 +1,4 @@
-"""Waiting in tests: for an event, never for a time, with one ceiling that a very slow machine keeps."""
+"""Waiting for events in tests, never for a time, with one limit that even a very slow machine meets."""
 
 import subprocess
 import time

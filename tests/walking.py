@@ -1,4 +1,4 @@
-"""A real server of the page and a real browser, used as a person uses them."""
+"""A real server of the page and a real browser, for tests that act as a user."""
 
 import json
 import re

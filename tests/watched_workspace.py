@@ -1,4 +1,4 @@
-"""A workspace to watch: a project whose run is sick in every way, with checkpoints, and one that is well."""
+"""Workspace with two projects: a run with every problem and checkpoints, and a healthy run."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.written_run import WrittenRun, fill_the_disk, sick_run
 
 
 def make_watched_workspace(workspace: Path) -> Project:
-    """Make the projects `sick` and `well`; return the first, which a page shows first too."""
+    """Make the projects `sick` and `well`; return the first, which the page also shows first."""
     sick, well = (make_project(workspace, name) for name in ("sick", "well"))
     sick_run().write(sick.run_dir)
     fill_the_disk(sick.run_dir)

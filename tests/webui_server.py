@@ -1,4 +1,4 @@
-"""A real server of the page, in its own process, and requests to it as anybody could send them: raw."""
+"""A real server of the page in its own process, and raw requests to it."""
 
 import contextlib
 import http.client
