@@ -1,4 +1,4 @@
-r"""Read folders of the predecessor and find their known damage. No torch here.
+r"""Read folders of the predecessor and find their known defects. No torch here.
 
 Axes: T codes, K latents, D model width.
 

@@ -7,8 +7,8 @@ dies, another process runs the task again, and nothing else is lost. Machines th
 too.
 
 Ray Data is not suitable: it splits and merges its Arrow blocks by size, requires PyArrow and pandas, and does
-not count how often a batch kills its process. This pool runs the tasks as given, returns the objects as
-returned, and reports a task that always kills its process.
+not count how often a batch kills its process. This pool runs the tasks as given, returns their results
+unchanged, and reports a task that always kills its process.
 """
 
 import heapq

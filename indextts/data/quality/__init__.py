@@ -1,1 +1,1 @@
-"""The quality of a data set: measures of each clip, what they say against it, and what to do about it."""
+"""The quality of a data set: measures of each clip, reasons to reject it, and a summary."""
