@@ -47,6 +47,7 @@ from benchmarks.workload import (
 )
 from indextts.commands.terminal import parse, run
 from indextts.data.feature_store import FeatureStore
+from indextts.data.pair_columns import PairColumns
 from indextts.models.gpt.attention import choose_backend
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch
@@ -357,7 +358,8 @@ def stored(samples: Sequence[Sample], folder: Path) -> PairDataset:
     """Return the samples as a dataset over a feature store in `folder`; every utterance is its own prompt."""
     store = write_store(folder, samples)
     pairs = [own_pair(store, number, len(sample.codes)) for number, sample in enumerate(samples)]
-    return PairDataset(pairs, [sample.text_ids for sample in samples], {store: FeatureStore.open(store)})
+    columns = PairColumns.of(pairs, [sample.text_ids for sample in samples])
+    return PairDataset(columns, {store: FeatureStore.open(store)})
 
 
 def host_waits(stepper: Stepper) -> int:

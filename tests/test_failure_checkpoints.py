@@ -32,7 +32,6 @@ from indextts.runs.restore import plan_restore
 from indextts.system.digest import file_digest
 from indextts.text.tokenizer import Tokenizer, parse_model
 from indextts.training import loop
-from indextts.training.batches import load_pairs
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import resume
 from tests.conftest import REPOSITORY
@@ -41,7 +40,7 @@ from tests.test_runs_restore import PIECES, foreign
 from tests.test_runs_restore import run as facts_of_run
 from tests.test_runs_restore import shapes as trained_shapes
 from tests.test_trainer import copy_checkpoint, load, numbers
-from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run
+from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, load_pairs, make_tiny_run, text_ids_of
 
 
 @pytest.fixture(scope="module")
@@ -485,9 +484,9 @@ def test_row_10_texts_are_tokenized_with_the_tokenizer_of_the_run(tiny: TinyRun)
     change_tokenizer(tiny, reorder_and_replace)
     now = load_pairs([tiny.folder / "train_pairs.jsonl"], _tokenizer(tiny), CONFIG)
     tokenizer = _tokenizer(tiny)
-    for pair, ids in zip(now.pairs, now.text_ids, strict=True):
+    for pair, ids in zip(now.pairs, text_ids_of(now), strict=True):
         assert ids.tolist() == tokenizer.encode(pair.target_text)
-    assert any(a.tolist() != b.tolist() for a, b in zip(before.text_ids, now.text_ids, strict=True))
+    assert any(a.tolist() != b.tolist() for a, b in zip(text_ids_of(before), text_ids_of(now), strict=True))
 
 
 def _tokenizer(run: TinyRun) -> Tokenizer:

@@ -38,7 +38,6 @@ from indextts.training.batches import (
     group_batches,
     load_batches,
 )
-from indextts.training.batches import load_pairs as load_pairs_of
 from indextts.training.gradients import TokenCounts
 from indextts.training.loop import accumulate
 from indextts.training.losses import LossSums
@@ -60,6 +59,7 @@ from tests.tiny_run import (
     pair,
     stored_utterances,
 )
+from tests.tiny_run import load_pairs as load_pairs_of
 
 
 @pytest.fixture

@@ -21,10 +21,9 @@ from indextts.planning.plan_from_meta import plan_from_meta
 from indextts.runs.directory import read_metrics
 from indextts.system.messages import Message
 from indextts.text.tokenizer import Tokenizer
-from indextts.training.batches import load_pairs
 from tests.conftest import REPOSITORY
 from tests.test_models_gpt_weights import PUBLISHED
-from tests.tiny_run import TinyRun, make_tiny_run
+from tests.tiny_run import TinyRun, load_pairs, make_tiny_run
 
 CPU = MachineFacts((), 2, 8 << 30)
 H200 = MachineFacts((GpuFacts("NVIDIA H200", 143_771 << 20, (9, 0)),), 16, 128 << 30)

@@ -20,7 +20,7 @@ from indextts.training.probe import NUM_SAMPLES, TOLERANCE, Probe, compare
 from indextts.training.run import Inputs, load_inputs
 from indextts.training.start import start_from_base
 from indextts.training.validate import ValidationSettings, validate
-from tests.tiny_run import TinyRun, make_tiny_run
+from tests.tiny_run import TinyRun, dataset_of, make_tiny_run, text_ids_of
 
 BEFORE = {"text_loss": 4.0, "mel_loss": 2.0, "texts": "t", "features": "f"}
 HERE = {"torch": "2.13.0", "device": "cpu", "arithmetic": "float32", "threads": 1}
@@ -116,12 +116,12 @@ def test_a_moved_row_exceeds_the_tolerance(inputs: Inputs, model: UnifiedVoice):
 def test_texts_and_features_have_separate_digests(inputs: Inputs, model: UnifiedVoice):
     before = losses(inputs, model)
     val_set = inputs.val_set
-    other_tokens = PairDataset(val_set.pairs, [ids[::-1].copy() for ids in val_set.text_ids], val_set.stores)
+    other_tokens = dataset_of(val_set, val_set.pairs, [ids[::-1].copy() for ids in text_ids_of(val_set)])
     texts = losses(with_val_set(inputs, other_tokens), model)
     assert texts["texts"] != before["texts"]
     assert texts["features"] == before["features"]
     other_prompts = [replace(pair, prompt_key=pair.target_key) for pair in val_set.pairs]
-    other_features = PairDataset(other_prompts, val_set.text_ids, val_set.stores)
+    other_features = dataset_of(val_set, other_prompts)
     features = losses(with_val_set(inputs, other_features), model)
     assert features["texts"] == before["texts"]
     assert features["features"] != before["features"]
@@ -135,7 +135,7 @@ def test_unreadable_samples_are_skipped(inputs: Inputs, model: UnifiedVoice):
     lengths = [val_set.stores[pair.features].num_codes(pair.target_key) for pair in val_set.pairs]
     shortest = min(range(len(val_set)), key=lambda i: (lengths[i], val_set.pairs[i].id))
     pairs = [replace(p, prompt_key="f" * 64) if i == shortest else p for i, p in enumerate(val_set.pairs)]
-    readable = PairDataset(pairs, val_set.text_ids, val_set.stores)
+    readable = dataset_of(val_set, pairs)
     without = losses(with_val_set(inputs, readable), model)
     assert without["features"] != whole["features"]
 
@@ -143,7 +143,7 @@ def test_unreadable_samples_are_skipped(inputs: Inputs, model: UnifiedVoice):
 def test_without_a_readable_sample_there_are_no_losses(inputs: Inputs, model: UnifiedVoice):
     val_set = inputs.val_set
     pairs = [replace(pair, prompt_key="f" * 64) for pair in val_set.pairs]
-    dataset = PairDataset(pairs, val_set.text_ids, val_set.stores)
+    dataset = dataset_of(val_set, pairs)
     assert Probe(with_val_set(inputs, dataset)).losses(model) is None
 
 
@@ -242,9 +242,9 @@ def test_validation_counts_the_pairs_that_it_skips(
 ):
     val_set = inputs.val_set
     pairs = [replace(p, prompt_key="f" * 64) if i < 2 else p for i, p in enumerate(val_set.pairs)]
-    some = PairDataset(pairs, val_set.text_ids, val_set.stores)
+    some = dataset_of(val_set, pairs)
     means(inputs, some, model, batch_size=3)
     assert f"2 of {len(some)} " in caplog.text
-    none = PairDataset([replace(p, prompt_key="f" * 64) for p in pairs], val_set.text_ids, val_set.stores)
+    none = dataset_of(val_set, [replace(p, prompt_key="f" * 64) for p in pairs])
     with pytest.raises(UserError, match=r"tools/preprocess_data\.py"):
         means(inputs, none, model, batch_size=3)

@@ -15,13 +15,13 @@ from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import random_model
 from indextts.runs.directory import read_metrics
 from indextts.text.tokenizer import Tokenizer
-from indextts.training.batches import PairDataset, collate_for, load_pairs
+from indextts.training.batches import PairDataset, collate_for
 from indextts.training.distributed.ranks import Ranks
 from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.losses import LossMeans
 from indextts.training.run import load_inputs
 from indextts.training.validate import Validation, ValidationSettings, validate
-from tests.tiny_run import BASE_SIZE, CONFIG, make_tiny_run
+from tests.tiny_run import BASE_SIZE, CONFIG, dataset_of, load_pairs, make_tiny_run
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_seen_and_unseen_speakers_have_separate_means(tiny: tuple[UnifiedVoice, 
     model, dataset = tiny
     speakers = ["known", "new", "known", "new", "known", "known", "known"]
     pairs = [replace(pair, speaker=name) for pair, name in zip(dataset.pairs, speakers, strict=True)]
-    mixed = PairDataset(pairs, dataset.text_ids, dataset.stores)
+    mixed = dataset_of(dataset, pairs)
     alone = {name: mixed.subset([n for n in range(7) if speakers[n] == name]) for name in ("known", "new")}
 
     found = validation((model, mixed), trained_speakers={"known", "other"})

@@ -13,10 +13,14 @@ from indextts.data.encoding import encoders_identity
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Pair, write_pairs
+from indextts.data.pair_columns import PairColumns
+from indextts.data.pair_index import load_index
+from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.weights import random_model
 from indextts.system.log_lines import log_to_stdout
 from indextts.text.extend import extend
-from indextts.training.batches import MicroBatch
+from indextts.text.tokenizer import Tokenizer
+from indextts.training.batches import MicroBatch, PairDataset, usable_pairs
 from indextts.training.loop import accumulate, count_tokens
 from indextts.training.losses import LossSums
 from indextts.training.run import Run
@@ -98,6 +102,22 @@ def make_tiny_run(
     val = range(num_train, num_train + 7)
     write_pairs(folder / "val_pairs.jsonl", [pair(folder, i, i + 1, text) for i in val])
     return TinyRun(folder)
+
+
+def load_pairs(manifests: Sequence[Path], tokenizer: Tokenizer, config: GPTConfig) -> PairDataset:
+    """Return the pairs of `manifests`, as the trainer loads them."""
+    return usable_pairs([load_index(path, tokenizer) for path in manifests], config)
+
+
+def dataset_of(
+    dataset: PairDataset, pairs: Sequence[Pair], text_ids: Sequence[np.ndarray] = ()
+) -> PairDataset:
+    """Return a data set of `pairs` over the stores of `dataset`, by default with its token ids."""
+    return PairDataset(PairColumns.of(pairs, text_ids or text_ids_of(dataset)), dataset.stores)
+
+
+def text_ids_of(dataset: PairDataset) -> list[np.ndarray]:
+    return [dataset.pairs.text_ids(index) for index in range(len(dataset))]
 
 
 def write_tokenizer(path: Path, num_appended: int) -> None:

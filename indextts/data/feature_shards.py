@@ -145,6 +145,26 @@ class Shards:
                 if not path.is_file() or file_sha256(path) != digests.get(stem):
                     yield path
 
+    def count_rows(self, keys: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Return the number of rows of many clips, -1 for those that are absent: (n,).
+
+        Args:
+            keys: (n, 32).
+        """
+        prefixes = np.ascontiguousarray(keys).view(">u8")[:, 0].astype(np.uint64)
+        positions = np.searchsorted(self._prefixes, prefixes)
+        own_keys = self._keys.view(np.uint8).reshape(-1, keys.shape[1])
+        found = np.full(len(keys), -1, np.int64)
+        left = np.arange(len(keys))
+        while len(left):
+            left = left[positions[left] < len(self._keys)]
+            left = left[self._prefixes[positions[left]] == prefixes[left]]
+            is_equal = (own_keys[positions[left]] == keys[left]).all(axis=1)
+            found[left[is_equal]] = self._num_rows[positions[left[is_equal]]]
+            left = left[~is_equal]
+            positions[left] += 1  # another key with the same prefix
+        return found
+
     def _find(self, key: str) -> int:
         position = self._position(key)
         if position is None:

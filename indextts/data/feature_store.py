@@ -131,6 +131,15 @@ class FeatureStore:
     def num_codes(self, key: str) -> int:
         return self._codes.num_rows(key)
 
+    def count_codes(self, keys: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Return the number of codes of many recordings, -1 without codes or conditioning: (n,).
+
+        Args:
+            keys: (n, 32).
+        """
+        is_complete = self._conditioning.count_rows(keys) >= 0
+        return np.where(is_complete, self._codes.count_rows(keys), -1)
+
     def codes(self, key: str) -> NDArray[np.int64]:
         """Return a copy of a recording's codes: (T,)."""
         return self._codes.read("codes", key).astype(np.int64)

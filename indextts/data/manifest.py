@@ -117,6 +117,21 @@ def read_pairs(path: Path) -> list[Pair]:
     return [pair for _, pair in _read_unique(path, PAIR_FIELDS, _pair)]
 
 
+def stream_pairs(path: Path) -> Iterator[tuple[Pair, str]]:
+    """Yield the pairs of a pairs file, each with its `features` as written; does not compare ids.
+
+    Raises:
+        UserError: a line is invalid.
+    """
+    for line in _lines(path, PAIR_FIELDS):
+        yield _pair(line), line.string("features")
+
+
+def resolved_path(manifest: Path, written: str) -> Path:
+    """Return the absolute path for a path as written in a manifest."""
+    return _absolute(_folder(manifest), written)
+
+
 def sample_pairs(path: Path, max_pairs: int) -> tuple[int, list[Pair]]:
     """Return the number of pairs of a file, and at most `max_pairs` evenly spaced ones; fast for any file.
 
@@ -212,7 +227,7 @@ class _Line:
         value = self.string(name)
         if "\0" in value:
             raise UserError(f"{self.where}: {name} contains a NUL character; remove it")
-        return Path(os.path.normpath(f"{self.folder}/{value}" if not value.startswith("/") else value))
+        return _absolute(self.folder, value)
 
     def shared_path(self, name: str) -> Path:
         value = self.string(name)
@@ -377,6 +392,10 @@ def _pair_record(pair: Pair, folder: Path) -> dict[str, object]:
         "prompt_key": pair.prompt_key,
         "target_key": pair.target_key,
     }
+
+
+def _absolute(folder: Path, written: str) -> Path:
+    return Path(os.path.normpath(f"{folder}/{written}" if not written.startswith("/") else written))
 
 
 def _folder(path: Path) -> Path:

@@ -66,6 +66,11 @@ class Stat:
     start_ticks: int
 
 
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def this_process() -> Process:
     """Return the calling process."""
     return find_process(os.getpid())

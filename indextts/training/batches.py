@@ -21,14 +21,14 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from indextts.data.feature_store import FeatureStore
-from indextts.data.manifest import Pair, read_pairs
+from indextts.data.pair_columns import PairColumns
+from indextts.data.pair_index import PairIndex
 from indextts.errors import UserError
 from indextts.models.gpt.config import GPTConfig
 from indextts.models.gpt.model import GPTBatch
 from indextts.models.gpt.packed import PackedBatch, pack
 from indextts.runs.schedule import EpochSize
 from indextts.system.amounts import counted
-from indextts.text.tokenizer import Tokenizer
 from indextts.training.order import epoch_size
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ PR_SET_PDEATHSIG = 1
 
 # In a small data set a single corrupt shard may be more than one percent.
 MAX_UNUSABLE_OF_SMALL_SET = 10
+
+SAMPLES_PER_HASH = 10_000
 
 Batch = GPTBatch | PackedBatch
 
@@ -86,11 +88,8 @@ Collate = Callable[[list[Sample]], Batch]
 class PairDataset(Dataset[Sample | Unreadable]):
     """Pairs with tokenized texts; a sample's features are read from the stores on access."""
 
-    def __init__(
-        self, pairs: Sequence[Pair], text_ids: Sequence[np.ndarray], stores: dict[Path, FeatureStore]
-    ):
+    def __init__(self, pairs: PairColumns, stores: dict[Path, FeatureStore]):
         self.pairs = pairs
-        self.text_ids = text_ids
         self.stores = stores
 
     def __len__(self) -> int:
@@ -109,22 +108,36 @@ class PairDataset(Dataset[Sample | Unreadable]):
             return Unreadable(pair.id, f"{pair.features}: the features of {pair.prompt_id} are not finite")
         return Sample(
             id=pair.id,
-            text_ids=torch.from_numpy(self.text_ids[index].astype(np.int64)),
+            text_ids=torch.from_numpy(self.pairs.text_ids(index).astype(np.int64)),
             codes=torch.from_numpy(codes),
             condition=torch.from_numpy(condition),
             emo_vec=torch.from_numpy(emo_vec),
         )
 
     @cached_property
+    def codes_of_utterances(self) -> NDArray[np.int64]:
+        """Number of codes of each utterance of `pairs`, -1 without features: (U,)."""
+        counts = np.full(len(self.pairs.keys), -1, np.int64)
+        for row, path in enumerate(self.pairs.stores):
+            if path in self.stores:
+                own = np.flatnonzero(self.pairs.store == row)
+                counts[own] = self.stores[path].count_codes(self.pairs.keys[own])
+        return counts
+
+    @property
+    def num_codes(self) -> NDArray[np.int64]:
+        """Number of codes of each sample: (S,)."""
+        return self.codes_of_utterances[self.pairs.target]
+
+    @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """Positions of the model's sequence that each sample takes: (S,)."""
         # besides text and codes: latents, two speed rows, start and stop of the text, start of the codes
-        extra = {folder: store.info.num_latents + 5 for folder, store in self.stores.items()}
-        lengths = [
-            extra[pair.features] + len(ids) + self.stores[pair.features].num_codes(pair.target_key)
-            for pair, ids in zip(self.pairs, self.text_ids, strict=True)
+        extra = [
+            self.stores[path].info.num_latents + 5 if path in self.stores else 0 for path in self.pairs.stores
         ]
-        return np.array(lengths, dtype=np.int64)
+        of_store = np.array(extra, np.int64)[self.pairs.store[self.pairs.target]]
+        return of_store + self.pairs.num_text_ids + self.num_codes
 
     @property
     def size(self) -> EpochSize:
@@ -133,57 +146,62 @@ class PairDataset(Dataset[Sample | Unreadable]):
 
     def digest(self, seed: int) -> str:
         """Return a digest of the samples in order and the seed: a position is valid for one digest only."""
-        names = (f"{pair.features.parent.name}/{pair.id}" for pair in self.pairs)
-        content = "\n".join([str(seed), *names])
-        return hashlib.sha256(content.encode()).hexdigest()
+        digest = hashlib.sha256(str(seed).encode())
+        pairs, folders = self.pairs, [path.parent.name.encode() for path in self.pairs.stores]
+        for start in range(0, len(pairs), SAMPLES_PER_HASH):
+            part = slice(start, start + SAMPLES_PER_HASH)
+            rows = zip(pairs.store[pairs.target[part]].tolist(), pairs.id[part].tolist(), strict=True)
+            names = (b"\n%s/%s" % (folders[store], pairs.ids.raw(id)) for store, id in rows)
+            digest.update(b"".join(names))
+        return digest.hexdigest()
 
-    def subset(self, indices: Sequence[int]) -> "PairDataset":
+    def subset(self, indices: Sequence[int] | NDArray[np.int64]) -> "PairDataset":
         """Return a data set of the samples at `indices`."""
-        pairs, text_ids = [self.pairs[i] for i in indices], [self.text_ids[i] for i in indices]
-        return PairDataset(pairs, text_ids, self.stores)
+        return PairDataset(self.pairs.take(indices), self.stores)
 
 
-def load_pairs(manifests: Sequence[Path], tokenizer: Tokenizer, config: GPTConfig) -> PairDataset:
-    """Return the pairs of all `manifests`, without those too long for the position tables.
+def usable_pairs(indexes: Sequence[PairIndex], config: GPTConfig) -> PairDataset:
+    """Return the pairs of all `indexes`, without those too long for the position tables.
 
     The number of skipped pairs is logged.
 
     Raises:
-        UserError: a manifest or a feature store is unusable, or no pair is left.
+        UserError: a feature store is unusable, or no pair is left.
     """
-    pairs = [pair for manifest in manifests for pair in read_pairs(manifest)]
-    stores = {path: FeatureStore.open(path) for path in sorted({pair.features for pair in pairs})}
-    tokens_of = {
-        text: np.array(tokenizer.encode(text), dtype=np.int32) for text in {p.target_text for p in pairs}
-    }
-    pairs = _with_features(pairs, stores)
-    _check_features(pairs, stores, config)
-    kept = [
-        pair
-        for pair in pairs
-        if 0 < len(tokens_of[pair.target_text]) <= config.max_text_tokens
-        and 0 < stores[pair.features].num_codes(pair.target_key) <= config.max_mel_tokens
-    ]
-    if len(kept) < len(pairs):
-        logger.warning(
-            "Skipped %d of %d pairs: empty, or longer than %d text tokens or %d codes",
-            len(pairs) - len(kept),
-            len(pairs),
-            config.max_text_tokens,
-            config.max_mel_tokens,
-        )
-    if not kept:
-        raise UserError(f"{', '.join(map(str, manifests))}: no usable pair; see the log for the skipped ones")
-    return PairDataset(kept, [tokens_of[pair.target_text] for pair in kept], stores)
+    pairs = PairColumns.joined([index.pairs for index in indexes])
+    dataset = PairDataset(pairs, {path: FeatureStore.open(path) for path in pairs.used_stores})
+    dataset = _with_features(dataset)
+    _check_features(dataset, config)
+    num_text, num_codes = dataset.pairs.num_text_ids, dataset.num_codes
+    fits = (num_text > 0) & (num_text <= config.max_text_tokens)
+    fits &= (num_codes > 0) & (num_codes <= config.max_mel_tokens)
+    if fits.all():
+        return dataset
+    logger.warning(
+        "Skipped %d of %d pairs: empty, or longer than %d text tokens or %d codes",
+        np.count_nonzero(~fits),
+        len(dataset),
+        config.max_text_tokens,
+        config.max_mel_tokens,
+    )
+    if not fits.any():
+        names = ", ".join(index.manifest.path for index in indexes)
+        raise UserError(f"{names}: no usable pair; see the log for the skipped ones")
+    return dataset.subset(np.flatnonzero(fits))
 
 
 def check_disjoint(train: PairDataset, validation: PairDataset) -> None:
     """Raise a UserError if both sets have an utterance in common, even under different ids."""
-    trained = {name for pair in train.pairs for name in (pair.target_id, pair.prompt_id)}
-    heard = {key for pair in train.pairs for key in (pair.target_key, pair.prompt_key)}
-    shared = sorted(
-        {p.target_id for p in validation.pairs if p.target_id in trained or p.target_key in heard}
-    )
+    held_out = validation.pairs
+    targets = [
+        (held_out.utterance_ids.raw(row), held_out.keys[row].tobytes())
+        for row in np.unique(held_out.target).tolist()
+    ]
+    ids, keys = ({target[place] for target in targets} for place in (0, 1))
+    trained = np.union1d(train.pairs.prompt, train.pairs.target).tolist()
+    ids &= set(map(train.pairs.utterance_ids.raw, trained))
+    keys &= {train.pairs.keys[row].tobytes() for row in trained}
+    shared = sorted({id.decode() for id, key in targets if id in ids or key in keys})
     if shared:
         raise UserError(
             f"--train-manifest and --val-manifest have {counted(len(shared), 'utterance')} in common, for "
@@ -283,33 +301,30 @@ def is_too_many(num_unusable: int, num_samples: int) -> bool:
     return num_unusable > max(MAX_UNUSABLE_OF_SMALL_SET, num_samples // 100)
 
 
-def _with_features(pairs: list[Pair], stores: dict[Path, FeatureStore]) -> list[Pair]:
+def _with_features(dataset: PairDataset) -> PairDataset:
     """Return the pairs whose utterances are in the stores; log the number of the others.
 
     Raises:
         UserError: too many pairs lack features.
     """
-    present = [
-        pair
-        for pair in pairs
-        if pair.target_key in stores[pair.features] and pair.prompt_key in stores[pair.features]
-    ]
-    if len(present) == len(pairs):
-        return pairs
-    missing = {pair.id for pair in pairs} - {pair.id for pair in present}
+    pairs, has_features = dataset.pairs, dataset.codes_of_utterances >= 0
+    is_present = has_features[pairs.target] & has_features[pairs.prompt]
+    if is_present.all():
+        return dataset
+    missing = {pairs.id_of(index) for index in np.flatnonzero(~is_present).tolist()}
     message = (
         f"{len(missing)} of {len(pairs)} pairs without features, for example {min(missing)}; run "
         "tools/preprocess_data.py and tools/build_gpt_prompt_pairs.py again"
     )
-    if is_too_many(len(missing), len(pairs)) or not present:
+    if is_too_many(len(missing), len(pairs)) or not is_present.any():
         raise UserError(message)
     logger.warning("Skipped %s", message)
-    return present
+    return dataset.subset(np.flatnonzero(is_present))
 
 
-def _check_features(pairs: Sequence[Pair], stores: dict[Path, FeatureStore], config: GPTConfig) -> None:
+def _check_features(dataset: PairDataset, config: GPTConfig) -> None:
     """Raise a UserError if a store was built for another model."""
-    for path, store in stores.items():
+    for path, store in dataset.stores.items():
         stored = (store.info.num_latents, store.info.model_dim)
         expected = (config.num_latents, config.model_dim)
         if stored != expected:
@@ -318,7 +333,7 @@ def _check_features(pairs: Sequence[Pair], stores: dict[Path, FeatureStore], con
                 "preprocess with this --config"
             )
         foreign = store.with_codes_from(config.start_mel_token)
-        for pair in pairs if foreign else ():
+        for pair in dataset.pairs if foreign else ():
             if pair.features == path and pair.target_key in foreign:
                 code = store.codes(pair.target_key).max()
                 raise UserError(

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from indextts.commands.train import Train
+from indextts.data.tokenizing import BuildStoppedError
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.system.signals import StopRequest
@@ -72,7 +73,11 @@ def train(
         UserError: something that the user can fix.
     """
     times = StartupTimes("imports")
-    inputs = load_inputs(command, ranks)
+    try:
+        inputs = load_inputs(command, ranks, lambda: stop.is_requested)
+    except BuildStoppedError:
+        broadcast_stop(ranks, stop)
+        return log_end(None, stop)
     # NCCL connects here, with all of the GPU's memory free, and not in the middle of the first step
     ranks.all_reduce(torch.zeros(1, device=inputs.device))
     times.mark("pairs and tokenizer")
@@ -418,7 +423,7 @@ def validate_now(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest)
             first_new_token=run.base_size,
         ),
         should_stop=lambda: stop.is_requested,
-        trained_speakers={pair.speaker for pair in inputs.train_set.pairs},
+        trained_speakers=inputs.train_set.pairs.speaker_names,
         ranks=inputs.ranks,
     )
     validation = check()

@@ -14,6 +14,7 @@ depends on seed, epoch and --batch-tokens, but not on interruptions:
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -60,19 +61,19 @@ class BatchPlan:
     def _walk(self) -> Iterator[tuple[list[int], bool]]:
         epoch, samples_done = self.epoch, self.samples_done
         while True:
-            batches = self._batches(epoch, samples_done)
-            for number, batch in enumerate(batches, 1):
-                yield batch, number == len(batches)
+            order = epoch_permutation(len(self.lengths), self.seed, epoch)
+            ends = self._ends(order, samples_done)
+            for start, end in pairwise([samples_done, *ends]):
+                yield order[start:end].tolist(), end == ends[-1]
             epoch, samples_done = epoch + 1, 0
 
-    def _batches(self, epoch: int, samples_done: int) -> list[list[int]]:
-        order = epoch_order(len(self.lengths), self.seed, epoch)
+    def _ends(self, order: NDArray[np.int64], samples_done: int) -> list[int]:
+        """Return the ends of the batches after a position, as positions in the order of the epoch."""
         if not self.batch_tokens:
-            return in_batches(order[samples_done:], self.batch_size)
+            ends = range(samples_done + self.batch_size, len(order), self.batch_size)
+            return [*ends, len(order)]
         num_batches = self.size.num_batches(self.batch_size, self.batch_tokens)
-        ends = [end for end in partition_ends(self.lengths[order], num_batches) if end > samples_done]
-        starts = [samples_done, *ends[:-1]]
-        return [order[start:end] for start, end in zip(starts, ends, strict=True)]
+        return [end for end in partition_ends(self.lengths[order], num_batches) if end > samples_done]
 
 
 def epoch_size(lengths: NDArray[np.int64]) -> EpochSize:
@@ -96,8 +97,14 @@ def partition_ends(lengths: NDArray[np.int64], num_parts: int) -> list[int]:
 
 def epoch_order(num_samples: int, seed: int, epoch: int) -> list[int]:
     """Return the samples of `epoch` in training order."""
+    order: list[int] = epoch_permutation(num_samples, seed, epoch).tolist()
+    return order
+
+
+def epoch_permutation(num_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Return the samples of `epoch` in training order: (S,)."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
-    return torch.randperm(num_samples, generator=generator).tolist()
+    return torch.randperm(num_samples, generator=generator).numpy()
 
 
 def validation_order(num_pairs: int, batch_size: int, max_batches: int) -> list[int]:

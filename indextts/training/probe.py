@@ -28,11 +28,10 @@ class Probe:
     def __init__(self, inputs: Inputs) -> None:
         val_set = inputs.val_set
 
-        def length(index: int) -> tuple[int, str]:
-            pair = val_set.pairs[index]
-            return val_set.stores[pair.features].num_codes(pair.target_key), pair.id
-
-        shortest = sorted(range(len(val_set)), key=length)
+        num_codes = val_set.num_codes.tolist()
+        shortest = sorted(
+            range(len(val_set)), key=lambda index: (num_codes[index], val_set.pairs.id_of(index))
+        )
         readable = (index for index in shortest if isinstance(val_set[index], Sample))
         self._inputs = inputs
         self._samples = val_set.subset(list(islice(readable, NUM_SAMPLES)))

@@ -158,9 +158,11 @@ class TextRowFacts:
 
 def unknown_share(dataset: PairDataset, unknown_id: int) -> float:
     """Return the share of unknown tokens in the texts of all pairs."""
-    num_tokens = sum(len(ids) for ids in dataset.text_ids)
-    num_unknown = sum(int(np.count_nonzero(ids == unknown_id)) for ids in dataset.text_ids)
-    return num_unknown / max(1, num_tokens)
+    pairs = dataset.pairs
+    unknown = np.flatnonzero(pairs.tokens.values == unknown_id)
+    texts = np.searchsorted(pairs.tokens.starts, unknown, side="right") - 1
+    num_unknown = np.bincount(texts, minlength=len(pairs.tokens))[pairs.text].sum()
+    return int(num_unknown) / max(1, int(pairs.num_text_ids.sum()))
 
 
 def _on_host(rows: Tensor) -> Tensor:

@@ -5,6 +5,8 @@ command --load_inputs--> Inputs --start.py, from the base or a checkpoint--> Run
 
 import logging
 import platform
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +15,13 @@ from typing import Any
 import torch
 
 from indextts.commands.train import Train
+from indextts.data.pair_index import PairIndex, load_index
+from indextts.data.tokenizing import BuildStoppedError
 from indextts.errors import UserError
 from indextts.models.gpt.attention import AttentionBackend, choose_backend
 from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.runs.directory import FileIdentity, identify
+from indextts.runs.directory import FileIdentity
 from indextts.runs.schedule import Schedule
 from indextts.system.amounts import counted
 from indextts.text.tokenizer import Tokenizer
@@ -27,7 +31,7 @@ from indextts.training.batches import (
     PairDataset,
     check_disjoint,
     collate_for,
-    load_pairs,
+    usable_pairs,
 )
 from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from indextts.training.distributed.torchrun import RankInfo
@@ -181,21 +185,55 @@ class Run:
     saved_environment: dict[str, Any]
 
 
-def load_inputs(command: Train, ranks: Ranks = SINGLE_PROCESS) -> Inputs:
+def load_inputs(
+    command: Train, ranks: Ranks = SINGLE_PROCESS, should_stop: Callable[[], bool] = lambda: False
+) -> Inputs:
     """Read everything but the weights.
+
+    Args:
+        should_stop: asked while pairs are indexed, which can take minutes.
 
     Raises:
         UserError: a file is unusable, or CUDA does not work on a GPU of this machine.
+        BuildStoppedError: `should_stop` became true on a rank; raised on all of them.
     """
     device = choose_device(command.allow_cpu, ranks.info)
     config, tokenizer = load_config(command.config), Tokenizer.load(command.tokenizer)
     if tokenizer.normalizer_warning:
         logger.warning(tokenizer.normalizer_warning)
-    train_set = load_pairs(command.train_manifest, tokenizer, config)
-    val_set = load_pairs(command.val_manifest, tokenizer, config)
+    indexes = _load_indexes(command, tokenizer, ranks, should_stop)
+    num_train = len(command.train_manifest)
+    train_set = usable_pairs(indexes[:num_train], config)
+    val_set = usable_pairs(indexes[num_train:], config)
     check_disjoint(train_set, val_set)
-    manifests = [identify(path) for path in [*command.train_manifest, *command.val_manifest]]
+    manifests = [index.manifest for index in indexes]
     return Inputs(command, config, tokenizer, train_set, val_set, manifests, device, ranks)
+
+
+def _load_indexes(
+    command: Train, tokenizer: Tokenizer, ranks: Ranks, should_stop: Callable[[], bool]
+) -> list[PairIndex]:
+    """Return the indexes of all manifests, train first; rank 0 builds those that are not fresh.
+
+    The first rank of a machine that does not share the disk builds its own. With --plan no file is written.
+    """
+    indexes: list[PairIndex] = []
+    for is_turn in (ranks.is_main, ranks.info.local_rank == 0, True):
+        if is_turn and not indexes:
+            with suppress(BuildStoppedError):  # raised below, on all ranks
+                indexes = [
+                    load_index(
+                        path,
+                        tokenizer,
+                        command.output_dir,
+                        may_write=not command.plan,
+                        should_stop=should_stop,
+                    )
+                    for path in (*command.train_manifest, *command.val_manifest)
+                ]
+        if ranks.any_rank(should_stop()):
+            raise BuildStoppedError
+    return indexes
 
 
 def choose_device(allow_cpu: bool, info: RankInfo = RankInfo()) -> torch.device:  # noqa: B008 - frozen

@@ -197,7 +197,7 @@ def choose_pairs(dataset: PairDataset) -> list[int]:
     order = epoch_order(len(dataset), VALIDATION_SEED, epoch=0)
     by_speaker: dict[str, list[int]] = {}
     for index in order:
-        by_speaker.setdefault(dataset.pairs[index].speaker, []).append(int(index))
+        by_speaker.setdefault(dataset.pairs.speaker_of(index), []).append(int(index))
     rounds = [
         (number, speaker, index)
         for speaker, own in enumerate(by_speaker.values())

@@ -129,7 +129,7 @@ def first_schedule(inputs: Inputs) -> Schedule:
 def plan_from_weights(command: Train, num_processes: int = 1) -> str:
     """Return the restore plan without a meta file: of a new run, or of a checkpoint of another trainer."""
     path = find_checkpoint(command, may_change=False)
-    inputs = load_inputs(command, Ranks(RankInfo(world_size=num_processes)))
+    inputs = replace(load_inputs(command), ranks=Ranks(RankInfo(world_size=num_processes)))
     if path is None:
         _base_vocabulary(inputs, text_rows(command.base_checkpoint) - 1)
         return (

@@ -77,7 +77,7 @@ def validate(
     order = validation_order(len(dataset), global_batch_size, settings.max_batches)
     orders: dict[str, list[int]] = {SEEN: [], UNSEEN: []}
     for index in order:
-        is_seen = trained_speakers is None or dataset.pairs[index].speaker in trained_speakers
+        is_seen = trained_speakers is None or dataset.pairs.speaker_of(index) in trained_speakers
         orders[SEEN if is_seen else UNSEEN].append(index)
     sharding = Sharding.of(dataset, model.config.model_dim, ranks) if ranks.is_distributed else None
     totals: dict[str, LossSums] = {}

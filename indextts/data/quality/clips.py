@@ -3,7 +3,6 @@
 import logging
 import math
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,6 +16,7 @@ from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.quality.measures import Measures, TextMeasures, measure_audio, measure_text
 from indextts.errors import UserError
+from indextts.system.processes import num_cores
 
 logger = logging.getLogger(__name__)
 
@@ -85,11 +85,6 @@ def measure_clips(
         for _ in part:
             progress.advance()
     return results
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _map_locally(

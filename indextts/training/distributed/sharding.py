@@ -62,7 +62,7 @@ def load_shards(
     """Yield this rank's shard of each micro-batch of `plan`, with the ids of the whole micro-batch."""
     loaded = load_batches(dataset, sharding.own_shards(plan), num_workers, collate)
     for part, batch in zip(loaded, plan, strict=False):
-        ids = tuple(dataset.pairs[index].id for index in batch)
+        ids = tuple(map(dataset.pairs.id_of, batch))
         yield replace(part, ids=ids, rank_costs=sharding.rank_costs(batch))
 
 

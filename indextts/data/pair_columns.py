@@ -1,0 +1,285 @@
+"""Pairs as columns: numpy arrays for all pairs in place of an object for each. No torch here.
+
+Axes: P pairs, U utterances, T distinct texts.
+
+    pair     -> speaker, prompt, target, text: rows of the tables below
+    tables   speakers, utterances (id, key, feature store), texts with their token ids
+
+391,180 pairs of 200,000 utterances take about 140 MB, usually as a memory-mapped file (pair_index.py) whose
+pages several processes share. `PairColumns` is also a sequence of `Pair`, built on access.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indextts.data.manifest import Pair
+
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Arrays of different lengths, end to end: array i is values[starts[i]:starts[i + 1]]."""
+
+    starts: NDArray[np.int64]
+    values: NDArray[Any]
+
+    @classmethod
+    def of(cls, items: Iterable[Sequence[int] | NDArray[Any]], dtype: type) -> Self:
+        """Return `items` end to end."""
+        arrays: list[NDArray[Any]] = [np.asarray(item, dtype) for item in items]
+        return cls(starts_of([len(each) for each in arrays]), np.concatenate([np.zeros(0, dtype), *arrays]))
+
+    @classmethod
+    def joined(cls, parts: Sequence["Ragged"]) -> "Ragged":
+        """Return the arrays of all parts; no copy of a single one."""
+        if len(parts) == 1:
+            return parts[0]
+        lengths = np.concatenate([part.lengths for part in parts])
+        return Ragged(starts_of(lengths), np.concatenate([part.values for part in parts]))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, row: int) -> NDArray[Any]:
+        return self.values[self.starts[row] : self.starts[row + 1]]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        return np.diff(self.starts)
+
+    def take(self, rows: Iterable[int]) -> "Ragged":
+        """Return a copy of the arrays at `rows`."""
+        return Ragged.of((self[row] for row in rows), self.values.dtype.type)
+
+    def raw(self, row: int) -> bytes:
+        """Return the bytes of an array of bytes."""
+        return self[row].tobytes()
+
+    def text(self, row: int) -> str:
+        """Return the string in an array of UTF-8 bytes."""
+        return self.raw(row).decode()
+
+
+class StringsBuilder:
+    """Strings that become a `Ragged` of UTF-8 bytes."""
+
+    def __init__(self, strings: Iterable[str] = ()) -> None:
+        self._content, self._starts = bytearray(), array("q", [0])
+        for string in strings:
+            self.add(string)
+
+    def add(self, string: str) -> None:
+        self._content += string.encode()
+        self._starts.append(len(self._content))
+
+    def build(self) -> Ragged:
+        return Ragged(np.frombuffer(self._starts, np.int64), np.frombuffer(self._content, np.uint8))
+
+
+@dataclass(frozen=True)
+class PairColumns(Sequence[Pair]):
+    """Pairs, and their texts as token ids.
+
+    Args:
+        id, speaker, prompt, target, text: (P,), rows of `ids`, `speakers`, `utterance_ids` and `texts`.
+        num_codes, target_s, prompt_s: (P,), as in the pairs file.
+        utterance_ids: U; in a store an id may have several keys, which are different utterances here.
+        keys: (U, 32), in their feature store.
+        store: (U,), positions in `stores`.
+        texts, tokens: T; the text and its token ids.
+        stores: files of the feature stores.
+    """
+
+    id: NDArray[np.int32]
+    speaker: NDArray[np.int32]
+    prompt: NDArray[np.int32]
+    target: NDArray[np.int32]
+    text: NDArray[np.int32]
+    num_codes: NDArray[np.int32]
+    target_s: NDArray[np.float64]
+    prompt_s: NDArray[np.float64]
+    ids: Ragged
+    speakers: Ragged
+    utterance_ids: Ragged
+    keys: NDArray[np.uint8]
+    store: NDArray[np.int32]
+    texts: Ragged
+    tokens: Ragged
+    stores: tuple[Path, ...]
+
+    @classmethod
+    def of(cls, pairs: Sequence[Pair], text_ids: Sequence[Sequence[int] | NDArray[Any]]) -> "PairColumns":
+        """Return the columns of `pairs`, each with its own token ids."""
+        builder = ColumnsBuilder()
+        for pair in pairs:
+            builder.add(pair, str(pair.features))
+        columns = builder.build(Ragged.of(text_ids, np.int32), tuple(map(Path, builder.stores)))
+        texts = StringsBuilder(pair.target_text for pair in pairs).build()
+        return replace(columns, text=np.arange(len(pairs), dtype=np.int32), texts=texts)
+
+    @classmethod
+    def joined(cls, parts: Sequence["PairColumns"]) -> "PairColumns":
+        """Return the pairs of all parts, one after another; no copy of a single one."""
+        if len(parts) == 1:
+            return parts[0]
+
+        def rows(name: str, table: str) -> NDArray[np.int32]:
+            shifts = np.cumsum([0, *(len(getattr(part, table)) for part in parts)])
+            return np.concatenate(
+                [getattr(part, name) + np.int32(shift) for part, shift in zip(parts, shifts, strict=False)]
+            )
+
+        def values(name: str) -> NDArray[Any]:
+            return np.concatenate([getattr(part, name) for part in parts])
+
+        tables = ("ids", "speakers", "utterance_ids", "texts", "tokens")
+        return cls(
+            id=rows("id", "ids"),
+            speaker=rows("speaker", "speakers"),
+            prompt=rows("prompt", "utterance_ids"),
+            target=rows("target", "utterance_ids"),
+            text=rows("text", "texts"),
+            num_codes=values("num_codes"),
+            target_s=values("target_s"),
+            prompt_s=values("prompt_s"),
+            keys=values("keys"),
+            store=rows("store", "stores"),
+            stores=tuple(path for part in parts for path in part.stores),
+            **{name: Ragged.joined([getattr(part, name) for part in parts]) for name in tables},
+        )
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice) -> "PairColumns": ...
+    def __getitem__(self, index: int | slice) -> "Pair | PairColumns":
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        prompt, target = int(self.prompt[index]), int(self.target[index])
+        return Pair(
+            id=self.id_of(index),
+            speaker=self.speaker_of(index),
+            prompt_id=self.utterance_ids.text(prompt),
+            target_id=self.utterance_ids.text(target),
+            target_text=self.texts.text(int(self.text[index])),
+            target_num_codes=int(self.num_codes[index]),
+            target_duration_s=float(self.target_s[index]),
+            prompt_duration_s=float(self.prompt_s[index]),
+            features=self.stores[self.store[target]],
+            prompt_key=self.keys[prompt].tobytes().hex(),
+            target_key=self.keys[target].tobytes().hex(),
+        )
+
+    def take(self, indices: Sequence[int] | NDArray[Any]) -> "PairColumns":
+        """Return the pairs at `indices`; the tables stay those of all pairs."""
+        rows = np.asarray(indices, np.int64)
+        names = ("id", "speaker", "prompt", "target", "text", "num_codes", "target_s", "prompt_s")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    def id_of(self, index: int) -> str:
+        return self.ids.text(int(self.id[index]))
+
+    def speaker_of(self, index: int) -> str:
+        return self.speakers.text(int(self.speaker[index]))
+
+    def text_ids(self, index: int) -> NDArray[np.int32]:
+        """Return the token ids of a pair's text: (N,)."""
+        return self.tokens[int(self.text[index])]
+
+    @property
+    def num_text_ids(self) -> NDArray[np.int64]:
+        """Return the number of token ids of each pair: (P,)."""
+        return self.tokens.lengths[self.text]
+
+    @property
+    def speaker_names(self) -> set[str]:
+        return {self.speakers.text(row) for row in np.unique(self.speaker).tolist()}
+
+    @property
+    def used_stores(self) -> list[Path]:
+        """Return the feature stores of the pairs, sorted."""
+        return sorted({self.stores[row] for row in np.unique(self.store[self.target]).tolist()})
+
+
+class ColumnsBuilder:
+    """Columns that grow by one pair at a time.
+
+    Args:
+        stores: feature stores as given to `add`, in the order of their rows.
+    """
+
+    def __init__(self) -> None:
+        self.stores: dict[str, int] = {}
+        self._ids, self._utterance_ids = StringsBuilder(), StringsBuilder()
+        self._keys = bytearray()
+        self._speakers: dict[str, int] = {}
+        self._texts: dict[str, int] = {}
+        self._utterances: dict[tuple[str, str, int], int] = {}
+        self._rows = {name: array("i") for name in ("speaker", "prompt", "target", "text", "num_codes")}
+        self._store = array("i")
+        self._seconds = {name: array("d") for name in ("target_s", "prompt_s")}
+
+    def add(self, pair: Pair, store: str) -> None:
+        """Add a pair whose features are in `store`."""
+        features = self.stores.setdefault(store, len(self.stores))
+        self._ids.add(pair.id)
+        for name, row in (
+            ("speaker", self._speakers.setdefault(pair.speaker, len(self._speakers))),
+            ("text", self._texts.setdefault(pair.target_text, len(self._texts))),
+            ("prompt", self._utterance(pair.prompt_id, pair.prompt_key, features)),
+            ("target", self._utterance(pair.target_id, pair.target_key, features)),
+            ("num_codes", pair.target_num_codes),
+        ):
+            self._rows[name].append(row)
+        self._seconds["target_s"].append(pair.target_duration_s)
+        self._seconds["prompt_s"].append(pair.prompt_duration_s)
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the distinct texts, in the order of their rows."""
+        return list(self._texts)
+
+    def build(self, tokens: Ragged, stores: tuple[Path, ...]) -> PairColumns:
+        """Return the columns.
+
+        Args:
+            tokens: the token ids of each of `texts`.
+            stores: the files that `stores` names.
+        """
+        columns: dict[str, Any] = {name: np.frombuffer(rows, np.int32) for name, rows in self._rows.items()}
+        columns |= {name: np.frombuffer(values, np.float64) for name, values in self._seconds.items()}
+        return PairColumns(
+            **columns,
+            id=np.arange(len(columns["text"]), dtype=np.int32),
+            ids=self._ids.build(),
+            speakers=StringsBuilder(self._speakers).build(),
+            utterance_ids=self._utterance_ids.build(),
+            keys=np.frombuffer(self._keys, np.uint8).reshape(-1, KEY_BYTES),
+            store=np.frombuffer(self._store, np.int32),
+            texts=StringsBuilder(self._texts).build(),
+            tokens=tokens,
+            stores=stores,
+        )
+
+    def _utterance(self, id: str, key: str, store: int) -> int:
+        row = self._utterances.setdefault((id, key, store), len(self._store))
+        if row == len(self._store):
+            self._utterance_ids.add(id)
+            self._keys += bytes.fromhex(key)
+            self._store.append(store)
+        return row
+
+
+def starts_of(lengths: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
+    """Return the starts of arrays of these lengths, and the end of the last."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])

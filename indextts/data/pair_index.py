@@ -1,0 +1,291 @@
+"""Index of a pairs file: its columns with tokenized texts, so that a start parses and tokenizes nothing.
+
+    train_pairs.jsonl
+    train_pairs.jsonl.index    8 bytes    MAGIC
+                               8 bytes    N, the size of the header, little endian
+                               N bytes    header, JSON: format_version, manifest {num_bytes, digest},
+                                          tokenizer, normalizer, stores, arrays {name: [dtype, shape, offset]}
+                               arrays     of a PairColumns, each at a multiple of 64; memory-mapped
+                               32 bytes   sha256 of everything before
+
+An index is fresh if it belongs to the content of the pairs file, the fingerprint of the tokenizer, and the
+version and options of the normaliser. Otherwise it is built again: a stale index with the same tokenizer and
+normaliser contributes the ids of unchanged texts, and all cores tokenize the other texts. The index is
+written aside and renamed: a kill leaves none or a valid one, and several trainers may build it at once.
+"""
+
+import hashlib
+import json
+import logging
+import math
+import mmap
+import os
+import struct
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indextts.data.manifest import read_pairs, resolved_path, stream_pairs
+from indextts.data.pair_columns import ColumnsBuilder, PairColumns, Ragged
+from indextts.data.tokenizing import BuildStoppedError, tokenize
+from indextts.errors import UserError
+from indextts.runs.directory import FileIdentity, identify
+from indextts.system.amounts import counted
+from indextts.system.files import TEMPORARY, written_aside
+from indextts.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+MAGIC = b"pairsidx"
+ALIGNMENT = 64
+DIGEST_BYTES = 32
+BLOCK_BYTES = 2**20
+LEFTOVER_AGE_S = 3600.0  # writing takes seconds
+LINES_BETWEEN_CHECKS = 10_000  # whether to stop; reading them takes a fifth of a second
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class PairIndex:
+    """The pairs of a file, and the identity of that file."""
+
+    manifest: FileIdentity
+    pairs: PairColumns
+
+
+def index_path(manifest: Path) -> Path:
+    """Return the path of the index beside a pairs file."""
+    return manifest.with_name(f"{manifest.name}.index")
+
+
+def find_index(manifest: Path, tokenizer: Tokenizer, folder: Path | None = None) -> PairIndex | None:
+    """Return the index of a pairs file if a fresh one exists; arguments as for `load_index`."""
+    try:
+        identity = identify(manifest)
+    except OSError:
+        return None
+    for path in _places(manifest, folder):
+        with suppress(_UnusableError):
+            return PairIndex(identity, _opened(path, manifest, _key_of(identity, tokenizer)))
+    return None
+
+
+def load_index(
+    manifest: Path,
+    tokenizer: Tokenizer,
+    folder: Path | None = None,
+    *,
+    may_write: bool = True,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> PairIndex:
+    """Return the index of a pairs file; build it if there is no fresh one.
+
+    Args:
+        folder: for the index if the folder of the pairs file is read-only; usually the run directory.
+        may_write: write a new index to a file; otherwise it stays in memory.
+        should_stop: asked about twice a second during a build.
+
+    Raises:
+        UserError: the pairs file is invalid; the message has the first invalid line.
+        BuildStoppedError: `should_stop` became true.
+    """
+    identity = _identify(manifest)
+    key = _key_of(identity, tokenizer)
+    stale: PairColumns | None = None
+    reasons: list[str] = []
+    for path in _places(manifest, folder):
+        try:
+            return PairIndex(identity, _opened(path, manifest, key))
+        except _UnusableError as error:
+            stale, reasons = stale or error.stale, [*reasons, error.reason]
+    logger.info("Indexing %s, because its index is %s", manifest, reasons[0])
+    started = time.monotonic()
+    columns, stores = _build(manifest, tokenizer, stale, should_stop)
+    if _identify(manifest).digest != identity.digest:
+        raise UserError(f"{manifest}: the file changed while it was read; start again when it is complete")
+    logger.info(
+        "Indexed %s and %s in %.1f s",
+        counted(len(columns), "pair"),
+        counted(len(columns.texts), "text"),
+        time.monotonic() - started,
+    )
+    for path in _places(manifest, folder) if may_write else ():
+        try:
+            _write(path, {**key, "stores": stores}, columns)
+            return PairIndex(identity, _opened(path, manifest, key))
+        except (OSError, _UnusableError) as error:
+            logger.warning("%s: the index cannot be written (%s)", path, error)
+    return PairIndex(identity, columns)
+
+
+# ---- the file
+
+
+class _UnusableError(Exception):
+    """There is no fresh index at a path; `stale` is one of other pairs that has the same token ids."""
+
+    def __init__(self, reason: str, stale: PairColumns | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.stale = reason, stale
+
+
+def _places(manifest: Path, folder: Path | None) -> list[Path]:
+    """Return the paths where the index may be, in order."""
+    beside = index_path(manifest)
+    if folder is None:
+        return [beside]
+    place = hashlib.sha256(os.fsencode(manifest.resolve())).hexdigest()[:8]  # several may have the same name
+    return [beside, folder / f"{manifest.name}.{place}.index"]
+
+
+def _identify(manifest: Path) -> FileIdentity:
+    try:
+        return identify(manifest)
+    except OSError:
+        next(stream_pairs(manifest))  # raises a UserError with the reason
+        raise
+
+
+def _key_of(identity: FileIdentity, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return everything that an index depends on, as its header has it."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "manifest": {"num_bytes": identity.num_bytes, "digest": identity.digest},
+        "tokenizer": tokenizer.vocabulary.fingerprint,
+        "normalizer": tokenizer.options.record,
+    }
+
+
+def _opened(path: Path, manifest: Path, key: dict[str, Any]) -> PairColumns:
+    """Return the fresh index at `path`, memory-mapped.
+
+    Raises:
+        _UnusableError: it is absent, corrupt or stale.
+    """
+    try:
+        with path.open("rb") as file:
+            _verify(file.fileno())
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise _UnusableError("absent") from None
+    except OSError as error:
+        raise _UnusableError(f"unreadable ({error.strerror})") from None
+    except ValueError as error:
+        raise _UnusableError(str(error)) from None
+    head = len(MAGIC) + 8
+    [size] = struct.unpack_from("<Q", content, len(MAGIC))
+    header = json.loads(content[head : head + size])
+    if header["format_version"] != FORMAT_VERSION:
+        raise _UnusableError("of another version of this program")
+    arrays = {
+        name: np.frombuffer(content, dtype, math.prod(shape), head + size + offset).reshape(shape)
+        for name, (dtype, shape, offset) in header["arrays"].items()
+    }
+    columns = _columns_of(arrays, tuple(resolved_path(manifest, store) for store in header["stores"]))
+    if header["tokenizer"] != key["tokenizer"]:
+        raise _UnusableError("of another tokenizer")
+    if header["normalizer"] != key["normalizer"]:
+        raise _UnusableError("of another version or other options of the normaliser")
+    if header["manifest"] != key["manifest"]:
+        raise _UnusableError("of other pairs", columns)
+    return columns
+
+
+def _verify(descriptor: int) -> None:
+    """Raise a ValueError unless the digest at the end of an index matches; reads it without mapping it."""
+    end = os.fstat(descriptor).st_size - DIGEST_BYTES
+    digest, position = hashlib.sha256(), 0
+    while position < end:
+        block = os.pread(descriptor, min(BLOCK_BYTES, end - position), position)
+        if position == 0 and not block.startswith(MAGIC):
+            raise ValueError("not an index")
+        digest.update(block)
+        position += len(block)
+    if end <= 0 or os.pread(descriptor, DIGEST_BYTES, end) != digest.digest():
+        raise ValueError("corrupt")
+
+
+def _write(path: Path, facts: dict[str, Any], columns: PairColumns) -> None:
+    """Write an index with `facts` in its header through a temporary file of this process."""
+    _remove_leftovers(path)
+    arrays = _arrays_of(columns)
+    offset, places = 0, {}
+    for name, values in arrays.items():
+        places[name] = [values.dtype.str, list(values.shape), offset]
+        offset = _aligned(offset + values.nbytes)
+    header = json.dumps({**facts, "arrays": places}).encode()
+    head = len(MAGIC) + 8
+    header += b" " * (_aligned(head + len(header)) - head - len(header))
+    digest = hashlib.sha256()
+    with written_aside(path, is_unique=True) as aside, aside.open("wb") as file:
+        for part in (MAGIC, struct.pack("<Q", len(header)), header, *_padded(arrays)):
+            digest.update(part)
+            file.write(part)
+        file.write(digest.digest())
+        file.flush()
+
+
+def _padded(arrays: Arrays) -> Iterator[bytes]:
+    for values in arrays.values():
+        yield values.tobytes()
+        yield bytes(_aligned(values.nbytes) - values.nbytes)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the files that a kill left; the age tells them from those of a concurrent writer."""
+    for old in path.parent.glob(f"{TEMPORARY}{escape(path.name)}-*"):
+        with suppress(OSError):
+            if time.time() - old.stat().st_mtime > LEFTOVER_AGE_S:
+                old.unlink()
+
+
+_FLAT = ("speaker", "prompt", "target", "text", "num_codes", "target_s", "prompt_s", "keys", "store")
+_RAGGED = ("ids", "speakers", "utterance_ids", "texts", "tokens")
+
+
+def _arrays_of(columns: PairColumns) -> Arrays:
+    arrays: Arrays = {name: getattr(columns, name) for name in _FLAT}
+    for name in _RAGGED:
+        ragged: Ragged = getattr(columns, name)
+        arrays |= {f"{name}.starts": ragged.starts, f"{name}.values": ragged.values}
+    return arrays
+
+
+def _columns_of(arrays: Arrays, stores: tuple[Path, ...]) -> PairColumns:
+    fields: dict[str, Any] = {name: arrays[name] for name in _FLAT}
+    fields |= {name: Ragged(arrays[f"{name}.starts"], arrays[f"{name}.values"]) for name in _RAGGED}
+    return PairColumns(id=np.arange(len(fields["text"]), dtype=np.int32), stores=stores, **fields)
+
+
+# ---- building
+
+
+def _build(
+    manifest: Path, tokenizer: Tokenizer, stale: PairColumns | None, should_stop: Callable[[], bool]
+) -> tuple[PairColumns, list[str]]:
+    """Return the columns of a pairs file, and its feature stores as written there."""
+    builder, hashes = ColumnsBuilder(), array("q")
+    for number, (pair, store) in enumerate(stream_pairs(manifest)):
+        if number % LINES_BETWEEN_CHECKS == 0 and should_stop():
+            raise BuildStoppedError
+        builder.add(pair, store)
+        hashes.append(hash(pair.id))
+    if len(np.unique(np.frombuffer(hashes, np.int64))) < len(hashes):
+        read_pairs(manifest)  # raises a UserError with the lines, unless different ids have the same hash
+    tokens = tokenize(builder.texts, tokenizer, stale, should_stop)
+    stores = list(builder.stores)
+    return builder.build(tokens, tuple(resolved_path(manifest, store) for store in stores)), stores

@@ -1,0 +1,122 @@
+"""Tokenize many texts with all cores; texts of an earlier index keep their ids. No torch here."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+import numpy as np
+
+from indextts.data.pair_columns import PairColumns, Ragged
+from indextts.errors import UserError
+from indextts.system.processes import num_cores
+from indextts.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 500  # texts of a task, which take about half a second
+TASKS_PER_PROCESS = 4  # waiting or running, so that the memory is bounded
+MIN_TEXTS_PER_PROCESS = 2_000  # with fewer, a process takes longer to start than to tokenize
+MAX_PROCESSES = 32
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class BuildStoppedError(Exception):
+    """A stop was requested during the build of an index."""
+
+
+def tokenize(
+    texts: Sequence[str],
+    tokenizer: Tokenizer,
+    known: PairColumns | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Ragged:
+    """Return the token ids of different texts.
+
+    Args:
+        known: columns whose texts have ids of the same tokenizer and normaliser.
+        should_stop: asked about twice a second.
+
+    Raises:
+        UserError: a process was killed.
+        BuildStoppedError: `should_stop` became true.
+    """
+    row_of = {} if known is None else {known.texts.text(row): row for row in range(len(known.texts))}
+    unknown = [text for text in texts if text not in row_of]
+    parts, num_done, last_line = [], 0, time.monotonic()
+    for part in _tokenized(unknown, tokenizer, should_stop):
+        if should_stop():
+            raise BuildStoppedError
+        parts.append(part)
+        num_done += len(part)
+        if time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
+            logger.info("Tokenizing: %d of %d texts", num_done, len(unknown))
+            last_line = time.monotonic()
+    new = Ragged.joined(parts) if parts else Ragged.of([], np.int32)
+    if known is None:
+        return new
+    logger.info(
+        "Tokenized %d texts; the stale index has the other %d", len(unknown), len(texts) - len(unknown)
+    )
+    rows_of_new = iter(range(len(known.tokens), len(known.tokens) + len(new)))
+    rows = [row_of[text] if text in row_of else next(rows_of_new) for text in texts]
+    return Ragged.joined([known.tokens, new]).take(rows)
+
+
+def _tokenized(
+    texts: Sequence[str], tokenizer: Tokenizer, should_stop: Callable[[], bool]
+) -> Iterator[Ragged]:
+    """Yield the token ids of one chunk of texts after another."""
+    chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
+    num_processes = min(num_cores(), len(texts) // MIN_TEXTS_PER_PROCESS, MAX_PROCESSES)
+    if num_processes < 2:
+        yield from (_encode(chunk, tokenizer) for chunk in chunks)
+        return
+    logger.info("Tokenizing %d texts with %d processes", len(texts), num_processes)
+    # not forked: the parent has threads
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(num_processes, context, _begin, (tokenizer,))
+    tasks: deque[Future[Ragged]] = deque()
+    try:
+        for chunk in chunks:
+            tasks.append(pool.submit(_encode_in_worker, chunk))
+            if len(tasks) == TASKS_PER_PROCESS * num_processes:
+                yield tasks.popleft().result()
+        while tasks:
+            yield tasks.popleft().result()
+    except BrokenProcessPool:
+        if should_stop():  # the signal went to all processes
+            raise BuildStoppedError from None
+        raise UserError(
+            "a process that tokenizes the texts was killed, probably because memory ran out; free memory and "
+            "start again"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_tokenizers: list[Tokenizer] = []  # of a worker process, set when it starts
+
+
+def _begin(tokenizer: Tokenizer) -> None:
+    """Prepare a worker process: it ends with its parent, and stop signals to the group are for the parent."""
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent: Any = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    _tokenizers.append(tokenizer)
+
+
+def _encode_in_worker(texts: Sequence[str]) -> Ragged:
+    return _encode(texts, _tokenizers[0])
+
+
+def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> Ragged:
+    return Ragged.of([tokenizer.encode(text) for text in texts], np.int32)

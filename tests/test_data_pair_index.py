@@ -1,0 +1,278 @@
+"""Tests of indextts/data/pair_index.py, pair_columns.py and tokenizing.py."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from indextts.commands.normalizer_options import NormalizerOptions
+from indextts.data import pair_index, tokenizing
+from indextts.data.manifest import Pair, read_pairs, write_pairs
+from indextts.data.pair_columns import PairColumns, Ragged
+from indextts.data.pair_index import find_index, index_path, load_index
+from indextts.data.tokenizing import BuildStoppedError
+from indextts.errors import UserError
+from indextts.text.tokenizer import Tokenizer
+from tests.conftest import REPOSITORY
+
+DEMO = Tokenizer.load(REPOSITORY / "demo/checkpoints/bpe.model")
+SENTENCES = (REPOSITORY / "demo/sentences.txt").read_text(encoding="utf-8").split("\n")[:60]
+
+
+class CountingTokenizer(Tokenizer):
+    """The demo's tokenizer; `texts` are those that it tokenized."""
+
+    def __init__(self, options: NormalizerOptions | None = None) -> None:
+        super().__init__(DEMO.model_bytes, DEMO.path, options)
+        self.texts: list[str] = []
+
+    def encode(self, text: str) -> list[int]:
+        self.texts.append(text)
+        return super().encode(text)
+
+
+def pair(number: int, folder: Path, **changes: object) -> Pair:
+    target, prompt = f"u{number}", f"u{number // 2}"
+    whole = Pair(
+        id=f"{target}__{prompt}__{number}",
+        speaker=f"ተናጋሪ {number % 3}",
+        prompt_id=prompt,
+        target_id=target,
+        target_text=SENTENCES[number % 7],
+        target_num_codes=10 + number,
+        target_duration_s=0.1 + number,
+        prompt_duration_s=1 / (1 + number),
+        features=folder / f"features/{number % 2}.json",
+        prompt_key=hashlib.sha256(prompt.encode()).hexdigest(),
+        target_key=hashlib.sha256(target.encode()).hexdigest(),
+    )
+    return replace(whole, **changes)
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    """A file of 20 pairs with 7 texts, 3 speakers and 2 feature stores."""
+    path = tmp_path / "data/train_pairs.jsonl"
+    write_pairs(path, [pair(number, path.parent) for number in range(20)])
+    return path
+
+
+def check(columns: PairColumns, manifest: Path, tokenizer: Tokenizer = DEMO) -> None:
+    """Check that the columns have the pairs of the file, each with the ids of its text."""
+    pairs = read_pairs(manifest)
+    assert list(columns) == pairs
+    for index, each in enumerate(pairs):
+        assert columns.text_ids(index).tolist() == tokenizer.encode(each.target_text)
+        assert columns.id_of(index) == each.id
+        assert columns.speaker_of(index) == each.speaker
+    assert columns.num_text_ids.tolist() == [len(tokenizer.encode(each.target_text)) for each in pairs]
+    assert columns.used_stores == sorted({each.features for each in pairs})
+    assert columns.speaker_names == {each.speaker for each in pairs}
+
+
+def test_an_index_has_the_pairs_and_the_ids_of_their_texts(manifest: Path):
+    built = load_index(manifest, DEMO)
+    check(built.pairs, manifest)
+    found = find_index(manifest, DEMO)
+    assert found is not None
+    assert found.manifest == built.manifest
+    check(found.pairs, manifest)
+
+
+def test_a_second_start_tokenizes_nothing_and_writes_nothing(manifest: Path):
+    first, second = CountingTokenizer(), CountingTokenizer()
+    load_index(manifest, first)
+    stamp = index_path(manifest).stat()
+    load_index(manifest, second)
+    assert (len(first.texts), len(second.texts)) == (7, 0)
+    assert index_path(manifest).stat().st_mtime_ns == stamp.st_mtime_ns
+
+
+def test_after_a_change_of_the_pairs_only_new_texts_are_tokenized(manifest: Path):
+    load_index(manifest, DEMO)
+    changes = {3: "አዲስ ጽሑፍ።", 5: "ሌላ አዲስ ጽሑፍ።"}
+    pairs = [
+        replace(each, target_text=changes.get(n, each.target_text))
+        for n, each in enumerate(read_pairs(manifest))
+    ]
+    write_pairs(manifest, [*pairs[::-1], pair(99, manifest.parent, id="99")])
+    assert find_index(manifest, DEMO) is None
+    again = CountingTokenizer()
+    check(load_index(manifest, again).pairs, manifest)
+    assert sorted(set(again.texts)) == sorted(changes.values())
+
+
+@pytest.mark.parametrize("what", ["tokenizer", "normaliser"])
+def test_an_index_of_another_tokenizer_or_normaliser_is_built_again(
+    manifest: Path, what: str, tmp_path: Path
+):
+    write_pairs(manifest, [pair(0, manifest.parent, target_text="በ1985 ዓ.ም. ተወለደ።")])
+    before = load_index(manifest, DEMO).pairs.text_ids(0).tolist()
+    other = CountingTokenizer(NormalizerOptions(years="hundreds"))
+    if what == "tokenizer":
+        proto = DEMO.proto
+        proto.pieces[300].score -= 1
+        other = Tokenizer(proto.SerializeToString(), tmp_path / "other.model")  # type: ignore[assignment]
+    assert find_index(manifest, other) is None
+    index = load_index(manifest, other)
+    check(index.pairs, manifest, other)
+    assert (index.pairs.text_ids(0).tolist() == before) == (what == "tokenizer")
+    assert find_index(manifest, DEMO) is None
+
+
+def damaged(content: bytes) -> Iterator[bytes]:
+    random = Random(0)
+    yield b""
+    yield content[:40]
+    yield content[: len(content) // 2]
+    yield content + b"\0"
+    yield b"not an index"
+    for place in (0, 8, 20, len(content) - 1, *(random.randrange(len(content)) for _ in range(20))):
+        changed = bytearray(content)
+        changed[place] ^= 1 << random.randrange(8)
+        yield bytes(changed)
+
+
+def test_a_corrupt_index_is_built_again(manifest: Path):
+    load_index(manifest, DEMO)
+    path = index_path(manifest)
+    content = path.read_bytes()
+    for each in damaged(content):
+        path.unlink()
+        path.write_bytes(each)
+        assert find_index(manifest, DEMO) is None
+        check(load_index(manifest, DEMO).pairs, manifest)
+        assert path.read_bytes() == content
+
+
+def test_an_index_moves_with_its_folder(manifest: Path, tmp_path: Path):
+    load_index(manifest, DEMO)
+    shutil.copytree(manifest.parent, tmp_path / "elsewhere")
+    moved = tmp_path / "elsewhere" / manifest.name
+    found = find_index(moved, DEMO)
+    assert found is not None
+    check(found.pairs, moved)
+
+
+def test_an_index_that_cannot_be_beside_the_pairs_is_in_the_run_directory(
+    manifest: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    index_path(manifest).mkdir()  # no file can replace it, not even as root
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    check(load_index(manifest, DEMO, run_dir).pairs, manifest)
+    [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert str(index_path(manifest)) in warning.getMessage()
+    again = CountingTokenizer()
+    check(load_index(manifest, again, run_dir).pairs, manifest)
+    assert again.texts == []
+    assert len(list(run_dir.iterdir())) == 1
+    check(load_index(manifest, again, tmp_path / "absent").pairs, manifest)  # in memory
+    assert len(again.texts) == 7
+
+
+def test_a_plan_writes_no_index(manifest: Path):
+    check(load_index(manifest, DEMO, may_write=False).pairs, manifest)
+    assert sorted(path.name for path in manifest.parent.iterdir()) == [manifest.name]
+
+
+def test_many_texts_are_tokenized_by_several_processes(manifest: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tokenizing, "num_cores", lambda: 2)
+    monkeypatch.setattr(tokenizing, "MIN_TEXTS_PER_PROCESS", 20)
+    monkeypatch.setattr(tokenizing, "CHUNK", 3)
+    texts = [f"{SENTENCES[n % 60]} {n}" for n in range(50)]
+    found = tokenizing.tokenize(texts, DEMO)
+    assert [found[row].tolist() for row in range(50)] == [DEMO.encode(text) for text in texts]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_build_stops_on_request_and_leaves_no_file(
+    manifest: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+):
+    monkeypatch.setattr(tokenizing, "num_cores", lambda: processes)
+    monkeypatch.setattr(tokenizing, "MIN_TEXTS_PER_PROCESS", 2)
+    monkeypatch.setattr(tokenizing, "CHUNK", 1)
+    answers = iter([False, False, True])
+    with pytest.raises(BuildStoppedError):
+        load_index(manifest, DEMO, should_stop=lambda: next(answers, True))
+    assert sorted(path.name for path in manifest.parent.iterdir()) == [manifest.name]
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(manifest: Path):
+    class Rewriting(CountingTokenizer):
+        def encode(self, text: str) -> list[int]:
+            write_pairs(manifest, [pair(1, manifest.parent)])
+            return super().encode(text)
+
+    with pytest.raises(UserError, match=manifest.name):
+        load_index(manifest, Rewriting())
+    assert not index_path(manifest).exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [("{", ":21: "), (json.dumps({"id": "x"}), ":21: .*speaker"), ("first", ":21: .*line 1 ")],
+)
+def test_an_invalid_line_is_named(manifest: Path, line: str, place: str):
+    lines = manifest.read_text(encoding="utf-8").splitlines()
+    manifest.write_text("\n".join([*lines, lines[0] if line == "first" else line]), encoding="utf-8")
+    with pytest.raises(UserError, match=manifest.name + place):
+        load_index(manifest, DEMO)
+    assert not index_path(manifest).exists()
+
+
+@pytest.mark.parametrize("content", [None, "", "\n\n"])
+def test_a_file_without_pairs_is_refused(manifest: Path, content: str | None):
+    manifest.unlink()
+    if content is not None:
+        manifest.write_text(content)
+    with pytest.raises(UserError, match=manifest.name):
+        load_index(manifest, DEMO)
+
+
+def test_leftovers_of_a_kill_are_removed_once_they_are_old(manifest: Path):
+    old, new = (manifest.with_name(f".tmp-{index_path(manifest).name}-{name}") for name in ("aaaa", "bbbb"))
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    load_index(manifest, DEMO)
+    assert (old.exists(), new.exists()) == (False, True)  # a concurrent trainer may be writing the new one
+
+
+def test_columns_are_joined_and_selected_like_lists(tmp_path: Path):
+    lists, indexes = [], []
+    for number, folder in enumerate((tmp_path / "a", tmp_path / "b")):
+        pairs = [pair(n, folder, target_text=SENTENCES[n % 5 + number]) for n in range(6 + number)]
+        write_pairs(folder / "pairs.jsonl", pairs)
+        lists += pairs
+        indexes.append(load_index(folder / "pairs.jsonl", DEMO).pairs)
+    joined = PairColumns.joined(indexes)
+    assert list(joined) == lists
+    rows = [12, 0, 7, 7]
+    assert list(joined.take(rows)) == [lists[row] for row in rows]
+    assert list(joined[2:5]) == lists[2:5]
+    for n, row in enumerate(rows):
+        assert joined.take(rows).text_ids(n).tolist() == DEMO.encode(lists[row].target_text)
+    assert joined.take([0]).used_stores == [lists[0].features]
+
+
+def test_ragged_arrays_keep_their_lengths():
+    ragged = Ragged.of([[1, 2], [], [3]], np.int32)
+    assert [ragged[row].tolist() for row in range(3)] == [[1, 2], [], [3]]
+    assert ragged.lengths.tolist() == [2, 0, 1]
+    assert [ragged.take([2, 0])[row].tolist() for row in range(2)] == [[3], [1, 2]]
+    assert len(Ragged.of([], np.int32)) == 0
+
+
+def test_the_format_of_another_version_is_built_again(manifest: Path, monkeypatch: pytest.MonkeyPatch):
+    load_index(manifest, DEMO)
+    monkeypatch.setattr(pair_index, "FORMAT_VERSION", 99)
+    assert find_index(manifest, DEMO) is None
+    check(load_index(manifest, DEMO).pairs, manifest)
