@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from indextts.commands.data import BuildPairs
 from indextts.commands.terminal import parse, run
 from indextts.data.manifest import write_pairs
+from indextts.data.pair_index import load_index
 from indextts.data.pair_summary import summarise, write_plots, write_summary
 from indextts.data.pairs import build_pairs, log_left_out
 from indextts.data.review import read_reviewed
 from indextts.errors import UserError
+from indextts.text.tokenizer import Tokenizer
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_pairs(args.output, result.pairs)
     write_summary(args.output, summary)
     write_plots(summary, args.output.with_suffix(".png"))
+    if args.tokenizer is not None:
+        load_index(args.output, Tokenizer.load(args.tokenizer))
     print(f"{args.output}: {summary}")
     return 0
 

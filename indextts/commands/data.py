@@ -302,6 +302,12 @@ class BuildPairs(Command):
     program: ClassVar[str] = "tools/build_gpt_prompt_pairs.py"
     manifest: Path = Field(title="Manifest", description="Manifest that preprocessing wrote.")
     output: Path = Field(title="Output file", description="Path for the pairs.")
+    tokenizer: Path | None = Field(
+        None,
+        title="Tokenizer",
+        description="Tokenizer of the training run, to tokenize the texts now; by default the trainer does "
+        "this at its first start.",
+    )
     pairs_per_target: int = Field(
         2, ge=1, title="Pairs per target", description="Number of prompts for each target."
     )

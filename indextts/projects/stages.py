@@ -206,16 +206,22 @@ def _speech_files(settings: ProjectSettings) -> dict[str, Path]:
 
 
 def _plan_pairs(project: Project, settings: ProjectSettings) -> StagePlan:
+    tokenizer = project.tokenizer if project.tokenizer.is_file() else None
     commands = tuple(
         BuildPairs(
-            **{"manifest": project.utterances(split), "output": project.pairs(split), **settings.pairs}
+            **{
+                "manifest": project.utterances(split),
+                "output": project.pairs(split),
+                "tokenizer": tokenizer,
+                **settings.pairs,
+            }
         )
         for split in ("train", "val")
     )
     return StagePlan(
         "pairs",
         commands,
-        reads=(project.utterances("train"), project.utterances("val")),
+        reads=(project.utterances("train"), project.utterances("val"), project.tokenizer),
         writes=(project.pairs("train"), project.pairs("val")),
         summary=lambda: _split_sizes(project.pairs, "pair"),
     )
