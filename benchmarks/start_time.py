@@ -160,10 +160,11 @@ def write_files(folder: Path, num_utterances: int, num_pairs: int) -> None:
         writer.add(EncodedUtterance(f"u{number:06d}", key(number), codes, condition, condition[0]))
     writer.flush()
     sentences = (REPOSITORY / "demo/sentences.txt").read_text(encoding="utf-8").splitlines()
+    words = sorted({word for sentence in sentences for word in sentence.split()})
 
     def pair(target: int, prompt: int) -> Pair:
         first, second, word = (target // len(sentences) ** n % len(sentences) for n in range(3))
-        text = f"{sentences[first]} {sentences[second]} {sentences[word].split()[0]}"
+        text = f"{sentences[first]} {sentences[second]} {words[word]}"
         seconds = CODES_PER_CLIP / CODES_PER_SECOND
         return Pair(
             id=f"u{target:06d}__u{prompt:06d}",

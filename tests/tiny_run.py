@@ -20,7 +20,7 @@ from indextts.models.gpt.weights import random_model
 from indextts.system.log_lines import log_to_stdout
 from indextts.text.extend import extend
 from indextts.text.tokenizer import Tokenizer
-from indextts.training.batches import MicroBatch, PairDataset, usable_pairs
+from indextts.training.batches import MicroBatch, PairDataset, open_stores, usable_pairs
 from indextts.training.loop import accumulate, count_tokens
 from indextts.training.losses import LossSums
 from indextts.training.run import Run
@@ -106,7 +106,8 @@ def make_tiny_run(
 
 def load_pairs(manifests: Sequence[Path], tokenizer: Tokenizer, config: GPTConfig) -> PairDataset:
     """Return the pairs of `manifests`, as the trainer loads them."""
-    return usable_pairs([load_index(path, tokenizer) for path in manifests], config)
+    indexes = [load_index(path, tokenizer) for path in manifests]
+    return usable_pairs(indexes, open_stores(indexes, config), config)
 
 
 def dataset_of(

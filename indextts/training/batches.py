@@ -160,18 +160,48 @@ class PairDataset(Dataset[Sample | Unreadable]):
         return PairDataset(self.pairs.take(indices), self.stores)
 
 
-def usable_pairs(indexes: Sequence[PairIndex], config: GPTConfig) -> PairDataset:
-    """Return the pairs of all `indexes`, without those too long for the position tables.
+def open_stores(indexes: Sequence[PairIndex], config: GPTConfig) -> dict[Path, FeatureStore]:
+    """Open the feature stores of all pairs.
+
+    Raises:
+        UserError: a store is missing or corrupt, or was built for another model.
+    """
+    paths = sorted({path for index in indexes for path in index.pairs.used_stores})
+    stores = {path: FeatureStore.open(path) for path in paths}
+    for path, store in stores.items():
+        stored = (store.info.num_latents, store.info.model_dim)
+        expected = (config.num_latents, config.model_dim)
+        if stored != expected:
+            raise UserError(
+                f"{path}: the conditions have the shape {stored}, but the config needs {expected}; "
+                "preprocess with this --config"
+            )
+        foreign = store.with_codes_from(config.start_mel_token)
+        for pair in (pair for index in indexes if foreign for pair in index.pairs):
+            if pair.features == path and pair.target_key in foreign:
+                code = store.codes(pair.target_key).max()
+                raise UserError(
+                    f"{path}: utterance {pair.target_id} has code {code}, but the largest code of the config "
+                    f"is {config.start_mel_token - 1}; preprocess with this --config"
+                )
+    return stores
+
+
+def usable_pairs(
+    indexes: Sequence[PairIndex], stores: dict[Path, FeatureStore], config: GPTConfig
+) -> PairDataset:
+    """Return the pairs of `indexes`, without those too long for the position tables.
 
     The number of skipped pairs is logged.
 
+    Args:
+        stores: of these pairs, and perhaps others.
+
     Raises:
-        UserError: a feature store is unusable, or no pair is left.
+        UserError: too many pairs lack features, or no pair is left.
     """
     pairs = PairColumns.joined([index.pairs for index in indexes])
-    dataset = PairDataset(pairs, {path: FeatureStore.open(path) for path in pairs.used_stores})
-    dataset = _with_features(dataset)
-    _check_features(dataset, config)
+    dataset = _with_features(PairDataset(pairs, {path: stores[path] for path in pairs.used_stores}))
     num_text, num_codes = dataset.pairs.num_text_ids, dataset.num_codes
     fits = (num_text > 0) & (num_text <= config.max_text_tokens)
     fits &= (num_codes > 0) & (num_codes <= config.max_mel_tokens)
@@ -320,23 +350,3 @@ def _with_features(dataset: PairDataset) -> PairDataset:
         raise UserError(message)
     logger.warning("Skipped %s", message)
     return dataset.subset(np.flatnonzero(is_present))
-
-
-def _check_features(dataset: PairDataset, config: GPTConfig) -> None:
-    """Raise a UserError if a store was built for another model."""
-    for path, store in dataset.stores.items():
-        stored = (store.info.num_latents, store.info.model_dim)
-        expected = (config.num_latents, config.model_dim)
-        if stored != expected:
-            raise UserError(
-                f"{path}: the conditions have the shape {stored}, but the config needs {expected}; "
-                "preprocess with this --config"
-            )
-        foreign = store.with_codes_from(config.start_mel_token)
-        for pair in dataset.pairs if foreign else ():
-            if pair.features == path and pair.target_key in foreign:
-                code = store.codes(pair.target_key).max()
-                raise UserError(
-                    f"{path}: utterance {pair.target_id} has code {code}, but the largest code of the config "
-                    f"is {config.start_mel_token - 1}; preprocess with this --config"
-                )

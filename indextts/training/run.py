@@ -31,6 +31,7 @@ from indextts.training.batches import (
     PairDataset,
     check_disjoint,
     collate_for,
+    open_stores,
     usable_pairs,
 )
 from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
@@ -203,8 +204,9 @@ def load_inputs(
         logger.warning(tokenizer.normalizer_warning)
     indexes = _load_indexes(command, tokenizer, ranks, should_stop)
     num_train = len(command.train_manifest)
-    train_set = usable_pairs(indexes[:num_train], config)
-    val_set = usable_pairs(indexes[num_train:], config)
+    stores = open_stores(indexes, config)
+    train_set = usable_pairs(indexes[:num_train], stores, config)
+    val_set = usable_pairs(indexes[num_train:], stores, config)
     check_disjoint(train_set, val_set)
     manifests = [index.manifest for index in indexes]
     return Inputs(command, config, tokenizer, train_set, val_set, manifests, device, ranks)
