@@ -40,10 +40,10 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
         ("5 Pairs", "pairs"),
     ):
         run_stage(page, tab, stage)
-    wait_for(page, "pairs-numbers", "472 pairs of 236 targets, 4 speakers")
+    wait_for(page, "pairs-numbers", "472 pairs for 236 targets, 4 speakers")
     expect(page.locator("#plot-hours svg.marks")).to_be_visible()
     page.get_by_label("to validate on").click()
-    wait_for(page, "pairs-numbers", "40 pairs of 20 targets, 4 speakers")
+    wait_for(page, "pairs-numbers", "40 pairs for 20 targets, 4 speakers")
     open_tab(page, "2 Data")
     wait_for(page, "data-numbers", "256 utterances")
     wait_for(page, "data-log", "No problems")
