@@ -123,7 +123,7 @@ class Caller:
         return [("done" if event["success"] else "error", line) for event, line in completed]
 
 
-def lay_canaries(folder: Path) -> Path:
+def write_canaries(folder: Path) -> Path:
     """Make the folder that must not be touched, and ways that lead there from the workspace."""
     outside, demo = folder / "outside", folder / "workspace/demo"
     (outside / "folder").mkdir(parents=True)

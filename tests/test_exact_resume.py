@@ -55,7 +55,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 @pytest.fixture(scope="module")
 def reference(project: TinyRun) -> Path:
     """Return the folder of the uninterrupted run."""
-    assert go_on(project, project.output, workers=0) == 0
+    assert resume_run(project, project.output, workers=0) == 0
     return project.output
 
 
@@ -77,7 +77,7 @@ def start(project: TinyRun, run_dir: Path, workers: int, **more: object) -> Trai
     return TrainerProcess(argv, project.folder / f"{run_dir.name}.log")
 
 
-def go_on(project: TinyRun, run_dir: Path, workers: int, **more: object) -> int | None:
+def resume_run(project: TinyRun, run_dir: Path, workers: int, **more: object) -> int | None:
     """Train to the end; return the exit status."""
     process = start(project, run_dir, workers, **more)
     try:
@@ -190,7 +190,7 @@ def test_a_run_killed_at_any_moment_ends_bit_identical(
             break
     else:
         pytest.fail(f"{TRIES} kills, none {moment}")
-    assert go_on(project, run_dir, workers[1]) == 0
+    assert resume_run(project, run_dir, workers[1]) == 0
     assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
 
 
@@ -201,7 +201,7 @@ def test_averaged_weights_and_bfloat16_moments_are_bit_identical_after_a_kill(
 ):
     more = {"ema_decay": 0.9, "optimizer_state": "bfloat16"}
     reference = tmp_path / "reference"
-    assert go_on(project, reference, workers=0, **more) == 0
+    assert resume_run(project, reference, workers=0, **more) == 0
     for attempt in range(TRIES):
         run_dir = tmp_path / f"run{attempt}"
         interrupt(project, run_dir, 0, lambda *event, d=run_dir: MOMENTS[moment].matches(d, *event), **more)
@@ -209,7 +209,7 @@ def test_averaged_weights_and_bfloat16_moments_are_bit_identical_after_a_kill(
             break
     else:
         pytest.fail(f"{TRIES} kills, none {moment}")
-    assert go_on(project, run_dir, workers=2) == 0  # the checkpoint knows both
+    assert resume_run(project, run_dir, workers=2) == 0  # the checkpoint knows both
     assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
     content = torch.load(run_dir / "latest.pth", weights_only=True)
     assert content["averaged"]["num_updates"] == 12
@@ -228,7 +228,7 @@ def test_a_run_stopped_at_any_moment_loses_no_step_and_ends_bit_identical(
     status = interrupt(project, run_dir, 2, lambda *event: MOMENTS[moment].matches(run_dir, *event), number)
     assert status == 128 + number
     assert CommittedCheckpoints.read(run_dir).step == last_step(metrics_lines(run_dir))
-    assert go_on(project, run_dir, workers=0) == 0
+    assert resume_run(project, run_dir, workers=0) == 0
     assert problems_at_end(reference, run_dir, project.folder / "base/gpt.pth") == []
 
 
@@ -256,7 +256,7 @@ def test_a_run_killed_after_every_save_ends_bit_identical(project: TinyRun, refe
 
 # --- which samples were seen ---
 # Each text has a token that no other text has. An embedding row without a gradient decays its first moment by
-# AdamW's beta and does nothing else: so two checkpoints, one step apart, tell which samples that step saw.
+# AdamW's beta and does nothing else: so two checkpoints, one step apart, show which samples that step saw.
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     """Return a run stopped after 12 of the 22 samples of its second epoch; it kept every checkpoint."""
     run = make_tiny_run(tmp_path_factory.mktemp("marked") / "tiny")
     for name in ("train_pairs.jsonl", "val_pairs.jsonl"):
-        words = marking_words(Tokenizer.load(run.folder / "tokenizer.model"))
+        words = words_with_own_tokens(Tokenizer.load(run.folder / "tokenizer.model"))
         pairs = [replace(p, target_text=words.pop()) for p in read_pairs(run.folder / name)]
         write_pairs(run.folder / name, pairs)
     one_utterance_a_file(run.folder / "features")
@@ -272,7 +272,7 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     return run
 
 
-def marking_words(tokenizer: Tokenizer) -> list[str]:
+def words_with_own_tokens(tokenizer: Tokenizer) -> list[str]:
     """Return appended pieces that are encoded as themselves."""
     words = [
         piece[1:] for piece in tokenizer.pieces[BASE_SIZE:] if piece.startswith("\N{LOWER ONE EIGHTH BLOCK}")

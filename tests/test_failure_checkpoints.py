@@ -25,7 +25,7 @@ from indextts.errors import UserError
 from indextts.models.checkpoint import TEXT_TABLES, read_file
 from indextts.models.gpt.weights import random_model
 from indextts.planning.plan_from_meta import describe_restore
-from indextts.runs.directory import LARGEST_META, CheckpointMeta, verify_checkpoint
+from indextts.runs.directory import MAX_META_BYTES, CheckpointMeta, verify_checkpoint
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import publish, run_lock
 from indextts.runs.restore import plan_restore
@@ -165,7 +165,7 @@ def test_row_3_a_folder_with_only_corrupt_checkpoints_is_refused_with_status_3(
 
 
 def huge(path: Path) -> None:
-    os.truncate(path, LARGEST_META + 1)
+    os.truncate(path, MAX_META_BYTES + 1)
 
 
 def without_a_field(path: Path) -> None:
@@ -205,7 +205,7 @@ def test_row_4_a_bad_meta_file_is_written_anew_from_the_checkpoint(
     meta = tiny.output / "model_step6.json"
     before = meta.read_bytes()
     BAD_METAS[name](meta)
-    assert not meta.is_file() or meta.stat().st_size > LARGEST_META or meta.read_bytes() != before
+    assert not meta.is_file() or meta.stat().st_size > MAX_META_BYTES or meta.read_bytes() != before
     assert newest_whole(tiny) == tiny.output / "model_step6.pth"
     assert meta.read_bytes() == before
 

@@ -44,7 +44,7 @@ from indextts.training.losses import LossSums
 from indextts.training.order import epoch_order, in_batches
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import start_from_base
-from tests.test_exact_resume import marking_words, one_utterance_a_file
+from tests.test_exact_resume import one_utterance_a_file, words_with_own_tokens
 from tests.test_models_checkpoint import Payload
 from tests.test_trainer import load, numbers
 from tests.tiny_run import (
@@ -240,7 +240,7 @@ def test_row_44_the_longest_fitting_sample_is_kept_and_a_longer_one_is_skipped(
 ):
     config = replace(CONFIG, max_text_tokens=600, max_mel_tokens=1815)
     tokenizer = Tokenizer.load(tiny.folder / "tokenizer.model")
-    word = marking_words(tokenizer)[0]
+    word = words_with_own_tokens(tokenizer)[0]
     lengths = {"u1": 1815, "u2": 1816}
     rewrite_features(
         tiny,

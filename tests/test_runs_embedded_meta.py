@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from indextts.runs.directory import CheckpointMeta, read_embedded_meta, verify_checkpoint
-from indextts.runs.embedded_meta import LARGEST_PICKLE, read_record, verify_records
+from indextts.runs.embedded_meta import MAX_PICKLE_BYTES, read_record, verify_records
 from tests.checkpoint_files import save
 from tests.conftest import REPOSITORY
 from tests.test_models_checkpoint import Payload
@@ -83,7 +83,7 @@ HARMFUL: dict[str, Callable[[Path], object]] = {
     "a bare pickle": lambda path: path.write_bytes(pickle.dumps({"meta": {}})),
     "another zip": lambda path: zipfile.ZipFile(path, "w").close(),
     "compressed": lambda path: write_archive(path, pickle.dumps({"meta": {}}), zipfile.ZIP_DEFLATED),
-    "huge": lambda path: write_archive(path, bytes(LARGEST_PICKLE + 1)),
+    "huge": lambda path: write_archive(path, bytes(MAX_PICKLE_BYTES + 1)),
     "an empty pickle": lambda path: write_archive(path, b""),
     "an empty stack": lambda path: write_archive(path, b"\x80\x02."),
     "an opcode that torch never writes": lambda path: write_archive(path, pickle.dumps({"meta": {1}}, 4)),

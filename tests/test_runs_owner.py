@@ -138,7 +138,7 @@ def test_a_kill_before_any_disk_change_is_repaired_by_the_next_owner(
         folder.mkdir()
         before(folder)
         foreign = sorted(p.read_bytes() for p in folder.glob("*.pth") if p.read_bytes().startswith(b"of an"))
-        whole = [meta.serial for path, meta in checkpoints(folder) if is_whole(path)]
+        valid = [meta.serial for path, meta in checkpoints(folder) if is_valid(path)]
         total = count_changes(act, folder, die_at)
         with run_lock(folder):
             if act is go_around_a_corrupt_one:
@@ -146,10 +146,10 @@ def test_a_kill_before_any_disk_change_is_repaired_by_the_next_owner(
         where = f"died before change {die_at}"
         assert not list(folder.glob(".tmp-*")), where
         found = [(path, meta) for path, meta in checkpoints(folder) if path.name.startswith("model_step")]
-        corrupt = [path.name for path, _ in found if not is_whole(path)]
+        corrupt = [path.name for path, _ in found if not is_valid(path)]
         assert corrupt == [], where
-        good = [(path, meta) for path, meta in found if is_whole(path)]
-        assert max([meta.serial for _, meta in good], default=0) >= max(whole, default=0), where
+        good = [(path, meta) for path, meta in found if is_valid(path)]
+        assert max([meta.serial for _, meta in good], default=0) >= max(valid, default=0), where
         if good:
             assert verify_checkpoint(folder / "latest.pth").serial == good[0][1].serial, where
             best = [meta.serial for _, meta in good if meta.is_best]
@@ -164,7 +164,7 @@ def test_a_kill_before_any_disk_change_is_repaired_by_the_next_owner(
     assert total >= 5
 
 
-def is_whole(path: Path) -> bool:
+def is_valid(path: Path) -> bool:
     try:
         verify_checkpoint(path)
     except ValueError:

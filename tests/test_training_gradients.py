@@ -110,7 +110,7 @@ def gradients(run: Run) -> dict[str, Tensor]:
     }
 
 
-def done_whole(project: TinyRun, padding: str, sizes: Sequence[int]) -> tuple[float, dict[str, Tensor]]:
+def full_step(project: TinyRun, padding: str, sizes: Sequence[int]) -> tuple[float, dict[str, Tensor]]:
     run = new_run(project, padding)
     _, loss = accumulate_group(run, group_of(run, *sizes))
     assert loss is not None
@@ -144,33 +144,33 @@ def test_a_split_step_has_the_gradients_of_the_full_step(
     run_out: Callable[[], None],
     in_backward: bool,
 ):
-    whole_loss, whole = done_whole(project, padding, sizes)
+    full_loss, full = full_step(project, padding, sizes)
     asked = give_memory_for(num_samples, run_out, in_backward=in_backward)
     sums, loss = accumulate_group(run, group_of(run, *sizes))
     assert sums is not None
     assert loss is not None
     split = gradients(run)
-    assert split.keys() == whole.keys()
-    for name, gradient in whole.items():
+    assert split.keys() == full.keys()
+    for name, gradient in full.items():
         assert relative_difference(split[name], gradient) < ROUNDING, name
-    assert float(loss) == pytest.approx(whole_loss, rel=ROUNDING)
+    assert float(loss) == pytest.approx(full_loss, rel=ROUNDING)
     assert run.state.micro_batch_limit == limit
     assert max(asked) > num_samples >= asked[-1]  # it did run out, and went on with parts that fit
 
 
 def test_the_sums_of_a_split_step_count_every_token_once(run: Run, give_memory_for: GiveMemory):
     group = group_of(run, 3, 2)
-    whole, _ = accumulate_group(run, group)
+    full, _ = accumulate_group(run, group)
     run.trained.clear_gradients()
     give_memory_for(1)
     sums, _ = accumulate_group(run, group)
     samples = [run.inputs.train_set[index] for index in range(5)]
     num_text = sum(len(sample.text_ids) + 1 for sample in samples if isinstance(sample, Sample))
     num_mel = sum(len(sample.codes) + 1 for sample in samples if isinstance(sample, Sample))
-    assert whole is not None
+    assert full is not None
     assert sums is not None
     assert (int(sums.text_tokens), int(sums.mel_tokens)) == (num_text, num_mel)
-    for name, number in vars(whole).items():
+    for name, number in vars(full).items():
         torch.testing.assert_close(getattr(sums, name), number, rtol=ROUNDING, atol=0, msg=name)
     assert not sums.text_nats.requires_grad
 
@@ -229,12 +229,12 @@ def test_a_step_without_readable_samples_leaves_no_gradient(run: Run):
 
 
 def test_the_readable_samples_of_a_step_count_as_if_alone(project: TinyRun, run: Run, padding: str):
-    whole_loss, whole = done_whole(project, padding, (3,))
+    full_loss, full = full_step(project, padding, (3,))
     unreadable = MicroBatch(None, ("a",), (Unreadable("a", "gone"),))
     _, loss = accumulate_group(run, [unreadable, *group_of(run, 3)])
     assert loss is not None
-    assert float(loss) == whole_loss
-    assert all(torch.equal(gradient, whole[name]) for name, gradient in gradients(run).items())
+    assert float(loss) == full_loss
+    assert all(torch.equal(gradient, full[name]) for name, gradient in gradients(run).items())
 
 
 def test_a_part_of_a_padded_batch_has_the_losses_of_its_rows(project: TinyRun):
@@ -246,12 +246,12 @@ def test_a_part_of_a_padded_batch_has_the_losses_of_its_rows(project: TinyRun):
     batch = GPTBatch(*(getattr(batch, name)[shortest_last] for name in vars(batch)))
     assert int(batch.text_lengths[-1]) < int(batch.text_lengths[0])
     device = run.inputs.device
-    whole = run.model.eval()(batch.to(device))
+    full = run.model.eval()(batch.to(device))
     for row, part in enumerate(batch.split(1)):
         alone = run.model(part.to(device))
         length = int(part.code_lengths[0]) + 1
         torch.testing.assert_close(
-            alone.mel_logits[0, :length], whole.mel_logits[row, :length], rtol=1e-4, atol=1e-5
+            alone.mel_logits[0, :length], full.mel_logits[row, :length], rtol=1e-4, atol=1e-5
         )
 
 

@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from indextts.projects.project import Project
 from indextts.speech.synthesis.pending import pending_folders
 from indextts.training import published_samples
-from indextts.training.published_samples import PublishedSamples, speak_waiting
+from indextts.training.published_samples import PublishedSamples, render_all_pending
 from indextts.webui.monitor.sample_players import sample_folders, samples_html
 from tests.speaking_run import make_speaking_project, trainer_flags
 from tests.test_training_samples import digests, lines
@@ -110,7 +110,7 @@ def test_an_unreadable_voice_is_skipped_and_named(
     monkeypatch.setattr(published_samples, "log_to_stdout", lambda: None)
     threads = torch.get_num_threads()
     try:
-        speak_waiting(root, project.config.parent)
+        render_all_pending(root, project.config.parent)
     finally:
         torch.set_num_threads(threads)
     assert "text 2" in caplog.text

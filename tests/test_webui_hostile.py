@@ -25,10 +25,10 @@ from tests.attacked_page import (
     Caller,
     Field,
     Watcher,
-    lay_canaries,
     repository_state,
     require_quiet,
     state_of,
+    write_canaries,
 )
 from tests.conftest import REPOSITORY
 from tests.webui_server import serving
@@ -74,7 +74,7 @@ def attacked(
     elsewhere: tuple[int, list[str]],
 ) -> Iterator[Field]:
     folder = tmp_path_factory.mktemp("hostile")
-    outside = lay_canaries(folder)
+    outside = write_canaries(folder)
     (folder / "login").write_text(f"me:{PASSWORD}")
     (folder / "login").chmod(0o600)
     flags = [f"--auth-file={folder / 'login'}", "--max-upload-mb=1"]

@@ -59,7 +59,7 @@ print(json.dumps(sorted(texts | headers)))
 
 
 @pytest.fixture(scope="module")
-def laid_out(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+def shown_texts(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Return what a person reads on the page that was built, with its one path as the template has it."""
     workspace = tmp_path_factory.mktemp("language") / "workspace"
     answer = subprocess.run(
@@ -169,9 +169,9 @@ def test_equal_english_texts_are_translated_equally(language: str):
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_all_texts_of_the_page_are_translated(language: str, laid_out: set[str]):
-    assert len(laid_out) > 300
-    texts = {text for text in laid_out if text != table(ENGLISH)["project.published_in"]}
+def test_all_texts_of_the_page_are_translated(language: str, shown_texts: set[str]):
+    assert len(shown_texts) > 300
+    texts = {text for text in shown_texts if text != table(ENGLISH)["project.published_in"]}
     assert sorted(texts - translations(language).keys() - SAME) == []
 
 

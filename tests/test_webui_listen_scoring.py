@@ -74,10 +74,10 @@ def test_a_selection_stays_while_it_exists(project: Project):
     assert "value" not in checkpoints(page, "tiny", ["model_step1.pth"]).constructor_args
 
 
-def write_report(folder: Path, text: str, *, is_whole: bool = True) -> None:
+def write_report(folder: Path, text: str, *, is_complete: bool = True) -> None:
     folder.mkdir(parents=True)
     (folder / "report.md").write_text(f"# Evaluation\n\n{text}\n", encoding="utf-8")
-    if is_whole:
+    if is_complete:
         (folder / "scores.png").write_bytes(b"\x89PNG")
 
 
@@ -86,7 +86,7 @@ def test_the_newest_complete_report_is_shown_with_its_downloads(tmp_path: Path):
     assert show(page_of(project), "voice") == (t(NOTHING), "")
     write_report(project.scores / "0001", "older")
     write_report(project.scores / "0009", "newer")
-    write_report(project.scores / "0010", "stopped", is_whole=False)
+    write_report(project.scores / "0010", "stopped", is_complete=False)
     assert newest_report(project) == project.scores / "0009"
     assert next_folder(project.scores) == project.scores / "0011"
     report, picture = show(page_of(project), "voice")

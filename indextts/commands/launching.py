@@ -19,7 +19,7 @@ from indextts.errors import UserError
 # By default torchrun kills its processes 30 s after it forwards a signal, which is too soon to save a large
 # checkpoint. The stop stages of a job end before this limit.
 SHUTDOWN_S = 600
-MOST_CHARACTERS = 1000
+MAX_CHARACTERS = 1000
 DEFAULT_PORT = 29500  # the default of torchrun
 
 GPU_NUMBERS = re.compile(r"(0|[1-9][0-9]{0,2})(,(0|[1-9][0-9]{0,2}))*")
@@ -61,7 +61,7 @@ class Launch(Command):
         if isinstance(given, list | tuple):
             given = ",".join(map(str, given))
         text = str(given)
-        if len(text) > MOST_CHARACTERS:
+        if len(text) > MAX_CHARACTERS:
             raise UserError(f"--gpus: {len(text):,} characters; pass numbers of GPUs, such as 0,1")
         return ",".join(number.strip() for number in text.split(","))
 

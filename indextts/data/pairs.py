@@ -278,9 +278,9 @@ class PromptQueue:
         ids = {clip.id for clip in taken}
         self._waiting.extendleft(reversed([clip for clip in inspected if clip.id not in ids]))
         self._waiting.extend(taken)
-        return taken or self._take_other_text(target, text, num)
+        return taken or self._take_from_other_texts(target, text, num)
 
-    def _take_other_text(self, target: Utterance, text: str, num: int) -> list[Utterance]:
+    def _take_from_other_texts(self, target: Utterance, text: str, num: int) -> list[Utterance]:
         """Return prompts if all inspected clips have the sentence `text`: the other clips in turn."""
         if text not in self._with_other_text:
             others = [clip for clip in self._clips if self._texts[clip.id] != text]

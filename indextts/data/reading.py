@@ -81,7 +81,7 @@ class Reading:
             digest = file_sha256(utterance.audio)
             return Clip(utterance.id, utterance.audio, digest, duration_s, self.prepare(samples))
         except RecordingError as error:
-            return Rejected.because(utterance, error)
+            return Rejected.from_error(utterance, error)
         except OSError as error:
             return Rejected.of(utterance, "unreadable", f"cannot be read ({error.strerror})")
         except MemoryError:

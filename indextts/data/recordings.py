@@ -79,7 +79,7 @@ def measure(
     num_off = 0
     for (_, utterance), duration in zip(utterances, durations_s(utterances), strict=True):
         if isinstance(duration, RecordingError):
-            rejected.append(Rejected.because(utterance, duration))
+            rejected.append(Rejected.from_error(utterance, duration))
             continue
         num_off += abs(duration - utterance.duration_s) > DURATION_TOLERANCE_S
         measured.append(replace(utterance, duration_s=duration))

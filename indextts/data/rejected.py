@@ -34,7 +34,7 @@ class Rejected:
         return cls(utterance.id, utterance.audio, code, reason)
 
     @classmethod
-    def because(cls, utterance: Utterance, error: RecordingError) -> Self:
+    def from_error(cls, utterance: Utterance, error: RecordingError) -> Self:
         return cls.of(utterance, error.code, error.reason)
 
 

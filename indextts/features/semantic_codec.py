@@ -75,7 +75,7 @@ class SemanticCodec(nn.Module):
 
     def encode(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return the quantizer's input: (B, T, H); arguments as for `quantize`."""
-        return _through(self.encoder, features, lengths)
+        return _apply_half(self.encoder, features, lengths)
 
     def embed(self, codes: Tensor) -> Tensor:
         """Return the embeddings of codes (..., T): (..., T, H)."""
@@ -83,7 +83,7 @@ class SemanticCodec(nn.Module):
 
     def decode(self, embeddings: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return the features of embeddings (B, T, H): (B, T, H); `lengths` as for `quantize`."""
-        return _through(self.decoder, embeddings, lengths)
+        return _apply_half(self.decoder, embeddings, lengths)
 
 
 class Backbone(nn.Module):
@@ -230,7 +230,7 @@ def load_codec(config: SemanticCodecConfig, path: Path) -> SemanticCodec:
     return codec
 
 
-def _through(half: nn.Sequential, x: Tensor, lengths: Tensor | None) -> Tensor:
+def _apply_half(half: nn.Sequential, x: Tensor, lengths: Tensor | None) -> Tensor:
     """Apply the encoder or the decoder to `x` (B, T, H): (B, T, H)."""
     B, T, _ = x.shape  # noqa: N806 - axes
     positions = torch.arange(T, device=x.device)

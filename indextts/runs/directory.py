@@ -43,7 +43,7 @@ from indextts.system.files import FileStamp, file_stamp, write_bytes
 logger = logging.getLogger(__name__)
 
 # A meta file holds the pieces of a tokenizer, a few hundred kilobytes; a far larger file is something else.
-LARGEST_META = 64 << 20
+MAX_META_BYTES = 64 << 20
 
 LINKS = ("latest.pth", "best.pth")
 # Prefixes of the meta file, which is renamed first when a checkpoint is deleted or quarantined.
@@ -134,7 +134,7 @@ class CheckpointMeta(BaseModel, frozen=True):
         try:
             if path.exists() and not path.is_file():
                 raise ValueError(f"{path.name}: not a regular file")
-            if path.stat().st_size > LARGEST_META:
+            if path.stat().st_size > MAX_META_BYTES:
                 raise ValueError(f"{path.name}: {path.stat().st_size} bytes, too large for a meta file")
             return cls.model_validate_json(path.read_bytes())
         except OSError as error:

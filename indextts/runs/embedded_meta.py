@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-LARGEST_PICKLE = 32 << 20  # it holds the pieces of a tokenizer and the names of the tensors: a few megabytes
+MAX_PICKLE_BYTES = (
+    32 << 20
+)  # it holds the pieces of a tokenizer and the names of the tensors: a few megabytes
 CHUNK_BYTES = 1 << 20
 
 
@@ -31,7 +33,7 @@ def read_record(path: Path) -> str | None:
         if len(names) != 1:
             raise ValueError("it has no data.pkl")
         num_bytes = archive.getinfo(names[0]).file_size
-        if num_bytes > LARGEST_PICKLE:
+        if num_bytes > MAX_PICKLE_BYTES:
             raise ValueError(f"its data.pkl has {num_bytes:,} bytes")
         try:
             content = _Pickle().read(archive.read(names[0]))

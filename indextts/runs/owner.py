@@ -55,7 +55,7 @@ def prepare(run_dir: Path) -> None:
 def is_training(run_dir: Path) -> bool:
     """Return whether a running trainer owns the folder; takes no lock, so it never blocks a trainer."""
     try:
-        return _owner_lives(str(run_dir / ".lock"))
+        return _owner_is_alive(str(run_dir / ".lock"))
     except OSError:
         return False
 
@@ -78,7 +78,7 @@ def run_lock(run_dir: Path) -> Iterator[None]:
         except BlockingIOError:
             is_free = False
         except OSError:  # a network file system without locks
-            is_free = not _owner_lives(lock.name)
+            is_free = not _owner_is_alive(lock.name)
         if not is_free:
             raise UserError(
                 f"{run_dir} is in use by a running trainer (process {_owner_pid(lock.name) or 'unknown'}); "
@@ -334,7 +334,7 @@ def _owner_pid(lock: str) -> int | None:
         return None
 
 
-def _owner_lives(lock: str) -> bool:
+def _owner_is_alive(lock: str) -> bool:
     try:
         return is_alive(Process.from_json(Path(lock).read_bytes()))
     except ValueError:

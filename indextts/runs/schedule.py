@@ -28,7 +28,7 @@ from indextts.commands.train import Train
 
 logger = logging.getLogger(__name__)
 
-SHORTEST_BRIDGE = 100  # steps; a warm-up of 0 must not cause a jump in the middle of a run
+MIN_BRIDGE_STEPS = 100  # steps; a warm-up of 0 must not cause a jump in the middle of a run
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Schedule:
         """Return this schedule with a bridge from `rate`, the rate at `step`, the last step done."""
         if step == 0 or rate == self.learning_rate(step):
             return self
-        bridge = max(1, min(max(self.warmup_steps, SHORTEST_BRIDGE), (self.total_steps - step) // 2))
+        bridge = max(1, min(max(self.warmup_steps, MIN_BRIDGE_STEPS), (self.total_steps - step) // 2))
         return replace(self, anchor_step=step, anchor_rate=rate, bridge_steps=bridge)
 
     def _curve(self, step: int) -> float:

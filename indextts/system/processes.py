@@ -113,7 +113,7 @@ def read_stat(pid: int) -> Stat | None:
 
 def session_members(session: int) -> list[Process]:
     """Return the living processes of a session, except init (1), which shares the session in a container."""
-    return [_named(pid, stat) for pid, stat in _living().items() if stat.session == session]
+    return [_named(pid, stat) for pid, stat in _live_stats().items() if stat.session == session]
 
 
 def session_and_descendants(session: int) -> list[Process]:
@@ -121,7 +121,7 @@ def session_and_descendants(session: int) -> list[Process]:
 
     The workers of torchrun have sessions of their own.
     """
-    living = _living()
+    living = _live_stats()
     found = {pid for pid, stat in living.items() if stat.session == session}
     while more := {pid for pid, stat in living.items() if stat.parent in found} - found:
         found |= more
@@ -130,7 +130,7 @@ def session_and_descendants(session: int) -> list[Process]:
 
 def children_of(pid: int) -> list[Process]:
     """Return the living direct children of a process."""
-    return [_named(child, stat) for child, stat in _living().items() if stat.parent == pid]
+    return [_named(child, stat) for child, stat in _live_stats().items() if stat.parent == pid]
 
 
 def send_signal(process: Process, number: signal.Signals) -> None:
@@ -146,7 +146,7 @@ def send_signal(process: Process, number: signal.Signals) -> None:
             os.close(descriptor)
 
 
-def _living() -> dict[int, Stat]:
+def _live_stats() -> dict[int, Stat]:
     pids = [
         int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and entry.name != "1"
     ]

@@ -44,7 +44,7 @@ _LETTER_HYPHEN_NUMBER = re.compile(rf"(?<={_LETTER})[-\u2013]+(?=\d)|(?<=\d)[-\u
 _TYPES = re.compile(rf"(?<={_LETTER})-(\d+)/(\d+)(?![\d/])")  # HIV-1/2 is no half
 _SCORE_WRITTEN = re.compile(r"(?<=\d)ለ(?=\d)")
 _WORD_BEFORE = re.compile(rf"(?<![{L}])([{L}]+)(?=[{CURRENCY_SIGNS}]?\d)")
-_WORD_BEHIND = re.compile(rf"(?<=\d)([{L}]+)")
+_WORD_AFTER = re.compile(rf"(?<=\d)([{L}]+)")
 _OTHER_LETTER = re.compile(rf"(?<=[^\W\d_{L}])(?=\d)|(?<=\d)(?=[^\W\d_{L}])")
 _PREFIX_ALONE = re.compile(rf"(?<![{L}])([በከየለ]) +(?=[{CURRENCY_SIGNS}~]?\d)")
 _GROUPED_BY_SPACES = re.compile(r"(?<![\d,.])(\d{1,3})((?: 000)+)(?!\d)")
@@ -59,7 +59,7 @@ def separate(text: str, _options: NormalizerOptions) -> str:
     text = _LETTER_HYPHEN_NUMBER.sub(" ", text)
     text = _SCORE_WRITTEN.sub(" ለ", text)
     text = _WORD_BEFORE.sub(lambda m: m[1] if _IS_PREFIX.fullmatch(m[1]) else f"{m[1]} ", text)
-    text = _WORD_BEHIND.sub(lambda m: m[1] if _is_ending(m[1]) else f" {m[1]}", text)
+    text = _WORD_AFTER.sub(lambda m: m[1] if _is_ending(m[1]) else f" {m[1]}", text)
     text = _OTHER_LETTER.sub(" ", text)
     text = _PREFIX_ALONE.sub(r"\1", text)
     return _GROUPED_BY_SPACES.sub(lambda m: m[1] + m[2].replace(" ", ""), text)

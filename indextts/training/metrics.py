@@ -40,7 +40,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
-from indextts.runs.health.steps import MUCH_WAITING
+from indextts.runs.health.steps import MAX_WAIT_SHARE
 from indextts.system.processes import read_stat
 from indextts.training.losses import LossMeans
 from indextts.training.validate import Validation
@@ -236,7 +236,7 @@ class SpeedMeter:
         """Return the speed since the last reading; call when the device has finished its work."""
         seconds = time.perf_counter() - self._started - self._excluded
         speed = Speed(self._tokens / seconds, self._waited / seconds)
-        if self._last_work is not None and speed.data_wait > MUCH_WAITING and not self._is_warned:
+        if self._last_work is not None and speed.data_wait > MAX_WAIT_SHARE and not self._is_warned:
             logger.warning(
                 "The GPU waits for data %.0f %% of the time: raise --num-workers, or move the features to a "
                 "faster disk",

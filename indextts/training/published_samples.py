@@ -134,7 +134,7 @@ class PublishedSamples:
             self._note_failure(self.process.exitcode)
             return False
         context = multiprocessing.get_context("spawn")
-        self.process = context.Process(target=speak_waiting, args=(self.root, self.models), daemon=True)
+        self.process = context.Process(target=render_all_pending, args=(self.root, self.models), daemon=True)
         self.process.start()
         return True
 
@@ -166,7 +166,7 @@ def recordings_of(pairs: Sequence[Pair], manifests: Sequence[Path]) -> dict[str,
     return {str(key): audio for key, audio in found.items()}
 
 
-def speak_waiting(root: Path, models: Path) -> None:
+def render_all_pending(root: Path, models: Path) -> None:
     """Synthesize all pending folders in `root` on the CPU; the main function of the process."""
     configure_worker_signals(0)
     os.nice(NICENESS)

@@ -193,7 +193,7 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
 def _import(sources: Sequence[_Source], command: ImportDataset, journal: Journal) -> ImportResult:
     store = ProjectStore(journal)
     for source in sources:
-        for found, transcoded in _work(source, command, journal, store):
+        for found, transcoded in _import_items(source, command, journal, store):
             source.rejections += store.add(source.name, source.root, found, transcoded)
         store.finish(source.name, [found.key for found in source.found], prune=command.prune)
     _write_rejected(sources, store, command.output_dir)
@@ -226,7 +226,7 @@ def _import(sources: Sequence[_Source], command: ImportDataset, journal: Journal
     )
 
 
-def _work(
+def _import_items(
     source: _Source, command: ImportDataset, journal: Journal, store: ProjectStore
 ) -> Iterator[tuple[SourceRecording, Transcoded | None]]:
     """Yield the recordings of a source in order with their transcoded files; None for an unchanged one."""

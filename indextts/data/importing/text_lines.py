@@ -100,13 +100,13 @@ def _encoding(path: Path) -> str | None:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return encoding
-    unmarked = _without_mark(head) if b"\0" in head else None
+    unmarked = _utf16_without_mark(head) if b"\0" in head else None
     if unmarked is not None:
         return unmarked
     return None if _is_binary(head.decode("utf-8", errors="replace")) else "utf-8"
 
 
-def _without_mark(head: bytes) -> str | None:
+def _utf16_without_mark(head: bytes) -> str | None:
     """Return the UTF-16 encoding of a text without a mark, in which nearly all is ASCII or fidel, or None."""
     even = head[: len(head) // 2 * 2]
     for encoding in ("utf-16-le", "utf-16-be"):

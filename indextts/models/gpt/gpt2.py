@@ -63,7 +63,7 @@ class GPT2(nn.Module):
             assert isinstance(block, Block)
             # instance attributes, so that parameter names and checkpoints do not change
             vars(block)["project"] = torch.compile(block.project, dynamic=True)
-            vars(block)["absorb"] = torch.compile(block.absorb, dynamic=True)
+            vars(block)["add_attention"] = torch.compile(block.add_attention, dynamic=True)
 
 
 class Block(nn.Module):
@@ -77,13 +77,13 @@ class Block(nn.Module):
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
         """Apply the block to `x` (..., D)."""
         q, k, v = self.project(x).unbind(-3)
-        return self.absorb(x, attend(q, k, v, self.attn.dropout if self.training else 0.0))
+        return self.add_attention(x, attend(q, k, v, self.attn.dropout if self.training else 0.0))
 
     def project(self, x: Tensor) -> Tensor:
         """Return queries, keys and values (..., 3, H, d) of `x` (..., D)."""
         return self.attn.project(self.ln_1(x))
 
-    def absorb(self, x: Tensor, attended: Tensor) -> Tensor:
+    def add_attention(self, x: Tensor, attended: Tensor) -> Tensor:
         """Return the block's output (..., D) from its input `x` and the attention's output (..., H, d)."""
         x = x + self.attn.merge(attended)
         x = x + self.mlp(self.ln_2(x))

@@ -36,7 +36,7 @@ from indextts.system.amounts import counted
 
 logger = logging.getLogger(__name__)
 
-MOST_THREADS = 8
+MAX_THREADS = 8
 CPU = torch.device("cpu")
 
 # The speaker and emotion encoders. Preprocessing runs them once; training never updates them.
@@ -131,7 +131,7 @@ def map_in_threads(function: Callable[[str], ResultT], names: Iterable[str]) -> 
     Returns:
         The results, in the order of `names`.
     """
-    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
+    with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as threads:
         return list(threads.map(function, names))
 
 

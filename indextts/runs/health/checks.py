@@ -10,10 +10,10 @@ from indextts.runs.health.steps import gpu_waiting, gradients_exploding, rate_of
 
 ADDITIONAL = 2  # besides the checkpoints to keep: the one being written, and the best one
 
-FULL = "health.disk_full"
-FILLING = "health.disk_filling"
-ROOM_EVIDENCE = "health.disk_evidence"
-ROOM_ADVICE = "health.disk_advice"
+DISK_FULL = "health.disk_full"
+DISK_FILLING = "health.disk_filling"
+DISK_EVIDENCE = "health.disk_evidence"
+DISK_ADVICE = "health.disk_advice"
 
 
 def disk_filling(run: Observed) -> Finding | None:
@@ -28,9 +28,9 @@ def disk_filling(run: Observed) -> Finding | None:
     return Finding(
         "disk",
         "problem" if is_full else "warning",
-        FULL if is_full else FILLING,
-        ROOM_EVIDENCE,
-        ROOM_ADVICE,
+        DISK_FULL if is_full else DISK_FILLING,
+        DISK_EVIDENCE,
+        DISK_ADVICE,
         {
             "free_gb": run.free_bytes / 1e9,
             "each_gb": run.checkpoint_bytes / 1e9,

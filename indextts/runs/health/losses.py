@@ -15,7 +15,7 @@ MIN_LINES = 10
 MAX_WINDOWS = 40
 LEARNING_SHARE = 0.2  # of the peak rate; below it, in warm-up and at the end, a loss need not fall
 SMALL_FALL = 0.005  # of the loss, over the window
-SURE_FALL = 0.02  # upper bound of the fall, with the noise added
+CLEAR_FALL = 0.02  # upper bound of the fall, with the noise added
 STANDARD_ERRORS = 3  # with many windows, two would give false alarms
 REAL_GAIN = 0.002  # of the best validation, which always has the same pairs and so no noise
 
@@ -41,8 +41,8 @@ def plateau(run: Observed) -> Finding | None:
     """Return a finding if the training losses do not fall, for the longest possible window.
 
     The check fits a straight line to a window that ends with the newest line. The window is flat if the line
-    falls by less than SMALL_FALL, and by less than SURE_FALL with the noise added, and if no validation in it
-    is clearly better than the best one before.
+    falls by less than SMALL_FALL, and by less than CLEAR_FALL with the noise added, and if no validation in
+    it is clearly better than the best one before.
     """
     curve = _while_learning(run, run.curve("train", "mel_loss"))
     total_steps = run.schedule.total_steps if run.schedule else 0
@@ -162,7 +162,7 @@ def _is_flat(curve: Curve) -> bool:
     initial_fall = float(values[:NUM_AROUND].mean() - values[NUM_AROUND:].mean())
     if initial_fall > SMALL_FALL * mean + STANDARD_ERRORS * scatter / math.sqrt(NUM_AROUND):
         return False
-    return fall < SMALL_FALL * mean and fall + STANDARD_ERRORS * error < SURE_FALL * mean
+    return fall < SMALL_FALL * mean and fall + STANDARD_ERRORS * error < CLEAR_FALL * mean
 
 
 def _ends_of_line(curve: Curve) -> tuple[float, float]:

@@ -8,12 +8,12 @@ MIN_CHANGE = 1e-4  # of the sum of the rates; a random walk of a million steps m
 MANY_UNKNOWN = 0.005  # of the tokens
 TOO_MANY_UNKNOWN = 0.05
 
-CHANGED = "health.frozen_rows_changed"
-CHANGED_EVIDENCE = "health.frozen_rows_changed_evidence"
-CHANGED_ADVICE = "health.frozen_rows_changed_advice"
-UNCHANGED = "health.rows_unchanged"
-UNCHANGED_EVIDENCE = "health.rows_unchanged_evidence"
-UNCHANGED_ADVICE = "health.rows_unchanged_advice"
+BASE_ROWS_CHANGED = "health.frozen_rows_changed"
+BASE_ROWS_CHANGED_EVIDENCE = "health.frozen_rows_changed_evidence"
+BASE_ROWS_CHANGED_ADVICE = "health.frozen_rows_changed_advice"
+NEW_ROWS_UNCHANGED = "health.rows_unchanged"
+NEW_ROWS_UNCHANGED_EVIDENCE = "health.rows_unchanged_evidence"
+NEW_ROWS_UNCHANGED_ADVICE = "health.rows_unchanged_advice"
 UNKNOWN = "health.unknown"
 UNKNOWN_EVIDENCE = "health.unknown_evidence"
 UNKNOWN_ADVICE = "health.unknown_advice"
@@ -28,9 +28,9 @@ def base_rows_changed(run: Observed) -> Finding | None:
     return Finding(
         "base_rows",
         "problem",
-        CHANGED,
-        CHANGED_EVIDENCE,
-        CHANGED_ADVICE,
+        BASE_ROWS_CHANGED,
+        BASE_ROWS_CHANGED_EVIDENCE,
+        BASE_ROWS_CHANGED_ADVICE,
         {
             "before": facts[0]["base_rows"],
             "first": facts[0]["step"],
@@ -57,9 +57,9 @@ def new_rows_unchanged(run: Observed) -> Finding | None:
     return Finding(
         "new_rows",
         "problem",
-        UNCHANGED,
-        UNCHANGED_EVIDENCE,
-        UNCHANGED_ADVICE,
+        NEW_ROWS_UNCHANGED,
+        NEW_ROWS_UNCHANGED_EVIDENCE,
+        NEW_ROWS_UNCHANGED_ADVICE,
         {"first": first, "moved": moved, "steps": last - first, "allowed": allowed},
     )
 

@@ -4,7 +4,7 @@ from statistics import median
 
 from indextts.runs.health.observed import Finding, Level, Observed, is_number
 
-MUCH_WAITING = 0.05  # of the time; the target is 0.01
+MAX_WAIT_SHARE = 0.05  # of the time; the target is 0.01
 NUM_RECENT = 5  # log lines
 MIN_LINES = 15
 
@@ -12,18 +12,18 @@ RATE_TOLERANCE = 0.01  # of the schedule's rate
 EXPLODED = 10.0  # times the earlier median norm
 MANY_SKIPPED = 0.01  # of the steps; the float16 gradient scaler skips some to find its scale
 
-RATE = "health.wrong_rate"
-RATE_EVIDENCE = "health.wrong_rate_evidence"
-RATE_ADVICE = "health.wrong_rate_advice"
+WRONG_RATE = "health.wrong_rate"
+WRONG_RATE_EVIDENCE = "health.wrong_rate_evidence"
+WRONG_RATE_ADVICE = "health.wrong_rate_advice"
 EXPLODING = "health.exploding"
 EXPLODING_EVIDENCE = "health.exploding_evidence"
 EXPLODING_ADVICE = "health.exploding_advice"
 SKIPPED = "health.skipped"
 SKIPPED_EVIDENCE = "health.skipped_evidence"
 SKIPPED_ADVICE = "health.skipped_advice"
-WAITING = "health.gpu_idle"
-WAITING_EVIDENCE = "health.gpu_idle_evidence"
-WAITING_ADVICE = "health.gpu_idle_advice"
+GPU_IDLE = "health.gpu_idle"
+GPU_IDLE_EVIDENCE = "health.gpu_idle_evidence"
+GPU_IDLE_ADVICE = "health.gpu_idle_advice"
 
 
 def rate_off_schedule(run: Observed) -> Finding | None:
@@ -38,9 +38,9 @@ def rate_off_schedule(run: Observed) -> Finding | None:
             return Finding(
                 "learning_rate",
                 "problem",
-                RATE,
-                RATE_EVIDENCE,
-                RATE_ADVICE,
+                WRONG_RATE,
+                WRONG_RATE_EVIDENCE,
+                WRONG_RATE_ADVICE,
                 {"step": line["step"], "rate": line["lr"], "expected": expected},
             )
     return None
@@ -83,19 +83,19 @@ def steps_skipped(run: Observed) -> Finding | None:
 
 
 def gpu_waiting(run: Observed) -> Finding | None:
-    """Return a finding if the GPU waited for data in more than MUCH_WAITING of the time."""
+    """Return a finding if the GPU waited for data in more than MAX_WAIT_SHARE of the time."""
     waits = [line for line in run.newest_process if line["kind"] == "train" and "data_wait" in line]
     if run.device in ("", "cpu") or len(waits) < NUM_RECENT:
         return None
     share = median(line["data_wait"] for line in waits[-NUM_RECENT:])
-    if share <= MUCH_WAITING:
+    if share <= MAX_WAIT_SHARE:
         return None
     return Finding(
         "data_wait",
         "warning",
-        WAITING,
-        WAITING_EVIDENCE,
-        WAITING_ADVICE,
+        GPU_IDLE,
+        GPU_IDLE_EVIDENCE,
+        GPU_IDLE_ADVICE,
         {
             "percent": 100 * share,
             "number": NUM_RECENT,

@@ -24,16 +24,16 @@ from indextts.features.vad import find_speech
 from indextts.text.ethiopic import text_key
 from indextts.text.normalize import DEFAULT_OPTIONS, normalize
 
-LONGEST_PERIOD = 2 * CODES_PER_SECOND
-FEWEST_REPEATS = 4  # of a loop, including the first occurrence
-SHORTEST_LOOP = 2 * CODES_PER_SECOND
+MAX_PERIOD = 2 * CODES_PER_SECOND
+MIN_REPEATS = 4  # of a loop, including the first occurrence
+MIN_LOOP = 2 * CODES_PER_SECOND
 
 
 def has_loop(codes: NDArray[np.int64]) -> bool:
     """Return whether `codes` (M,) repeat a pattern at least four times, for at least 2 s."""
-    for period in range(1, min(LONGEST_PERIOD, len(codes) // FEWEST_REPEATS) + 1):
+    for period in range(1, min(MAX_PERIOD, len(codes) // MIN_REPEATS) + 1):
         repeated = longest_run(codes[period:] == codes[:-period])
-        if repeated + period >= max(SHORTEST_LOOP, FEWEST_REPEATS * period):
+        if repeated + period >= max(MIN_LOOP, MIN_REPEATS * period):
             return True
     return False
 
@@ -108,7 +108,7 @@ def interval(errors: Sequence[Errors], seed: int = 0) -> tuple[float, float]:
 if TYPE_CHECKING:  # it imports transformers, which takes seconds
     from indextts.features.asr import Recognizer
 
-LEAST_SPEECH_SHARE = 0.1  # a clip with less speech counts as silent
+MIN_SPEECH_SHARE = 0.1  # a clip with less speech counts as silent
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Judge:
             heard=heard,
             errors={name: count_errors(text, transcript) for name, transcript in heard.items()},
             likeness=speaker.speaker_similarity(prompt_style, self.style(samples, rate_hz)),
-            is_silent=speech_s <= LEAST_SPEECH_SHARE * duration_s,
+            is_silent=speech_s <= MIN_SPEECH_SHARE * duration_s,
         )
 
 

@@ -25,7 +25,7 @@ from indextts.speech.synthesis.config import FlowConfig
 from indextts.speech.synthesis.weight_norm import NormedConv1d, NormedLinear
 
 NUM_TIME_WAVES = 128
-LONGEST_PERIOD = 10_000.0
+MAX_PERIOD = 10_000.0
 TIME_SCALE = 1000.0
 RMS_EPS = 1e-5
 FINAL_NORM_EPS = 1e-6
@@ -103,7 +103,7 @@ class TimeEmbedding(nn.Module):
         super().__init__()
         self.mlp = nn.Sequential(nn.Linear(2 * NUM_TIME_WAVES, dim), nn.SiLU(), nn.Linear(dim, dim))
         exponents = torch.arange(NUM_TIME_WAVES, dtype=torch.float32) / NUM_TIME_WAVES
-        self.register_buffer("freqs", torch.exp(-math.log(LONGEST_PERIOD) * exponents))
+        self.register_buffer("freqs", torch.exp(-math.log(MAX_PERIOD) * exponents))
 
     def forward(self, t: Tensor) -> Tensor:
         """Map times (B,) to (B, D)."""
@@ -191,7 +191,7 @@ def rotary_table(length: int, head_dim: int, device: torch.device) -> tuple[Tens
     """Return cosines and sines of the rotary angles for each position and pair: (T, d/2) each."""
     pairs = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim  # (d/2,)
     positions = torch.arange(length, dtype=torch.float32, device=device)
-    angles = positions[:, None] / LONGEST_PERIOD**pairs
+    angles = positions[:, None] / MAX_PERIOD**pairs
     return angles.cos(), angles.sin()
 
 
