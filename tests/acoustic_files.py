@@ -70,7 +70,7 @@ def write_acoustic_files(folder: Path, seed: int = 0) -> Path:
 
 
 def write_s2mel(path: Path, seed: int = 0) -> None:
-    """Write the three parts as the published training saved them: some of them wrapped for many cards."""
+    """Write the three parts as the published training saved them: some of them wrapped for many GPUs."""
     model = randomise(S2Mel(S2MelConfig.model_validate(S2MEL), GPT["model_dim"]), seed)
     net = {part: getattr(model, part).state_dict() for part in ("cfm", "length_regulator", "gpt_layer")}
     net["cfm"] = {f"module.{name}": tensor for name, tensor in net["cfm"].items()}

@@ -153,8 +153,8 @@ def state_of(folder: Path) -> dict[str, tuple[float, str]]:
 def repository_state() -> str:
     """Return what was made in the folder that jobs run in, and is no part of it."""
     argv = ["git", "status", "--porcelain"]
-    said = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    return "\n".join(line for line in said.splitlines() if line.startswith("??"))
+    output = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    return "\n".join(line for line in output.splitlines() if line.startswith("??"))
 
 
 def require_quiet(attacked: Field) -> None:

@@ -53,7 +53,7 @@ def read_acoustic(folder: Path) -> tuple[str, Arrays]:
     """The kind of a folder and its arrays.
 
     Raises:
-        UserError: a file is missing or damaged, or an input is not in it.
+        UserError: a file is missing or corrupt, or an input is not in it.
     """
     kind = folder_kind(folder).split(",")[0]
     arrays = read_arrays(folder / "io.npz", set())
@@ -67,7 +67,7 @@ def acoustic_results(folder: Path, kind: str, arrays: Arrays) -> dict[str, Any]:
     """Name and value of every array of a folder that can be reproduced.
 
     Raises:
-        UserError: a file is missing or damaged, or its weights do not fit its config.
+        UserError: a file is missing or corrupt, or its weights do not fit its config.
     """
     config = yaml.safe_load((folder / "config.yaml").read_bytes())
     return dict(
@@ -169,14 +169,14 @@ def s2mel_results(folder: Path, config: dict[str, Any], arrays: dict[str, Tensor
     yield "S_infer", content
     yield "target_lengths", [target_frames(int(n)) for n in arrays["code_lens"]]
     prompt = model.stretched(arrays["S_ref"], arrays["ref_mel"].shape[2])
-    said = model.stretched(content, target_frames(content.shape[1]))
+    stretched = model.stretched(content, target_frames(content.shape[1]))
     yield from {
         "prompt_condition": prompt,
-        "cond": said,
-        "cat_condition": torch.cat([prompt, said], 1),
+        "cond": stretched,
+        "cat_condition": torch.cat([prompt, stretched], 1),
     }.items()
     conditions = (arrays["ref_mel"], arrays["style"], arrays["noise"])
-    yield "mel_full", model.cfm(torch.cat([prompt, said], 1), *conditions, SolverSettings())
+    yield "mel_full", model.cfm(torch.cat([prompt, stretched], 1), *conditions, SolverSettings())
     yield "mel", model.mel(prompt, content, *conditions, SolverSettings())
 
 

@@ -78,10 +78,10 @@ def folder_kind(folder: Path) -> str:
 
 
 def read_vectors(folder: Path) -> Vectors:
-    """The folder's content, whole.
+    """The complete content of the folder.
 
     Raises:
-        UserError: a file is missing or damaged, or an input is not in it.
+        UserError: a file is missing or corrupt, or an input is not in it.
     """
     weights = read(folder / "weights.safetensors", load_file)
     arrays = read_arrays(folder / "io.npz", INPUTS | CACHED)
@@ -102,7 +102,7 @@ def read_arrays(path: Path, needed: Set[str]) -> Arrays:
     """The arrays of an io.npz.
 
     Raises:
-        UserError: the file is missing or damaged, or an array of `needed` is not in it.
+        UserError: the file is missing or corrupt, or an array of `needed` is not in it.
     """
     arrays: Arrays = read(path, lambda path: dict(np.load(path)))
     missing = [name for name in sorted(needed) if name not in arrays]
@@ -119,7 +119,7 @@ def read(path: Path, reader: Callable[[Path], Any]) -> Any:
             f"{path}: cannot be read ({error.strerror or error}); a folder needs {', '.join(FILES)}"
         ) from None
     except (ValueError, EOFError, yaml.YAMLError, SafetensorError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: is damaged ({' '.join(str(error).split())}); copy it again") from None
+        raise UserError(f"{path}: is corrupt ({' '.join(str(error).split())}); copy it again") from None
 
 
 def widths_from_weights(config: GPTConfig, weights: Mapping[str, Tensor], folder: Path) -> GPTConfig:

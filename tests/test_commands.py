@@ -230,11 +230,11 @@ def test_an_unknown_setting_is_dropped_and_an_invalid_one_is_named():
 def test_a_projects_training_command_has_its_settings_even_at_their_defaults():
     project, settings = Project(Path("w/demo")), read_settings(DEMO)
     default = Train.model_fields["learning_rate"].default
-    told = settings.with_fields("train", learning_rate=default)
-    [command] = plan_stage(project, told, "train").commands
+    typed = settings.with_fields("train", learning_rate=default)
+    [command] = plan_stage(project, typed, "train").commands
     argv = to_argv(command)
     assert f"--learning-rate={default}" in argv
     assert "--max-steps=0" in argv  # or an earlier try's limit, stored in its checkpoint, would hold
     assert parse(Train, argv) == command
-    [limited] = plan_stage(project, told.with_fields("train", max_steps=60), "train").commands
+    [limited] = plan_stage(project, typed.with_fields("train", max_steps=60), "train").commands
     assert "--max-steps=60" in to_argv(limited)

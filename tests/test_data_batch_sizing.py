@@ -39,7 +39,7 @@ def test_larger_batches_on_a_cpu_take_fewer_cores(monkeypatch):
 def on_card(monkeypatch, free_gb: float, batch_s: float = 0, num_workers: int = 0) -> Throughput:
     monkeypatch.setattr(batch_sizing.os, "sched_getaffinity", lambda pid: set(range(32)))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(free_gb * 1e9), 0))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     return choose_throughput(PUBLISHED, torch.device("cuda"), batch_s, num_workers)
 
 

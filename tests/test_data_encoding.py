@@ -154,9 +154,9 @@ def test_another_dtype_gives_another_identity(backend):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_results_of_a_gpu_arrive_complete():
-    card = torch.device("cuda")
+    gpu = torch.device("cuda")
     numbers = torch.arange(1_000_000.0)
-    arriving = [to_host([to_device(numbers, card) * factor], card) for factor in range(5)]
+    arriving = [to_host([to_device(numbers, gpu) * factor], gpu) for factor in range(5)]
     for factor, one in enumerate(arriving):
         torch.testing.assert_close(one.get()[0], numbers * factor, rtol=0, atol=0)
 

@@ -243,12 +243,12 @@ def test_rolling_captions_of_real_speech_assign_each_word_to_its_clip(tmp_path, 
     write_rolling(tmp_path / "in", truth)
     run_import(tmp_path / "in", tmp_path / "out", speaker="almaz", max_clip_s=40.0)
     lines = manifest_lines(tmp_path / "out")
-    said = {text: (start, end) for start, end, text in truth}
-    whole = [line for line in lines if line["text"] in said]
+    spans = {text: (start, end) for start, end, text in truth}
+    whole = [line for line in lines if line["text"] in spans]
     assert len(whole) >= 15, rejected(tmp_path / "out")
     for line in whole:
         start = int(line["id"].rpartition("_")[2]) / 1000
-        assert start == pytest.approx(said[line["text"]][0], abs=0.3)
-        assert start + line["duration"] == pytest.approx(said[line["text"]][1], abs=0.3)
+        assert start == pytest.approx(spans[line["text"]][0], abs=0.3)
+        assert start + line["duration"] == pytest.approx(spans[line["text"]][1], abs=0.3)
     words = " ".join(line["text"] for line in lines).split()
     assert len(words) <= len(" ".join(text for _, _, text in truth).split())  # no duplicates

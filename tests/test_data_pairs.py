@@ -118,9 +118,9 @@ def test_utterances_without_features_are_refused():
 def test_a_clip_is_never_paired_with_its_own_sentence():
     texts = ["ሠላም፣ ነው።", "ሰላም ነው", "ሰላም ነው?", "እሺ", "ደህና"]
     utterances = [clip(f"c{number}", text=text) for number, text in enumerate(texts)]
-    said = {"c0", "c1", "c2"}
+    repeated = {"c0", "c1", "c2"}
     pairs = build_pairs(utterances, 4, seed=0).pairs
-    assert {(pair.target_id in said and pair.prompt_id in said) for pair in pairs} == {False}
+    assert {(pair.target_id in repeated and pair.prompt_id in repeated) for pair in pairs} == {False}
     assert {pair.target_id for pair in pairs} == {"c0", "c1", "c2", "c3", "c4"}
 
 

@@ -299,8 +299,8 @@ def test_any_rate_number_of_channels_and_format_is_encoded(project):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_features_on_a_gpu_equal_those_on_a_cpu(project):
     run(project, device="cuda")
-    shutil.move(project / "out", project / "card")
-    [path] = (project / "card/features").glob("*.json")
+    shutil.move(project / "out", project / "moved")
+    [path] = (project / "moved/features").glob("*.json")
     on_card = FeatureStore.open(path)
     run(project)
     for key in on_card.keys:

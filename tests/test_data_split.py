@@ -11,18 +11,18 @@ from indextts.errors import UserError
 from indextts.text.ethiopic import text_key
 
 
-def said(id: str, speaker: str, text: str = "", recording: str | None = None) -> Utterance:
+def recorded(id: str, speaker: str, text: str = "", recording: str | None = None) -> Utterance:
     return Utterance(id, Path(f"/{id}.wav"), text or f"ሰላም {id}", speaker, 1.0, recording=recording)
 
 
 def utterances(speakers: str) -> list[Utterance]:
-    return [said(f"{speaker}{n}", speaker) for n, speaker in enumerate(speakers)]
+    return [recorded(f"{speaker}{n}", speaker) for n, speaker in enumerate(speakers)]
 
 
 def cut(speaker: str, *sizes: int) -> list[Utterance]:
     """Return utterances of a speaker, with `sizes` utterances per recording."""
     return [
-        said(f"{speaker}{number}_{n}", speaker, recording=f"{speaker} video {number}")
+        recorded(f"{speaker}{number}_{n}", speaker, recording=f"{speaker} video {number}")
         for number, size in enumerate(sizes)
         for n in range(size)
     ]
@@ -67,7 +67,7 @@ def test_clips_of_one_recording_are_on_one_side():  # D16
 
 def test_a_recording_of_two_speakers_is_on_one_side_for_both():
     everything = [
-        said(f"{speaker}{video:02d}_{n}", speaker, recording=f"talk {video}")
+        recorded(f"{speaker}{video:02d}_{n}", speaker, recording=f"talk {video}")
         for video in range(40)
         for speaker in ("host", f"guest {video % 3}")
         for n in range(4)
@@ -79,7 +79,7 @@ def test_a_recording_of_two_speakers_is_on_one_side_for_both():
 
 
 def test_a_sentence_that_a_speaker_says_twice_is_on_one_side():
-    everything = [said(f"{spk}{n:03d}", spk, text=f"ሰላም {n % 60}።") for spk in "ab" for n in range(120)]
+    everything = [recorded(f"{spk}{n:03d}", spk, text=f"ሰላም {n % 60}።") for spk in "ab" for n in range(120)]
     split = split_utterances(everything, 0.1, seed=0)
     taught = {(u.speaker, text_key(u.text)) for u in split.train}
     assert taught & {(u.speaker, text_key(u.text)) for u in split.val} == set()
@@ -90,7 +90,7 @@ def test_a_sentence_that_a_speaker_says_twice_is_on_one_side():
 def test_a_repeated_sentence_of_a_recording_for_validation_is_in_neither_part(caplog):
     caplog.set_level("INFO")
     everything = [
-        said(f"{video:02d}_{n}", "a", "እሺ" if n == 0 else "", recording=f"video {video}")
+        recorded(f"{video:02d}_{n}", "a", "እሺ" if n == 0 else "", recording=f"video {video}")
         for video in range(20)
         for n in range(10)
     ]
@@ -104,7 +104,7 @@ def test_a_repeated_sentence_of_a_recording_for_validation_is_in_neither_part(ca
 
 
 def test_of_many_speakers_some_are_only_in_validation():
-    everything = [said(f"s{spk:02d}_{n}", f"s{spk:02d}") for spk in range(60) for n in range(20)]
+    everything = [recorded(f"s{spk:02d}_{n}", f"s{spk:02d}") for spk in range(60) for n in range(20)]
     split = split_utterances(everything, 0.1, seed=0)
     assert len(split.unseen_speakers) == 3
     unseen = set(split.unseen_speakers)
@@ -157,9 +157,9 @@ def test_a_small_ratio_still_gives_enough_to_validate_on():
 
 
 def test_new_utterances_move_few_old_ones():
-    old = [said(f"s{spk:02d}_{n:03d}", f"s{spk:02d}") for spk in range(40) for n in range(100)]
-    new = [said(f"s{spk:02d}_{n:03d}", f"s{spk:02d}") for spk in range(40) for n in range(100, 110)]
-    new += [said(f"t{spk:02d}_{n:03d}", f"t{spk:02d}") for spk in range(4) for n in range(100)]
+    old = [recorded(f"s{spk:02d}_{n:03d}", f"s{spk:02d}") for spk in range(40) for n in range(100)]
+    new = [recorded(f"s{spk:02d}_{n:03d}", f"s{spk:02d}") for spk in range(40) for n in range(100, 110)]
+    new += [recorded(f"t{spk:02d}_{n:03d}", f"t{spk:02d}") for spk in range(4) for n in range(100)]
     before, after = split_utterances(old, 0.05, seed=0), split_utterances(old + new, 0.05, seed=0)
     kept_speakers = set(before.unseen_speakers) ^ set(after.unseen_speakers)
     moved = (ids(before.val) ^ ids(after.val)) & ids(old)
@@ -181,9 +181,9 @@ def test_speakers_with_too_few_utterances_are_an_error():  # D16
 def test_200_000_utterances_are_split_without_overlap():
     rng = random.Random(0)
     everything = [
-        said(f"u{n:06d}", f"s{n % 500 if n % 2 else 0}", f"{rng.random():.4f}", f"v{n % 9001}")
+        recorded(f"u{n:06d}", f"s{n % 500 if n % 2 else 0}", f"{rng.random():.4f}", f"v{n % 9001}")
         if n % 3
-        else said(f"u{n:06d}", f"s{n % 500 if n % 2 else 0}", f"{rng.random():.4f}")
+        else recorded(f"u{n:06d}", f"s{n % 500 if n % 2 else 0}", f"{rng.random():.4f}")
         for n in range(200_000)
     ]
     split = split_utterances(everything, 0.02, seed=0)

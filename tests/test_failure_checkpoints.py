@@ -116,18 +116,18 @@ def test_row_1_a_truncated_checkpoint_is_skipped_and_a_truncated_meta_file_is_re
         os.truncate(cut_file, length - 1 if isinstance(cut, str) else length * cut // 100)
         caplog.clear()
         taken = newest_whole(two_steps)
-        said = caplog.text
+        log = caplog.text
         if suffix == ".pth":
             assert taken == two_steps.output / "model_step4.pth", cut
             assert verify_checkpoint(two_steps.output / "latest.pth").step == 4, cut
-            assert "model_step6.pth" in said, cut
-            assert "from step 6 to step 4" in said, cut
+            assert "model_step6.pth" in log, cut
+            assert "from step 6 to step 4" in log, cut
             assert (two_steps.output / "damaged-model_step6.pth").is_file(), cut
         else:
             assert taken == pth, cut
             assert meta.read_bytes() == whole[meta], cut
             assert verify_checkpoint(two_steps.output / "latest.pth").step == 6, cut
-            assert "model_step6.json" in said, cut
+            assert "model_step6.json" in log, cut
 
 
 @pytest.mark.failure(2)
@@ -342,9 +342,9 @@ def test_row_4_any_content_of_a_meta_file_is_valid_or_refused_with_a_reason(
         for _ in range(choose.randrange(1, 20)):
             content[choose.randrange(len(content))] = choose.randrange(256)
         path.write_bytes(content)
-        said = why_no_meta(path)
-        refused += said != ""
-        assert said == "" or said.startswith("model_step6.json: ")
+        reason = why_no_meta(path)
+        refused += reason != ""
+        assert reason == "" or reason.startswith("model_step6.json: ")
     assert refused > 100
 
 

@@ -26,7 +26,7 @@ TABLE = {
     3: Row("all checkpoints corrupt", "status 3; the run never restarts from the base"),
     4: Row(
         "metadata file missing, not JSON, of another schema, huge",
-        "written anew from the record in the checkpoint, if that is valid; otherwise the log names the file",
+        "rewritten from the record in the checkpoint, if that is valid; otherwise the log names the file",
     ),
     5: Row("missing or unexpected tensors", "named; status 3"),
     6: Row("tensor of another shape or type", "refused before anything is copied"),
@@ -100,7 +100,7 @@ TABLE = {
     62: Row("frozen rows moved, optimizer apart from the model", "found before a save; status 1"),
     63: Row("tokenizer changed, settings not typed", "the settings of the run stay"),
     64: Row("an older checkpoint resumed on the same pairs", "best.pth stays until a model is better"),
-    65: Row("validation on other pairs", "best and patience start over, said once"),
+    65: Row("validation on other pairs", "best and patience start over, logged once"),
 }
 
 

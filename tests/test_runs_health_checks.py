@@ -7,11 +7,11 @@ from pathlib import Path
 from indextts.runs.directory import read_metrics
 from indextts.runs.health.checks import CHECKS, check_health, check_observed, disk_filling
 from indextts.runs.health.observed import Observed, read_observed
-from tests.written_run import GB, WrittenRun, fill_the_disk, sick_run
+from tests.written_run import GB, WrittenRun, fill_the_disk, run_with_problems
 
 
 def test_a_run_with_all_problems_trips_every_check_problems_first(tmp_path: Path):
-    run_dir = sick_run().write(tmp_path)
+    run_dir = run_with_problems().write(tmp_path)
     fill_the_disk(run_dir)
     found = check_health(run_dir)
     names = {"disk", "base_rows", "new_rows", "learning_rate", "skipped", "gradients", "resume_jump"}
@@ -61,7 +61,7 @@ def test_an_older_directory_without_schedule_and_facts_is_read(tmp_path: Path):
 
 
 def test_given_metrics_lines_are_not_read_again(tmp_path: Path):
-    run_dir = sick_run().write(tmp_path)
+    run_dir = run_with_problems().write(tmp_path)
     lines = read_metrics(run_dir / "metrics.jsonl")
     expected = check_health(run_dir)
     (run_dir / "metrics.jsonl").unlink()

@@ -85,8 +85,8 @@ def test_a_run_resumed_with_other_options_logs_them_and_the_export_uses_those_of
     assert (first.options, first.recorded_version) == (NormalizerOptions(), NORMALIZER_VERSION)
 
     path.write_bytes(with_record(path.read_bytes(), NormalizerOptions(homophones="strict").record))
-    said = describe_restore(parse(Train, run.flags(resume="auto", max_steps=4)))
-    assert re.search("normalizer homophones +off -> strict ", str(said))
+    described = describe_restore(parse(Train, run.flags(resume="auto", max_steps=4)))
+    assert re.search("normalizer homophones +off -> strict ", str(described))
     assert run.train(resume="auto", max_steps=4) == 0
     assert "[Warn] normalizer homophones: off -> strict;" in run.log
     assert "   Epoch: 0, Step: 2, Batch: " in run.log  # the pieces are the same: all continues

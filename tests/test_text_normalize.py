@@ -64,7 +64,7 @@ PERCENT = [
     ("5% በመቶ", "አምስት በመቶ"),
     ("5‰", "አምስት በሺህ"),
 ]
-# The currency is said after the whole amount. A choice: two decimals are cents.
+# The currency is read after the whole amount. A choice: two decimals are cents.
 MONEY = [
     ("$5", "አምስት ዶላር"),
     ("$140 ሚሊዮን", "አንድ መቶ አርባ ሚሊዮን ዶላር"),
@@ -245,7 +245,7 @@ MEASURES_AND_SIGNS = [
     ("90°", "ዘጠና ዲግሪ"),
     ("5 ግራም እና 10 kg", "አምስት ግራም እና አሥር ኪሎ ግራም"),
 ]
-# Letters and digits of a name are said apart. Latin stays, in upper case.
+# Letters and digits of a name are read separately. Latin stays, in upper case.
 LATIN_AND_NAMES = [
     ("COVID-19ን", "COVID አሥራ ዘጠኝን"),
     ("ኮቪድ-19", "ኮቪድ አሥራ ዘጠኝ"),

@@ -55,10 +55,10 @@ def test_other_scores_or_sentencepiece_settings_than_those_of_the_base_are_a_pro
     scores, settings = extended.proto, extended.proto
     scores.pieces[base.size - 1].score -= 1
     settings.normalizer_spec.add_dummy_prefix = False
-    for proto, said in ((scores, "1 of the 90 base pieces"), (settings, str(base.path))):
+    for proto, expected in ((scores, "1 of the 90 base pieces"), (settings, str(base.path))):
         report = report_of(Tokenizer(proto.SerializeToString(), extended.path), base)
         assert whats(report) == ["base pieces"]
-        assert said in report.problems[0].value
+        assert expected in report.problems[0].value
 
 
 def test_missing_letters_are_a_problem_with_the_letters(base, extended):
@@ -132,13 +132,13 @@ def test_all_problems_are_in_one_report(base, tmp_path):
 
 
 def test_the_lines_that_users_grep_for_have_the_actual_numbers(base, extended):
-    said = str(report_of(extended, base))
-    assert f"Vocabulary size: {extended.size}\n" in said
-    assert f"Uses extended vocabulary (ID >= {base.size})" in said
-    assert said.splitlines()[-1] == "All checks passed"
-    assert extended.vocabulary.fingerprint in said
-    assert extended.options.fingerprint in said
-    assert "tokens per word" in said
+    expected = str(report_of(extended, base))
+    assert f"Vocabulary size: {extended.size}\n" in expected
+    assert f"Uses extended vocabulary (ID >= {base.size})" in expected
+    assert expected.splitlines()[-1] == "All checks passed"
+    assert extended.vocabulary.fingerprint in expected
+    assert extended.options.fingerprint in expected
+    assert "tokens per word" in expected
 
 
 def test_one_unknown_ethiopic_character_is_a_problem_whatever_the_limit(base, extended):
@@ -168,8 +168,8 @@ def test_without_texts_sample_sentences_show_that_the_appended_pieces_are_used(b
 def test_a_model_that_loses_text_is_found_by_decoding(base, extended):
     proto = extended.proto
     proto.denormalizer_spec.precompiled_charsmap = upper_case_charsmap()
-    damaged = Tokenizer(proto.SerializeToString(), extended.path)
-    report = report_of(damaged, base, texts=["ሰላም THE FOX"])
+    changed_model = Tokenizer(proto.SerializeToString(), extended.path)
+    report = report_of(changed_model, base, texts=["ሰላም THE FOX"])
     assert whats(report) == ["round trip"]
     assert "1 of 1 texts" in report.problems[0].value
 

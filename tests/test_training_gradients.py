@@ -185,11 +185,11 @@ def test_the_size_that_fits_is_kept_for_the_next_steps(
     run.trained.clear_gradients()
     accumulate_group(run, group_of(run, 6))
     assert sizes == [1] * 6
-    said = [record.getMessage() for record in caplog.records if record.name == gradients_module.__name__]
-    assert len(said) == 2
-    assert "(CUDA out of memory. Tried to allocate 2.00 GiB)" in said[0]
-    assert said[0].endswith(" 3")
-    assert said[1].endswith(" 1")
+    logged = [record.getMessage() for record in caplog.records if record.name == gradients_module.__name__]
+    assert len(logged) == 2
+    assert "(CUDA out of memory. Tried to allocate 2.00 GiB)" in logged[0]
+    assert logged[0].endswith(" 3")
+    assert logged[1].endswith(" 1")
 
 
 def test_a_single_sample_that_does_not_fit_ends_the_run_and_names_the_flags(

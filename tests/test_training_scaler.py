@@ -24,7 +24,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 
 @pytest.fixture
 def half(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute in float16, as on a card; torch's CPU kernels know it."""
+    """Compute in float16, as on a gpu; torch's CPU kernels know it."""
     monkeypatch.setattr(
         "indextts.training.run.autocast_dtype", lambda amp, _: torch.float16 if amp else torch.float32
     )
@@ -99,10 +99,10 @@ def test_a_float32_run_resumes_in_float16_with_a_fresh_scaler(tmp_path: Path):
 
 
 def test_only_a_gpu_without_bfloat16_computes_in_float16(monkeypatch: pytest.MonkeyPatch):
-    cpu, card = torch.device("cpu"), torch.device("cuda")
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
     for is_native, wanted in ((True, (torch.bfloat16,) * 2), (False, (torch.float32, torch.float16))):
         monkeypatch.setattr(
             "indextts.training.run.has_native_bfloat16", lambda _, is_native=is_native: is_native
         )
-        assert (autocast_dtype(True, cpu), autocast_dtype(True, card)) == wanted
-        assert autocast_dtype(False, card) == torch.float32
+        assert (autocast_dtype(True, cpu), autocast_dtype(True, gpu)) == wanted
+        assert autocast_dtype(False, gpu) == torch.float32

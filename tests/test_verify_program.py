@@ -172,9 +172,9 @@ def test_without_arguments_the_only_project_of_the_workspace_is_taken(project, m
     (project / "am.model").rename(voice / "tokenizers/amharic_extended_bpe.model")
     (project / "manifest.jsonl").rename(voice / "dataset/manifest.jsonl")
     assert main([]) == 0
-    said = capsys.readouterr().out
-    assert "unknown pieces: 0.000 %" in said
-    assert said.endswith("All checks passed\n")
+    printed = capsys.readouterr().out
+    assert "unknown pieces: 0.000 %" in printed
+    assert printed.endswith("All checks passed\n")
 
 
 def test_the_size_is_advised_by_the_durations_of_the_manifest(project):

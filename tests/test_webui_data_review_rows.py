@@ -72,8 +72,8 @@ def test_a_filter_shows_its_number_of_clips_and_follows_the_decisions(project):
 
 def test_only_one_page_of_rows_is_sent_to_the_browser(project):
     page = OneProject(project)
-    _, _, said, values = show_page(page, "p", "all", 3)
-    assert said == "101 to 120 of 120"
+    _, _, label, values = show_page(page, "p", "all", 3)
+    assert label == "101 to 120 of 120"
     assert [row[0] for row in values] == [f"c{number:03}" for number in range(100, 120)]
     dropdown, place, _, values = show_page(page, "p", "no such filter", 9_999)
     assert (dropdown.value, place, len(values)) == ("all", 3, 20)

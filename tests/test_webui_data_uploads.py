@@ -90,7 +90,7 @@ def test_an_invalid_voice_is_refused_and_not_stored(tmp_path):
         receive(tmp_path, "page.html")[0]: r"^page\.html: ",
         "/etc/passwd": "passwd: this file was not uploaded",
     }
-    for path, said in cases.items():
-        with pytest.raises(UserError, match=said):
+    for path, message in cases.items():
+        with pytest.raises(UserError, match=message):
             store_voice(project, path, tmp_path / "received")
     assert not project.listen.exists()

@@ -62,8 +62,8 @@ def test_missing_and_outside_choices_are_refused(project: Project):
         (["best.pth", "../../other/best.pth"], "", "choose at least one checkpoint"),
         (["best.pth"], "/etc", "a recognizer '/etc'"),
     ]
-    for chosen, asr, said in cases:
-        with pytest.raises(UserError, match=said):
+    for chosen, asr, message in cases:
+        with pytest.raises(UserError, match=message):
             planned(project, chosen, asr)
 
 

@@ -74,8 +74,8 @@ def test_missing_choices_and_too_long_texts_are_refused(project: Project):
         ({"typed": "ሰላም\n" * 101}, "101"),
         ({"temperature": 0}, "--temperature"),
     ]
-    for changes, said in cases:
-        with pytest.raises(UserError, match=said):
+    for changes, message in cases:
+        with pytest.raises(UserError, match=message):
             planned(project, **changes)
 
 

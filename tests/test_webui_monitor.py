@@ -18,22 +18,22 @@ from tests.watched_workspace import make_project, make_watched_workspace
 
 
 @pytest.fixture(scope="module")
-def sick(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def unhealthy(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return make_watched_workspace(tmp_path_factory.mktemp("watched"))
 
 
 @pytest.fixture
-def well(sick: Project) -> Project:
-    return Project(sick.root.parent / "well")
+def well(unhealthy: Project) -> Project:
+    return Project(unhealthy.root.parent / "well")
 
 
-def test_each_finding_has_a_card_problems_first_and_text_is_escaped(sick: Project):
-    cards = health_cards.shown(sick)
+def test_each_finding_has_a_card_problems_first_and_text_is_escaped(unhealthy: Project):
+    cards = health_cards.shown(unhealthy)
     levels = re.findall(r'class="health (\w+)"', cards)
     assert levels == ["problem"] * 8 + ["warning"] * 3
     assert "<b id=planted>" not in cards
     assert "&lt;b id=planted&gt;another" in cards
-    assert health_cards.findings(sick)[0].check == "disk"
+    assert health_cards.findings(unhealthy)[0].check == "disk"
 
 
 def test_a_healthy_run_and_a_missing_run_have_a_message(well: Project, tmp_path: Path):
@@ -50,14 +50,14 @@ def test_health_is_checked_again_when_the_metrics_change(tmp_path: Path, monkeyp
     assert health_cards.version(project) != before
 
 
-def test_the_bar_shows_the_progress_and_a_missing_trainer(sick: Project, tmp_path: Path):
-    bar = bar_html(sick)
+def test_the_bar_shows_the_progress_and_a_missing_trainer(unhealthy: Project, tmp_path: Path):
+    bar = bar_html(unhealthy)
     assert 'max="20000" value="8000" aria-label="40 %"' in bar
     assert "it was killed" in bar
-    (sick.run_dir / "exit.json").write_text('{"status": 1, "reason": "<b>broken</b>", "time": 9e9}')
-    assert "&lt;b&gt;broken" in bar_html(sick)
-    assert "it was killed" not in bar_html(sick)
-    (sick.run_dir / "exit.json").unlink()
+    (unhealthy.run_dir / "exit.json").write_text('{"status": 1, "reason": "<b>broken</b>", "time": 9e9}')
+    assert "&lt;b&gt;broken" in bar_html(unhealthy)
+    assert "it was killed" not in bar_html(unhealthy)
+    (unhealthy.run_dir / "exit.json").unlink()
     assert t("monitor.no_numbers") in bar_html(make_project(tmp_path, "new"))
 
 
@@ -67,26 +67,38 @@ def test_the_machine_is_a_table():
     )
 
 
-def test_older_parts_and_other_projects_can_be_compared(sick: Project, well: Project):
-    workspace = sick.root.parent
-    assert comparable(workspace, "well") == [("part 1", "well:1"), ("sick", "sick:0")]
-    assert comparable(workspace, "sick") == [("well", "well:0")]
-    part, other = compared(workspace, "well", ["well:1", "sick:0"])
+def test_older_parts_and_other_projects_can_be_compared(unhealthy: Project, well: Project):
+    workspace = unhealthy.root.parent
+    assert comparable(workspace, "well") == [("part 1", "well:1"), ("unhealthy", "unhealthy:0")]
+    assert comparable(workspace, "unhealthy") == [("well", "well:0")]
+    part, other = compared(workspace, "well", ["well:1", "unhealthy:0"])
     assert (part.name, {line["part"] for line in part.lines}) == ("part 1", {1})
-    assert (other.name, other.lines[-1]["step"]) == ("sick", 8_000)
+    assert (other.name, other.lines[-1]["step"]) == ("unhealthy", 8_000)
     assert compared(workspace, "well", None) == []
 
 
 @pytest.mark.parametrize(
-    "choice", ["", "well", "well:2", "well:0", "absent:0", "../sick:0", "sick:0/..", "sick:x", ":", "/etc:0"]
+    "choice",
+    [
+        "",
+        "well",
+        "well:2",
+        "well:0",
+        "absent:0",
+        "../unhealthy:0",
+        "unhealthy:0/..",
+        "unhealthy:x",
+        ":",
+        "/etc:0",
+    ],
 )
-def test_unknown_runs_are_not_compared(sick: Project, choice: str):
-    [other] = compared(sick.root.parent, "well", [choice, "sick:0"])
-    assert other.name == "sick"
+def test_unknown_runs_are_not_compared(unhealthy: Project, choice: str):
+    [other] = compared(unhealthy.root.parent, "well", [choice, "unhealthy:0"])
+    assert other.name == "unhealthy"
 
 
-def test_only_a_few_runs_are_compared_at_once(sick: Project):
-    assert len(compared(sick.root.parent, "well", ["sick:0"] * (MAX_COMPARED + 1))) == MAX_COMPARED
+def test_only_a_few_runs_are_compared_at_once(unhealthy: Project):
+    assert len(compared(unhealthy.root.parent, "well", ["unhealthy:0"] * (MAX_COMPARED + 1))) == MAX_COMPARED
 
 
 def test_the_list_of_runs_is_updated_when_any_run_starts(tmp_path: Path):
@@ -103,10 +115,10 @@ def test_any_typed_values_give_valid_display_options():
     assert display_of(-1, 100, 200, True) == DisplayOptions(0.0, 100.0, 200.0, is_log=True)
 
 
-def test_the_rows_describe_the_checkpoints(sick: Project):
-    pin(sick.run_dir, "model_step7000.pth", is_pinned=True)
-    hidden, body, rows, chosen, button, trash = checkpoint_list.shown(sick, "model_step7000.pth")
-    pin(sick.run_dir, "model_step7000.pth", is_pinned=False)
+def test_the_rows_describe_the_checkpoints(unhealthy: Project):
+    pin(unhealthy.run_dir, "model_step7000.pth", is_pinned=True)
+    hidden, body, rows, chosen, button, trash = checkpoint_list.shown(unhealthy, "model_step7000.pth")
+    pin(unhealthy.run_dir, "model_step7000.pth", is_pinned=False)
     assert [(row[0], row[1], row[4], row[6]) for row in rows] == [
         ("model_step8000.pth", "8,000", "4.800", "newest"),
         ("model_step7000.pth", "7,000", "4.750", "pinned"),
@@ -124,11 +136,11 @@ def test_without_checkpoints_the_page_shows_when_the_first_is_saved(well: Projec
     assert (hidden.visible, body.visible, rows) == (True, False, [])
 
 
-def test_the_list_changes_when_a_checkpoint_is_pinned_or_deleted(sick: Project):
-    before = checkpoint_list.version(sick)
-    pin(sick.run_dir, "model_step5000.pth", is_pinned=True)
-    assert checkpoint_list.version(sick) != before
-    pin(sick.run_dir, "model_step5000.pth", is_pinned=False)
+def test_the_list_changes_when_a_checkpoint_is_pinned_or_deleted(unhealthy: Project):
+    before = checkpoint_list.version(unhealthy)
+    pin(unhealthy.run_dir, "model_step5000.pth", is_pinned=True)
+    assert checkpoint_list.version(unhealthy) != before
+    pin(unhealthy.run_dir, "model_step5000.pth", is_pinned=False)
 
 
 def test_the_same_checkpoint_can_be_shared_twice():

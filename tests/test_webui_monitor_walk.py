@@ -40,10 +40,10 @@ def toast(page: Page, text: str) -> None:
 def test_a_user_reads_the_health_compares_runs_and_manages_checkpoints(
     server: Server, browser: Browser, tmp_path: Path
 ):
-    run_dir = server.workspace / "sick/training_output"
+    run_dir = server.workspace / "unhealthy/training_output"
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
     page.goto(server.url)
-    wait_for(page, "project", "^sick$")
+    wait_for(page, "project", "^unhealthy$")
     open_tab(page, "7 Monitor")
     cards = page.locator("#monitor-health .health")
     expect(cards).to_have_count(len(CHECKS))

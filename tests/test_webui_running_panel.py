@@ -16,7 +16,7 @@ LOG = "$ python x.py\n[Error] an earlier one\n[Error] the disk is full; free som
 
 
 @pytest.mark.parametrize(
-    ("reason", "status", "log", "said"),
+    ("reason", "status", "log", "expected"),
     [
         ("failed", 2, LOG, "failed with exit status 2 after 1:07. the disk is full; free some space"),
         ("failed", 1, "Traceback (most recent call last):\n", "failed with exit status 1 after 1:07"),
@@ -24,10 +24,10 @@ LOG = "$ python x.py\n[Error] an earlier one\n[Error] the disk is full; free som
     ],
 )
 def test_a_failed_job_shows_the_last_error_of_its_program(
-    tmp_path: Path, reason: str, status: int, log: str, said: str
+    tmp_path: Path, reason: str, status: int, log: str, expected: str
 ):
     folder = ended_job(tmp_path / "20260101_000000_train", log, reason=reason, status=status)
-    assert describe(read_job(folder)) == said
+    assert describe(read_job(folder)) == expected
 
 
 def test_a_stage_without_a_job_is_shown_as_not_started():

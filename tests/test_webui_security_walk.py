@@ -40,9 +40,9 @@ ATTACK = """async ([target, body]) => {
     [`${target}/config`, {credentials: 'include'}],
     [`${target}/tensorboard/demo/data/runs`, {credentials: 'include', mode: 'no-cors'}],
   ];
-  const said = [];
+  const texts = [];
   for (const [address, options] of tries) {
-    try { said.push(await (await fetch(address, options)).text()); } catch (error) { said.push('blocked'); }
+    try { texts.push(await (await fetch(address, options)).text()); } catch (error) { texts.push('blocked'); }
   }
   const form = document.createElement('form');
   form.action = `${target}/gradio_api/queue/join`; form.method = 'POST'; form.enctype = 'text/plain';
@@ -53,7 +53,7 @@ ATTACK = """async ([target, body]) => {
   const loaded = new Promise(resolve => { frame.onload = resolve; setTimeout(resolve, 5000); });
   form.submit();
   await loaded;
-  return said;
+  return texts;
 }"""
 
 
@@ -127,8 +127,8 @@ def test_the_page_works_and_is_protected_on_a_rented_machine(
         context = browser.new_context(ignore_https_errors=True)
         context.on("request", lambda request: asked.append(request.url))
         tab = context.new_page()
-        said: list[str] = []
-        tab.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+        console: list[str] = []
+        tab.on("console", lambda message: console.append(f"{message.type}: {message.text}"))
 
         tab.goto(address)
         fields = tab.locator("input")
@@ -168,5 +168,5 @@ def test_the_page_works_and_is_protected_on_a_rented_machine(
         expect(tab.locator("#tensorboard-page")).to_contain_text("Start TensorBoard to see")
     hosts = {urlsplit(url).netloc for url in asked if url.startswith("http")}
     assert hosts == {urlsplit(address).netloc, urlsplit(evil).netloc}
-    assert not [line for line in said if "Content Security Policy" in line]
+    assert not [line for line in console if "Content Security Policy" in line]
     assert "Traceback" not in "".join(page.printed)

@@ -56,8 +56,8 @@ print(json.dumps(sorted(found)))
 @pytest.fixture(scope="module")
 def addresses() -> list[tuple[str, str]]:
     """Return method and path of every route that Gradio has, with x for what may vary."""
-    said = subprocess.run([sys.executable, "-c", ROUTES], capture_output=True, text=True, check=True)
-    found = [(method, path) for method, path in json.loads(said.stdout.splitlines()[-1])]
+    listed = subprocess.run([sys.executable, "-c", ROUTES], capture_output=True, text=True, check=True)
+    found = [(method, path) for method, path in json.loads(listed.stdout.splitlines()[-1])]
     assert len(found) > 60
     return found
 
@@ -116,8 +116,8 @@ def test_sign_out_ends_the_session(page: Server):
 
 
 def test_password_tries_are_throttled_per_client(page: Server):
-    said = [page.sign_in("me", f"wrong {n}", x_forwarded_for="9.9.9.9").status for n in range(50)]
-    assert said == [400] * CLIENT_TRIES + [429] * (50 - CLIENT_TRIES)
+    statuses = [page.sign_in("me", f"wrong {n}", x_forwarded_for="9.9.9.9").status for n in range(50)]
+    assert statuses == [400] * CLIENT_TRIES + [429] * (50 - CLIENT_TRIES)
     refused = page.sign_in("me", PASSWORD, x_forwarded_for="9.9.9.9")
     assert refused.status == 429
     assert 1 <= int(refused.headers["retry-after"]) <= 7
@@ -125,9 +125,9 @@ def test_password_tries_are_throttled_per_client(page: Server):
 
 
 def test_password_tries_from_many_addresses_are_throttled(page: Server):
-    said = [page.sign_in("me", "wrong", x_forwarded_for=f"9.8.{n}.1").status for n in range(120)]
-    assert said.count(400) < 80
-    assert said[-1] == 429
+    statuses = [page.sign_in("me", "wrong", x_forwarded_for=f"9.8.{n}.1").status for n in range(120)]
+    assert statuses.count(400) < 80
+    assert statuses[-1] == 429
 
 
 @pytest.mark.parametrize("path", ["/login", "/login/"])

@@ -295,8 +295,8 @@ def test_the_auth_file_is_required_and_not_printed_and_sigterm_closes_the_page(t
         cookie = server.cookie("me", PASSWORD)
         assert server.ask("GET", "/config", cookie=cookie).status == 200
         assert server.ask("GET", f"/gradio_api/file={path}", cookie=cookie).status == 403
-        said = end_of(server, signal.SIGTERM)
-        assert said.splitlines() == [
+        printed = end_of(server, signal.SIGTERM)
+        assert printed.splitlines() == [
             "[Warn] a sign-in failed, from 127.0.0.1",
             "The page is closed. Running jobs continue.",
         ]

@@ -97,7 +97,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     page = opened(server, browser)
     open_tab(page, "6 Training")
 
-    # a folder with checkpoints and no tick: said, estimated, and not to be started
+    # a folder with checkpoints and no tick: shown and estimated, but it cannot be started
     is_shown(page, "train-problems", "tick Resume from checkpoint")
     is_shown(page, "train-estimate", "12 steps: 4 per epoch of 22 pairs")
     is_shown(page, "train-estimate", "measured by this run so far, on this processor")
@@ -143,7 +143,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     expect(page.locator("#train-start")).to_be_enabled()
     wait_for(page, "train-command", r"--resume=\S+model_step2\.pth")
 
-    # one that is cut is said to be, and cannot be started: not by the button, and not past the page
+    # a truncated checkpoint is reported and cannot be started, neither by the button nor by a request
     cut = run_dir / "model_step4.pth"
     shutil.copy2(cut, whole := cut.with_name("aside"))
     os.truncate(cut, cut.stat().st_size - 1)
@@ -151,8 +151,8 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     choose(page, "model_step4.pth")
     is_shown(page, "train-problems", "incomplete: model_step4.pth")
     expect(page.locator("#train-start")).to_be_disabled()
-    said = refusal_of_a_start(server, cut)
-    assert "this checkpoint is incomplete" in said
+    refusal = refusal_of_a_start(server, cut)
+    assert "this checkpoint is incomplete" in refusal
     assert not list(workspace.glob("voice/jobs/*/job.json"))
     whole.replace(cut)
 
@@ -168,7 +168,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
 
     # several processes: the launcher's command, one for each other machine, and what there is not
     page.locator("#train-launch").get_by_text("Several GPUs").click()
-    is_shown(page, "train-cards", "This machine has")
+    is_shown(page, "train-gpus", "This machine has")
     page.locator("#Launch-processes input").fill("2")
     wait_for(page, "train-command", r"^python -m torch\.distributed\.run --standalone --nproc-per-node=2 ")
     is_shown(page, "train-estimate", "6 steps: 2 per epoch of 22 pairs")

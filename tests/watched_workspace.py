@@ -4,16 +4,16 @@ from pathlib import Path
 
 from indextts.projects.project import Project, make_settings, write_project
 from tests.checkpoint_files import save
-from tests.written_run import WrittenRun, fill_the_disk, sick_run
+from tests.written_run import WrittenRun, fill_the_disk, run_with_problems
 
 
 def make_watched_workspace(workspace: Path) -> Project:
-    """Make the projects `sick` and `well`; return the first, which the page also shows first."""
-    sick, well = (make_project(workspace, name) for name in ("sick", "well"))
-    sick_run().write(sick.run_dir)
-    fill_the_disk(sick.run_dir)
+    """Make the projects `unhealthy` and `well`; return the first, which the page also shows first."""
+    unhealthy, well = (make_project(workspace, name) for name in ("unhealthy", "well"))
+    run_with_problems().write(unhealthy.run_dir)
+    fill_the_disk(unhealthy.run_dir)
     for number in range(1, 5):
-        save(sick.run_dir, 1_000 * (number + 4), serial=number, is_best=number == 2)
+        save(unhealthy.run_dir, 1_000 * (number + 4), serial=number, is_best=number == 2)
     run = WrittenRun()
     run.start()
     run.train_to(2_000)
@@ -25,7 +25,7 @@ def make_watched_workspace(workspace: Path) -> Project:
         if step % 1_000 == 0:
             run.val(step, 4.1 + 2 / (1 + step / 1_000))
     run.write(well.run_dir)
-    return sick
+    return unhealthy
 
 
 def make_project(workspace: Path, name: str) -> Project:

@@ -76,7 +76,7 @@ class WrittenRun:
         self.lines.append({**line, "time": self.time})
 
 
-def sick_run() -> WrittenRun:
+def run_with_problems() -> WrittenRun:
     """Return a run with every health problem that can occur at once, and markup in its numbers."""
     run, another = WrittenRun(), "<b id=planted>another</b>"
     run.start()

@@ -31,7 +31,7 @@ ON_MACHINE = "training.on_machine"
 def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
     """Build the section; return its fields, and the component for the commands of other machines."""
     with gr.Accordion(t("training.several_gpus"), open=False, elem_id="train-launch"):
-        note = gr.HTML(elem_id="train-cards", padding=False)
+        note = gr.HTML(elem_id="train-gpus", padding=False)
         with gr.Row():
             form = form_for(Launch, LAUNCH)
         others = gr.Textbox(
