@@ -89,7 +89,7 @@ def test_use_language_applies_only_within_its_block():
 
 
 def test_a_message_shows_nested_messages_in_its_language():
-    message = Message("monitor.silent", {"time": Message("monitor.days", {"days": 2})})
+    message = Message("monitor.no_new_metrics", {"time": Message("monitor.days", {"days": 2})})
     with use_language("am"):
         inner, outer = t("monitor.days", days=2), text_of(message)
     assert inner in outer
@@ -180,7 +180,7 @@ def test_every_id_that_is_used_is_in_the_table():
     # one for each way to `t`: a literal, a dict, a condition, an import, a message for later, a finding
     assert used >= {
         "app.not_possible",
-        "pairs.to_train_on",
+        "pairs.for_training",
         "tokenizer.count_unknown",
         "pairs.headline",
         "jobs.outcome.could_not_start",

@@ -48,7 +48,7 @@ def test_several_gpus_are_numbered_and_those_in_training_are_marked(tmp_path: Pa
     gpus = [GpuState("NVIDIA L4", 0, 24_000_000_000, 0, 40, number=number) for number in range(3)]
     rows = replace(read_machine(tmp_path), gpus=tuple(gpus)).rows(in_training={0, 2})[3:]
     assert [what for what, _ in rows] == ["GPU 0", "GPU 1", "GPU 2"]
-    used = t("monitor.used", gpu=str(gpus[0]))  # the gpus are alike
+    used = t("monitor.gpu_in_training", gpu=str(gpus[0]))  # the gpus are alike
     assert [state == used for _, state in rows] == [True, False, True]
     assert rows[1][1] == str(gpus[1])
 

@@ -57,7 +57,7 @@ OUTSIDE = "data.clip_outside"
 UNREADABLE = "data.clip_unreadable"
 EDITED = "data.edited"
 NOTHING_DECIDED = "data.nothing_decided"
-PICTURE = "data.picture"
+HISTOGRAMS = "data.histograms"
 
 
 def build(page: Page) -> None:
@@ -283,7 +283,7 @@ def _picture(path: Path) -> str:
     """Return the picture as HTML; the modification time in its URL makes browsers load a new version."""
     if not path.is_file():
         return ""
-    return f'<img alt="{html.escape(t(PICTURE))}" style="max-width: 100%" src="{file_address(path)}">'
+    return f'<img alt="{html.escape(t(HISTOGRAMS))}" style="max-width: 100%" src="{file_address(path)}">'
 
 
 def _is_busy(project: Project) -> bool:

@@ -41,7 +41,7 @@ def build(page: Page) -> None:
             also_changes=[form.uploads],
         ),
     )
-    numbers = gr.Textbox(label=t("data.in_the_project"), interactive=False, elem_id="data-numbers")
+    numbers = gr.Textbox(label=t("data.project_data"), interactive=False, elem_id="data-numbers")
     histogram = gr.BarPlot(
         x="seconds",
         y="utterances",

@@ -31,7 +31,7 @@ SPOKEN_NAME = "spoken.jsonl"
 SIDES = ("a", "b")
 
 NO_TEXT = "listen.no_such_text"
-NOTHING_YET = "listen.nothing_yet"
+NO_COMPARISON_YET = "listen.no_comparison_yet"
 ALREADY_VOTED = "listen.already_voted"
 NO_VOTE = "listen.no_vote"
 
@@ -144,7 +144,7 @@ def vote(project: Project, number: int, choice: str) -> Vote:
     """
     render = newest_render(project)
     if render is None:
-        raise UserError(t(NOTHING_YET))
+        raise UserError(t(NO_COMPARISON_YET))
     first, second = render.pair(number)
     if vote_on(project, render, number) is not None:
         raise UserError(t(ALREADY_VOTED, number=number))

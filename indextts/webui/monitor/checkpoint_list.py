@@ -44,8 +44,8 @@ PIN = "monitor.pin"
 UNPIN = "monitor.unpin"
 CONFIRM = "monitor.confirm_delete"
 TRASHED = "monitor.trashed"
-EMPTY = "monitor.empty"
-FREED = "monitor.freed"
+EMPTY_TRASH = "monitor.empty_trash"
+TRASH_EMPTIED = "monitor.trash_emptied"
 NOTES = {
     "is_best": "monitor.notes.is_best",
     "is_latest": "monitor.notes.is_latest",
@@ -140,7 +140,7 @@ def shown(project: Project, now: str | None) -> list[Any]:
         if chosen is None
         else gr.Dropdown(names),
         gr.Button(t(UNPIN if is_pinned else PIN)),
-        gr.Button(t(EMPTY, size=shown_size(in_trash)), visible=in_trash > 0),
+        gr.Button(t(EMPTY_TRASH, size=shown_size(in_trash)), visible=in_trash > 0),
     ]
 
 
@@ -204,7 +204,7 @@ def delete(page: Page, name: str, to_delete: str) -> list[Any]:
 def clear_trash(page: Page, name: str, chosen: str | None) -> list[Any]:
     """Empty the trash."""
     project = page.find_project(name)
-    gr.Info(t(FREED, size=shown_size(empty_trash(project.run_dir))))
+    gr.Info(t(TRASH_EMPTIED, size=shown_size(empty_trash(project.run_dir))))
     return shown(project, chosen)
 
 

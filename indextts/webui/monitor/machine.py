@@ -25,7 +25,7 @@ MEMORY = "monitor.memory"
 DISK = "monitor.disk"
 GPU = "monitor.gpu"
 GPU_NUMBER = "monitor.gpu_number"
-USED = "monitor.used"
+IN_TRAINING = "monitor.gpu_in_training"
 NO_GPU = "monitor.no_gpu"
 UNKNOWN = "?"
 
@@ -83,7 +83,7 @@ class MachineState:
         gpus = [
             [
                 t(GPU_NUMBER, number=gpu.number) if len(self.gpus) > 1 else t("monitor.parts.gpu"),
-                t(USED, gpu=str(gpu)) if gpu.number in in_training else str(gpu),
+                t(IN_TRAINING, gpu=str(gpu)) if gpu.number in in_training else str(gpu),
             ]
             for gpu in self.gpus
         ]

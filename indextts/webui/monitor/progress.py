@@ -16,7 +16,7 @@ STEP = "monitor.step"
 STEP_OF = "monitor.step_of"
 EPOCH = "monitor.epoch"
 PACE = "monitor.pace"
-SILENT = "monitor.silent"
+NO_NEW_METRICS = "monitor.no_new_metrics"
 TIME_LEFT = "monitor.time_left"
 DAYS = "monitor.days"
 SEPARATOR = "monitor.separator"
@@ -58,7 +58,7 @@ class Progress:
         if self.ended is not None:
             words.append(t(ENDED[self.ended]) if self.ended in ENDED else self.ended)
         elif self.is_stale:
-            words.append(t(SILENT, time=duration(self.silent_s)))
+            words.append(t(NO_NEW_METRICS, time=duration(self.silent_s)))
         elif self.seconds_left is not None:
             words.append(t(TIME_LEFT, time=duration(self.seconds_left)))
         return t(SEPARATOR).join(words)

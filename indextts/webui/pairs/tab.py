@@ -26,7 +26,7 @@ HISTOGRAMS = (
     ("target_codes", "codes", "pairs.codes_of_targets"),
     ("prompt_uses", "times", "pairs.uses_of_prompts"),
 )
-SPLITS = {"train": "pairs.to_train_on", "val": "pairs.to_validate_on"}
+SPLITS = {"train": "pairs.for_training", "val": "pairs.for_validation"}
 BARS = (
     ("pairs", "pairs.pairs_of_speaker", "pairs.pairs_of_a_speaker"),
     ("hours", "pairs.hours", "pairs.hours_of_targets"),
@@ -43,7 +43,7 @@ def build(page: Page) -> None:
     )
     stage_panel(page, Stage("pairs", t("pairs.build_pairs"), commands, form, filled_for=filled_for))
     split = gr.Radio(split_choices(), value="train", label=t("pairs.pairs"), elem_id="pairs-split")
-    numbers = gr.Textbox(label=t("pairs.in_these_pairs"), interactive=False, elem_id="pairs-numbers")
+    numbers = gr.Textbox(label=t("pairs.summary"), interactive=False, elem_id="pairs-numbers")
     with gr.Row():
         plots = [
             gr.BarPlot(

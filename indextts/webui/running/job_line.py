@@ -12,7 +12,7 @@ from indextts.webui.language import stage_name, t, text_of
 from indextts.webui.page import EVERY_TAB, Page
 from indextts.webui.running.queue_choice import active_version, job_homes
 
-NOTHING = "jobs.none_runs"
+NOTHING = "jobs.none_running"
 RUNS = "jobs.runs"
 STATES = {
     "running": "jobs.states.running",

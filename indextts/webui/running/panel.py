@@ -209,7 +209,7 @@ def _components(stage: Stage) -> Panel:
         start = gr.Button(stage.button, variant="primary", elem_id=f"{name}-start")
         stop = gr.Button(t("jobs.stop"), elem_id=f"{name}-stop")
         stop_now = gr.Button(t("jobs.stop_now"), variant="stop", visible=False, elem_id=f"{name}-stop-now")
-        unqueue = gr.Button(t("jobs.unqueue"), visible=False, elem_id=f"{name}-unqueue")
+        unqueue = gr.Button(t("jobs.remove_from_queue"), visible=False, elem_id=f"{name}-unqueue")
     after = gr.Dropdown(
         [(t(START_NOW), "")], value="", label=t("jobs.start_when"), visible=False, elem_id=f"{name}-after"
     )

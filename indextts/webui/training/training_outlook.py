@@ -42,7 +42,7 @@ HEADERS = [
 
 STEPS = "training.steps"
 STEPS_SAMPLED = "training.steps_sampled"
-TOGETHER = "training.together"
+SHARED_STEP = "training.processes_share_a_step"
 STEPS_LEFT = "training.steps_left"
 TIME = "training.time"
 TIME_UNKNOWN = "training.time_unknown"
@@ -54,11 +54,11 @@ GPU_MEMORY_SCALED = "training.gpu_memory_scaled"
 EACH_GPU = "training.each_gpu"
 EACH_HOST = "training.each_host"
 HOST_MEMORY = "training.host_memory"
-TOO_MUCH = "training.too_much"
+MEMORY_EXCEEDED = "training.memory_exceeded"
 LEFT_OUT = "training.left_out"
 
 NEW_RUN = "training.new_run"
-ONLY_WEIGHTS = "training.only_weights"
+PLAN_NEEDS_WEIGHTS = "training.plan_needs_weights"
 BLOCKED = "training.blocked"
 READY = "training.ready"
 FROM_PRESET = "training.from_preset"
@@ -88,7 +88,7 @@ def plan_of(command: Train, preflight: Preflight) -> str:
     if any(problem.about == "resume" for problem in preflight.problems):
         return ""
     if command.resume:
-        return t(ONLY_WEIGHTS)
+        return t(PLAN_NEEDS_WEIGHTS)
     if preflight.estimate is None:
         return ""
     return t(NEW_RUN, path=command.base_checkpoint, steps=f"{preflight.estimate.total_steps:,}")
@@ -110,11 +110,11 @@ def estimate_html(found: Estimate | None) -> str:
         (t("training.rows.steps"), [_steps(found)]),
         (t("training.rows.time"), [_time(found)]),
         (t("training.rows.disk"), [_disk(found)]),
-        (t("training.rows.memory"), [_memory(found), *([] if found.fits_memory else [t(TOO_MUCH)])]),
+        (t("training.rows.memory"), [_memory(found), *([] if found.fits_memory else [t(MEMORY_EXCEEDED)])]),
     ]
     if found.num_processes > 1:
         together = {"count": found.num_processes, "micro_steps": found.command.grad_accumulation}
-        rows[0][1].append(t(TOGETHER, **together))
+        rows[0][1].append(t(SHARED_STEP, **together))
     if found.pairs.num_left_out:
         rows[0][1].append(t(LEFT_OUT, count=found.pairs.num_left_out))
     cells = "".join(
