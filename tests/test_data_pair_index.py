@@ -237,7 +237,7 @@ def test_a_file_without_pairs_is_refused(manifest: Path, content: str | None):
         load_index(manifest, DEMO)
 
 
-def test_leftovers_of_a_kill_are_removed_once_they_are_old(manifest: Path):
+def test_old_leftovers_of_a_kill_are_removed(manifest: Path):
     old, new = (manifest.with_name(f".tmp-{index_path(manifest).name}-{name}") for name in ("aaaa", "bbbb"))
     for path in (old, new):
         path.write_bytes(b"half")

@@ -197,7 +197,7 @@ BAD_METAS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", BAD_METAS)
 @pytest.mark.failure(4)
-def test_row_4_a_bad_meta_file_is_written_anew_from_the_checkpoint(
+def test_row_4_a_bad_meta_file_is_rewritten_from_the_checkpoint(
     complete_run: TinyRun, tiny: TinyRun, name: str
 ):
     for step in (4, 6):
@@ -211,7 +211,7 @@ def test_row_4_a_bad_meta_file_is_written_anew_from_the_checkpoint(
 
 
 @pytest.mark.failure(4)
-def test_row_4_a_folder_in_the_place_of_a_meta_file_is_named(complete_run: TinyRun, tiny: TinyRun):
+def test_row_4_a_folder_in_place_of_a_meta_file_is_named(complete_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(complete_run, 6, tiny)
     (tiny.output / "model_step6.json").unlink()
     (tiny.output / "model_step6.json").mkdir()
@@ -289,7 +289,7 @@ def flip_in_a_tensor(path: Path) -> None:
 
 
 @pytest.mark.failure(1, 4)
-def test_row_4_a_truncated_file_without_a_meta_file_is_passed_over_and_named(
+def test_row_4_a_truncated_file_without_a_meta_file_is_skipped_and_named(
     two_steps: TinyRun, complete_run: TinyRun
 ):
     newer = two_steps.output / "model_step8.pth"

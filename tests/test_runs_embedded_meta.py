@@ -42,7 +42,7 @@ def test_neither_torch_nor_an_unpickler_is_loaded(tmp_path: Path):
     assert subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True).stdout == "3 False\n"
 
 
-def test_other_values_beside_the_record_do_not_matter(tmp_path: Path):
+def test_other_values_next_to_the_record_do_not_matter(tmp_path: Path):
     model = torch.nn.Linear(2, 2)
     content = {
         "state": OrderedDict(model.state_dict()),
@@ -100,7 +100,7 @@ HARMFUL: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", HARMFUL)
 @pytest.mark.failure(16)
-def test_a_file_that_is_no_checkpoint_is_named_with_the_reason(tmp_path: Path, name: str):
+def test_a_file_that_is_not_a_checkpoint_is_named_with_the_reason(tmp_path: Path, name: str):
     path = tmp_path / "x.pth"
     HARMFUL[name](path)
     with pytest.raises(ValueError, match=r"^x\.pth"):
@@ -116,7 +116,7 @@ def test_a_pickle_that_would_run_code_runs_nothing(tmp_path: Path):
 
 
 @pytest.mark.failure(2)
-def test_every_damage_of_a_record_is_found_by_its_checksum(tmp_path: Path):
+def test_every_corruption_of_a_record_is_found_by_its_checksum(tmp_path: Path):
     whole = save(tmp_path, 3).read_bytes()
     expected = records(tmp_path / "model_step3.pth")
     path = tmp_path / "damaged.pth"

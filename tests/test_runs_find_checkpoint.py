@@ -173,9 +173,7 @@ def test_a_foreign_symbolic_link_is_followed(tmp_path: Path):
     assert find_checkpoint(command(folder, "auto")) == folder / "latest.pth"
 
 
-def test_files_that_are_passed_over_are_named_with_the_reason(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_skipped_files_are_named_with_the_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     save(tmp_path, 3)
     foreign(tmp_path, "model_step900.pth")
     torch.save(content(800), tmp_path / "model_step800.pth")
