@@ -55,7 +55,7 @@ def group_of(run: Run, *sizes: int) -> list[MicroBatch]:
     return [next(iter(load_batches(samples, [list(islice(singles, size))], 0, collate))) for size in sizes]
 
 
-def on_a_card() -> None:
+def on_a_gpu() -> None:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\nof 80")
 
 
@@ -74,14 +74,14 @@ def give_memory_for(monkeypatch: pytest.MonkeyPatch) -> GiveMemory:
     """
 
     def give(
-        num_samples: int, run_out: Callable[[], None] = on_a_card, *, in_backward: bool = False
+        num_samples: int, memory_error: Callable[[], None] = on_a_gpu, *, in_backward: bool = False
     ) -> list[int]:
         sizes: list[int] = []
 
         def run_out_at_gradient(weight: Tensor) -> None:
             def act(_gradient: Tensor) -> None:
                 hook.remove()
-                run_out()
+                memory_error()
 
             hook = weight.register_hook(act)
 
@@ -91,7 +91,7 @@ def give_memory_for(monkeypatch: pytest.MonkeyPatch) -> GiveMemory:
             sizes.append(batch.num_samples)
             is_too_large = batch.num_samples > num_samples
             if is_too_large and not in_backward:
-                run_out()
+                memory_error()
             if is_too_large:
                 run_out_at_gradient(model.gpt.h[0].ln_1.weight)
             return batch_sums(model, batch, backend, first_new_token)
@@ -124,9 +124,9 @@ def relative_difference(found: Tensor, expected: Tensor) -> float:
 
 
 @pytest.mark.parametrize(
-    ("run_out", "in_backward"),
-    [(on_a_card, False), (on_a_card, True), (on_the_host, False), (on_the_host, True)],
-    ids=["card", "card backward", "host", "host backward"],
+    ("memory_error", "in_backward"),
+    [(on_a_gpu, False), (on_a_gpu, True), (on_the_host, False), (on_the_host, True)],
+    ids=["gpu", "gpu backward", "host", "host backward"],
 )
 @pytest.mark.parametrize(
     ("sizes", "num_samples", "limit"),
@@ -141,11 +141,11 @@ def test_a_split_step_has_the_gradients_of_the_full_step(
     sizes: tuple[int, ...],
     num_samples: int,
     limit: int,
-    run_out: Callable[[], None],
+    memory_error: Callable[[], None],
     in_backward: bool,
 ):
     full_loss, full = full_step(project, padding, sizes)
-    asked = give_memory_for(num_samples, run_out, in_backward=in_backward)
+    asked = give_memory_for(num_samples, memory_error, in_backward=in_backward)
     sums, loss = accumulate_group(run, group_of(run, *sizes))
     assert sums is not None
     assert loss is not None

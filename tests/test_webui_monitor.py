@@ -62,8 +62,8 @@ def test_the_bar_shows_the_progress_and_a_missing_trainer(unhealthy: Project, tm
 
 
 def test_the_machine_is_a_table():
-    assert machine_html([["card", "<NVIDIA>"]]) == (
-        '<table class="machine"><tr><th>card</th><td>&lt;NVIDIA&gt;</td></tr></table>'
+    assert machine_html([["gpu", "<NVIDIA>"]]) == (
+        '<table class="machine"><tr><th>gpu</th><td>&lt;NVIDIA&gt;</td></tr></table>'
     )
 
 
