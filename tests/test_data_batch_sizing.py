@@ -36,7 +36,7 @@ def test_larger_batches_on_a_cpu_take_fewer_cores(monkeypatch):
     assert on_cpu(monkeypatch, 64, 20, batch_s=45).num_threads == 2
 
 
-def on_card(monkeypatch, free_gb: float, batch_s: float = 0, num_workers: int = 0) -> Throughput:
+def on_gpu(monkeypatch, free_gb: float, batch_s: float = 0, num_workers: int = 0) -> Throughput:
     monkeypatch.setattr(batch_sizing.os, "sched_getaffinity", lambda pid: set(range(32)))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(free_gb * 1e9), 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
@@ -44,10 +44,10 @@ def on_card(monkeypatch, free_gb: float, batch_s: float = 0, num_workers: int = 
 
 
 def test_the_batch_size_of_a_gpu_depends_on_its_free_memory(monkeypatch):
-    assert on_card(monkeypatch, 135) == Throughput(160, num_readers=16, num_threads=1)
-    assert on_card(monkeypatch, 20).batch_s == pytest.approx(76.4, abs=0.1)
-    assert on_card(monkeypatch, 0.1).batch_s == 5
-    assert on_card(monkeypatch, 135, batch_s=33, num_workers=3) == Throughput(33, 3, 1)
+    assert on_gpu(monkeypatch, 135) == Throughput(160, num_readers=16, num_threads=1)
+    assert on_gpu(monkeypatch, 20).batch_s == pytest.approx(76.4, abs=0.1)
+    assert on_gpu(monkeypatch, 0.1).batch_s == 5
+    assert on_gpu(monkeypatch, 135, batch_s=33, num_workers=3) == Throughput(33, 3, 1)
 
 
 def test_a_feature_vector_needs_2_mb_at_the_published_size():

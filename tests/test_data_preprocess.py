@@ -301,11 +301,11 @@ def test_features_on_a_gpu_equal_those_on_a_cpu(project):
     run(project, device="cuda")
     shutil.move(project / "out", project / "moved")
     [path] = (project / "moved/features").glob("*.json")
-    on_card = FeatureStore.open(path)
+    on_gpu = FeatureStore.open(path)
     run(project)
-    for key in on_card.keys:
-        np.testing.assert_array_equal(on_card.codes(key), store_of(project).codes(key))
-        np.testing.assert_allclose(on_card.condition(key), store_of(project).condition(key), atol=1e-4)
+    for key in on_gpu.keys:
+        np.testing.assert_array_equal(on_gpu.codes(key), store_of(project).codes(key))
+        np.testing.assert_allclose(on_gpu.condition(key), store_of(project).condition(key), atol=1e-4)
 
 
 def test_the_program_prints_a_short_result(project, capsys):

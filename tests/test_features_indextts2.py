@@ -209,9 +209,9 @@ def test_files_that_do_not_match_are_refused(files, tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_codes_and_features_on_a_gpu_equal_those_on_a_cpu(files, backend):
     clips = list(clips_of_all_kinds().values())
-    on_card = load(files, "cuda")
-    found = on_card.features_of_batch([on_card.prepare(audio) for audio in clips])
-    for audio, rows, codes in zip(clips, found, on_card.codes_of_batch(found), strict=True):
+    on_gpu = load(files, "cuda")
+    found = on_gpu.features_of_batch([on_gpu.prepare(audio) for audio in clips])
+    for audio, rows, codes in zip(clips, found, on_gpu.codes_of_batch(found), strict=True):
         alone = backend.features(audio)
         torch.testing.assert_close(rows.cpu(), alone, rtol=0, atol=1e-3)
         assert torch.equal(codes.cpu(), backend.codes(alone))
