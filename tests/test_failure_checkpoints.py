@@ -69,7 +69,7 @@ def command(run: TinyRun, **changes: object) -> Train:
     return parse(Train, run.flags(**changes))
 
 
-def newest_whole(run: TinyRun) -> Path | None:
+def newest_valid(run: TinyRun) -> Path | None:
     """Return what a trainer that comes into the folder would go on from."""
     with run_lock(run.output):
         return find_checkpoint(command(run, resume="auto"))
@@ -115,7 +115,7 @@ def test_row_1_a_truncated_checkpoint_is_skipped_and_a_truncated_meta_file_is_re
         length = len(whole[cut_file].rstrip())  # a text without its last line end is still whole
         os.truncate(cut_file, length - 1 if isinstance(cut, str) else length * cut // 100)
         caplog.clear()
-        taken = newest_whole(two_steps)
+        taken = newest_valid(two_steps)
         log = caplog.text
         if suffix == ".pth":
             assert taken == two_steps.output / "model_step4.pth", cut
@@ -206,7 +206,7 @@ def test_row_4_a_bad_meta_file_is_rewritten_from_the_checkpoint(
     before = meta.read_bytes()
     BAD_METAS[name](meta)
     assert not meta.is_file() or meta.stat().st_size > MAX_META_BYTES or meta.read_bytes() != before
-    assert newest_whole(tiny) == tiny.output / "model_step6.pth"
+    assert newest_valid(tiny) == tiny.output / "model_step6.pth"
     assert meta.read_bytes() == before
 
 
@@ -216,7 +216,7 @@ def test_row_4_a_folder_in_place_of_a_meta_file_is_named(complete_run: TinyRun, 
     (tiny.output / "model_step6.json").unlink()
     (tiny.output / "model_step6.json").mkdir()
     with pytest.raises(UserError, match="Is a directory") as caught:
-        newest_whole(tiny)
+        newest_valid(tiny)
     assert caught.value.exit_status == 2
 
 
@@ -324,7 +324,7 @@ def test_row_4_a_newer_latest_without_its_meta_file_is_not_replaced_by_an_older_
     for name in ("latest.pth", "latest.json"):
         (two_steps.output / name).unlink()
     (two_steps.output / "latest.pth").write_bytes((complete_run.output / "model_step8.pth").read_bytes())
-    assert newest_whole(two_steps) == two_steps.output / "latest.pth"
+    assert newest_valid(two_steps) == two_steps.output / "latest.pth"
     assert verify_checkpoint(two_steps.output / "latest.pth").step == 8
     assert not list(two_steps.output.glob("*foreign*"))
 
@@ -692,7 +692,7 @@ def test_row_51_the_link_to_a_corrupt_checkpoint_is_quarantined(
     flip_in_a_tensor(elsewhere)
     copy_checkpoint(complete_run, 4, tiny)
     (tiny.output / "model_step6.pth").symlink_to(elsewhere)
-    assert newest_whole(tiny) == tiny.output / "model_step4.pth"
+    assert newest_valid(tiny) == tiny.output / "model_step4.pth"
     assert (tiny.output / "damaged-model_step6.pth").readlink() == elsewhere
     assert elsewhere.is_file()
 
