@@ -106,12 +106,16 @@ def test_every_flipped_bit_zeroed_page_and_truncation_is_detected(tmp_path: Path
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", '{"step": 3}'])
-def test_a_checkpoint_with_an_invalid_meta_file_is_not_listed(tmp_path: Path, text: str):
-    save(tmp_path)
+def test_a_checkpoint_with_an_invalid_meta_file_is_listed_only_if_it_has_a_record(tmp_path: Path, text: str):
+    path = save(tmp_path)
     (tmp_path / "model_step3.json").unlink()
     (tmp_path / "model_step3.json").write_text(text)
-    with pytest.raises(ValueError, match=r"model_step3\.json"):
-        verify_checkpoint(tmp_path / "model_step3.pth")
+    assert verify_checkpoint(path) == verify_checkpoint(tmp_path / "latest.pth")
+    assert [path.name for path, _ in checkpoints(tmp_path)] == ["model_step3.pth", "latest.pth"]
+    path.unlink()
+    torch.save(content(), path)
+    with pytest.raises(ValueError, match=r"model_step3\.json.*model_step3\.pth"):
+        verify_checkpoint(path)
     assert [path.name for path, _ in checkpoints(tmp_path)] == ["latest.pth"]
 
 
@@ -215,7 +219,7 @@ def tables(rows: int, dim: int = 2) -> dict[str, torch.Tensor]:
 
 def test_rows_move_by_piece_and_moved_rows_are_bit_identical():
     old = tables(5)
-    new = move_text_rows(old, (0, 2, -1, 1, 4), base_size=3, seed=0)
+    new = move_text_rows(old, (0, 2, -1, 1, 4), pieces="abcd", base_size=3, seed=0, part=1)
     for name in TEXT_TABLES:
         assert torch.equal(new[name][[0, 1, 3, 4]], old[name][[0, 2, 1, 4]])
 
@@ -224,7 +228,9 @@ def test_a_fresh_row_is_the_mean_of_the_old_ones_with_a_little_noise():
     old = {
         name: torch.randn(401, 64) if name != "text_head.bias" else torch.randn(401) for name in TEXT_TABLES
     }
-    new = move_text_rows(old, (*range(400), *[-1] * 100, 400), base_size=400, seed=0)
+    new = move_text_rows(
+        old, (*range(400), *[-1] * 100, 400), pieces=numbered(500), base_size=400, seed=0, part=1
+    )
     fresh = new["text_embedding.weight"][400:500]
     noise = fresh - old["text_embedding.weight"][:400].mean(dim=0)
     assert 0.018 < float(noise.std()) < 0.022
@@ -236,16 +242,45 @@ def test_fresh_rows_do_not_depend_on_learned_rows():
         name: torch.zeros(401, 64) if name != "text_head.bias" else torch.zeros(401) for name in TEXT_TABLES
     }
     learned = {name: torch.cat([table, 100 + table]) for name, table in base.items()}
-    new = move_text_rows(learned, (*range(801), -1, 801), base_size=400, seed=0)
+    new = move_text_rows(learned, (*range(801), -1, 801), pieces=numbered(802), base_size=400, seed=0, part=1)
     assert float(new["text_embedding.weight"][801].abs().max()) < 1
 
 
-def test_fresh_rows_are_a_function_of_the_seed():
-    first, again, other = (
-        move_text_rows(tables(5), (0, 1, -1, -1, 4), base_size=2, seed=seed) for seed in (1, 1, 2)
+def numbered(count: int) -> list[str]:
+    return [f"piece {number}" for number in range(count)]
+
+
+def fresh_rows(pieces: str, seed: int = 1, part: int = 1) -> dict[str, torch.Tensor]:
+    """Return the rows of the embedding after the two of the base, by piece."""
+    rows = (0, 1, *[-1] * len(pieces), 4)
+    moved = move_text_rows(
+        tables(5, 64), rows, pieces=["<s>", "</s>", *pieces], base_size=2, seed=seed, part=part
     )
-    assert torch.equal(first["text_head.weight"], again["text_head.weight"])
-    assert not torch.equal(first["text_head.weight"], other["text_head.weight"])
+    return {piece: moved["text_embedding.weight"][2 + index] for index, piece in enumerate(pieces)}
+
+
+def test_a_fresh_row_is_a_function_of_seed_part_and_piece_and_not_of_its_place():
+    first, again = fresh_rows("ሰላም"), fresh_rows("ምxሰ")
+    for piece in "ሰም":
+        assert torch.equal(first[piece], again[piece])
+    for other in (fresh_rows("ሰላም", seed=2), fresh_rows("ሰላም", part=2)):
+        assert not any(torch.equal(first[piece], other[piece]) for piece in first)
+
+
+def test_fresh_rows_of_a_later_part_are_no_clones_of_earlier_ones():
+    mean = tables(5, 64)["text_embedding.weight"][:2].mean(dim=0)
+    noise = torch.stack(
+        [row - mean for row in (*fresh_rows("abc").values(), *fresh_rows("def", part=2).values())]
+    )
+    similarity = torch.nn.functional.cosine_similarity(noise[:3, None], noise[None, 3:], dim=-1)
+    assert float(similarity.abs().max()) < 0.5
+
+
+def test_the_tables_of_a_fresh_row_start_apart():
+    moved = move_text_rows(tables(5), (0, 1, -1, -1, 4), pieces="abcd", base_size=2, seed=1, part=1)
+    head = moved["text_head.weight"][2] + tables(5)["text_embedding.weight"][:2].mean(dim=0)
+    embedding = moved["text_embedding.weight"][2] - tables(5)["text_embedding.weight"][:2].mean(dim=0)
+    assert not torch.allclose(head, embedding)
 
 
 def test_a_full_disk_raises_the_systems_error_and_leaves_the_earlier_checkpoint(tmp_path: Path):

@@ -11,7 +11,13 @@ from indextts.commands.train import Train
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.runs.directory import CheckpointMeta, FileIdentity
 from indextts.runs.restore import plan_restore
-from indextts.runs.restore_facts import REQUIRED_KEYS, CheckpointFacts, RestorePlan, RunFacts
+from indextts.runs.restore_facts import (
+    REQUIRED_KEYS,
+    CheckpointFacts,
+    OldTokenizer,
+    RestorePlan,
+    RunFacts,
+)
 from indextts.runs.restore_notes import describe, plan_text
 from indextts.runs.schedule import EpochSize, Schedule
 from indextts.text.vocabulary import Vocabulary, move_rows
@@ -446,10 +452,52 @@ def test_a_missing_scheduler_is_rebuilt_from_the_step_with_a_log_line():
     assert "rebuilt from step 1200" in plan.lines[-1]
 
 
-def test_a_foreign_checkpoint_of_another_size_keeps_only_the_rows_of_the_base():
-    plan = plan_restore(foreign(), run(vocabulary("ም")))
+@pytest.mark.failure(66)
+def test_a_foreign_checkpoint_of_unknown_pieces_and_another_size_is_refused():
+    with pytest.raises(UserError, match=r"2 pieces.*--resume-tokenizer.*--accept-lost-rows") as caught:
+        plan_restore(foreign(), run(vocabulary("ም")))
+    assert caught.value.exit_status == RESUME_REFUSED
+
+
+@pytest.mark.failure(66)
+def test_who_accepts_it_loses_the_rows_of_unknown_pieces_but_not_those_of_the_base():
+    facts, this = foreign(), run(vocabulary("ም"), argv=("--accept-lost-rows",))
+    plan = plan_restore(facts, this)
     assert not plan.continues
     assert plan.row_of == (0, 1, 2, 3, -1, 6)
+    assert "4 rows of the base and 0 of 2 learned rows" in plan_text(plan, facts, this)
+
+
+def test_a_foreign_checkpoint_that_learned_no_rows_loses_none():
+    plan = plan_restore(foreign(vocabulary()), run(vocabulary("ም")))
+    assert plan.row_of == (0, 1, 2, 3, -1, 4)
+
+
+@pytest.mark.failure(66)
+def test_the_rows_of_a_foreign_checkpoint_move_by_the_pieces_of_its_tokenizer():
+    now = vocabulary("ም", "ላ", "ሰ")
+    facts, this = foreign(old_tokenizer=OldTokenizer(PIECES, "old.model")), run(now)
+    plan = plan_restore(facts, this)
+    assert not plan.continues
+    assert plan.row_of == move_rows(PIECES, now) == (0, 1, 2, 3, -1, 5, 4, 6)
+    text = plan_text(plan, facts, this)
+    assert "4 rows of the base and 2 of 2 learned rows moved by piece, 1 new row" in text
+    assert "old.model" in text
+    assert any("2 of 2 learned rows" in line for line in plan.lines)
+
+
+@pytest.mark.failure(8, 66)
+def test_a_foreign_checkpoint_of_the_same_size_is_compared_by_the_pieces_of_its_tokenizer():
+    old = OldTokenizer(PIECES, "old.model")
+    assert plan_restore(foreign(old_tokenizer=old), run()).continues
+    plan = plan_restore(foreign(old_tokenizer=old), run(vocabulary("ላ", "ሰ")))
+    assert not plan.continues
+    assert plan.row_of == (0, 1, 2, 3, 5, 4, 6)
+
+
+def test_an_old_tokenizer_that_is_not_needed_is_named():
+    plan = plan_restore(checkpoint(), run(argv=("--resume-tokenizer=old.model",)))
+    assert any("old.model" in note for note in plan.notes)
 
 
 def test_the_reason_why_a_foreign_optimizer_has_no_names_is_a_note():

@@ -2,6 +2,7 @@
 
 import copy
 import random
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,17 +15,19 @@ from torch import Tensor
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.errors import RESUME_REFUSED, UserError
+from indextts.errors import RESUME_REFUSED, USER_MISTAKE, UserError
 from indextts.models.checkpoint import TEXT_TABLES, embedded_meta, move_text_rows, read_file, read_weights
 from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.weights import load_model
+from indextts.text.tokenizer import parse_model
 from indextts.training.batches import collate_padded, load_batches
 from indextts.training.checkpoint_facts import OptimizerLayout, checkpoint_facts, named_moments
 from indextts.training.losses import token_losses
 from indextts.training.optim import select_trained
 from indextts.training.order import in_batches
 from indextts.training.run import load_inputs
+from indextts.training.start import plan_from_weights, resume
 from tests.tiny_run import BASE_SIZE, CONFIG, TinyRun, make_tiny_run
 
 NUM_PIECES = BASE_SIZE + 320
@@ -42,7 +45,14 @@ def predecessors_checkpoint(project: TinyRun, num_pieces: int) -> dict[str, Any]
     inputs = load_inputs(parse(Train, project.flags()))
     base = read_weights(project.folder / "base/gpt.pth")
     kept = (*range(BASE_SIZE), *(-1 for _ in range(num_pieces - BASE_SIZE)), BASE_SIZE)
-    weights = move_text_rows(base, kept, base_size=BASE_SIZE, seed=5)
+    weights = move_text_rows(
+        base,
+        kept,
+        pieces=[str(number) for number in range(num_pieces)],
+        base_size=BASE_SIZE,
+        seed=5,
+        part=1,
+    )
     model = load_model(config_with_text_tokens(CONFIG, num_pieces), weights, "base")
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
@@ -174,13 +184,24 @@ def test_auto_resumes_in_the_predecessors_folder_and_keeps_its_files(
     assert (folder / "model_step2.pth").is_file()
 
 
-def test_a_predecessors_checkpoint_of_other_pieces_restarts_with_the_rows_of_the_base(
-    project: TinyRun, tmp_path: Path
+@pytest.fixture(scope="module")
+def smaller(project: TinyRun) -> dict[str, Any]:
+    """The predecessor's checkpoint of a tokenizer with one piece less."""
+    return predecessors_checkpoint(project, NUM_PIECES - 1)
+
+
+@pytest.mark.failure(66)
+def test_a_predecessors_checkpoint_of_other_pieces_restarts_with_the_rows_of_the_base_if_that_is_accepted(
+    project: TinyRun, smaller: dict[str, Any], tmp_path: Path
 ):
-    foreign = predecessors_checkpoint(project, NUM_PIECES - 1)
+    foreign = smaller
     path = put(tmp_path / "theirs", foreign)
     ours = tmp_path / "ours"
-    assert project.train(output_dir=ours, resume=path, max_steps=1) == 0
+    assert project.train(output_dir=ours, resume=path, max_steps=1) == RESUME_REFUSED
+    log = (ours / "train.log").read_text(encoding="utf-8")
+    assert re.search(r"\[Error\].* 319 pieces.*--resume-tokenizer.*--accept-lost-rows", log)
+    assert not list(ours.glob("*.pth"))
+    assert project.train(output_dir=ours, resume=path, max_steps=1, accept_lost_rows="") == 0
     content = torch.load(ours / "latest.pth", weights_only=True)
     assert (content["step"], content["epoch"]) == (1, 0)
     for name in TEXT_TABLES:
@@ -192,6 +213,64 @@ def test_a_predecessors_checkpoint_of_other_pieces_restarts_with_the_rows_of_the
     assert f"Checkpoint vocab: {NUM_PIECES - 1}" in log
     assert f"Current tokenizer: {NUM_PIECES}" in log
     assert f"Training will RESTART from step 0 (was at step {NUM_STEPS})" in log
+
+
+@pytest.fixture
+def old_tokenizer(project: TinyRun, tmp_path: Path) -> Path:
+    """The tokenizer of `smaller`: that of the project without its piece 500."""
+    model = parse_model((project.folder / "tokenizer.model").read_bytes())
+    del model.pieces[500]
+    path = tmp_path / "old.model"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("named", ["by the file", "by its model_step", "by hand"])
+@pytest.mark.failure(66)
+def test_the_rows_of_a_predecessors_checkpoint_move_by_the_pieces_of_its_tokenizer(
+    project: TinyRun, smaller: dict[str, Any], tmp_path: Path, old_tokenizer: Path, named: str
+):
+    extra = {"extra": {"type": "step", "tokenizer": str(old_tokenizer)}}
+    path = put(tmp_path / "theirs", {**smaller, **(extra if named == "by the file" else {})})
+    if named == "by its model_step":
+        torch.save({**smaller, **extra}, path.with_name(f"model_step{NUM_STEPS}.pth"))
+    given = old_tokenizer if named == "by hand" else None
+    command = parse(Train, project.flags(resume=path, resume_tokenizer=given))
+    run = resume(load_inputs(command), path)
+    for name in TEXT_TABLES:
+        old, new = smaller["model"][name], run.model.state_dict()[name]
+        assert torch.equal(torch.cat([new[:500], new[501:]]), old)
+    assert "400 rows of the base and 319 of 319 learned rows moved by piece, 1 new row" in plan_from_weights(
+        command
+    )
+
+
+@pytest.mark.parametrize("file", ["absent", "a folder", "no tokenizer", "of another size", "of another base"])
+@pytest.mark.failure(66)
+def test_a_tokenizer_that_cannot_be_that_of_the_checkpoint_is_not_used(
+    project: TinyRun, smaller: dict[str, Any], tmp_path: Path, old_tokenizer: Path, file: str
+):
+    if file == "absent":
+        old_tokenizer.unlink()
+    elif file == "a folder":
+        old_tokenizer.unlink()
+        old_tokenizer.mkdir()
+    elif file == "no tokenizer":
+        old_tokenizer.write_bytes(b"of another program")
+    else:
+        model = parse_model(old_tokenizer.read_bytes())
+        if file == "of another size":
+            del model.pieces[600]
+        else:
+            model.pieces[300].piece = "another"
+        old_tokenizer.write_bytes(model.SerializeToString())
+    content = {**smaller, "extra": {"tokenizer": str(old_tokenizer)}}
+    path = put(tmp_path / "theirs", content)
+    for given, status in ((None, RESUME_REFUSED), (old_tokenizer, USER_MISTAKE)):
+        command = parse(Train, project.flags(resume=path, resume_tokenizer=given))
+        with pytest.raises(UserError, match=re.escape(str(old_tokenizer))) as caught:
+            resume(load_inputs(command), path)
+        assert caught.value.exit_status == status
 
 
 def test_with_a_foreign_optimizer_that_does_not_fit_only_the_weights_are_restored(

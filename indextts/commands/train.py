@@ -26,6 +26,8 @@ class Train(Command):
             "base_checkpoint",
             "output_dir",
             "resume",
+            "resume_tokenizer",
+            "accept_lost_rows",
             "plan",
             "num_workers",
             "allow_cpu",
@@ -52,6 +54,16 @@ class Train(Command):
         "",
         title="Resume from",
         description="Checkpoint to resume from, or auto for the newest in the run directory.",
+    )
+    resume_tokenizer: Path | None = Field(
+        None,
+        title="Old tokenizer",
+        description="Tokenizer of a checkpoint of another program, to move its text rows by piece.",
+    )
+    accept_lost_rows: bool = Field(
+        False,
+        title="Accept lost rows",
+        description="Resume a checkpoint of unknown tokenizer without the text rows that it learned.",
     )
     plan: bool = Field(
         False, title="Restore plan only", description="Print what --resume would restore, and exit."

@@ -22,12 +22,13 @@ format_version
 All tensors are on the CPU, whatever device the run was trained on.
 """
 
+import hashlib
 import io
 import logging
 import pickle
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -197,7 +198,13 @@ def table_rows(weights: Mapping[str, Tensor], source: str) -> int:
 
 
 def move_text_rows(
-    weights: Mapping[str, Tensor], row_of: tuple[int, ...], *, base_size: int, seed: int
+    weights: Mapping[str, Tensor],
+    row_of: tuple[int, ...],
+    *,
+    pieces: Sequence[str],
+    base_size: int,
+    seed: int,
+    part: int,
 ) -> dict[str, Tensor]:
     """Return `weights` with text tables whose row i is the old row `row_of[i]`, or fresh if that is negative.
 
@@ -206,20 +213,32 @@ def move_text_rows(
     fresh pieces do not outweigh the learned ones at the start (Hewitt 2021, "Initializing New Word Embeddings
     for Pretrained Language Models"). A fresh bias is the mean alone. benchmarks/results/new_rows.md
     compares this rule with two others.
+
+    Args:
+        pieces: of the new tables; there is one row more.
+        seed, part: of the run. The noise of a row is a function of these and of its piece, not of its place:
+            rows that are new in a later part do not start like those of an earlier one.
     """
-    generator = torch.Generator().manual_seed(seed)
     rows = torch.tensor(row_of)
     is_fresh = rows < 0
+    fresh_pieces = [pieces[index] for index in is_fresh.nonzero().flatten().tolist()]
     moved = dict(weights)
     for name in TEXT_TABLES:
         old = weights[name]
         table = old[rows.clamp(min=0)].clone()  # (rows, D) or (rows,)
-        fresh = old[:base_size].float().mean(dim=0).expand(int(is_fresh.sum()), *old.shape[1:])
-        if old.dim() == 2:
-            fresh = fresh + 0.02 * torch.randn(fresh.shape, generator=generator)
+        fresh = old[:base_size].float().mean(dim=0).expand(len(fresh_pieces), *old.shape[1:])
+        if old.dim() == 2 and fresh_pieces:
+            noise = [_noise(f"{seed} {part} {name} {piece}", old.shape[1]) for piece in fresh_pieces]
+            fresh = fresh + 0.02 * torch.stack(noise)
         table[is_fresh] = fresh.to(old.dtype)
         moved[name] = table
     return moved
+
+
+def _noise(identity: str, size: int) -> Tensor:
+    """Return normal noise that is a function of a text; torch's own generator has a seed of only 32 bits."""
+    seed = int.from_bytes(hashlib.sha256(identity.encode()).digest())
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(size, dtype=np.float32))
 
 
 def write_checkpoint(run_dir: Path, content: Mapping[str, Any], meta: CheckpointMeta) -> Path:

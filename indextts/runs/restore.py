@@ -37,9 +37,11 @@ from indextts.runs.restore_notes import (
     restart_reason,
     schedule_line,
     size_differences,
+    tokenizer_notes,
     vocabulary_lines,
 )
 from indextts.runs.schedule import EpochSize, Schedule, steps_of_run
+from indextts.system.amounts import counted
 from indextts.text.vocabulary import move_rows
 
 # Batches of a token budget may differ by one sample; a budget for fewer of the longest could leave one empty.
@@ -60,14 +62,15 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
     """Return the plan that `checkpoint` allows for `run`.
 
     Raises:
-        UserError: with status 3: the checkpoint lacks a required key, or belongs to a model of other sizes,
-            to another base checkpoint or to another base tokenizer.
+        UserError: with status 3: the checkpoint lacks a required key, belongs to a model of other sizes, to
+            another base checkpoint or to another base tokenizer, or its learned text rows would be lost.
     """
     require_keys(checkpoint.keys)
     if checkpoint.meta is not None:
         _require_same_model(checkpoint.meta, run)
-    notes = base_notes(checkpoint, run)
+    notes = [*base_notes(checkpoint, run), *tokenizer_notes(checkpoint, run)]
     if not _has_same_pieces(checkpoint, run):
+        _require_known_pieces(checkpoint, run)
         row_of = _row_of(checkpoint, run)
         return _start_over(checkpoint, run, row_of, notes, vocabulary_lines(checkpoint, run, row_of))
     misfit = _optimizer_misfit(checkpoint, run)
@@ -126,10 +129,25 @@ def _has_same_pieces(checkpoint: CheckpointFacts, run: RunFacts) -> bool:
     return checkpoint.vocabulary.pieces == run.vocabulary.pieces
 
 
+def _require_known_pieces(checkpoint: CheckpointFacts, run: RunFacts) -> None:
+    """Raise a UserError if the text rows that the checkpoint learned cannot be moved by piece."""
+    num_learned = checkpoint.text_rows - 1 - run.base_size
+    if checkpoint.vocabulary is not None or num_learned <= 0 or run.command.accept_lost_rows:
+        return
+    raise UserError(
+        f"Resume failed: {checkpoint.name} has learned text rows for {counted(num_learned, 'piece')}, and "
+        f"--tokenizer {run.command.tokenizer} has other pieces ({checkpoint.text_rows - 1:,} -> "
+        f"{run.vocabulary.size:,}), but the tokenizer of the checkpoint is unknown "
+        f"({checkpoint.old_tokenizer.source}); pass it with --resume-tokenizer PATH to move the rows by "
+        "piece, or use --accept-lost-rows to resume without these rows",
+        RESUME_REFUSED,
+    )
+
+
 def _row_of(checkpoint: CheckpointFacts, run: RunFacts) -> tuple[int, ...]:
     if checkpoint.vocabulary is not None:
         return move_rows(checkpoint.vocabulary, run.vocabulary)
-    # A checkpoint without meta does not name its pieces: only the rows of the base are known to match.
+    # The pieces are unknown: only the rows of the base are known to match.
     kept = min(run.base_size, checkpoint.text_rows - 1)
     return (*range(kept), *(-1 for _ in range(run.vocabulary.size - kept)), checkpoint.text_rows - 1)
 

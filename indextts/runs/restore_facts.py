@@ -16,6 +16,19 @@ REQUIRED_KEYS = ("model", "optimizer", "epoch", "step")
 
 
 @dataclass(frozen=True)
+class OldTokenizer:
+    """The tokenizer of a checkpoint that another program wrote.
+
+    Args:
+        vocabulary: None if it is unknown.
+        source: the file it was read from, or the reason why it is unknown.
+    """
+
+    vocabulary: Vocabulary | None = None
+    source: str = "the checkpoint names no tokenizer"
+
+
+@dataclass(frozen=True)
 class CheckpointFacts:
     """The contents of a checkpoint, as far as a restore depends on them.
 
@@ -30,6 +43,7 @@ class CheckpointFacts:
         misfit: the reason why no names could be inferred.
         has_scheduler, has_scaler: the file holds such a state.
         learning_rate: of its last step, if its scheduler recorded it.
+        old_tokenizer: of a checkpoint of another program.
     """
 
     name: str
@@ -43,6 +57,7 @@ class CheckpointFacts:
     has_scheduler: bool = True
     has_scaler: bool = False
     learning_rate: float | None = None
+    old_tokenizer: OldTokenizer = OldTokenizer()
 
     @classmethod
     def of_meta(cls, name: str, meta: CheckpointMeta) -> Self:
@@ -59,9 +74,9 @@ class CheckpointFacts:
 
     @property
     def vocabulary(self) -> Vocabulary | None:
-        """The vocabulary of the checkpoint, None for a checkpoint of another program."""
+        """The vocabulary of the checkpoint; None if another program wrote it and its tokenizer is unknown."""
         if self.meta is None:
-            return None
+            return self.old_tokenizer.vocabulary
         return Vocabulary(tuple(self.meta.pieces), self.meta.tokenizer_fingerprint)
 
 

@@ -85,8 +85,19 @@ def describe(plan: RestorePlan, checkpoint: CheckpointFacts, run: RunFacts) -> s
     if plan.row_of is None:
         return f"the optimizer state does not fit: weights unchanged; {fresh}"
     sizes = f"{checkpoint.text_rows - 1:,} -> {counted(run.vocabulary.size, 'piece')}"
-    num_new = sum(row < 0 for row in plan.row_of)
-    return f"tokenizer changed, {sizes}: weights moved by piece, {counted(num_new, 'new row')}; {fresh}"
+    return f"tokenizer changed, {sizes}: {moved_rows(checkpoint, run, plan.row_of)}; {fresh}"
+
+
+def moved_rows(checkpoint: CheckpointFacts, run: RunFacts, row_of: Sequence[int]) -> str:
+    """Return which text rows of the checkpoint the run keeps, as a phrase."""
+    kept = {row for row in row_of[:-1] if row >= 0}
+    num_base = sum(row < run.base_size for row in kept)
+    num_learned = max(0, checkpoint.text_rows - 1 - run.base_size)
+    num_new = sum(row < 0 for row in row_of)
+    return (
+        f"{counted(num_base, 'row')} of the base and {len(kept) - num_base:,} of "
+        f"{counted(num_learned, 'learned row')} moved by piece, {counted(num_new, 'new row')}"
+    )
 
 
 # ---- notes and log lines
@@ -100,6 +111,17 @@ def base_notes(checkpoint: CheckpointFacts, run: RunFacts) -> list[str]:
     return [f"{path} could not be compared with the base checkpoint of the run: {run.why_no_base}"]
 
 
+def tokenizer_notes(checkpoint: CheckpointFacts, run: RunFacts) -> list[str]:
+    """Return a note on the tokenizer of a checkpoint that another program wrote."""
+    given = run.command.resume_tokenizer
+    if checkpoint.meta is not None:
+        return [f"--resume-tokenizer {given} is not used: the checkpoint records its pieces"] if given else []
+    old = checkpoint.old_tokenizer
+    if old.vocabulary is not None:
+        return [f"The pieces of the checkpoint are those of {old.source}"]
+    return [f"The pieces of the checkpoint are unknown ({old.source}): only sizes could be compared"]
+
+
 def continue_notes(checkpoint: CheckpointFacts, run: RunFacts, command: Train) -> list[str]:
     """Return the notes of a run that continues.
 
@@ -108,12 +130,7 @@ def continue_notes(checkpoint: CheckpointFacts, run: RunFacts, command: Train) -
     """
     notes = []
     vocabulary = checkpoint.vocabulary
-    if vocabulary is None:
-        notes.append(
-            "The checkpoint records no tokenizer: only sizes could be compared, and they agree; its pieces "
-            "could not be compared with those of --tokenizer"
-        )
-    elif vocabulary.fingerprint != run.vocabulary.fingerprint:
+    if vocabulary is not None and vocabulary.fingerprint != run.vocabulary.fingerprint:
         notes.append(
             "The tokenizer has the same pieces as the checkpoint with other scores or settings: the rows "
             "fit, but texts are tokenized differently"
@@ -146,7 +163,6 @@ def restart_reason(checkpoint: CheckpointFacts) -> str:
 
 def vocabulary_lines(checkpoint: CheckpointFacts, run: RunFacts, row_of: tuple[int, ...]) -> list[str]:
     """Return the log lines of a changed vocabulary."""
-    carried = sum(row >= 0 for row in row_of[:-1])
     old_size, size = checkpoint.text_rows - 1, run.vocabulary.size
     first = "WARNING: Vocab size mismatch!"
     if old_size == size:
@@ -155,7 +171,7 @@ def vocabulary_lines(checkpoint: CheckpointFacts, run: RunFacts, row_of: tuple[i
         first,
         f"[Warn]    Checkpoint vocab: {old_size}",
         f"[Warn]    Current tokenizer: {size}",
-        f"[Info] Text rows moved by piece: {carried}; new rows: {size - carried}",
+        f"[Info] Text rows: {moved_rows(checkpoint, run, row_of)}",
     ]
 
 

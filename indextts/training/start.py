@@ -40,7 +40,12 @@ from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import base_tokenizer, require_extension
 from indextts.text.vocabulary import Vocabulary, move_rows
 from indextts.training.averaging import start_average
-from indextts.training.checkpoint_facts import OptimizerLayout, checkpoint_facts, named_moments
+from indextts.training.checkpoint_facts import (
+    OptimizerLayout,
+    checkpoint_facts,
+    find_old_tokenizer,
+    named_moments,
+)
 from indextts.training.distributed.ranks import Ranks
 from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.losses import LossSums
@@ -97,13 +102,19 @@ def start_from_base(inputs: Inputs) -> Run:
     check_fit(inputs.config, weights, str(path))
     base_size = table_rows(weights, str(path)) - 1
     base = _base_vocabulary(inputs, base_size)
+    state = TrainState()
     weights = move_text_rows(
-        weights, move_rows(base, inputs.tokenizer.vocabulary), base_size=base_size, seed=seed
+        weights,
+        move_rows(base, inputs.tokenizer.vocabulary),
+        pieces=inputs.tokenizer.pieces,
+        base_size=base_size,
+        seed=seed,
+        part=state.part,
     )
     with ThreadPoolExecutor(1) as reader:
         identity = reader.submit(identify, path)  # reads the file again, in parallel
         origin = Origin(weights, str(path), base_size, identity.result)
-        return _assemble(inputs, origin, TrainState(), first_schedule(inputs))
+        return _assemble(inputs, origin, state, first_schedule(inputs))
 
 
 def _with_chosen_settings(inputs: Inputs) -> Inputs:
@@ -156,12 +167,17 @@ def resume(inputs: Inputs, path: Path) -> Run:
         inputs = _with_chosen_settings(inputs)
     logger.info("Restoring model state...")
     weights = published_names(opened.content["model"])
-    if plan.row_of is not None:
-        weights = move_text_rows(
-            weights, plan.row_of, base_size=opened.run.base_size, seed=inputs.command.seed
-        )
     state = TrainState()
     state.serial, state.part = _serial_and_part(inputs.command, path, plan.continues)
+    if plan.row_of is not None:
+        weights = move_text_rows(
+            weights,
+            plan.row_of,
+            pieces=inputs.tokenizer.pieces,
+            base_size=opened.run.base_size,
+            seed=inputs.command.seed,
+            part=state.part,
+        )
     if plan.continues:
         _restore_state(state, opened, inputs, keeps_position=plan.keeps_position)
         if not _is_what_auto_takes(inputs.command, path, facts.meta, state.part):
@@ -300,6 +316,9 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
     layout = OptimizerLayout(frozenset(name for name, _ in model.named_parameters()), shapes, base_size)
     with _refusing():
         facts = checkpoint_facts(content, path, meta, layout)
+    if meta is None:
+        old = find_old_tokenizer(command, content, path, base_pieces=run.vocabulary.pieces[:base_size])
+        facts = replace(facts, old_tokenizer=old)
     return OpenedCheckpoint(facts, run, content, layout)
 
 

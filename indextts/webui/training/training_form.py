@@ -31,7 +31,15 @@ from indextts.webui.serving.security import Roots
 from indextts.webui.training.training_outlook import preset_html, proposal_html
 
 NO_PAIRS = "training.no_pairs"
-PATHS = ("train_manifest", "val_manifest", "tokenizer", "config", "base_checkpoint", "output_dir")
+PATHS = (
+    "train_manifest",
+    "val_manifest",
+    "tokenizer",
+    "resume_tokenizer",
+    "config",
+    "base_checkpoint",
+    "output_dir",
+)
 MAIN = ("epochs", "max_steps", "batch_size", "grad_accumulation", "learning_rate", "warmup_steps", "amp")
 NO_FORM = ("resume", "plan")  # built in the resume section
 ADVANCED = tuple(name for name in Train.model_fields if name not in (*PATHS, *MAIN, *NO_FORM))
