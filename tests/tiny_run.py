@@ -125,11 +125,17 @@ def write_tokenizer(path: Path, num_appended: int) -> None:
     path.write_bytes(extend(BASE_TOKENIZER, SENTENCES, BASE_SIZE + num_appended))
 
 
-def write_features(folder: Path, count: int, num_codes: int | None = None) -> None:
+def write_features(
+    folder: Path, count: int, num_codes: int | None = None, *, backend: tuple[str, str] = ("test", "backend")
+) -> Path:
+    """Write a feature store and return its path.
+
+    Args:
+        backend: name and identity of the speech backend.
+    """
     random = np.random.default_rng(0)
     info = StoreInfo(
-        "test",
-        "backend",
+        *backend,
         encoders_identity(random_model(CONFIG, seed=0)),
         CONFIG.model_dim,
         CONFIG.num_latents,
@@ -146,6 +152,7 @@ def write_features(folder: Path, count: int, num_codes: int | None = None) -> No
             )
         )
     writer.flush()
+    return writer.path
 
 
 def pair(folder: Path, target: int, prompt: int, text: str | None = None) -> Pair:

@@ -5,17 +5,21 @@ when it is loaded. If the meta is not sufficient (a new run, a checkpoint from e
 newest checkpoint), the result is None, and the trainer decides from the weights.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from indextts.commands.train import Train
+from indextts.data.codebook import common_codebook
+from indextts.data.feature_store import read_info
+from indextts.data.manifest import stream_pairs
 from indextts.errors import UserError
 from indextts.models.gpt.config import load_config
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify, read_meta
 from indextts.runs.restore import plan_restore
-from indextts.runs.restore_facts import CheckpointFacts, RestorePlan, RunFacts, has_same_pairs
+from indextts.runs.restore_facts import CheckpointFacts, Codebook, RestorePlan, RunFacts, has_same_pairs
 from indextts.runs.restore_notes import plan_text
 from indextts.runs.schedule import EpochSize
 from indextts.system.digest import PIECE_BYTES
@@ -103,10 +107,21 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
         trained_shapes=None,
         why_no_base=why_no_base,
         normalizer=tokenizer.options.record,
+        codebook=_codebook(paths),
     )
     if has_same_pairs(meta, run):
         return run
     return replace(run, size=run.size.scaled(sum(count_lines(path) for path in command.train_manifest)))
+
+
+def _codebook(manifests: Sequence[Path]) -> Codebook | None:
+    """Return the codebook of the first pair of each manifest; None if features are not on this machine."""
+    try:
+        stores = [next(stream_pairs(path))[0].features for path in manifests]
+        infos = {store: read_info(store) for store in stores}
+    except UserError:
+        return None  # the trainer refuses; the plan of a resume needs no features
+    return common_codebook(infos)
 
 
 def _base_identity(path: Path, recorded: FileIdentity) -> tuple[FileIdentity | None, str]:

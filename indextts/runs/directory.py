@@ -91,6 +91,7 @@ class CheckpointMeta(BaseModel, frozen=True):
         losses: of the last [Train] line, by name.
         pieces: of the tokenizer, by id.
         normalizer: `NormalizerOptions.record` of the tokenizer; empty in older files.
+        codebook: `codebook_identity` of the codes; None if it is unknown or in older files.
         num_bytes, digest: of the `.pth`. Without a readable meta file, the size is that of the file and the
             digest is empty.
     """
@@ -123,6 +124,7 @@ class CheckpointMeta(BaseModel, frozen=True):
     digest: str
     pieces: list[str]
     normalizer: dict[str, Any] = {}
+    codebook: str | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:

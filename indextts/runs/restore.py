@@ -68,6 +68,7 @@ def plan_restore(checkpoint: CheckpointFacts, run: RunFacts) -> RestorePlan:
     require_keys(checkpoint.keys)
     if checkpoint.meta is not None:
         _require_same_model(checkpoint.meta, run)
+    _require_same_codebook(checkpoint, run)
     notes = [*base_notes(checkpoint, run), *tokenizer_notes(checkpoint, run)]
     if not _has_same_pieces(checkpoint, run):
         _require_known_pieces(checkpoint, run)
@@ -118,6 +119,18 @@ def _require_same_model(meta: CheckpointMeta, run: RunFacts) -> None:
                 "bpe.model of the base",
                 RESUME_REFUSED,
             )
+
+
+def _require_same_codebook(checkpoint: CheckpointFacts, run: RunFacts) -> None:
+    now = run.codebook
+    if checkpoint.codebook is None or now is None or checkpoint.codebook == now.identity:
+        return
+    raise UserError(
+        f"Resume failed: {checkpoint.name} has learned the codes of another codebook "
+        f"({checkpoint.codebook[:16]}) than those in {now.store} ({now.identity[:16]}); preprocess the "
+        "recordings again with the backend and codec of this run, or start a new run in another --output-dir",
+        RESUME_REFUSED,
+    )
 
 
 # ---- 2. the same pieces, and an optimizer that fits?

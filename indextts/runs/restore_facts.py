@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from indextts.commands.train import Train
@@ -29,6 +30,24 @@ class OldTokenizer:
 
 
 @dataclass(frozen=True)
+class Codebook:
+    """The codebook of semantic codes; codes of different codebooks have no common meaning.
+
+    Args:
+        identity: of the speech backend that made the codes, from `codebook_identity`.
+        store: a feature store that has such codes.
+    """
+
+    identity: str
+    store: Path
+
+
+def codebook_identity(backend_identity: str) -> str:
+    """Return the identity of a speech backend without the arithmetic, which changes few codes."""
+    return backend_identity.partition(" in torch.")[0]
+
+
+@dataclass(frozen=True)
 class CheckpointFacts:
     """The contents of a checkpoint, as far as a restore depends on them.
 
@@ -44,6 +63,7 @@ class CheckpointFacts:
         has_scheduler, has_scaler: the file holds such a state.
         learning_rate: of its last step, if its scheduler recorded it.
         old_tokenizer: of a checkpoint of another program.
+        codebook: identity of the codebook of its codes; None if it is unknown.
     """
 
     name: str
@@ -58,6 +78,7 @@ class CheckpointFacts:
     has_scaler: bool = False
     learning_rate: float | None = None
     old_tokenizer: OldTokenizer = OldTokenizer()
+    codebook: str | None = None
 
     @classmethod
     def of_meta(cls, name: str, meta: CheckpointMeta) -> Self:
@@ -70,6 +91,7 @@ class CheckpointFacts:
             epoch=meta.epoch,
             meta=meta,
             has_scaler=meta.environment.get("arithmetic") == "float16",
+            codebook=meta.codebook,
         )
 
     @property
@@ -98,6 +120,7 @@ class RunFacts:
         trained_shapes: shape of every trained parameter; None if only meta files were read.
         why_no_base: the reason why the base could not be compared.
         normalizer: as in `CheckpointMeta`.
+        codebook: of the feature stores; None if it is unknown.
     """
 
     vocabulary: Vocabulary
@@ -112,6 +135,7 @@ class RunFacts:
     trained_shapes: dict[str, tuple[int, ...]] | None
     why_no_base: str = "it is absent"
     normalizer: Mapping[str, Any] = field(default_factory=dict)
+    codebook: Codebook | None = None
 
 
 @dataclass(frozen=True)

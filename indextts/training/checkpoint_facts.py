@@ -25,11 +25,12 @@ import torch
 from torch import Tensor
 
 from indextts.commands.train import Train
+from indextts.data.feature_store import IMPORTED
 from indextts.errors import RESUME_REFUSED, UserError
-from indextts.models.checkpoint import read_file, table_rows
+from indextts.models.checkpoint import codes_identity, read_file, table_rows
 from indextts.models.weight_names import published_names
 from indextts.runs.directory import CheckpointMeta
-from indextts.runs.restore_facts import CheckpointFacts, OldTokenizer
+from indextts.runs.restore_facts import CheckpointFacts, OldTokenizer, codebook_identity
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.vocabulary import Vocabulary
 
@@ -106,6 +107,7 @@ def checkpoint_facts(
         has_scheduler=isinstance(content.get("scheduler"), dict),
         has_scaler=bool(content.get("scaler")),
         learning_rate=_learning_rate(content),
+        codebook=_codebook(content),
     )
 
 
@@ -142,6 +144,13 @@ def find_old_tokenizer(
     if misfit:
         return OldTokenizer(source=f"{named}, which the checkpoint names, is another tokenizer now: {misfit}")
     return OldTokenizer(vocabulary, f"{named}, which the checkpoint names")
+
+
+def _codebook(content: Mapping[str, Any]) -> str | None:
+    identity = codes_identity(content)
+    if identity is None or content["state"]["codes"].get("backend") == IMPORTED:
+        return None
+    return codebook_identity(identity)
 
 
 def named_moments(content: Mapping[str, Any], layout: OptimizerLayout) -> dict[str, dict[str, Tensor]]:

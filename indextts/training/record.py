@@ -58,6 +58,7 @@ def checkpoint_meta(run: Run, *, is_best: bool) -> CheckpointMeta:
         digest="",
         pieces=list(vocabulary.pieces),
         normalizer=inputs.tokenizer.options.record,
+        codebook=None if inputs.codebook is None else inputs.codebook.identity,
     )
 
 

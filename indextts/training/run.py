@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from indextts.commands.train import Train
+from indextts.data.codebook import common_codebook
 from indextts.data.pair_index import PairIndex, load_index
 from indextts.data.tokenizing import BuildStoppedError
 from indextts.errors import UserError
@@ -22,6 +23,7 @@ from indextts.models.gpt.attention import AttentionBackend, choose_backend
 from indextts.models.gpt.config import GPTConfig, load_config
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.runs.directory import FileIdentity
+from indextts.runs.restore_facts import Codebook
 from indextts.runs.schedule import Schedule
 from indextts.system.amounts import counted
 from indextts.text.tokenizer import Tokenizer
@@ -106,6 +108,7 @@ class Inputs:
 
     Args:
         manifests: the pairs files, first train, then val.
+        codebook: of all features; None if it is unknown.
     """
 
     command: Train
@@ -116,6 +119,7 @@ class Inputs:
     manifests: list[FileIdentity]
     device: torch.device
     ranks: Ranks = SINGLE_PROCESS
+    codebook: Codebook | None = None
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -205,11 +209,12 @@ def load_inputs(
     indexes = _load_indexes(command, tokenizer, ranks, should_stop)
     num_train = len(command.train_manifest)
     stores = open_stores(indexes, config)
+    codebook = common_codebook({path: store.info for path, store in stores.items()})
     train_set = usable_pairs(indexes[:num_train], stores, config)
     val_set = usable_pairs(indexes[num_train:], stores, config)
     check_disjoint(train_set, val_set)
     manifests = [index.manifest for index in indexes]
-    return Inputs(command, config, tokenizer, train_set, val_set, manifests, device, ranks)
+    return Inputs(command, config, tokenizer, train_set, val_set, manifests, device, ranks, codebook)
 
 
 def _load_indexes(

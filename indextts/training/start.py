@@ -244,7 +244,7 @@ def _require_same_encoders(inputs: Inputs, encoders: str) -> None:
         if store.info.is_imported:
             logger.warning(
                 "%s: another program computed these features, perhaps with other encoders than those of this "
-                "run's base checkpoint; to be sure, compute them from the recordings",
+                "run's base checkpoint or another codebook; to be sure, compute them from the recordings",
                 path,
             )
         elif store.info.encoders_identity != encoders:
@@ -312,6 +312,7 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         trained_shapes=shapes,
         normalizer=inputs.tokenizer.options.record,
         why_no_base=why_no_base,
+        codebook=inputs.codebook,
     )
     layout = OptimizerLayout(frozenset(name for name, _ in model.named_parameters()), shapes, base_size)
     with _refusing():
