@@ -10,7 +10,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -34,6 +34,8 @@ from benchmarks.trainer_process import (
     FolderEvents,
     TrainerProcess,
 )
+from indextts.data.pair_index import find_index, index_path
+from indextts.text.tokenizer import Tokenizer
 from tests.tiny_run import TinyRun
 
 WORKERS = [0, 2]
@@ -43,6 +45,7 @@ TIMEOUT_S = 300.0  # a process that takes longer hangs
 REACH = 0.6
 AT_ANY_INSTANT = "at any instant"
 WHILE_TRAINING = "at any instant after the start-up"
+WHILE_INDEXING = "while the pairs are indexed"
 CHECKPOINT_NAMES = ("model_step", "latest", "best")
 # Folder events that a kill may wait for.
 EVENTS: dict[str, Callable[[int, str], bool]] = {
@@ -51,6 +54,9 @@ EVENTS: dict[str, Callable[[int, str], bool]] = {
         mask == IN_MOVED_TO and name.startswith(CHECKPOINT_NAMES)
     ),
     "an old checkpoint is deleted": lambda mask, name: mask == IN_DELETE and name.startswith("model_step"),
+    WHILE_INDEXING: lambda mask, name: (
+        mask == IN_MODIFY and name == "train.log"
+    ),  # its line precedes the index
     "metrics are written": lambda mask, name: mask == IN_MODIFY and name == "metrics.jsonl",
 }
 STATUS_AFTER = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
@@ -71,6 +77,9 @@ class KillResume(Benchmark):
     epochs: int = Field(8, ge=1, description="Epochs of the run, of 39 steps each.")
     corruption: float = Field(
         0.1, ge=0, le=1, description="Share of kills followed by a corruption, never after two in a row."
+    )
+    index_kills: int = Field(
+        0, ge=0, description="The first so many kills are while the trainer indexes the pairs."
     )
     folder: Path | None = Field(None, description="Working folder; a temporary folder by default.")
 
@@ -108,7 +117,10 @@ class Kill:
         elif moment < 0.6:
             trigger, count, delay_s = WHILE_TRAINING, 1, random.uniform(0, REACH * durations_s[1])
         else:
-            trigger, count = random.choice(list(EVENTS)), random.randint(1, 25)
+            trigger, count = (
+                random.choice([name for name in EVENTS if name != WHILE_INDEXING]),
+                random.randint(1, 25),
+            )
             delay_s = random.choice((0.0, random.uniform(0, 0.02)))
         return cls(
             trigger=trigger,
@@ -117,6 +129,12 @@ class Kill:
             signal=number,
             to_group=random.random() < 0.5,
             then_kill_after_s=random.uniform(0, 0.1) if has_second else None,
+        )
+
+    def while_indexing(self, random: Random) -> "Kill":
+        """Return this kill at a moment near the build of an index, which takes some hundredths of a second."""
+        return replace(
+            self, trigger=WHILE_INDEXING, count=random.randint(1, 4), delay_s=random.uniform(0, 0.05)
         )
 
     @property
@@ -176,6 +194,11 @@ class Chain:
         status = None
         while status != 0:
             kill = Kill.draw(self.random, self.durations_s) if self.tally.kills < kills else None
+            if (
+                kill
+                and self.tally.triggers[WHILE_INDEXING] * self.arguments.parallel < self.arguments.index_kills
+            ):
+                kill = kill.while_indexing(self.random)
             status = self.one_process(kill)
             if status is None:
                 self.tally.abandoned += 1
@@ -195,6 +218,9 @@ class Chain:
         events = FolderEvents(self.run_dir)
         workers = self.random.choice(self.arguments.workers or WORKERS)
         is_resume = bool(self.before.valid)
+        if kill and kill.trigger == WHILE_INDEXING:
+            for path in self._manifests:
+                index_path(path).unlink(missing_ok=True)
         process = TrainerProcess(command_line(self.project, self.arguments, self.run_dir, workers), self.log)
         try:
             had_started = _carry_out(kill, process, events) if kill else True
@@ -219,6 +245,10 @@ class Chain:
         assert kill is not None
         self._check_after_kill(kill, lines, killed_at)
         return status
+
+    @property
+    def _manifests(self) -> list[Path]:
+        return [self.project.folder / f"{split}_pairs.jsonl" for split in ("train", "val")]
 
     def _is_expected_status(self, status: int, kill: Kill | None, had_started: bool) -> bool:
         expected = {STATUS_AFTER[kill.signal]} if kill else {0}
@@ -252,6 +282,10 @@ class Chain:
         replayed = problems_in_replayed_lines(self.project.output, self.run_dir)
         if replayed:
             self._report(f"{replayed[0]}, before {kill}")
+        tokenizer = Tokenizer.load(self.project.folder / "tokenizer.model")
+        for path in self._manifests:  # another chain may remove it meanwhile
+            if index_path(path).exists() and not find_index(path, tokenizer) and index_path(path).exists():
+                self._report(f"{index_path(path)} is not valid, after {kill}")
         self._count(kill, lines, now, lost_steps, killed_at)
         self._maybe_corrupt(now)
 

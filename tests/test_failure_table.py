@@ -106,6 +106,8 @@ TABLE = {
         "rows move by the pieces of its tokenizer; 3 if that is unknown, unless the loss is accepted",
     ),
     67: Row("codes of another codebook", "status 3; names the stores, or the checkpoint and a store"),
+    68: Row("index of the pairs corrupt or of other pairs", "built again; the same ids in each case"),
+    69: Row("killed or stopped while pairs are indexed", "no partial file, no process left; built again"),
 }
 
 
@@ -132,7 +134,7 @@ def proofs() -> dict[str, list[int]]:
 
 
 def test_the_table_has_every_row():
-    assert list(TABLE) == list(range(1, 68))
+    assert list(TABLE) == list(range(1, 70))
 
 
 def test_every_row_has_a_test_and_every_marked_test_has_a_row(proofs: dict[str, list[int]]):

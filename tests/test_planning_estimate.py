@@ -10,6 +10,7 @@ import pytest
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.data.manifest import read_pairs, sample_pairs, write_pairs
+from indextts.data.pair_index import load_index
 from indextts.errors import UserError
 from indextts.models.gpt.config import load_config
 from indextts.planning import pairs_size
@@ -81,6 +82,22 @@ def test_a_large_file_is_sampled_and_marked_as_such(run: TinyRun, monkeypatch: p
     assert (whole.is_sampled, sampled.is_sampled) == (False, True)
     assert sampled.size.num_samples == whole.size.num_samples == 1100
     assert sampled.size.num_positions == pytest.approx(whole.size.num_positions, rel=0.05)
+
+
+def test_an_index_makes_the_size_of_a_large_file_exact(run: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    command = command_of(run)
+    [path] = command.train_manifest
+    monkeypatch.setattr(pairs_size, "MAX_SAMPLED_PAIRS", 4)
+    assert measure_pairs([path], command.tokenizer, command.config).is_sampled
+    load_index(path, Tokenizer.load(command.tokenizer))
+    indexed = measure_pairs([path], command.tokenizer, command.config)
+    monkeypatch.setattr(pairs_size, "MAX_SAMPLED_PAIRS", 100)
+    pairs_size._measure.cache_clear()
+    whole = measure_pairs([path], command.tokenizer, command.config)
+    pairs_size._measure.cache_clear()
+    assert not indexed.is_sampled
+    assert replace(indexed, texts=whole.texts) == whole
+    assert indexed.texts.num_texts == 4
 
 
 def test_sampled_lines_are_spread_over_the_file(run: TinyRun):

@@ -16,6 +16,7 @@ import numpy as np
 
 from indextts.data.pair_columns import PairColumns, Ragged
 from indextts.errors import UserError
+from indextts.system.amounts import counted
 from indextts.system.processes import num_cores
 from indextts.text.tokenizer import Tokenizer
 
@@ -75,11 +76,12 @@ def _tokenized(
 ) -> Iterator[Ragged]:
     """Yield the token ids of one chunk of texts after another."""
     chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
-    num_processes = min(num_cores(), len(texts) // MIN_TEXTS_PER_PROCESS, MAX_PROCESSES)
-    if num_processes < 2:
+    num_processes = max(1, min(num_cores(), len(texts) // MIN_TEXTS_PER_PROCESS, MAX_PROCESSES))
+    if len(texts) >= MIN_TEXTS_PER_PROCESS:
+        logger.info("Tokenizing %d texts with %s", len(texts), counted(num_processes, "process", "processes"))
+    if num_processes == 1:
         yield from (_encode(chunk, tokenizer) for chunk in chunks)
         return
-    logger.info("Tokenizing %d texts with %d processes", len(texts), num_processes)
     # not forked: the parent has threads
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(num_processes, context, _begin, (tokenizer,))

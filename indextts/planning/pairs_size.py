@@ -1,7 +1,7 @@
 """Size of an epoch before loading it: the number of pairs and of their positions.
 
 The trainer tokenizes all texts and has exact numbers. Here a file with many pairs is sampled, and the result
-has `is_sampled` True.
+has `is_sampled` True, unless a fresh index has the tokens of all texts.
 """
 
 import math
@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from indextts.data.manifest import Pair, sample_pairs
-from indextts.models.gpt.config import GPTConfig, load_config
+import numpy as np
+
+from indextts.data.manifest import sample_pairs
+from indextts.data.pair_index import find_index, index_path
+from indextts.models.gpt.config import load_config
 from indextts.runs.schedule import EpochSize
 from indextts.system.files import FileStamp, file_stamp
 from indextts.text.tokenizer import TextMeasure, Tokenizer, measure
@@ -30,7 +33,7 @@ class PairsSize:
         spread: standard deviation of the positions per sample.
         is_sampled: only some of the pairs were read.
         num_left_out: pairs that were read and are empty or too long for the model's position tables.
-        texts: statistics of the tokenized texts that were read.
+        texts: statistics of the tokenized texts, sampled in a file with many pairs.
     """
 
     size: EpochSize
@@ -58,39 +61,40 @@ def measure_pairs(manifests: Sequence[Path], tokenizer: Path, config: Path) -> P
     Raises:
         UserError: a file cannot be read or is not a pair manifest.
     """
-    return _measure(tuple(map(_stamp, manifests)), _stamp(tokenizer), _stamp(config))
-
-
-def positions_of(pair: Pair, num_text_tokens: int, config: GPTConfig) -> int:
-    """Return the length of a pair's sequence in positions, counted as the trainer does."""
-    # latents, two speed rows, start and stop of the text, start of the codes
-    return config.num_latents + 5 + num_text_tokens + pair.target_num_codes
+    indexes = tuple(_stamp(index_path(path)) for path in manifests)
+    return _measure(tuple(map(_stamp, manifests)), indexes, _stamp(tokenizer), _stamp(config))
 
 
 @lru_cache(maxsize=8)  # called at each change of the form
-def _measure(manifests: tuple[StampedPath, ...], tokenizer: StampedPath, config: StampedPath) -> PairsSize:
+def _measure(
+    manifests: tuple[StampedPath, ...],
+    _indexes: tuple[StampedPath, ...],
+    tokenizer: StampedPath,
+    config: StampedPath,
+) -> PairsSize:
     sizes, encoder = load_config(config[0]), Tokenizer.load(tokenizer[0])
-    total, read = 0, 0
-    texts: list[str] = []
-    lengths: list[int] = []
-    for path, _ in manifests:
-        count, pairs = sample_pairs(path, MAX_SAMPLED_PAIRS)
-        total, read = total + count, read + len(pairs)
-        texts += [pair.target_text for pair in pairs]
-        for pair in pairs:
-            num_text = len(encoder.encode(pair.target_text))
-            fits = num_text <= sizes.max_text_tokens and pair.target_num_codes <= sizes.max_mel_tokens
-            if fits and num_text:
-                lengths.append(positions_of(pair, num_text, sizes))
-    mean = sum(lengths) / max(1, len(lengths))
-    spread = math.sqrt(sum((length - mean) ** 2 for length in lengths) / max(1, len(lengths)))
-    seen = EpochSize(len(lengths), sum(lengths), max(lengths, default=0))
+    samples = [sample_pairs(path, MAX_SAMPLED_PAIRS) for path, _ in manifests]
+    pairs = [pair for _, some in samples for pair in some]
+    total = sum(count for count, _ in samples)
+    indexes = [find_index(path, encoder) for path, _ in manifests] if len(pairs) < total else [None]
+    if all(indexes):
+        columns = [index.pairs for index in indexes if index is not None]
+        num_text = np.concatenate([each.num_text_ids for each in columns])
+        num_codes = np.concatenate([each.num_codes for each in columns]).astype(np.int64)
+    else:
+        num_text = np.array([len(encoder.encode(pair.target_text)) for pair in pairs], np.int64)
+        num_codes = np.array([pair.target_num_codes for pair in pairs], np.int64)
+    fits = (num_text > 0) & (num_text <= sizes.max_text_tokens) & (num_codes <= sizes.max_mel_tokens)
+    # latents, two speed rows, start and stop of the text, start of the codes, counted as the trainer does
+    lengths = (sizes.num_latents + 5 + num_text + num_codes)[fits]
+    read = len(num_text)
+    seen = EpochSize(len(lengths), int(lengths.sum()), int(lengths.max(initial=0)))
     return PairsSize(
         size=seen if read == total else seen.scaled(total * len(lengths) // read),
-        spread=spread,
+        spread=float(lengths.std()) if len(lengths) else 0.0,
         is_sampled=read < total,
         num_left_out=read - len(lengths),
-        texts=measure(encoder, texts),
+        texts=measure(encoder, [pair.target_text for pair in pairs]),
     )
 
 
