@@ -132,7 +132,7 @@ class Kill:
         )
 
     def while_indexing(self, random: Random) -> "Kill":
-        """Return this kill at a moment near the build of an index, which takes some hundredths of a second."""
+        """Return this kill at a moment near the build of an index, which takes about 50 ms."""
         return replace(
             self, trigger=WHILE_INDEXING, count=random.randint(1, 4), delay_s=random.uniform(0, 0.05)
         )
