@@ -8,7 +8,7 @@ import pytest
 
 from indextts.data.feature_store import IMPORTED
 from indextts.data.manifest import read_pairs, write_pairs
-from indextts.errors import RESUME_REFUSED
+from indextts.errors import RESUME_REFUSED, UserError
 from tests.tiny_run import TinyRun, make_tiny_run, write_features
 
 OTHER = ("test", "other")
@@ -34,14 +34,14 @@ def reason(run: TinyRun) -> str:
 
 
 @pytest.mark.failure(67)
-def test_a_resume_with_the_codes_of_another_codebook_is_refused(
-    tiny: TinyRun, capsys: pytest.CaptureFixture[str]
-):
+def test_a_resume_with_the_codes_of_another_codebook_is_refused(tiny: TinyRun):
     assert tiny.train(max_steps=2) == 0
     before = sorted(path.name for path in tiny.output.glob("*.pth"))
     store = regenerate(tiny, OTHER)
-    assert tiny.train(resume="auto", plan="") == RESUME_REFUSED
-    assert str(store) in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"model_step2\.pth") as refused:  # the program prints it and exits
+        tiny.train(resume="auto", plan="")
+    assert refused.value.exit_status == RESUME_REFUSED
+    assert str(store) in str(refused.value)
     assert tiny.train(resume="auto") == RESUME_REFUSED
     assert str(store) in reason(tiny)
     assert "model_step2.pth" in reason(tiny)

@@ -23,7 +23,7 @@
      "features": "features/0f3a5d….json"}   the feature store, relative to the folder of the pairs file
 
 Other fields and blank lines are ignored. Anything else that is invalid raises a UserError with file and line.
-Text ids are never stored: the tokenizer of the run computes them from the text.
+A manifest has no text ids: the index beside a pairs file (pair_index.py) has those of one tokenizer.
 """
 
 import os
