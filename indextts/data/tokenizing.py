@@ -10,10 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.pair_columns import PairColumns, Ragged
 from indextts.errors import UserError
 from indextts.system.amounts import counted
@@ -82,9 +84,10 @@ def _tokenized(
     if num_processes == 1:
         yield from (_encode(chunk, tokenizer) for chunk in chunks)
         return
-    # not forked: the parent has threads
+    # Not forked: the parent has threads. The path and not the tokenizer: a stop signal that kills a process
+    # while it starts must not leave this one writing to a full pipe.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(num_processes, context, _begin, (tokenizer,))
+    pool = ProcessPoolExecutor(num_processes, context, _begin, (tokenizer.path, tokenizer.options))
     tasks: deque[Future[Ragged]] = deque()
     try:
         for chunk in chunks:
@@ -107,13 +110,13 @@ def _tokenized(
 _tokenizers: list[Tokenizer] = []  # of a worker process, set when it starts
 
 
-def _begin(tokenizer: Tokenizer) -> None:
+def _begin(path: Path, options: NormalizerOptions) -> None:
     """Prepare a worker process: it ends with its parent, and stop signals to the group are for the parent."""
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent: Any = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-    _tokenizers.append(tokenizer)
+    _tokenizers.append(Tokenizer.load(path, options))
 
 
 def _encode_in_worker(texts: Sequence[str]) -> Ragged:
