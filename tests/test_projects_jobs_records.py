@@ -17,6 +17,7 @@ from indextts.projects.jobs.stopping import kill_job, stop_job
 from indextts.projects.project import Project
 from indextts.system.files import write_json
 from indextts.system.processes import Process, is_alive, read_stat
+from indextts.webui.running import history
 from tests.running_jobs import (
     SAVES_ON_SIGTERM,
     bytes_read_so_far,
@@ -88,6 +89,25 @@ def test_a_record_older_than_the_queue_is_read(project: Project):
     assert job is not None
     assert (job.state, job.exit_status, job.form, job.versions, job.after) == ("failed", 1, {}, {}, None)
     assert (job.began, job.seconds(1e9)) == (10.0, 60.0)
+
+
+@pytest.mark.parametrize("time", ["NaN", "Infinity", "-Infinity", "1e300", "-1"])
+def test_a_record_with_an_impossible_time_is_no_record(project: Project, time: str):
+    runner = '{"pid": 4000000, "start_ticks": 1, "boot_id": "x"}'
+    for name, started, ended in (
+        ("20260101_000000_train", time, "70"),
+        ("20260102_000000_train", "60", time),
+    ):
+        folder = project.jobs / name
+        folder.mkdir(parents=True)
+        record = f'{{"stage": "train", "argvs": [["a.py"]], "started": {started}, "runner": {runner}}}'
+        (folder / "job.json").write_text(record)
+        (folder / "exit.json").write_text(f'{{"status": 0, "reason": "finished", "ended": {ended}}}')
+    (row,) = history.rows(project, now=100.0)
+    assert (row.folder.name, row.state, row.duration) == ("20260102_000000_train", "lost", "")
+    newest = newest_job(project, "train")
+    assert newest is not None
+    assert newest.folder == row.folder
 
 
 def test_a_half_written_exit_file_is_ignored(project: Project):

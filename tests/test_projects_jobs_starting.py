@@ -136,6 +136,21 @@ def test_ten_jobs_leave_no_zombie_and_the_newest_is_first(project: Project):
     assert children_of(os.getpid()) == children
 
 
+def test_after_the_clock_was_set_back_the_newest_job_is_the_last_one_started(project: Project):
+    command = program(project, "")
+    ahead = wait_until_over(start_job(project, "data", [command])).folder
+    future = ahead.rename(ahead.with_name("20990101_000000_data"))  # as of a clock that was wrong
+    record = json.loads((future / "job.json").read_bytes()) | {"started": 4_070_908_800.0}
+    (future / "job.json").write_text(json.dumps(record))
+    later = wait_until_over(start_job(project, "data", [command]))
+    assert later.folder.name == "20990101_000001_data"
+    assert later.started < record["started"]
+    assert [job.folder for job in list_jobs(project)] == [later.folder, future]
+    newest = newest_job(project, "data")
+    assert newest is not None
+    assert newest.folder == later.folder
+
+
 @pytest.mark.failure(52)
 def test_unusual_values_reach_the_program_unchanged(project: Project):
     values = (

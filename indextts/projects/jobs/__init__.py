@@ -2,6 +2,8 @@
 
     NAME/jobs/
       .lock                           held while a job starts, so that two pages cannot both start a job
+                                      (TIME of a folder: the local time, or a second after the newest folder's
+                                      if the clock was set back; the order of the names is that of the starts)
       {YYYYmmdd_HHMMSS}_{stage}/
         job.json       {"stage", "argvs": [[program, flag, ...], ...], "started": unix time,
                         "launcher": arguments between python and each program, usually none,

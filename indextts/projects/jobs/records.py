@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from indextts.commands.launching import ALONE, Launch
 from indextts.errors import UserError
@@ -24,6 +24,7 @@ JobState = Literal[
     "waiting", "running", "stopping", "finished", "stopped", "failed", "killed", "not_started", "lost"
 ]
 StopStage = Literal["saving", "ending", "killing"]
+UnixTime = Annotated[float, Field(ge=0, lt=2**33)]  # seconds; until 2242, so that any view can show it
 
 NUM_LAST_JOBS = 8
 MAX_CACHED_JOBS = 2048  # ended jobs kept in memory, a few KiB each
@@ -77,14 +78,13 @@ class Job:
 
 
 def list_jobs(project: Project, stage: str = "") -> list[Job]:
-    """Return the jobs of a project or stage, newest first; skip folders without a valid job.json."""
-    names = (name for name in _names(project) if _may_be_of(name, stage))
-    jobs = [job for name in names if (job := read_job(project.jobs / name))]
-    return sorted(
-        (job for job in jobs if stage in ("", job.stage)),
-        key=lambda job: (job.started, job.folder),
-        reverse=True,
-    )
+    """Return the jobs of a project or stage, newest first; skip folders without a valid job.json.
+
+    The order of their names is that in which they were started, whatever the clock did (starting.py).
+    """
+    names = sorted((name for name in _names(project) if _may_be_of(name, stage)), reverse=True)
+    jobs = (job for name in names if (job := read_job(project.jobs / name)))
+    return [job for job in jobs if stage in ("", job.stage)]
 
 
 def newest_job(project: Project, stage: str) -> Job | None:
@@ -98,7 +98,6 @@ def newest_job(project: Project, stage: str) -> Job | None:
             jobs.append(job)
             if len(jobs) >= NUM_LAST_JOBS and job.after is None:
                 break
-    jobs.sort(key=lambda job: (job.started, job.folder), reverse=True)  # the clock may have been set back
     running = (job for job in jobs if job.state in ("running", "stopping"))
     return next(running, jobs[0] if jobs else None)
 
@@ -132,14 +131,14 @@ class _JobRecord(BaseModel):
 
     stage: str
     argvs: tuple[tuple[str, ...], ...]
-    started: float
+    started: UnixTime
     runner: Process
     form: dict[str, Any] = {}
     versions: dict[str, str] = {}
     after: Path | None = None
-    began: float | None = None
-    save_s: float = SAVE_S
-    kill_s: float = KILL_S
+    began: UnixTime | None = None
+    save_s: UnixTime = SAVE_S
+    kill_s: UnixTime = KILL_S
     launch: Launch = ALONE
 
 
@@ -148,7 +147,7 @@ class _Exit(BaseModel):
 
     status: int | None
     reason: EndReason
-    ended: float
+    ended: UnixTime
     stop_stage: StopStage | None = None
     before: str | None = None
 

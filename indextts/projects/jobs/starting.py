@@ -1,6 +1,7 @@
 """Start a job: create its folder, record and script, and launch its runner."""
 
 import fcntl
+import os
 import re
 import shlex
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 from platform import python_version
@@ -29,6 +31,7 @@ from indextts.system.processes import git_commit, shell_text
 RUNNER = Path(__file__).resolve().with_name("runner.py")
 
 SCRIPT_NAME = "command.sh"
+TIME_FORMAT = "%Y%m%d_%H%M%S"  # of the names of folders
 SECRET_NAME = re.compile(
     r"(^|[_-])(password|passwd|passphrase|secret|secrets|credentials|webhook|api_?key|auth|token|cookie)($|[_-])",
     re.IGNORECASE,
@@ -137,16 +140,26 @@ def _lock(jobs: Path) -> Iterator[None]:
 
 
 def _make_folder(jobs: Path, stage: str) -> Path:
-    """Create the folder of a new job, named after the current second, or the next second without a job."""
-    seconds = time.time()
-    while True:
-        folder = jobs / f"{time.strftime('%Y%m%d_%H%M%S', time.localtime(seconds))}_{stage}"
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            seconds += 1
-        else:
-            return folder
+    """Create the folder of a new job, named after the current second.
+
+    If the clock was set back, or a job has this name, the name is a second after the newest one: the order of
+    the names is the order of the jobs.
+    """
+    times = (_time_in(name) for name in os.listdir(jobs))  # noqa: PTH208 - names, because paths are slow
+    now = datetime.now().replace(microsecond=0)
+    newest = max((found for found in times if found is not None), default=datetime.min)
+    folder = jobs / f"{max(now, newest + timedelta(seconds=1)):{TIME_FORMAT}}_{stage}"
+    folder.mkdir()
+    return folder
+
+
+def _time_in(name: str) -> datetime | None:
+    """Return the time in the name of a job's folder; None if it is not one, or is beyond any clock."""
+    try:
+        found = datetime.strptime(name[: len("20260131_235959")], TIME_FORMAT)
+    except ValueError:
+        return None
+    return found if found.year < 9999 else None
 
 
 def _write_script(folder: Path, argvs: Sequence[Sequence[str]], launch: Launch) -> None:
