@@ -1,5 +1,7 @@
 # Makes .venv and installs the given requirements files into it; sourced by run.sh and test.sh.
 # Quick when nothing changed: the files' checksum is kept in .venv.
+# requirements.lock has the packages of requirements.txt with the hashes of their files, all but torch, and is
+# installed first where it has wheels; CONTRIBUTING.md says how it is made.
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -14,10 +16,17 @@ find_python() {
     return 1
 }
 
+# The platform that requirements.lock was made for.
+has_locked_wheels() {
+    .venv/bin/python -c 'import platform, sys
+here = sys.platform, platform.machine(), platform.libc_ver()[0], sys.version_info[:2]
+sys.exit(here not in [("linux", "x86_64", "glibc", version) for version in ((3, 11), (3, 12))])'
+}
+
 setup_venv() {
     local python stamp wanted
     stamp=.venv/installed-$(printf '%s' "$*" | tr -c 'a-z0-9\n' '-')
-    wanted=$(cat "$@" pyproject.toml | cksum)
+    wanted=$(cat "$@" requirements.lock pyproject.toml | cksum)
     if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
         return 0
     fi
@@ -33,9 +42,17 @@ setup_venv() {
             return 2
         fi
     fi
-    local file arguments=()
+    local file arguments=() pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
     for file in "$@"; do arguments+=(-r "$file"); done
-    if ! .venv/bin/python -m pip install --quiet --disable-pip-version-check "${arguments[@]}"; then
+    if has_locked_wheels; then
+        if ! "${pip[@]}" --require-hashes --only-binary :all: --no-deps -r requirements.lock; then
+            say "The packages of requirements.lock could not be installed; pip's message is above. Is the network there? Run the same command again to go on."
+            return 2
+        fi
+    else
+        say "requirements.lock has no wheels for this machine (it is for Python 3.11 and 3.12 on Linux x86-64): the packages are installed without a check of their hashes."
+    fi
+    if ! "${pip[@]}" "${arguments[@]}"; then
         say "The packages of $* could not be installed; pip's message is above. Is the network there? Run the same command again to go on."
         return 2
     fi
