@@ -109,6 +109,14 @@ def test_names_in_any_encoding_are_decoded(tmp_path):
     assert {line["id"]: line["text"] for line in manifest_lines(tmp_path / "out")} == {"zé": "a", "ሰላም": "ሀ"}
 
 
+def test_a_name_that_is_flagged_as_utf8_and_is_not_is_an_error_with_the_archive(tmp_path):
+    path = write_zip(tmp_path / "set.zip", dataset(tmp_path) | {"ሰ.wav": b"x"})
+    path.write_bytes(path.read_bytes().replace("ሰ".encode(), b"\xff\xfe\xfd"))
+    with pytest.raises(UserError, match=r"set\.zip: ") as caught:
+        run_import(path, tmp_path / "out", speaker="s")
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"no archive at all" * 100])
 def test_a_corrupt_archive_is_an_error_with_its_name(tmp_path, content):
     (tmp_path / "set.zip").write_bytes(content)

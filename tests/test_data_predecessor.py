@@ -1,3 +1,4 @@
+import io
 import json
 import shutil
 from collections import Counter
@@ -77,6 +78,15 @@ def test_lengths_are_those_of_the_published_speech_encoder():
     assert predecessor.CODES_PER_SECOND == backend.CODES_PER_SECOND
 
 
+def huge_array() -> bytes:
+    """Return an array file of 1 kB that claims 3 TiB."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<i4", "fortran_order": False, "shape": (3 * 2**38,)}
+    )
+    return file.getvalue() + bytes(1000)
+
+
 def damage(folder: Path, rows: list[Row]) -> dict[str, str]:
     """Damage each of the first rows in another way; return the expected code of each id."""
     ids = [str(row["id"]) for row in rows]
@@ -104,9 +114,10 @@ def damage(folder: Path, rows: list[Row]) -> dict[str, str]:
     rows[15]["duration"] = 2.0
     save("codes", ids[15], np.zeros(num_frames(2.0), np.int32))
     np.save(folder / f"codes/{ids[16]}.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    (folder / f"codes/{ids[17]}.npy").write_bytes(huge_array())
     kinds = """missing_file missing_file unreadable_file wrong_type wrong_shape wrong_shape
         not_finite not_finite codes_out_of_range codes_out_of_range codes_too_short
-        missing_field missing_field unknown_length too_short too_long unreadable_file"""
+        missing_field missing_field unknown_length too_short too_long unreadable_file unreadable_file"""
     return dict(zip(ids, kinds.split(), strict=False))
 
 

@@ -310,6 +310,29 @@ def test_an_archive_that_inflates_is_refused_before_it_is_read(tmp_path: Path):
         read_file(tmp_path / "bomb.pth")
 
 
+def test_lists_that_share_or_nest_too_many_lists_are_refused(tmp_path: Path):
+    shared: list[object] = []
+    for _ in range(40):  # 2^40 paths
+        shared = [shared, shared]
+    torch.save({"meta": shared}, tmp_path / "shared.pth")
+    assert (tmp_path / "shared.pth").stat().st_size < 5000
+    write_pickle(tmp_path / "nested.pth", b"\x80\x02" + b"](" * 200_000 + b"]" + b"e" * 200_000 + b".")
+    write_pickle(tmp_path / "endless.pth", b"\x80\x02]q\x00h\x00a.")
+    for name in ("shared.pth", "nested.pth", "endless.pth"):
+        with pytest.raises(UserError, match=rf"{name}: .* 100 .*1,000,000"):
+            read_file(tmp_path / name)
+
+
+def write_pickle(path: Path, pickled: bytes) -> None:
+    """Write a file of torch.save with this pickle in it."""
+    torch.save({}, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, pickled if name.endswith("data.pkl") else data)
+
+
 def test_a_tensor_that_is_larger_than_its_data_is_refused(tmp_path: Path):
     torch.save({"model": {"text_embedding.weight": torch.zeros(1).expand(10**12)}}, tmp_path / "x.pth")
     assert (tmp_path / "x.pth").stat().st_size < 10_000

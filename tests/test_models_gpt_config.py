@@ -119,6 +119,7 @@ def test_all_missing_keys_are_named(tmp_path):
         (b"gpt: [1, 2", "YAML"),
         (b"\x80\x02binary", "YAML"),
         (b"gpt: 2024-99-99", "YAML"),
+        (b"gpt: " + b"[" * 5000, "YAML"),
         (b"", "sections"),
         (b"dataset: {}", "section gpt"),
     ],

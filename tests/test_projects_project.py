@@ -31,6 +31,13 @@ def test_one_source_needs_no_list(tmp_path: Path):
     [
         ("", "valid dictionary"),
         ("a: [", "YAML"),
+        ("[" * 5000, "YAML"),
+        (GOOD + "check: {min_snr_db: 2020-99-99}\n", "YAML"),
+        (GOOD + 'check: {min_snr_db: !!int ""}\n', "YAML"),
+        (
+            GOOD + "a0: &a0 [1]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40)),
+            "YAML",
+        ),
         ("name: voice\nmanifest: m\n", "base: Field required"),
         (GOOD + "colour: red\n", "colour: Extra inputs"),
         (GOOD.replace("voice", "../voice"), "name: '../voice'"),

@@ -212,7 +212,7 @@ class _Rows:
         """Open a file after checking its shape, its type, and its size against the header."""
         try:
             array: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, MemoryError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"{path}: cannot be read ({reason}); {REBUILD_ADVICE}") from None
         if array.shape != shape or array.dtype != dtype:
@@ -262,7 +262,7 @@ def file_sha256(path: Path) -> str:
 def _read_index(path: Path) -> NDArray[np.void]:
     try:
         index: NDArray[np.void] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, MemoryError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: cannot be read ({reason}); {REBUILD_ADVICE}") from None
     if index.dtype != INDEX or index.ndim != 1:

@@ -201,7 +201,7 @@ class OldFolder:
             raise RejectedError("missing_file", f"{name} {written} does not exist")
         try:
             array: NDArray[Any] = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, MemoryError) as error:
             raise RejectedError("unreadable_file", f"{path}: {' '.join(str(error).split())}") from None
         fits = isinstance(array, np.ndarray) and len(array.shape) == len(shape)
         if not fits or any(want not in (None, have) for want, have in zip(shape, array.shape, strict=True)):

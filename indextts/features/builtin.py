@@ -157,7 +157,7 @@ def load(path: Path) -> BuiltinBackend:
             stored = str(arrays["identity"])
             if arrays["format_version"] != FORMAT_VERSION:
                 raise ValueError(f"format {arrays['format_version']}, expected {FORMAT_VERSION}")
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         reason = " ".join(str(error).split())
         raise UserError(
             f"{path}: cannot be read ({reason}); delete its folder and preprocess again"

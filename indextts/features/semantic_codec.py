@@ -15,11 +15,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-import yaml
 from torch import Tensor, nn
 
 from indextts.errors import UserError
 from indextts.features.weights import load_safetensors
+from indextts.system.yaml_files import parse_yaml
 
 KERNEL_SIZE = 7
 NORM_EPS = 1e-6
@@ -197,8 +197,8 @@ def load_codec_config(path: Path) -> SemanticCodecConfig:
         UserError: the file cannot be read, or the section lacks the sizes of a codec.
     """
     try:
-        document = yaml.safe_load(path.read_bytes())
-    except (OSError, yaml.YAMLError, ValueError) as error:
+        document = parse_yaml(path.read_bytes())
+    except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: cannot be read ({reason}); {CONFIG_ADVICE}") from None
     section = document.get("semantic_codec") if isinstance(document, dict) else None

@@ -52,6 +52,8 @@ from indextts.system.files import sync
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
+MAX_DEPTH = 100
+MAX_CONTAINERS = 1_000_000
 TEXT_TABLES = ("text_embedding.weight", "text_head.weight", "text_head.bias")
 
 # The types in numpy's random state, which other trainers save; none of them runs code.
@@ -300,7 +302,7 @@ def _read(path: Path) -> object:
         raise UserError(
             f"{path}: not a checkpoint that torch.load can read ({_first_line(error)}); use another file"
         ) from None
-    for tensor in _tensors_in(content):
+    for tensor in _tensors_in(content, path):
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise UserError(
                 f"{path}: refused: a tensor of shape {tuple(tensor.shape)} is larger than its data; use "
@@ -329,15 +331,29 @@ def _refuse_other_archives(path: Path) -> None:
         )
 
 
-def _tensors_in(value: object) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors_in(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors_in(item)
+def _tensors_in(content: object, path: Path) -> Iterator[Tensor]:
+    """Yield the tensors of a checkpoint.
+
+    A pickle of 2 kB whose lists share lists has 2^40 paths, and one that contains itself is endless, so each
+    path counts; and whoever walks the content later may do so by recursion.
+
+    Raises:
+        UserError: the content is deeper or larger than that of any trainer.
+    """
+    pending, num_visited = [(content, 1)], 0
+    while pending:
+        value, depth = pending.pop()
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (dict, list, tuple)):
+            num_visited += 1
+            if depth > MAX_DEPTH or num_visited > MAX_CONTAINERS:
+                raise UserError(
+                    f"{path}: refused: nested deeper than {MAX_DEPTH} levels, or more than "
+                    f"{MAX_CONTAINERS:,} lists and dicts; no trainer writes that, use another file"
+                )
+            items = value.values() if isinstance(value, dict) else value
+            pending += [(item, depth + 1) for item in items]
 
 
 def _first_line(error: BaseException) -> str:

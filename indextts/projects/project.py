@@ -38,13 +38,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.system.files import write_json
 from indextts.system.messages import Message
+from indextts.system.yaml_files import parse_yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "demo/project.yaml"
@@ -109,16 +109,14 @@ def read_settings(path: Path) -> ProjectSettings:
         UserError: the file cannot be read, or a key is unknown, missing or of the wrong type.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_bytes())
         settings = ProjectSettings.model_validate(content)
     except OSError as error:
         raise UserError(f"--config {path}: {error.strerror}; use the YAML file of a project") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"--config {path} is not valid YAML ({' '.join(str(error).split())}); correct the file"
-        ) from None
     except ValidationError as error:
         raise UserError(f"--config {path}: {_problems(error)}; docs/data.md lists the keys") from None
+    except ValueError as error:
+        raise UserError(f"--config {path} is not valid YAML ({error}); correct the file") from None
     folder = path.resolve().parent
     paths: dict[str, Any] = {"base": folder / settings.base}
     if settings.manifest is not None:

@@ -54,8 +54,16 @@ def unpacked(archive: Path, output_dir: Path, max_bytes: int) -> Iterator[Path]:
         try:
             with zipfile.ZipFile(archive) as file:
                 _unpack(file, archive, folder, max_bytes)
-        # zipfile raises NotImplementedError for an unknown compression method
-        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError) as error:
+        # zipfile raises NotImplementedError for an unknown compression method, UnicodeDecodeError for a name
+        # that is flagged as UTF-8 and is not
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            lzma.LZMAError,
+            EOFError,
+            NotImplementedError,
+            UnicodeDecodeError,
+        ) as error:
             raise UserError(
                 f"{archive}: corrupt, or not a zip archive ({error}); create the archive again"
             ) from None

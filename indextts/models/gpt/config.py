@@ -18,9 +18,8 @@ from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from indextts.errors import UserError
+from indextts.system.yaml_files import parse_yaml
 
 ADVICE = "use the config.yaml that was published with the checkpoint"
 
@@ -122,12 +121,11 @@ def config_with_text_tokens(config: GPTConfig, num_text_tokens: int) -> GPTConfi
 
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(path.read_bytes())
+        document = parse_yaml(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); use the path of a config.yaml") from None
-    except (yaml.YAMLError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: is not YAML ({reason}); {ADVICE}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: is not YAML ({error}); {ADVICE}") from None
     if not isinstance(document, dict):
         raise UserError(f"{path}: has no sections; {ADVICE}")
     return document

@@ -42,6 +42,7 @@ from indextts.system.amounts import shown_size
 from indextts.system.digest import file_digest
 from indextts.system.files import sync, write_bytes, write_json
 from indextts.system.json_lines import read_json_lines
+from indextts.system.yaml_files import parse_yaml
 from indextts.text.normalizer_record import stored_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -219,15 +220,15 @@ def config_with_tokens(path: Path, num_tokens: int) -> str:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        config = yaml.safe_load(text)
+        config = parse_yaml(text)
         config["gpt"]["number_text_tokens"] = num_tokens
     except OSError as error:
         raise UserError(f"--config {path}: cannot be read ({error.strerror}); check the path") from None
-    except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError):
         raise UserError(
             f"--config {path}: has no section gpt; use the config.yaml of the base model"
         ) from None
     edited = NUM_TOKENS_LINE.sub(rf"\g<1>{num_tokens}", text)
-    if yaml.safe_load(edited) == config:
+    if parse_yaml(edited) == config:
         return edited
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)  # another YAML style, such as {a: 1}

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from indextts.errors import UserError
+from indextts.system.yaml_files import parse_yaml
 
 CONFIG_ADVICE = "use the config.yaml that was published with IndexTTS-2"
 BIGVGAN_ADVICE = "use config.json of nvidia/bigvgan_v2_22khz_80band_256x"
@@ -190,7 +190,7 @@ def load_acoustic_config(path: Path) -> AcousticConfig:
     Raises:
         UserError: the file cannot be read, or a value is missing or unsupported.
     """
-    return _load(AcousticConfig, path, yaml.safe_load, CONFIG_ADVICE)
+    return _load(AcousticConfig, path, parse_yaml, CONFIG_ADVICE)
 
 
 def load_bigvgan_config(path: Path) -> BigVGANConfig:
@@ -206,5 +206,5 @@ def _load(kind: type[Kind], path: Path, parse: Callable[[bytes], Any], advice: s
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
         raise UserError(f"{path}: {'; '.join(problems)}; {advice}") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: is corrupt ({' '.join(str(error).split())}); {advice}") from None
