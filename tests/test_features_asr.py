@@ -1,7 +1,9 @@
 """Tests of indextts/features/asr.py: speech recognition with a CTC model from a local folder."""
 
 import json
+import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +73,45 @@ def test_code_in_the_folder_is_never_run(tmp_path: Path):
     with pytest.raises(UserError, match=rf"--asr {re.escape(str(folder))}: "):
         load_recognizer(folder, CPU)
     assert not (tmp_path / "ran").exists()
+
+
+def config_with(folder: Path, **changes: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+def pickled(folder: Path, content: bytes) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(content)
+
+
+BAD_FOLDERS: dict[str, Callable[[Path], object]] = {
+    "a pickle that would run code": lambda folder: pickled(folder, pickle.dumps({"a": print})),
+    "a broken pickle": lambda folder: pickled(folder, b"\x80\x02broken"),
+    "an empty file": lambda folder: pickled(folder, b""),
+    "weights for another library": lambda folder: config_with(
+        folder, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}
+    ),
+    "a list of quantizations": lambda folder: config_with(folder, quantization_config=[1]),
+    "a size that is a text": lambda folder: config_with(folder, hidden_size="x"),
+    "an unknown type of numbers": lambda folder: config_with(folder, dtype="float7"),
+    "a list for a vocabulary": lambda folder: (folder / "vocab.json").write_text("[]"),
+    "a list for a tokenizer": lambda folder: (folder / "tokenizer_config.json").write_text("[1]"),
+    "a list for an extractor": lambda folder: (folder / "preprocessor_config.json").write_text("[]"),
+    "a rate that is a text": lambda folder: (folder / "preprocessor_config.json").write_text(
+        '{"feature_extractor_type": "Wav2Vec2FeatureExtractor", "sampling_rate": "x"}'
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers, about what it makes of such a folder
+@pytest.mark.parametrize("name", BAD_FOLDERS)
+def test_a_folder_with_wrong_files_is_refused_in_one_line(tmp_path: Path, name: str):
+    folder = write_recognizer(tmp_path / "model", "ላ")
+    BAD_FOLDERS[name](folder)
+    with pytest.raises(UserError, match=rf"--asr {re.escape(str(folder))}: ") as caught:
+        load_recognizer(folder, CPU)
+    assert "\n" not in str(caught.value)
 
 
 def test_two_models_with_the_same_name_are_refused(tmp_path: Path):

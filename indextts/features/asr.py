@@ -82,7 +82,9 @@ def load_recognizer(folder: Path, device: torch.device) -> Recognizer:
         model, info = AutoModelForCTC.from_pretrained(folder, output_loading_info=True, **settings)
         extractor = AutoFeatureExtractor.from_pretrained(folder, **settings)  # type: ignore[no-untyped-call]
         tokenizer = AutoTokenizer.from_pretrained(folder, **settings)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        if type(extractor.sampling_rate) is not int or extractor.sampling_rate < 1:
+            raise ValueError(f"sampling_rate {extractor.sampling_rate!r} in preprocessor_config.json")
+    except Exception as error:  # noqa: BLE001 - whatever a wrong file leads to, and transformers names none
         reason = " ".join(str(error).split())
         raise UserError(f"--asr {folder}: cannot be loaded ({reason[:200]}); {ADVICE}") from None
     missing = sorted(info["missing_keys"])
