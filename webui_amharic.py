@@ -4,13 +4,17 @@ from collections.abc import Sequence
 
 from indextts.commands.app import WebUI
 from indextts.commands.terminal import parse, run
-from indextts.webui.app import build_app
-from indextts.webui.serving.launch import launch
+from indextts.webui.serving.received import received_folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(WebUI, argv)
-    launch(build_app(command), command)
+    with received_folder(command.workspace):
+        # imports Gradio, which reads there where to store files
+        from indextts.webui.app import build_app
+        from indextts.webui.serving.launch import launch
+
+        launch(build_app(command), command)
     return 0
 
 

@@ -235,6 +235,10 @@ def bodies(handler: int, data: list[Any]) -> Iterator[bytes]:
     half = json.dumps(good | {"data": ["HALF"] * len(data)}).replace("HALF", "\\ud800")
     if data:
         yield half.encode()
+        deep: list[Any] = []
+        for _ in range(100):
+            deep = [deep]
+        yield json.dumps(good | {"data": [deep] * len(data)}).encode()
 
 
 def headers(port: int, cookie: str) -> list[dict[str, str | None]]:

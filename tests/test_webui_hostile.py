@@ -31,7 +31,7 @@ from tests.attacked_page import (
     write_canaries,
 )
 from tests.conftest import REPOSITORY
-from tests.webui_server import serving
+from tests.webui_server import Server, serving
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +53,9 @@ def elsewhere() -> Iterator[tuple[int, list[str]]]:
             self.do_GET()
 
         def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def do_CONNECT(self) -> None:  # as the proxy for https
             self.do_GET()
 
         def log_message(self, *_: object) -> None:
@@ -81,8 +84,7 @@ def attacked(
     watcher = Watcher(folder / "workspace", f"HOSTILE_MARK={folder.name}")
     with pytest.MonkeyPatch.context() as patch, ExitStack() as running:
         patch.setenv("HOSTILE_MARK", folder.name)
-        patch.setenv("GRADIO_TEMP_DIR", str(folder / "received"))
-        servers = [running.enter_context(serving(folder, *flags)) for _ in range(2)]
+        servers = [running.enter_context(serving(folder, *flags, proxy_port=elsewhere[0])) for _ in range(2)]
         cookies = [server.cookie("me", PASSWORD) for server in servers]
         config = json.loads(servers[0].ask("GET", "/config", cookie=cookies[0]).body)
         values = hostile_inputs.values(outside, folder / "workspace", outside / "marker", elsewhere[0])
@@ -323,7 +325,7 @@ NAMES += [
 def test_an_upload_is_stored_only_in_the_folder_of_uploads(attacked: Field) -> None:
     before = state_of(attacked.outside)
     server, cookie = attacked.servers[0], attacked.cookies[0]
-    received = attacked.outside.parent / "received"
+    received = attacked.workspace / ".received"
     board = Board()
     for name in NAMES:
         for content in (b"x", b"x" * 1_100_000):
@@ -356,3 +358,24 @@ def test_an_upload_is_stored_only_in_the_folder_of_uploads(attacked: Field) -> N
     assert not board.problems, "\n".join(board.problems)
     assert state_of(attacked.outside) == before
     require_quiet(attacked)
+
+
+NUM_SESSIONS = 150
+SESSION_BYTES = 900_000  # of the state that Gradio keeps for each page
+
+
+def test_many_sessions_do_not_fill_the_memory(attacked: Field) -> None:
+    server, caller = attacked.servers[0], Caller(attacked.servers[0], attacked.cookies[0])
+    [handler, *_] = [handler for handler in attacked.handlers if not handler["queue"]]
+    data = [attacked.defaults[number] for number in handler["inputs"]]
+    before = memory_bytes(server)
+    with closing(caller.connection):
+        for number in range(NUM_SESSIONS):
+            body = {"fn_index": handler["id"], "data": data, "session_hash": f"session{number}"}
+            assert caller.post("/gradio_api/run/predict", json.dumps(body).encode())[0] == 200
+    assert memory_bytes(server) - before < NUM_SESSIONS * SESSION_BYTES * 2 // 3
+
+
+def memory_bytes(server: Server) -> int:
+    lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))

@@ -46,6 +46,7 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     wait_for(page, "data-command", "nothing to import")
     page.locator("#upload input[type=file]").set_input_files(write_upload(tmp_path / "mine"))
     expect(page.locator("#uploads")).to_contain_text("ንግግር.zip")
+    expect(page.locator("#received")).to_contain_text("0 bytes")  # moved into the project, no copy stays
     wait_for(page, "data-command", "import_dataset.py .*uploads/ንግግር.zip")
     page.locator("#data-start").click()
     wait_for(page, "data-status", r"^failed with exit status 2")

@@ -31,6 +31,7 @@ from indextts.commands.terminal import parse, run
 from indextts.commands.app import WebUI
 from indextts.errors import UserError
 from indextts.webui.serving.launch import launch
+from indextts.webui.serving.received import received_folder
 from indextts.webui.serving.security import Roots
 
 command = parse(WebUI, sys.argv[1:])
@@ -57,7 +58,8 @@ with gr.Blocks(analytics_enabled=False) as demo:
 
 
 def main():
-    launch(demo, command)
+    with received_folder(command.workspace):
+        launch(demo, command)
     return 0
 
 
@@ -146,11 +148,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start_program(folder: Path, port: int, *flags: str, program: str | Path) -> subprocess.Popen[str]:
+CLOSED_PORT = 9
+
+
+def start_program(
+    folder: Path, port: int, *flags: str, program: str | Path, proxy_port: int = CLOSED_PORT
+) -> subprocess.Popen[str]:
     """Start a page; nothing leaves this machine: what asks for https meets a closed port.
 
     Args:
         program: a file, or the text of one.
+        proxy_port: of somebody else whom it meets.
     """
     (folder / "workspace").mkdir(exist_ok=True)
     if isinstance(program, str):
@@ -159,7 +167,7 @@ def start_program(folder: Path, port: int, *flags: str, program: str | Path) -> 
     return subprocess.Popen(
         [sys.executable, program, f"--port={port}", f"--workspace={folder / 'workspace'}", *flags],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "HTTPS_PROXY": "http://127.0.0.1:9"},
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "HTTPS_PROXY": f"http://127.0.0.1:{proxy_port}"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -168,9 +176,11 @@ def start_program(folder: Path, port: int, *flags: str, program: str | Path) -> 
 
 
 @contextlib.contextmanager
-def serving(folder: Path, *flags: str, program: str | Path = PAGE) -> Iterator[Server]:
+def serving(
+    folder: Path, *flags: str, program: str | Path = PAGE, proxy_port: int = CLOSED_PORT
+) -> Iterator[Server]:
     port = free_port()
-    process = start_program(folder, port, *flags, program=program)
+    process = start_program(folder, port, *flags, program=program, proxy_port=proxy_port)
     printed: list[str] = []
     reader = threading.Thread(target=lambda: printed.extend(process.stdout or []), daemon=True)
     reader.start()

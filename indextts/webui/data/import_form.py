@@ -4,6 +4,7 @@ The answers apply to sources that are not imported yet, or to the chosen source.
 each source.
 """
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,16 +21,19 @@ from indextts.data.importing.speakers import FIELDS, read_answers
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
+from indextts.system.amounts import shown_size
 from indextts.webui.data.uploads import described, remove, store_uploads
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.page import Page
-from indextts.webui.view_versions import once
+from indextts.webui.serving.received import MAX_AGE_S, size_of
+from indextts.webui.view_versions import now_and_then, once
 
 NEW_SOURCES = "what is new"
 CHOOSE = "data.choose_upload"
 NOTHING = "data.nothing_to_import"
+RECEIVED = "data.received"
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ def import_form(page: Page) -> ImportForm:
         interactive=False,
         elem_id="uploads",
     )
+    waiting = gr.HTML(elem_id="received", padding=False)
     with gr.Row():
         chosen = gr.Dropdown(
             [(t("data.new_sources"), NEW_SOURCES)],
@@ -90,7 +95,14 @@ def import_form(page: Page) -> ImportForm:
     on([files.upload], received, [page.project, files], [files, table, chosen])
     on([removal.click], removed, [page.project, chosen], [table, chosen])
     page.watch(once, shown, [table, chosen])
+    page.watch(now_and_then, lambda _name: shown_received(Path(get_upload_folder())), [waiting])
     return ImportForm([chosen, *fields.values()], table)
+
+
+def shown_received(folder: Path) -> str:
+    """Return how much the page has received that is in no project."""
+    files, num_bytes = size_of(folder)
+    return html.escape(t(RECEIVED, files=files, size=shown_size(num_bytes), hours=round(MAX_AGE_S / 3600)))
 
 
 def choices(page: Page, name: str) -> gr.Dropdown:

@@ -15,6 +15,7 @@ import gradio as gr
 import httpx
 from gradio.routes import App, ORJSONResponse
 from gradio.themes.utils.fonts import LocalFont
+from gradio.utils import get_upload_folder
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -32,12 +33,17 @@ from indextts.webui.serving.security import (
     login,
 )
 from indextts.webui.serving.tensorboard_proxy import TensorboardProxy
+from indextts.webui.serving.uploads import Uploads
 
 PAGE_FILES = Path(__file__).parent.parent / "page_files"  # fonts and style
 
 # The semibold fonts of Gradio lack all Latin letters but two.
 SANS = (LocalFont("Source Sans Pro", weights=(400, 700)), "ui-sans-serif", "system-ui", "sans-serif")
 MONO = (LocalFont("IBM Plex Mono", weights=(400, 700)), "ui-monospace", "Consolas", "monospace")
+
+# Gradio keeps the state of all components for each page that was ever opened, about 1 MB; it forgets the one
+# that has been quiet for longest, and a reload makes a new one.
+MAX_SESSIONS = 64
 
 # Gradio polls its queue every millisecond, which takes 3 % of a core.
 QUEUE_PAUSE_S = 0.02
@@ -65,7 +71,8 @@ class GuardedApp(App):
 
     def build_middleware_stack(self) -> ASGIApp:
         current_user_check(self)  # fails here instead of at the first request if Gradio moves it
-        served = TensorboardProxy(super().build_middleware_stack(), self.command.workspace)
+        proxied = TensorboardProxy(super().build_middleware_stack(), self.command.workspace)
+        served = Uploads(proxied, Path(get_upload_folder()), self.command.max_upload_mb * 2**20)
         return SecureHeaders(OwnSite(AccessControl(served, needs_login=self.needs_login), self.hosts))
 
 
@@ -73,12 +80,14 @@ def launch(demo: gr.Blocks, command: WebUI) -> None:
     """Serve `demo` until Ctrl-C or SIGTERM.
 
     Args:
-        demo: built with `analytics_enabled=False`; otherwise Gradio contacts its own server.
+        demo: built with `analytics_enabled=False`; otherwise Gradio contacts its own server. Uploads go to
+            the `received_folder` that it was built in.
 
     Raises:
         UserError: the address is in use, or --auth-file or --allowed-host is invalid.
     """
     assert not demo.analytics_enabled
+    assert Path(get_upload_folder()).is_relative_to(command.workspace.resolve())
     credentials = login(command)
     hosts = accepted_hosts(command)
     check_address(command.host, command.port)
@@ -139,6 +148,7 @@ def _start(
         blocked_paths=[str(command.auth_file.resolve())] if command.auth_file else None,
         _app=GuardedApp(command, hosts, needs_login=credentials is not None),
         max_file_size=f"{command.max_upload_mb}mb",
+        state_session_capacity=MAX_SESSIONS,
         show_error=False,
         footer_links=[],
         run_history=False,
