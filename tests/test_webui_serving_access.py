@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 
@@ -164,7 +165,8 @@ NO_REQUESTS = [
     b"7",
     b'{"data": ["\\ud800"], "fn_index": 0, "session_hash": "a"}',
     b'{"data": [{"path": "http://127.0.0.1:1/a"}], "fn_index": 0, "session_hash": "a"}',
-    b"[" * 200_000,
+    b"[" * 20_000,
+    b'{"data": [' + b"[" * 200 + b"]" * 200 + b'], "fn_index": 0, "session_hash": "a"}',
     b"\xff",
 ]
 
@@ -178,6 +180,22 @@ def test_a_request_that_is_too_large_is_refused(loopback: Server):
     body = b'{"data": ["' + b"a" * MAX_REQUEST_BYTES + b'"]}'
     for path in ("/gradio_api/queue/join", "/gradio_api/cancel"):
         assert loopback.ask_raw("POST", path, body).status == 413
+
+
+@pytest.mark.parametrize("values", ["[], " * 1_900_000 + "[]", "0, " * 2_000_000 + "0"])
+def test_a_call_with_millions_of_values_is_refused_before_it_is_parsed(loopback: Server, values: str):
+    body = f'{{"data": [{values}], "fn_index": 0, "session_hash": "a"}}'.encode()
+    assert 5_000_000 < len(body) < MAX_REQUEST_BYTES
+    assert loopback.ask_raw("POST", "/gradio_api/queue/join", body).status == 413
+
+
+ADDRESSES = ["http://127.0.0.1:9/x", "https://evil.test/x", "HTTP:/evil.test", "//evil.test/x", "ftp://a/b"]
+
+
+@pytest.mark.parametrize("address", [*ADDRESSES, "file:///etc/passwd", "data:,x", "relative/file", ""])
+def test_only_files_are_served_as_files(loopback: Server, address: str):
+    for quoted in (address, quote(address, safe="")):
+        assert loopback.ask("GET", f"/gradio_api/file={quoted}").status == 404
 
 
 def test_sign_in_cookies_get_same_site_lax():

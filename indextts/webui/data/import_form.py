@@ -28,7 +28,7 @@ from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.serving.received import MAX_AGE_S, size_of
-from indextts.webui.view_versions import now_and_then, once
+from indextts.webui.view_versions import once, periodic_version
 
 NEW_SOURCES = "what is new"
 CHOOSE = "data.choose_upload"
@@ -95,7 +95,7 @@ def import_form(page: Page) -> ImportForm:
     on([files.upload], received, [page.project, files], [files, table, chosen])
     on([removal.click], removed, [page.project, chosen], [table, chosen])
     page.watch(once, shown, [table, chosen])
-    page.watch(now_and_then, lambda _name: shown_received(Path(get_upload_folder())), [waiting])
+    page.watch(periodic_version, lambda _name: shown_received(Path(get_upload_folder())), [waiting])
     return ImportForm([chosen, *fields.values()], table)
 
 

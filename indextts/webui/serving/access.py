@@ -41,7 +41,7 @@ SIGNED_IN = re.compile(
     r"/config/?"
     r"|/gradio_api/(?:info|user|queue/join|queue/data|queue/status|upload|upload_progress|cancel|reset)/?"
     r"|/gradio_api/run/\w+"
-    r"|/gradio_api/heartbeat/[\w-]+|/gradio_api/file=.+|/tensorboard/.*",
+    r"|/gradio_api/heartbeat/[\w-]+|/gradio_api/file=/(?!/).+|/tensorboard/.*",  # a file, never an address
     re.DOTALL,
 )
 LOGIN = re.compile(r"/login/?")
@@ -54,6 +54,8 @@ MAX_LOGIN_BYTES = 4 * 1024
 MAX_NAME_BYTES = 255
 MAX_ROWS = 2**31
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
+MAX_VALUES = 100_000  # in a call: 2 million empty lists have 6 MB, and Gradio visits them for seconds
+MAX_DEPTH = 50
 REMOTE_FILE = re.compile(r"\s*[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 NOT_SIGNED_IN = "Not authenticated"
@@ -175,6 +177,8 @@ def refused_body(scope: Scope, body: bytes | None) -> Response | None:
         return PlainTextResponse(TOO_LARGE, status_code=413)
     if not (scope["method"] == "POST" and CALL.fullmatch(scope["path"])):
         return None
+    if sum(map(body.count, (b"[", b"{", b","))) > MAX_VALUES:
+        return PlainTextResponse(TOO_LARGE, status_code=413)
     try:
         asked = json.loads(body)
         # The answer must be UTF-8, and a lone surrogate from JSON is not.
@@ -221,13 +225,19 @@ def is_selection(data: Any) -> bool:
     )
 
 
-def names_remote_file(value: Any) -> bool:
-    """Return whether a value holds a file that Gradio would fetch from elsewhere: {"path": "http://..."}."""
+def names_remote_file(value: Any, depth: int = 1) -> bool:
+    """Return whether a value holds a file that Gradio would fetch from elsewhere: {"path": "http://..."}.
+
+    Raises:
+        ValueError: the value is nested deeper than Gradio can walk.
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, dict):
         path = value.get("path")
         is_remote = isinstance(path, str) and REMOTE_FILE.match(path) is not None
-        return is_remote or any(names_remote_file(item) for item in value.values())
-    return isinstance(value, list) and any(names_remote_file(item) for item in value)
+        return is_remote or any(names_remote_file(item, depth + 1) for item in value.values())
+    return isinstance(value, list) and any(names_remote_file(item, depth + 1) for item in value)
 
 
 def _without_500(send: Send) -> Send:
