@@ -1,12 +1,14 @@
 """A data set from a browser: a project created from an upload, the choice of speakers, the import."""
 
 import json
+import resource
 import zipfile
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from indextts.system.messages import template
 from tests.conftest import REPOSITORY
 from tests.import_sources import manifest_lines
 from tests.walking import Server, open_tab, value, wait_for
@@ -44,7 +46,15 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
 
     open_tab(page, "2 Data")
     wait_for(page, "data-command", "nothing to import")
-    page.locator("#upload input[type=file]").set_input_files(write_upload(tmp_path / "mine"))
+    archive = write_upload(tmp_path / "mine")
+    choose = page.locator("#upload input[type=file]")
+    soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (archive.stat().st_size // 2, hard))
+    choose.set_input_files(archive)  # as on a full disk
+    said = template("data.upload_not_written").partition("{problem}")
+    expect(page.get_by_test_id("toast-body")).to_contain_text(said[0])
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (soft, hard))
+    choose.set_input_files(archive)
     expect(page.locator("#uploads")).to_contain_text("ንግግር.zip")
     expect(page.locator("#received")).to_contain_text("0 bytes")  # moved into the project, no copy stays
     wait_for(page, "data-command", "import_dataset.py .*uploads/ንግግር.zip")

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 ADDRESSES = ("/gradio_api/upload", "/gradio_api/upload/")
 MAX_FILES = 1000
+MAX_ID_CHARS = 64
 PARSER_NEEDS = {"max_files", "max_fields", "upload_dir", "upload_id", "upload_progress", "max_file_size"}
 
 NOT_WRITTEN = "data.upload_not_written"
@@ -56,16 +57,17 @@ class Uploads:
             await self.app(scope, receive, send)
             return
         request = Request(scope, receive)
+        upload_id = request.query_params.get("upload_id", "")[:MAX_ID_CHARS]
         try:
             with use_language(language_of(request.headers.get("cookie"))):
-                response = await self._answer(request)
+                response = await self._answer(request, upload_id)
         except ClientDisconnect:
+            file_upload_statuses.stop_tracking(upload_id)
             logger.info("an upload broke off; what had arrived is removed")
             return
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
-        upload_id = request.query_params.get("upload_id", "")
+    async def _answer(self, request: Request, upload_id: str) -> Response:
         part = None
         try:
             # at once, instead of after hours and with no space left for the checkpoints of a run
