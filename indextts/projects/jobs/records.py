@@ -24,7 +24,7 @@ JobState = Literal[
     "waiting", "running", "stopping", "finished", "stopped", "failed", "killed", "not_started", "lost"
 ]
 StopStage = Literal["saving", "ending", "killing"]
-UnixTime = Annotated[float, Field(ge=0, lt=2**33)]  # seconds; until 2242, so that any view can show it
+Seconds = Annotated[float, Field(ge=0, lt=2**33)]  # a duration or Unix time, until 2242; any view can show it
 
 NUM_LAST_JOBS = 8
 MAX_CACHED_JOBS = 2048  # ended jobs kept in memory, a few KiB each
@@ -131,14 +131,14 @@ class _JobRecord(BaseModel):
 
     stage: str
     argvs: tuple[tuple[str, ...], ...]
-    started: UnixTime
+    started: Seconds
     runner: Process
     form: dict[str, Any] = {}
     versions: dict[str, str] = {}
     after: Path | None = None
-    began: UnixTime | None = None
-    save_s: UnixTime = SAVE_S
-    kill_s: UnixTime = KILL_S
+    began: Seconds | None = None
+    save_s: Seconds = SAVE_S
+    kill_s: Seconds = KILL_S
     launch: Launch = ALONE
 
 
@@ -147,7 +147,7 @@ class _Exit(BaseModel):
 
     status: int | None
     reason: EndReason
-    ended: UnixTime
+    ended: Seconds
     stop_stage: StopStage | None = None
     before: str | None = None
 
