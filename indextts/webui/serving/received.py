@@ -41,7 +41,7 @@ def received_folder(workspace: Path) -> Iterator[Path]:
         folder, lock = _make_folder(workspace.resolve() / NAME)
     except OSError as error:
         raise UserError(
-            f"{workspace / NAME}: cannot be written ({error.strerror}); check --workspace and its disk"
+            f"--workspace: {workspace / NAME} cannot be written ({error.strerror}); use another folder"
         ) from None
     is_over = threading.Event()
     sweeper = threading.Thread(target=_sweep_until, args=(is_over, folder), daemon=True)
