@@ -112,7 +112,7 @@ def test_the_plan_of_a_resume_comes_from_the_meta_file(folder: RunFolder):
 def test_a_typed_setting_is_shown_as_the_effective_one(folder: RunFolder):
     text = "\n".join(planned(folder.resumed("--epochs=20", "--batch-size=8")))
     assert "batch_size     4 -> 8" in text
-    assert "learning rate at step" in text
+    assert " at step 25 -> " in text
     assert "instead of 100" in text
 
 

@@ -17,6 +17,7 @@ from indextts.planning import estimate as disk
 from indextts.planning.hardware import GpuFacts, MachineFacts
 from indextts.planning.preflight import Preflight, run_preflight
 from indextts.system.processes import this_process
+from indextts.webui.training.training_outlook import plan_of
 from tests.conftest import REPOSITORY
 from tests.tiny_run import BASE_TOKENIZER, TinyRun, make_tiny_run, write_tokenizer
 
@@ -67,6 +68,17 @@ def test_a_run_that_can_start_has_an_estimate_and_no_problems(run: TinyRun):
     assert result.estimate is not None
     assert result.estimate.total_steps == 12
     assert result.resumed is None
+
+
+@pytest.mark.failure(71)
+def test_the_plan_of_a_new_run_warns_of_a_warm_up_longer_than_the_run(run: TinyRun):
+    def lines(warmup_steps: int) -> list[str]:
+        flags = run.flags(warmup_steps=warmup_steps)
+        return plan_of(parse(Train, flags), preflight_of(run, warmup_steps=warmup_steps)).splitlines()
+
+    assert lines(13)[:2] == lines(12)
+    assert "13" in lines(13)[2]
+    assert "12" in lines(13)[2]
 
 
 def test_a_disk_that_is_too_small_blocks(run: TinyRun, monkeypatch: pytest.MonkeyPatch):

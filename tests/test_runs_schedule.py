@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -112,7 +112,7 @@ def test_a_run_on_a_bridge_can_be_changed_again():
     assert second.anchor_step == 450
 
 
-def test_the_rate_of_an_extended_finished_run_rises_gently_from_almost_zero():
+def test_the_rate_of_a_finished_run_that_is_doubled_rises_to_half_its_peak():
     finished = Schedule(5e-5, 1000, 10_000)
     extended = re_anchored(finished, 10_000, (5e-5, 1000, 20_000))
     rates = [extended.learning_rate(step) for step in range(10_000, 20_001)]
@@ -120,6 +120,39 @@ def test_the_rate_of_an_extended_finished_run_rises_gently_from_almost_zero():
     assert rates[:1000] == sorted(rates[:1000])
     assert rates[1000] == Schedule(5e-5, 1000, 20_000).learning_rate(11_000) > 2e-5
     assert rates[1000:] == sorted(rates[1000:], reverse=True)
+
+
+def test_a_rewarmed_run_rises_from_its_rate_to_the_new_peak_and_falls_to_almost_zero():
+    finished = Schedule(5e-5, 1000, 10_000)
+    rewarmed = replace(finished, total_steps=11_000).rewarmed(10_000, finished.learning_rate(10_000), 2e-5)
+    rates = {step: rewarmed.learning_rate(step) for step in range(10_000, 11_001)}
+    assert rates[10_000] == finished.learning_rate(10_000)
+    assert rates[10_500] == pytest.approx(1e-5, rel=1e-6)
+    assert rates[11_000] == 2e-5  # the warm-up fills what is left
+    short = replace(rewarmed, warmup_steps=100)
+    assert short.learning_rate(10_100) == 2e-5 == short.highest_after(10_000)[1]
+    assert short.highest_after(10_000)[0] == 10_100
+    falling = [short.learning_rate(step) for step in range(10_100, 11_001)]
+    assert falling == sorted(falling, reverse=True)
+    assert 0 < falling[-1] < 1e-10
+    lower = short.re_anchored(10_500, peak=1e-5, warmup_steps=100, total_steps=11_000)
+    assert lower.learning_rate(10_500) == pytest.approx(short.learning_rate(10_500))
+    assert lower.learning_rate(10_900) == pytest.approx(short.learning_rate(10_900) / 2)
+    longer = short.re_anchored(10_500, peak=2e-5, warmup_steps=100, total_steps=12_000)
+    assert longer.highest_after(11_000)[1] > 1e-5
+
+
+def test_the_highest_rate_to_come_is_that_of_the_highest_step():
+    for schedule, after in (
+        (Schedule(5e-5, 200, 1000), 0),
+        (Schedule(5e-5, 200, 1000), 600),
+        (Schedule(5e-5, 200, 50), 20),
+        (Schedule(5e-5, 0, 1000).re_anchored(1000, peak=5e-5, warmup_steps=0, total_steps=1100), 1000),
+        (Schedule(5e-5, 0, 1000).re_anchored(700, peak=1e-5, warmup_steps=0, total_steps=1000), 700),
+    ):
+        rates = {step: schedule.learning_rate(step) for step in range(after + 1, schedule.total_steps + 1)}
+        step, rate = schedule.highest_after(after)
+        assert rate == rates[step] == max(rates.values())
 
 
 def test_a_lower_rate_is_reached_gradually():

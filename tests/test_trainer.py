@@ -321,7 +321,7 @@ def test_changed_settings_are_logged_with_their_effect_on_the_learning_rate(
     assert tiny.train(resume="auto", learning_rate=0.005, batch_size=2) == 0
     assert "[Warn] learning_rate: 0.01 -> 0.005" in tiny.log
     assert "[Warn] batch_size: 3 -> 2" in tiny.log
-    assert re.search(r"\[Warn\] learning rate at step \d+: \S+ -> ", tiny.log)
+    assert re.search(r"\[Warn\] learning rate: \S+ at step 8 -> \S+ at step \d+", tiny.log)
 
 
 def test_settings_that_are_not_typed_keep_the_values_of_the_run(complete_run: TinyRun, tiny: TinyRun):
@@ -332,13 +332,65 @@ def test_settings_that_are_not_typed_keep_the_values_of_the_run(complete_run: Ti
 
 
 @pytest.mark.failure(59)
-def test_more_epochs_of_a_finished_run_raise_the_rate_gently(complete_run: TinyRun, tiny: TinyRun):
+def test_more_epochs_of_a_finished_run_raise_the_rate_in_small_steps(complete_run: TinyRun, tiny: TinyRun):
     copy_checkpoint(complete_run, 12, tiny)
     assert tiny.train(resume="auto", epochs=6, log_interval=1) == 0
     rates = [line["lr"] for line in numbers(tiny, kind="train").values()]
     assert len(rates) == 12
     assert rates[0] < 0.001 < max(rates)
     assert rates[-1] < 0.001
+
+
+@pytest.mark.failure(70)
+def test_a_rewarmed_run_trains_at_the_rates_that_the_plan_announced(
+    complete_run: TinyRun, tiny: TinyRun, capsys: pytest.CaptureFixture[str]
+):
+    copy_checkpoint(complete_run, 12, tiny)
+    flags = {"resume": "auto", "epochs": 5, "rewarm": 0.004, "warmup_steps": 4, "log_interval": 1}
+    assert tiny.train(plan="", **flags) == 0
+    assert "4.0e-03 at step 16" in capsys.readouterr().out
+    assert tiny.train(**{**flags, "max_steps": 18}) == 0
+    assert tiny.train(**{**flags, "max_steps": 0}) == 0  # the same value again
+    rates = {step: line["lr"] for step, line in numbers(tiny, kind="train").items()}
+    assert list(rates) == list(range(13, 21))
+    assert rates[16] == max(rates.values()) == 0.004
+    assert 0 < rates[20] < 0.001
+
+
+@pytest.mark.failure(71)
+def test_a_warm_up_longer_than_the_run_is_a_warning_and_a_rewarm_of_a_new_run_too(tiny: TinyRun):
+    assert tiny.train(warmup_steps=5, max_steps=4, rewarm=0.02, log_interval=1) == 0
+    warnings = [line for line in tiny.log.splitlines() if line.startswith("[Warn] ")]
+    assert len([line for line in warnings if "--warmup-steps" in line]) == 1
+    assert len([line for line in warnings if "--rewarm" in line]) == 1
+    assert numbers(tiny, kind="train")[4]["lr"] == pytest.approx(0.01 * 4 / 5)
+    assert CheckpointMeta.read(tiny.output / "latest.json").settings["rewarm"] == 0
+
+
+@pytest.mark.failure(71)
+def test_the_log_of_a_resume_counts_the_checkpoints_of_the_folder(complete_run: TinyRun, tiny: TinyRun):
+    copy_checkpoint(complete_run, 12, tiny)
+    assert len(load(tiny.output / "model_step12.pth")["recent_checkpoints"]) == 12
+    assert tiny.train(resume="auto") == 0
+    assert "[Info]    Recent checkpoints: 1\n" in tiny.log
+    assert "[Info] Restoring scheduler state..." in tiny.log
+
+
+@pytest.mark.parametrize("scheduler", [None, {"last_epoch": 8, "_last_lr": [0.001]}])
+@pytest.mark.failure(71)
+def test_a_schedule_that_is_rebuilt_is_not_said_to_be_restored(
+    complete_run: TinyRun, tiny: TinyRun, scheduler: dict | None
+):
+    tiny.output.mkdir()
+    known = ("model", "optimizer", "epoch", "step")
+    content = {
+        key: value for key, value in load(complete_run.output / "model_step8.pth").items() if key in known
+    }
+    torch.save({**content, "scheduler": scheduler}, tiny.output / "latest.pth")
+    assert tiny.train(resume="auto", max_steps=9) == 0
+    assert "[Info] Restoring optimizer state..." in tiny.log
+    assert "rebuilt from step 8" in tiny.log
+    assert "Restoring scheduler state" not in tiny.log
 
 
 def moments(run: TinyRun) -> dict[str, torch.Tensor]:

@@ -91,6 +91,14 @@ class Train(Command):
         title="Warm-up steps",
         description="Steps of linear warm-up, after which the rate follows a cosine to 0.",
     )
+    rewarm: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        title="Rewarm to",
+        description="On a resume, warm up again over --warmup-steps from the current rate to this peak, then "
+        "follow a cosine to 0; 0 is off, and the value of an earlier resume changes nothing.",
+    )
     weight_decay: float = Field(
         0.01, ge=0, le=1, title="Weight decay", description="AdamW weight decay of the weight matrices."
     )

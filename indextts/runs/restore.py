@@ -35,10 +35,12 @@ from indextts.runs.restore_notes import (
     find_differences,
     rate_change,
     restart_reason,
+    rewarm_notes,
     schedule_line,
     size_differences,
     tokenizer_notes,
     vocabulary_lines,
+    warmup_notes,
 )
 from indextts.runs.schedule import EpochSize, Schedule, steps_of_run
 from indextts.system.amounts import counted
@@ -49,6 +51,7 @@ MIN_LONGEST_PER_BATCH = 3
 SCHEDULE_SETTINGS = (
     "learning_rate",
     "warmup_steps",
+    "rewarm",
     "epochs",
     "max_steps",
     "batch_size",
@@ -189,7 +192,17 @@ def _start_over(
     lines: list[str],
 ) -> RestorePlan:
     meta = checkpoint.meta
-    command = _settings_of_run(checkpoint, run)
+    # --rewarm raises the rate of a run that continues; here the schedule starts anyway
+    command = _settings_of_run(checkpoint, run).model_copy(update={"rewarm": 0.0})
+    schedule = requested_schedule(
+        command,
+        run.size,
+        num_processes=world_size(run.environment),
+        step=0,
+        epoch=0,
+        samples_done=0,
+    )
+    notes = [*notes, *rewarm_notes(run.command), *warmup_notes(schedule, step=0)]
     differences = () if meta is None else find_differences(meta, run, command)
     return RestorePlan(
         continues=False,
@@ -197,14 +210,7 @@ def _start_over(
         takes_scaler=False,
         row_of=row_of,
         command=command,
-        schedule=requested_schedule(
-            command,
-            run.size,
-            num_processes=world_size(run.environment),
-            step=0,
-            epoch=0,
-            samples_done=0,
-        ),
+        schedule=schedule,
         rate_change="",
         differences=differences,
         notes=tuple(notes),
@@ -226,7 +232,7 @@ def _continue(checkpoint: CheckpointFacts, run: RunFacts, notes: list[str]) -> R
     schedule = _continued_schedule(checkpoint, run, command, keeps_position=keeps_position)
     change = "" if meta is None else rate_change(Schedule(**meta.schedule), schedule, checkpoint.step)
     differences = () if meta is None else find_differences(meta, run, command)
-    notes = [*notes, *continue_notes(checkpoint, run, command)]
+    notes = [*notes, *continue_notes(checkpoint, run, command), *warmup_notes(schedule, checkpoint.step)]
     warnings = [*notes, *map(str, differences)]
     if not keeps_position:
         warnings.append(f"The epoch restarts, {restart_reason(checkpoint)}")
@@ -312,11 +318,12 @@ def _continued_schedule(
         samples_done=samples_done,
     )
     if meta is None:
-        rate = checkpoint.learning_rate
-        return requested if rate is None else requested.bridged(step, rate)
+        known = checkpoint.learning_rate
+        rate = requested.learning_rate(step) if known is None else known
+        return _led_to(requested, step, rate, command.rewarm)
     stored = Schedule(**meta.schedule)
     now = _with_global_batch(command.model_dump(mode="json"), num_processes)
-    before = _with_global_batch(meta.settings, world_size(meta.environment))
+    before = {"rewarm": 0.0, **_with_global_batch(meta.settings, world_size(meta.environment))}
     # Unchanged settings keep the stored schedule, even if skipped steps or samples would give another count
     # now: an interruption must not change a run.
     is_changed = (
@@ -326,9 +333,18 @@ def _continued_schedule(
     )
     if not is_changed:
         return stored
+    if command.rewarm != before["rewarm"]:
+        return _led_to(requested, step, stored.learning_rate(step), command.rewarm)
+    # an earlier --rewarm set another peak than the learning rate
+    peak = stored.peak if before["learning_rate"] == command.learning_rate else requested.peak
     return stored.re_anchored(
-        step, peak=requested.peak, warmup_steps=requested.warmup_steps, total_steps=requested.total_steps
+        step, peak=peak, warmup_steps=requested.warmup_steps, total_steps=requested.total_steps
     )
+
+
+def _led_to(requested: Schedule, step: int, rate: float, rewarm: float) -> Schedule:
+    """Return the requested schedule from `rate` at `step` on: warmed up to `rewarm`, or over a bridge."""
+    return requested.rewarmed(step, rate, rewarm) if rewarm else requested.bridged(step, rate)
 
 
 def _with_global_batch(settings: Mapping[str, Any], num_processes: int) -> dict[str, Any]:

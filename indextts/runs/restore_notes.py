@@ -27,6 +27,7 @@ STEP_SIZE = "the samples per step, the steps per epoch and therefore the schedul
 EFFECTS = {
     "learning_rate": "the peak of the schedule",
     "warmup_steps": "the start of the schedule",
+    "rewarm": "a new warm-up to this peak",
     "epochs": "the length of the run and of the schedule",
     "max_steps": "the length of the run and of the schedule",
     "batch_size": STEP_SIZE,
@@ -52,6 +53,7 @@ ENVIRONMENT_EFFECTS = {
     "attention": "the rounding and, if one of the two has none, attention dropout",
 }
 TEXTS_DIFFER = "texts are normalised differently; losses before and after are not comparable"
+LOW_SHARE = 0.1  # of the peak: a run whose rate stays below learns little
 # Config keys that no weight shape depends on: these may change. Pieces are compared separately.
 NO_SIZES = ("dropout", "pe_length", "number_text_tokens")
 
@@ -175,21 +177,61 @@ def vocabulary_lines(checkpoint: CheckpointFacts, run: RunFacts, row_of: tuple[i
     ]
 
 
+def rewarm_notes(command: Train) -> list[str]:
+    """Return the note of a --rewarm at the start of a schedule, where it has no effect."""
+    if not command.rewarm:
+        return []
+    return [
+        f"--rewarm {command.rewarm:g} is ignored: the schedule starts at step 0 and warms up to "
+        "--learning-rate; use --rewarm on a later resume"
+    ]
+
+
+def warmup_notes(schedule: Schedule, step: int) -> list[str]:
+    """Return the note of a warm-up that does not end before the run does.
+
+    Args:
+        step: the last step done.
+    """
+    last = schedule.total_steps
+    if schedule.warmup_end <= last or step >= last:
+        return []
+    return [
+        f"The warm-up of {counted(schedule.warmup_steps, 'step')} is longer than the run: the learning rate "
+        f"is {schedule.learning_rate(last):.1e} at the last step, {last:,}, and never reaches "
+        f"{schedule.peak:g}; lower --warmup-steps"
+    ]
+
+
 def rate_change(old: Schedule, new: Schedule, step: int) -> str:
     """Return the learning rates of the old and the new schedule, empty if the schedules are equal."""
     if new == old:
         return ""
-    if new.bridge_steps:
-        at = step + new.bridge_steps
-        change = (
-            f"learning rate at step {at:,}: {old.learning_rate(at):.1e} -> {new.learning_rate(at):.1e}, "
-            f"reached without a jump from {old.learning_rate(step):.1e} at step {step:,}"
-        )
+    now = f"learning rate: {new.learning_rate(step):.1e} at step {step:,}"
+    if 0 < step == new.start_step:
+        change = f"{now} -> {_rate_at(new, min(new.warmup_end, new.total_steps))} (--rewarm), then towards 0"
+    elif new.bridge_steps:
+        to = step + new.bridge_steps
+        before = f" instead of {old.learning_rate(to):.1e}" if to <= old.total_steps else ""
+        change = f"{now} -> {_rate_at(new, to)}{before}, over {counted(new.bridge_steps, 'step')}"
     else:
-        change = f"learning rate at step {step + 1:,}: {new.learning_rate(step + 1):.1e}, unchanged"
+        change = f"{now}, unchanged"
+    if step < new.total_steps:
+        highest_step, highest = new.highest_after(step)
+        share = highest / new.peak
+        percent = f"{100 * share:.2g}" if share < LOW_SHARE else f"{100 * share:.0f}"
+        is_extended = new.total_steps > old.total_steps and step != new.start_step
+        if is_extended or share < LOW_SHARE:
+            change += f"; at most {_rate_at(new, highest_step)} from here on, {percent} % of {new.peak:g}"
+        if share < LOW_SHARE:
+            change += " (--rewarm PEAK sets a higher one)"
     if new.total_steps != old.total_steps:
         change += f"; {new.total_steps:,} steps in total instead of {old.total_steps:,}"
     return change
+
+
+def _rate_at(schedule: Schedule, step: int) -> str:
+    return f"{schedule.learning_rate(step):.1e} at step {step:,}"
 
 
 def schedule_line(checkpoint: CheckpointFacts, schedule: Schedule) -> str:

@@ -13,6 +13,9 @@ straight line (the bridge), without a jump:
 
     rate(s) = curve(s) + (anchor_rate - curve(a)) * max(0, 1 - (s - a) / bridge_steps)
 
+--rewarm begins a new curve after step a: linear from the current rate to a new peak, then half a cosine
+towards 0 just after the last step.
+
 The default validation interval limits validation to 1/20 of the training cost. The cost is counted in
 operations, not in time, so every machine chooses the same interval: a validation is a forward pass over its
 pairs, which costs a third of a training step over as many positions. Validating the averaged weights doubles
@@ -28,6 +31,7 @@ from indextts.commands.train import Train
 
 logger = logging.getLogger(__name__)
 
+SAMPLED_STEPS = 2_000  # of a long run, to find its highest rate
 MIN_BRIDGE_STEPS = 100  # steps; a warm-up of 0 must not cause a jump in the middle of a run
 
 
@@ -39,6 +43,7 @@ class Schedule:
         total_steps: steps of the run; after the last step the rate stays constant.
         anchor_step, anchor_rate: the start of the bridge.
         bridge_steps: length of the bridge; 0 for none.
+        start_step, start_rate: the start of the warm-up; not 0 after --rewarm.
     """
 
     peak: float
@@ -47,6 +52,13 @@ class Schedule:
     anchor_step: int = 0
     anchor_rate: float = 0.0
     bridge_steps: int = 0
+    start_step: int = 0
+    start_rate: float = 0.0
+
+    @property
+    def warmup_end(self) -> int:
+        """Step of the peak."""
+        return self.start_step + self.warmup_steps
 
     def learning_rate(self, step: int) -> float:
         """Return the rate of `step`, counted from 1; the rate of the last step is above 0."""
@@ -62,8 +74,30 @@ class Schedule:
         """Return the schedule of a run that followed this one for `step` steps and now has new settings."""
         if (peak, warmup_steps, total_steps) == (self.peak, self.warmup_steps, self.total_steps):
             return self
-        plain = type(self)(peak, warmup_steps, total_steps)
-        return plain.bridged(step, self.learning_rate(step))
+        curve = replace(
+            self,
+            peak=peak,
+            warmup_steps=warmup_steps,
+            total_steps=total_steps,
+            anchor_step=0,
+            anchor_rate=0.0,
+            bridge_steps=0,
+        )
+        return curve.bridged(step, self.learning_rate(step))
+
+    def rewarmed(self, step: int, rate: float, peak: float) -> Self:
+        """Return the schedule with this warm-up and end that warms up to `peak` from `rate` at `step`."""
+        return type(self)(peak, self.warmup_steps, self.total_steps, start_step=step, start_rate=rate)
+
+    def highest_after(self, step: int) -> tuple[int, float]:
+        """Return the step after `step` with the highest rate, and that rate; a long run is sampled."""
+        stride = max(1, (self.total_steps - step) // SAMPLED_STEPS)
+        corners = {self.warmup_end, self.anchor_step + self.bridge_steps}
+        steps = [
+            *range(step + 1, self.total_steps + 1, stride),
+            *(corner for corner in corners if step < corner <= self.total_steps),
+        ]
+        return max(((each, self.learning_rate(each)) for each in steps), key=lambda found: found[1])
 
     def bridged(self, step: int, rate: float) -> Self:
         """Return this schedule with a bridge from `rate`, the rate at `step`, the last step done."""
@@ -73,11 +107,12 @@ class Schedule:
         return replace(self, anchor_step=step, anchor_rate=rate, bridge_steps=bridge)
 
     def _curve(self, step: int) -> float:
-        if step < self.warmup_steps:
-            return self.peak * step / self.warmup_steps
+        if step < self.warmup_end:
+            risen = (self.peak - self.start_rate) * (step - self.start_step) / self.warmup_steps
+            return self.start_rate + risen
         # one more than the remaining steps, so that the cosine reaches 0 just after the last step
-        num_steps = max(1, self.total_steps + 1 - self.warmup_steps)
-        progress = min(step, self.total_steps) - self.warmup_steps
+        num_steps = max(1, self.total_steps + 1 - self.warmup_end)
+        progress = min(step, self.total_steps) - self.warmup_end
         return self.peak * 0.5 * (1 + math.cos(math.pi * max(0, progress) / num_steps))
 
 

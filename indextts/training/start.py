@@ -30,11 +30,12 @@ from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.weights import check_fit, empty_model, load_model
 from indextts.models.weight_names import published_names
+from indextts.runs.checkpoints import list_checkpoints
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.restore import plan_restore, requested_schedule, require_keys
 from indextts.runs.restore_facts import CheckpointFacts, RunFacts
-from indextts.runs.restore_notes import plan_text
+from indextts.runs.restore_notes import plan_text, rewarm_notes, warmup_notes
 from indextts.runs.schedule import Schedule, with_val_interval
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import base_tokenizer, require_extension
@@ -96,7 +97,12 @@ class Origin:
 
 def start_from_base(inputs: Inputs) -> Run:
     """Return a new run with the base weights, text tables extended to the tokenizer."""
+    notes = rewarm_notes(inputs.command)
     inputs = _with_chosen_settings(inputs)
+    inputs = replace(inputs, command=inputs.command.model_copy(update={"rewarm": 0.0}))
+    schedule = first_schedule(inputs)
+    for note in [*notes, *warmup_notes(schedule, step=0)]:
+        logger.warning("%s", note)
     path, seed = inputs.command.base_checkpoint, inputs.command.seed
     weights = read_weights(path)
     check_fit(inputs.config, weights, str(path))
@@ -114,7 +120,7 @@ def start_from_base(inputs: Inputs) -> Run:
     with ThreadPoolExecutor(1) as reader:
         identity = reader.submit(identify, path)  # reads the file again, in parallel
         origin = Origin(weights, str(path), base_size, identity.result)
-        return _assemble(inputs, origin, state, first_schedule(inputs))
+        return _assemble(inputs, origin, state, schedule)
 
 
 def _with_chosen_settings(inputs: Inputs) -> Inputs:
@@ -143,10 +149,12 @@ def plan_from_weights(command: Train, num_processes: int = 1) -> str:
     inputs = replace(load_inputs(command), ranks=Ranks(RankInfo(world_size=num_processes)))
     if path is None:
         _base_vocabulary(inputs, text_rows(command.base_checkpoint) - 1)
-        return (
-            f"step 0: a new run from the base checkpoint {command.base_checkpoint}\n"
-            f"to do: {first_schedule(inputs).total_steps:,} steps"
-        )
+        schedule = first_schedule(inputs)
+        lines = [
+            f"step 0: a new run from the base checkpoint {command.base_checkpoint}",
+            f"to do: {schedule.total_steps:,} steps",
+        ]
+        return "\n".join([*lines, *rewarm_notes(command), *warmup_notes(schedule, step=0)])
     opened = _open(inputs, path)
     return plan_text(plan_restore(opened.facts, opened.run), opened.facts, opened.run)
 
@@ -198,13 +206,15 @@ def resume(inputs: Inputs, path: Path) -> Run:
     if plan.continues:
         logger.info("Restoring optimizer state...")
         load_optimizer(run.optimizer, run.trained, named_moments(opened.content, opened.layout))
-        logger.info("Restoring scheduler state...")
+        if facts.meta is not None:
+            logger.info("Restoring scheduler state...")
     if plan.takes_scaler:
         logger.info("Restoring gradient scaler state...")
         run.scaler.load_state_dict(opened.content["scaler"])
     logger.info("Successfully resumed from %s", path)
     logger.info("   Epoch: %d, Step: %d, Batch: %d", state.epoch, state.step, state.batch_idx)
-    logger.info("   Recent checkpoints: %d", len(state.recent))
+    present = [each for each in list_checkpoints(inputs.command.output_dir) if each.is_complete]
+    logger.info("   Recent checkpoints: %d", len(present))
     return run
 
 

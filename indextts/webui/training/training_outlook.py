@@ -59,6 +59,7 @@ LEFT_OUT = "training.left_out"
 
 NEW_RUN = "training.new_run"
 PLAN_NEEDS_WEIGHTS = "training.plan_needs_weights"
+WARMUP_TOO_LONG = "training.warmup_too_long"
 BLOCKED = "training.blocked"
 READY = "training.ready"
 FROM_PRESET = "training.from_preset"
@@ -91,7 +92,11 @@ def plan_of(command: Train, preflight: Preflight) -> str:
         return t(PLAN_NEEDS_WEIGHTS)
     if preflight.estimate is None:
         return ""
-    return t(NEW_RUN, path=command.base_checkpoint, steps=f"{preflight.estimate.total_steps:,}")
+    total = preflight.estimate.total_steps
+    text = t(NEW_RUN, path=command.base_checkpoint, steps=f"{total:,}")
+    if command.warmup_steps <= total:
+        return text
+    return f"{text}\n{t(WARMUP_TOO_LONG, warmup=f'{command.warmup_steps:,}', steps=f'{total:,}')}"
 
 
 def problems_html(problems: Sequence[Problem]) -> str:
