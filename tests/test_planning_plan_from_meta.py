@@ -11,8 +11,11 @@ import pytest
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
+from indextts.data.manifest import write_pairs
+from indextts.data.pair_index import index_path, load_index
 from indextts.errors import RESUME_REFUSED, UserError
 from indextts.models.gpt.config import load_config
+from indextts.planning import changed_pairs
 from indextts.planning.plan_from_meta import describe_restore
 from indextts.runs.directory import CheckpointMeta, identify
 from indextts.runs.schedule import Schedule
@@ -20,6 +23,7 @@ from indextts.system.digest import file_digest
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.training.training_outlook import restore_plan
 from tests.conftest import REPOSITORY
+from tests.tiny_run import pair
 
 DEMO = REPOSITORY / "demo/checkpoints"
 NUM_BYTES = 7 * 10**9
@@ -33,13 +37,18 @@ class RunFolder:
         self.output = folder / "run"
         self.output.mkdir()
         self.train, self.val = folder / "train.jsonl", folder / "val.jsonl"
-        self.train.write_text("{}\n" * 40)
-        self.val.write_text("{}\n" * 4)
+        self.write_train_pairs(40)
+        write_pairs(self.val, [pair(folder, number, number + 1) for number in range(100, 104)])
         self.base = folder / "gpt.pth"
         self.base.write_bytes(b"base weights")
         self.command = self.parsed(f"--output-dir={self.output}", "--learning-rate=5e-5", "--batch-size=4")
         self.tokenizer = Tokenizer.load(DEMO / "bpe.model")
         self.write()
+
+    def write_train_pairs(self, count: int) -> None:
+        (self.folder / "features").mkdir(exist_ok=True)
+        (self.folder / "features/store.json").touch()
+        write_pairs(self.train, [pair(self.folder, number, number + 1) for number in range(count)])
 
     def parsed(self, *argv: str) -> Train:
         files = {
@@ -112,7 +121,7 @@ def test_the_plan_of_a_resume_comes_from_the_meta_file(folder: RunFolder):
 def test_a_typed_setting_is_shown_as_the_effective_one(folder: RunFolder):
     text = "\n".join(planned(folder.resumed("--epochs=20", "--batch-size=8")))
     assert "batch_size     4 -> 8" in text
-    assert " at step 25 -> " in text
+    assert "1.3e-06 at step 25" in text
     assert "instead of 100" in text
 
 
@@ -148,11 +157,27 @@ def test_pairs_files_with_another_time_and_the_same_content_are_unchanged(folder
 
 
 def test_changed_pairs_are_counted_and_reported(folder: RunFolder):
-    folder.train.write_text("{}\n" * 60 + "\n")
+    folder.write_train_pairs(60)
     lines = planned(folder.resumed())
     assert "epoch restarts" in lines[0]
-    assert lines[1] == f"to do: steps 26 to about {25 + 8 * 15}"
+    assert lines[1] == f"to do: steps 26 to {25 + 8 * 15}"
     assert any("40 before, 60 now" in line for line in lines)
+
+
+def test_many_pairs_without_an_index_are_counted_without_their_tokens(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(changed_pairs, "MAX_TOKENIZED_PAIRS", 10)
+    folder.write_train_pairs(60)
+    assert planned(folder.resumed())[1] == f"to do: steps 26 to about {25 + 8 * 15}"
+    exact = load_index(folder.train, folder.tokenizer).pairs.order_digest(1234)
+    folder.write(data_order=exact)
+    index_path(folder.train).unlink()
+    assert planned(folder.resumed())[0].endswith("continue")  # the ids alone tell that the order is the same
+    load_index(folder.train, folder.tokenizer)
+    lines = planned(folder.resumed())
+    assert lines[0].endswith("continue")
+    assert "about" not in lines[1]
 
 
 def test_a_config_of_another_model_is_refused_with_its_status(folder: RunFolder):

@@ -9,6 +9,7 @@ Axes: P pairs, U utterances, T distinct texts.
 pages several processes share. `PairColumns` is also a sequence of `Pair`, built on access.
 """
 
+import hashlib
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -180,6 +181,12 @@ class PairColumns(Sequence[Pair]):
             target_key=self.keys[target].tobytes().hex(),
         )
 
+    def order_digest(self, seed: int) -> str:
+        """Return a digest of the pairs in order and the seed: a position is valid for one digest only."""
+        folders = [path.parent.name.encode() for path in self.stores]
+        rows = zip(self.store[self.target].tolist(), self.id.tolist(), strict=True)
+        return order_digest((b"%s/%s" % (folders[store], self.ids.raw(id)) for store, id in rows), seed)
+
     def take(self, indices: Sequence[int] | NDArray[Any]) -> "PairColumns":
         """Return the pairs at `indices`; the tables stay those of all pairs."""
         rows = np.asarray(indices, np.int64)
@@ -278,6 +285,14 @@ class ColumnsBuilder:
             self._keys += bytes.fromhex(key)
             self._store.append(store)
         return row
+
+
+def order_digest(names: Iterable[bytes], seed: int) -> str:
+    """Return the digest of a data order from its seed and the names of its pairs, "FOLDER/ID"."""
+    digest = hashlib.sha256(str(seed).encode())
+    for name in names:
+        digest.update(b"\n" + name)
+    return digest.hexdigest()
 
 
 def starts_of(lengths: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:

@@ -61,8 +61,8 @@ def measure_pairs(manifests: Sequence[Path], tokenizer: Path, config: Path) -> P
     Raises:
         UserError: a file cannot be read or is not a pair manifest.
     """
-    indexes = tuple(_stamp(index_path(path)) for path in manifests)
-    return _measure(tuple(map(_stamp, manifests)), indexes, _stamp(tokenizer), _stamp(config))
+    indexes = tuple(stamped(index_path(path)) for path in manifests)
+    return _measure(tuple(map(stamped, manifests)), indexes, stamped(tokenizer), stamped(config))
 
 
 @lru_cache(maxsize=8)  # called at each change of the form
@@ -98,7 +98,8 @@ def _measure(
     )
 
 
-def _stamp(path: Path) -> StampedPath:
+def stamped(path: Path) -> StampedPath:
+    """Return the path with its stamp, as the key of a cache."""
     try:
         return path, file_stamp(path)
     except OSError:

@@ -17,13 +17,19 @@ from indextts.data.feature_store import read_info
 from indextts.data.manifest import stream_pairs
 from indextts.errors import UserError
 from indextts.models.gpt.config import load_config
+from indextts.planning.changed_pairs import read_changed_pairs
 from indextts.runs.directory import CheckpointMeta, FileIdentity, checkpoints, identify, read_meta
 from indextts.runs.restore import plan_restore
-from indextts.runs.restore_facts import CheckpointFacts, Codebook, RestorePlan, RunFacts, has_same_pairs
+from indextts.runs.restore_facts import (
+    CheckpointFacts,
+    Codebook,
+    RestorePlan,
+    RunFacts,
+    recorded_manifests,
+)
 from indextts.runs.restore_notes import plan_text
 from indextts.runs.schedule import EpochSize
 from indextts.system.digest import PIECE_BYTES
-from indextts.system.files import count_lines
 from indextts.text.tokenizer import Tokenizer
 
 
@@ -100,7 +106,7 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
         gpt_config=asdict(load_config(command.config)),
         command=command,
         size=EpochSize(meta.num_samples, meta.num_positions, meta.longest),
-        data_order=None,
+        data_order=lambda seed: meta.data_order if seed == meta.settings["seed"] else "",
         manifests=manifests,
         base=base,
         environment={**_environment(), "processes": num_processes},
@@ -109,9 +115,28 @@ def _run_facts(command: Train, meta: CheckpointMeta, num_processes: int) -> RunF
         normalizer=tokenizer.options.record,
         codebook=_codebook(paths),
     )
-    if has_same_pairs(meta, run):
-        return run
-    return replace(run, size=run.size.scaled(sum(count_lines(path) for path in command.train_manifest)))
+    return run if _has_same_tokens(meta, run) else _with_changed_pairs(run)
+
+
+def _has_same_tokens(meta: CheckpointMeta, run: RunFacts) -> bool:
+    """Return whether the training pairs have the content and the tokens of the checkpoint's."""
+    num_train = len(run.command.train_manifest)
+    return (
+        [file.digest for file in recorded_manifests(meta)["train_manifest"]]
+        == [file.digest for file in run.manifests[:num_train]]
+        and meta.tokenizer_fingerprint == run.vocabulary.fingerprint
+        and meta.normalizer in ({}, run.normalizer)  # files of older versions record none
+    )
+
+
+def _with_changed_pairs(run: RunFacts) -> RunFacts:
+    pairs = read_changed_pairs(run.command)
+    return replace(
+        run,
+        size=pairs.size or run.size.scaled(pairs.num_samples),
+        data_order=pairs.data_order,
+        is_estimated=pairs.size is None,
+    )
 
 
 def _codebook(manifests: Sequence[Path]) -> Codebook | None:

@@ -26,7 +26,6 @@ from indextts.runs.restore_facts import (
     CheckpointFacts,
     RestorePlan,
     RunFacts,
-    has_same_pairs,
     world_size,
 )
 from indextts.runs.restore_notes import (
@@ -203,7 +202,8 @@ def _start_over(
         samples_done=0,
     )
     notes = [*notes, *rewarm_notes(run.command), *warmup_notes(schedule, step=0)]
-    differences = () if meta is None else find_differences(meta, run, command)
+    has_same_order = _has_same_order(checkpoint, run, command)
+    differences = () if meta is None else find_differences(meta, run, command, has_same_order)
     return RestorePlan(
         continues=False,
         keeps_position=False,
@@ -228,10 +228,10 @@ def _start_over(
 def _continue(checkpoint: CheckpointFacts, run: RunFacts, notes: list[str]) -> RestorePlan:
     meta = checkpoint.meta
     command = _settings_of_run(checkpoint, run)
-    keeps_position = meta is not None and _has_same_order(meta, run, command)
+    keeps_position = _has_same_order(checkpoint, run, command)
     schedule = _continued_schedule(checkpoint, run, command, keeps_position=keeps_position)
     change = "" if meta is None else rate_change(Schedule(**meta.schedule), schedule, checkpoint.step)
-    differences = () if meta is None else find_differences(meta, run, command)
+    differences = () if meta is None else find_differences(meta, run, command, keeps_position)
     notes = [*notes, *continue_notes(checkpoint, run, command), *warmup_notes(schedule, checkpoint.step)]
     warnings = [*notes, *map(str, differences)]
     if not keeps_position:
@@ -260,11 +260,9 @@ def _settings_of_run(checkpoint: CheckpointFacts, run: RunFacts) -> Train:
     return run.command if checkpoint.meta is None else continued(run.command, checkpoint.meta.settings)
 
 
-def _has_same_order(meta: CheckpointMeta, run: RunFacts, command: Train) -> bool:
+def _has_same_order(checkpoint: CheckpointFacts, run: RunFacts, command: Train) -> bool:
     """Return whether the samples come in the order in which the checkpoint counts its position."""
-    if run.data_order is not None:
-        return run.data_order(command.seed) == meta.data_order
-    return command.seed == meta.settings.get("seed") and has_same_pairs(meta, run)
+    return checkpoint.meta is not None and run.data_order(command.seed) == checkpoint.meta.data_order
 
 
 # ---- 4. the schedule
@@ -329,6 +327,8 @@ def _continued_schedule(
     is_changed = (
         any(name not in before or before[name] != now[name] for name in SCHEDULE_SETTINGS)
         or run.size.num_samples != meta.num_samples
+        # meta files of older versions have 0 positions
+        or (command.batch_tokens and meta.num_positions not in (0, run.size.num_positions))
         or samples_done != meta.samples_done
     )
     if not is_changed:

@@ -110,10 +110,8 @@ class RunFacts:
         base_size: pieces of the base tokenizer; their rows stay frozen.
         gpt_config: `dataclasses.asdict(GPTConfig)`.
         command: as given; `model_fields_set` holds the fields that were typed.
-        size: of an epoch. If only meta files were read and the pairs changed, the size of all pairs,
-            including those that are too long.
-        data_order: returns the digest of the sample order for a seed; None if the pairs were not read, then
-            the digests of the manifests decide.
+        size: of an epoch.
+        data_order: returns the digest of the sample order for a seed. It alone decides about the position.
         manifests: train first, then val.
         base: None if the base checkpoint could not be compared with that of the run.
         environment: as in `CheckpointMeta`, without the unknown keys.
@@ -121,6 +119,7 @@ class RunFacts:
         why_no_base: the reason why the base could not be compared.
         normalizer: as in `CheckpointMeta`.
         codebook: of the feature stores; None if it is unknown.
+        is_estimated: the texts were not tokenized, so pairs that are too long may be in `size` and the order.
     """
 
     vocabulary: Vocabulary
@@ -128,7 +127,7 @@ class RunFacts:
     gpt_config: Mapping[str, Any]
     command: Train
     size: EpochSize
-    data_order: Callable[[int], str] | None
+    data_order: Callable[[int], str]
     manifests: tuple[FileIdentity, ...]
     base: FileIdentity | None
     environment: Mapping[str, Any]
@@ -136,6 +135,7 @@ class RunFacts:
     why_no_base: str = "it is absent"
     normalizer: Mapping[str, Any] = field(default_factory=dict)
     codebook: Codebook | None = None
+    is_estimated: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,15 +207,3 @@ def recorded_manifests(meta: CheckpointMeta) -> dict[str, list[FileIdentity]]:
 def split_manifests(manifests: Sequence[FileIdentity], num_train: int) -> dict[str, list[FileIdentity]]:
     """Return the first `num_train` manifests and the rest by the Train field that names them."""
     return {"train_manifest": list(manifests[:num_train]), "val_manifest": list(manifests[num_train:])}
-
-
-def has_same_pairs(meta: CheckpointMeta, run: RunFacts) -> bool:
-    """Return whether the train manifests have the same content as those of the checkpoint."""
-    old = recorded_manifests(meta)["train_manifest"]
-    new = split_manifests(run.manifests, len(run.command.train_manifest))["train_manifest"]
-    return [file.digest for file in old] == [file.digest for file in new]
-
-
-def is_size_estimated(checkpoint: CheckpointFacts, run: RunFacts) -> bool:
-    """Return whether `run.size` counts all pairs of changed manifests, including those that are too long."""
-    return run.data_order is None and checkpoint.meta is not None and not has_same_pairs(checkpoint.meta, run)

@@ -14,7 +14,6 @@ from indextts.runs.restore_facts import (
     Difference,
     RestorePlan,
     RunFacts,
-    is_size_estimated,
     recorded_manifests,
     split_manifests,
 )
@@ -39,7 +38,7 @@ EFFECTS = {
     "optimizer_state": f"the rounding of the moments, {FROM_NEXT_STEP}",
     "ema_decay": "the averaged weights; the trained weights do not depend on them",
     "padding": "the effect of the batch on the loss of a sample; losses before and after are not comparable",
-    "seed": "new order and new dropout; the epoch restarts",
+    "seed": "new order and new dropout",
     "val_batch_size": "the validation samples, if --max-val-batches limits them",
     "max_val_batches": "the validation samples; losses before and after are not comparable",
 }
@@ -66,7 +65,7 @@ def plan_text(plan: RestorePlan, checkpoint: CheckpointFacts, run: RunFacts) -> 
     lines = [f"{checkpoint.name}: {describe(plan, checkpoint, run)}"]
     step = checkpoint.step if plan.continues else 0
     if step < plan.schedule.total_steps:
-        about = "about " if is_size_estimated(checkpoint, run) else ""
+        about = "about " if run.is_estimated else ""
         lines.append(f"to do: steps {step + 1:,} to {about}{plan.schedule.total_steps:,}")
     if plan.rate_change:
         lines.append(plan.rate_change)
@@ -139,9 +138,10 @@ def continue_notes(checkpoint: CheckpointFacts, run: RunFacts, command: Train) -
         )
     if run.environment.get("arithmetic") == "float16" and not checkpoint.has_scaler:
         notes.append("AMP enabled but no scaler state: the scaler starts fresh")
-    if is_size_estimated(checkpoint, run):
+    if run.is_estimated:
         notes.append(
-            "The step count is an estimate: the pairs changed, and the trainer may skip some as too long"
+            "The step count is an estimate: the pairs or their tokens changed, and the trainer skips those "
+            "that are too long"
         )
     if checkpoint.epoch >= command.epochs:
         notes.append(
@@ -160,7 +160,7 @@ def restart_reason(checkpoint: CheckpointFacts) -> str:
     """Return the reason why the epoch restarts."""
     if checkpoint.meta is None:
         return "because the checkpoint does not record which samples are done"
-    return "because the training data or the seed changed"
+    return "because the training pairs, their order or the seed changed"
 
 
 def vocabulary_lines(checkpoint: CheckpointFacts, run: RunFacts, row_of: tuple[int, ...]) -> list[str]:
@@ -245,15 +245,18 @@ def schedule_line(checkpoint: CheckpointFacts, schedule: Schedule) -> str:
 # ---- differences between the checkpoint and the run
 
 
-def find_differences(meta: CheckpointMeta, run: RunFacts, command: Train) -> tuple[Difference, ...]:
+def find_differences(
+    meta: CheckpointMeta, run: RunFacts, command: Train, has_same_order: bool
+) -> tuple[Difference, ...]:
     """Return all differences; those where the new value is used come first.
 
     Args:
         command: with the values that the run uses.
+        has_same_order: the training pairs are the same in the same order.
     """
     found = [
         *_setting_differences(meta.settings, run.command, command),
-        *_manifest_differences(meta, run),
+        *_manifest_differences(meta, run, has_same_order),
         *_config_differences(meta.gpt_config, run.gpt_config),
         *_normalizer_differences(meta.normalizer, run.normalizer),
         *_environment_differences(meta.environment, run.environment),
@@ -293,14 +296,15 @@ def _setting_differences(stored: Mapping[str, Any], asked: Train, command: Train
     return found
 
 
-def _manifest_differences(meta: CheckpointMeta, run: RunFacts) -> list[Difference]:
+def _manifest_differences(meta: CheckpointMeta, run: RunFacts, has_same_order: bool) -> list[Difference]:
     """Return the manifests whose content differs, whatever their paths."""
     old = recorded_manifests(meta)
     new = split_manifests(run.manifests, len(run.command.train_manifest))
     effects = {
-        "train_manifest": f"other samples ({meta.num_samples:,} before, {run.size.num_samples:,} now); "
-        "the epoch restarts",
-        "val_manifest": "validation losses before and after are of different samples",
+        "train_manifest": "the same pairs in the same order, with other texts or features"
+        if has_same_order
+        else f"other pairs or another order ({meta.num_samples:,} before, {run.size.num_samples:,} now)",
+        "val_manifest": "validation losses before and after are not comparable",
     }
     return [
         Difference(name, _names(old[name]), _names(new[name]), "now", effect)

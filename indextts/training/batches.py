@@ -4,7 +4,6 @@ Axes of a batch: B samples, N text tokens, M codes, K condition latents, D model
 """
 
 import ctypes
-import hashlib
 import logging
 import os
 import signal
@@ -37,8 +36,6 @@ PR_SET_PDEATHSIG = 1
 
 # In a small data set a single corrupt shard may be more than one percent.
 MAX_UNUSABLE_OF_SMALL_SET = 10
-
-SAMPLES_PER_HASH = 10_000
 
 Batch = GPTBatch | PackedBatch
 
@@ -146,14 +143,7 @@ class PairDataset(Dataset[Sample | Unreadable]):
 
     def digest(self, seed: int) -> str:
         """Return a digest of the samples in order and the seed: a position is valid for one digest only."""
-        digest = hashlib.sha256(str(seed).encode())
-        pairs, folders = self.pairs, [path.parent.name.encode() for path in self.pairs.stores]
-        for start in range(0, len(pairs), SAMPLES_PER_HASH):
-            part = slice(start, start + SAMPLES_PER_HASH)
-            rows = zip(pairs.store[pairs.target[part]].tolist(), pairs.id[part].tolist(), strict=True)
-            names = (b"\n%s/%s" % (folders[store], pairs.ids.raw(id)) for store, id in rows)
-            digest.update(b"".join(names))
-        return digest.hexdigest()
+        return self.pairs.order_digest(seed)
 
     def subset(self, indices: Sequence[int] | NDArray[np.int64]) -> "PairDataset":
         """Return a data set of the samples at `indices`."""

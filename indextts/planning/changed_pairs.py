@@ -1,0 +1,88 @@
+"""Training pairs that changed since a checkpoint: their number and order, before the trainer reads them.
+
+With a fresh index beside the pairs, or with few pairs, both are those of the trainer. Otherwise the texts are
+not tokenized: pairs with too many codes are left out, and those with too many tokens are not known.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from indextts.commands.train import Train
+from indextts.data.manifest import stream_pairs
+from indextts.data.pair_columns import PairColumns, order_digest
+from indextts.data.pair_index import find_index, index_path, load_index
+from indextts.models.gpt.config import GPTConfig, load_config
+from indextts.planning.pairs_size import StampedPath, stamped
+from indextts.runs.schedule import EpochSize
+from indextts.system.files import count_lines
+from indextts.text.tokenizer import Tokenizer
+
+MAX_TOKENIZED_PAIRS = 2_000  # a second of work
+
+
+@dataclass(frozen=True)
+class ChangedPairs:
+    """The training pairs of a run.
+
+    Args:
+        num_samples: without the pairs that the trainer skips, as far as they are known.
+        size: of an epoch, None if the texts were not tokenized.
+        data_order: returns the digest of the order for a seed.
+    """
+
+    num_samples: int
+    size: EpochSize | None
+    data_order: Callable[[int], str]
+
+
+def read_changed_pairs(command: Train) -> ChangedPairs:
+    """Return the training pairs of `command`; a second call for unchanged files takes no time.
+
+    Raises:
+        UserError: a pairs file is invalid.
+    """
+    manifests = tuple(map(stamped, command.train_manifest))
+    indexes = tuple(stamped(index_path(path)) for path in command.train_manifest)
+    return _read(manifests, indexes, stamped(command.tokenizer), stamped(command.config), command.output_dir)
+
+
+@lru_cache(maxsize=8)  # called at each change of the form, for each checkpoint
+def _read(
+    manifests: tuple[StampedPath, ...],
+    indexes: tuple[StampedPath, ...],
+    tokenizer: StampedPath,
+    config: StampedPath,
+    run_dir: Path,
+) -> ChangedPairs:
+    paths, sizes = [path for path, _ in manifests], load_config(config[0])
+    columns = _columns(paths, Tokenizer.load(tokenizer[0]), run_dir)
+    if columns is None:
+        names = list(_names(paths, sizes))
+        return ChangedPairs(len(names), None, lambda seed: order_digest(names, seed))
+    num_text, num_codes = columns.num_text_ids, columns.num_codes
+    fits = (num_text > 0) & (num_text <= sizes.max_text_tokens) & (num_codes <= sizes.max_mel_tokens)
+    used = columns.take(np.flatnonzero(fits))
+    # besides text and codes: latents, two speed rows, start and stop of the text, start of the codes
+    lengths = sizes.num_latents + 5 + used.num_text_ids + used.num_codes
+    size = EpochSize(len(used), int(lengths.sum()), int(lengths.max(initial=0)))
+    return ChangedPairs(len(used), size, used.order_digest)
+
+
+def _columns(paths: Sequence[Path], tokenizer: Tokenizer, run_dir: Path) -> PairColumns | None:
+    """Return the pairs with tokenized texts, None if tokenizing them would take long."""
+    indexes = [find_index(path, tokenizer, run_dir) for path in paths]
+    if sum(map(count_lines, paths)) <= MAX_TOKENIZED_PAIRS:
+        indexes = [load_index(path, tokenizer, run_dir, may_write=False) for path in paths]
+    found = [index.pairs for index in indexes if index is not None]
+    return PairColumns.joined(found) if len(found) == len(paths) else None
+
+
+def _names(paths: Sequence[Path], sizes: GPTConfig) -> Iterator[bytes]:
+    for path in paths:
+        for pair, _ in stream_pairs(path):
+            if pair.target_num_codes <= sizes.max_mel_tokens:
+                yield f"{pair.features.parent.name}/{pair.id}".encode()

@@ -1,0 +1,146 @@
+"""Tests of indextts/planning/changed_pairs.py: the plan of a resume on changed pairs is what the run does."""
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.data.feature_store import FeatureStore
+from indextts.data.feature_store_writer import FeatureStoreWriter
+from indextts.data.manifest import Pair, read_pairs, write_pairs
+from indextts.planning.plan_from_meta import describe_restore
+from indextts.runs.directory import CheckpointMeta
+from indextts.training.start import plan_from_weights
+from tests.tiny_run import SENTENCES, TinyRun, features_of, make_tiny_run, pair, stored_utterances
+
+TOO_LONG = " ".join(SENTENCES)
+STEP, EPOCH, BATCH = 6, 1, 4  # 4 steps of 2 micro-batches an epoch
+
+
+@pytest.fixture(scope="module")
+def complete_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    run = make_tiny_run(tmp_path_factory.mktemp("complete") / "tiny", num_train=22)
+    write_true_counts(run)
+    assert run.train(save_interval=STEP, keep_checkpoints=9) == 0
+    return run
+
+
+@pytest.fixture
+def stopped(complete_run: TinyRun, tmp_path: Path) -> TinyRun:
+    """Return a run whose newest checkpoint is of step 6, in the middle of its second epoch."""
+    return stopped_at(STEP, complete_run, tmp_path / "tiny")
+
+
+def stopped_at(step: int, run: TinyRun, folder: Path) -> TinyRun:
+    shutil.copytree(run.folder, folder, ignore=shutil.ignore_patterns("run"))
+    stopped = TinyRun(folder)
+    stopped.output.mkdir()
+    for suffix in (".pth", ".json"):
+        shutil.copy(run.output / f"model_step{step}{suffix}", stopped.output)
+    return stopped
+
+
+def rewrite(run: TinyRun, change: Callable[[list[Pair]], list[Pair]]) -> None:
+    path = run.folder / "train_pairs.jsonl"
+    write_pairs(path, change(read_pairs(path)))
+
+
+def write_true_counts(run: TinyRun) -> None:
+    store = FeatureStore.open(features_of(run.folder))
+    rewrite(
+        run,
+        lambda pairs: [replace(each, target_num_codes=store.num_codes(each.target_key)) for each in pairs],
+    )
+
+
+def edit_a_text(run: TinyRun) -> None:
+    rewrite(run, lambda pairs: [*pairs[:5], replace(pairs[5], target_text=SENTENCES[40]), *pairs[6:]])
+
+
+def edit_a_text_to_be_too_long(run: TinyRun) -> None:
+    rewrite(run, lambda pairs: [*pairs[:5], replace(pairs[5], target_text=TOO_LONG), *pairs[6:]])
+
+
+def add_a_pair(run: TinyRun) -> None:
+    rewrite(run, lambda pairs: [*pairs, pair(run.folder, 21, 3)])
+
+
+def add_a_pair_that_is_too_long(run: TinyRun) -> None:
+    rewrite(run, lambda pairs: [pair(run.folder, 21, 3, text=TOO_LONG), *pairs])
+
+
+def remove_a_pair(run: TinyRun) -> None:
+    rewrite(run, lambda pairs: pairs[1:])
+
+
+def change_the_order(run: TinyRun) -> None:
+    rewrite(run, lambda pairs: [pairs[1], pairs[0], *pairs[2:]])
+
+
+def regenerate_the_audio(run: TinyRun) -> None:
+    """Write features with six codes more for each utterance."""
+    store = FeatureStore.open(features_of(run.folder))
+    utterances = stored_utterances(store)
+    shutil.rmtree(store.path.parent)
+    writer = FeatureStoreWriter(store.path.parent, store.info)
+    for each in utterances:
+        writer.add(replace(each, codes=np.concatenate([each.codes, each.codes[:6]])))
+    writer.flush()
+    write_true_counts(run)
+
+
+CHANGES = [
+    (edit_a_text, True),
+    (edit_a_text_to_be_too_long, False),
+    (add_a_pair, False),
+    (add_a_pair_that_is_too_long, True),
+    (remove_a_pair, False),
+    (change_the_order, False),
+    (regenerate_the_audio, True),
+]
+
+
+@pytest.mark.parametrize(("change", "keeps_position"), CHANGES)
+@pytest.mark.failure(72)
+def test_the_plan_and_the_log_of_changed_pairs_are_what_the_run_does(
+    stopped: TinyRun, change: Callable[[TinyRun], None], keeps_position: bool
+):
+    change(stopped)
+    command = parse(Train, stopped.flags(resume="auto"))
+    plan = describe_restore(command)
+    assert plan is not None
+    assert ("epoch restarts" in plan) == (not keeps_position)
+    assert any(line.startswith("  train_manifest") for line in plan.splitlines())
+    [last] = re.findall(rf"^to do: steps {STEP + 1} to (\d+)$", plan, re.MULTILINE)
+    assert stopped.train(resume="auto") == 0
+    assert f"   Epoch: {EPOCH}, Step: {STEP}, Batch: {BATCH if keeps_position else 0}\n" in stopped.log
+    assert ("epoch restarts" in stopped.log) == (not keeps_position)
+    assert CheckpointMeta.read(stopped.output / "latest.json").step == int(last)
+
+
+@pytest.mark.parametrize("change", [edit_a_text, regenerate_the_audio])
+@pytest.mark.failure(72)
+def test_with_a_token_budget_the_plan_counts_the_steps_of_the_new_lengths(
+    tmp_path: Path, change: Callable[[TinyRun], None]
+):
+    run = make_tiny_run(tmp_path / "complete", num_train=22)
+    write_true_counts(run)
+    flags = {"batch_tokens": 300, "grad_accumulation": 1, "save_interval": 3, "keep_checkpoints": 99}
+    assert run.train(**flags, epochs=8) == 0
+    stopped = stopped_at(3, run, tmp_path / "tiny")
+    before = CheckpointMeta.read(stopped.output / "model_step3.json").schedule["total_steps"]
+    change(stopped)
+    command = parse(Train, stopped.flags(**flags, epochs=8, resume="auto"))
+    plan = describe_restore(command)
+    assert plan is not None
+    of_trainer = plan_from_weights(command)
+    assert plan.splitlines()[:3] == of_trainer.splitlines()[:3]
+    [last] = re.findall(r"^to do: steps 4 to (\d+)$", plan, re.MULTILINE)
+    if change is regenerate_the_audio:
+        assert int(last) > before
