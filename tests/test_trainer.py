@@ -267,7 +267,7 @@ def test_a_checkpoint_without_its_meta_file_resumes_with_the_meta_in_the_checkpo
     copy_checkpoint(complete_run, 8, tiny)
     (tiny.output / "model_step8.json").unlink()  # as after a copy to another machine
     assert tiny.train(resume="auto") == 0
-    assert re.search(r"\[Warn\] .*model_step8\.pth", tiny.log)
+    assert re.search(r"model_step8\.pth .*model_step8\.json", tiny.log)
     assert numbers(tiny, kind="train")[12] == numbers(complete_run, kind="train")[12]
     assert (tiny.output / "model_step8.pth").is_file()
 
