@@ -174,6 +174,10 @@ def test_many_pairs_without_an_index_are_counted_without_their_tokens(
     folder.write(data_order=exact)
     index_path(folder.train).unlink()
     assert planned(folder.resumed())[0].endswith("continue")  # the ids alone tell that the order is the same
+    folder.train.write_text("{}\n" * 60)
+    with pytest.raises(UserError, match=r"train\.jsonl:1: "):
+        describe_restore(folder.resumed())
+    folder.write_train_pairs(60)
     load_index(folder.train, folder.tokenizer)
     lines = planned(folder.resumed())
     assert lines[0].endswith("continue")
