@@ -73,7 +73,7 @@ def test_training_and_validation_with_different_codebooks_are_refused(tiny: Tiny
 @pytest.mark.parametrize(
     "backend", [("test", "backend in torch.bfloat16"), (IMPORTED, "unverified, from /x")]
 )
-def test_the_same_codebook_in_other_arithmetic_or_an_unknown_one_resumes(
+def test_the_same_codebook_in_another_precision_or_an_unknown_one_resumes(
     tiny: TinyRun, backend: tuple[str, str]
 ):
     assert tiny.train(max_steps=2) == 0

@@ -109,7 +109,7 @@ def test_names_in_any_encoding_are_decoded(tmp_path):
     assert {line["id"]: line["text"] for line in manifest_lines(tmp_path / "out")} == {"zé": "a", "ሰላም": "ሀ"}
 
 
-def test_a_name_that_is_flagged_as_utf8_and_is_not_is_an_error_with_the_archive(tmp_path):
+def test_a_name_falsely_flagged_as_utf8_is_an_error_with_the_archive(tmp_path):
     path = write_zip(tmp_path / "set.zip", dataset(tmp_path) | {"ሰ.wav": b"x"})
     path.write_bytes(path.read_bytes().replace("ሰ".encode(), b"\xff\xfe\xfd"))
     with pytest.raises(UserError, match=r"set\.zip: ") as caught:

@@ -267,7 +267,7 @@ def test_a_fresh_row_is_a_function_of_seed_part_and_piece_and_not_of_its_place()
         assert not any(torch.equal(first[piece], other[piece]) for piece in first)
 
 
-def test_fresh_rows_of_a_later_part_are_no_clones_of_earlier_ones():
+def test_fresh_rows_of_a_later_part_differ_from_earlier_ones():
     mean = tables(5, 64)["text_embedding.weight"][:2].mean(dim=0)
     noise = torch.stack(
         [row - mean for row in (*fresh_rows("abc").values(), *fresh_rows("def", part=2).values())]

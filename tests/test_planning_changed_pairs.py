@@ -108,7 +108,7 @@ CHANGES = [
 
 @pytest.mark.parametrize(("change", "keeps_position"), CHANGES)
 @pytest.mark.failure(72)
-def test_the_plan_and_the_log_of_changed_pairs_are_what_the_run_does(
+def test_the_plan_and_the_log_of_changed_pairs_match_the_run(
     stopped: TinyRun, change: Callable[[TinyRun], None], keeps_position: bool
 ):
     change(stopped)

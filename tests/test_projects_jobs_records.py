@@ -92,7 +92,7 @@ def test_a_record_older_than_the_queue_is_read(project: Project):
 
 
 @pytest.mark.parametrize("time", ["NaN", "Infinity", "-Infinity", "1e300", "-1"])
-def test_a_record_with_an_impossible_time_is_no_record(project: Project, time: str):
+def test_a_record_with_an_impossible_time_is_invalid(project: Project, time: str):
     runner = '{"pid": 4000000, "start_ticks": 1, "boot_id": "x"}'
     for name, started, ended in (
         ("20260101_000000_train", time, "70"),

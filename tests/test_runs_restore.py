@@ -455,7 +455,7 @@ def test_a_rewarm_rises_to_its_peak_and_the_same_value_changes_nothing_later():
     assert (higher.peak, higher.start_step) == (3e-5, 5500)
 
 
-def test_a_rewarm_is_ignored_with_a_note_where_the_run_starts_over():
+def test_a_rewarm_is_ignored_with_a_note_if_the_run_restarts():
     rewarmed = meta(settings={**meta().settings, "rewarm": 2e-5})
     for argv, num_notes in (((), 0), (("--rewarm=3e-5",), 1)):
         plan = plan_restore(checkpoint(meta=rewarmed), run(vocabulary("ሰ"), argv=argv))
@@ -562,7 +562,7 @@ def test_a_foreign_checkpoint_of_unknown_pieces_and_another_size_is_refused():
 
 
 @pytest.mark.failure(66)
-def test_who_accepts_it_loses_the_rows_of_unknown_pieces_but_not_those_of_the_base():
+def test_an_accepted_loss_drops_rows_of_unknown_pieces_and_keeps_those_of_the_base():
     facts, this = foreign(), run(vocabulary("ም"), argv=("--accept-lost-rows",))
     plan = plan_restore(facts, this)
     assert not plan.continues

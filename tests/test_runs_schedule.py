@@ -142,7 +142,7 @@ def test_a_rewarmed_run_rises_from_its_rate_to_the_new_peak_and_falls_to_almost_
     assert longer.highest_after(11_000)[1] > 1e-5
 
 
-def test_the_highest_rate_to_come_is_that_of_the_highest_step():
+def test_the_highest_future_rate_is_that_of_the_highest_step():
     for schedule, after in (
         (Schedule(5e-5, 200, 1000), 0),
         (Schedule(5e-5, 200, 1000), 600),

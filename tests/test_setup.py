@@ -102,7 +102,7 @@ def test_packages_come_from_the_lock_file_and_only_with_their_hashes(tmp_path: P
     assert list(tmp_path.glob(".venv/lib/*/site-packages/locked_probe.py"))
 
 
-def test_the_lock_file_has_all_packages_but_those_of_torch_with_hashes_and_no_host():
+def test_the_lock_file_has_all_packages_except_torch_with_hashes_and_no_host():
     text = (REPOSITORY / "requirements.lock").read_text()
     entries = [entry for entry in re.split(r"\n(?=[a-z])", text) if not entry.startswith("#")]
     locked = {}

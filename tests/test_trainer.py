@@ -378,7 +378,7 @@ def test_the_log_of_a_resume_counts_the_checkpoints_of_the_folder(complete_run: 
 
 @pytest.mark.parametrize("scheduler", [None, {"last_epoch": 8, "_last_lr": [0.001]}])
 @pytest.mark.failure(71)
-def test_a_schedule_that_is_rebuilt_is_not_said_to_be_restored(
+def test_a_rebuilt_schedule_is_not_reported_as_restored(
     complete_run: TinyRun, tiny: TinyRun, scheduler: dict | None
 ):
     tiny.output.mkdir()

@@ -247,7 +247,7 @@ def test_the_rows_of_a_predecessors_checkpoint_move_by_the_pieces_of_its_tokeniz
 
 @pytest.mark.parametrize("file", ["absent", "a folder", "no tokenizer", "of another size", "of another base"])
 @pytest.mark.failure(66)
-def test_a_tokenizer_that_cannot_be_that_of_the_checkpoint_is_not_used(
+def test_a_tokenizer_that_does_not_match_the_checkpoint_is_not_used(
     project: TinyRun, smaller: dict[str, Any], tmp_path: Path, old_tokenizer: Path, file: str
 ):
     if file == "absent":

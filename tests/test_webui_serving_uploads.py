@@ -103,7 +103,7 @@ def test_uploads_that_break_off_leave_nothing(page: Server):
     assert "Traceback" not in "".join(page.printed)
 
 
-def test_fields_that_are_no_files_are_not_kept_in_memory(page: Server):
+def test_fields_without_files_are_not_kept_in_memory(page: Server):
     before = peak_bytes(page)
     refused = [
         upload(page, part(b"x" * 60_000_000, name="field", filename=None)),
@@ -120,7 +120,7 @@ def test_fields_that_are_no_files_are_not_kept_in_memory(page: Server):
 
 @pytest.mark.parametrize("body", [b"", b"--b", b"--b\r\n\r\n", b"x" * 100_000, part(b"x", filename="..")])
 @pytest.mark.parametrize("kind", [MULTIPART, "multipart/form-data", "text/plain", f"{MULTIPART}{'b' * 5000}"])
-def test_what_is_no_upload_is_refused_and_leaves_nothing(page: Server, body: bytes, kind: str):
+def test_an_invalid_upload_is_refused_and_leaves_nothing(page: Server, body: bytes, kind: str):
     answer = page.ask_raw("POST", "/gradio_api/upload", body, content_type=kind)
     assert answer.status == 400 or answer.body == "[]"
     assert (received(page), parts_of(page)) == ((0, 0), [])
@@ -132,7 +132,7 @@ def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(page: Server):
     assert (received(page), parts_of(page)) == ((0, 0), [])
 
 
-def test_a_full_disk_is_a_sentence_in_the_language_of_the_browser(page: Server):
+def test_a_full_disk_is_reported_in_the_language_of_the_browser(page: Server):
     soft, hard = resource.prlimit(page.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(page.process.pid, resource.RLIMIT_FSIZE, (100_000, hard))
     try:
@@ -155,7 +155,7 @@ def test_an_upload_that_cannot_fit_is_refused_before_it_is_sent(page: Server):
 # The folder
 
 
-def test_what_a_killed_page_left_is_removed_and_not_what_a_running_one_has(
+def test_leftovers_of_a_killed_page_are_removed_and_files_of_a_running_page_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("GRADIO_TEMP_DIR", "")  # restored at the end
@@ -200,7 +200,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Pat
         pass
 
 
-def test_the_folder_is_made_before_gradio_is_imported():
+def test_the_folder_is_created_before_gradio_is_imported():
     code = "import sys, webui_amharic; print('gradio' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True)
     assert said.stdout == "False\n", said.stderr
