@@ -78,7 +78,7 @@ def list_checkpoints(run_dir: Path) -> list[Checkpoint]:
             continue
         try:
             status = path.stat()
-        except FileNotFoundError:  # deleted since it was listed
+        except OSError:  # deleted since it was listed, or a link to itself
             continue
         listed = Checkpoint(path.name, status.st_size, status.st_mtime)
         if meta is not None:
