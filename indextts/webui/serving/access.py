@@ -54,7 +54,7 @@ MAX_LOGIN_BYTES = 4 * 1024
 MAX_NAME_BYTES = 255
 MAX_ROWS = 2**31
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
-MAX_VALUES = 100_000  # in a call: 2 million empty lists have 6 MB, and Gradio visits them for seconds
+MAX_VALUES = 20_000  # in a call: 2 million empty lists have 6 MB, and Gradio visits them for seconds
 MAX_DEPTH = 50
 REMOTE_FILE = re.compile(r"\s*[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
