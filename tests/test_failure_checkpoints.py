@@ -317,6 +317,21 @@ def test_row_4_a_flipped_bit_in_a_file_without_a_meta_file_is_found(
     assert not newer.exists()
 
 
+@pytest.mark.parametrize("is_new_file", [True, False])
+@pytest.mark.failure(4)
+def test_row_4_a_newer_latest_that_was_copied_over_an_older_one_is_resumed(
+    two_steps: TinyRun, complete_run: TinyRun, is_new_file: bool
+):
+    latest = two_steps.output / "latest.pth"
+    if is_new_file:
+        latest.unlink()  # otherwise model_step6.pth, the same file, is overwritten too
+    latest.write_bytes((complete_run.output / "model_step8.pth").read_bytes())
+    assert str(describe_restore(command(two_steps, resume="auto"))).startswith("latest.pth: step 8,")
+    assert newest_valid(two_steps) == latest
+    assert verify_checkpoint(latest).step == 8
+    assert CheckpointMeta.read(latest.with_suffix(".json")).step == 8
+
+
 @pytest.mark.failure(4)
 def test_row_4_a_newer_latest_without_its_meta_file_is_not_replaced_by_an_older_checkpoint(
     two_steps: TinyRun, complete_run: TinyRun

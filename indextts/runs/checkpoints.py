@@ -25,6 +25,7 @@ from indextts.runs.directory import (
     QUARANTINED,
     CheckpointMeta,
     checkpoint_files,
+    meta_of_save,
     read_embedded_meta,
 )
 
@@ -212,7 +213,7 @@ def meta_of(checkpoint: Path) -> CheckpointMeta | None:
     path = checkpoint.with_suffix(".json")
     try:
         status = path.stat()
-        return _read(path, status.st_mtime_ns, status.st_ino)
+        return meta_of_save(checkpoint, _read(path, status.st_mtime_ns, status.st_ino))
     except (OSError, ValueError):
         pass
     try:

@@ -30,6 +30,7 @@ older checkpoint is resumed. Every save has a serial number that only grows: "ne
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -214,12 +215,26 @@ def read_meta(path: Path) -> CheckpointMeta:
         ValueError: neither can be read; the message has both reasons.
     """
     try:
-        return CheckpointMeta.read(path.with_suffix(".json"))
+        meta = CheckpointMeta.read(path.with_suffix(".json"))
     except ValueError as problem:
         try:
             return read_embedded_meta(path)
         except ValueError as inside:
             raise ValueError(f"{problem}; {inside}") from None
+    return meta_of_save(path, meta)
+
+
+def meta_of_save(path: Path, meta: CheckpointMeta) -> CheckpointMeta:
+    """Return `meta`, read from the meta file of `path`, unless that file is of another save than `path`.
+
+    That happens to latest.pth and best.pth, which every save replaces, if a newer one is copied over an older
+    one without its meta file.
+    """
+    if path.name in LINKS:
+        with suppress(ValueError):
+            inside = read_embedded_meta(path)
+            return meta if inside.serial == meta.serial else inside
+    return meta
 
 
 def read_embedded_meta(path: Path) -> CheckpointMeta:

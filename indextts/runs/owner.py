@@ -131,8 +131,8 @@ def restore_metas(run_dir: Path) -> None:
         with _os_error_as_user_error(run_dir):
             if path.is_file():  # otherwise it was deleted meanwhile
                 verified.write(path.with_suffix(".json"))
-                logger.info(
-                    "%s (step %d) had no readable meta file; wrote %s from the checkpoint",
+                logger.warning(
+                    "%s (step %d) had no meta file of its own; verified its checksums and wrote %s",
                     path.name,
                     meta.step,
                     path.with_suffix(".json").name,
