@@ -29,6 +29,7 @@ from pydantic import Field
 
 from benchmarks.frame import Benchmark, interleaved, publish, table
 from benchmarks.stored import own_pair, write_store, write_tokenizer
+from benchmarks.trainer_process import FIXED_FLAGS
 from benchmarks.workload import NUM_BASE_PIECES, config_of, make_samples
 from indextts.commands.terminal import parse, run
 from indextts.data.encoding import encoders_identity
@@ -119,6 +120,7 @@ def make_run(folder: Path, size: str, num_train: int) -> list[str]:
         "--val-interval=1000000",
         "--save-interval=1000000",
         "--allow-cpu",
+        *FIXED_FLAGS,
     ]
 
 

@@ -35,6 +35,7 @@ from transformers import SeamlessM4TFeatureExtractor, Wav2Vec2BertModel
 from benchmarks.frame import REPOSITORY, Benchmark, process_memory, publish, table, timed
 from benchmarks.speech_models import PUBLISHED_LAYERS, SIZES, SpeechSize, filled, on_meta
 from benchmarks.stored import write_tokenizer
+from benchmarks.trainer_process import FIXED_FLAGS
 from indextts.commands.terminal import parse, run
 from indextts.features.semantic_codec import SemanticCodec
 from indextts.models.gpt.encoders import PositionTable, sinusoids
@@ -203,6 +204,7 @@ def programs(folder: Path, base: Path, steps: int) -> Iterator[tuple[str, list[s
             f"--base-checkpoint={base}/gpt.pth",
             f"--output-dir={folder}/run",
             "--batch-size=2",
+            *FIXED_FLAGS,
             f"--max-steps={steps}",
             "--log-interval=1",
             "--keep-checkpoints=1",

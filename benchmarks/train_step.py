@@ -7,6 +7,7 @@ is a position that a sample needs; padding does not count. `benchmarks/workload.
 the operations that MFU counts.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
@@ -30,6 +31,9 @@ from indextts.commands.base import Device
 from indextts.commands.terminal import parse, run
 from indextts.models.gpt.attention import choose_backend
 from indextts.models.gpt.config import GPTConfig
+from indextts.training.run import has_native_bfloat16
+
+logger = logging.getLogger(__name__)
 
 BFLOAT16, FLOAT32 = torch.bfloat16, torch.float32
 
@@ -56,6 +60,8 @@ class TrainStep(Benchmark):
 def main(argv: Sequence[str] | None = None) -> int:
     command = parse(TrainStep, argv)
     device = device_of(command.device)
+    if command.dtype == "bfloat16" and not has_native_bfloat16(device):
+        logger.warning("--dtype bfloat16: %s has no native bfloat16; emulation is far slower", device)
     if command.threads:
         torch.set_num_threads(command.threads)
     torch.set_float32_matmul_precision("high")  # TF32 on a GPU that has it, for all variants

@@ -17,6 +17,15 @@ from pathlib import Path
 from benchmarks.frame import REPOSITORY
 
 TRAINER = REPOSITORY / "trainers/train_gpt_v2.py"
+# what a run would choose for its machine besides the batch size, so that runs of two machines compare
+FIXED_FLAGS = (
+    "--batch-tokens=0",
+    "--grad-accumulation=1",
+    "--num-workers=0",
+    "--no-grad-checkpointing",
+    "--no-compile",
+    "--no-amp",
+)
 
 # from <sys/inotify.h>
 IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE = 0x2, 0x80, 0x100, 0x200

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 import yaml
 
+from benchmarks.trainer_process import FIXED_FLAGS
 from indextts.commands.data import Preprocess
 from indextts.data.manifest import Utterance, read_utterances, write_pairs, write_utterances
 from indextts.data.pairs import build_pairs
@@ -90,7 +91,11 @@ def trainer_flags(project: Project, **changes: object) -> list[str]:
         "batch_size": 2,
         **changes,
     }
-    return ["--allow-cpu", *(f"--{name.replace('_', '-')}={value}" for name, value in flags.items())]
+    return [
+        "--allow-cpu",
+        *FIXED_FLAGS,
+        *(f"--{name.replace('_', '-')}={value}" for name, value in flags.items()),
+    ]
 
 
 def clips_of(project: Project) -> list[Utterance]:

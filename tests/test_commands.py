@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from indextts.commands.base import Command
 from indextts.commands.data import BuildPairs, Preprocess
 from indextts.commands.reference_page import COMMANDS, commands_page
-from indextts.commands.terminal import continued, parse, run, to_argv, typed_fields
+from indextts.commands.terminal import continued, parse, run, to_argv, typed_fields, with_typed
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.projects.project import DEMO, Project, read_settings
@@ -174,10 +174,18 @@ def test_on_resume_typed_defaults_stay_in_argv():
     given = {"train_manifest": [Path("t")], "val_manifest": [Path("v")], "tokenizer": Path("m")}
     fresh = Train(**given, learning_rate=default, amp=False, num_workers=0)
     resumed = Train(**given, learning_rate=default, amp=False, num_workers=0, resume="auto")
-    assert to_argv(fresh) == REQUIRED
-    assert to_argv(resumed) == [*REQUIRED, "--resume=auto", f"--learning-rate={default}", "--no-amp"]
+    automatic = ["--num-workers=0", "--no-amp"]
+    assert to_argv(fresh) == [*REQUIRED, *automatic]
+    assert to_argv(resumed) == [*REQUIRED, "--resume=auto", f"--learning-rate={default}", *automatic]
     assert parse(Train, to_argv(resumed)) == resumed
     assert {"learning_rate", "amp"} <= parse(Train, to_argv(resumed)).model_fields_set
+
+
+@pytest.mark.parametrize("name", sorted(Train.automatic))
+def test_an_automatic_setting_stays_in_argv_only_if_it_was_typed(name: str):
+    typed = with_typed(RUN, {*REQUIRED_FIELDS, name})
+    assert parse(Train, to_argv(typed)).model_fields_set == {*REQUIRED_FIELDS, name}
+    assert parse(Train, to_argv(RUN)).model_fields_set == REQUIRED_FIELDS
 
 
 def test_on_resume_a_form_with_every_field_overrides_the_checkpoint():

@@ -29,6 +29,7 @@ from indextts.models.gpt.config import load_config
 from indextts.models.gpt.weights import load_model
 from tests.conftest import REPOSITORY
 from tests.published_files import write_published_files, write_stats
+from tests.tiny_run import TYPED
 from tools.preprocess_data import main
 
 NUM_CLIPS = 6
@@ -135,7 +136,14 @@ def test_a_project_goes_from_recordings_to_three_training_steps(model, data, tmp
         "base": str(base),
         "tokenizer": {"target_size": 700},
         "preprocess": {"backend": "indextts2", "val_ratio": 0.4, "device": "cpu"},
-        "train": {"batch_size": 2, "allow_cpu": True, "log_interval": 1, "val_interval": 3},
+        "train": {
+            **TYPED,
+            "batch_size": 2,
+            "grad_accumulation": 1,
+            "allow_cpu": True,
+            "log_interval": 1,
+            "val_interval": 3,
+        },
     }
     (tmp_path / "voice.yaml").write_text(yaml.safe_dump(settings))
     program = [sys.executable, str(REPOSITORY / "tools/run_pipeline.py"), f"--workspace={tmp_path}/work"]

@@ -83,7 +83,7 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
 def test_every_flag_that_a_page_explains_exists(page: Path) -> None:
     if page.parent.name == "results":
         return  # flags of the commit that measured
-    known = set(FLAG.findall(commands_page())) | TORCHRUN_FLAGS | BENCHMARK_FLAGS | {"--flag"}
+    known = set(FLAG.findall(commands_page())) | TORCHRUN_FLAGS | BENCHMARK_FLAGS | {"--flag", "--no-amp"}
     assert set(FLAG.findall(page.read_text(encoding="utf-8"))) - known == set()
 
 

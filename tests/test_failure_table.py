@@ -111,6 +111,7 @@ TABLE = {
     70: Row("a finished run extended by little", "the plan has the rates to come; --rewarm sets a peak"),
     71: Row("warm-up too long, schedule lost, checkpoints gone", "a warning; the log is true"),
     72: Row("texts, pairs, order or features changed", "the plan is true: the position follows the pair ids"),
+    73: Row("GPU too small for the settings that a resume holds", "status 3; the message names what fits"),
 }
 
 
@@ -137,7 +138,7 @@ def proofs() -> dict[str, list[int]]:
 
 
 def test_the_table_has_every_row():
-    assert list(TABLE) == list(range(1, 73))
+    assert list(TABLE) == list(range(1, 74))
 
 
 def test_every_row_has_a_test_and_every_marked_test_has_a_row(proofs: dict[str, list[int]]):

@@ -1,6 +1,7 @@
 """Tests of indextts/planning/preflight.py: each check reports its problem with a solution."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from indextts.planning.preflight import Preflight, run_preflight
 from indextts.system.processes import this_process
 from indextts.webui.training.training_outlook import plan_of
 from tests.conftest import REPOSITORY
-from tests.tiny_run import BASE_TOKENIZER, TinyRun, make_tiny_run, write_tokenizer
+from tests.tiny_run import BASE_TOKENIZER, TYPED, TinyRun, make_tiny_run, write_tokenizer
 
 CPU = MachineFacts((), 2, 8 << 30)
 
@@ -211,6 +212,42 @@ def test_more_processes_than_gpus_block(
     else:
         assert problem in messages_of(result)["launch"]
         assert result.estimate is None
+
+
+TINY_GPU = MachineFacts((GpuFacts("Tiny", (1 << 30) + (1 << 19), (8, 9)),), 2, 8 << 30)  # CUDA and 512 KiB
+
+
+@pytest.mark.failure(73)
+def test_a_gpu_too_small_for_the_run_to_resume_blocks_and_what_fits_does_not(stopped: TinyRun):
+    def problems(**changes: object) -> dict[str, str]:
+        untyped = dict.fromkeys(TYPED)
+        command = parse(Train, stopped.flags(resume="auto", max_steps=9, **untyped | changes))
+        return messages_of(run_preflight(command, TINY_GPU))
+
+    held = problems()
+    assert held.keys() == {"resume"}
+    assert re.search(r"Tiny.* --\S+", held["resume"])
+    flags = dict(re.findall(r"--([a-z-]+)=(\d+)", held["resume"]))
+    assert problems(**{name.replace("-", "_"): value for name, value in flags.items()}) == {}
+    assert problems(batch_size=3) == {}  # the user's own choice, which the trainer splits if it must
+
+
+def test_a_new_run_is_estimated_with_its_automatic_settings(run: TinyRun):
+    command = parse(Train, run.flags(**dict.fromkeys(TYPED)))
+    native = replace(CPU, has_native_bfloat16=True)
+    for machine, amp in ((CPU, False), (native, True)):
+        found = run_preflight(command, machine).estimate
+        assert found is not None
+        assert found.automatic is not None
+        assert found.automatic.fields.keys() == Train.automatic - {"step_pairs", "batch_size"}
+        assert (found.command.amp, found.command.batch_tokens) == (
+            amp,
+            found.automatic.fields["batch_tokens"],
+        )
+    typed = run_preflight(parse(Train, run.flags()), native).estimate
+    assert typed is not None
+    assert typed.automatic is not None
+    assert typed.automatic.fields == {}
 
 
 def test_preflight_loads_neither_torch_nor_gradio(run: TinyRun):

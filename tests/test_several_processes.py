@@ -13,11 +13,11 @@ import torch
 from benchmarks.run_checks import metrics_lines
 from indextts.data.manifest import read_pairs
 from indextts.errors import PROCESS_LOST
-from indextts.runs.directory import verify_checkpoint
+from indextts.runs.directory import CheckpointMeta, verify_checkpoint
 from tests.launched import Launched, ending
 from tests.test_exact_resume import copy_of, marked, newest, one_utterance_a_file, seen_by_step
 from tests.test_failure_data import UNREADABLE, damage, rewrite_features
-from tests.tiny_run import TinyRun, make_tiny_run
+from tests.tiny_run import TYPED, TinyRun, make_tiny_run
 
 __all__ = ["marked"]  # the fixture of another file
 pytestmark = pytest.mark.slow
@@ -122,6 +122,16 @@ def test_unreadable_samples_and_steps_that_are_not_finite_are_logged_once_as_in_
         for folder in (run.output, output)
     )
     assert several == pytest.approx(one, rel=1e-5)
+
+
+def test_all_ranks_choose_the_same_automatic_settings(launch: Callable[..., Launched], tmp_path: Path):
+    run, output = make_tiny_run(tmp_path / "tiny"), tmp_path / "run"
+    training = launch(run, 2, output_dir=output, **dict.fromkeys(TYPED), step_pairs=8, max_steps=2)
+    assert training.wait() == 0, training.screen.read_text()
+    settings = CheckpointMeta.read(output / "latest.json").settings
+    [logged] = re.findall(r"--batch-tokens=(\d+) --grad", (output / "train.log").read_text())
+    assert settings["batch_tokens"] == int(logged)
+    assert not list(output.glob("train_rank*.log"))
 
 
 # --- a change of the world size ---

@@ -23,12 +23,26 @@ def test_default_bounds_and_help_come_from_the_field():
     assert (epochs.value, epochs.minimum, epochs.precision) == (10, 1, 0)
     assert epochs.info == Train.model_fields["epochs"].description
     assert component_for(Train, "learning_rate").maximum == 1
-    assert isinstance(component_for(Train, "amp"), gr.Checkbox)
+    assert isinstance(component_for(Train, "allow_cpu"), gr.Checkbox)
     dtype = component_for(ExportModel, "dtype")
     assert [choice for choice, _ in dtype.choices] == ["float32", "float16", "bfloat16"]
     backend = component_for(Preprocess, "backend")
     assert [choice for choice, _ in backend.choices] == ["builtin", "indextts2"]
     assert backend.value == "builtin"
+
+
+def test_an_automatic_field_is_empty_until_a_value_is_set():
+    assert component_for(Train, "batch_tokens").value is None
+    assert component_for(Train, "batch_tokens").placeholder
+    amp = component_for(Train, "amp")
+    assert isinstance(amp, gr.Dropdown)
+    assert (amp.value, [value for _, value in amp.choices]) == ("", ["", "on", "off"])
+    assert fields_from(Train, ["batch_tokens", "amp"], [None, ""]) == {}
+    assert fields_from(Train, ["batch_tokens", "amp", "compile"], [0, "on", "off"]) == {
+        "batch_tokens": 0,
+        "amp": True,
+        "compile": False,
+    }
 
 
 @pytest.mark.parametrize("name", FIELDS)

@@ -5,19 +5,25 @@ from pathlib import Path
 import pytest
 
 from indextts.commands.launching import ALONE, Launch
+from indextts.commands.terminal import to_argv
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.planning.hardware import GpuFacts, MachineFacts
+from indextts.planning.presets import find_preset
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.drafts import read_draft
+from indextts.webui.serving.security import Roots
 from indextts.webui.training.launch_group import gpus_html, other_nodes, require_allowed
 from indextts.webui.training.training_form import (
+    AUTOMATIC_VALUES,
     FIELDS,
     FORM,
     LAUNCH,
     NAMES,
+    command_of,
     filled,
     launch_in,
+    preset_values,
     project_values,
     store_draft,
 )
@@ -64,6 +70,28 @@ def test_typed_values_survive_a_reload(project: Project):
     assert [again[name] for name in LAUNCH] == [2, "0,1", 2, "gpu-0"]
     store_draft(project, settings, again | {"endpoint": ""})  # two machines and no address are no launch
     assert [filled(project, settings)[name] for name in LAUNCH] == [1, "0,1", 1, ""]
+
+
+def test_an_automatic_setting_is_kept_apart_from_a_typed_one(project: Project):
+    roots = Roots(project.root.parent)
+    settings = settings_with().with_fields("train", batch_size=8, amp=False)
+
+    def command(values: dict[str, object]) -> Train:
+        return command_of(roots, project, settings, False, "", [values[name] for name in (*FIELDS, *LAUNCH)])
+
+    own = filled(project, settings)
+    assert [own[name] for name in ("batch_size", "batch_tokens", "amp", "compile")] == [8, None, "off", ""]
+    assert command(own).model_fields_set & Train.automatic == {"batch_size", "amp"}
+    assert "--batch-size=8" in to_argv(command(own))
+
+    store_draft(project, settings, own | {"batch_size": None, "amp": "", "num_workers": 0})
+    again = filled(project, settings)
+    assert [again[name] for name in ("batch_size", "amp", "num_workers")] == [None, "", 0]
+    assert command(again).model_fields_set & Train.automatic == {"num_workers"}
+
+    presets = again | preset_values(find_preset("demo"))
+    assert Train.automatic - {"step_pairs"} <= command(presets).model_fields_set
+    assert command(presets | AUTOMATIC_VALUES).model_fields_set & Train.automatic == set()
 
 
 def test_each_other_machine_gets_a_command_with_its_rank(tmp_path: Path):

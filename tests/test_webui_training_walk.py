@@ -10,15 +10,14 @@ from playwright.sync_api import Browser, Page, expect
 
 from indextts.projects.project import Project, ProjectSettings, write_project
 from indextts.webui.training.training_form import PATHS
-from tests.tiny_run import make_tiny_run
+from tests.tiny_run import TYPED, make_tiny_run
 from tests.walking import Server, ask, open_tab, start_request, value, wait_for
 
 pytestmark = pytest.mark.slow
 
 SETTINGS = {
     "epochs": 3,
-    "batch_size": 3,
-    "grad_accumulation": 2,
+    **TYPED,
     "warmup_steps": 0,
     "learning_rate": 0.01,
     "log_interval": 2,

@@ -33,6 +33,17 @@ BASE_SIZE = 400
 CONFIG = replace(TINY, number_text_tokens=BASE_SIZE, max_text_tokens=60)
 SENTENCES = (REPOSITORY / "demo/sentences.txt").read_text(encoding="utf-8").split("\n")[:60]
 
+# what a run would choose for its machine, so that a test means the same on every machine
+TYPED: dict[str, object] = {
+    "batch_size": 3,
+    "grad_accumulation": 2,
+    "batch_tokens": 0,
+    "num_workers": 0,
+    "grad_checkpointing": False,
+    "compile": False,
+    "amp": False,
+}
+
 
 @dataclass(frozen=True)
 class TinyRun:
@@ -58,8 +69,7 @@ class TinyRun:
             "base_checkpoint": self.folder / "base/gpt.pth",
             "output_dir": self.output,
             "epochs": 3,
-            "batch_size": 3,
-            "grad_accumulation": 2,
+            **TYPED,
             "learning_rate": 0.01,
             "warmup_steps": 0,
             "log_interval": 2,
@@ -68,13 +78,20 @@ class TinyRun:
             "allow_cpu": "",  # also where the GPU is hidden from the tests
             **changes,
         }
-        given = {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
-        return [f"--{name}={value}" if value != "" else f"--{name}" for name, value in given.items()]
+        return [flag(name, value) for name, value in flags.items() if value is not None]
 
     def train(self, **changes: object) -> int:
         """Run the trainer in this process; return its exit status."""
         log_to_stdout()
         return main(self.flags(**changes))
+
+
+def flag(name: str, value: object) -> str:
+    """Return a flag as typed; "" is a switch that is on."""
+    name = name.replace("_", "-")
+    if value is False:
+        return f"--no-{name}"
+    return f"--{name}" if value is True or value == "" else f"--{name}={value}"
 
 
 def make_tiny_run(

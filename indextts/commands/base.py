@@ -29,6 +29,7 @@ class Command(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     program: ClassVar[str]
+    automatic: ClassVar[frozenset[str]] = frozenset()  # fields that the program chooses unless they are typed
 
     @model_validator(mode="wrap")
     @classmethod

@@ -59,7 +59,8 @@ def _markdown_table(command: type[Command]) -> str:
     ]
     for name, field in command.model_fields.items():
         kind = " (repeatable)" if "list" in str(field.annotation) else ""
-        rows.append(f"| `{flag_of(name)}`{kind} | {_shown_default(field.default)} | {field.description} |")
+        default = "automatic" if name in command.automatic else _shown_default(field.default)
+        rows.append(f"| `{flag_of(name)}`{kind} | {default} | {field.description} |")
     return "\n".join(rows) + "\n"
 
 

@@ -1,11 +1,11 @@
 """Conversion between command lines and command models, and the entry point of every program.
 
     parse(Train, ["--epochs=3", ...]) -> Train(...)          terminal to model
-    to_argv(Train(...))               -> ["--epochs=3", ...] model to terminal, defaults left out
+    to_argv(Train(...))               -> ["--epochs=3", ...] model to terminal, most defaults left out
     parse(C, to_argv(c)) == c         for every command and every value
 
 `model_fields_set` holds the fields that were typed: a resumed run takes all other fields from its
-checkpoint.
+checkpoint, and a new run chooses those of `Train.automatic`.
 """
 
 import sys
@@ -91,18 +91,18 @@ def continued(command: Train, stored: Mapping[str, Any]) -> Train:
 def to_argv(command: Command) -> list[str]:
     """Return the arguments that `parse` turns into `command`, without fields at their default.
 
-    Typed defaults stay on a resume, because the checkpoint's value would apply otherwise. Typed sampling
-    settings stay, because the backend's defaults would apply otherwise.
+    Typed defaults stay where another value would apply otherwise: an automatic one, on a resume that of the
+    checkpoint, in sampling that of the backend.
     """
-    kept: Set[str] = frozenset()
+    kept: Set[str] = command.model_fields_set & command.automatic
     if isinstance(command, Train) and command.resume:
-        kept = command.model_fields_set
+        kept |= command.model_fields_set - Train.of_process
     elif isinstance(command, Sampling):
         kept = command.model_fields_set & Sampling.model_fields.keys()
     argv = []
     for name, field in type(command).model_fields.items():
         value = getattr(command, name)
-        if value == field.default and (name not in kept or name in Train.of_process):
+        if value == field.default and name not in kept:
             continue
         if isinstance(value, bool):
             argv.append(flag_of(name) if value else flag_of(f"no_{name}"))

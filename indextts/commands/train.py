@@ -34,6 +34,21 @@ class Train(Command):
         }
     )
 
+    # Fields that a new run chooses for its machine and pairs unless they are typed (planning/proposal.py). A
+    # resume keeps the values of its run, except those of the process.
+    automatic: ClassVar[frozenset[str]] = frozenset(
+        {
+            "step_pairs",
+            "batch_size",
+            "batch_tokens",
+            "grad_accumulation",
+            "num_workers",
+            "grad_checkpointing",
+            "compile",
+            "amp",
+        }
+    )
+
     train_manifest: list[Path] = Field(
         min_length=1, title="Training pairs", description="Files with the pairs to train on."
     )
@@ -72,15 +87,31 @@ class Train(Command):
     max_steps: int = Field(
         0, ge=0, title="Maximum steps", description="Step at which training stops; 0 trains all epochs."
     )
-    batch_size: int = Field(8, ge=1, title="Batch size", description="Number of pairs in a micro-step.")
+    step_pairs: int = Field(
+        32,
+        ge=1,
+        title="Pairs per step",
+        description="Number of pairs in an optimizer step of all ranks, for which a new run chooses batch "
+        "tokens and gradient accumulation; automatic: 32, or one batch of --batch-size.",
+    )
+    batch_size: int = Field(
+        8,
+        ge=1,
+        title="Batch size",
+        description="Number of pairs in a micro-step of each rank, instead of automatic batch tokens.",
+    )
     batch_tokens: int = Field(
         0,
         ge=0,
         title="Batch tokens",
-        description="Maximum number of positions in a micro-step; replaces --batch-size unless it is 0.",
+        description="Maximum number of positions in a micro-step of each rank; replaces --batch-size unless "
+        "it is 0; automatic for the memory and the pairs per step.",
     )
     grad_accumulation: int = Field(
-        1, ge=1, title="Gradient accumulation", description="Number of micro-steps in an optimizer step."
+        1,
+        ge=1,
+        title="Gradient accumulation",
+        description="Number of micro-steps in an optimizer step; automatic for the pairs per step.",
     )
     learning_rate: float = Field(
         2e-5, gt=0, le=1, title="Learning rate", description="Peak of the learning-rate schedule."
@@ -168,8 +199,8 @@ class Train(Command):
         0,
         ge=0,
         title="Data workers",
-        description="Number of data-loading processes; 0 loads in the trainer, which is enough for "
-        "packed features.",
+        description="Number of data-loading processes; 0 loads in the trainer; automatic: up to 2 for a GPU, "
+        "0 without.",
     )
     optimizer_state: Literal["float32", "bfloat16"] = Field(
         "float32",
@@ -184,17 +215,20 @@ class Train(Command):
     grad_checkpointing: bool = Field(
         False,
         title="Gradient checkpointing",
-        description="Recompute activations: saves memory, and steps take about a third longer.",
+        description="Recompute activations: saves memory, and steps take about a third longer; automatic: on "
+        "where the memory requires it.",
     )
     compile: bool = Field(
         False,
         title="Compile",
-        description="Compile the blocks with torch.compile: slow to start, and slower on a CPU.",
+        description="Compile the blocks with torch.compile: slow to start, and slower on a CPU; automatic: "
+        "on where it was measured to be faster.",
     )
     amp: bool = Field(
         False,
         title="Mixed precision",
-        description="Compute in bfloat16 where the hardware supports it natively.",
+        description="Compute in bfloat16 where the hardware supports it natively, else on a GPU in float16; "
+        "automatic: on for a GPU, and for a CPU with native bfloat16.",
     )
     seed: int = Field(
         1234, ge=0, le=2**63 - 1, title="Seed", description="Random seed of data order, dropout and new rows."

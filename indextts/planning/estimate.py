@@ -11,17 +11,11 @@ from pathlib import Path
 from indextts.commands.train import Train
 from indextts.models.gpt.config import GPTConfig, config_with_text_tokens, load_config
 from indextts.planning.hardware import MachineFacts
-from indextts.planning.memory import (
-    CONTEXT_BYTES,
-    MemoryNeed,
-    ModelSize,
-    gpu_memory,
-    host_memory,
-    model_size,
-)
+from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, model_size
 from indextts.planning.pace import Pace, find_pace, precision_of
 from indextts.planning.pairs_size import PairsSize, measure_pairs
 from indextts.planning.plan_from_meta import MetaPlan
+from indextts.planning.proposal import Proposal, memory_need, propose
 from indextts.runs.directory import LINKS, CheckpointMeta, checkpoints
 from indextts.runs.restore import requested_schedule
 from indextts.text.tokenizer import Tokenizer
@@ -116,7 +110,9 @@ class Estimate:
     """Steps, time, disk and memory of a training run.
 
     Args:
-        command: with the effective settings: on a resume, the run's own unless a flag was typed.
+        command: with the effective settings: on a new run, with the automatic ones; on a resume, those of the
+            run unless a flag was typed.
+        automatic: the settings that a new run chooses; None on a resume.
         num_processes: world size, on all machines; each rank processes the micro-batches of `command`.
         pairs: the training pairs.
         first_step: the step to resume from, 0 for a new run.
@@ -129,6 +125,7 @@ class Estimate:
     """
 
     command: Train
+    automatic: Proposal | None
     num_processes: int
     config: GPTConfig
     pairs: PairsSize
@@ -186,9 +183,14 @@ def estimate(
     Raises:
         UserError: a file cannot be read, or a micro-batch is too small for the longest pair.
     """
-    command = resumed.plan.command if resumed else command
     config, size = sizes_of(command)
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
+    automatic = None
+    if resumed:
+        command = resumed.plan.command
+    else:
+        automatic = propose(command, machine, config, size, pairs, num_processes)
+        command = automatic.applied_to(command)
     num_micro_steps = pairs.size.num_batches(
         num_processes * command.batch_size, num_processes * command.batch_tokens
     )
@@ -205,6 +207,7 @@ def estimate(
     micro_batches = max(1, steps_per_epoch * command.grad_accumulation)
     return Estimate(
         command=command,
+        automatic=automatic,
         num_processes=num_processes,
         config=config,
         pairs=pairs,
@@ -246,23 +249,8 @@ def memory_of(
     command: Train, machine: MachineFacts, config: GPTConfig, size: ModelSize, pairs: PairsSize
 ) -> MemoryNeed:
     """Return the memory that a rank needs: on its GPU, or in host memory without a GPU."""
-    is_padded = command.padding == "reference"
     positions = pairs.most_positions(command.batch_size, command.batch_tokens)
-    if is_padded:  # each sample is padded to the longest of its batch
+    if command.padding == "reference":  # each sample is padded to the longest of its batch
         num_samples = command.batch_tokens / pairs.mean if command.batch_tokens else command.batch_size
         positions = round(num_samples * pairs.size.longest)
-    is_half, recomputes = precision_of(command, machine) != "float32", command.grad_checkpointing
-    state = size.state_bytes(command.optimizer_state, command.ema_decay)
-    need = gpu_memory(
-        config,
-        size,
-        positions=positions,
-        is_half=is_half,
-        recomputes=recomputes,
-        is_padded=is_padded,
-        accumulates=command.grad_accumulation > 1,
-        state_bytes=state,
-    )
-    if machine.gpu:
-        return need
-    return host_memory(config, size, need, is_half=is_half, recomputes=recomputes, state_bytes=state)
+    return memory_need(command, machine, config, size, positions)

@@ -6,7 +6,9 @@ kernel's control groups (cgroups), version 2 or 1.
 """
 
 import os
+import shutil
 import subprocess
+import sysconfig
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -49,12 +51,14 @@ class MachineFacts:
         num_cores: cores that this process may use.
         memory_bytes: memory of the machine or the limit of its container, whichever is less.
         has_native_bfloat16: the CPU supports bfloat16 natively.
+        can_compile: torch.compile finds a C compiler and the headers of Python.
     """
 
     gpus: tuple[GpuFacts, ...]
     num_cores: int
     memory_bytes: int
     has_native_bfloat16: bool = False
+    can_compile: bool = False
 
     @property
     def gpu(self) -> GpuFacts | None:
@@ -64,12 +68,19 @@ class MachineFacts:
 @lru_cache(maxsize=1)  # nvidia-smi takes up to a second, and the result does not change while the page runs
 def find_machine() -> MachineFacts:
     """Return the hardware of this machine."""
+    gpus = visible_gpus(parse_gpus(_query_driver()), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return replace(find_host(), gpus=gpus)
+
+
+def find_host() -> MachineFacts:
+    """Return this machine without its GPUs."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return MachineFacts(
-        gpus=visible_gpus(parse_gpus(_query_driver()), os.environ.get("CUDA_VISIBLE_DEVICES")),
+        gpus=(),
         num_cores=len(os.sched_getaffinity(0)),
         memory_bytes=min(physical, container_limit() or physical),
         has_native_bfloat16="avx512_bf16" in _processor_flags(Path("/proc/cpuinfo")),
+        can_compile=_can_compile(),
     )
 
 
@@ -139,6 +150,11 @@ def _query_driver() -> list[str]:
             continue
         return answer.splitlines()
     return []
+
+
+def _can_compile() -> bool:
+    has_compiler = any(map(shutil.which, (os.environ.get("CC") or "cc", "gcc", "clang")))
+    return has_compiler and (Path(sysconfig.get_path("include")) / "Python.h").is_file()
 
 
 def _processor_flags(cpuinfo: Path) -> list[str]:

@@ -158,6 +158,23 @@ def _last_rates(metrics: Path) -> list[float]:
     return rates[:MAX_LINES]
 
 
+def compiled_is_faster(command: Train, config: GPTConfig, machine: MachineFacts) -> bool:
+    """Return whether a benchmark on this GPU measured these settings to be faster with --compile."""
+    if machine.gpu is None or (config.layers, config.model_dim) != PUBLISHED_SHAPE:
+        return False
+    rates = {
+        (row.positions, row.compile): row.positions_per_second
+        for row in BENCHMARKS
+        if row.gpu in machine.gpu.name
+        and row.precision == precision_of(command, machine)
+        and (row.padding, row.grad_checkpointing) == (command.padding, command.grad_checkpointing)
+    }
+    return any(
+        is_compiled and rate > rates.get((positions, False), rate)
+        for (positions, is_compiled), rate in rates.items()
+    )
+
+
 def _benchmark(command: Train, config: GPTConfig, machine: MachineFacts, positions: int) -> Pace | None:
     if machine.gpu is None or (config.layers, config.model_dim) != PUBLISHED_SHAPE:
         return None

@@ -33,14 +33,12 @@ class PairsSize:
         spread: standard deviation of the positions per sample.
         is_sampled: only some of the pairs were read.
         num_left_out: pairs that were read and are empty or too long for the model's position tables.
-        texts: statistics of the tokenized texts, sampled in a file with many pairs.
     """
 
     size: EpochSize
     spread: float
-    is_sampled: bool
-    num_left_out: int
-    texts: TextMeasure
+    is_sampled: bool = False
+    num_left_out: int = 0
 
     @property
     def mean(self) -> float:
@@ -61,6 +59,15 @@ def measure_pairs(manifests: Sequence[Path], tokenizer: Path, config: Path) -> P
     Raises:
         UserError: a file cannot be read or is not a pair manifest.
     """
+    return _measured(manifests, tokenizer, config)[0]
+
+
+def measure_texts(manifests: Sequence[Path], tokenizer: Path, config: Path) -> TextMeasure:
+    """Return statistics of the tokenized texts, sampled in a file with many pairs; errors as above."""
+    return _measured(manifests, tokenizer, config)[1]
+
+
+def _measured(manifests: Sequence[Path], tokenizer: Path, config: Path) -> tuple[PairsSize, TextMeasure]:
     indexes = tuple(stamped(index_path(path)) for path in manifests)
     return _measure(tuple(map(stamped, manifests)), indexes, stamped(tokenizer), stamped(config))
 
@@ -71,7 +78,7 @@ def _measure(
     _indexes: tuple[StampedPath, ...],
     tokenizer: StampedPath,
     config: StampedPath,
-) -> PairsSize:
+) -> tuple[PairsSize, TextMeasure]:
     sizes, encoder = load_config(config[0]), Tokenizer.load(tokenizer[0])
     samples = [sample_pairs(path, MAX_SAMPLED_PAIRS) for path, _ in manifests]
     pairs = [pair for _, some in samples for pair in some]
@@ -89,13 +96,13 @@ def _measure(
     lengths = (sizes.num_latents + 5 + num_text + num_codes)[fits]
     read = len(num_text)
     seen = EpochSize(len(lengths), int(lengths.sum()), int(lengths.max(initial=0)))
-    return PairsSize(
+    size = PairsSize(
         size=seen if read == total else seen.scaled(total * len(lengths) // read),
         spread=float(lengths.std()) if len(lengths) else 0.0,
         is_sampled=read < total,
         num_left_out=read - len(lengths),
-        texts=measure(encoder, [pair.target_text for pair in pairs]),
     )
+    return size, measure(encoder, [pair.target_text for pair in pairs])
 
 
 def stamped(path: Path) -> StampedPath:

@@ -14,9 +14,10 @@ from indextts.commands.launching import ALONE, Launch
 from indextts.commands.train import Train
 from indextts.data.manifest import sample_pairs
 from indextts.errors import UserError
-from indextts.planning.estimate import Estimate, estimate
+from indextts.planning.estimate import Estimate, estimate, sizes_of
 from indextts.planning.hardware import MachineFacts, share_of
-from indextts.planning.pairs_size import measure_pairs
+from indextts.planning.held_settings import gpu_too_small
+from indextts.planning.pairs_size import measure_pairs, measure_texts
 from indextts.planning.plan_from_meta import MetaPlan, plan_from_meta
 from indextts.runs.directory import checkpoint_files, read_complete
 from indextts.runs.find_checkpoint import find_checkpoint
@@ -104,8 +105,9 @@ def run_preflight(
         expected = estimate(command, share, resumed, other_runs, launch.num_processes)
     except UserError as error:
         return Preflight((*problems, Problem("settings", as_is(str(error)))), None, resumed)
-    too_small = disk_too_small(command, expected)
-    if too_small:
+    if resumed and (too_small := held_settings_too_large(resumed, share, expected)):
+        problems.append(Problem("resume", too_small))
+    if too_small := disk_too_small(command, expected):
         problems.append(Problem("disk", too_small))
     return Preflight(tuple(problems), expected, resumed)
 
@@ -179,7 +181,7 @@ def tokenizer_mismatch(command: Train) -> Message | None:
         require_extension(tokenizer, Tokenizer.load(base_path))
     if not all(path.is_file() for path in command.train_manifest):
         return None  # unusable_pairs reports it
-    texts = measure_pairs(command.train_manifest, command.tokenizer, command.config).texts
+    texts = measure_texts(command.train_manifest, command.tokenizer, command.config)
     found = unknown_pieces(texts, MAX_UNKNOWN_PERCENT)
     if found.verdict != "problem":
         return None
@@ -207,6 +209,23 @@ def disk_too_small(command: Train, expected: Estimate) -> Message | None:
         "each": shown_size(disk.checkpoint_bytes),
     }
     return Message(DISK_TOO_SMALL, values)
+
+
+def held_settings_too_large(resumed: MetaPlan, share: MachineFacts, expected: Estimate) -> Message | None:
+    """Return a message if this GPU is too small for the settings of the run to resume."""
+    meta = resumed.facts.meta
+    if meta is None:
+        return None
+    _, size = sizes_of(expected.command)
+    return gpu_too_small(
+        expected.command,
+        share,
+        expected.config,
+        size,
+        expected.pairs,
+        expected.num_processes,
+        device_before=meta.environment.get("device"),
+    )
 
 
 def resume_problems(command: Train) -> list[Problem]:

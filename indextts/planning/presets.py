@@ -7,6 +7,7 @@ former system that they come from. No comparison of the presets has been publish
 from dataclasses import dataclass
 from typing import Any
 
+from indextts.commands.train import Train
 from indextts.system.messages import Message
 
 END_TO_END = Message("planning.from_end_to_end")
@@ -21,7 +22,7 @@ class Preset:
     Args:
         id: a stable name, for drafts and tests.
         label: the id of a message.
-        fields: values by field; the other fields of the form keep theirs.
+        fields: values by field, None for an automatic one; the other fields of the form keep theirs.
         source: the origin of the values, shown to the user.
     """
 
@@ -31,7 +32,7 @@ class Preset:
     source: Message
 
 
-_BATCH = {"batch_size": 8, "batch_tokens": 0, "grad_accumulation": 4}
+_AUTOMATIC = {**dict.fromkeys(sorted(Train.automatic)), "step_pairs": 32}
 _SET_C = {
     "learning_rate": 2e-5,
     "text_loss_weight": 0.2,
@@ -42,7 +43,7 @@ _SET_C = {
     "keep_checkpoints": 3,
     "log_interval": 100,
     "max_steps": 0,
-    **_BATCH,
+    **_AUTOMATIC,
 }
 
 PRESETS = (
@@ -75,7 +76,11 @@ PRESETS = (
             "epochs": 4,
             "batch_size": 8,
             "batch_tokens": 0,
+            "step_pairs": None,
             "grad_accumulation": 1,
+            "num_workers": 0,
+            "grad_checkpointing": False,
+            "compile": False,
             "learning_rate": 1e-3,
             "warmup_steps": 30,
             "log_interval": 10,

@@ -1,24 +1,34 @@
-"""Proposed settings for a machine: batch, accumulation, precision, workers, each with its reason.
+"""Automatic settings: what a new run chooses for its machine and pairs, each with its reason.
 
-Precision follows from the GPU. A micro-batch has as many positions as the memory holds, up to a full step;
-gradient checkpointing is on only where too few would fit. Accumulation fills the step up to 32 pairs, the
-size of the published example and of the published settings for 200 hours.
+    typed fields + machine + model + pairs --propose--> the fields of `Train.automatic` that were not typed
+
+Precision follows from the hardware. A micro-batch has as many positions as the memory holds, up to a full
+step; gradient checkpointing is on only where too few would fit. Accumulation fills the step up to
+--step-pairs, by default 32, the size of the published example and of the published settings for 200 hours.
+
+A typed setting is kept, and the others follow it:
+
+    --batch-tokens        accumulation fills the step
+    --grad-accumulation   the budget is the step divided by it, as far as the memory holds
+    --batch-size          no token budget; without --step-pairs, a step is one batch of each rank
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from indextts.commands.base import flag_of
+from indextts.commands.train import Train
 from indextts.models.gpt.config import GPTConfig
 from indextts.planning.hardware import MachineFacts
 from indextts.planning.memory import CONTEXT_BYTES, MemoryNeed, ModelSize, gpu_memory, host_memory
+from indextts.planning.pace import compiled_is_faster, precision_of
 from indextts.planning.pairs_size import PairsSize
 from indextts.runs.restore import MIN_LONGEST_PER_BATCH
 from indextts.system.amounts import shown_gib
 from indextts.system.messages import Message
 
-PAIRS_PER_STEP = 32
-ROUND_POSITIONS = 512
 FILLED = 0.9  # of the available memory: batches vary, and the allocator fragments
 GPU_WORKERS = 2
 MAX_SAMPLES_ON_CPU = 8
@@ -36,16 +46,19 @@ STEP_SHARED = "planning.step_shared"
 RECOMPUTED = "planning.recomputed"
 NOT_NEEDED = "planning.not_needed"
 TOO_SMALL = "planning.too_small"
+COMPILED = "planning.compiled"
+NOT_COMPILED = "planning.not_compiled"
 WORKERS = "planning.workers"
 NO_WORKERS = "planning.no_workers"
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Values of fields of the Train command, and their reasons.
+    """Chosen values of fields of the Train command, and their reasons.
 
     Args:
-        reasons: by field; fields chosen together have one reason, under the first of them.
+        reasons: by field; the batch tokens and the gradient accumulation have one reason, under the first of
+            them that was chosen.
         fits: the training run fits into memory.
     """
 
@@ -53,70 +66,142 @@ class Proposal:
     reasons: dict[str, Message]
     fits: bool
 
+    def applied_to(self, command: Train) -> Train:
+        """Return the command with the chosen values, which then count as set."""
+        return command.model_copy(update=self.fields)
+
+    def by_reason(self) -> Iterator[tuple[tuple[str, ...], Message]]:
+        """Yield the fields of each reason, and the reason."""
+        for first, reason in self.reasons.items():
+            has_two = first == "batch_tokens" and "grad_accumulation" in self.fields
+            yield (first, "grad_accumulation") if has_two else (first,), reason
+
+    def flags(self, names: Iterable[str] | None = None) -> list[str]:
+        """Return fields as they would be typed, by default all."""
+        shown = {name: self.fields[name] for name in (self.fields if names is None else names)}
+        return [
+            flag_of(name if value else f"no_{name}")
+            if isinstance(value, bool)
+            else f"{flag_of(name)}={value}"
+            for name, value in shown.items()
+        ]
+
 
 def propose(
+    command: Train,
     machine: MachineFacts,
     config: GPTConfig,
     size: ModelSize,
     pairs: PairsSize,
-    state_bytes: int,
     num_processes: int = 1,
 ) -> Proposal:
-    """Return the proposed settings for a machine, which may be any, not only this one.
+    """Return the automatic settings for a machine, which may be any, not only this one.
 
     Args:
+        command: its `model_fields_set` are the fields that were typed, and are kept.
         machine: the share of one rank, see `share_of`.
         config: its `number_text_tokens` is the vocabulary size of the run's tokenizer.
-        state_bytes: `ModelSize.state_bytes` of the optimizer that the form selects.
-        num_processes: world size, on all machines; the ranks share a step of the usual size.
+        num_processes: world size, on all machines; the ranks share the pairs of a step.
     """
-    gpu = machine.gpu
-    amp, amp_reason = _precision(machine)
-    place = gpu.name if gpu else Message(MACHINE)
+    typed = frozenset(command.model_fields_set)
+    fields: dict[str, Any] = {}
+    reasons: dict[str, Message] = {}
+    if "amp" not in typed:
+        fields["amp"], reasons["amp"] = _precision(machine)
+    command = command.model_copy(update=fields)
+    batch = _choose_batch(command, machine, config, size, pairs, num_processes)
+    fields |= batch.fields
+    reasons = {**batch.reasons, **reasons}
+    command = command.model_copy(update=fields)
+    if "compile" not in typed:
+        is_faster = machine.can_compile and compiled_is_faster(command, config, machine)
+        fields["compile"] = is_faster = is_faster and num_processes == 1
+        reasons["compile"] = Message(COMPILED if is_faster else NOT_COMPILED)
+    if "num_workers" not in typed:
+        workers = min(GPU_WORKERS, max(0, machine.num_cores - 1)) if machine.gpu else 0
+        fields["num_workers"] = workers
+        has_workers = Message(WORKERS, {"workers": str(workers)})
+        reasons["num_workers"] = has_workers if workers else Message(NO_WORKERS)
+    return Proposal(fields, reasons, batch.fits)
+
+
+def _choose_batch(
+    command: Train,
+    machine: MachineFacts,
+    config: GPTConfig,
+    size: ModelSize,
+    pairs: PairsSize,
+    num_processes: int,
+) -> Proposal:
+    """Return the chosen token budget, accumulation and recomputation.
+
+    Args:
+        command: with the precision of the run.
+    """
+    typed, gpu = command.model_fields_set, machine.gpu
+    fields: dict[str, Any] = {}
     available = gpu.memory_bytes if gpu else machine.memory_bytes
     budget = FILLED * (available - (CONTEXT_BYTES if gpu else 0))
-    target = PAIRS_PER_STEP * pairs.mean / num_processes  # positions per rank and step
-    wanted = target if gpu else min(target, MAX_SAMPLES_ON_CPU * pairs.mean)
-    min_positions = MIN_LONGEST_PER_BATCH * expected_longest(pairs, config)
-    for recomputes in (False, True):
-        need = _memory_need(
-            machine, config, size, is_half=amp, recomputes=recomputes, state_bytes=state_bytes
-        )
-        if need.positions_within(budget) >= min_positions:
+    target = command.step_pairs * pairs.mean  # positions of a step
+    longest = expected_longest(pairs, config)
+    positions = _typed_positions(command, pairs)
+    least = positions or MIN_LONGEST_PER_BATCH * longest
+    # with padding, each sample takes the positions of the longest of its batch
+    padded = pairs.size.longest / pairs.mean if command.padding == "reference" else 1.0
+    for recomputes in (command.grad_checkpointing,) if "grad_checkpointing" in typed else (False, True):
+        trial = command.model_copy(update={"grad_checkpointing": recomputes})
+        need = memory_need(trial, machine, config, size)
+        room = int(need.positions_within(budget) / padded)
+        if room >= least:
             break
-    max_positions = max(min_positions, min(need.positions_within(budget), _rounded_up(wanted)))
-    accumulation = max(1, math.ceil(target / max_positions))
-    positions = max(min_positions, min(max_positions, _rounded_up(target / accumulation)))
+    accumulation = command.grad_accumulation
+    if positions:
+        is_step = not command.batch_tokens and "step_pairs" not in typed
+        if "grad_accumulation" not in typed and not is_step:
+            batch = num_processes * command.batch_size * pairs.mean
+            if command.batch_tokens:
+                batch = num_processes * command.batch_tokens - longest
+            fields["grad_accumulation"] = accumulation = max(1, round(target / batch))
+    else:
+        most = room if gpu else min(room, round(MAX_SAMPLES_ON_CPU * pairs.mean))
+        most = max(least, most)
+        # the batches of a budget are smaller by up to one sample, see `EpochSize.num_batches`
+        if "grad_accumulation" not in typed:
+            accumulation = fields["grad_accumulation"] = math.ceil(target / (num_processes * most - longest))
+        wanted = math.ceil((target / accumulation + longest) / num_processes)
+        fields["batch_tokens"] = positions = max(least, min(most, wanted))
+    if "grad_checkpointing" not in typed:
+        fields["grad_checkpointing"] = recomputes
     need = replace(need, accumulates=accumulation > 1)
-    workers = min(GPU_WORKERS, max(0, machine.num_cores - 1)) if gpu else 0
-    fields = {
-        "batch_tokens": positions,
-        "grad_accumulation": accumulation,
-        "amp": amp,
-        "grad_checkpointing": recomputes,
-        "num_workers": workers,
-    }
-    fits = need.at(positions) <= budget
-    shown = {
-        "pairs": f"{num_processes * accumulation * positions / pairs.mean:.0f}",
+    needed = need.at(round(padded * positions))
+    values: dict[str, object] = {
+        "pairs": f"{accumulation * (num_processes * positions - longest) / pairs.mean:.0f}",
         "positions": f"{positions:,}",
-        "needed": shown_gib(need.at(positions)),
+        "needed": shown_gib(needed),
         "there": shown_gib(available),
-        "place": place,
+        "place": gpu.name if gpu else Message(MACHINE),
         "accumulation": str(accumulation),
         "processes": str(num_processes),
     }
-    single_process = STEP_FITS if accumulation == 1 else STEP_SPLIT
-    batch_reason = Message(STEP_SHARED if num_processes > 1 else single_process, shown)
-    reasons = {
-        "batch_tokens": batch_reason
-        if fits
-        else Message(TOO_SMALL, {**shown, "needed": shown_gib(need.at(0))}),
-        "amp": amp_reason,
-        "grad_checkpointing": Message(RECOMPUTED, shown) if recomputes else Message(NOT_NEEDED),
-        "num_workers": Message(WORKERS, {"workers": str(workers)}) if workers else Message(NO_WORKERS),
-    }
-    return Proposal(fields, reasons, fits)
+    reasons: dict[str, Message] = {}
+    if chosen := [name for name in ("batch_tokens", "grad_accumulation") if name in fields]:
+        single_process = STEP_FITS if accumulation == 1 else STEP_SPLIT
+        reasons[chosen[0]] = Message(STEP_SHARED if num_processes > 1 else single_process, values)
+        if needed > budget and "batch_tokens" in fields:
+            reasons[chosen[0]] = Message(TOO_SMALL, {**values, "needed": shown_gib(need.at(0))})
+    if "grad_checkpointing" in fields:
+        reasons["grad_checkpointing"] = Message(RECOMPUTED, values) if recomputes else Message(NOT_NEEDED)
+    return Proposal(fields, reasons, fits=needed <= budget)
+
+
+def _typed_positions(command: Train, pairs: PairsSize) -> int:
+    """Return the positions of a large micro-batch of the typed size; 0 if no size was typed."""
+    typed = command.model_fields_set
+    if command.batch_tokens and "batch_tokens" in typed:
+        return command.batch_tokens
+    if typed & {"batch_size", "batch_tokens"}:
+        return pairs.most_positions(command.batch_size, 0)
+    return 0
 
 
 def expected_longest(pairs: PairsSize, config: GPTConfig) -> int:
@@ -127,33 +212,30 @@ def expected_longest(pairs: PairsSize, config: GPTConfig) -> int:
     return min(largest, round(pairs.size.longest * SAMPLE_MARGIN))
 
 
-def _memory_need(
-    machine: MachineFacts,
-    config: GPTConfig,
-    size: ModelSize,
-    *,
-    is_half: bool,
-    recomputes: bool,
-    state_bytes: int,
+def memory_need(
+    command: Train, machine: MachineFacts, config: GPTConfig, size: ModelSize, positions: int = 0
 ) -> MemoryNeed:
-    """Return the memory need of packed batches on the GPU or, without one, in host memory."""
+    """Return the memory that a rank needs: on its GPU, or in host memory without a GPU.
+
+    Args:
+        positions: of the largest micro-batch. With 0, gradients accumulate: a batch that fits next to
+            accumulated gradients also fits without them.
+    """
+    is_half, recomputes = precision_of(command, machine) != "float32", command.grad_checkpointing
+    state = size.state_bytes(command.optimizer_state, command.ema_decay)
     need = gpu_memory(
         config,
         size,
-        positions=0,
+        positions=positions,
         is_half=is_half,
         recomputes=recomputes,
-        is_padded=False,
-        accumulates=True,  # a batch that fits next to accumulated gradients also fits without them
-        state_bytes=state_bytes,
+        is_padded=command.padding == "reference",
+        accumulates=not positions or command.grad_accumulation > 1,
+        state_bytes=state,
     )
     if machine.gpu:
         return need
-    return host_memory(config, size, need, is_half=is_half, recomputes=recomputes, state_bytes=state_bytes)
-
-
-def _rounded_up(positions: float) -> int:
-    return math.ceil(positions / ROUND_POSITIONS) * ROUND_POSITIONS
+    return host_memory(config, size, need, is_half=is_half, recomputes=recomputes, state_bytes=state)
 
 
 def _precision(machine: MachineFacts) -> tuple[bool, Message]:

@@ -32,6 +32,7 @@ EFFECTS = {
     "batch_size": STEP_SIZE,
     "batch_tokens": STEP_SIZE,
     "grad_accumulation": STEP_SIZE,
+    "step_pairs": "nothing before a new run: this one keeps its batches; set --grad-accumulation instead",
     "text_loss_weight": "the gradient; logged losses stay comparable",
     "mel_loss_weight": "the gradient; logged losses stay comparable",
     "amp": f"the rounding, {FROM_NEXT_STEP}",
@@ -291,7 +292,8 @@ def _setting_differences(stored: Mapping[str, Any], asked: Train, command: Train
         if used[name] == now[name]:
             found.append(Difference(name, before, after, "now", EFFECTS.get(name, FROM_NEXT_STEP)))
         else:
-            effect = f"the value of the run, because the command does not set it (default {after})"
+            default = "" if name in Train.automatic else f" (default {after})"
+            effect = f"the value of the run, because the command does not set it{default}"
             found.append(Difference(name, before, after, "checkpoint", effect))
     return found
 

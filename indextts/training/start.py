@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from indextts.commands.terminal import continued
 from indextts.commands.train import Train
 from indextts.data.encoding import encoders_identity
 from indextts.errors import RESUME_REFUSED, UserError
@@ -36,7 +37,7 @@ from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.restore import plan_restore, requested_schedule, require_keys
 from indextts.runs.restore_facts import CheckpointFacts, RunFacts
 from indextts.runs.restore_notes import plan_text, rewarm_notes, warmup_notes
-from indextts.runs.schedule import Schedule, with_val_interval
+from indextts.runs.schedule import Schedule
 from indextts.text.tokenizer import Tokenizer
 from indextts.text.verify import base_tokenizer, require_extension
 from indextts.text.vocabulary import Vocabulary, move_rows
@@ -58,6 +59,7 @@ from indextts.training.optim import (
     weight_device,
 )
 from indextts.training.run import Inputs, Run, TrainState, load_inputs
+from indextts.training.settings import with_chosen_settings, with_held_settings
 
 logger = logging.getLogger(__name__)
 
@@ -97,16 +99,16 @@ class Origin:
 
 def start_from_base(inputs: Inputs) -> Run:
     """Return a new run with the base weights, text tables extended to the tokenizer."""
-    notes = rewarm_notes(inputs.command)
-    inputs = _with_chosen_settings(inputs)
-    inputs = replace(inputs, command=inputs.command.model_copy(update={"rewarm": 0.0}))
-    schedule = first_schedule(inputs)
-    for note in [*notes, *warmup_notes(schedule, step=0)]:
-        logger.warning("%s", note)
     path, seed = inputs.command.base_checkpoint, inputs.command.seed
     weights = read_weights(path)
     check_fit(inputs.config, weights, str(path))
     base_size = table_rows(weights, str(path)) - 1
+    notes = rewarm_notes(inputs.command)
+    inputs = with_chosen_settings(inputs, base_size)
+    inputs = replace(inputs, command=inputs.command.model_copy(update={"rewarm": 0.0}))
+    schedule = first_schedule(inputs)
+    for note in [*notes, *warmup_notes(schedule, step=0)]:
+        logger.warning("%s", note)
     base = _base_vocabulary(inputs, base_size)
     state = TrainState()
     weights = move_text_rows(
@@ -121,14 +123,6 @@ def start_from_base(inputs: Inputs) -> Run:
         identity = reader.submit(identify, path)  # reads the file again, in parallel
         origin = Origin(weights, str(path), base_size, identity.result)
         return _assemble(inputs, origin, state, schedule)
-
-
-def _with_chosen_settings(inputs: Inputs) -> Inputs:
-    """Return the inputs of a new run, with unset settings chosen for its data."""
-    command = with_val_interval(
-        inputs.command, inputs.train_set.size, inputs.val_set.size, inputs.ranks.world_size
-    )
-    return replace(inputs, command=command)
 
 
 def first_schedule(inputs: Inputs) -> Schedule:
@@ -148,8 +142,9 @@ def plan_from_weights(command: Train, num_processes: int = 1) -> str:
     path = find_checkpoint(command, may_change=False)
     inputs = replace(load_inputs(command), ranks=Ranks(RankInfo(world_size=num_processes)))
     if path is None:
-        _base_vocabulary(inputs, text_rows(command.base_checkpoint) - 1)
-        schedule = first_schedule(inputs)
+        base_size = text_rows(command.base_checkpoint) - 1
+        _base_vocabulary(inputs, base_size)
+        schedule = first_schedule(with_chosen_settings(inputs, base_size))
         lines = [
             f"step 0: a new run from the base checkpoint {command.base_checkpoint}",
             f"to do: {schedule.total_steps:,} steps",
@@ -171,8 +166,8 @@ def resume(inputs: Inputs, path: Path) -> Run:
     for line in plan.lines:
         logger.info("%s", line)
     inputs = replace(inputs, command=plan.command)
-    if not plan.continues and facts.meta is None:  # otherwise these are settings of the run
-        inputs = _with_chosen_settings(inputs)
+    if facts.meta is not None:
+        inputs = with_held_settings(inputs, facts.meta, opened.run.base_size)
     logger.info("Restoring model state...")
     weights = published_names(opened.content["model"])
     state = TrainState()
@@ -303,9 +298,13 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
     base, why_no_base = _identify_base(command, meta)
     if meta is not None:
         base_size = meta.base_size
+        environment = replace(inputs, command=continued(command, meta.settings)).environment
     else:
         base_size = text_rows(command.base_checkpoint) - 1
         _base_vocabulary(inputs, base_size)
+        # another trainer wrote it, without settings: for this one it is a new run
+        inputs = with_chosen_settings(inputs, base_size)
+        command, environment = inputs.command, inputs.environment
     model = empty_model(config_with_text_tokens(inputs.config, inputs.tokenizer.size))
     trained = select_trained(model, base_size)
     shapes = {name: tuple(each.shape) for name, each in trained.parameters.items()}
@@ -318,7 +317,7 @@ def _open(inputs: Inputs, path: Path) -> OpenedCheckpoint:
         data_order=inputs.train_set.digest,
         manifests=tuple(inputs.manifests),
         base=base,
-        environment=inputs.environment,
+        environment=environment,
         trained_shapes=shapes,
         normalizer=inputs.tokenizer.options.record,
         why_no_base=why_no_base,

@@ -15,13 +15,20 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from indextts.commands.base import Command
-from indextts.webui.language import field_title
+from indextts.webui.language import field_title, t
+
+AUTOMATIC = "forms.automatic"
+ON, OFF = "on", "off"  # of a switch that is automatic otherwise
 
 
 def component_for(command: type[Command], name: str, value: object = None) -> Component:
-    """Return the component of the field `name`, with `value` or the field's default in it."""
+    """Return the component of the field `name`, with `value` or the field's default in it.
+
+    An automatic field is empty: the program chooses its value.
+    """
     field = command.model_fields[name]
-    if value is None and field.default is not PydanticUndefined:
+    is_automatic = name in command.automatic
+    if value is None and not is_automatic and field.default is not PydanticUndefined:
         value = field.default
     kind = field.annotation
     common: dict[str, Any] = {
@@ -29,13 +36,17 @@ def component_for(command: type[Command], name: str, value: object = None) -> Co
         "info": field.description,
         "elem_id": f"{command.__name__}-{name}",
     }
+    if is_automatic and kind is bool:
+        choice: Any = "" if value is None else as_shown_automatic(value)
+        return gr.Dropdown(choices=switch_choices(), value=choice, **common)
     if kind is bool:
         return gr.Checkbox(value=bool(value), **common)
     if get_origin(kind) is Literal:
-        choice: Any = value
+        choice = value
         return gr.Dropdown(choices=list(get_args(kind)), value=choice, **common)
     if kind in (int, float):
         number: Any = value
+        common |= {"placeholder": t(AUTOMATIC)} if is_automatic else {}
         return gr.Number(value=number, precision=0 if kind is int else None, **bounds(field), **common)
     return gr.Textbox(value=as_shown(value), lines=1, **common)
 
@@ -80,6 +91,16 @@ def as_shown(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def switch_choices() -> list[tuple[str, str]]:
+    """Return the choices of an automatic switch, in the current language."""
+    return [(t(AUTOMATIC), ""), (t("forms.on"), ON), (t("forms.off"), OFF)]
+
+
+def as_shown_automatic(value: Any) -> Any:
+    """Return the value of an automatic field as its component shows it."""
+    return (ON if value else OFF) if isinstance(value, bool) else value
+
+
 def bounds(field: FieldInfo) -> dict[str, Any]:
     """Return the minimum and maximum of the field as component arguments."""
     found: dict[str, Any] = {}
@@ -100,4 +121,6 @@ def _from_form(field: FieldInfo, value: Any) -> Any:
         return [Path(line.strip()) for line in str(value).splitlines() if line.strip()]
     if field.annotation is int:
         return int(value)
+    if field.annotation is bool and isinstance(value, str):
+        return value == ON
     return value

@@ -12,6 +12,7 @@ import gradio as gr
 from gradio.components import Component
 
 from indextts.commands.launching import Launch, launch_of
+from indextts.commands.terminal import with_typed
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.planning.estimate import sizes_of
@@ -24,11 +25,12 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.webui.drafts import Value, forget_draft, read_draft, write_draft
 from indextts.webui.events import on
-from indextts.webui.forms import as_shown, fields_from
+from indextts.webui.forms import as_shown, as_shown_automatic, fields_from, switch_choices
 from indextts.webui.language import field_title, t, text_of
 from indextts.webui.page import Page
 from indextts.webui.serving.security import Roots
 from indextts.webui.training.training_outlook import preset_html, proposal_html
+from indextts.webui.view_versions import once
 
 NO_PAIRS = "training.no_pairs"
 PATHS = (
@@ -40,7 +42,16 @@ PATHS = (
     "base_checkpoint",
     "output_dir",
 )
-MAIN = ("epochs", "max_steps", "batch_size", "grad_accumulation", "learning_rate", "warmup_steps", "amp")
+MAIN = (
+    "epochs",
+    "max_steps",
+    "step_pairs",
+    "batch_size",
+    "grad_accumulation",
+    "learning_rate",
+    "warmup_steps",
+    "amp",
+)
 NO_FORM = ("resume", "plan")  # built in the resume section
 ADVANCED = tuple(name for name in Train.model_fields if name not in (*PATHS, *MAIN, *NO_FORM))
 FIELDS = (*MAIN, *ADVANCED, *PATHS)
@@ -71,7 +82,10 @@ def command_of(
     for field in PATHS:
         if field in fields:
             fields[field] = _inside(roots, field, fields[field])
-    [command] = plan_stage(project, settings.with_fields("train", **fields), "train").commands
+    emptied = Train.automatic - fields.keys()  # automatic, even where the project sets a value
+    own = {name: value for name, value in settings.train.items() if name not in emptied}
+    settings = settings.model_copy(update={"train": {**own, **fields}})
+    [command] = plan_stage(project, settings, "train").commands
     assert isinstance(command, Train)
     return command.model_copy(update={"resume": resume_value(roots, is_resume, typed)})
 
@@ -100,7 +114,8 @@ def resume_value(roots: Roots, is_resume: bool, typed: str | None) -> str:
 def project_values(project: Project, settings: ProjectSettings) -> dict[str, Any]:
     """Return the project's values, with the trainer's defaults for the rest, as the form shows them."""
     [command] = plan_stage(project, settings, "train").commands
-    shown = {field: as_shown(getattr(command, field)) for field in FIELDS}
+    assert isinstance(command, Train)
+    shown = {field: _shown(command, field) for field in FIELDS}
     launch = launch_of(settings.launch)
     shown |= {field: as_shown(getattr(launch, field)) for field in LAUNCH}
     return {"resume": False, "resume_path": "", **shown}
@@ -116,7 +131,9 @@ def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
         own["resume_path"] = draft["resume_path"]
     [command] = plan_stage(project, settings, "train").commands
     for field in FIELDS:
-        if field in draft and (value := _as_field(command.model_dump(), field, draft[field])) is not None:
+        if field in draft and field in Train.automatic and draft[field] in (None, ""):
+            own[field] = _automatic(field)
+        elif field in draft and (value := _as_field(command.model_dump(), field, draft[field])) is not None:
             own[field] = value
     with suppress(UserError, ValueError, TypeError):  # these values belong together
         drafted = launch_in([None] * len(FIELDS) + [draft.get(field, own[field]) for field in LAUNCH])
@@ -127,7 +144,11 @@ def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
 def store_draft(project: Project, settings: ProjectSettings, values: Mapping[str, Any]) -> None:
     """Store the values of the form that differ from the project's as its draft."""
     own = project_values(project, settings)
-    changed = {name: value for name, value in values.items() if value is not None and value != own[name]}
+    changed = {
+        name: value
+        for name, value in values.items()
+        if value != own[name] and (value is not None or name in Train.automatic)
+    }
     if changed:
         write_draft(project, FORM, changed)
     else:
@@ -136,11 +157,14 @@ def store_draft(project: Project, settings: ProjectSettings, values: Mapping[str
 
 def preset_values(preset: Preset) -> dict[str, Any]:
     """Return the form values of a preset."""
-    return {name: as_shown(value) for name, value in preset.fields.items()}
+    return {
+        name: _automatic(name) if value is None else _as_shown(name, value)
+        for name, value in preset.fields.items()
+    }
 
 
 def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Proposal:
-    """Return the settings for this machine and the pairs of `command`, for each process of `launch`.
+    """Return all automatic settings for this machine and the pairs of `command`, even those that it sets.
 
     Raises:
         UserError: the pairs, the tokenizer or the config cannot be read, or the launch exceeds the machine.
@@ -151,8 +175,8 @@ def proposal_for(command: Train, machine: MachineFacts, launch: Launch) -> Propo
     pairs = measure_pairs(command.train_manifest, command.tokenizer, command.config)
     if not pairs.size.num_samples:
         raise UserError(t(NO_PAIRS))
-    state = size.state_bytes(command.optimizer_state, command.ema_decay)
-    return propose(share_of(machine, launch), config, size, pairs, state, launch.num_processes)
+    free = with_typed(command, command.model_fields_set - set(AUTOMATIC_VALUES))
+    return propose(free, share_of(machine, launch), config, size, pairs, launch.num_processes)
 
 
 def _as_field(command: Mapping[str, Any], field: str, value: Value) -> Any:
@@ -162,7 +186,23 @@ def _as_field(command: Mapping[str, Any], field: str, value: Value) -> Any:
         made = Train.model_validate({**command, **given})
     except (UserError, ValueError, TypeError):
         return None
-    return as_shown(getattr(made, field)) if given else None
+    return _as_shown(field, getattr(made, field)) if given else None
+
+
+def _shown(command: Train, field: str) -> Any:
+    """Return a field of the command as the form shows it."""
+    if field in Train.automatic and field not in command.model_fields_set:
+        return _automatic(field)
+    return _as_shown(field, getattr(command, field))
+
+
+def _as_shown(field: str, value: Any) -> Any:
+    return as_shown_automatic(value) if field in Train.automatic else as_shown(value)
+
+
+def _automatic(field: str) -> str | None:
+    """Return what the form shows for an automatic field: an empty number, or the first choice."""
+    return "" if Train.model_fields[field].annotation is bool else None
 
 
 def _inside(roots: Roots, field: str, value: Any) -> Any:
@@ -173,6 +213,8 @@ def _inside(roots: Roots, field: str, value: Any) -> Any:
     return roots.inside(value, what)
 
 
+# The step is a matter of learning, not of the machine.
+AUTOMATIC_VALUES = {name: _automatic(name) for name in sorted(Train.automatic - {"step_pairs"})}
 PROPOSE, OWN = "propose", "own"
 
 
@@ -210,11 +252,13 @@ def connect_fill_buttons(
     def propose(*values: Any) -> list[Any]:
         wanted, launch = command(*values)
         proposal = proposal_for(wanted, machine := find_machine(), launch)
-        return [*_only(proposal.fields), proposal_html(proposal, share_of(machine, launch))]
+        return [*_only(AUTOMATIC_VALUES), proposal_html(proposal, share_of(machine, launch))]
 
     def put(preset: Preset) -> Callable[[], list[Any]]:
         return lambda: [*_only(preset_values(preset)), preset_html(preset)]
 
+    switches = [inputs[NAMES.index(name)] for name in FIELDS if _automatic(name) == ""]
+    page.watch(once, lambda _: [gr.Dropdown(choices=switch_choices()) for _ in switches], switches)
     shown = [*inputs, source]
     for preset in PRESETS:
         on([buttons[preset.id].click], put(preset), [], shown)

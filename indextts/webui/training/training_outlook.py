@@ -117,6 +117,8 @@ def estimate_html(found: Estimate | None) -> str:
         (t("training.rows.disk"), [_disk(found)]),
         (t("training.rows.memory"), [_memory(found), *([] if found.fits_memory else [t(MEMORY_EXCEEDED)])]),
     ]
+    if found.automatic:
+        rows.append((t("training.rows.automatic"), automatic_lines(found.automatic)))
     if found.num_processes > 1:
         together = {"count": found.num_processes, "micro_steps": found.command.grad_accumulation}
         rows[0][1].append(t(SHARED_STEP, **together))
@@ -140,11 +142,21 @@ def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:
         whose = t(NO_GPU, cores=machine.num_cores)
     else:
         whose = t(WITH_GPU, gpu=gpu.name, there=shown_gib(gpu.memory_bytes), cores=machine.num_cores)
-    items = "".join(
-        f"<li><b>{escape(field_title(Train, name))}</b>: {escape(text_of(reason))}</li>"
-        for name, reason in proposal.reasons.items()
-    )
+    items = "".join(f"<li>{escape(line)}</li>" for line in automatic_lines(proposal))
     return f"<p>{escape(t(PROPOSED, machine=whose))}</p><ul>{items}</ul>"
+
+
+def automatic_lines(proposal: Proposal) -> list[str]:
+    """Return the automatic settings with their reasons, a line for each reason."""
+    return [
+        f"{', '.join(_setting(name, proposal.fields[name]) for name in names)}: {text_of(reason)}"
+        for names, reason in proposal.by_reason()
+    ]
+
+
+def _setting(name: str, value: object) -> str:
+    shown = t(("forms.off", "forms.on")[value]) if isinstance(value, bool) else f"{value:,}"
+    return f"{field_title(Train, name)} {shown}"
 
 
 def checkpoint_rows(command: Train) -> list[list[str]]:

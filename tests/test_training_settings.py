@@ -1,0 +1,101 @@
+"""Tests of indextts/training/settings.py: what a new run chooses is logged, stored, and held on a resume."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.planning.hardware import GpuFacts, MachineFacts
+from indextts.runs.directory import CheckpointMeta
+from indextts.training import settings
+from tests.tiny_run import TYPED, TinyRun, make_tiny_run
+
+UNTYPED: dict[str, object] = dict.fromkeys(TYPED)
+CPU = MachineFacts((), 2, 8 << 30)
+BIG_GPU = GpuFacts("Big", 80 << 30, (9, 0))
+SMALL_GPU = GpuFacts("Small", (1 << 30) + (1 << 20), (9, 0))  # CUDA, and 1 MiB for the tiny model
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> TinyRun:
+    return make_tiny_run(tmp_path)
+
+
+def on_machine(monkeypatch: pytest.MonkeyPatch, machine: MachineFacts) -> None:
+    monkeypatch.setattr(settings, "machine_of", lambda _inputs: machine)
+
+
+def stored(run: TinyRun) -> dict[str, object]:
+    held = CheckpointMeta.read(run.output / "latest.json").settings
+    return {name: held[name] for name in sorted(Train.automatic)}
+
+
+def automatic_flags(log: str) -> set[str]:
+    """Return the flags in the log lines of the last start."""
+    lines = re.findall(r"Automatic: ((?:--\S+ )*--\S+): \S", log)
+    return {flag for line in lines for flag in line.split()}
+
+
+def test_a_new_run_logs_and_stores_what_it_chose_and_a_resume_elsewhere_holds_it(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
+):
+    on_machine(monkeypatch, replace(CPU, has_native_bfloat16=True))
+    assert tiny.train(**UNTYPED, max_steps=2) == 0
+    chosen = stored(tiny)
+    assert chosen["amp"] is True
+    assert chosen["batch_tokens"]
+    command = parse(Train, [*tiny.flags(**UNTYPED), *automatic_flags(tiny.log)])
+    assert {name: getattr(command, name) for name in Train.automatic} == chosen
+    assert len(re.findall("Automatic: ", tiny.log)) == 5
+
+    num_logged = len(tiny.log)
+    on_machine(monkeypatch, MachineFacts((BIG_GPU,), 2, 8 << 30))
+    assert tiny.train(**UNTYPED, max_steps=3, resume="auto") == 0
+    assert stored(tiny) == chosen | {"num_workers": 1}  # the workers are of this machine
+    assert automatic_flags(tiny.log[num_logged:]) == {"--num-workers=1"}
+
+
+def test_what_was_typed_is_neither_chosen_nor_logged(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    on_machine(monkeypatch, replace(CPU, has_native_bfloat16=True))
+    typed = {"amp": False, "batch_size": 8, "num_workers": 0}
+    assert tiny.train(**UNTYPED | typed, max_steps=1) == 0
+    assert automatic_flags(tiny.log) == {"--no-grad-checkpointing", "--no-compile"}
+    assert stored(tiny) == Train.model_construct().model_dump(include=set(Train.automatic))
+
+
+def test_this_machine_has_facts_to_choose_from(tiny: TinyRun):
+    assert tiny.train(**UNTYPED, max_steps=1) == 0
+    step = [line for line in tiny.log.splitlines() if "--batch-tokens=" in line]
+    assert len(step) == 1
+
+
+@pytest.mark.failure(73)
+def test_a_resume_on_a_gpu_too_small_is_refused_and_names_what_fits(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
+):
+    on_machine(monkeypatch, MachineFacts((BIG_GPU,), 1, 8 << 30))
+    assert tiny.train(**UNTYPED, max_steps=2) == 0
+    before = (tiny.output / "latest.pth").read_bytes()
+
+    on_machine(monkeypatch, MachineFacts((SMALL_GPU,), 1, 8 << 30))
+    assert tiny.train(**UNTYPED, max_steps=3, resume="auto") == 3
+    [refusal] = re.findall(r"Resume failed: .*Small.*", tiny.log)
+    assert (tiny.output / "latest.pth").read_bytes() == before
+    flags = re.findall(r"--[a-z-]+(?:=\d+)?", refusal)
+    assert {flag.partition("=")[0] for flag in flags} >= {"--batch-tokens", "--grad-accumulation"}
+
+    # typed, the named settings resume the run; so do any others that the user insists on
+    named = parse(Train, [*tiny.flags(**UNTYPED), *flags])
+    fitting = {name: getattr(named, name) for name in named.model_fields_set & Train.automatic}
+    assert tiny.train(**UNTYPED | fitting, max_steps=3, resume="auto") == 0
+    assert stored(tiny)["batch_tokens"] == fitting["batch_tokens"]
+
+
+def test_a_resume_on_the_same_gpu_is_not_refused(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    on_machine(monkeypatch, MachineFacts((BIG_GPU,), 1, 8 << 30))
+    assert tiny.train(**UNTYPED, max_steps=2) == 0
+    on_machine(monkeypatch, MachineFacts((replace(SMALL_GPU, name="cpu"),), 1, 8 << 30))  # as the checkpoint
+    assert tiny.train(**UNTYPED, max_steps=3, resume="auto") == 0
