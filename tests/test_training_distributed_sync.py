@@ -49,7 +49,7 @@ class TwoRanks(Ranks):
 
 
 def new_run(project: TinyRun, ranks: Ranks = SINGLE_PROCESS) -> Run:
-    return start_from_base(load_inputs(parse(Train, project.flags()), ranks))
+    return start_from_base(replace(load_inputs(parse(Train, project.flags())), ranks=ranks))
 
 
 def test_in_a_single_process_the_tokens_of_a_step_are_those_of_its_batches(project: TinyRun):
