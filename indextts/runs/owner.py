@@ -1,4 +1,4 @@
-"""Operations of the owner of a run directory: lock, commit, publish, prune, quarantine, repair.
+"""Operations of the owner of a run directory: lock, commit, publish, prune, make room, quarantine, repair.
 
 Each is a sequence of atomic renames and links. If a kill interrupts it, `repair` completes it when the next
 owner takes the lock:
@@ -7,6 +7,7 @@ owner takes the lock:
     step aside    X.pth -> X.partP.pth; X.json -> X.partP.json
     publish       latest.json is removed; X.pth is linked as latest.pth; X.json as latest.json
     prune         X.json -> .tmp-pruned-X.json; X.pth and then .tmp-pruned-X.json are removed
+    make room     as prune; where latest.pth was deleted, the checkpoint that stays is published
     quarantine    X.json -> damaged-X.json; X.pth -> damaged-X.pth
 
 So a meta file is never next to the wrong checkpoint, and never alone except while its checkpoint steps aside.
@@ -17,7 +18,7 @@ another machine; `restore_metas` writes it from the record in the checkpoint.
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -201,33 +202,54 @@ def prune(run_dir: Path, keep: int, part: int) -> list[str]:
     Only `model_step{N}.pth` files with a meta file of this part are deleted, never those of other parts or
     other programs, and only after the digest of the newest checkpoint was verified.
     """
-    present = checkpoints(run_dir)
-    best_serial = next((meta.serial for path, meta in present if path.name == "best.pth"), None)
-    own = [
-        (path, meta)
-        for path, meta in present
-        if path == checkpoint_path(run_dir, meta.step)
-        and meta.part == part
-        and path.is_file()
-        and meta.digest
-    ]
-    spare = [
-        path
-        for path, meta in own[keep:]
-        if meta.serial != best_serial and not path.with_suffix(".pinned").exists()
-    ]
-    if not spare:
-        return []
-    try:
-        verify_checkpoint(own[0][0])
-    except ValueError as problem:
-        logger.warning("No checkpoint is deleted, because the newest is corrupt: %s", problem)
-        return []
-    for path in spare:
-        aside = path.with_name(f"{PRUNED}{path.stem}.json")
-        path.with_suffix(".json").replace(aside)
-        _finish_prune(aside)
-    return [path.name for path in spare]
+    own, needed = _own_and_needed(run_dir, part)
+    spare = [path for path in own[keep:] if path not in needed]
+    if spare and _verified(own[:1]):
+        _delete(spare)
+        return [path.name for path in spare]
+    return []
+
+
+def make_room(run_dir: Path, num_bytes: int, keep: int, part: int) -> bool:
+    """Delete the oldest checkpoints of this part until `num_bytes` are freed, before the next save.
+
+    The best, the pinned and one valid checkpoint stay. Nothing is deleted if that frees too little.
+
+    Args:
+        keep: as for `prune`; fewer checkpoints stay only where the space is needed, with a warning.
+    """
+    own, needed = _own_and_needed(run_dir, part)
+    spare = [path for path in own if path not in needed and not path.is_symlink()]  # a link holds no space
+    if spare == own:
+        spare = own[1:]
+    chosen: list[Path] = []
+    freed = 0
+    for path in reversed(spare):
+        if freed < num_bytes:
+            chosen.append(path)
+            freed += path.stat().st_size
+    if freed < num_bytes:
+        return False
+    stays = _verified([path for path in own if path not in chosen])
+    if stays is None:
+        return False
+    latest = run_dir / "latest.pth"
+    loses_latest = own[0] in chosen and latest.with_suffix(".json").exists()
+    if loses_latest:  # first: a link to a deleted checkpoint would hold its space
+        latest.with_suffix(".json").unlink(missing_ok=True)
+        latest.unlink(missing_ok=True)
+    _delete(chosen)
+    if loses_latest:
+        publish(stays, latest)
+    surplus = own[max(keep - 1, 0) :]  # what `prune` would delete after the save
+    logger.log(
+        logging.INFO if set(chosen) <= set(surplus) else logging.WARNING,
+        "The disk is full: deleted %s to make room for the next checkpoint%s; %s stays",
+        ", ".join(path.name for path in chosen),
+        "" if set(chosen) <= set(surplus) else f", more than --keep-checkpoints {keep} asks for",
+        stays.name,
+    )
+    return True
 
 
 def quarantine(corrupt: Path) -> Path:
@@ -252,6 +274,43 @@ def _os_error_as_user_error(run_dir: Path) -> Iterator[None]:
             + ("free disk space" if is_full else "choose a folder that you may write to"),
             DISK_FULL if is_full else USER_MISTAKE,
         ) from None
+
+
+def _own_and_needed(run_dir: Path, part: int) -> tuple[list[Path], list[Path]]:
+    """Return the numbered checkpoints of this part, newest first, and of these the best and the pinned."""
+    present = checkpoints(run_dir)
+    best_serial = next((meta.serial for path, meta in present if path.name == "best.pth"), None)
+    own = [
+        (path, meta)
+        for path, meta in present
+        if path == checkpoint_path(run_dir, meta.step)
+        and meta.part == part
+        and path.is_file()
+        and meta.digest
+    ]
+    needed = [
+        path for path, meta in own if meta.serial == best_serial or path.with_suffix(".pinned").exists()
+    ]
+    return [path for path, _ in own], needed
+
+
+def _verified(paths: Sequence[Path]) -> Path | None:
+    """Return the first valid checkpoint of `paths`; log if there is none."""
+    for path in paths:
+        try:
+            verify_checkpoint(path)
+        except ValueError as problem:
+            logger.warning("%s; it does not count as a checkpoint that stays", problem)
+        else:
+            return path
+    return None
+
+
+def _delete(paths: Sequence[Path]) -> None:
+    for path in paths:
+        aside = path.with_name(f"{PRUNED}{path.stem}.json")
+        path.with_suffix(".json").replace(aside)
+        _finish_prune(aside)
 
 
 def _finish_commit(aside: Path) -> None:
