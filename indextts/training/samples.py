@@ -23,6 +23,7 @@ from indextts.data.manifest import Pair
 from indextts.data.networks import BACKEND_NAME
 from indextts.errors import UserError
 from indextts.features import builtin
+from indextts.models.out_of_memory import is_out_of_memory
 from indextts.speech.synthesis.renderer import BuiltinRenderer, PublishedRenderer, Reference
 from indextts.speech.synthesis.synthesize import model_record, speech_record, write_wav
 from indextts.speech.synthesis.text_to_speech import (
@@ -89,11 +90,11 @@ class SampleSynthesizer:
             self.writer.collect(metrics)
 
     def synthesize(self, run: Run, metrics: MetricsLog, stop: StopRequest) -> None:
-        """Synthesize the sentences; an error is only logged."""
+        """Synthesize the sentences; an error, such as a lack of memory, is only logged."""
         if self.writer is None:
             return
         name = f"part{run.state.part}_step{run.state.step}"
-        was_training = run.model.training
+        was_training, has_run_out = run.model.training, False
         run.model.eval()
         try:
             self._generate(
@@ -101,10 +102,19 @@ class SampleSynthesizer:
             )
         except _StoppedError:
             logger.info("Stopped before the samples of step %d were finished", run.state.step)
-        except UserError as error:
+        except (UserError, OSError) as error:
             logger.warning("No samples of step %d: %s", run.state.step, error)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            logger.warning(
+                "No samples of step %d, out of memory: %s", run.state.step, str(error).splitlines()[0]
+            )
+            has_run_out = True
         finally:
             run.model.train(was_training)
+        if has_run_out and torch.cuda.is_available():
+            torch.cuda.empty_cache()  # after the except clause: the error holds the tensors
 
     def finish(self, metrics: MetricsLog, stop: StopRequest) -> None:
         """Wait for unfinished sounds, unless a stop is requested."""

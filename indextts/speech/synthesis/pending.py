@@ -14,6 +14,7 @@ Axes: M codes, D width of the GPT.
 import io
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,10 @@ def write_pending(folder: Path, pending: Sequence[PendingText], made_by: Mapping
 
 def pending_folders(root: Path) -> list[Path]:
     """Return the folders in `root` with codes still to render, oldest first."""
-    found = {path.parent: path.stat().st_mtime_ns for path in root.glob(f"*/{PENDING_NAME}")}
+    found: dict[Path, int] = {}
+    for path in root.glob(f"*/{PENDING_NAME}"):
+        with suppress(FileNotFoundError):  # rendered or deleted since
+            found[path.parent] = path.stat().st_mtime_ns
     return sorted(found, key=lambda folder: (found[folder], folder.name))
 
 
