@@ -51,7 +51,8 @@ from indextts.data.pair_columns import PairColumns
 from indextts.models.gpt.attention import choose_backend
 from indextts.models.gpt.model import UnifiedVoice
 from indextts.models.gpt.packed import PackedBatch
-from indextts.training.batches import PairDataset, collate_packed, load_batches
+from indextts.training.batches import PairDataset, collate_packed
+from indextts.training.loading import load_batches
 from indextts.training.losses import packed_sums
 from indextts.training.order import BatchPlan
 

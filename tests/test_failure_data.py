@@ -36,9 +36,9 @@ from indextts.training.batches import (
     PairDataset,
     collate_padded,
     group_batches,
-    load_batches,
 )
 from indextts.training.gradients import TokenCounts
+from indextts.training.loading import load_batches
 from indextts.training.loop import accumulate
 from indextts.training.losses import LossSums
 from indextts.training.order import epoch_order, in_batches
@@ -188,6 +188,20 @@ def test_row_35_more_than_ten_unreadable_samples_of_a_small_set_end_the_run(
     assert re.search(r"\[Error\] 11 of 22 .*check_amharic_data\.py", spread.log)
     done = verify_checkpoint(spread.output / "latest.pth").step
     assert done == max(load(path)["step"] for path in spread.output.glob("model_step*.pth"))
+
+
+@pytest.mark.failure(35)
+def test_row_35_a_resume_knows_the_unreadable_samples_until_they_are_readable_again(spread: TinyRun):
+    file = array_file(spread, "u3", "codes")
+    content = file.read_bytes()
+    file.unlink()
+    assert spread.train(max_steps=4) == 0
+    assert load(spread.output / "latest.pth")["state"]["unreadable"] == ["u3__u4"]
+    assert spread.train(max_steps=8, resume="auto") == 0
+    assert spread.log.count("Skipped u3__u4 ") == 1
+    file.write_bytes(content)
+    assert spread.train(max_steps=12, resume="auto") == 0
+    assert load(spread.output / "latest.pth")["state"]["unreadable"] == []
 
 
 @pytest.mark.failure(35)
@@ -354,6 +368,20 @@ def test_row_48_weights_that_are_not_finite_are_never_saved(tiny: TinyRun, monke
         assert content["state"]["num_skipped"] == max(0, content["step"] - 3)
 
 
+@pytest.mark.failure(48)
+def test_row_48_skipped_steps_in_a_row_count_across_a_resume(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch):
+    def poisoning(run: Run, group: list[MicroBatch], tokens: TokenCounts) -> object:
+        sums, loss = accumulate(run, group, tokens)
+        assert loss is not None
+        return sums, loss * math.nan if run.state.step >= 3 else loss
+
+    monkeypatch.setattr(loop, "accumulate", poisoning)
+    assert tiny.train(max_steps=8, epochs=10) == 0
+    assert load(tiny.output / "latest.pth")["state"]["num_skipped_in_a_row"] == 5
+    assert tiny.train(max_steps=40, epochs=10, resume="auto") == 6
+    assert re.search(r"\[Error\] .*10 steps .* step 13\b", tiny.log)
+
+
 # ---- row 49: memory
 
 
@@ -390,8 +418,9 @@ def test_row_49_a_split_step_has_the_gradient_of_the_full_step_and_sees_every_sa
     kept: int,
     padding: str,
 ):
-    run = make_tiny_run(tmp_path / "tiny", dropout=0.0)
+    run = make_tiny_run(tmp_path / "tiny", num_codes=20, text="ሰላም ነው", dropout=0.0)
     started = start_from_base(load_inputs(parse(Train, run.flags(batch_size=7, padding=padding))))
+    length = int(started.inputs.train_set.lengths[0])  # of every sample
     started.model.train()
     group = first_group(started, batch_size=7)
 
@@ -408,13 +437,14 @@ def test_row_49_a_split_step_has_the_gradient_of_the_full_step_and_sees_every_sa
     whole = gradients()
     tried = limit_memory(monkeypatch, most)
     split = gradients()
-    assert started.state.micro_batch_limit == kept
+    limit = started.state.position_limit
+    assert limit // length == kept
     assert float((split - whole).norm() / whole.norm()) < 1e-6
     assert counts[0] == counts[1]
     fitted = tried[max(index for index, size in enumerate(tried) if size > most) + 1 :]
     assert sum(fitted) == 14
     assert max(fitted) == kept
-    assert re.search(rf"Out of memory .*\b{kept}$", caplog.text, re.MULTILINE)
+    assert re.search(rf"Out of memory .*\b{limit} positions$", caplog.text, re.MULTILINE)
 
 
 @pytest.mark.failure(49)
@@ -423,7 +453,8 @@ def test_row_49_the_size_that_fits_is_kept_through_a_resume(tiny: TinyRun, monke
     settings = {"batch_size": 6, "grad_accumulation": 1}
     assert tiny.train(max_steps=3, **settings) == 0
     assert tiny.log.count("Out of memory (CUDA out of memory. Tried to allocate 2.00 GiB.)") == 2  # 6, 3, 1
-    assert load(tiny.output / "latest.pth")["state"]["micro_batch_limit"] == 1
+    [[limit, limited_at]] = load(tiny.output / "latest.pth")["state"]["position_limits"]
+    assert (limit > 0, limited_at) == (True, 0)
     before = len(tried)
     assert tiny.train(max_steps=4, resume="auto", **settings) == 0
     assert tried[before:] == [1] * 4  # the last of 22 pairs, one after the other

@@ -30,6 +30,7 @@ from indextts.training.metrics import MetricsLog
 from indextts.training.run import Run
 from tests import waiting
 from tests.conftest import REPOSITORY
+from tests.small_disk import needs_namespaces, run_with_disk
 from tests.test_trainer import load, numbers
 from tests.test_training_saving import failed_saves
 from tests.tiny_run import TinyRun, make_tiny_run
@@ -190,9 +191,10 @@ def test_row_20_a_signal_during_the_start_ends_the_run_with_status_143_and_the_n
         return original(*args, **kwargs)
 
     monkeypatch.setattr(module, name, interrupted)
-    assert tiny.train(log_interval=1, save_interval=2, val_interval=2, max_steps=8) == 143
+    status = 0 if name == "finish_saving" else 143  # nothing is left to do then
+    assert tiny.train(log_interval=1, save_interval=2, val_interval=2, max_steps=8) == status
     assert sent
-    assert exit_status(tiny) == 143
+    assert exit_status(tiny) == status
     assert not list(tiny.output.glob(".tmp-*"))
     steps = last_step(tiny) if (tiny.output / "metrics.jsonl").exists() else 0
     assert newest_step(tiny) == steps
@@ -224,7 +226,8 @@ def test_row_21_the_third_signal_ends_at_once_and_the_last_checkpoint_is_valid(
 IMPATIENT = (
     "import sys, runpy\n"
     "from indextts.training import saving\n"
-    "saving.RETRY_AFTER_S = float(sys.argv.pop(1))\n"
+    "saving.RETRY_AFTER_S = saving.MAX_RETRY_AFTER_S = float(sys.argv.pop(1))\n"
+    "saving.STOP_PATIENCE_S = float(sys.argv.pop(1))\n"
     "saving.FINAL_RETRY_AFTER_S = 0.05\n"
     "sys.argv[0] = {trainer!r}\n"
     "runpy.run_path({trainer!r}, run_name='__main__')\n"
@@ -232,14 +235,16 @@ IMPATIENT = (
 
 
 class ImpatientTrainer:
-    """A trainer that tries a failed save again after `retry_after_s` instead of a minute."""
+    """A trainer that tries a failed save again after `retry_after_s`, and after a stop for `patience_s`."""
 
-    def __init__(self, run: TinyRun, screen: Path, retry_after_s: float, **changes: object) -> None:
+    def __init__(
+        self, run: TinyRun, screen: Path, retry_after_s: float, patience_s: float = 0.2, **changes: object
+    ) -> None:
         program = IMPATIENT.format(trainer=str(TRAINER))
         self.screen = screen
         with screen.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", program, str(retry_after_s), *run.flags(**changes)],
+                [sys.executable, "-c", program, str(retry_after_s), str(patience_s), *run.flags(**changes)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -283,20 +288,58 @@ def test_row_22_a_failed_save_is_logged_and_retried_and_the_run_recovers(tiny: T
 
 @pytest.mark.slow
 @pytest.mark.failure(22)
-def test_row_22_the_third_failed_save_in_a_row_ends_the_run_with_4_and_the_old_checkpoint_is_valid(
-    tiny: TinyRun, tmp_path: Path
+@pytest.mark.parametrize("patience_s", [0.2, 3600.0], ids=["one signal", "two signals"])
+def test_row_22_failed_saves_end_no_training_and_a_stop_ends_with_4_and_the_old_checkpoint_is_valid(
+    tiny: TinyRun, tmp_path: Path, patience_s: float
 ):
-    with ImpatientTrainer(tiny, tmp_path / "screen", retry_after_s=0.05, **ENDLESS) as trainer:
+    with ImpatientTrainer(tiny, tmp_path / "screen", 0.05, patience_s, **ENDLESS) as trainer:
         wait_until(lambda: newest_step(tiny) or not trainer.is_running(), "no checkpoint")
         trainer.limit(200_000)
+        wait_until(lambda: len(failed_saves(tiny)) > 5 or not trainer.is_running(), "no retries")
+        step = last_step(tiny)
+        wait_until(lambda: last_step(tiny) > step + 5 or not trainer.is_running(), "no steps")
+        trainer.process.terminate()
+        if patience_s > 1:
+            step, count = last_step(tiny), len(failed_saves(tiny))
+            wait_until(
+                lambda: len(failed_saves(tiny)) > count + 3 or not trainer.is_running(),
+                "no retries at the end",
+            )
+            assert last_step(tiny) <= step + 1
+            trainer.process.terminate()
         assert trainer.process.wait(PATIENCE_S) == 4
     assert exit_status(tiny) == 4
-    assert len(failed_saves(tiny)) == 2
-    assert re.search(r"\[Error\] .*3rd .*--resume auto", tiny.log)
+    assert re.search(r"\[Error\] .*--resume auto", tiny.log)
     saved = newest_step(tiny)
     assert saved > 0
     assert not list(tiny.output.glob(".tmp-*.pth"))
     assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 1}) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [1, 3])
+@needs_namespaces
+@pytest.mark.failure(22)
+def test_row_22_a_disk_for_fewer_than_three_checkpoints_is_enough(tiny: TinyRun, tmp_path: Path, keep: int):
+    assert tiny.train(max_steps=1) == 0  # to see the size
+    num_bytes = (tiny.output / "latest.pth").stat().st_size
+    shutil.rmtree(tiny.output)
+    tiny.output.mkdir()
+    flags = tiny.flags(keep_checkpoints=keep, save_interval=1, val_interval=1, learning_rate=0.5)
+    disk = (
+        saving.SPARE_BYTES + (1 << 18) + 25 * num_bytes // 10
+    )  # a quarter of a megabyte for tokenizer and log
+    argv = [sys.executable, str(TRAINER), *flags]
+    ended = run_with_disk(tiny.output, disk, argv, copy=tmp_path / "copy")
+    assert ended.returncode == 0, ended.stdout[-2000:]
+    left = tmp_path / "copy"
+    best, latest = (verify_checkpoint(left / f"{name}.pth") for name in ("best", "latest"))
+    assert latest.step == 12
+    assert best.step < 12 or best == latest
+    present = {path.name for path in left.glob("model_step*.pth")}
+    assert present <= {f"model_step{step}.pth" for step in (best.step, latest.step, 11)}
+    assert not failed_saves(TinyRun(tiny.folder), log=ended.stdout)
+    assert "deleted model_step" in ended.stdout
 
 
 @pytest.mark.failure(22)
@@ -458,6 +501,35 @@ def test_row_31_a_killed_worker_ends_the_run_with_status_1_and_a_resume_continue
     saved = newest_step(tiny)
     assert 0 < saved <= last_step(tiny)
     assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 2}) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.failure(31)
+def test_row_31_a_stop_ends_a_run_whose_workers_do_not_answer_and_a_resume_goes_on(
+    tiny: TinyRun, trainers: Callable[..., TrainerProcess]
+):
+    trainer = trainers(tiny, **ENDLESS | {"num_workers": 2, "save_interval": 100_000})
+    wait_until(lambda: has_trained(tiny, trainer) and len(workers_of(trainer)) == 2, "no workers")
+    for pid in workers_of(trainer):
+        os.kill(pid, signal.SIGSTOP)  # as one that waits for a disk
+    trainer.send(signal.SIGTERM)
+    assert trainer.wait(PATIENCE_S) == exit_status(tiny) == 143
+    saved = newest_step(tiny)
+    assert saved == last_step(tiny) > 0
+    assert trainer.wait_for_members(PATIENCE_S) == []
+    assert tiny.train(resume="auto", **ENDLESS | {"max_steps": saved + 2}) == 0
+    assert list(numbers(tiny, kind="train")) == list(range(1, saved + 3))
+
+
+@pytest.mark.slow
+@needs_namespaces
+@pytest.mark.failure(31)
+def test_row_31_workers_need_no_shared_memory(tiny: TinyRun, tmp_path: Path):
+    argv = [sys.executable, str(TRAINER), *tiny.flags(num_workers=2)]
+    ended = run_with_disk(Path("/dev/shm"), 1 << 16, argv, copy=tmp_path / "shm", is_full=True)
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr
+    assert (tmp_path / "shm/filler").stat().st_size > 0
+    assert newest_step(tiny) == 12
 
 
 def kill(pid: int) -> None:

@@ -47,7 +47,10 @@ TABLE = {
     ),
     20: Row("SIGTERM during imports, loading, a save, a validation", "143; no partial file"),
     21: Row("a second and a third signal", "the third ends the run at once; the last checkpoint is valid"),
-    22: Row("disk full during a save", "training continues and retries; status 4 after three in a row"),
+    22: Row(
+        "disk full during a save",
+        "older checkpoints make room; training continues and retries; 4 only at the end of the run",
+    ),
     23: Row("disk full for log, metrics, TensorBoard", "one warning; training continues"),
     24: Row("output folder not writable", "refused at the start: 2, or 4 if the disk is full"),
     25: Row("output folder deleted during the run", "created again for the next save"),
@@ -59,7 +62,10 @@ TABLE = {
     28: Row("page killed or reloaded", "training continues, the page finds it"),
     29: Row("log without a reader", "a file, never a pipe"),
     30: Row("orphaned workers that hold the lock", "they exit with the trainer and release the lock"),
-    31: Row("a worker dies", "status 1, no save in the handler; a resume works"),
+    31: Row(
+        "a worker dies or does not answer, /dev/shm is full",
+        "1, a resume works; a stop ends the wait and saves; no shared memory is used",
+    ),
     32: Row("line that is not JSON", "status 2 with file:line; the check names all such lines"),
     33: Row("byte order mark, bytes that are not UTF-8", "the mark is skipped; the bytes are as 32"),
     34: Row("missing field", "as 32; the field is named"),

@@ -6,10 +6,10 @@ from indextts.training.batches import (
     Unreadable,
     collate_for,
     collate_padded,
-    collate_readable,
     group_batches,
     is_too_many,
 )
+from indextts.training.loading import collate_readable
 from tests.tiny_gpt import TINY
 
 

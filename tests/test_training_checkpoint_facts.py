@@ -21,8 +21,9 @@ from indextts.models.gpt.config import config_with_text_tokens
 from indextts.models.gpt.model import GPTBatch, UnifiedVoice
 from indextts.models.gpt.weights import load_model
 from indextts.text.tokenizer import parse_model
-from indextts.training.batches import collate_padded, load_batches
+from indextts.training.batches import collate_padded
 from indextts.training.checkpoint_facts import OptimizerLayout, checkpoint_facts, named_moments
+from indextts.training.loading import load_batches
 from indextts.training.losses import token_losses
 from indextts.training.optim import select_trained
 from indextts.training.order import in_batches

@@ -11,7 +11,6 @@ import torch
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
-from indextts.training.batches import load_batches
 from indextts.training.distributed.ranks import Ranks
 from indextts.training.distributed.sharding import (
     ImbalanceMeter,
@@ -24,6 +23,7 @@ from indextts.training.distributed.sharding import (
 )
 from indextts.training.distributed.torchrun import RankInfo
 from indextts.training.gradients import BUCKET_BYTES, LARGE_BYTES, all_reduce_tensors, in_buckets
+from indextts.training.loading import load_batches
 from indextts.training.losses import LossSums
 from indextts.training.order import in_batches
 from indextts.training.run import Inputs, load_inputs

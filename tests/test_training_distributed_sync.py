@@ -1,6 +1,8 @@
 """Tests of indextts/training/distributed/sync.py: a stop, a save, and checks that the ranks are identical."""
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,6 @@ from indextts.commands.terminal import parse
 from indextts.commands.train import Train
 from indextts.errors import CHECK_FAILED, USER_MISTAKE, UserError
 from indextts.system.signals import StopRequest
-from indextts.training.batches import load_batches
 from indextts.training.decision import Signals
 from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from indextts.training.distributed.sync import (
@@ -20,7 +21,9 @@ from indextts.training.distributed.sync import (
     require_same_weights,
 )
 from indextts.training.distributed.torchrun import RankInfo
+from indextts.training.loading import load_batches
 from indextts.training.loop import count_tokens, gather_signals
+from indextts.training.metrics import SpeedMeter
 from indextts.training.run import Run, load_inputs
 from indextts.training.saving import Saver
 from indextts.training.start import start_from_base
@@ -42,7 +45,7 @@ class TwoRanks(Ranks):
         self.changes: dict[str, str] = {}
 
     def all_reduce_ints(self, numbers: list[int]) -> list[int]:
-        return [int(a) + b for a, b in zip(numbers, self.numbers, strict=True)]
+        return [int(a) + b for a, b in zip(numbers, self.numbers or [0] * len(numbers), strict=True)]
 
     def all_gather(self, value: object) -> list:
         return [value, {**value, **self.changes} if isinstance(value, dict) else self.other]
@@ -55,10 +58,22 @@ def new_run(project: TinyRun, ranks: Ranks = SINGLE_PROCESS) -> Run:
 def test_in_a_single_process_the_tokens_of_a_step_are_those_of_its_batches(project: TinyRun):
     run = new_run(project)
     [part] = load_batches(run.inputs.train_set, [[0, 1]], 0, run.inputs.collate)
-    tokens, num_unreadable = count_tokens([part, part], SINGLE_PROCESS)
+    counts = count_tokens([part, part], SINGLE_PROCESS)
+    assert counts is not None
+    tokens, num_unreadable = counts
     assert part.batch is not None
     assert (tokens.num_text, tokens.num_mel) == (2 * part.batch.num_text, 2 * part.batch.num_mel)
     assert num_unreadable == 0
+
+
+def test_a_step_is_left_out_where_the_workers_of_another_rank_do_not_answer(project: TinyRun):
+    run, ranks = new_run(project), TwoRanks()
+    [part] = load_batches(run.inputs.train_set, [[0, 1]], 0, run.inputs.collate)
+    ranks.numbers = [0, 0, 0, 1]
+    assert count_tokens([part], ranks) is None
+    ranks.numbers = [0, 0, 0, 0]
+    assert count_tokens([part], ranks) is not None
+    assert count_tokens(None, ranks) is None
 
 
 def test_a_stop_requested_on_another_rank_stops_this_rank_with_the_same_signal(
@@ -67,8 +82,31 @@ def test_a_stop_requested_on_another_rank_stops_this_rank_with_the_same_signal(
     run, ranks, stop = new_run(project), TwoRanks(), StopRequest(ends_process=False)
     ranks.numbers, ranks.other = [1, 0, 0], signal.SIGUSR1
     run = replace(run, inputs=replace(run.inputs, ranks=ranks))
-    assert gather_signals(run, Saver(tmp_path, 1), stop) == Signals(stop_requested=True)
+    speed = SpeedMeter(run.inputs.device)
+    assert gather_signals(run, Saver(tmp_path, 1), stop, speed) == Signals(stop_requested=True)
     assert stop.signal == signal.SIGUSR1
+
+
+def test_waiting_for_a_save_is_not_training_time(project: TinyRun, tmp_path: Path):
+    run = new_run(project)
+    was_paused = []
+
+    class Meter(SpeedMeter):
+        is_paused = False
+
+        @contextmanager
+        def paused(self) -> Iterator[None]:
+            self.is_paused = True
+            yield
+            self.is_paused = False
+
+    class Slow(Saver):
+        def wait(self) -> None:
+            was_paused.append(speed.is_paused)
+
+    speed = Meter(torch.device("cpu"))
+    gather_signals(run, Slow(tmp_path, 1), StopRequest(ends_process=False), speed)
+    assert was_paused == [True]
 
 
 def test_a_fingerprint_changes_with_the_last_bit_of_a_trained_weight(project: TinyRun):

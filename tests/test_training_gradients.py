@@ -1,8 +1,10 @@
 """Tests of indextts/training/gradients.py and the loop's `accumulate`: a full step, and a step in parts."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from itertools import islice
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,11 +19,12 @@ from indextts.models.gpt.packed import PackedBatch
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.training import gradients as gradients_module
 from indextts.training import loop, validate
-from indextts.training.batches import Batch, MicroBatch, Sample, Unreadable, load_batches
+from indextts.training.batches import Batch, MicroBatch, Sample, Unreadable
+from indextts.training.loading import load_batches
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.run import Run, load_inputs
 from indextts.training.start import start_from_base
-from tests.tiny_run import TinyRun, accumulate_group, make_tiny_run
+from tests.tiny_run import SENTENCES, TinyRun, accumulate_group, make_tiny_run
 
 # relative; a card multiplies in TensorFloat-32
 ROUNDING = 1e-4 if torch.cuda.is_available() else 1e-6
@@ -29,8 +32,13 @@ ROUNDING = 1e-4 if torch.cuda.is_available() else 1e-6
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """Return a run without dropout, so that gradients are a function of the samples alone."""
-    return make_tiny_run(tmp_path_factory.mktemp("step") / "tiny", dropout=0.0)
+    """Return a run without dropout and with samples of one length.
+
+    So gradients are a function of the samples alone, and positions a multiple of the samples.
+    """
+    return make_tiny_run(
+        tmp_path_factory.mktemp("step") / "tiny", num_codes=20, text=SENTENCES[0], dropout=0.0
+    )
 
 
 @pytest.fixture(params=["none", "reference"])
@@ -102,6 +110,11 @@ def give_memory_for(monkeypatch: pytest.MonkeyPatch) -> GiveMemory:
     return give
 
 
+def samples_in(run: Run, num_positions: int) -> int:
+    """Return how many samples have so many positions."""
+    return num_positions // int(run.inputs.train_set.lengths[0])
+
+
 def gradients(run: Run) -> dict[str, Tensor]:
     return {
         name: parameter.grad.clone()
@@ -154,7 +167,7 @@ def test_a_split_step_has_the_gradients_of_the_full_step(
     for name, gradient in full.items():
         assert relative_difference(split[name], gradient) < ROUNDING, name
     assert float(loss) == pytest.approx(full_loss, rel=ROUNDING)
-    assert run.state.micro_batch_limit == limit
+    assert samples_in(run, run.state.position_limit) == limit
     assert max(asked) > num_samples >= asked[-1]  # it did run out, and went on with parts that fit
 
 
@@ -188,8 +201,8 @@ def test_the_size_that_fits_is_kept_for_the_next_steps(
     logged = [record.getMessage() for record in caplog.records if record.name == gradients_module.__name__]
     assert len(logged) == 2
     assert "(CUDA out of memory. Tried to allocate 2.00 GiB)" in logged[0]
-    assert logged[0].endswith(" 3")
-    assert logged[1].endswith(" 1")
+    limits = [int(text.split()[-2]) for text in logged]
+    assert [samples_in(run, limit) for limit in limits] == [3, 1]
 
 
 def test_a_single_sample_that_does_not_fit_ends_the_run_and_names_the_flags(
@@ -237,9 +250,38 @@ def test_the_readable_samples_of_a_step_count_as_if_alone(project: TinyRun, run:
     assert all(torch.equal(gradient, full[name]) for name, gradient in gradients(run).items())
 
 
-def test_a_part_of_a_padded_batch_has_the_losses_of_its_rows(project: TinyRun):
+def test_whole_micro_batches_are_tried_again_after_many_steps(
+    run: Run, give_memory_for: GiveMemory, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(gradients_module, "LIMITED_STEPS", 3)
+    for step in range(5):
+        run.state.step = step
+        sizes = give_memory_for(2 if step < 2 else 6)
+        accumulate_group(run, group_of(run, 6))
+        run.trained.clear_gradients()
+        assert sizes == {0: [6, 3, 1, 1, 1, 1, 1, 1], 3: [6], 4: [6]}.get(step, [1] * 6)
+    assert run.state.position_limit == 0
+
+
+@pytest.mark.parametrize("padding", ["none", "reference"])
+def test_parts_have_at_most_so_many_positions_and_every_sample_once(tmp_path: Path, padding: str):
+    run = new_run(make_tiny_run(tmp_path / "tiny"), padding)
+    batch = group_of(run, 9)[0].batch
+    assert batch is not None
+    longest = max(
+        int(run.inputs.train_set.lengths[:9].max()), batch.num_positions // 9
+    )  # a padded row is wider
+    for most in (1, longest, 2 * longest, 5 * longest):
+        parts = batch.split(most)
+        assert all(part.num_positions <= most or part.num_samples == 1 for part in parts)
+        assert sum(part.num_samples for part in parts) == 9
+        assert sum(part.num_mel for part in parts) == batch.num_mel
+        assert max(part.num_samples for part in parts) > 1 or most <= longest
+
+
+def test_a_part_of_a_padded_batch_has_the_losses_of_its_rows(tmp_path: Path):
     """Also of codes behind a text that is padded: they see the padding."""
-    run = new_run(project, "reference")
+    run = new_run(make_tiny_run(tmp_path / "tiny", dropout=0.0), "reference")
     batch = group_of(run, 4)[0].batch
     assert isinstance(batch, GPTBatch)
     shortest_last = torch.argsort(batch.text_lengths, descending=True)
@@ -255,8 +297,8 @@ def test_a_part_of_a_padded_batch_has_the_losses_of_its_rows(project: TinyRun):
         )
 
 
-def test_a_part_of_a_packed_batch_has_the_losses_of_its_samples_alone(project: TinyRun):
-    run = new_run(project, "none")
+def test_a_part_of_a_packed_batch_has_the_losses_of_its_samples_alone(tmp_path: Path):
+    run = new_run(make_tiny_run(tmp_path / "tiny", dropout=0.0), "none")
     batch = group_of(run, 4)[0].batch
     assert isinstance(batch, PackedBatch)
     parts = batch.split(1)
@@ -281,10 +323,17 @@ def test_a_run_short_of_memory_takes_all_steps_and_its_resume_keeps_the_size(
     content = torch.load(output / "latest.pth", weights_only=True)
     assert content["step"] == 5
     assert (content["epoch"], content["sampler"]["samples_done"]) == (1, 6)
-    assert content["state"]["micro_batch_limit"] == 1
+    [[limit, limited_at]] = content["state"]["position_limits"]
+    assert (limit > 0, limited_at) == (True, 0)
     assert project.train(output_dir=output, padding=padding, resume="auto", max_steps=6) == 0
     log = (output / "train.log").read_text(encoding="utf-8")
     assert log.count("Out of memory") == 1
+    assert re.search(rf"Memory ran out at step 1\b.* {limit} positions", log)
+    changed = {"output_dir": output, "padding": padding, "resume": "auto"}
+    assert project.train(**changed, grad_checkpointing="", max_steps=7) == 0
+    log = (output / "train.log").read_text(encoding="utf-8")
+    assert re.search(r"Memory ran out.* grad_checkpointing ", log)
+    assert log.count("Out of memory") == 2
 
 
 def test_a_run_whose_memory_is_too_small_for_one_sample_ends_with_status_7(

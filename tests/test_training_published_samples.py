@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import soundfile
@@ -76,6 +78,24 @@ def test_a_stop_leaves_the_codes_and_the_resume_renders_them(
     assert pending_folders(run / "samples") == []
 
 
+def test_samples_that_the_user_deletes_do_not_end_the_training(
+    project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    write = PublishedSamples.write
+
+    def write_and_delete(self: PublishedSamples, *given: Any) -> None:
+        write(self, *given)
+        shutil.rmtree(self.root)
+
+    monkeypatch.setattr(PublishedSamples, "write", write_and_delete)
+    monkeypatch.setattr(PublishedSamples, "_ensure_running", lambda self: False)
+    run = project.root / "deleted"
+    assert main(trainer_flags(project, output_dir=run, sample_interval=4, **FLAGS)) == 0
+    assert "part1_step0" in next(
+        record.getMessage() for record in caplog.records if record.levelname == "WARNING"
+    )
+
+
 def test_a_missing_vocoder_is_logged_at_the_start_and_the_training_continues(
     project: Project, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -105,7 +125,7 @@ def test_an_unreadable_voice_is_skipped_and_named(
     content = torch.load(folder / "pending.pth", weights_only=True)
     content["texts"][1]["recording"] = str(tmp_path / "gone.wav")
     torch.save(content, folder / "pending.pth")
-    monkeypatch.setattr(published_samples, "configure_worker_signals", lambda _: None)
+    monkeypatch.setattr(published_samples, "configure_worker_signals", lambda: None)
     monkeypatch.setattr(published_samples.os, "nice", lambda _: 0)
     monkeypatch.setattr(published_samples, "log_to_stdout", lambda: None)
     threads = torch.get_num_threads()

@@ -98,6 +98,34 @@ def test_a_stop_does_not_wait_for_the_samples(
     assert sample_folders(output) == []
 
 
+def test_ctrl_c_while_the_run_waits_for_its_last_samples_leaves_a_finished_run(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(samples.BuiltinSamples, "finish", lambda *_: signal.raise_signal(signal.SIGINT))
+    output = project.root / "interrupted"
+    assert main(trainer_flags(project, output_dir=output, sample_interval=4, **FLAGS)) == 0
+    assert json.loads((output / "exit.json").read_text())["status"] == 0
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), OSError(28, "No space left")]
+)
+def test_samples_without_memory_or_disk_space_are_left_out_and_the_training_continues(
+    project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+):
+    def fail(*_: Any) -> tuple[Segment, ...]:
+        raise error
+
+    monkeypatch.setattr(samples, "generate_segments", fail)
+    output = project.root / type(error).__name__
+    assert main(trainer_flags(project, output_dir=output, sample_interval=4, **FLAGS)) == 0
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [step for step in (0, 2, 4, 6) if any(f"samples of step {step}" in text for text in warnings)] == [
+        0,
+        4,
+    ]
+
+
 def test_codes_without_a_synthesizer_are_logged_and_the_training_continues(tmp_path: Path):
     run = make_tiny_run(tmp_path / "tiny")
     assert run.train(max_steps=2, sample_interval=1) == 0

@@ -1,12 +1,9 @@
-"""Data set of pairs and its micro-batches; `indextts.training.order` chooses samples and their order.
+"""Data set of pairs and its micro-batches; `order.py` chooses the samples, `loading.py` reads them.
 
 Axes of a batch: B samples, N text tokens, M codes, K condition latents, D model width.
 """
 
-import ctypes
 import logging
-import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -17,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from indextts.data.feature_store import FeatureStore
 from indextts.data.pair_columns import PairColumns
@@ -31,8 +28,6 @@ from indextts.system.amounts import counted
 from indextts.training.order import epoch_size
 
 logger = logging.getLogger(__name__)
-
-PR_SET_PDEATHSIG = 1
 
 # In a small data set a single corrupt shard may be more than one percent.
 MAX_UNUSABLE_OF_SMALL_SET = 10
@@ -61,7 +56,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Data of one micro-step, from the data loader.
+    """Data of one micro-step.
 
     Args:
         batch: the readable samples, None if there are none.
@@ -75,7 +70,7 @@ class MicroBatch:
     rank_costs: tuple[float, ...] = ()
 
     def pin_memory(self) -> "MicroBatch":
-        """Return a copy with page-locked tensors; the data loader calls this."""
+        """Return a copy with page-locked tensors."""
         return self if self.batch is None else replace(self, batch=self.batch.pin_memory())
 
 
@@ -230,32 +225,6 @@ def check_disjoint(train: PairDataset, validation: PairDataset) -> None:
         )
 
 
-def load_batches(
-    dataset: PairDataset, batches: Iterable[Sequence[int]], num_workers: int, collate: Collate
-) -> Iterable[MicroBatch]:
-    """Return the samples of `batches`, built by `collate`; workers start once."""
-    return DataLoader(
-        dataset,
-        batch_sampler=batches,  # type: ignore[arg-type]
-        collate_fn=partial(collate_readable, collate=collate),
-        num_workers=num_workers,
-        worker_init_fn=configure_worker_signals if num_workers else None,
-        # its own generator; otherwise the loader draws from the global one, which dropout uses
-        generator=torch.Generator().manual_seed(0),
-        pin_memory=torch.cuda.is_available(),
-    )
-
-
-def collate_readable(items: list[Sample | Unreadable], collate: Collate) -> MicroBatch:
-    """Return the readable samples as one batch, and the unreadable ones."""
-    samples = [item for item in items if isinstance(item, Sample)]
-    return MicroBatch(
-        batch=collate(samples) if samples else None,
-        ids=tuple(item.id for item in items),
-        unreadable=tuple(item for item in items if isinstance(item, Unreadable)),
-    )
-
-
 def collate_for(padding: str, config: GPTConfig) -> Collate:
     """Return the function that builds batches for the value of --padding."""
     return partial(collate_packed, config=config) if padding == "none" else collate_padded
@@ -302,18 +271,6 @@ def group_batches(
         if len(group) == size or is_last:
             yield group
             group = []
-
-
-def configure_worker_signals(_worker: int) -> None:
-    """Protect a data worker from the trainer's stop signals, and let it end with the trainer.
-
-    Ctrl-C goes to the whole process group, and a worker killed by it would break the step in progress. So
-    each worker has its own process group, and the kernel kills it when the trainer ends.
-    """
-    os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def is_too_many(num_unusable: int, num_samples: int) -> bool:

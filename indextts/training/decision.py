@@ -75,6 +75,11 @@ def is_done(state: TrainState, command: Train) -> bool:
     return is_long_enough or is_out_of_patience(state, command)
 
 
+def is_complete(state: TrainState, command: Train) -> bool:
+    """Return whether nothing is left to do: the run is at its end and has been validated there."""
+    return is_done(state, command) and state.validated_step == state.step
+
+
 def is_out_of_patience(state: TrainState, command: Train) -> bool:
     """Return whether --patience validations in a row were no better than the best."""
     return 0 < command.patience <= state.num_worse

@@ -23,6 +23,7 @@ from indextts.training.run import Run
 logger = logging.getLogger(__name__)
 
 CODES_PER_SECOND = 50
+LIMITED_STEPS = 1000
 # Small gradients travel together up to this size: one message for each norm and bias would take longer.
 BUCKET_BYTES = 32 << 20
 LARGE_BYTES = 4 << 20  # a message of its own, without a copy
@@ -44,7 +45,8 @@ def in_parts_that_fit(
     """Return what `compute` makes of the batches, split into parts where memory runs out.
 
     After a failure the whole step is computed again in parts of half the size, so that no sample is lost or
-    counted twice; the size that fits is kept for the steps that follow.
+    counted twice. The size that fits is kept for the next LIMITED_STEPS steps; then whole micro-batches are
+    tried again, since another program may have used the memory.
 
     Args:
         batches: at least one.
@@ -53,9 +55,12 @@ def in_parts_that_fit(
     Raises:
         UserError: with status 7 if a single sample does not fit.
     """
+    state = run.state
+    if state.position_limit and state.step - state.limited_at >= LIMITED_STEPS:
+        state.position_limit = 0
+        logger.info("Trying whole micro-batches again, %d steps after the memory ran out", LIMITED_STEPS)
     while True:
-        limit = run.state.micro_batch_limit
-        parts = [part for batch in batches for part in (_split(batch, limit) if limit else [batch])]
+        parts = [part for batch in batches for part in _split(batch, state.position_limit)]
         try:
             return compute(parts)
         except RuntimeError as error:  # torch.OutOfMemoryError is one
@@ -66,11 +71,11 @@ def in_parts_that_fit(
         run.trained.clear_gradients()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        run.state.micro_batch_limit = _smaller_limit(parts, problem)
+        state.position_limit, state.limited_at = _smaller_limit(parts, problem), state.step
         logger.warning(
-            "Out of memory (%s): repeating the step with micro-batches of at most %d",
+            "Out of memory (%s): repeating the step with micro-batches of at most %d positions",
             problem,
-            run.state.micro_batch_limit,
+            state.position_limit,
         )
 
 
@@ -111,7 +116,12 @@ def in_buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _split(batch: Batch, limit: int) -> Sequence[Batch]:
-    """Return parts of at most `limit` rows; padded texts keep their width: the codes see their padding."""
+    """Return parts of at most `limit` positions, all in one if it is 0.
+
+    Padded texts keep their width: the codes see their padding.
+    """
+    if not limit or batch.num_positions <= limit:
+        return [batch]
     if not isinstance(batch, GPTBatch):
         return batch.split(limit)
     width = batch.text_ids.shape[1]
@@ -127,9 +137,9 @@ def _smaller_limit(parts: Sequence[Batch], problem: str) -> int:
     Raises:
         UserError: the largest part is a single sample.
     """
-    largest = max(part.num_samples for part in parts)
-    if largest > 1:
-        return largest // 2
+    largest = max(parts, key=lambda part: part.num_positions)
+    if largest.num_samples > 1:
+        return largest.num_positions // 2
     longest = max(part.num_mel for part in parts) - 1  # without the stop token
     raise UserError(
         f"Out of memory ({problem}) with a single sample; the longest of this step has {longest} codes "

@@ -11,7 +11,7 @@ run from the base or from a checkpoint.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -28,8 +28,8 @@ from indextts.data.tokenizing import BuildStoppedError
 from indextts.errors import OUT_OF_MEMORY, UserError
 from indextts.models.out_of_memory import is_out_of_memory
 from indextts.system.signals import StopRequest
-from indextts.training.batches import Batch, MicroBatch, Unreadable, group_batches, is_too_many, load_batches
-from indextts.training.decision import Signals, decide, is_out_of_patience
+from indextts.training.batches import Batch, MicroBatch, Unreadable, group_batches, is_too_many
+from indextts.training.decision import Signals, decide, is_complete, is_done, is_out_of_patience
 from indextts.training.distributed.ranks import SINGLE_PROCESS, STOPPED_BEFORE_LOADING, Ranks
 from indextts.training.distributed.sharding import ImbalanceMeter, Sharding, all_reduce_losses, load_shards
 from indextts.training.distributed.sync import (
@@ -40,6 +40,7 @@ from indextts.training.distributed.sync import (
     require_same_weights,
 )
 from indextts.training.gradients import TokenCounts, all_reduce_gradients, in_parts_that_fit
+from indextts.training.loading import StoppedWhileLoadingError, load_batches
 from indextts.training.losses import LossSums, batch_sums
 from indextts.training.metrics import MetricsLog, SpeedMeter, StartupTimes, TrainRates
 from indextts.training.optim import Bfloat16StateAdamW, SkippedSteps, TrainedParameters
@@ -77,7 +78,7 @@ def train(
         inputs = load_inputs(command, ranks, lambda: stop.is_requested)
     except BuildStoppedError:
         broadcast_stop(ranks, stop)
-        return log_end(None, stop)
+        return log_stop(None, stop)
     # NCCL connects here, with all of the GPU's memory free, and not in the middle of the first step
     ranks.all_reduce(torch.zeros(1, device=inputs.device))
     times.mark("pairs and tokenizer")
@@ -86,7 +87,7 @@ def train(
     times.mark("waiting for the checkpoint's digest")
     if ranks.any_rank(stop.is_requested):
         broadcast_stop(ranks, stop)
-        return log_end(None, stop)
+        return log_stop(None, stop)
     if found is None:
         logger.info("Starting from the base checkpoint %s", command.base_checkpoint)
         run = start_from_base(inputs)
@@ -106,12 +107,14 @@ def train(
         epoch=state.epoch,
         total_steps=run.schedule.total_steps,
     )
-    with closing(metrics), closing(Saver(command.output_dir, command.keep_checkpoints)) as saver:
+    saver, groups = Saver(command.output_dir, command.keep_checkpoints), endless_groups(run, stop)
+    with closing(metrics), closing(saver), closing(groups):
         if ranks.is_main:
             content = checkpoint_content(run, checkpoint_meta(run, is_best=False))
             saver.prepare(content, frozen_pointers(run))
+            saver.prune(state.part)
         try:
-            train_steps(run, metrics, saver, stop, times)
+            train_steps(run, groups, metrics, saver, stop, times)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -121,13 +124,27 @@ def train(
                 "checkpoint is valid, resume with --resume auto",
                 OUT_OF_MEMORY,
             ) from None
-    if is_out_of_patience(state, command) and stop.signal is None:
+    if not is_complete(state, command):
+        return log_stop(state.step, stop)
+    if is_out_of_patience(state, command):
         logger.info("Stopping early: no improvement in the last %d validations (--patience)", state.num_worse)
-    return log_end(state.step, stop)
+    logger.info("Training complete.")
+    return 0
 
 
-def train_steps(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, times: StartupTimes) -> None:
-    """Train, validate and save, step after step, to the end or to a signal."""
+def train_steps(
+    run: Run,
+    groups: Iterator[list[MicroBatch]],
+    metrics: MetricsLog,
+    saver: Saver,
+    stop: StopRequest,
+    times: StartupTimes,
+) -> None:
+    """Train, validate and save, step after step, to the end or to a signal.
+
+    Args:
+        groups: the micro-batches of each step.
+    """
     inputs, state, command, ranks = run.inputs, run.state, run.inputs.command, run.inputs.ranks
     probe = Probe(inputs)
     if state.probe is not None and ranks.is_main:
@@ -142,9 +159,7 @@ def train_steps(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
     text_row_facts = TextRowFacts(run) if ranks.is_main else None
     if text_row_facts is not None:
         metrics.facts(state.step, state.epoch_of_step, text_row_facts.read())
-    skipped = SkippedSteps(state.num_skipped, should_log=ranks.is_main)
-    unreadable_ids: set[str] = set()
-    groups = endless_groups(run)
+    skipped = SkippedSteps(state.num_skipped, state.num_skipped_in_a_row, should_log=ranks.is_main)
     run.model.train()
     run.model.gpt.recompute = command.grad_checkpointing
     if command.compile:
@@ -154,7 +169,7 @@ def train_steps(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
     state.part_is_unsaved = state.step > 0 and state.saved_step < 0
 
     while True:
-        decision = decide(state, command, gather_signals(run, saver, stop))
+        decision = decide(state, command, gather_signals(run, saver, stop, speed))
         if skipped.is_due or decision.validate or decision.save or decision.stop:
             skipped.check()
         if decision.validate:
@@ -164,29 +179,37 @@ def train_steps(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
                     metrics.facts(state.step, state.epoch_of_step, text_row_facts.read())
                 if sampler is not None:
                     sampler.collect(metrics)
-            decision = decide(state, command, gather_signals(run, saver, stop), just_validated=True)
+            decision = decide(state, command, gather_signals(run, saver, stop, speed), just_validated=True)
         if decision.sample:
             state.sampled_step = state.step
             if sampler is not None:
                 with speed.paused():
                     sampler.synthesize(run, metrics, stop)
-            decision = decide(state, command, gather_signals(run, saver, stop))  # a stop ends the speaking
+            # a stop ends the speaking
+            decision = decide(state, command, gather_signals(run, saver, stop, speed))
+        if decision.stop and is_done(state, command):
+            reduce_window(run)
+            log_window(run, metrics, speed, skipped.total, imbalance)
         if decision.save:
-            state.num_skipped = skipped.total
+            state.num_skipped, state.num_skipped_in_a_row = skipped.total, skipped.in_a_row
             with speed.paused():
                 require_same_weights(run)
                 reduce_window(run)
+                state.limits_of_ranks = ranks.all_gather([state.position_limit, state.limited_at])
                 save_checkpoint(run, probe, saver)
         if decision.stop:
-            finish_saving(run, probe, saver)
+            finish_saving(run, probe, saver, stop)
             if sampler is not None:
                 sampler.finish(metrics, stop)
             return
 
-        group = speed.next_group(groups)
-        tokens, num_unreadable = count_tokens(group, ranks)
-        if num_unreadable:
-            note_unreadable(gather_unreadable(ranks, group), unreadable_ids, run)
+        group = next_group(groups, speed)
+        counts = count_tokens(group, ranks)
+        if group is None or counts is None:
+            continue
+        tokens, num_unreadable = counts
+        if num_unreadable or state.unreadable:
+            note_unreadable(gather_unreadable(ranks, group) if num_unreadable else [], group, run)
         result = train_step(run, group, tokens)
         state.advance(len(group), sum(len(part.ids) for part in group), len(inputs.train_set))
         if result is None:
@@ -195,11 +218,12 @@ def train_steps(run: Run, metrics: MetricsLog, saver: Saver, stop: StopRequest, 
         speed.add(tokens.num_text + tokens.num_mel)
         skipped.note(state.step, tuple(id for part in group for id in part.ids), result.is_skipped)
         state.window = result.sums if state.window is None else state.window + result.sums
+        state.grad_norm = result.norm
         if ranks.is_distributed:
             imbalance.add(np.sum([part.rank_costs for part in group], axis=0).tolist())
         if state.step % command.log_interval == 0:
             reduce_window(run)
-            log_window(run, metrics, result, speed, skipped.total, imbalance)
+            log_window(run, metrics, speed, skipped.total, imbalance)
 
 
 @dataclass(frozen=True)
@@ -215,7 +239,6 @@ class StepResult:
     sums: LossSums
     norm: Tensor
     is_skipped: Tensor
-    learning_rate: float
 
 
 def train_step(run: Run, group: Sequence[MicroBatch], tokens: TokenCounts) -> StepResult | None:
@@ -239,7 +262,7 @@ def train_step(run: Run, group: Sequence[MicroBatch], tokens: TokenCounts) -> St
     update = clip_and_step(run.trained, run.optimizer, learning_rate, max_norm, loss, run.scaler)
     if run.average is not None:
         run.average.update(update.is_skipped)
-    return StepResult(sums.unless(update.is_skipped), update.norm, update.is_skipped, learning_rate)
+    return StepResult(sums.unless(update.is_skipped), update.norm, update.is_skipped)
 
 
 def accumulate(
@@ -331,11 +354,12 @@ def clip_and_step(
     return Update(norm, is_skipped)
 
 
-def gather_signals(run: Run, saver: Saver, stop: StopRequest) -> Signals:
+def gather_signals(run: Run, saver: Saver, stop: StopRequest, speed: SpeedMeter) -> Signals:
     """Return what happened on any rank since the last step; a stop on one of them becomes a stop on all."""
     state, ranks = run.state, run.inputs.ranks
     if state.step % run.inputs.command.save_interval == 0:
-        saver.wait()  # the save that may follow would wait for the one before it anyway
+        with speed.paused():
+            saver.wait()  # the save that may follow would wait for the one before it anyway
     else:
         saver.poll()
     stopping, failed, retry = ranks.all_reduce_ints(
@@ -346,10 +370,17 @@ def gather_signals(run: Run, saver: Saver, stop: StopRequest) -> Signals:
     return Signals(stopping > 0, failed > 0, retry > 0)
 
 
-def endless_groups(run: Run) -> Iterator[list[MicroBatch]]:
-    """Yield the micro-batches of one step after another, from the run's position, epoch after epoch."""
+def endless_groups(run: Run, stop: StopRequest) -> Generator[list[MicroBatch]]:
+    """Yield the micro-batches of one step after another, from the run's position, epoch after epoch.
+
+    Raises as `load_batches`.
+    """
     inputs, state = run.inputs, run.state
     command, train_set = inputs.command, inputs.train_set
+
+    def should_stop() -> bool:
+        return stop.is_requested
+
     plan = BatchPlan(
         train_set.lengths,
         command.seed,
@@ -359,35 +390,47 @@ def endless_groups(run: Run) -> Iterator[list[MicroBatch]]:
         state.samples_done,
     )
     if not inputs.ranks.is_distributed:
-        batches = load_batches(train_set, plan, command.num_workers, inputs.collate)
+        batches = load_batches(train_set, plan, command.num_workers, inputs.collate, should_stop)
     else:
         shares = Sharding.of(train_set, inputs.config.model_dim, inputs.ranks)
-        batches = load_shards(train_set, plan, shares, command.num_workers, inputs.collate)
+        batches = load_shards(train_set, plan, shares, command.num_workers, inputs.collate, should_stop)
     yield from group_batches(batches, plan.epoch_end_flags(), command.grad_accumulation)
 
 
-def count_tokens(group: Sequence[MicroBatch], ranks: Ranks) -> tuple[TokenCounts, int]:
-    """Return the tokens of a step and its unreadable samples, over all ranks."""
-    batches = [part.batch for part in group if part.batch is not None]
-    num_text, num_mel, num_unreadable = ranks.all_reduce_ints(
+def next_group(groups: Iterator[list[MicroBatch]], speed: SpeedMeter) -> list[MicroBatch] | None:
+    """Return the micro-batches of the next step; None if a stop was requested while no worker answered."""
+    try:
+        return speed.next_group(groups)
+    except StoppedWhileLoadingError:
+        return None
+
+
+def count_tokens(group: Sequence[MicroBatch] | None, ranks: Ranks) -> tuple[TokenCounts, int] | None:
+    """Return the tokens of a step and its unreadable samples, over all ranks; None if a rank has no group."""
+    parts = group or ()
+    batches = [part.batch for part in parts if part.batch is not None]
+    num_text, num_mel, num_unreadable, num_without = ranks.all_reduce_ints(
         [
             sum(batch.num_text for batch in batches),
             sum(batch.num_mel for batch in batches),
-            sum(len(part.unreadable) for part in group),
+            sum(len(part.unreadable) for part in parts),
+            group is None,
         ]
     )
-    return TokenCounts(num_text, num_mel), num_unreadable
+    return None if num_without else (TokenCounts(num_text, num_mel), num_unreadable)
 
 
-def note_unreadable(found: Sequence[Unreadable], known: set[str], run: Run) -> None:
-    """Log each unreadable sample once, on rank 0.
+def note_unreadable(found: Sequence[Unreadable], group: Sequence[MicroBatch], run: Run) -> None:
+    """Log each unreadable sample once, on rank 0, and forget those of the group that are readable again.
 
     Args:
-        known: their ids so far; grows.
+        found: the unreadable samples of the group, on all ranks.
 
     Raises:
         UserError: there are too many.
     """
+    known = run.state.unreadable
+    known -= {id for part in group for id in part.ids} - {sample.id for sample in found}
     for sample in found:
         if sample.id in known:
             continue
@@ -458,16 +501,14 @@ def reduce_window(run: Run) -> None:
 def log_window(
     run: Run,
     metrics: MetricsLog,
-    result: StepResult,
     speed: SpeedMeter,
     num_skipped: int,
     imbalance: ImbalanceMeter,
 ) -> None:
-    """Write the means since the last [Train] line and begin a new window."""
+    """Write the means since the last [Train] line, if there were steps, and begin a new window."""
     state = run.state
-    if not run.inputs.ranks.is_main:
+    if not run.inputs.ranks.is_main or state.window is None:
         return
-    assert state.window is not None
     means, state.window = state.window.means(), None
     if means is None:
         logger.warning("No [Train] line at step %d: every step since the last one was skipped", state.step)
@@ -478,8 +519,8 @@ def log_window(
         state.epoch_of_step,
         means,
         TrainRates(
-            lr=result.learning_rate,
-            grad_norm=float(result.norm),
+            lr=run.schedule.learning_rate(state.step),
+            grad_norm=float(state.grad_norm),
             speed=speed.read(),
             num_skipped=num_skipped,
             imbalance=imbalance.read() if run.inputs.ranks.is_distributed else None,
@@ -487,15 +528,13 @@ def log_window(
     )
 
 
-def log_end(step: int | None, stop: StopRequest) -> int:
-    """Write the last log line; return the exit status.
+def log_stop(step: int | None, stop: StopRequest) -> int:
+    """Write the last log line of a stopped run; return the exit status.
 
     Args:
         step: the last step that was done, None where nothing was loaded yet.
     """
-    if stop.signal is None:
-        logger.info("Training complete.")
-        return 0
+    assert stop.signal is not None
     if step is None:
         logger.info(STOPPED_BEFORE_LOADING)
     else:

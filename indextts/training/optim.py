@@ -185,8 +185,8 @@ class SkippedSteps:
         should_log: log the skipped steps; all ranks skip the same steps, and only rank 0 logs them.
     """
 
-    def __init__(self, total: int = 0, *, should_log: bool = True) -> None:
-        self.total, self.in_a_row, self.should_log = total, 0, should_log
+    def __init__(self, total: int = 0, in_a_row: int = 0, *, should_log: bool = True) -> None:
+        self.total, self.in_a_row, self.should_log = total, in_a_row, should_log
         self._pending: list[tuple[int, tuple[str, ...], Tensor]] = []
 
     def note(self, step: int, ids: tuple[str, ...], is_bad: Tensor) -> None:

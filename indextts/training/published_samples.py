@@ -28,14 +28,20 @@ from indextts.errors import USER_MISTAKE, UserError
 from indextts.features.backend import CODES_PER_SECOND
 from indextts.speech.synthesis.acoustic import AcousticModel
 from indextts.speech.synthesis.acoustic_weights import find_backend, find_files
-from indextts.speech.synthesis.pending import PendingText, pending_folders, render_pending, write_pending
+from indextts.speech.synthesis.pending import (
+    PENDING_NAME,
+    PendingText,
+    pending_folders,
+    render_pending,
+    write_pending,
+)
 from indextts.speech.synthesis.renderer import PublishedRenderer
 from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.text_to_speech import Segment
 from indextts.system.json_lines import read_json_lines
 from indextts.system.log_lines import log_to_stdout
 from indextts.system.signals import StopRequest
-from indextts.training.batches import configure_worker_signals
+from indextts.training.loading import configure_worker_signals
 from indextts.training.metrics import MetricsLog
 from indextts.training.run import Inputs
 
@@ -101,15 +107,22 @@ class PublishedSamples:
         done = [folder for folder in self.pending if folder not in unfinished]
         self.pending = [folder for folder in self.pending if folder in unfinished]
         for folder in done:
-            for _, record in read_json_lines(folder / "spoken.jsonl"):
-                if record["file"] is None:
-                    continue
-                path = folder / str(record["file"])
-                samples, rate_hz = soundfile.read(path, dtype="float32")
-                metrics.audio(f"samples/{int(path.stem)}", int(str(record["step"])), samples, rate_hz)
-            logger.info("The samples in %s are ready", folder)
+            try:
+                self._log_audio(folder, metrics)
+            except (UserError, OSError, soundfile.SoundFileError) as error:  # the user may delete them
+                logger.warning("The samples in %s are not in TensorBoard: %s", folder, error)
+            else:
+                logger.info("The samples in %s are ready", folder)
         if self.pending:
             self._ensure_running()
+
+    def _log_audio(self, folder: Path, metrics: MetricsLog) -> None:
+        for _, record in read_json_lines(folder / "spoken.jsonl"):
+            if record["file"] is None:
+                continue
+            path = folder / str(record["file"])
+            samples, rate_hz = soundfile.read(path, dtype="float32")
+            metrics.audio(f"samples/{int(path.stem)}", int(str(record["step"])), samples, rate_hz)
 
     def finish(self, stop: StopRequest) -> None:
         if self.pending and not stop.is_requested:
@@ -168,14 +181,19 @@ def recordings_of(pairs: Sequence[Pair], manifests: Sequence[Path]) -> dict[str,
 
 def render_all_pending(root: Path, models: Path) -> None:
     """Synthesize all pending folders in `root` on the CPU; the main function of the process."""
-    configure_worker_signals(0)
+    configure_worker_signals()
     os.nice(NICENESS)
     log_to_stdout()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     try:
         sound = PublishedRenderer(AcousticModel.load(models, torch.device("cpu")), SolverSettings())
         while folders := pending_folders(root):
-            render_pending(folders[0], sound)
+            try:
+                render_pending(folders[0], sound)
+            except UserError:
+                if (folders[0] / PENDING_NAME).exists():
+                    raise
+                logger.warning("The samples in %s were deleted", folders[0])
     except UserError as error:
         logger.error("Samples: %s", error)
         sys.exit(USER_MISTAKE)

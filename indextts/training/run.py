@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from indextts.commands.train import Train
 from indextts.data.codebook import common_codebook
@@ -60,7 +61,12 @@ class TrainState:
         recent: names of the last checkpoints, newest last.
         num_worse: number of validations since that of `best_mel_loss`.
         num_skipped: number of steps skipped because loss or gradient was not finite.
-        micro_batch_limit: maximum number of samples that fit into memory; 0 if memory never ran out.
+        num_skipped_in_a_row: of these, those since the last step that counted.
+        unreadable: ids of the samples that could not be read when they were last due.
+        grad_norm: of the last step before clipping; on the device until a save.
+        position_limit: maximum number of positions of a micro-batch on this rank; 0 unless memory ran out.
+        limited_at: step after which it did.
+        limits_of_ranks: both of these numbers for each rank, at the last save.
         probe: result of `Probe.losses` at the last save, None if its samples were unreadable.
         best_is_unsaved: the last validation found the best model, and no checkpoint holds it yet.
         part_is_unsaved: the run started a new part that has no checkpoint yet.
@@ -82,7 +88,12 @@ class TrainState:
     recent: list[str] = field(default_factory=list)
     num_skipped: int = 0
     num_worse: int = 0
-    micro_batch_limit: int = 0
+    num_skipped_in_a_row: int = 0
+    unreadable: set[str] = field(default_factory=set)
+    grad_norm: Tensor | float = float("nan")
+    position_limit: int = 0
+    limited_at: int = 0
+    limits_of_ranks: list[list[int]] = field(default_factory=list)
     probe: dict[str, float | str] | None = None
     best_is_unsaved: bool = False
     part_is_unsaved: bool = False

@@ -1,6 +1,6 @@
 """Asynchronous saving: a copy of the state in host memory, written by a background thread.
 
-    current state --HostCopy--> copy in host memory --thread--> model_step{N}.pth, .json, links, prune
+    current state --HostCopy--> copy in host memory --thread--> room, model_step{N}.pth, .json, links, prune
 
 The loop waits only for the copy, and for the previous save if that is still in progress. Weights that are
 never trained are not copied, since their memory does not change.
@@ -22,17 +22,21 @@ from indextts.errors import DISK_FULL, UserError
 from indextts.models.checkpoint import write_checkpoint
 from indextts.runs.checkpoints import best_validation_loss
 from indextts.runs.directory import CheckpointMeta, checkpoint_path
-from indextts.runs.owner import prune
+from indextts.runs.owner import make_room, prune
 from indextts.system.amounts import ordinal, shown_size
+from indextts.system.signals import StopRequest
 from indextts.training.probe import Probe
 from indextts.training.record import checkpoint_content, checkpoint_meta
 from indextts.training.run import Run
 
 logger = logging.getLogger(__name__)
 
-MAX_FAILURES = 3
-RETRY_AFTER_S = 60.0  # the user needs time to free disk space
-FINAL_RETRY_AFTER_S = 2.0  # at the end of the run there is nothing else to do in between
+# A failed save is tried again after this time, twice as long after each further failure, up to the maximum.
+RETRY_AFTER_S, MAX_RETRY_AFTER_S = 60.0, 600.0
+# At the end of the run there is nothing else to do in between; then the user has this long to free space.
+FINAL_RETRY_AFTER_S = 5.0
+END_PATIENCE_S, STOP_PATIENCE_S = 600.0, 30.0
+POLL_INTERVAL_S = 0.1
 MIN_LOGGED_WAIT_S = 1.0
 SPARE_BYTES = 16 << 20  # for meta files, log and metrics
 
@@ -93,12 +97,13 @@ class Saver:
 
     Args:
         failures: number of failed saves in a row.
+        problem: what the last of them met.
         lost_best: step of the last of them that had the best model so far, None if none had it.
     """
 
     def __init__(self, run_dir: Path, keep: int) -> None:
         self.run_dir, self.keep = run_dir, keep
-        self.failures = 0
+        self.failures, self.problem = 0, ""
         self.lost_best_step: int | None = None
         self._copy = HostCopy()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="save")
@@ -109,7 +114,14 @@ class Saver:
     @property
     def is_retry_due(self) -> bool:
         """True if the last save failed long enough ago to try again."""
-        return self.failures > 0 and time.monotonic() - self._failed_at > RETRY_AFTER_S
+        if not self.failures:
+            return False
+        delay_s = min(RETRY_AFTER_S * 2.0 ** min(self.failures - 1, 10), MAX_RETRY_AFTER_S)
+        return time.monotonic() - self._failed_at > delay_s
+
+    def prune(self, part: int) -> None:
+        """Delete surplus checkpoints in the background; --keep-checkpoints may be lower than before."""
+        self._thread.submit(self._prune, part)
 
     def prepare(self, content: Mapping[str, Any], frozen_pointers: frozenset[int]) -> None:
         """Allocate memory for the copies in the background; only with a GPU, where that takes long."""
@@ -119,11 +131,7 @@ class Saver:
     def start(
         self, content: Mapping[str, Any], meta: CheckpointMeta, frozen_pointers: frozenset[int]
     ) -> None:
-        """Copy the state and start writing it.
-
-        Raises:
-            UserError: with status 4 if the previous save was the third in a row that failed.
-        """
+        """Copy the state and start writing it, after the save before it."""
         self.wait()
         if self._reserving is not None:  # two threads must not allocate the same memory
             self._reserving.result()
@@ -131,12 +139,12 @@ class Saver:
         self._writing = meta, self._thread.submit(self._write, copied, meta)
 
     def poll(self) -> None:
-        """Log a save that failed meanwhile, without waiting. Raises as `start`."""
+        """Log a save that failed meanwhile, without waiting."""
         if self._writing and self._writing[1].done():
             self.wait()
 
     def wait(self) -> None:
-        """Wait until the save in progress is on disk. Raises as `start`."""
+        """Wait until the save in progress is on disk, or has failed."""
         if self._writing is None:
             return
         meta, future = self._writing
@@ -161,50 +169,51 @@ class Saver:
     def _note_failure(self, step: int, error: OSError) -> None:
         self.failures += 1
         self._failed_at = time.monotonic()
-        reason = error.strerror or str(error)
-        if self.failures >= MAX_FAILURES:
-            raise UserError(
-                f"Cannot write the checkpoint of step {step} to {self.run_dir} ({reason}); this is the "
-                f"{ordinal(self.failures)} failed save in a row. Earlier checkpoints are intact: free disk "
-                "space, then resume with --resume auto",
-                DISK_FULL,
-            ) from None
+        self.problem = (
+            f"Cannot write the checkpoint of step {step} to {self.run_dir} ({error.strerror or error})"
+        )
         logger.warning(
-            "Cannot write the checkpoint of step %d to %s (%s); the training continues and retries: free "
-            "disk space now",
-            step,
-            self.run_dir,
-            reason,
+            "%s; this is the %s failed save in a row: free disk space, the trainer retries",
+            self.problem,
+            ordinal(self.failures),
         )
 
     def _write(self, content: Mapping[str, Any], meta: CheckpointMeta) -> Path:
         needed, free = num_bytes(content) + SPARE_BYTES, _free_bytes(self.run_dir)
+        if needed > free and make_room(self.run_dir, needed - free, self.keep, meta.part):
+            free = _free_bytes(self.run_dir)
         if needed > free:
             raise OSError(errno.ENOSPC, f"{shown_size(needed)} needed, {shown_size(free)} free")
         started = time.perf_counter()
-        path = write_checkpoint(self.run_dir, content, meta)
+        try:
+            path = write_checkpoint(self.run_dir, content, meta)
+        except OSError as error:  # a quota, which the free space of the disk does not show
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            if not make_room(self.run_dir, num_bytes(content), self.keep, meta.part):
+                raise
+            path = write_checkpoint(self.run_dir, content, meta)
         logger.info(
             "Saved %s%s (%.1f s in the background)",
             path,
             ", the best model so far" if meta.is_best else "",
             time.perf_counter() - started,
         )
+        self._prune(meta.part)
+        return path
+
+    def _prune(self, part: int) -> None:
         try:
-            removed = prune(self.run_dir, self.keep, meta.part)
-        except OSError as error:  # the checkpoint is complete; the next start removes the rest
+            removed = prune(self.run_dir, self.keep, part)
+        except OSError as error:  # no checkpoint is harmed; the next save or start removes the rest
             logger.warning("Cannot remove old checkpoints: %s", error)
         else:
             if removed:
                 logger.info("Removed %s", ", ".join(removed))
-        return path
 
 
 def save_checkpoint(run: Run, probe: Probe, saver: Saver) -> None:
-    """Start writing a checkpoint of this moment, after the save before it; only rank 0 writes.
-
-    Raises:
-        UserError: with status 4 if the save before it was the third in a row that failed.
-    """
+    """Start writing a checkpoint of this moment, after the save before it; only rank 0 writes."""
     started = time.perf_counter()
     state = run.state
     saver.wait()
@@ -231,13 +240,31 @@ def best_loss_on_disk(run: Run, saver: Saver) -> float:
     return best_validation_loss(saver.run_dir, run.inputs.validation_set, of_older=run.state.best_mel_loss)
 
 
-def finish_saving(run: Run, probe: Probe, saver: Saver) -> None:
-    """Wait for the save in progress; retry while the disk refuses. Raises as `save_checkpoint`."""
+def finish_saving(run: Run, probe: Probe, saver: Saver, stop: StopRequest) -> None:
+    """Wait for the save in progress; retry while the disk refuses.
+
+    Raises:
+        UserError: with status 4 if it refuses for END_PATIENCE_S, for STOP_PATIENCE_S after a stop signal, or
+            until a second signal.
+    """
     saver.wait()
+    deadline, is_stopping = time.monotonic() + END_PATIENCE_S, False
+    retry_at = time.monotonic() + FINAL_RETRY_AFTER_S
     while saver.failures:
-        time.sleep(FINAL_RETRY_AFTER_S)
+        if stop.is_requested and not is_stopping:
+            is_stopping, deadline = True, min(deadline, time.monotonic() + STOP_PATIENCE_S)
+        if time.monotonic() > deadline or stop.count > 1:
+            raise UserError(
+                f"{saver.problem}; earlier checkpoints are valid: free disk space, then resume with "
+                "--resume auto",
+                DISK_FULL,
+            )
+        if time.monotonic() < retry_at:
+            time.sleep(POLL_INTERVAL_S)
+            continue
         save_checkpoint(run, probe, saver)
         saver.wait()
+        retry_at = time.monotonic() + FINAL_RETRY_AFTER_S
 
 
 def frozen_pointers(run: Run) -> frozenset[int]:

@@ -50,6 +50,7 @@ from indextts.training.checkpoint_facts import (
 )
 from indextts.training.distributed.ranks import Ranks
 from indextts.training.distributed.torchrun import RankInfo
+from indextts.training.gradients import LIMITED_STEPS
 from indextts.training.losses import LossSums
 from indextts.training.optim import (
     TrainedParameters,
@@ -62,6 +63,19 @@ from indextts.training.run import Inputs, Run, TrainState, load_inputs
 from indextts.training.settings import with_chosen_settings, with_held_settings
 
 logger = logging.getLogger(__name__)
+
+# Where one of these changes, micro-batches of another size may fit into memory.
+MEMORY_SETTINGS = (
+    "batch_size",
+    "batch_tokens",
+    "padding",
+    "amp",
+    "grad_checkpointing",
+    "compile",
+    "ema_decay",
+    "optimizer_state",
+)
+MEMORY_FACTS = ("device", "arithmetic", "attention", "processes")
 
 
 @dataclass(frozen=True)
@@ -201,6 +215,8 @@ def resume(inputs: Inputs, path: Path) -> Run:
     if plan.continues:
         logger.info("Restoring optimizer state...")
         load_optimizer(run.optimizer, run.trained, named_moments(opened.content, opened.layout))
+        for group in run.optimizer.param_groups:  # as in the checkpoint, even if no step follows
+            group["lr"] = run.schedule.learning_rate(state.step)
         if facts.meta is not None:
             logger.info("Restoring scheduler state...")
     if plan.takes_scaler:
@@ -404,10 +420,38 @@ def _restore_state(
             "Validation uses other pairs than before (other --val-manifest, --max-val-batches, validation "
             "batch size or world size), so the best validation loss and --patience start over"
         )
-    if facts.meta.environment.get("device") == inputs.environment["device"]:
-        state.micro_batch_limit = saved["micro_batch_limit"]
+    state.num_skipped_in_a_row = saved.get("num_skipped_in_a_row", 0)
+    state.unreadable = set(saved.get("unreadable", ()))
+    if saved.get("grad_norm") is not None:
+        state.grad_norm = saved["grad_norm"]
+    _restore_position_limit(state, saved.get("position_limits", []), facts.meta, inputs)
     if keeps_position:
         state.samples_done, state.batch_idx = facts.meta.samples_done, facts.meta.batch_idx
+
+
+def _restore_position_limit(
+    state: TrainState, limits_of_ranks: list[list[int]], meta: CheckpointMeta, inputs: Inputs
+) -> None:
+    """Restore the size of micro-batches that fit into memory, unless it may be another one now."""
+    settings = inputs.command.model_dump(mode="json")
+    changed = [
+        *(name for name in MEMORY_SETTINGS if meta.settings.get(name) != settings[name]),
+        *(name for name in MEMORY_FACTS if meta.environment.get(name) != inputs.environment[name]),
+    ]
+    if not any(limit for limit, _ in limits_of_ranks):
+        return
+    if changed:
+        logger.info("Memory ran out before, but %s changed: trying whole micro-batches", ", ".join(changed))
+        return
+    state.limits_of_ranks = limits_of_ranks
+    state.position_limit, state.limited_at = limits_of_ranks[inputs.ranks.rank]
+    if state.position_limit:
+        logger.info(
+            "Memory ran out at step %d: micro-batches have at most %d positions until step %d",
+            state.limited_at + 1,
+            state.position_limit,
+            state.limited_at + LIMITED_STEPS,
+        )
 
 
 def _log_attention(inputs: Inputs) -> None:

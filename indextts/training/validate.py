@@ -9,9 +9,10 @@ import torch
 from indextts.errors import UserError
 from indextts.models.gpt.attention import AttentionBackend
 from indextts.models.gpt.model import UnifiedVoice
-from indextts.training.batches import Collate, PairDataset, Unreadable, load_batches
+from indextts.training.batches import Collate, PairDataset, Unreadable
 from indextts.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from indextts.training.distributed.sharding import Sharding, all_reduce_losses
+from indextts.training.loading import load_batches
 from indextts.training.losses import LossMeans, LossSums, batch_sums
 from indextts.training.order import in_batches, validation_order
 

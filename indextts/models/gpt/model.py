@@ -59,6 +59,12 @@ class GPTBatch:
         """Return the number of code targets in the loss; call this before the batch moves to the GPU."""
         return int((self.code_lengths + 1).sum())
 
+    @property
+    def num_positions(self) -> int:
+        """Return the number of positions in the model's sequences, padding included."""
+        (num_rows, num_latents, _), text, codes = self.condition.shape, self.text_ids, self.codes
+        return num_rows * (num_latents + text.shape[1] + codes.shape[1] + 5)  # 5: as in `PairDataset.lengths`
+
     def to(self, device: torch.device | str) -> "GPTBatch":
         """Return the batch on `device`; the copy from pinned memory is asynchronous."""
         to_gpu = torch.device(device).type == "cuda"
@@ -68,11 +74,13 @@ class GPTBatch:
         """Return the batch in pinned memory."""
         return GPTBatch(*(getattr(self, f.name).pin_memory() for f in fields(self)))
 
-    def split(self, size: int) -> "list[GPTBatch]":
-        """Return the rows of a batch on the CPU in batches of at most `size`; the loss of each row stays.
+    def split(self, max_positions: int) -> "list[GPTBatch]":
+        """Return the rows of a batch on the CPU in smaller batches; the loss of each row stays.
 
-        The padding of texts is kept, because codes attend to it; unneeded padding of codes is removed.
+        A batch has at most `max_positions`, or a single row. The padding of texts is kept, because codes
+        attend to it; unneeded padding of codes is removed.
         """
+        size = max(1, max_positions * self.num_samples // self.num_positions)
         return [self._rows(start, start + size) for start in range(0, len(self.codes), size)]
 
     def _rows(self, start: int, stop: int) -> "GPTBatch":

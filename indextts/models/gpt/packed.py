@@ -77,6 +77,11 @@ class PackedBatch:
         return len(self.mel_targets)
 
     @property
+    def num_positions(self) -> int:
+        """Return the number of positions in the model's sequence."""
+        return sum(self.lengths)
+
+    @property
     def segments(self) -> Segments:
         """Return the boundaries of the samples."""
         return Segments(self.lengths, self.offsets)
@@ -87,12 +92,19 @@ class PackedBatch:
         return PackedBatch(self.lengths, *(x.to(device, non_blocking=to_gpu) for x in self._tensors()))
 
     def pin_memory(self) -> "PackedBatch":
-        """Return the batch in pinned memory; `DataLoader` calls this."""
+        """Return the batch in pinned memory."""
         return PackedBatch(self.lengths, *(x.pin_memory() for x in self._tensors()))
 
-    def split(self, size: int) -> "list[PackedBatch]":
-        """Return the samples in batches of at most `size`; needs a batch on the CPU."""
-        return [self._part(start, start + size) for start in range(0, self.num_samples, size)]
+    def split(self, max_positions: int) -> "list[PackedBatch]":
+        """Return the samples of a batch on the CPU in batches of at most `max_positions`, or of one."""
+        starts, num_positions = [0], 0
+        for index, length in enumerate(self.lengths):
+            num_positions += length
+            if num_positions > max_positions and index > starts[-1]:
+                starts.append(index)
+                num_positions = length
+        ends = [*starts[1:], self.num_samples]
+        return [self._part(first, last) for first, last in zip(starts, ends, strict=True)]
 
     def _part(self, first: int, last: int) -> "PackedBatch":
         """Return the samples from `first` up to, not including, `last`."""

@@ -8,15 +8,16 @@ at most the mean plus one sample. Every rank computes the shards of all ranks.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from indextts.training.batches import Collate, MicroBatch, PairDataset, load_batches
+from indextts.training.batches import Collate, MicroBatch, PairDataset
 from indextts.training.distributed.ranks import Ranks
+from indextts.training.loading import load_batches
 from indextts.training.losses import LossSums
 
 ACCEPTED_GAP = 0.002  # between the largest and the smallest load, relative to the mean: kernels vary more
@@ -58,9 +59,13 @@ def load_shards(
     sharding: Sharding,
     num_workers: int,
     collate: Collate,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[MicroBatch]:
-    """Yield this rank's shard of each micro-batch of `plan`, with the ids of the whole micro-batch."""
-    loaded = load_batches(dataset, sharding.own_shards(plan), num_workers, collate)
+    """Yield this rank's shard of each micro-batch of `plan`, with the ids of the whole micro-batch.
+
+    Raises as `load_batches`.
+    """
+    loaded = load_batches(dataset, sharding.own_shards(plan), num_workers, collate, should_stop)
     for part, batch in zip(loaded, plan, strict=False):
         ids = tuple(map(dataset.pairs.id_of, batch))
         yield replace(part, ids=ids, rank_costs=sharding.rank_costs(batch))
