@@ -33,6 +33,7 @@ from indextts.data.manifest import Utterance
 from indextts.data.rejected import Rejected
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio
+from indextts.system.shared_memory import require_semaphores
 
 logger = logging.getLogger(__name__)
 
@@ -188,6 +189,7 @@ class ClipReader:
 
 
 def _start(num_workers: int) -> ProcessPoolExecutor:
+    require_semaphores()
     # Not forked from this process, which may have threads and use CUDA.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])

@@ -20,6 +20,7 @@ from indextts.data.pair_columns import PairColumns, Ragged
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.processes import num_cores
+from indextts.system.shared_memory import require_semaphores
 from indextts.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ def _tokenized(
     if num_processes == 1:
         yield from (_encode(chunk, tokenizer) for chunk in chunks)
         return
+    require_semaphores()
     # Not forked: the parent has threads. The path and not the tokenizer: a stop signal that kills a process
     # while it starts must not leave this one writing to a full pipe.
     context = multiprocessing.get_context("spawn")

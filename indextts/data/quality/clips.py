@@ -17,6 +17,7 @@ from indextts.data.progress import Progress
 from indextts.data.quality.measures import Measures, TextMeasures, measure_audio, measure_text
 from indextts.errors import UserError
 from indextts.system.processes import num_cores
+from indextts.system.shared_memory import require_semaphores
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ def _map_locally(
         yield from (measure_task(task, known, options) for task in tasks)
         return
     logger.info("Checking with %d processes", workers)
+    require_semaphores()
     # Not forked: the parent may have threads.
     context = multiprocessing.get_context("spawn")
     chunk = max(1, math.ceil(len(tasks) / workers / 64))
