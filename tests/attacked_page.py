@@ -165,7 +165,7 @@ def require_quiet(attacked: Field) -> None:
     for server in attacked.servers:
         printed = "".join(server.printed)
         assert server.process.poll() is None
-        assert not [leak for leak in (*LEAKS, "Traceback") if leak in printed], printed[-3000:]
+        assert not [leak for leak in (*LEAKS, "Traceback", "\x1b") if leak in printed], printed[-3000:]
     projects = {path.name for path in attacked.workspace.iterdir()} - {".received"}
     assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) for name in projects), projects
 

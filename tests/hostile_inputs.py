@@ -264,10 +264,23 @@ def headers(port: int, cookie: str) -> list[dict[str, str | None]]:
     return [
         *({"cookie": cookie, "origin": origin} for origin in other_sites),
         *({"cookie": cookie, "host": host} for host in forged_hosts),
-        *(
-            {"cookie": cookie, "x_forwarded_host": host}
-            for host in ("evil.test", f"localhost:{port}", "a, b")
-        ),
         *({"cookie": cookie, "sec_fetch_site": site} for site in ("cross-site", "same-site")),
         *({"cookie": forged} for forged in nobody),
     ]
+
+
+def forged_headers() -> list[dict[str, str]]:
+    """Return forwarding headers as any visitor can send them; they must change nothing."""
+    terminal = "\x1b]0;owned\x07\x1b[2J"
+    names = ["x_forwarded_for", "x_forwarded_host", "x_forwarded_proto", "x_forwarded_port", "x_real_ip"]
+    names += ["forwarded", "x_gradio_server", "x_gradio_user", "x_original_host", "x_forwarded_prefix"]
+    texts = [
+        "evil.test",
+        "https://evil.test",
+        "9.9.9.9",
+        "127.0.0.1",
+        f"9.9.9.9{terminal}",
+        "a" * 8000,
+        "https",
+    ]
+    return [{name: text} for name in names for text in texts]

@@ -6,6 +6,7 @@ workspace there is a folder that must not be read, changed or run from, and a se
 
 import json
 import random
+import socket
 import threading
 import time
 from collections import Counter
@@ -16,8 +17,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import psutil
 import pytest
 
+from indextts.webui.serving.connections import MAX_ANONYMOUS
 from tests import hostile_inputs
 from tests.attacked_page import (
     PASSWORD,
@@ -31,6 +34,7 @@ from tests.attacked_page import (
     write_canaries,
 )
 from tests.conftest import REPOSITORY
+from tests.waiting import PATIENCE_S
 from tests.webui_server import Server, serving
 
 pytestmark = pytest.mark.slow
@@ -379,3 +383,52 @@ def test_many_sessions_do_not_fill_the_memory(attacked: Field) -> None:
 def memory_bytes(server: Server) -> int:
     lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
+def test_forged_forwarding_headers_change_nothing(attacked: Field) -> None:
+    server, cookie = attacked.servers[0], attacked.cookies[0]
+    plain = server.ask("GET", "/config", cookie=cookie).body
+    for forged in hostile_inputs.forged_headers():
+        assert server.ask("GET", "/config", cookie=cookie, **forged).body == plain, forged
+        assert server.ask("GET", "/config", **forged).status == 401, forged
+        assert server.sign_in("me", PASSWORD, **forged).status == 200, forged
+    for n, forged in enumerate(hostile_inputs.forged_headers()[:20]):
+        assert server.sign_in(f"guess {n}", "wrong", **forged).status == 400
+    require_quiet(attacked)
+
+
+NUM_CONNECTIONS = MAX_ANONYMOUS + 200
+MAX_MORE_BYTES = 100_000_000
+
+
+def test_slow_bodies_and_many_connections_keep_nobody_out(attacked: Field) -> None:
+    server, cookie = attacked.servers[0], attacked.cookies[0]
+    process = psutil.Process(server.process.pid)
+    before = process.memory_info().rss
+    starts = [
+        b"",
+        b"G",
+        b"POST /theme.css HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n" + bytes(10**6),
+    ]
+    starts += [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ",
+        b"\0" * 100,
+        b"\x16\x03\x01\x02\0",
+        b"PRI * HTTP/2.0\r\n\r\n",
+    ]
+    starts += [b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\nusername="]
+    starts += [b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"]
+    starts += [b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\nx"]
+    starts += [b"GET /assets/x HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000]
+    with ExitStack() as opened:
+        for n in range(NUM_CONNECTIONS):
+            line = opened.enter_context(socket.create_connection(("127.0.0.1", server.port), PATIENCE_S))
+            with suppress(ConnectionError):
+                line.sendall(starts[n % len(starts)])
+            if n % 50 == 0:
+                assert server.ask("GET", "/config", cookie=cookie).status == 200
+        assert server.sign_in("me", PASSWORD).status == 200
+        assert process.memory_info().rss - before < MAX_MORE_BYTES
+        num_open = sum(c.status == psutil.CONN_ESTABLISHED for c in process.net_connections("tcp"))
+        assert num_open < MAX_ANONYMOUS + 50
+    require_quiet(attacked)

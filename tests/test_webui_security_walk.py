@@ -62,7 +62,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("walk")
     (folder / "login").write_text(f"me:{PASSWORD}")
     (folder / "login").chmod(0o600)
-    with serving(folder, f"--auth-file={folder / 'login'}", "--allowed-host=studio.test") as server:
+    flags = [f"--auth-file={folder / 'login'}", "--allowed-host=studio.test", "--trusted-proxy=127.0.0.1"]
+    with serving(folder, *flags) as server:
         write_events(Project(server.workspace / "demo").run_dir)
         yield server
 

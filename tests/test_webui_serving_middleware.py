@@ -1,5 +1,6 @@
 """Tests of the sites and host names that the page accepts, also behind proxies."""
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -11,8 +12,11 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
-from indextts.webui.serving.middleware import is_same_host, refused_site
+from indextts.commands.app import WebUI
+from indextts.webui.serving.middleware import ForwardedHeaders, is_same_host, refused_site
+from indextts.webui.serving.security import trusted_proxies
 from tests.conftest import REPOSITORY
+from tests.waiting import wait_until
 from tests.webui_server import TWO_HANDLERS, Server, free_port, serving, wait_until_listening
 
 PASSWORD = "correct horse battery"
@@ -94,6 +98,17 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("proxied")
     (folder / "login").write_text(f"me:{PASSWORD}")
     (folder / "login").chmod(0o600)
+    flags = [f"--auth-file={folder / 'login'}", f"--allowed-host={NAME}", "--trusted-proxy=127.0.0.1"]
+    with serving(folder, *flags, program=TWO_HANDLERS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def undeclared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A page without --trusted-proxy."""
+    folder = tmp_path_factory.mktemp("undeclared")
+    (folder / "login").write_text(f"me:{PASSWORD}")
+    (folder / "login").chmod(0o600)
     flags = [f"--auth-file={folder / 'login'}", f"--allowed-host={NAME}"]
     with serving(folder, *flags, program=TWO_HANDLERS) as server:
         yield server
@@ -146,6 +161,68 @@ def test_a_forwarded_name_counts_only_if_it_was_allowed(page: Server):
     assert page.join(0, [], **sent).status == 400
 
 
+FORGED = {
+    "x_forwarded_host": NAME,
+    "x_forwarded_proto": "https",
+    "x_forwarded_for": "9.9.9.9",
+    "x_gradio_server": "https://evil.test",
+    "forwarded": "for=9.9.9.9;host=evil.test;proto=https",
+    "x_real_ip": "9.9.9.9",
+}
+
+
+def test_forwarding_headers_of_a_visitor_change_nothing(undeclared: Server):
+    cookie = undeclared.cookie("me", PASSWORD)
+    plain = undeclared.ask("GET", "/config", cookie=cookie).body
+    for name, text in FORGED.items():
+        assert undeclared.ask("GET", "/config", cookie=cookie, **{name: text}).body == plain, name
+    undeclared.sign_in("me", "wrong", **FORGED)
+    wait_until(lambda: any("sign-in" in line for line in undeclared.printed))
+    assert "9.9.9.9" not in "".join(undeclared.printed)
+    own = {"cookie": cookie, "host": "localhost", "origin": f"https://{NAME}"}
+    refused = undeclared.join(0, [], **own, x_forwarded_host=NAME)
+    assert refused.status == 403
+    assert "--trusted-proxy" in refused.body
+
+
+def test_a_proxy_that_passes_the_host_name_on_needs_no_declaration(undeclared: Server):
+    with behind(undeclared, "pass") as proxied:
+        own = {"host": NAME, "origin": f"https://{NAME}"}
+        cookie = proxied.cookie("me", PASSWORD, **own)
+        assert proxied.join(0, [], cookie=cookie, **own).status == 200
+
+
+def test_a_declared_proxys_word_counts_and_only_its_own(page: Server):
+    cookie = page.cookie("me", PASSWORD)
+    config = page.ask("GET", "/config", cookie=cookie, x_forwarded_host=NAME, x_forwarded_proto="https")
+    assert f"https://{NAME}" in config.body
+    # the proxy appended the address that it saw; what is before that, the visitor wrote
+    for forwarded, logged in (
+        ("9.9.9.9, 10.1.2.3", "10.1.2.3"),
+        ("\x1b[2J, 10.1.2.4, 127.0.0.1", "10.1.2.4"),
+        ("10.1.2.5, \x1b[2J", "127.0.0.1"),
+    ):
+        scope = {
+            "type": "http",
+            "client": ("127.0.0.1", 1),
+            "headers": [(b"x-forwarded-for", forwarded.encode())],
+        }
+        assert client_of(scope) == logged
+
+
+def client_of(scope: dict[str, object]) -> str:
+    """Return the address of the visitor that the page takes a request for."""
+    seen: list[str] = []
+
+    async def app(scope, receive, send):
+        seen.append(scope["client"][0])
+
+    asyncio.run(
+        ForwardedHeaders(app, trusted_proxies(WebUI(trusted_proxy=["127.0.0.0/8"])))(scope, None, None)
+    )
+    return seen[0]
+
+
 def test_a_cross_origin_preflight_allows_nothing(page: Server):
     for host in (NAME, f"127.0.0.1:{page.port}"):
         answer = page.ask(
@@ -176,8 +253,7 @@ def test_every_response_has_the_fixed_headers(page: Server, path: str):
     assert headers["x-robots-tag"] == "noindex, nofollow"
 
 
-SHARED = (
-    '''
+TUNNEL = '''
 """Page whose public link is a name of this test; while it is created, a request uses that name."""
 import http.client
 import gradio.networking
@@ -192,12 +268,10 @@ def tunnel(local_port, **_):
 
 gradio.networking.setup_tunnel = tunnel
 '''
-    + TWO_HANDLERS
-)
 
 
 def test_only_the_launched_public_link_is_accepted(tmp_path: Path):
-    with serving(tmp_path, "--share", program=SHARED) as server:
+    with serving(tmp_path, "--share", program=TUNNEL + TWO_HANDLERS) as server:
         assert "while launching: 400\n" in server.printed
         assert "The public link is https://0a1b2c.gradio.live\n" in server.printed
         own = {"host": "0a1b2c.gradio.live", "origin": "https://0a1b2c.gradio.live"}

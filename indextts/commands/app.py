@@ -69,6 +69,11 @@ class WebUI(Command):
         title="Allowed hosts",
         description="Host names that requests may use besides those of this machine.",
     )
+    trusted_proxy: list[str] = Field(
+        [],
+        title="Trusted proxies",
+        description="Addresses or networks of reverse proxies whose X-Forwarded headers are believed.",
+    )
 
 
 class MakeBaseCheckpoint(Command):

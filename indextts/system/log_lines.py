@@ -4,12 +4,18 @@
 [Warn] ...     a choice made for the user
 [Error] ...    a failure
 [Train] ...    messages with a tag of their own, and `WARNING: ...`, stay unchanged
+
+Control characters are shown as escapes: a name from elsewhere must not act on the reader's terminal.
 """
 
 import logging
 import sys
 from pathlib import Path
+from typing import Any, TextIO
 
+CONTROL_CHARACTERS = {
+    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
+}
 TAGS = {logging.INFO: "[Info] ", logging.WARNING: "[Warn] ", logging.ERROR: "[Error] "}
 
 
@@ -17,8 +23,27 @@ class TaggedFormatter(logging.Formatter):
     """Format a record as one line, with the tag of its level unless the message has a tag."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = super().format(record)
+        line = visible(super().format(record))
         return line if line.startswith(("[", "WARNING")) else TAGS.get(record.levelno, "") + line
+
+
+def visible(text: str) -> str:
+    """Return `text` with its control characters as escapes, except line breaks and tabs."""
+    return text.translate(CONTROL_CHARACTERS)
+
+
+class VisibleStream:
+    """A text stream that shows control characters as escapes: for what libraries print themselves."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(visible(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 def log_to_stdout() -> None:

@@ -1,4 +1,4 @@
-"""Access control: an allowlist of paths, login, request limits and login throttling.
+"""Access control: an allowlist of paths, login, and limits of requests.
 
 Gradio exposes more than the page uses: a named API, a fetch of any URL, a recorder that starts ffmpeg, and
 paths that stay open despite a login. This middleware answers 404 to every path that is not listed below, and
@@ -7,21 +7,16 @@ requires the login for all paths except the login itself and the files of the fr
     PUBLIC       the login, the front end's files, requests of Gradio's own launch
     SIGNED_IN    paths that the page's script uses
 
-Login attempts are limited by a token bucket for each client and one for all clients. A client with an empty
-bucket does not use up the shared one. The state is in memory and bounded.
-
-Behind a proxy that does not forward addresses, all visitors are one client. An attacker there blocks other
-logins during the attack and for a few seconds after it; signed-in users are not affected.
+Without the login, a request has no body, except the few kB of the login itself. With it, the bodies that
+are read at a time share a budget; connections.py ends those that stand still, and an upload has no limit of
+total time. sign_in.py slows down who tries passwords.
 """
 
 import inspect
 import json
-import logging
 import re
-import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -30,7 +25,8 @@ from gradio.block_function import BlockFunction
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-logger = logging.getLogger(__name__)
+from indextts.webui.serving.connections import admit
+from indextts.webui.serving.sign_in import FailedSignIns
 
 PUBLIC = re.compile(
     r"/|/login/?|/logout|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt"
@@ -56,16 +52,18 @@ MAX_ROWS = 2**31
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 MAX_VALUES = 20_000  # in a call: 2 million empty lists have 6 MB, and Gradio visits them for seconds
 MAX_DEPTH = 50
+MAX_BYTES_AT_A_TIME = 6 * MAX_REQUEST_BYTES
+SMALL_REQUEST_BYTES = 64 * 1024  # uvicorn buffers as much before the page reads it
 REMOTE_FILE = re.compile(r"\s*[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 NOT_SIGNED_IN = "Not authenticated"
-WAIT = "Too many tries; wait {seconds} s"
+TOO_MUCH = "The page receives too much at a time; try again in a minute."
 TOO_LARGE = "This request is too large."
 NO_REQUEST = "This is no request of the page."
 
 
 class AccessControl:
-    """Middleware that passes a request on, or answers 404, 401, 413 or 429.
+    """Middleware that passes a request on, or answers 404, 401, 413 or 503.
 
     Args:
         needs_login: the page requires a password.
@@ -74,27 +72,24 @@ class AccessControl:
     def __init__(self, app: ASGIApp, *, needs_login: bool) -> None:
         self.app = app
         self.needs_login = needs_login
-        self.throttle = LoginThrottle()
+        self.failed = FailedSignIns()
+        self.budget = Budget()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] == "websocket":  # the page uses no websocket
+            await PlainTextResponse("", status_code=404)(scope, receive, send)
+        elif scope["type"] == "http":
             refusal = await self._refusal(scope)
-            if refusal is None and LOGIN.fullmatch(scope["path"]):
-                await self._sign_in(scope, receive, send)
-                return
-            if refusal is None and not UPLOAD.fullmatch(scope["path"]):
-                body = await read_body(receive, MAX_REQUEST_BYTES)
-                refusal = refused_body(scope, body)
-                receive = _replayed(body or b"", receive)
             if refusal is not None:
                 await refusal(scope, receive, send)
-                return
-            if DIRECT_CALL.fullmatch(scope["path"]):
-                send = _without_500(send)
-        elif scope["type"] == "websocket":  # the page uses no websocket
-            await PlainTextResponse("", status_code=404)(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
+            elif LOGIN.fullmatch(scope["path"]):
+                await self._sign_in(scope, receive, send)
+            elif UPLOAD.fullmatch(scope["path"]):
+                await self.app(scope, receive, send)
+            else:
+                await self._answer(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
 
     async def _refusal(self, scope: Scope) -> Response | None:
         path = scope["path"]
@@ -102,39 +97,77 @@ class AccessControl:
             return PlainTextResponse(
                 "Not Found", status_code=404
             )  # longer than any file name; Gradio would fail
+        is_signed_in = not self.needs_login or bool(await signed_in_user(scope))
+        if is_signed_in:
+            admit(scope)
         if PUBLIC.fullmatch(path):
-            return None
-        if self.needs_login and not await signed_in_user(scope):
+            has_body = size_of_body(scope) != 0 and not LOGIN.fullmatch(path)
+            return PlainTextResponse(TOO_LARGE, status_code=413) if has_body else None
+        if not is_signed_in:
             return JSONResponse({"detail": {"error": NOT_SIGNED_IN}}, status_code=401)
         return None if SIGNED_IN.fullmatch(path) else PlainTextResponse("Not Found", status_code=404)
 
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the body of a request, pass it on if it is valid, and return its bytes to the budget."""
+        refusal: Response | None
+        with self.budget.share() as share:
+            try:
+                body = await read_body(scope, receive, MAX_REQUEST_BYTES, share)
+                refusal = refused_body(scope, body)
+            except BudgetError:
+                refusal = PlainTextResponse(TOO_MUCH, status_code=503, headers={"Retry-After": "60"})
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+            if DIRECT_CALL.fullmatch(scope["path"]):
+                send = _without_500(send)
+            await self.app(scope, _replayed(body or b"", receive), send)
+
     async def _sign_in(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a login attempt on if the limit allows it, and record its result."""
-        client = scope["client"][0] if scope["client"] else ""
-        wait_s = self.throttle.wait_s(client) if scope["method"] == "POST" else 0.0
-        if wait_s:
-            seconds = int(wait_s) + 1
-            detail = {"detail": WAIT.format(seconds=seconds)}
-            answer = JSONResponse(detail, status_code=429, headers={"Retry-After": str(seconds)})
-            await answer(scope, receive, send)
-            return
-        body = await read_body(receive, MAX_LOGIN_BYTES)
+        """Pass a sign-in on, and note if it failed."""
+        body = await read_body(scope, receive, MAX_LOGIN_BYTES)
         if body is None:
             await PlainTextResponse(TOO_LARGE, status_code=413)(scope, receive, send)
             return
 
         async def send_noted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                if message["status"] == 200:
-                    self.throttle.signed_in(client)
-                else:
-                    logger.warning("a sign-in failed, from %s", client)
+                if scope["method"] == "POST" and message["status"] != 200:
+                    self.failed.note(scope["client"][0] if scope["client"] else "")
                 message["headers"] = [
                     (name, with_samesite_lax(name, text)) for name, text in message["headers"]
                 ]
             await send(message)
 
         await self.app(scope, _replayed(body, receive), send_noted)
+
+
+class BudgetError(Exception):
+    """The bodies that are being read are too large together."""
+
+
+class Budget:
+    """Bytes of all the request bodies that are in memory."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    @contextmanager
+    def share(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function to call with the number of bytes of each piece; all are given back at the end."""
+        size = 0
+
+        def take(num_bytes: int) -> None:
+            nonlocal size
+            if size + num_bytes > SMALL_REQUEST_BYTES and self.taken + num_bytes > MAX_BYTES_AT_A_TIME:
+                raise BudgetError
+            size += num_bytes
+            self.taken += num_bytes
+
+        try:
+            yield take
+        finally:
+            self.taken -= size
 
 
 async def signed_in_user(scope: Scope) -> str | None:
@@ -156,14 +189,31 @@ def with_samesite_lax(name: bytes, text: bytes) -> bytes:
     return re.sub(rb"(?i)samesite=none", b"SameSite=lax", text) if name.lower() == b"set-cookie" else text
 
 
-async def read_body(receive: Receive, max_bytes: int) -> bytes | None:
-    """Return the body of a request; None if it exceeds `max_bytes` or the client disconnects."""
+def size_of_body(scope: Scope) -> int | None:
+    """Return the size of a request's body in bytes as its head says; None if it does not."""
+    headers = dict(scope["headers"])
+    if b"transfer-encoding" in headers:
+        return None
+    return int(headers.get(b"content-length", b"0"))  # h11 refuses what is no number
+
+
+async def read_body(
+    scope: Scope, receive: Receive, max_bytes: int, take: Callable[[int], None] = lambda num_bytes: None
+) -> bytes | None:
+    """Return the body of a request; None if it exceeds `max_bytes` or the client disconnects.
+
+    Args:
+        take: called with the number of bytes of each piece; what it raises ends the reading.
+    """
+    if (size_of_body(scope) or 0) > max_bytes:
+        return None
     chunks, size = [], 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             return None
         chunks.append(message.get("body", b""))
+        take(len(chunks[-1]))
         size += len(chunks[-1])
         if size > max_bytes:
             return None
@@ -263,62 +313,3 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive_again
-
-
-CLIENT_TRIES, CLIENT_REFILL_S = 10, 6.0
-ALL_TRIES, ALL_REFILL_S = 60, 2.0
-MAX_CLIENTS = 1024
-
-
-@dataclass
-class Bucket:
-    """Token bucket of login attempts.
-
-    Args:
-        size: capacity.
-        refill_s: seconds per new token.
-        left, at: tokens that were left at a time.
-    """
-
-    size: int
-    refill_s: float
-    left: float
-    at: float
-
-    def fill(self, now: float) -> None:
-        self.left = min(self.size, self.left + (now - self.at) / self.refill_s)
-        self.at = now
-
-    def wait_s(self) -> float:
-        """Return the seconds until a token is available; 0 if there is one."""
-        return max(0.0, 1 - self.left) * self.refill_s
-
-
-class LoginThrottle:
-    """Rate limit of login attempts."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
-        self.everybody = Bucket(ALL_TRIES, ALL_REFILL_S, ALL_TRIES, clock())
-        self.clients: OrderedDict[str, Bucket] = OrderedDict()
-
-    def wait_s(self, client: str) -> float:
-        """Take a token for `client` and return 0, or return the seconds until the next one."""
-        now = self.clock()
-        own = self.clients.setdefault(client, Bucket(CLIENT_TRIES, CLIENT_REFILL_S, CLIENT_TRIES, now))
-        self.clients.move_to_end(client)
-        if len(self.clients) > MAX_CLIENTS:
-            self.clients.popitem(last=False)
-        for bucket in (own, self.everybody):
-            bucket.fill(now)
-            if bucket.left < 1:
-                return bucket.wait_s()
-        own.left -= 1
-        self.everybody.left -= 1
-        return 0.0
-
-    def signed_in(self, client: str) -> None:
-        """Return the token of a client that signed in."""
-        for bucket in (self.clients.get(client), self.everybody):
-            if bucket is not None:
-                bucket.left = min(bucket.size, bucket.left + 1)

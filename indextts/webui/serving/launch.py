@@ -8,11 +8,13 @@ import errno
 import logging
 import signal
 import socket
+import sys
 import threading
 from pathlib import Path
 
 import gradio as gr
 import httpx
+from gradio import http_server
 from gradio.routes import App, ORJSONResponse
 from gradio.themes.utils.fonts import LocalFont
 from gradio.utils import get_upload_folder
@@ -22,16 +24,20 @@ from starlette.types import ASGIApp
 
 from indextts.commands.app import WebUI
 from indextts.errors import UserError
+from indextts.system.log_lines import VisibleStream
 from indextts.webui.serving.access import AccessControl, current_user_check
-from indextts.webui.serving.middleware import AcceptedHosts, OwnSite, SecureHeaders
+from indextts.webui.serving.connections import LimitedHTTP, start_server
+from indextts.webui.serving.front_end import FrontEndFiles
+from indextts.webui.serving.middleware import AcceptedHosts, ForwardedHeaders, OwnSite, SecureHeaders
 from indextts.webui.serving.security import (
     WILDCARD_ADDRESSES,
-    PasswordCheck,
     accepted_hosts,
     in_url,
     is_loopback,
     login,
+    trusted_proxies,
 )
+from indextts.webui.serving.sign_in import PasswordCheck
 from indextts.webui.serving.tensorboard_proxy import TensorboardProxy
 from indextts.webui.serving.uploads import Uploads
 
@@ -50,7 +56,7 @@ QUEUE_PAUSE_S = 0.02
 
 AUTH_MESSAGE = (
     "User and password: in the terminal that started the page, or in its --auth-file. "
-    "After ten wrong ones nothing happens for some seconds."
+    "After ten wrong ones each answer takes longer; the right ones are accepted at once."
 )
 
 
@@ -71,9 +77,11 @@ class GuardedApp(App):
 
     def build_middleware_stack(self) -> ASGIApp:
         current_user_check(self)  # fails here instead of at the first request if Gradio moves it
-        proxied = TensorboardProxy(super().build_middleware_stack(), self.command.workspace)
-        served = Uploads(proxied, Path(get_upload_folder()), self.command.max_upload_mb * 2**20)
-        return SecureHeaders(OwnSite(AccessControl(served, needs_login=self.needs_login), self.hosts))
+        served = FrontEndFiles(super().build_middleware_stack())
+        proxied = TensorboardProxy(served, self.command.workspace)
+        uploads = Uploads(proxied, Path(get_upload_folder()), self.command.max_upload_mb * 2**20)
+        checked = OwnSite(AccessControl(uploads, needs_login=self.needs_login), self.hosts)
+        return SecureHeaders(ForwardedHeaders(checked, trusted_proxies(self.command)))
 
 
 def launch(demo: gr.Blocks, command: WebUI) -> None:
@@ -84,17 +92,19 @@ def launch(demo: gr.Blocks, command: WebUI) -> None:
             the `received_folder` that it was built in.
 
     Raises:
-        UserError: the address is in use, or --auth-file or --allowed-host is invalid.
+        UserError: the address is in use, or --auth-file, --allowed-host or --trusted-proxy is invalid.
     """
     assert not demo.analytics_enabled
     assert Path(get_upload_folder()).is_relative_to(command.workspace.resolve())
     credentials = login(command)
     hosts = accepted_hosts(command)
+    trusted_proxies(command)
     check_address(command.host, command.port)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # Gradio checks itself for readiness
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the tunnel process would remain
     if command.share:
         _say("Asking gradio.live for a public link; this can take half a minute.")
+    sys.stdout, sys.stderr = VisibleStream(sys.stdout), VisibleStream(sys.stderr)  # Gradio prints tracebacks
     try:
         _start(demo, command, hosts, credentials)
         if demo.share_url:
@@ -138,11 +148,12 @@ def _start(
     """Start the server in a thread; it answers when this function returns."""
     demo.queue(api_open=False)
     demo._queue.sleep_when_free = QUEUE_PAUSE_S
+    http_server.start_server = start_server  # type: ignore[assignment]  # called with keywords
     demo.launch(
         server_name=in_url(command.host),
         server_port=command.port,
         share=command.share,  # an explicit False, because None means True in a notebook
-        auth=PasswordCheck(*credentials) if credentials else None,
+        auth=PasswordCheck(*credentials).verify if credentials else None,  # type: ignore[arg-type]  # is awaited
         auth_message=AUTH_MESSAGE,
         allowed_paths=[str(command.workspace.resolve())],  # players and downloads, wherever the workspace is
         blocked_paths=[str(command.auth_file.resolve())] if command.auth_file else None,
@@ -163,6 +174,7 @@ def _start(
         theme=gr.themes.Default(font=SANS, font_mono=MONO),
         css_paths=[PAGE_FILES / "page.css"],
     )
+    assert demo.server.config.http is LimitedHTTP  # fails here if Gradio starts its server in another way
 
 
 def _say_where(

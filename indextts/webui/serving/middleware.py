@@ -1,18 +1,25 @@
-"""Middleware in front of Gradio: host names, cross-site requests and security headers.
+"""Middleware in front of Gradio: host names, cross-site requests and headers.
 
-    SecureHeaders    on every answer: no external resources, no foreign frames, no content sniffing
-    OwnSite          400 for an unknown host name, 403 for a cross-site request
+    SecureHeaders      on every answer: no external resources, no foreign frames, no content sniffing
+    ForwardedHeaders   X-Forwarded-For, -Proto and -Host of declared proxies; drops them of all others
+    OwnSite            400 for an unknown host name, 403 for a cross-site request
+
+Anybody can send X-Forwarded-For, and behind a tunnel everybody's address is 127.0.0.1. So these headers
+count only if the peer is a --trusted-proxy. All other X- headers are dropped: the page uses none, and Gradio
+believes some.
 
 A cross-site page cannot bypass OwnSite. Browsers put an Origin on every POST and on what a script
 fetches, and no script can set it, Host, or Sec-Fetch-Site. X-Forwarded-Host is an ordinary header, which a
-script may send once a preflight allowed it. So it counts only for hosts named with --allowed-host
-(and the share host), never for loopback names, which a page on another port of localhost could claim. A
-cross-site preflight has that Origin too and is refused here, before Gradio's answer, which would allow any
-header. A program without a browser can send anything, but it has no cookie of another user; the login
+script may send once a preflight allowed it. So even from a proxy it counts only for hosts named with
+--allowed-host, never for loopback names, which a page on another port of localhost could claim. A cross-site
+preflight has that Origin too and is refused here, before Gradio's answer, which would allow any header. A
+program without a browser can send anything, but it has no cookie of another user; the login
 decides about it.
 """
 
+import ipaddress
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -20,10 +27,16 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+FORWARDED = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host")
+
 DEFAULT_PORTS = {"http": 80, "https": 443}
 HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::(?P<port>\d{1,5}))?")
 
-OTHER_SITE = "This request comes from another site."
+OTHER_SITE = (
+    "This request comes from another site. If it comes through your own proxy that changes the host name, "
+    "start the page with --trusted-proxy and the proxy's address."
+)
 UNKNOWN_NAME = (
     "This page does not answer to the name {name}. If it is yours, start the page with --allowed-host={name}"
 )
@@ -67,7 +80,7 @@ class AcceptedHosts:
 
     Args:
         direct: allowed in a Host header.
-        forwarded: also allowed in X-Forwarded-Host: hosts named with --allowed-host, and the share host.
+        forwarded: also allowed in a proxy's X-Forwarded-Host: hosts named with --allowed-host.
     """
 
     direct: set[str]
@@ -78,7 +91,53 @@ class AcceptedHosts:
         name = (urlsplit(url).hostname or "").lower()
         if name:
             self.direct.add(name)
-            self.forwarded.add(name)
+
+
+class ForwardedHeaders:
+    """Middleware that believes the forwarding headers of declared proxies, and drops all others."""
+
+    def __init__(self, app: ASGIApp, proxies: Sequence[Network]) -> None:
+        self.app = app
+        self.proxies = proxies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            peer = scope["client"][0] if scope["client"] else ""
+            believed = FORWARDED if self._is_proxy(peer) else ()
+            scope["headers"] = [
+                (name, text)
+                for name, text in scope["headers"]
+                if name in believed or not (name == b"forwarded" or name.startswith(b"x-"))
+            ]
+            if believed:
+                headers = Headers(scope=scope)
+                scope["client"] = (self._visitor(headers.getlist("x-forwarded-for"), peer), 0)
+                if headers.get("x-forwarded-proto") == "https":
+                    scope["scheme"] = "https"
+        await self.app(scope, receive, send)
+
+    def _visitor(self, forwarded_for: list[str], peer: str) -> str:
+        """Return the last address before our proxies: each proxy appends the address of its peer."""
+        for text in reversed([text.strip() for line in forwarded_for for text in line.split(",")]):
+            if address_of(text) is None:
+                break
+            peer = text
+            if not self._is_proxy(text):
+                break
+        return peer
+
+    def _is_proxy(self, text: str) -> bool:
+        address = address_of(text)
+        return address is not None and any(address in network for network in self.proxies)
+
+
+def address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return an IP address, of IPv4 if it is one in IPv6 form; None if `text` is none."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 class OwnSite:
@@ -96,13 +155,9 @@ class OwnSite:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        headers = MutableHeaders(scope=scope)
+        headers = Headers(scope=scope)
         refusal = refused_name(headers, self.hosts) or refused_site(headers, scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-        del headers["x-gradio-server"]  # Gradio would treat it as the page's own address
-        await self.app(scope, receive, send)
+        await (refusal or self.app)(scope, receive, send)
 
 
 def refused_name(headers: Headers, hosts: AcceptedHosts) -> PlainTextResponse | None:

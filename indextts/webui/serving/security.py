@@ -1,16 +1,14 @@
-"""Users of the page, allowed folders, and links to files.
+"""Users of the page, allowed folders, declared proxies, and links to files.
 
     Roots.inside     a typed path -> the resolved file, or a UserError
     accepted_hosts   host names of the page (middleware.py)
+    trusted_proxies  addresses whose forwarding headers count (middleware.py)
     login            user and password of the page, or None
-    PasswordCheck    constant-time comparison of user and password
 
 A client can call every handler over HTTP, whatever the page shows. So every handler checks its paths, and
 opens only the result of `Roots.inside`. Files of the workspace are served in place. No Gradio here.
 """
 
-import hashlib
-import hmac
 import html
 import ipaddress
 import logging
@@ -26,7 +24,7 @@ from urllib.parse import quote
 from indextts.commands.app import WebUI
 from indextts.errors import UserError
 from indextts.webui.language import t
-from indextts.webui.serving.middleware import AcceptedHosts
+from indextts.webui.serving.middleware import AcceptedHosts, Network
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +123,23 @@ def accepted_hosts(command: WebUI) -> AcceptedHosts:
     return AcceptedHosts(direct={name.lower() for name in names} | named, forwarded=named)
 
 
+def trusted_proxies(command: WebUI) -> list[Network]:
+    """Return the networks of the proxies whose forwarding headers count.
+
+    Raises:
+        UserError: --trusted-proxy is neither an address nor a network.
+    """
+    networks = []
+    for text in command.trusted_proxy:
+        try:
+            networks.append(ipaddress.ip_network(text))
+        except ValueError:
+            raise UserError(
+                f"--trusted-proxy {text}: give an address or a network, such as 127.0.0.1 or 10.0.0.0/8"
+            ) from None
+    return networks
+
+
 def login(command: WebUI) -> tuple[str, str] | None:
     """Return user and password of the page; None if only this machine reaches it.
 
@@ -136,25 +151,6 @@ def login(command: WebUI) -> tuple[str, str] | None:
     if command.share or not is_loopback(command.host):
         return GENERATED_USER, secrets.token_urlsafe(24)
     return None
-
-
-class PasswordCheck:
-    """Constant-time check of user and password.
-
-    It stores no password, so that `vars()` of the server reveals none.
-    """
-
-    def __init__(self, user: str, password: str) -> None:
-        self._key = secrets.token_bytes(32)
-        self._expected = self._digest(user, password)
-
-    def __call__(self, user: str, password: str) -> bool:
-        return hmac.compare_digest(self._digest(user, password), self._expected)
-
-    def _digest(self, user: str, password: str) -> bytes:
-        # The length distinguishes "a" + "bc" from "ab" + "c". A lone surrogate must not crash.
-        message = f"{len(user)} {user} {password}".encode(errors="surrogatepass")
-        return hmac.new(self._key, message, hashlib.sha256).digest()
 
 
 def _read_login(path: Path) -> tuple[str, str]:
