@@ -1,7 +1,7 @@
 """The files of the front end, compressed once.
 
-Gradio compresses a script anew for each request, which costs anybody nothing to ask for. This middleware
-compresses a file at its first request, and then sends the stored copy in small pieces.
+Gradio compresses a script again for each request, so a visitor without the password could keep the processor
+busy. This middleware compresses a file at its first request, and then sends the stored copy in small pieces.
 """
 
 import asyncio
