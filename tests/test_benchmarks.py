@@ -32,6 +32,7 @@ from benchmarks.workload import (
 from indextts.models.gpt.attention import BLOCKS
 from indextts.training.losses import batch_sums
 from tests.conftest import REPOSITORY
+from tests.processor import needs_bfloat16_attention
 
 CPU, FLOAT32 = torch.device("cpu"), torch.float32
 
@@ -189,6 +190,7 @@ def test_operations_are_near_three_billion_a_token_at_the_published_size():
 
 
 @pytest.mark.slow
+@needs_bfloat16_attention
 def test_all_parts_of_the_gpu_round_run_on_the_cpu_and_give_one_report(tmp_path: Path):
     rows = tmp_path / "rows.jsonl"
     common = ["--rows", str(rows), "--device", "cpu", "--size", "tiny", "--steps", "1"]

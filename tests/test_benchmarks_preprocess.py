@@ -17,9 +17,11 @@ from indextts.data.encoding import reproducible_math
 from indextts.features.semantic_codec import SemanticCodec
 from indextts.models.gpt.model import UnifiedVoice
 from tests.conftest import REPOSITORY
+from tests.processor import needs_bfloat16_attention
 
 
 @pytest.mark.slow
+@needs_bfloat16_attention
 def test_every_stage_of_both_backends_has_a_row(tmp_path, capsys):
     flags = ["--size=tiny", "--clips=2", f"--output={tmp_path}/table.md"]
     assert preprocess.main(flags) == 0

@@ -220,16 +220,21 @@ def test_a_gpu_computes_the_same_as_the_cpu(backend: AttentionBackend, dtype: to
     torch.testing.assert_close(sums.mel_nats.cpu(), expected.mel_nats, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
-def test_a_split_batch_equals_packing_its_samples(size: int):
+@pytest.mark.parametrize(
+    ("max_positions", "sizes"),
+    [(1, [1, 1, 1, 1, 1]), (26, [2, 1, 1, 1]), (39, [2, 2, 1]), (40, [3, 2]), (77, [5]), (1000, [5])],
+)
+def test_a_split_batch_equals_packing_its_samples(max_positions: int, sizes: list[int]):
     random = np.random.default_rng(0)
     lengths = [(3, 5), (1, 1), (4, 2), (2, 9), (7, 3)]
     texts = [random.integers(2, 12, num_text) for num_text, _ in lengths]
     codes = [random.integers(0, 8, num_codes) for _, num_codes in lengths]
     condition, emo_vec = torch.randn(5, TINY.num_latents, TINY.model_dim), torch.randn(5, TINY.model_dim)
-    parts = pack(texts, codes, condition, emo_vec, TINY).split(size)
-    assert [part.num_samples for part in parts] == [min(size, 5 - start) for start in range(0, 5, size)]
-    for start, part in zip(range(0, 5, size), parts, strict=True):
+    full = pack(texts, codes, condition, emo_vec, TINY)
+    assert list(full.lengths) == [16, 10, 14, 19, 18]
+    parts = full.split(max_positions)
+    assert [part.num_samples for part in parts] == sizes
+    for start, size, part in zip(np.cumsum([0, *sizes[:-1]]), sizes, parts, strict=True):
         own = slice(start, start + size)
         expected = pack(texts[own], codes[own], condition[own], emo_vec[own], TINY)
         for field in fields(expected):

@@ -9,12 +9,15 @@ import torch
 
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
+from indextts.system.signals import StopRequest
 from indextts.training.batches import MicroBatch
 from indextts.training.loop import Update, clip_and_step, endless_groups
 from indextts.training.run import Run, autocast_dtype, load_inputs
 from indextts.training.start import start_from_base
 from tests.test_trainer import copy_checkpoint, load
 from tests.tiny_run import TinyRun, accumulate_group, make_tiny_run
+
+NO_STOP = StopRequest(ends_process=False)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +27,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 
 @pytest.fixture
 def half(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute in float16, as on a gpu; torch's CPU kernels know it."""
+    """Compute in float16, as on a GPU; torch's CPU kernels know it."""
     monkeypatch.setattr(
         "indextts.training.run.autocast_dtype", lambda amp, _: torch.float16 if amp else torch.float32
     )
@@ -49,7 +52,7 @@ def test_scaled_gradients_move_the_weights_as_those_of_float32(project: TinyRun)
     assert scaled.scaler.is_enabled()
     assert not plain.scaler.is_enabled()
     scaled = replace(scaled, scaler=torch.amp.GradScaler("cpu", init_scale=2.0**10))
-    groups, other_groups = endless_groups(scaled), endless_groups(plain)
+    groups, other_groups = endless_groups(scaled, NO_STOP), endless_groups(plain, NO_STOP)
     for _ in range(3):
         loss, done = take_step(scaled, groups)
         wanted_loss, wanted = take_step(plain, other_groups)
@@ -62,7 +65,7 @@ def test_scaled_gradients_move_the_weights_as_those_of_float32(project: TinyRun)
 def test_an_overflow_skips_the_step_and_shrinks_the_scale(project: TinyRun):
     run = replace(new_run(project, amp=""), scaler=torch.amp.GradScaler("cpu", init_scale=2.0**40))
     before = {name: p.detach().clone() for name, p in run.trained.parameters.items()}
-    groups = endless_groups(run)
+    groups = endless_groups(run, NO_STOP)
     _, done = take_step(run, groups)
     assert float(done.is_skipped) == 1
     assert run.scaler.get_scale() == 2.0**39

@@ -177,7 +177,9 @@ def test_unfinished_requests_without_a_login_take_little_memory(patient: Server,
 def test_the_newest_visitor_always_gets_in_and_who_is_signed_in_stays(patient: Server, connect):
     cookie = patient.cookie("me", PASSWORD)
     upload = connect(patient)
-    upload.sendall(head("/gradio_api/upload", 9 * MB, f"Cookie: {cookie}") + b"x" * 1000)
+    begin = head("/gradio_api/upload", 9 * MB, f"Cookie: {cookie}")
+    begin = begin.replace(b"application/json", b"multipart/form-data; boundary=b")
+    upload.sendall(begin + b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.wav"\r\n\r\n')
     assert patient.ask("GET", "/config", cookie=cookie).status == 200  # by now the upload is admitted
     halves = []
     for _ in range(MAX_ANONYMOUS + 50):

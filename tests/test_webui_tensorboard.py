@@ -197,7 +197,7 @@ def test_a_stop_ends_tensorboard_and_the_page_shows_what_to_do(tmp_path: Path):
         tensorboard_view.start(project)
     with pytest.raises(UserError, match="not running"):
         tensorboard_view.stop(project)
-    assert tensorboard_view.frame_of(project) == t(tensorboard_view.INVITATION)
+    assert tensorboard_view.frame_of(project) == t(tensorboard_view.HELP)
 
     write_events(project.run_dir)
     assert tensorboard_view.start(project).startswith("running for")
@@ -211,7 +211,7 @@ def test_a_stop_ends_tensorboard_and_the_page_shows_what_to_do(tmp_path: Path):
     assert job
     job = wait_until_over(job)
     assert job.state == "stopped"
-    assert tensorboard_view.frame_of(project) == t(tensorboard_view.INVITATION)
+    assert tensorboard_view.frame_of(project) == t(tensorboard_view.HELP)
 
 
 def test_tensorboard_listens_on_loopback_and_loads_no_plugin_that_reads_files(page: Server):

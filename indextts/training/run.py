@@ -319,7 +319,9 @@ def has_native_bfloat16(device: torch.device) -> bool:
     """Return whether the hardware supports bfloat16; emulation is slower than float32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.cpu._is_avx512_bf16_supported())
+    # ATEN_CPU_CAPABILITY may keep PyTorch from the instructions that the processor has
+    uses_avx512 = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    return uses_avx512 and bool(torch.cpu._is_avx512_bf16_supported())
 
 
 def autocast_dtype(amp: bool, device: torch.device) -> torch.dtype:

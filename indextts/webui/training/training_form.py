@@ -257,7 +257,7 @@ def connect_fill_buttons(
     def put(preset: Preset) -> Callable[[], list[Any]]:
         return lambda: [*_only(preset_values(preset)), preset_html(preset)]
 
-    switches = [inputs[NAMES.index(name)] for name in FIELDS if _automatic(name) == ""]
+    switches = [inputs[NAMES.index(name)] for name in AUTOMATIC_VALUES if _automatic(name) == ""]
     page.watch(once, lambda _: [gr.Dropdown(choices=switch_choices()) for _ in switches], switches)
     shown = [*inputs, source]
     for preset in PRESETS:
