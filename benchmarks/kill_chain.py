@@ -139,7 +139,7 @@ class Kill:
 
     @property
     def is_stop(self) -> bool:
-        """Whether the trainer can save before it exits, so that no step is lost."""
+        """True if the trainer can save before it exits, so that no step is lost."""
         return self.signal != signal.SIGKILL and self.then_kill_after_s is None
 
 

@@ -32,7 +32,7 @@ WATCH_S = 0.1
 
 @dataclass
 class Board:
-    """What came back: by handler, how often what; and what must not have come at all."""
+    """Counts of the answers by handler, and the answers that must not occur."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)

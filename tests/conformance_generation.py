@@ -24,7 +24,7 @@ GREEDY = Sampling(do_sample=False, num_beams=1, repetition_penalty=1)
 
 @dataclass(frozen=True)
 class Steps:
-    """What was seen at each step of a greedy generation; rows of a batch all go to the limit."""
+    """Values at each step of a greedy generation; all rows of a batch run to the limit."""
 
     codes: Tensor  # (B, S), with the stop where there was one
     logits: Tensor  # (B, S, C)

@@ -75,7 +75,7 @@ def _numbers() -> list[int]:
 
 
 def _is_marked(pid: int, mark: str) -> bool:
-    """Whether a living process has the mark; the environment of a zombie is empty."""
+    """Return whether a living process has the mark; the environment of a zombie is empty."""
     wanted = f"{MARK}={mark}".encode()
     with suppress(OSError):
         for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):

@@ -1,4 +1,4 @@
-"""What PyTorch can compute on the processor that runs the tests."""
+"""Abilities of PyTorch on the processor that runs the tests."""
 
 import pytest
 import torch

@@ -30,7 +30,7 @@ def project(tmp_path: Path) -> Project:
 
 
 class OneProject:
-    """What the handlers ask of the page."""
+    """Stand-in for the page: the parts that the handlers use."""
 
     def __init__(self, project: Project) -> None:
         self.project = project

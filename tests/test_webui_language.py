@@ -159,7 +159,7 @@ def test_all_tables_have_the_same_ids(language: str):
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_equal_english_texts_are_translated_equally(language: str):
-    """What is built into the page is looked up by its English text."""
+    """The page looks its built-in texts up by their English wording."""
     english, other = table(ENGLISH) | field_ids(), table(language)
     found: dict[str, set[str]] = {}
     for id, text in english.items():

@@ -18,7 +18,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def random_writing(rng: random.Random) -> bytes:
-    """What processes write that are killed in mid-line, and that replay steps or begin a new part."""
+    """Output of processes that are killed within a line, replay steps, or begin a new part."""
     content, part = b"", 1
     for _ in range(rng.randint(1, 5)):
         step = rng.randrange(20)

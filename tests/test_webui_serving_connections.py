@@ -1,4 +1,4 @@
-"""What a visitor without the password can hold: memory, connections, time. Raw sockets, real servers."""
+"""Memory, connections and time of a visitor without the password; raw sockets and real servers."""
 
 import contextlib
 import json

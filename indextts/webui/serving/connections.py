@@ -33,7 +33,7 @@ MAX_UNSENT_BYTES = 128 * 1024
 
 
 class Waiting(enum.Enum):
-    """What a connection waits for, if that has a time limit."""
+    """States of a connection that have a time limit."""
 
     REQUEST = enum.auto()
     BODY = enum.auto()
