@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Callable
+from typing import Any
 
 # Nothing takes nearly as long: a test reaches this ceiling only if what it waits for never happens.
 PATIENCE_S = 900.0
@@ -12,7 +13,7 @@ PATIENCE_MS = PATIENCE_S * 1000
 def wait_until(
     is_so: Callable[[], object],
     explain: Callable[[], object] = str,
-    process: subprocess.Popen | None = None,
+    process: subprocess.Popen[Any] | None = None,
     pause_s: float = 0.02,
 ) -> None:
     """Return when it is so.

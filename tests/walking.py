@@ -7,7 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ def launched(chromium: str, *flags: str) -> Iterator[Browser]:
         browser.close()
 
 
-def _patient(make):
-    def made(**options: Any):
+def _patient(make: Callable[..., Any]) -> Callable[..., Any]:
+    def made(**options: Any) -> Any:
         page_or_context = make(**options)
         page_or_context.set_default_timeout(PATIENCE_MS)
         return page_or_context

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 from tests.conftest import REPOSITORY
@@ -24,6 +25,7 @@ TWO_HANDLERS = '''
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 
@@ -86,7 +88,7 @@ class Server:
     reader: threading.Thread
 
     def ask(
-        self, method: str, path: str, body: object = None, form: bool = False, **headers: str | None
+        self, method: str, path: str, body: Any = None, form: bool = False, **headers: str | None
     ) -> Answer:
         """Send one request; a header given as None is left out."""
         if body is None:
@@ -115,11 +117,11 @@ class Server:
     def join(self, handler: int, values: list[object], **headers: str | None) -> Answer:
         """Ask the queue to run a handler, as the page's own script does."""
         body = {"fn_index": handler, "data": values, "session_hash": "raw"}
-        return self.ask("POST", "/gradio_api/queue/join", body, **headers)
+        return self.ask("POST", "/gradio_api/queue/join", body, False, **headers)
 
     def result(self, **headers: str | None) -> dict[str, object]:
         """Return the output of the handler that was joined last."""
-        events = self.ask("GET", "/gradio_api/queue/data?session_hash=raw", **headers).body
+        events = self.ask("GET", "/gradio_api/queue/data?session_hash=raw", None, False, **headers).body
         for line in events.splitlines():
             event = json.loads(line.removeprefix("data: ") or "{}")
             if event.get("msg") == "process_completed":
