@@ -1,5 +1,6 @@
 """Tests of indextts/commands/base.py and terminal.py: one model per command line, there and back."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -179,6 +180,14 @@ def test_on_resume_typed_defaults_stay_in_argv():
     assert to_argv(resumed) == [*REQUIRED, "--resume=auto", f"--learning-rate={default}", *automatic]
     assert parse(Train, to_argv(resumed)) == resumed
     assert {"learning_rate", "amp"} <= parse(Train, to_argv(resumed)).model_fields_set
+
+
+def test_the_help_names_no_number_for_an_automatic_setting(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        parse(Train, ["--help"])
+    shown = re.sub(r"[^\w().:-]+", " ", capsys.readouterr().out)
+    assert shown.count("(default: automatic)") == len(Train.automatic) == 8
+    assert re.search(r"--seed INT [^(]*\(default: \d+\)", shown)
 
 
 @pytest.mark.parametrize("name", sorted(Train.automatic))

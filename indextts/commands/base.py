@@ -10,8 +10,9 @@ The command line, the forms of the page and the launched argument vectors are bu
 A flag is a field: its default, bounds, choices, title and help are defined in the field only.
 """
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
+import tyro
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -23,13 +24,26 @@ from pydantic_core import ErrorDetails
 
 from indextts.errors import UserError
 
+ValueT = TypeVar("ValueT")
+_AUTOMATIC = tyro.conf.arg(help_behavior_hint="(default: automatic)")
+
+# The type of a field that the program chooses unless it is typed: `batch_size: Automatic[int]`.
+Automatic = Annotated[ValueT, _AUTOMATIC]
+
 
 class Command(BaseModel):
     """Base class of all commands: frozen, no unknown fields, a UserError for a value out of bounds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     program: ClassVar[str]
-    automatic: ClassVar[frozenset[str]] = frozenset()  # fields that the program chooses unless they are typed
+    automatic: ClassVar[frozenset[str]] = frozenset()  # names of the `Automatic` fields
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        cls.automatic = frozenset(
+            name for name, field in cls.model_fields.items() if _AUTOMATIC in field.metadata
+        )
 
     @model_validator(mode="wrap")
     @classmethod

@@ -7,12 +7,14 @@ from pydantic import (
     Field,
 )
 
-from indextts.commands.base import Command
+from indextts.commands.base import Automatic, Command
 
 
 class Train(Command):
     """Train the GPT on pairs; stop with Ctrl-C and continue with --resume auto."""
 
+    # A new run chooses its `Automatic` fields for its machine and pairs (planning/proposal.py); a resume
+    # keeps the values of its run, except those of the process.
     program: ClassVar[str] = "trainers/train_gpt_v2.py"
 
     # Fields of the process: a resume takes them from the command, typed or not, because paths, cores and GPUs
@@ -31,21 +33,6 @@ class Train(Command):
             "plan",
             "num_workers",
             "allow_cpu",
-        }
-    )
-
-    # Fields that a new run chooses for its machine and pairs unless they are typed (planning/proposal.py). A
-    # resume keeps the values of its run, except those of the process.
-    automatic: ClassVar[frozenset[str]] = frozenset(
-        {
-            "step_pairs",
-            "batch_size",
-            "batch_tokens",
-            "grad_accumulation",
-            "num_workers",
-            "grad_checkpointing",
-            "compile",
-            "amp",
         }
     )
 
@@ -87,27 +74,27 @@ class Train(Command):
     max_steps: int = Field(
         0, ge=0, title="Maximum steps", description="Step at which training stops; 0 trains all epochs."
     )
-    step_pairs: int = Field(
+    step_pairs: Automatic[int] = Field(
         32,
         ge=1,
         title="Pairs per step",
         description="Number of pairs in an optimizer step of all ranks, for which a new run chooses batch "
         "tokens and gradient accumulation; automatic: 32, or one batch of --batch-size.",
     )
-    batch_size: int = Field(
+    batch_size: Automatic[int] = Field(
         8,
         ge=1,
         title="Batch size",
         description="Number of pairs in a micro-step of each rank, instead of automatic batch tokens.",
     )
-    batch_tokens: int = Field(
+    batch_tokens: Automatic[int] = Field(
         0,
         ge=0,
         title="Batch tokens",
         description="Maximum number of positions in a micro-step of each rank; replaces --batch-size unless "
         "it is 0; automatic for the memory and the pairs per step.",
     )
-    grad_accumulation: int = Field(
+    grad_accumulation: Automatic[int] = Field(
         1,
         ge=1,
         title="Gradient accumulation",
@@ -195,7 +182,7 @@ class Train(Command):
         description="Number of steps between audio samples, which are generated at validations; 0 "
         "turns them off.",
     )
-    num_workers: int = Field(
+    num_workers: Automatic[int] = Field(
         0,
         ge=0,
         title="Data workers",
@@ -212,19 +199,19 @@ class Train(Command):
         title="Padding",
         description="none packs samples end to end; reference pads them as the published trainer does.",
     )
-    grad_checkpointing: bool = Field(
+    grad_checkpointing: Automatic[bool] = Field(
         False,
         title="Gradient checkpointing",
         description="Recompute activations: saves memory, and steps take about a third longer; automatic: on "
         "where the memory requires it.",
     )
-    compile: bool = Field(
+    compile: Automatic[bool] = Field(
         False,
         title="Compile",
         description="Compile the blocks with torch.compile: slow to start, and slower on a CPU; automatic: "
         "on where it was measured to be faster.",
     )
-    amp: bool = Field(
+    amp: Automatic[bool] = Field(
         False,
         title="Mixed precision",
         description="Compute in bfloat16 where the hardware supports it natively, else on a GPU in float16; "
