@@ -12,6 +12,7 @@ from indextts.planning.hardware import (
     MachineFacts,
     container_limit,
     container_use,
+    cpu_has_native_bfloat16,
     find_machine,
     gpus_for,
     parse_gpus,
@@ -45,6 +46,22 @@ def test_a_failed_gpu_is_left_out():
 )
 def test_bfloat16_is_native_from_compute_capability_8(gpu: GpuFacts, is_native: bool):
     assert gpu.has_native_bfloat16 is is_native
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "is_native"),
+    [
+        (["avx2", "avx512_bf16"], {}, True),
+        (["avx2", "avx512_bf16"], {"ATEN_CPU_CAPABILITY": "avx512"}, True),
+        (["avx2", "avx512_bf16"], {"ATEN_CPU_CAPABILITY": "avx2"}, False),
+        (["avx2", "avx512_bf16"], {"ATEN_CPU_CAPABILITY": "default"}, False),
+        (["avx2", "avx512f"], {}, False),
+    ],
+)
+def test_a_cpu_has_native_bfloat16_unless_pytorch_may_not_use_its_instructions(
+    flags: list[str], environment: dict[str, str], is_native: bool
+):
+    assert cpu_has_native_bfloat16(flags, environment) is is_native
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -79,7 +80,7 @@ def find_host() -> MachineFacts:
         gpus=(),
         num_cores=len(os.sched_getaffinity(0)),
         memory_bytes=min(physical, container_limit() or physical),
-        has_native_bfloat16="avx512_bf16" in _processor_flags(Path("/proc/cpuinfo")),
+        has_native_bfloat16=cpu_has_native_bfloat16(_processor_flags(Path("/proc/cpuinfo")), os.environ),
         can_compile=_can_compile(),
     )
 
@@ -155,6 +156,12 @@ def _query_driver() -> list[str]:
 def _can_compile() -> bool:
     has_compiler = any(map(shutil.which, (os.environ.get("CC") or "cc", "gcc", "clang")))
     return has_compiler and (Path(sysconfig.get_path("include")) / "Python.h").is_file()
+
+
+def cpu_has_native_bfloat16(processor_flags: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Return whether PyTorch multiplies bfloat16 natively; `environment` may exclude the instructions."""
+    is_excluded = environment.get("ATEN_CPU_CAPABILITY") in ("default", "avx2")
+    return "avx512_bf16" in processor_flags and not is_excluded
 
 
 def _processor_flags(cpuinfo: Path) -> list[str]:
