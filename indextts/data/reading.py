@@ -17,7 +17,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from indextts.data.manifest import Utterance
 from indextts.data.rejected import Rejected
 from indextts.errors import UserError
 from indextts.features.audio import RecordingError, load_audio
-from indextts.system.shared_memory import require_semaphores
+from indextts.system.process_pool import ProcessPool
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Reading:
 @dataclass(frozen=True)
 class _Task:
     utterance: Utterance
-    pool: ProcessPoolExecutor
+    pool: ProcessPool
     clip: "Future[Clip | Rejected]"
 
 
@@ -111,7 +111,7 @@ class ClipReader:
         self.num_workers = num_workers
         self.ahead_s = ahead_s
         self._pool = _start(num_workers)
-        self._alone: ProcessPoolExecutor | None = None
+        self._alone: ProcessPool | None = None
         self._deaths_in_a_row = 0
 
     def __enter__(self) -> Self:
@@ -180,7 +180,7 @@ class ClipReader:
         self._deaths_in_a_row = 0
         return result
 
-    def _replace(self, broken: ProcessPoolExecutor) -> None:
+    def _replace(self, broken: ProcessPool) -> None:
         """Start a new pool, unless the broken one was replaced already."""
         if broken is self._pool:
             logger.warning("A reader process died; reading its recordings again")
@@ -188,12 +188,11 @@ class ClipReader:
             self._pool = _start(self.num_workers)
 
 
-def _start(num_workers: int) -> ProcessPoolExecutor:
-    require_semaphores()
+def _start(num_workers: int) -> ProcessPool:
     # Not forked from this process, which may have threads and use CUDA.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    return ProcessPoolExecutor(num_workers, mp_context=context, initializer=_begin_reading)
+    return ProcessPool(num_workers, context, _begin_reading)
 
 
 def _begin_reading() -> None:

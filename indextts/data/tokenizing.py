@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.data.pair_columns import PairColumns, Ragged
 from indextts.errors import UserError
 from indextts.system.amounts import counted
+from indextts.system.process_pool import ProcessPool
 from indextts.system.processes import num_cores
-from indextts.system.shared_memory import require_semaphores
 from indextts.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -85,11 +85,10 @@ def _tokenized(
     if num_processes == 1:
         yield from (_encode(chunk, tokenizer) for chunk in chunks)
         return
-    require_semaphores()
     # Not forked: the parent has threads. The path and not the tokenizer: a stop signal that kills a process
     # while it starts must not leave this one writing to a full pipe.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(num_processes, context, _begin, (tokenizer.path, tokenizer.options))
+    pool = ProcessPool(num_processes, context, _begin, (tokenizer.path, tokenizer.options))
     tasks: deque[Future[Ragged]] = deque()
     try:
         for chunk in chunks:

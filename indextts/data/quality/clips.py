@@ -4,7 +4,6 @@ import logging
 import math
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +15,8 @@ from indextts.data.manifest import Utterance
 from indextts.data.progress import Progress
 from indextts.data.quality.measures import Measures, TextMeasures, measure_audio, measure_text
 from indextts.errors import UserError
+from indextts.system.process_pool import ProcessPool
 from indextts.system.processes import num_cores
-from indextts.system.shared_memory import require_semaphores
 
 logger = logging.getLogger(__name__)
 
@@ -95,12 +94,11 @@ def _map_locally(
         yield from (measure_task(task, known, options) for task in tasks)
         return
     logger.info("Checking with %d processes", workers)
-    require_semaphores()
     # Not forked: the parent may have threads.
     context = multiprocessing.get_context("spawn")
     chunk = max(1, math.ceil(len(tasks) / workers / 64))
     try:
-        with ProcessPoolExecutor(workers, context, _remember, (dict(known),)) as pool:
+        with ProcessPool(workers, context, _remember, (dict(known),)) as pool:
             yield from pool.map(partial(_measure_in_worker, options), tasks, chunksize=chunk)
     except BrokenProcessPool:
         raise UserError(

@@ -1,0 +1,71 @@
+"""Tests of indextts/system/process_pool.py."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import pytest
+
+from indextts.system.process_pool import ProcessPool, require_semaphores
+from tests.small_disk import needs_namespaces, run_with_disk
+
+PROGRAM = """
+from indextts.errors import UserError
+from indextts.system.process_pool import require_semaphores
+try:
+    require_semaphores()
+except UserError as error:
+    print(error)
+"""
+
+
+def test_a_machine_with_shared_memory_has_semaphores():
+    require_semaphores()
+
+
+@needs_namespaces
+def test_full_process_pool_is_one_line_that_names_the_folder_and_the_option_of_docker(tmp_path: Path):
+    argv = [sys.executable, "-c", PROGRAM]
+    ended = run_with_disk(Path("/dev/shm"), 1 << 16, argv, copy=tmp_path / "shm", is_full=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    [line] = ended.stdout.splitlines()
+    assert "/dev/shm" in line
+    assert "--shm-size" in line
+
+
+def test_all_workers_start_at_the_first_task():
+    with ProcessPool(2, multiprocessing.get_context("spawn"), _ignore_ctrl_c) as pool:
+        [pid] = pool.map(_pid, [0])
+        assert len(multiprocessing.active_children()) == 2
+        assert pid != os.getpid()
+
+
+def test_a_pool_whose_worker_dies_while_tasks_are_added_ends():
+    pool = ProcessPool(4, multiprocessing.get_context("spawn"), _ignore_ctrl_c)
+    with pytest.raises(BrokenProcessPool):
+        _submit_and_wait(pool)
+    pool.shutdown()
+    assert multiprocessing.active_children() == []
+
+
+def _submit_and_wait(pool: ProcessPool) -> None:
+    """Run 40 tasks of which one kills its worker: the next `submit` or a result raises."""
+    for task in [pool.submit(_die if number == 3 else _pid, number) for number in range(40)]:
+        task.result()
+
+
+def _ignore_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _pid(_: int) -> int:
+    time.sleep(0.01)
+    return os.getpid()
+
+
+def _die(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
