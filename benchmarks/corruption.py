@@ -54,6 +54,8 @@ def corrupt(names: Sequence[Path], kind: str, random: Random) -> None:
     seen: set[int] = set()
     for path in names:
         target = path.with_suffix(".json") if "meta" in kind else path
+        if not target.exists():  # the kill came between latest.pth and its meta file
+            continue
         inode = target.stat().st_ino
         if kind == "no meta file" or inode not in seen:
             KINDS[kind](path, random)
