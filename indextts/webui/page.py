@@ -182,11 +182,8 @@ def read_versions(views: Sequence[View], project: Project, open_tab: str, known:
     return known if now == seen else json.dumps(now)
 
 
-# click on the tab itself, so that the page registers the open tab
-OPEN = """() => {{
-  document.getElementById('tab-{tab}-button').click();
-  setTimeout(() => document.getElementById('{place}')?.scrollIntoView({{block: 'center'}}), 300);
-}}"""
+# follows the address, see page_files/page.js
+OPEN = "() => {{ location.hash = '{tab}/{place}'; window.dispatchEvent(new Event('hashchange')); }}"
 
 
 def shared_choice(page: Page, what: str) -> gr.Textbox:

@@ -29,6 +29,17 @@ STATE_TEXTS: dict[State, str] = {
 }
 
 
+MARK_TEXTS: dict[State, str] = {**STATE_TEXTS, "next": "steps.states.next"}
+MARK_COLOURS: dict[State, str] = {
+    "done": "--ok",
+    "running": "--accent",
+    "failed": "--bad",
+    "stopped": "--warn",
+    "next": "--accent",
+    "later": "--faint",
+}
+
+
 @dataclass(frozen=True)
 class ListedStage:
     """A stage of a project; `todo` is the instruction while it is next."""
@@ -76,6 +87,25 @@ def stage_states(project: Project) -> list[StageState]:
     return found
 
 
+def stages_version(project: Project) -> str:
+    """Return a version that changes with the state of any stage."""
+    return " ".join(each.state for each in stage_states(project))
+
+
+def tab_marks(found: list[StageState]) -> str:
+    """Return a style sheet that adds the state of each stage to the label of its tab.
+
+    A style sheet and not the label, because a new label makes Gradio draw all tabs again.
+    """
+    rules = [
+        f"#tab-{each.stage.tab}-button::after "
+        f'{{ content: "{SYMBOLS[each.state]}" / "{t(MARK_TEXTS[each.state])}"; '
+        f"color: var({MARK_COLOURS[each.state]}) }}"
+        for each in found
+    ]
+    return f"<style>{' '.join(rules)}</style>"
+
+
 def stages_html(found: list[StageState]) -> str:
     """Return the stages as a list, each with a link to its tab."""
     return f'<ol class="way">{"".join(map(_item, found))}</ol>'
@@ -92,8 +122,9 @@ def _state(job: Job | None, is_there: bool) -> State:
 
 
 def _item(each: StageState) -> str:
-    # click on the tab itself, so that the page registers the open tab
-    go = f"document.getElementById('tab-{each.stage.tab}-button').click();return false"
-    title = f'<a href="#" onclick="{escape(go, quote=True)}">{escape(t(each.stage.title))}</a>'
     symbol = f'<span class="symbol" aria-hidden="true">{SYMBOLS[each.state]}</span>'
-    return f'<li class="{each.state}">{symbol} {title}: {escape(each.text)}</li>'
+    title, text = escape(t(each.stage.title)), escape(each.text)
+    return (
+        f'<li class="{each.state}"><a href="#{each.stage.tab}">{symbol}<span>{title}</span>'
+        f"<span>{text}</span></a></li>"
+    )

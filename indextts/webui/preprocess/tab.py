@@ -5,8 +5,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import gradio as gr
-
 from indextts.commands.base import Command
 from indextts.commands.data import Preprocess as PreprocessCommand
 from indextts.projects.jobs.log_tail import tail
@@ -15,6 +13,7 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.webui.forms import fields_from, form_for, project_values
 from indextts.webui.language import t
+from indextts.webui.layout import columns, fields, heading, meter_html
 from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
 
@@ -32,17 +31,31 @@ DOING = {
 
 
 def build(page: Page) -> None:
-    with gr.Row():
-        form = form_for(PreprocessCommand, FIELDS)
-    inputs = list(form.values())
-    filled_for = page.fill(
-        lambda name, _before: project_values(PreprocessCommand, FIELDS, page.find_settings(name).preprocess),
-        inputs,
-    )
-    stage = Stage("preprocess", t("preprocess.preprocess"), commands, inputs, filled_for=filled_for)
-    stage_panel(page, stage)
-    bar = gr.HTML(elem_id="preprocess-bar")
-    page.watch(show_bar, lambda name: show_bar(page.find_project(name)), [bar])
+    with columns() as (main, side):
+        with main:
+            heading("preprocess.heading", "preprocess.lead")
+            with fields():
+                form = form_for(PreprocessCommand, FIELDS)
+            inputs = list(form.values())
+            filled_for = page.fill(
+                lambda name, _: project_values(
+                    PreprocessCommand, FIELDS, page.find_settings(name).preprocess
+                ),
+                inputs,
+            )
+        with side:
+            stage_panel(
+                page,
+                Stage(
+                    "preprocess",
+                    t("preprocess.preprocess"),
+                    commands,
+                    inputs,
+                    progress=show_bar,
+                    onward={"finished": ("#pairs", "preprocess.open_pairs")},
+                    filled_for=filled_for,
+                ),
+            )
 
 
 def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
@@ -60,6 +73,5 @@ def show_bar(project: Project) -> str:
 def bar(line: re.Match[str]) -> str:
     doing, done, total, speed, result = line.groups()
     if result:
-        return f"<div>{html.escape(result)}</div>"
-    text = html.escape(t(DOING[doing], done=done, total=total, speed=speed))
-    return f'<progress value="{done}" max="{total}" style="width:100%"></progress><div>{text}</div>'
+        return f"<p>{html.escape(result)}</p>"
+    return meter_html(int(done) / max(1, int(total)), t(DOING[doing], done=done, total=total, speed=speed))

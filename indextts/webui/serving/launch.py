@@ -172,7 +172,8 @@ def _start(
         quiet=True,
         prevent_thread_lock=True,
         theme=gr.themes.Default(font=SANS, font_mono=MONO),
-        css_paths=[PAGE_FILES / "page.css"],
+        css_paths=sorted(PAGE_FILES.glob("*.css")),
+        head='<script src="page_files/page.js"></script>',
     )
     assert demo.server.config.http is LimitedHTTP  # fails here if Gradio starts its server in another way
 

@@ -1,0 +1,66 @@
+// The address of the page is ?project=NAME#TAB or ?project=NAME#TAB/ELEMENT: links, reload and the browser's
+// back button lead to the same project, tab and element.
+(() => {
+  const TRIES = 100;
+  const button = tab => document.getElementById(`tab-${tab}-button`);
+
+  const show = (element, tries) => {
+    const found = document.getElementById(element);
+    if (!found || !found.getClientRects().length) {
+      if (tries) setTimeout(show, 100, element, tries - 1); // its tab is being drawn
+      return;
+    }
+    found.scrollIntoView({ block: "center" });
+    found.querySelector("input, textarea, button, select")?.focus({ preventScroll: true });
+  };
+
+  const follow = (tries = TRIES) => {
+    const [tab, element] = decodeURIComponent(location.hash.slice(1)).split("/");
+    if (!/^[a-z]+$/.test(tab)) return;
+    const found = button(tab);
+    if (!found || found.getAttribute("aria-selected") !== "true") {
+      found?.click(); // a click before Gradio is ready is lost
+      if (tries) setTimeout(follow, 100, tries - 1);
+      return;
+    }
+    const line = found.parentElement;
+    line.scrollTo({ left: found.offsetLeft - line.clientWidth / 3 });
+    if (element) show(element, TRIES);
+  };
+
+  addEventListener("hashchange", () => follow());
+  addEventListener("popstate", () => {
+    const project = new URLSearchParams(location.search).get("project");
+    if (project && window.openProject !== project) location.reload();
+  });
+  addEventListener("click", event => {
+    const tab = event.target.closest?.('[id^="tab-"][id$="-button"]')?.id.slice(4, -7);
+    // `follow` clicks too, and its clicks are not trusted
+    if (event.isTrusted && tab && location.hash.slice(1).split("/")[0] !== tab) {
+      history.pushState(null, "", `#${tab}`);
+    }
+    const fold = event.target.closest?.(".fold-button");
+    if (fold) {
+      const isOpen = fold.classList.toggle("open");
+      fold.setAttribute("aria-expanded", isOpen);
+      document.getElementById(fold.id.replace(/-button$/, ""))?.classList.toggle("folded", !isOpen);
+    }
+  }, true);
+
+  window.rememberProject = name => {
+    const address = new URL(location.href);
+    if (address.searchParams.get("project") !== name) {
+      const isFirst = !address.searchParams.has("project");
+      address.searchParams.set("project", name);
+      history[isFirst ? "replaceState" : "pushState"](null, "", address);
+    }
+    window.openProject = name;
+  };
+  window.projectOfAddress = () => new URLSearchParams(location.search).get("project");
+
+  window.switchTheme = () => {
+    localStorage.theme = document.body.classList.toggle("dark") ? "dark" : "light";
+  };
+  if (localStorage.theme) document.body.classList.toggle("dark", localStorage.theme === "dark");
+  setTimeout(follow, 100);
+})();

@@ -1,0 +1,61 @@
+"""Outlook of a start: what it will do, what blocks it, and what it would lose."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from indextts.webui.language import t
+from indextts.webui.layout import facts_html, link_html
+
+READY = "outlook.ready"
+GO_THERE = "outlook.go_there"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A sentence of the outlook, with a link to the field or tab that changes it."""
+
+    text: str
+    link: str = ""
+    link_text: str = ""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a start of a stage would do.
+
+    Args:
+        facts: names and values: counts, time, disk, memory.
+        blockers: any of them prevents a start.
+        losses: what a start would discard; with any, the start button asks for a second click.
+        button: label of the start button; "" for the stage's own.
+    """
+
+    facts: Sequence[tuple[str, str]] = ()
+    blockers: Sequence[Notice] = ()
+    losses: Sequence[Notice] = ()
+    button: str = ""
+
+    @property
+    def loss_key(self) -> str:
+        """A digest of the losses: a second click confirms these and no others; "" without losses."""
+        texts = "\n".join(notice.text for notice in self.losses)
+        return hashlib.sha256(texts.encode()).hexdigest()[:16] if texts else ""
+
+
+def outlook_html(outlook: Outlook) -> str:
+    """Return the outlook for the run panel."""
+    notices = [
+        *(_item("bad", notice) for notice in outlook.blockers),
+        *(_item("warn", notice) for notice in outlook.losses),
+    ]
+    state = f'<ul class="notices" role="status">{"".join(notices)}</ul>'
+    if not notices:
+        state = f'<p class="ready"><span class="symbol">✓</span> {escape(t(READY))}</p>'
+    return (facts_html(outlook.facts) if outlook.facts else "") + state
+
+
+def _item(level: str, notice: Notice) -> str:
+    link = f" {link_html(notice.link, notice.link_text or t(GO_THERE))}" if notice.link else ""
+    return f'<li class="{level}">{escape(notice.text)}{link}</li>'
