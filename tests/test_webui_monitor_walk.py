@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from indextts.runs.checkpoints import list_checkpoints
 from indextts.runs.health.checks import CHECKS
-from tests.walking import Server, open_tab, wait_for
+from tests.walking import Server, find_tab, open_tab, wait_for
 from tests.watched_workspace import make_watched_workspace
 
 pytestmark = pytest.mark.slow
@@ -106,9 +106,7 @@ def test_a_user_reads_the_health_compares_runs_and_manages_checkpoints(
     choose(page, "checkpoint-chosen", "model_step7000.pth")
     page.locator("#checkpoint-listen").click()
     wait_for(page, "listen-checkpoint", r"^model_step7000\.pth: step 7000")
-    expect(page.get_by_role("tab", name="8 Listen and export", exact=True)).to_have_attribute(
-        "aria-selected", "true"
-    )
+    expect(find_tab(page, "8 Listen and export")).to_have_attribute("aria-selected", "true")
     open_tab(page, "7 Monitor")
     page.locator("#checkpoint-export").click()
     wait_for(page, "export-checkpoint", r"^model_step7000\.pth$")
