@@ -6,6 +6,8 @@
 
   const show = (element, tries) => {
     const found = document.getElementById(element);
+    const closed = found?.closest(".folded");
+    if (closed) document.getElementById(`${closed.id}-button`)?.click();
     if (!found || !found.getClientRects().length) {
       if (tries) setTimeout(show, 100, element, tries - 1); // its tab is being drawn
       return;

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from indextts.webui.language import t
 from indextts.webui.layout import facts_html, link_html
@@ -29,13 +30,17 @@ class Outlook:
         facts: names and values: counts, time, disk, memory.
         blockers: any of them prevents a start.
         losses: what a start would discard; with any, the start button asks for a second click.
+        notes: what else to know; they prevent nothing.
         button: label of the start button; "" for the stage's own.
+        details: values for the `details` of the stage; empty to leave them as they are.
     """
 
     facts: Sequence[tuple[str, str]] = ()
     blockers: Sequence[Notice] = ()
     losses: Sequence[Notice] = ()
+    notes: Sequence[Notice] = ()
     button: str = ""
+    details: Sequence[Any] = ()
 
     @property
     def loss_key(self) -> str:
@@ -44,15 +49,20 @@ class Outlook:
         return hashlib.sha256(texts.encode()).hexdigest()[:16] if texts else ""
 
 
-def outlook_html(outlook: Outlook) -> str:
-    """Return the outlook for the run panel."""
+def outlook_html(outlook: Outlook, *, is_ready: bool = True) -> str:
+    """Return the outlook for the run panel.
+
+    Args:
+        is_ready: the start button works; without blockers and losses, the outlook says so.
+    """
     notices = [
         *(_item("bad", notice) for notice in outlook.blockers),
         *(_item("warn", notice) for notice in outlook.losses),
+        *(_item("note", notice) for notice in outlook.notes),
     ]
-    state = f'<ul class="notices" role="status">{"".join(notices)}</ul>'
-    if not notices:
-        state = f'<p class="ready"><span class="symbol">✓</span> {escape(t(READY))}</p>'
+    state = f'<ul class="notices" role="status">{"".join(notices)}</ul>' if notices else ""
+    if is_ready and not (outlook.blockers or outlook.losses):
+        state += f'<p class="ready"><span class="symbol">✓</span> {escape(t(READY))}</p>'
     return (facts_html(outlook.facts) if outlook.facts else "") + state
 
 

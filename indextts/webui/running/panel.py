@@ -81,6 +81,8 @@ class Stage:
         inputs: the form.
         launch: called like `commands`; returns how the commands are launched.
         outlook: called like `commands`; a UserError counts as a blocker.
+        invalid: called like `commands`, with the UserError before the values, if the form is invalid.
+        details: components that the outlook fills too, in one request with the panel.
         outlook_version: of files that the outlook depends on, as for `Page.watch`.
         progress: returns the progress of the running job as HTML; "" if it is unknown.
         onward: link and text id by the state of the newest job, as {"finished": ("#pairs", "pairs.open")}.
@@ -98,6 +100,8 @@ class Stage:
     inputs: Sequence[Component] = ()
     launch: LaunchBuilder = lambda *_: ALONE
     outlook: Callable[..., Outlook] = lambda *_: Outlook()
+    invalid: Callable[..., Outlook] = lambda _project, _settings, error, *_: Outlook([], [Notice(str(error))])
+    details: Sequence[Component] = ()
     outlook_version: Callable[[Project], str] = lambda _project: ""
     progress: Callable[[Project], str] = lambda _project: ""
     onward: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -120,7 +124,7 @@ class Stage:
             self.plan(project, settings, *values)
             return self.outlook(project, settings, *values)
         except UserError as error:
-            return Outlook(blockers=[Notice(str(error))])
+            return self.invalid(project, settings, error, *values)
 
 
 def stage_panel(page: Page, stage: Stage) -> Panel:
@@ -288,7 +292,7 @@ def _components(stage: Stage) -> Panel:
 def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable[[str], Project]) -> None:
     def look(name: str, filled: str, after: str | None, *values: Any) -> Any:
         if stage.filled_for is not None and filled != name:  # the form still has another project's values
-            return [gr.skip()] * 3
+            return [gr.skip()] * len(outputs)
         project = find_project(name)
         outlook = stage.look(project, page.find_settings(name), *values)
         job = newest_job(project, stage.name)
@@ -299,13 +303,14 @@ def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable
             interactive=may_start,
             elem_classes="amber" if outlook.losses else "",
         )
-        return [outlook_html(outlook), button, ""]
+        details = outlook.details or [gr.skip()] * len(stage.details)
+        return [outlook_html(outlook, is_ready=may_start), button, "", *details]
 
     def version(chosen: Project) -> str:
         return f"{stage.outlook_version(chosen)} {job_version(stage.home or chosen, stage.name)}"
 
     inputs = [stage.filled_for or page.project, panel.after, *stage.inputs]
-    outputs = [panel.outlook, panel.start, panel.confirmed]
+    outputs = [panel.outlook, panel.start, panel.confirmed, *stage.details]
     page.watch(version, look, outputs, inputs)
     changes = [component.change for component in (*inputs, *stage.also_changes)]  # type: ignore[attr-defined]
     on(changes, look, [page.project, *inputs], outputs, latest=True)
