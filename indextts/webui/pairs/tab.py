@@ -15,9 +15,11 @@ from indextts.projects.stages import plan_stage
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, project_values
 from indextts.webui.language import t
+from indextts.webui.layout import columns, fields, heading
 from indextts.webui.page import Page
+from indextts.webui.running.outlook import Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.view_versions import job_version, once
+from indextts.webui.view_versions import files_version, job_version, num_lines, once
 
 FIELDS = ("pairs_per_target", "max_pairs", "max_pairs_per_speaker", "min_text_len", "min_code_len", "seed")
 HISTOGRAMS = (
@@ -33,15 +35,46 @@ BARS = (
 )
 UNITS = {"seconds": "pairs.seconds", "codes": "pairs.codes", "times": "pairs.times"}
 NONE_YET = "pairs.none_yet"
+AT_MOST = "pairs.at_most"
+NO_UTTERANCES = "pairs.no_utterances"
 
 
 def build(page: Page) -> None:
-    with gr.Row():
-        form = list(form_for(BuildPairs, FIELDS).values())
-    filled_for = page.fill(
-        lambda name, _before: project_values(BuildPairs, FIELDS, page.find_settings(name).pairs), form
-    )
-    stage_panel(page, Stage("pairs", t("pairs.build_pairs"), commands, form, filled_for=filled_for))
+    with columns() as (main, side):
+        with main:
+            heading("pairs.heading", "pairs.lead")
+            with fields():
+                form = list(form_for(BuildPairs, FIELDS).values())
+            filled_for = page.fill(
+                lambda name, _before: project_values(BuildPairs, FIELDS, page.find_settings(name).pairs), form
+            )
+            split, numbers, plots, table = _statistics()
+        with side:
+            stage_panel(
+                page,
+                Stage(
+                    "pairs",
+                    t("pairs.build_pairs"),
+                    commands,
+                    form,
+                    outlook=outlook,
+                    outlook_version=lambda project: files_version(*map(project.utterances, SPLITS)),
+                    onward={"finished": ("#training", "pairs.open_training")},
+                    filled_for=filled_for,
+                ),
+            )
+    outputs = [numbers, *plots, table]
+
+    def shown(name: str, part: str) -> Any:
+        return show(page, name, part)
+
+    page.watch(once, lambda _name: gr.Radio(choices=split_choices()), [split])
+    page.watch(lambda project: job_version(project, "pairs"), shown, outputs, [split])
+    on([split.change], shown, [page.project, split], outputs, latest=True)
+
+
+def _statistics() -> tuple[gr.Radio, gr.Textbox, list[gr.BarPlot], gr.Dataframe]:
+    """Build the statistics of the pairs."""
     split = gr.Radio(split_choices(), value="train", label=t("pairs.pairs"), elem_id="pairs-split")
     numbers = gr.Textbox(label=t("pairs.summary"), interactive=False, elem_id="pairs-numbers")
     with gr.Row():
@@ -82,14 +115,7 @@ def build(page: Page) -> None:
         interactive=False,
         elem_id="pairs-table",
     )
-    outputs = [numbers, *plots, table]
-
-    def shown(name: str, part: str) -> Any:
-        return show(page, name, part)
-
-    page.watch(once, lambda _name: gr.Radio(choices=split_choices()), [split])
-    page.watch(lambda project: job_version(project, "pairs"), shown, outputs, [split])
-    on([split.change], shown, [page.project, split], outputs, latest=True)
+    return split, numbers, plots, table
 
 
 def split_choices() -> list[tuple[str, str]]:
@@ -99,6 +125,18 @@ def split_choices() -> list[tuple[str, str]]:
 def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
     fields = fields_from(BuildPairs, FIELDS, values)
     return plan_stage(project, settings.with_fields("pairs", **fields), "pairs").commands
+
+
+def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+    """Return the number of utterances and of pairs to build."""
+    per_target = fields_from(BuildPairs, FIELDS, values).get("pairs_per_target")
+    per_target = per_target or BuildPairs.model_fields["pairs_per_target"].default
+    facts = []
+    for part, text in SPLITS.items():
+        count = num_lines(project.utterances(part))
+        if count is not None:
+            facts.append((t(text), t(AT_MOST, utterances=f"{count:,}", pairs=f"{count * per_target:,}")))
+    return Outlook(facts, blockers=missing(project.utterances("train"), NO_UTTERANCES, "preprocess"))
 
 
 def show(page: Page, name: str, split: str) -> Any:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from indextts.webui.language import t
@@ -11,6 +12,7 @@ from indextts.webui.layout import facts_html, link_html
 
 READY = "outlook.ready"
 GO_THERE = "outlook.go_there"
+OPEN_TAB = "outlook.open_tab"
 
 
 @dataclass(frozen=True)
@@ -69,3 +71,15 @@ def outlook_html(outlook: Outlook, *, is_ready: bool = True) -> str:
 def _item(level: str, notice: Notice) -> str:
     link = f" {link_html(notice.link, notice.link_text or t(GO_THERE))}" if notice.link else ""
     return f'<li class="{level}">{escape(notice.text)}{link}</li>'
+
+
+def missing(path: Path, what: str, tab: str) -> list[Notice]:
+    """Return a blocker if the output of an earlier tab is missing.
+
+    Args:
+        what: id of the text that names the missing input.
+        tab: the tab that makes it.
+    """
+    if path.exists():
+        return []
+    return [Notice(t(what), f"#{tab}", t(OPEN_TAB, tab=t(f"tab.{tab}")))]
