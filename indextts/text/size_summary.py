@@ -28,7 +28,7 @@ class SizePoint:
 
     Args:
         tokens_per_word: of the texts.
-        num_rare: appended pieces with fewer than RARE occurrences per MAX_TEXTS texts.
+        num_rare: appended pieces with fewer than RARE occurrences in all texts, projected from those encoded.
     """
 
     size: int
@@ -53,18 +53,20 @@ def summarize(extended: Tokenizer, base_size: int, texts: Sequence[str]) -> Size
     num_letters = next((n for n, piece in enumerate(appended) if len(piece) > 1), len(appended))
     first, last = base_size + num_letters, extended.size
     sizes = sorted({round(first + (last - first) * n / (NUM_SIZES - 1)) for n in range(NUM_SIZES)})
-    points = (_measured(extended, size, base_size, normalized) for size in sizes)
+    points = (_measured(extended, size, base_size, normalized, every) for size in sizes)
     return SizeSummary(base_size, len(normalized), tuple(points))
 
 
-def _measured(extended: Tokenizer, size: int, base_size: int, normalized: Sequence[str]) -> SizePoint:
+def _measured(
+    extended: Tokenizer, size: int, base_size: int, normalized: Sequence[str], every: int
+) -> SizePoint:
     proto = parse_model(extended.model_bytes)
     del proto.pieces[size:]
     proto.trainer_spec.vocab_size = size
     cut = Tokenizer(proto.SerializeToString(deterministic=True), extended.path, extended.options)
     counts = Counter(token for text in normalized for token in cut.encode_normalized(text))
     num_words = sum(len(cut.normalized_words(text).split()) for text in normalized)
-    num_rare = sum(counts[token] < RARE for token in range(base_size, size))
+    num_rare = sum(every * counts[token] < RARE for token in range(base_size, size))
     return SizePoint(size, round(counts.total() / max(1, num_words), 3), num_rare)
 
 
