@@ -9,11 +9,11 @@ from indextts.commands.data import Preprocess
 from indextts.commands.speech import ExportModel
 from indextts.commands.train import Train
 from indextts.webui.forms import as_shown, component_for, fields_from
-from indextts.webui.training.training_form import ADVANCED, FIELDS, MAIN, NO_FORM, PATHS
+from indextts.webui.training.training_form import FIELDS, GROUPED, NO_FORM, OTHERS, PATHS
 
 
 def test_every_flag_of_the_trainer_has_a_place_on_the_page():
-    assert sorted([*MAIN, *ADVANCED, *PATHS, *NO_FORM]) == sorted(Train.model_fields)
+    assert sorted([*GROUPED, *OTHERS, *PATHS, *NO_FORM]) == sorted(Train.model_fields)
     assert len(set(FIELDS)) == len(FIELDS)
 
 

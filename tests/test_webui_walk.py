@@ -58,7 +58,8 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
 
     start_training(page)
     wait_for(page, "train-log", r"step=20 ")
-    wait_for(page, "train-progress", r"step \d+ of 236")
+    expect(page.locator("#train-bar")).to_contain_text(re.compile(r"step \d+ of 236"))
+    expect(page.locator("#train-onward a")).to_have_attribute("href", "#monitor")
     open_tab(page, "7 Monitor")
     expect(page.locator("#plot-mel-loss svg.marks")).to_be_visible()
 
@@ -78,9 +79,12 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
     wait_for(page, "train-log", r"Stopped at step \d+")
     stopped_at = int(re.findall(r"Stopped at step (\d+)", value(page, "train-log"))[-1])
 
-    page.locator("#train-resume input").check()
-    page.locator("#train-plan-start").click()
-    wait_for(page, "train-plan", rf"step {stopped_at}, epoch \d: model, optimizer and scheduler continue")
+    # the checkbox is ticked since there is a checkpoint, and the plan is there without a click
+    expect(page.locator("#train-resume input")).to_be_checked()
+    expect(page.locator("#train-plan .continues", has_text="Step")).to_contain_text(
+        f"{stopped_at + 1} to 236"
+    )
+    expect(page.locator("#train-start")).to_have_text(f"Resume at step {stopped_at}")
     wait_for(page, "train-command", "--resume=auto")
     start_training(page)
     wait_for(page, "train-log", rf"Epoch: \d+, Step: {stopped_at}, Batch")
@@ -98,9 +102,12 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
     wait_for(page, "tokenizer-log", r"\b999\b")  # no longer what the run before left
     wait_for(page, "tokenizer-status", r"^finished after")
     open_tab(page, "6 Training")
-    page.locator("#train-resume input").check()
-    page.locator("#train-plan-start").click()
-    wait_for(page, "train-plan", r"tokenizer changed, 1,000 -> 999 pieces: .*step 0")
+    # what restarts is amber, says what is lost and asks for a second click
+    expect(page.locator("#train-plan .restarts", has_text="Step")).to_be_visible()
+    expect(page.locator("#train-outlook .warn")).to_contain_text("1,000 → 999")
+    expect(page.locator("#train-start")).to_have_class(re.compile(r"\bamber\b"))
+    page.locator("#train-start").click()
+    expect(page.locator("#train-start")).to_have_text("Click again to confirm")
     start_training(page)
     wait_for(page, "train-log", r"Training will RESTART from step 0")
     wait_for(page, "train-log", r"step=20 ")
@@ -135,9 +142,8 @@ def test_a_start_that_the_trainer_would_refuse_is_refused_with_its_message(serve
     missing = server.workspace / "demo/absent.pth"
     page.locator("#train-resume-path textarea, #train-resume-path input").first.fill(str(missing))
     wait_for(page, "train-command", "--resume=")
-    expect(page.locator("#train-problems")).to_contain_text("Resume checkpoint not found")
+    expect(page.locator("#train-outlook .bad")).to_contain_text("Resume checkpoint not found")
+    expect(page.locator("#train-plan .refused").last).to_contain_text("Resume checkpoint not found")
     expect(page.locator("#train-start")).to_be_disabled()
-    page.locator("#train-plan-start").click()
-    expect(page.get_by_test_id("toast-body").first).to_contain_text("Resume checkpoint not found")
     assert value(page, "train-status") == "not started"
     page.close()
