@@ -1,6 +1,7 @@
 """A data set from a browser: a project created from an upload, the choice of speakers, the import."""
 
 import json
+import re
 import resource
 import zipfile
 from pathlib import Path
@@ -37,14 +38,14 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     (server.workspace / "demo/checkpoints/gpt.pth").write_bytes(b"of no use here")
     page = browser.new_page(viewport={"width": 1280, "height": 1500})
     page.goto(server.url)
-    wait_for(page, "hardware", "processors")
-    page.get_by_text("Create a project").click()
-    page.locator("#new-name input, #new-name textarea").fill("voice")
-    page.get_by_label("Base model").first.fill("demo/checkpoints")
+    page.locator("#new-title input, #new-title textarea").fill("የእኔ ድምፅ")  # at a first visit, it is open
+    page.get_by_text("Built-in").click()
+    page.locator("#new-more-button").click()
+    page.locator("#new-folder input, #new-folder textarea").fill("voice")
+    page.locator("#new-other-base input, #new-other-base textarea").fill("demo/checkpoints")
     page.locator("#project-start").click()
-    wait_for(page, "project", "^voice$")
-
-    open_tab(page, "2 Data")
+    wait_for(page, "project", "^የእኔ ድምፅ$")
+    expect(page).to_have_url(re.compile(r"project=voice#data$"))  # leads through
     wait_for(page, "data-command", "nothing to import")
     archive = write_upload(tmp_path / "mine")
     choose = page.locator("#upload input[type=file]")

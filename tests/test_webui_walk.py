@@ -32,7 +32,7 @@ def start_training(page: Page) -> None:
 def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server: Server, browser: Browser):
     page = browser.new_page()
     page.goto(server.url)
-    wait_for(page, "hardware", "processors")
+    expect(page.locator("#visit")).to_be_visible()
     for tab, stage in (
         ("2 Data", "data"),
         ("3 Tokenizer", "tokenizer"),

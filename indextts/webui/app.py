@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 
 from indextts.commands.app import WebUI
+from indextts.projects.names import titled_projects
 from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, Project, project_names, read_settings
 from indextts.system.messages import ENGLISH
@@ -41,7 +42,7 @@ TABS = (
 
 
 # The address has the project, see page_files/page.js; without it, the first project is open.
-RESTORE_PROJECT = "name => window.projectOfAddress?.() ?? name"
+RESTORE_PROJECT = "() => window.projectOfAddress?.() ?? ''"
 REMEMBER_PROJECT = "name => { window.rememberProject?.(name); }"
 SWITCH_THEME = "() => window.switchTheme()"
 
@@ -54,13 +55,15 @@ def build_app(command: WebUI) -> gr.Blocks:
         copy_base_files(Project(workspace / settings.name), settings)
     roots = Roots(workspace, tuple(command.root))
     with CheckedBlocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
-        names = project_names(workspace)
+        names = titled_projects(workspace)
         with gr.Row(elem_id="top"):
             gr.HTML(f'<a href="#project"><b>{escape(t("app.title"))}</b></a>', elem_id="brand")
             chosen = gr.Dropdown(
-                names, value=names[0], label=t("app.project"), container=False, elem_id="project"
+                names, value=names[0][1], label=t("app.project"), container=False, elem_id="project"
             )
             ids = [tab.__name__.split(".")[-2] for _, tab in TABS]
+            # not the selector itself: its value must be a project that the page was built with
+            wanted = gr.Textbox(visible="hidden", container=False, show_label=False)
             open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
             page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots)
             job_chip.build(page)
@@ -73,8 +76,8 @@ def build_app(command: WebUI) -> gr.Blocks:
             )
             theme = gr.Button(t("app.theme"), size="sm", elem_id="theme", elem_classes="quiet")
         theme.click(None, None, None, js=SWITCH_THEME)
-        restored = demo.load(None, [chosen], [chosen], js=RESTORE_PROJECT)
-        shown = then(restored, lambda name: known_projects(page, name), [chosen], [chosen])
+        restored = demo.load(None, None, [wanted], js=RESTORE_PROJECT)
+        shown = then(restored, lambda name: known_projects(page, name), [wanted], [chosen])
         shown.then(None, [chosen], None, js=REMEMBER_PROJECT)
         chosen.change(None, [chosen], None, js=REMEMBER_PROJECT)
         marks = gr.HTML(elem_classes="style-only", elem_id="tab-marks")
@@ -105,8 +108,9 @@ def add_language_switch(demo: gr.Blocks, language: gr.Radio) -> None:
 
 def known_projects(page: Page, name: str) -> gr.Dropdown:
     """Return the project selector with the projects on disk."""
-    names = project_names(page.workspace)
-    return gr.Dropdown(choices=names, value=name if name in names else names[0])
+    found = titled_projects(page.workspace)
+    names = [folder for _, folder in found]
+    return gr.Dropdown(choices=found, value=name if name in names else names[0])
 
 
 DOES_NOT_FIT = "app.does_not_fit"

@@ -9,6 +9,9 @@ from urllib.parse import quote
 import gradio as gr
 
 from indextts.projects.jobs.records import Job, list_jobs, outcome
+from indextts.projects.jobs.starting import DEMO_JOB
+from indextts.projects.names import title_of
+from indextts.projects.pipeline import current_stage
 from indextts.projects.project import PUBLISHED, Project
 from indextts.webui.language import stage_name, t, text_of
 from indextts.webui.monitor.metrics_reader import RUNS
@@ -26,7 +29,19 @@ STATES = {
 }
 NOTIFY = "jobs.notify"
 LEFT = "jobs.time_left"
-TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {"train": "monitor", "listen": "listen"}
+TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {
+    "train": "monitor",
+    "listen": "listen",
+    DEMO_JOB: "project",
+}
+DEMO_SHARES = {
+    "data": 1,
+    "tokenizer": 1,
+    "preprocess": 1,
+    "pairs": 1,
+    "train": 12,
+    "export": 1,
+}  # of its time
 ENDED_S = 600.0  # how long an ended job is reported, because a page may have slept
 
 # The page reports once that a job it saw active has ended: as a browser notification if permitted, and in
@@ -69,14 +84,14 @@ def chip_html(workspace: Path, now: float) -> str:
     """Return the first active job of any project as a link to it, and recently ended jobs as data."""
     jobs = [(home, job) for home in job_homes(workspace) for job in list_jobs(home)]
     lately = [(home, job) for home, job in jobs if job.is_active or now - (job.ended or 0.0) < ENDED_S]
-    listed = [_as_data(home.root.name, job, now) for home, job in lately]
+    listed = [_as_data(home, job, now) for home, job in lately]
     data = html.escape(json.dumps(listed, ensure_ascii=False), quote=True)
     active = [(home, job) for home, job in lately if job.is_active]
     if not active:
         return f'<div data-jobs="{data}"><span class="chip idle">{html.escape(t(NOTHING))}</span></div>'
     home, job = min(active, key=lambda each: each[1].state == "waiting")
     more = f" +{len(active) - 1}" if len(active) > 1 else ""
-    text = t(JOB_RUNS, stage=stage_name(job.stage), project=home.root.name, state=t(STATES[job.state]))
+    text = t(JOB_RUNS, stage=stage_name(job.stage), project=title_of(home), state=t(STATES[job.state]))
     share, left = progress_of_job(home, job, now)
     ring = "" if share is None else f'<i class="ring" style="--share:{100 * share:.0f}"></i>'
     details = [] if share is None else [f"{100 * share:.0f} %"]
@@ -90,15 +105,22 @@ def chip_html(workspace: Path, now: float) -> str:
 
 
 def progress_of_job(project: Project, job: Job, now: float) -> tuple[float | None, float | None]:
-    """Return the finished share of a training job and the seconds left; None if they are unknown."""
-    if job.stage != "train" or job.state == "waiting":
-        return None, None
+    """Return the finished share of a training or demo job and the seconds left; None if they are unknown."""
+    if job.stage == DEMO_JOB and job.began is not None:
+        stage = current_stage(project, job.began)
+        before = sum(list(DEMO_SHARES.values())[: list(DEMO_SHARES).index(stage)]) if stage else 0
+        share, left = _training(project, now) if stage == "train" else (None, None)
+        return (before + DEMO_SHARES.get(stage, 0) * (share or 0.0)) / sum(DEMO_SHARES.values()), left
+    return _training(project, now) if job.stage == "train" and job.state != "waiting" else (None, None)
+
+
+def _training(project: Project, now: float) -> tuple[float | None, float | None]:
     found = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, now)
     if found.step is None or not found.total_steps or found.ended is not None:
         return None, None
     return min(1.0, found.step / found.total_steps), found.seconds_left
 
 
-def _as_data(name: str, job: Job, now: float) -> dict[str, str | bool]:
-    text = t(JOB_RUNS, stage=stage_name(job.stage), project=name, state=text_of(outcome(job, now)))
-    return {"id": f"{name}/{job.folder.name}", "active": job.is_active, "text": text}
+def _as_data(home: Project, job: Job, now: float) -> dict[str, str | bool]:
+    text = t(JOB_RUNS, stage=stage_name(job.stage), project=title_of(home), state=text_of(outcome(job, now)))
+    return {"id": f"{home.root.name}/{job.folder.name}", "active": job.is_active, "text": text}
