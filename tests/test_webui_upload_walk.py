@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 from indextts.system.messages import template
 from tests.conftest import REPOSITORY
 from tests.import_sources import manifest_lines
-from tests.walking import Server, open_tab, value, wait_for
+from tests.walking import Server, value, wait_for
 
 pytestmark = pytest.mark.slow
 
