@@ -57,7 +57,7 @@ class NewProject:
 def build(page: Page) -> None:
     """Build the form; it creates a project, selects it and opens tab 2."""
     with fold(t("project.new"), "new-project"):
-        heading("project.new", "project.new_lead")
+        heading("project.new", "project.new_lead", "new-heading")
         with fields():
             title = gr.Textbox(
                 label=t("project.title"),
