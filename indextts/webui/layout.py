@@ -58,18 +58,20 @@ def heading(title: str, lead: str = "", id: str | None = None) -> gr.HTML:
 
 @dataclass(frozen=True)
 class Tile:
-    """A number with its name above it and a remark below it."""
+    """A number with its name above it and a remark below it; `link` makes the number a link."""
 
     name: str
     value: str
     remark: str = ""
     level: Level = ""
+    link: str = ""
 
 
 def tiles_html(tiles: Iterable[Tile]) -> str:
     """Return tiles side by side."""
     cells = (
-        f'<div class="tile {tile.level}"><dt>{escape(tile.name)}</dt><dd>{escape(tile.value)}</dd>'
+        f'<div class="tile {tile.level}"><dt>{escape(tile.name)}</dt>'
+        f"<dd>{link_html(tile.link, tile.value) if tile.link else escape(tile.value)}</dd>"
         f"<small>{escape(tile.remark)}</small></div>"
         for tile in tiles
     )
