@@ -196,7 +196,7 @@ def perform(project: Project, asked: Any) -> list[Any]:
     action, name = (asked.get("action"), asked.get("name")) if isinstance(asked, dict) else (None, None)
     found = _found(project, name)
     nothing = gr.skip()
-    if action in ACTIONS:
+    if action in tuple(ACTIONS):  # anything can come from the browser, also what a dict cannot look up
         sent = [stamped(found.name) if action == what else nothing for what in ACTIONS]
         return [*sent, *[nothing] * 5]
     if action == "pin":
