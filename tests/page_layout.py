@@ -1,0 +1,106 @@
+"""What is wrong with the layout of the open tab, measured in the browser.
+
+- The primary button ends on the first screen, before anything is scrolled.
+- The page is at most three screens long, and nothing is wider than the window.
+- Visible texts have the contrast that WCAG 2.2 (AA, 1.4.3) asks for: 4.5:1, or 3:1 for large texts.
+"""
+
+import re
+
+from playwright.sync_api import Page, expect
+
+DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+MAX_SCREENS = 3
+STAGE_NUMBER = re.compile(r"^\d ")
+SETTLE_MS = 2_500  # views are filled at the next tick
+
+MEASURE = """() => {
+  const isVisible = element => element.checkVisibility({opacityProperty: true, visibilityProperty: true})
+    && element.getClientRects().length > 0;
+  const problems = [];
+  const root = document.documentElement;
+  scrollTo(0, 0);
+  const main = document.querySelector('.tabitem:not([style*="display: none"])') ?? document.body;
+  for (const button of main.querySelectorAll('button.primary')) {
+    if (!isVisible(button)) continue;
+    const bottom = button.getBoundingClientRect().bottom;
+    if (bottom > innerHeight) problems.push(`#${button.id} ends at ${Math.round(bottom)} of ${innerHeight}`);
+  }
+  if (root.scrollHeight > %(screens)d * innerHeight) problems.push(`${root.scrollHeight} pixels long`);
+  if (root.scrollWidth > innerWidth) {
+    const wide = [...document.querySelectorAll('body *')].filter(element => isVisible(element)
+      && element.getBoundingClientRect().right > innerWidth + 1);
+    const names = wide.slice(-3).map(element => `${element.tagName}#${element.id}.${element.className}`);
+    problems.push(`${root.scrollWidth} pixels wide: ${names}`);
+  }
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgba = colour => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [red, green, blue, alpha] = canvas.getImageData(0, 0, 1, 1).data;
+    return [red, green, blue, alpha / 255];
+  };
+  const over = (top, below) => [0, 1, 2].map(c => top[c] * top[3] + below[c] * (1 - top[3])).concat(1);
+  const background = element => {
+    const layers = [];
+    for (let at = element; at; at = at.parentElement) {
+      const layer = rgba(getComputedStyle(at).backgroundColor);
+      if (layer[3] > 0) layers.push(layer);
+      if (layer[3] === 1) break;
+    }
+    return layers.reduceRight((below, top) => over(top, below), [255, 255, 255, 1]);
+  };
+  const luminance = colour => {
+    const [red, green, blue] = colour.slice(0, 3).map(value => value / 255)
+      .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const seen = new Set();
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const text = walker.currentNode.textContent.trim();
+    if (!text || seen.has(element) || !isVisible(element) || element.closest('button:disabled')) continue;
+    if (/^(STYLE|SCRIPT|NOSCRIPT)$/.test(element.tagName)) continue;
+    seen.add(element);
+    const style = getComputedStyle(element);
+    const below = background(element);
+    const colour = over(rgba(element.closest('svg') ? style.fill : style.color), below);
+    const [light, dark] = [luminance(colour), luminance(below)].sort((a, b) => b - a);
+    const ratio = (light + 0.05) / (dark + 0.05);
+    const size = parseFloat(style.fontSize);
+    const isLarge = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+    if (ratio < (isLarge ? 3 : 4.5)) problems.push(`contrast ${ratio.toFixed(2)}: ${text.slice(0, 40)}`);
+  }
+  return problems;
+}"""
+
+
+def layout_problems(page: Page) -> list[str]:
+    """Return the problems of the open tab at the size of the window."""
+    problems: list[str] = page.evaluate(MEASURE % {"screens": MAX_SCREENS})
+    return problems
+
+
+def set_theme(page: Page, *, is_dark: bool) -> None:
+    """Switch the theme at once: a colour in transition has any contrast."""
+    page.add_style_tag(content="* { transition: none !important; animation: none !important }")
+    page.evaluate("isDark => document.body.classList.toggle('dark', isDark)", is_dark)
+
+
+def problems_of_all_tabs(page: Page) -> dict[str, list[str]]:
+    """Return the problems of every tab in a large window and on a phone, light and dark."""
+    found = {}
+    for tab in page.get_by_role("tab").filter(has_text=STAGE_NUMBER).all():
+        tab.click()
+        expect(tab).to_have_attribute("aria-selected", "true")
+        page.wait_for_timeout(SETTLE_MS)
+        for size in (DESKTOP, PHONE):
+            page.set_viewport_size(size)
+            for is_dark in (False, True):
+                set_theme(page, is_dark=is_dark)
+                if problems := layout_problems(page):
+                    found[f"{tab.inner_text()} {size['width']} {'dark' if is_dark else 'light'}"] = problems
+        page.set_viewport_size(DESKTOP)
+    return found
