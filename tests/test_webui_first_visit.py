@@ -18,6 +18,7 @@ def test_one_click_runs_the_demo_to_its_sound_and_a_stop_in_between_resumes(serv
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto(server.url)
     start = page.locator("#demo-start")
+    expect(start).to_be_visible()
     expect(start).to_be_enabled()
     box = start.bounding_box()
     assert box is not None
