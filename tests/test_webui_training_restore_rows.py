@@ -48,7 +48,7 @@ def row(rows: list[RestoreRow], name: str) -> RestoreRow:
 
 
 def test_a_run_that_continues_restores_all_parts_and_counts_epochs_from_1(run: TinyRun):
-    rows = restore_rows(planned(run))
+    rows = restore_rows(planned(run, max_steps=12))
     parts = ("restore.weights", "restore.optimizer", "restore.step", "restore.data_order")
     assert [row(rows, part).kind for part in parts] == ["continues"] * 4
     step = row(rows, "restore.step").text

@@ -23,7 +23,7 @@ AUTO = "auto"  # the newest checkpoint, an empty path
 # (choice) -> checkbox and path
 CHOOSE_JS = f"(choice) => [true, choice === '{AUTO}' ? '' : choice]"
 START_NEW, RESUME_RUN, RUNS = "training.start_new", "training.resume_run", "training.run_in_progress"
-NEWEST = "training.newest"
+NEWEST, HAS_A_RUN = "training.newest", "training.has_a_run"
 NO_CHECKPOINTS = "training.no_checkpoints"
 STEP, STEP_OF, VALIDATION, AGO = (
     "training.at_step",
@@ -143,8 +143,8 @@ def title_html(row: ResumeRow | None, total_steps: int | None) -> str:
 def new_run_html(rows: Sequence[ResumeRow]) -> str:
     """Return the title of a new run."""
     newest = next((row for row in rows if row.step is not None), None)
-    words = [t("training.has_a_run"), *_facts(newest, time.time())] if newest else []
-    facts = f' <span class="lead">{escape(", ".join(words))}</span>' if words else ""
+    words = t(HAS_A_RUN, run=", ".join(_facts(newest, time.time()))) if newest else ""
+    facts = f' <span class="lead">{escape(words)}</span>' if words else ""
     return f"<h2>{escape(t(START_NEW))}{facts}</h2>"
 
 

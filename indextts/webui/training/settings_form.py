@@ -1,9 +1,9 @@
 """Settings of tab 6: five groups and a fold for the rest, a menu that fills them, and marks at the fields.
 
-Marks are styles by id, which page_files/training.css uses: `--changed` at a label, `--problem` below a field.
+Marks are styles by id, which page_files/training.css uses: `--changed` at a label, `--chosen` and
+`--problem` below a field.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -20,7 +20,7 @@ from indextts.planning.presets import PRESETS, Preset, find_preset
 from indextts.planning.proposal import Proposal
 from indextts.system.amounts import shown_gib
 from indextts.webui.events import on
-from indextts.webui.forms import AUTOMATIC, OFF, ON, form_for
+from indextts.webui.forms import form_for
 from indextts.webui.language import t, text_of
 from indextts.webui.layout import fields, fold
 from indextts.webui.page import Page
@@ -47,7 +47,7 @@ from indextts.webui.training.training_form import (
     source_of,
     store_draft,
 )
-from indextts.webui.training.training_outlook import automatic_lines
+from indextts.webui.training.training_outlook import automatic_lines, problem_texts
 
 FROM_PRESET, PROPOSED = "training.from_preset", "training.proposed"
 NO_GPU, WITH_GPU = "training.no_gpu", "training.with_gpu"
@@ -66,7 +66,7 @@ class Settings:
         menu: what the form is filled with.
         source: where these values come from.
         reset: sets the changed fields back to the project's values.
-        changes, problems: hold the styles of the marks.
+        changes, marks: hold the styles of changed fields, and of chosen values and problems.
     """
 
     fields: dict[str, Component]
@@ -76,12 +76,7 @@ class Settings:
     source: gr.HTML
     reset: gr.Button
     changes: gr.HTML
-    problems: gr.HTML
-
-    @property
-    def automatic(self) -> list[Component]:
-        """The fields that the program chooses where they are empty."""
-        return [self.fields[name] for name in AUTOMATIC_FIELDS]
+    marks: gr.HTML
 
 
 def settings_form(page: Page) -> Settings:
@@ -124,7 +119,7 @@ def settings_form(page: Page) -> Settings:
         source=source,
         reset=reset,
         changes=gr.HTML(elem_id="train-changes", elem_classes="style-only", padding=False),
-        problems=gr.HTML(elem_id="train-field-problems", elem_classes="style-only", padding=False),
+        marks=gr.HTML(elem_id="train-marks", elem_classes="style-only", padding=False),
     )
 
 
@@ -204,42 +199,35 @@ def menu_choices() -> list[tuple[str, str]]:
     return [(t(MENU[OWN]), OWN), *presets, (t(MENU[PROPOSE]), PROPOSE), (t(MENU[CUSTOM]), CUSTOM)]
 
 
-def automatic_updates(command: Train | None, *, is_resume: bool) -> list[Any]:
-    """Return updates that show the chosen value in each empty automatic field.
+def marks_html(
+    command: Train | None, chosen: Train | None, error: UserError | None = None, *, is_resume: bool = False
+) -> str:
+    """Return the style that shows chosen values at empty automatic fields, and problems at theirs.
+
+    A style instead of new placeholders: Gradio would report each of these as a change of its field.
 
     Args:
-        command: with the values that the run uses; None if they are unknown.
-        is_resume: the values are those of the run.
+        command: as the form gives it; None for an invalid form.
+        chosen: with the values that the run uses; None if they are unknown.
+        is_resume: the chosen values are those of the run.
     """
-    updates: list[Any] = []
-    for name in AUTOMATIC_FIELDS:
-        value = None if command is None else getattr(command, name)
-        if isinstance(value, bool):
-            value = t(("forms.off", "forms.on")[value])
-        elif value is not None:
-            value = f"{value:,}"
-        text = t(AUTOMATIC) if value is None else t(OF_RUN if is_resume else IS_AUTOMATIC, value=value)
-        if Train.model_fields[name].annotation is bool:
-            choices = [(text, ""), (t("forms.on"), ON), (t("forms.off"), OFF)]
-            updates.append(gr.Dropdown(choices=choices))
-        else:
-            updates.append(gr.Number(placeholder=text))
-    return updates
+    rules = ""
+    for name in AUTOMATIC_FIELDS if command is not None and chosen is not None else ():
+        if command is None or name in command.model_fields_set:
+            continue
+        value = getattr(chosen, name)
+        shown = t(("forms.off", "forms.on")[value]) if isinstance(value, bool) else f"{value:,}"
+        rules += _rule(f"#Train-{name}", {"--chosen": t(OF_RUN if is_resume else IS_AUTOMATIC, value=shown)})
+    for text in problem_texts(error) if error else ():
+        if named := element_of(text):
+            rules += _rule(f"#{named[0]}", {"--problem": text.partition(": ")[2] or text})
+    return f"<style>{rules}</style>" if rules else ""
 
 
 def style_html(names: Iterable[str], variables: Mapping[str, str]) -> str:
     """Return a style that sets CSS variables, whose values are texts, at fields of the form."""
     ids = ",".join(f"#{'Train' if name in FIELDS else 'Launch'}-{name}" for name in names)
     return f"<style>{_rule(ids, variables)}</style>" if ids else ""
-
-
-def problems_style(error: UserError) -> str:
-    """Return the style that shows each invalid value at its field."""
-    rules = ""
-    for text in re.split(r"; (?=--[a-z])", str(error)):
-        if named := element_of(text):
-            rules += _rule(f"#{named[0]}", {"--problem": text.partition(": ")[2] or text})
-    return f"<style>{rules}</style>" if rules else ""
 
 
 def _rule(selector: str, variables: Mapping[str, str]) -> str:

@@ -32,18 +32,17 @@ from indextts.webui.training.launch_group import foreign_machines, other_nodes, 
 from indextts.webui.training.restore_rows import refused_row
 from indextts.webui.training.resume_card import card_values, plan_text_html, resume_card, running_values
 from indextts.webui.training.settings_form import (
-    automatic_updates,
     connect_settings,
-    problems_style,
+    marks_html,
     settings_form,
 )
 from indextts.webui.training.trainer_plan import restore_plan
 from indextts.webui.training.training_form import (
-    AUTOMATIC_FIELDS,
     FORM,
     NAMES,
     RESUME,
     command_of,
+    element_of,
     launch_in,
 )
 from indextts.webui.training.training_outlook import (
@@ -90,8 +89,7 @@ def build(page: Page) -> None:
             wanted = launch(project, settings, *values)
             nodes = gr.Textbox(other_nodes(command, wanted), visible=wanted.nodes > 1)
             if is_active(project):
-                unchanged = [gr.skip()] * len(AUTOMATIC_FIELDS)
-                return replace(running_outlook(), details=[*running_values(), nodes, "", *unchanged])
+                return replace(running_outlook(), details=[*running_values(), nodes, ""])
             found = preflight_of(page, command, wanted)
             if not_allowed := foreign_machines(settings, wanted):
                 found = replace(found, problems=(*found.problems, Problem("launch", not_allowed)))
@@ -103,19 +101,18 @@ def build(page: Page) -> None:
                 can_read=is_unknown(command, found),
             )
             chosen = found.estimate.command if found.estimate else None
-            fields = automatic_updates(chosen, is_resume=found.resumed is not None)
-            return replace(outlook_of(command, found), details=[*card_now, nodes, "", *fields])
+            marks = marks_html(command, chosen, is_resume=found.resumed is not None)
+            return replace(outlook_of(command, found), details=[*card_now, nodes, marks])
 
         def invalid(
             project: Project, settings: ProjectSettings, error: UserError, is_resume: bool, *values: Any
         ) -> Outlook:
             rows = known_checkpoints(page, project, settings, values)
             resume = str(values[0] or "auto") if is_resume else ""
-            plan = [refused_row(str(error))]
+            plan = [] if element_of(str(error)) else [refused_row(str(error))]
             card_now = card_values(rows, resume, None, plan, can_read=False)
-            fields = automatic_updates(None, is_resume=False)
-            nodes = gr.Textbox(visible=False)
-            return replace(invalid_outlook(error), details=[*card_now, nodes, problems_style(error), *fields])
+            nodes, marks = gr.Textbox(visible=False), marks_html(None, None, error)
+            return replace(invalid_outlook(error), details=[*card_now, nodes, marks])
 
         filled_for = connect_settings(page, form, inputs, launched)
         with side:
@@ -129,7 +126,7 @@ def build(page: Page) -> None:
                     launch=launch,
                     outlook=outlook,
                     invalid=invalid,
-                    details=[*card.shown, form.other_nodes, form.problems, *form.automatic],
+                    details=[*card.shown, form.other_nodes, form.marks],
                     outlook_version=preflight_version,
                     progress=progress_bar,
                     onward=ONWARD,

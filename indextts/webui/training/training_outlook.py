@@ -123,8 +123,21 @@ def running_outlook() -> Outlook:
 
 def invalid_outlook(error: UserError) -> Outlook:
     """Return the outlook of a form with invalid values: a blocker for each."""
-    texts = re.split(r"; (?=--[a-z])", str(error))
-    return Outlook(blockers=[_linked(text) for text in texts])
+    blockers = []
+    for text in problem_texts(error):
+        named, (_flag, _, rest) = element_of(text), text.partition(": ")
+        if named and text.startswith("--"):
+            blockers.append(Notice(f"{named[1]}: {rest}", f"#training/{named[0]}", named[1]))
+        else:
+            blockers.append(_linked(text))
+    return Outlook(blockers=blockers)
+
+
+def problem_texts(error: UserError) -> list[str]:
+    """Return the problems of an invalid form, each from its flag on if it names one first."""
+    text = str(error)
+    start = re.search(r"(?:^|: )(--[a-z-]+: )", text)  # after "the project's settings of train: "
+    return re.split(r"; (?=--[a-z])", text[start.start(1) :] if start else text)
 
 
 def notice(problem: Problem) -> Notice:
