@@ -38,7 +38,8 @@ print(json.dumps({
     "nameless": [[c["type"], c["props"].get("label")] for c in config["components"]
                  if not c["props"].get("elem_id") and c["props"].get("visible") != "hidden"
                  and c["type"] not in ("row", "column", "markdown", "timer", "form", "tabs")],
-    "tabs": [c["props"]["label"] for c in config["components"] if c["type"] == "tabitem"],
+    "tabs": [c["props"]["label"] for c in config["components"]
+             if c["type"] == "tabitem" and c["props"]["elem_id"].startswith("tab-")],
     "torch": sorted(name for name in sys.modules if name in ("torch", "transformers", "trainers")),
 }))
 """

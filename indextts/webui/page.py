@@ -199,15 +199,22 @@ def stamped(name: str) -> str:
 
 
 def follow_shared_choice(
-    page: Page, what: str, choices: Callable[[Project], list[tuple[str, str]]], chosen: gr.Dropdown
+    page: Page,
+    what: str,
+    choices: Callable[[Project], list[tuple[str, str]]],
+    choice_of: Callable[[Project, str], str | None],
+    chosen: gr.Dropdown,
 ) -> None:
-    """Select in this tab what an earlier tab shares, and open this tab."""
+    """Select in this tab what an earlier tab shares, and open this tab at the choice.
+
+    Args:
+        choice_of: returns the choice for a shared name, None if there is none.
+    """
 
     def choose(name: str, stamped_name: str) -> Any:
-        found = choices(page.find_project(name))
-        wanted = stamped_name.partition(" ")[2]
-        is_there = wanted in [value for _, value in found]
-        return gr.Dropdown(choices=found, value=wanted) if is_there else gr.skip()
+        project = page.find_project(name)
+        wanted = choice_of(project, stamped_name.partition(" ")[2])
+        return gr.skip() if wanted is None else gr.Dropdown(choices=choices(project), value=wanted)
 
     shared = page.shared[what]
     event = on([shared.change], choose, [page.project, shared], [chosen], latest=True)

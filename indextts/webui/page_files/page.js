@@ -1,17 +1,40 @@
 // The address of the page is ?project=NAME#TAB or ?project=NAME#TAB/ELEMENT: links, reload and the browser's
-// back button lead to the same project, tab and element.
+// back button lead to the same project, tab and element. An element may be in a sub-tab or a fold, or be a sub-tab.
 (() => {
   const TRIES = 100;
   const button = tab => document.getElementById(`tab-${tab}-button`);
 
-  const show = (element, tries) => {
-    const found = document.getElementById(element);
-    const closed = found?.closest(".folded");
+  // The ids of the tabs around an element, from the outermost: Gradio draws a sub-tab when it is first opened.
+  const tabsAround = element => {
+    const { components, layout } = window.gradio_config;
+    const known = Object.fromEntries(components.map(({ id, type, props }) => [id, { type, name: props.elem_id }]));
+    const search = (node, tabs) => {
+      const { type, name } = known[node.id] ?? {};
+      const around = type === "tabitem" ? [...tabs, name] : tabs;
+      return name === element ? around : node.children?.reduce((found, child) => found ?? search(child, around), null);
+    };
+    return search(layout, []) ?? [];
+  };
+
+  // Open the sub-tabs and folds around an element.
+  const reveal = element => {
+    for (const tab of tabsAround(element)) {
+      const found = document.getElementById(`${tab}-button`);
+      if (found?.getAttribute("aria-selected") === "false") found.click();
+    }
+    const closed = document.getElementById(element)?.closest(".folded");
     if (closed) document.getElementById(`${closed.id}-button`)?.click();
+  };
+
+  const show = (element, tries, address = location.hash) => {
+    if (location.hash !== address) return; // the user went elsewhere
+    reveal(element);
+    const found = document.getElementById(element);
     if (!found || !found.getClientRects().length) {
-      if (tries) setTimeout(show, 100, element, tries - 1); // its tab is being drawn
+      if (tries) setTimeout(show, 100, element, tries - 1, address); // its tab is being drawn
       return;
     }
+    if (found.matches('[role="tabpanel"]')) return;
     found.scrollIntoView({ block: "center" });
     found.querySelector("input, textarea, button, select")?.focus({ preventScroll: true });
   };
@@ -40,6 +63,11 @@
     // `follow` clicks too, and its clicks are not trusted
     if (event.isTrusted && tab && location.hash.slice(1).split("/")[0] !== tab) {
       history.pushState(null, "", `#${tab}`);
+    }
+    const subTab = event.target.closest?.('.sub-tabs [role="tab"]')?.id.slice(0, -7);
+    if (event.isTrusted && subTab) {
+      const open = document.querySelector('#tabs > .tab-wrapper [role="tab"][aria-selected="true"]');
+      history.replaceState(null, "", `#${open.id.slice(4, -7)}/${subTab}`);
     }
     const fold = event.target.closest?.(".fold-button");
     if (fold) {

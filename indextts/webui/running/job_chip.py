@@ -31,7 +31,10 @@ NOTIFY = "jobs.notify"
 LEFT = "jobs.time_left"
 TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {
     "train": "monitor",
-    "listen": "listen",
+    "listen": "listen/listen-speak",
+    "compare": "listen/listen-compare",
+    "evaluate": "listen/listen-score",
+    "export": "listen/listen-export",
     DEMO_JOB: "project",
 }
 DEMO_SHARES = {

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from indextts.errors import UserError
 from indextts.webui.language import t
 from indextts.webui.layout import facts_html, link_html
 
@@ -22,6 +23,22 @@ class Notice:
     text: str
     link: str = ""
     link_text: str = ""
+
+
+class LinkedError(UserError):
+    """A UserError with a link to the field or tab that fixes it."""
+
+    def __init__(self, message: str, link: str, link_text: str = "") -> None:
+        super().__init__(message)
+        self.link = link
+        self.link_text = link_text
+
+
+def blocker_of(error: UserError) -> Notice:
+    """Return the blocker for an error."""
+    if isinstance(error, LinkedError):
+        return Notice(str(error), error.link, error.link_text)
+    return Notice(str(error))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from indextts.webui.layout import fold, link_html
 from indextts.webui.page import Page
 from indextts.webui.running import history
 from indextts.webui.running.log_box import FOLLOW_LOGS, LogBox, log_box, log_values
-from indextts.webui.running.outlook import Notice, Outlook, outlook_html
+from indextts.webui.running.outlook import Outlook, blocker_of, outlook_html
 from indextts.webui.running.queue_choice import START_NOW, active_version, find_active, waiting_choice
 from indextts.webui.view_versions import job_version, running_version
 
@@ -86,6 +86,7 @@ class Stage:
         outlook_version: of files that the outlook depends on, as for `Page.watch`.
         progress: returns the progress of the running job as HTML; "" if it is unknown.
         onward: link and text id by the state of the newest job, as {"finished": ("#pairs", "pairs.open")}.
+        result: what the job made, shown below its status; built with render=False.
         allowed: called before every start, also of a job that waits; a UserError prevents the start.
         before_start: called before an immediate start; a UserError prevents it.
         store_settings: stores the chosen values at every start.
@@ -100,11 +101,12 @@ class Stage:
     inputs: Sequence[Component] = ()
     launch: LaunchBuilder = lambda *_: ALONE
     outlook: Callable[..., Outlook] = lambda *_: Outlook()
-    invalid: Callable[..., Outlook] = lambda _project, _settings, error, *_: Outlook([], [Notice(str(error))])
+    invalid: Callable[..., Outlook] = lambda _project, _settings, error, *_: Outlook([], [blocker_of(error)])
     details: Sequence[Component] = ()
     outlook_version: Callable[[Project], str] = lambda _project: ""
     progress: Callable[[Project], str] = lambda _project: ""
     onward: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    result: Component | None = None
     allowed: Callable[[ProjectSettings, Launch], None] | None = None
     before_start: Callable[[Project, Sequence[Command], Launch], None] | None = None
     store_settings: Callable[[Project, Sequence[Command]], None] | None = None
@@ -268,6 +270,8 @@ def _components(stage: Stage) -> Panel:
         elem_classes="status",
     )
     bar, onward = gr.HTML(elem_id=f"{name}-bar"), gr.HTML(elem_id=f"{name}-onward")
+    if stage.result is not None:
+        stage.result.render()  # type: ignore[no-untyped-call]
     log = log_box(name)
     with fold(t("jobs.show_command"), f"{name}-command-fold"):
         preview = gr.Textbox(
