@@ -151,11 +151,11 @@ def test_a_user_reads_the_health_compares_runs_and_manages_checkpoints(
     assert not (run_dir / "trash").exists()
 
     action(page, "model_step7000.pth", "listen").click()
-    wait_for(page, "listen-checkpoint", r"^model_step7000\.pth: step 7000")
+    wait_for(page, "listen-checkpoint", r"^Step 7,000")
     expect(page.locator("#tab-listen-button")).to_have_attribute("aria-selected", "true")
     open_tab(page, "7 Monitor")
     action(page, "model_step6000.pth", "export").click()
-    wait_for(page, "export-checkpoint", r"^model_step6000\.pth$")
+    wait_for(page, "export-checkpoint", r"^Step 6,000")
 
     open_tab(page, "7 Monitor")
     choose(page, "project", "well")
