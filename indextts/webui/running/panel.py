@@ -123,8 +123,10 @@ class Stage:
     def look(self, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
         """Return the outlook; an invalid form is a blocker."""
         try:
-            self.plan(project, settings, *values)
-            return self.outlook(project, settings, *values)
+            outlook = self.outlook(project, settings, *values)
+            if not outlook.blockers:  # these have links
+                self.plan(project, settings, *values)
+            return outlook
         except UserError as error:
             return self.invalid(project, settings, error, *values)
 
