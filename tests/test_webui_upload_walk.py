@@ -49,6 +49,12 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     wait_for(page, "data-command", "nothing to import")
     archive = write_upload(tmp_path / "mine")
     choose = page.locator("#upload input[type=file]")
+    for name, content in (("broken.zip", b"PK\x03\x04 cut off"), ("nine.wav", b"RIFFxxxxW")):
+        (tmp_path / name).write_bytes(content)
+        choose.set_input_files(tmp_path / name)
+        expect(page.locator("#upload-message .bad")).to_contain_text(name)
+    assert not (server.workspace / "voice/uploads").exists()
+    expect(page.locator("#data-start")).to_be_disabled()
     soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (archive.stat().st_size // 2, hard))
     choose.set_input_files(archive)  # as on a full disk
@@ -57,7 +63,7 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (soft, hard))
     choose.set_input_files(archive)
     expect(page.locator("#uploads")).to_contain_text("ንግግር.zip")
-    expect(page.locator("#received")).to_contain_text("0 bytes")  # moved into the project, no copy stays
+    assert not list((server.workspace / ".received").rglob("*.zip"))  # moved into the project, no copy stays
     wait_for(page, "data-command", "import_dataset.py .*uploads/ንግግር.zip")
     page.locator("#data-start").click()
     wait_for(page, "data-status", r"^failed with exit status 2")
@@ -69,7 +75,7 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     page.locator("#data-start").click()
     wait_for(page, "data-status", r"^finished after")
     assert ": 1 missing_audio" in value(page, "data-log")
-    wait_for(page, "data-numbers", f"{NUM_CLIPS} utterances")
+    expect(page.locator("#data-numbers .tile dd").first).to_have_text(str(NUM_CLIPS))
     lines = manifest_lines(server.workspace / "voice/dataset")
     assert {line["speaker"] for line in lines} == {"አልማዝ"}
     page.screenshot(path=tmp_path / "data.png", full_page=True)

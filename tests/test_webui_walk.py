@@ -41,11 +41,11 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
     ):
         run_stage(page, tab, stage)
     wait_for(page, "pairs-numbers", "472 pairs for 236 targets, 4 speakers")
-    expect(page.locator("#plot-hours svg.marks")).to_be_visible()
+    expect(page.locator("#plot-hours svg")).to_be_visible()
     page.get_by_label("to validate on").click()
     wait_for(page, "pairs-numbers", "40 pairs for 20 targets, 4 speakers")
     open_tab(page, "2 Data")
-    wait_for(page, "data-numbers", "256 utterances")
+    expect(page.locator("#data-numbers")).to_contain_text("256")
     wait_for(page, "data-log", "No problems")
     open_tab(page, "3 Tokenizer")
     page.locator("#try-sentence textarea, #try-sentence input").first.fill("5 ነው <img src=x id=planted>")

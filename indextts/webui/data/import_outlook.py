@@ -13,6 +13,7 @@ from typing import Any
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.items import AUDIO_SUFFIXES
+from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_imports
 from indextts.system.amounts import shown_size
@@ -54,6 +55,12 @@ def import_outlook(project: Project, settings: ProjectSettings, *_values: Any) -
     facts.append((t("data.facts.target"), f"{project.root.name}/{project.dataset.name}/"))
     facts.append((t("data.facts.free"), shown_size(shutil.disk_usage(project.root).free)))
     return Outlook(facts, blockers)
+
+
+def invalid_import(project: Project, settings: ProjectSettings, error: UserError, *_values: Any) -> Outlook:
+    """Return the outlook of an import that cannot be planned, mostly because there is nothing to import."""
+    is_empty = not settings.manifest and not settings.data and not project.uploaded()
+    return import_outlook(project, settings) if is_empty else Outlook(blockers=[Notice(str(error))])
 
 
 def outlook_version(project: Project) -> str:

@@ -7,7 +7,12 @@ import gradio as gr
 from indextts.projects.project import Project
 from indextts.webui.data import check_view, review
 from indextts.webui.data.import_form import import_commands, import_form
-from indextts.webui.data.import_outlook import import_outlook, outlook_version, shown_hours
+from indextts.webui.data.import_outlook import (
+    import_outlook,
+    invalid_import,
+    outlook_version,
+    shown_hours,
+)
 from indextts.webui.language import t
 from indextts.webui.layout import Tile, columns, empty_html, tiles_html
 from indextts.webui.page import Page
@@ -42,6 +47,7 @@ def build_import(page: Page) -> None:
                 partial(import_commands, page),
                 form.inputs,
                 outlook=import_outlook,
+                invalid=invalid_import,
                 outlook_version=outlook_version,
                 onward=ONWARD,
                 also_changes=[form.uploads],

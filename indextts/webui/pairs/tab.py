@@ -1,14 +1,14 @@
 """Tab 5: pairs of prompt and target utterances, and their statistics."""
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import gradio as gr
-import pandas as pd
 
 from indextts.commands.base import Command
 from indextts.commands.data import BuildPairs
-from indextts.data.pair_summary import HEADLINE, NUM_BARS, Histogram, PairSummary, read_summary, summary_path
+from indextts.data.pair_summary import HEADLINE, NUM_BARS, PairSummary, read_summary, summary_path
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
@@ -17,6 +17,7 @@ from indextts.webui.forms import fields_from, form_for, project_values
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, heading
 from indextts.webui.page import Page
+from indextts.webui.plots import bars_svg, histogram_svg
 from indextts.webui.running.outlook import Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, num_lines, once
@@ -63,7 +64,7 @@ def build(page: Page) -> None:
                     filled_for=filled_for,
                 ),
             )
-    outputs = [numbers, *plots, table]
+    outputs = [numbers, plots, table]
 
     def shown(name: str, part: str) -> Any:
         return show(page, name, part)
@@ -73,37 +74,11 @@ def build(page: Page) -> None:
     on([split.change], shown, [page.project, split], outputs, latest=True)
 
 
-def _statistics() -> tuple[gr.Radio, gr.Textbox, list[gr.BarPlot], gr.Dataframe]:
+def _statistics() -> tuple[gr.Radio, gr.Textbox, gr.HTML, gr.Dataframe]:
     """Build the statistics of the pairs."""
     split = gr.Radio(split_choices(), value="train", label=t("pairs.pairs"), elem_id="pairs-split")
     numbers = gr.Textbox(label=t("pairs.summary"), interactive=False, elem_id="pairs-numbers")
-    with gr.Row():
-        plots = [
-            gr.BarPlot(
-                x="speaker",
-                y=y,
-                title=t(title),
-                x_title=t("pairs.speaker"),
-                y_title=t(y_title),
-                y_lim=[0, None],
-                height=240,
-                elem_id=f"plot-{y}",
-            )
-            for y, y_title, title in BARS
-        ]
-    with gr.Row():
-        for name, unit, title in HISTOGRAMS:
-            plots.append(
-                gr.BarPlot(
-                    x=unit,
-                    y="number",
-                    title=t(title),
-                    x_title=t(UNITS[unit]),
-                    y_title=t("pairs.number"),
-                    height=240,
-                    elem_id=f"plot-{name}",
-                )
-            )
+    plots = gr.HTML(elem_id="pairs-plots")
     table = gr.Dataframe(
         headers=[
             t("pairs.speaker"),
@@ -144,36 +119,32 @@ def show(page: Page, name: str, split: str) -> Any:
     project = page.find_project(name)
     job = newest_job(project, "pairs")
     if job is not None and job.is_active:
-        return [gr.skip()] * (4 + len(HISTOGRAMS))
+        return [gr.skip()] * 3
     pairs = project.pairs(split)
     if not (pairs.is_file() and summary_path(pairs).is_file()):
-        empty = [pd.DataFrame({unit: [], "number": []}) for _, unit, _ in HISTOGRAMS]
-        speakers = pd.DataFrame({"speaker": [], "pairs": [], "hours": []})
-        return [t(NONE_YET), speakers, speakers, *empty, []]
+        return [t(NONE_YET), "", []]
     summary = read_summary(pairs)
-    bars = speaker_bars(summary)
-    histograms = [bins(getattr(summary, name), unit) for name, unit, _ in HISTOGRAMS]
-    return [_numbers(summary), bars, bars, *histograms, rows(summary)]
+    return [_numbers(summary), plots_html(summary), rows(summary)]
 
 
 def _numbers(summary: PairSummary) -> str:
     return t(HEADLINE, **summary.numbers)
 
 
-def speaker_bars(summary: PairSummary) -> pd.DataFrame:
-    """Return the speakers with the most pairs, numbered so that the bars keep their order."""
+def plots_html(summary: PairSummary) -> str:
+    """Return bars of the speakers with the most pairs, and the histograms."""
     shown = summary.speakers[:NUM_BARS]
-    return pd.DataFrame(
-        {
-            "speaker": [f"{place:02d} {one.speaker}" for place, one in enumerate(shown, start=1)],
-            "pairs": [one.num_pairs for one in shown],
-            "hours": [one.target_hours for one in shown],
-        }
-    )
-
-
-def bins(histogram: Histogram, unit: str) -> pd.DataFrame:
-    return pd.DataFrame({unit: histogram.centres, "number": histogram.counts})
+    names = [one.speaker for one in shown]
+    values_of: dict[str, Sequence[float]] = {
+        "pairs": [one.num_pairs for one in shown],
+        "hours": [one.target_hours for one in shown],
+    }
+    plots = [(y, bars_svg(names, values_of[y], t(unit), t(title))) for y, unit, title in BARS]
+    for name, unit, title in HISTOGRAMS:
+        found = getattr(summary, name)
+        plots.append((name, histogram_svg(found.counts, found.edges, (), t(UNITS[unit]), t(title))))
+    charts = "".join(f'<div id="plot-{escape(name)}">{plot}</div>' for name, plot in plots)
+    return f'<div class="plots wide">{charts}</div>'
 
 
 def rows(summary: PairSummary) -> list[list[object]]:

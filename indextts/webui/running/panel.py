@@ -123,10 +123,8 @@ class Stage:
     def look(self, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
         """Return the outlook; an invalid form is a blocker."""
         try:
-            outlook = self.outlook(project, settings, *values)
-            if not outlook.blockers:  # these have links
-                self.plan(project, settings, *values)
-            return outlook
+            self.plan(project, settings, *values)
+            return self.outlook(project, settings, *values)
         except UserError as error:
             return self.invalid(project, settings, error, *values)
 
