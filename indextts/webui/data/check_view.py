@@ -41,8 +41,8 @@ from indextts.webui.view_versions import files_version, job_version, utterances_
 LIMITS = tuple(QualityLimits.model_fields)
 REPORT_NAME = "report.txt"
 MAX_REPORT_CHARS = 100_000
-IMPORT = "#data/upload"
-REVIEW = "#data/review-list"
+IMPORT = "#data/data-tab-import/upload"
+REVIEW = "#data/data-tab-review"
 ONWARD = {
     "finished": ("#tokenizer", "data.open_tokenizer"),
     "failed": (REVIEW, "data.open_review"),
@@ -139,9 +139,13 @@ def overview_html(project: Project, folder: Path) -> str:
     overview = read_overview(folder)
     if overview is None:
         text = "data.old_check" if (folder / REPORT_NAME).is_file() else "data.not_checked"
-        return empty_html(t(text), "#data/check-start", t("data.start_check"))
+        return empty_html(t(text), "#data/data-tab-check/check-start", t("data.start_check"))
     is_stale = len(utterances_of(project.manifest)) != overview.num_utterances
-    stale = empty_html(t("data.stale_check"), "#data/check-start", t("data.start_check")) if is_stale else ""
+    stale = (
+        empty_html(t("data.stale_check"), "#data/data-tab-check/check-start", t("data.start_check"))
+        if is_stale
+        else ""
+    )
     return (
         f"{stale}{tiles_html(_tiles(overview))}{_findings_html(overview)}{reasons_html(overview)}"
         f"{histograms_html(overview.histograms)}"

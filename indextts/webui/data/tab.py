@@ -21,7 +21,7 @@ from indextts.webui.view_versions import files_version, job_version, utterances_
 
 ONWARD = {
     "finished": ("#tokenizer", "data.open_tokenizer"),
-    "failed": ("#data/check-overview", "data.open_report"),
+    "failed": ("#data/data-tab-check", "data.open_report"),
 }
 
 
