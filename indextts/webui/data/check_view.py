@@ -42,6 +42,7 @@ LIMITS = tuple(QualityLimits.model_fields)
 REPORT_NAME = "report.txt"
 MAX_REPORT_CHARS = 100_000
 IMPORT = "#data/data-tab-import/upload"
+CHECK = "#data/data-tab-check/check-start"
 REVIEW = "#data/data-tab-review"
 ONWARD = {
     "finished": ("#tokenizer", "data.open_tokenizer"),
@@ -139,13 +140,9 @@ def overview_html(project: Project, folder: Path) -> str:
     overview = read_overview(folder)
     if overview is None:
         text = "data.old_check" if (folder / REPORT_NAME).is_file() else "data.not_checked"
-        return empty_html(t(text), "#data/data-tab-check/check-start", t("data.start_check"))
+        return empty_html(t(text), CHECK, t("data.start_check"))
     is_stale = len(utterances_of(project.manifest)) != overview.num_utterances
-    stale = (
-        empty_html(t("data.stale_check"), "#data/data-tab-check/check-start", t("data.start_check"))
-        if is_stale
-        else ""
-    )
+    stale = empty_html(t("data.stale_check"), CHECK, t("data.start_check")) if is_stale else ""
     return (
         f"{stale}{tiles_html(_tiles(overview))}{_findings_html(overview)}{reasons_html(overview)}"
         f"{histograms_html(overview.histograms)}"
