@@ -33,13 +33,13 @@ def shown(project: Project) -> str:
 
 def test_before_an_import_and_before_a_check_a_link_leads_on(tmp_path: Path):
     project = Project(tmp_path)
-    assert 'href="#data/data-tab-import/upload"' in shown(project)
+    assert 'href="#data/upload"' in shown(project)
     project.dataset.mkdir()
     write_dataset(project.dataset, TEXTS)
-    assert 'href="#data/data-tab-check/check-start"' in shown(project)
+    assert 'href="#data/check-start"' in shown(project)
     check_folder(project.manifest).mkdir()
     (check_folder(project.manifest) / "report.txt").write_text("of an earlier version")
-    assert 'href="#data/data-tab-check/check-start"' in shown(project)
+    assert 'href="#data/check-start"' in shown(project)
 
 
 def test_each_reason_has_its_count_and_a_link_to_its_clips(tmp_path: Path):
@@ -61,19 +61,19 @@ def test_a_changed_manifest_makes_the_report_outdated(tmp_path: Path):
     project = checked(tmp_path)
     assert "check-start" not in shown(project)
     write_dataset(project.dataset, TEXTS[:5])
-    assert 'href="#data/data-tab-check/check-start"' in shown(project)
+    assert 'href="#data/check-start"' in shown(project)
 
 
 def test_a_corrupt_overview_is_no_traceback(tmp_path: Path):
     project = checked(tmp_path)
     (check_folder(project.manifest) / OVERVIEW_NAME).write_bytes(b"{")
-    assert 'href="#data/data-tab-check/check-start"' in shown(project)
+    assert 'href="#data/check-start"' in shown(project)
 
 
 def test_a_check_needs_imported_data(tmp_path: Path):
     settings = ProjectSettings.model_validate({"name": "voice", "base": tmp_path})
     [blocker] = check_outlook(Project(tmp_path), settings).blockers
-    assert blocker.link == "#data/data-tab-import/upload"
+    assert blocker.link == "#data/upload"
     assert not check_outlook(checked(tmp_path), settings).blockers
 
 

@@ -29,7 +29,7 @@ def write_manifest(path: Path, *durations: float | None) -> Path:
 def test_a_project_without_sources_is_blocked_with_a_link_to_the_upload(tmp_path: Path):
     project, settings = make(tmp_path)
     [blocker] = invalid_import(project, settings, UserError("nothing")).blockers
-    assert blocker.link == "#data/data-tab-import/upload"
+    assert blocker.link == "#data/upload"
 
 
 def test_a_missing_manifest_is_named_and_blocks(tmp_path: Path):

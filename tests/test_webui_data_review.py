@@ -59,7 +59,7 @@ def reviewed(server: Server) -> dict[str, str]:
 @pytest.mark.slow
 def test_a_user_checks_listens_edits_rejects_and_undoes(served: Server, browser: Browser, tmp_path: Path):
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
-    page.goto(f"{served.url}/#data/data-tab-check/check-start")  # opens the sub-tab
+    page.goto(f"{served.url}/#data/check-start")  # opens the sub-tab
     overview = page.locator("#check-overview")
     expect(overview.locator(".empty")).to_be_visible()
     page.locator("#check-start").click()

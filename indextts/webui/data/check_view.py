@@ -41,8 +41,8 @@ from indextts.webui.view_versions import files_version, job_version, utterances_
 LIMITS = tuple(QualityLimits.model_fields)
 REPORT_NAME = "report.txt"
 MAX_REPORT_CHARS = 100_000
-IMPORT = "#data/data-tab-import/upload"
-CHECK = "#data/data-tab-check/check-start"
+IMPORT = "#data/upload"
+CHECK = "#data/check-start"
 REVIEW = "#data/data-tab-review"
 ONWARD = {
     "finished": ("#tokenizer", "data.open_tokenizer"),

@@ -24,7 +24,7 @@ from indextts.webui.view_versions import files_version, utterances_of
 MAX_FILES = 5_000  # counted in a folder; a recording set of a server can be larger
 MAX_SOURCES = 4  # with a fact of its own
 MIN_HOURS = 1.0  # shown as hours from here on
-UPLOAD = "#data/data-tab-import/upload"
+UPLOAD = "#data/upload"
 
 NOTHING = "data.nothing_to_import"
 UPLOAD_RECORDINGS = "data.upload_recordings"

@@ -30,7 +30,7 @@ from indextts.webui.view_versions import files_version, job_version, once
 
 STAGES = ("data", "check")
 MAX_PAGES = 10**6
-IMPORT = "#data/data-tab-import/upload"
+IMPORT = "#data/upload"
 
 CLIPS_SHOWN = "data.clips_shown"
 CHOOSE_ROW = "data.choose_row"
