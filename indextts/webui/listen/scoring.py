@@ -38,6 +38,7 @@ DOWNLOADS = (REPORT_NAME, PICTURE_NAME, SUMMARY_NAME, "clips.jsonl")
 NOT_CHOSEN = "listen.none_to_score"
 NOTHING = "listen.none_scored"
 RECORDINGS = "recordings"  # the name of the first row
+NO_RECOGNIZER = "listen.no_recognizer"
 THE_RECORDINGS = "listen.the_recordings"
 
 
@@ -161,7 +162,7 @@ def score_outlook(page: Page, project: Project, command: Evaluate) -> Outlook:
     amounts = {"sentences": num_sentences, "models": len(titles), "total": num_sentences * len(titles)}
     facts = [(t("listen.checkpoints"), ", ".join(titles))]
     facts.append((t("listen.sentences"), t("listen.sentences_of_models", **amounts)))
-    facts.append((t("listen.recognizers_fold"), str(len(command.asr))))
+    facts.append((t("listen.recognizers_fold"), str(len(command.asr) or t(NO_RECOGNIZER))))
     facts.append((t("listen.device"), device_shown(page.workspace, command.device)))
     facts.append((t("listen.folder"), str(command.output_dir)))
     if num_held_out:

@@ -18,7 +18,6 @@ STAGES = ("listen", "compare")
 TEXT_FLAG = "--text="
 CPU = "listen.cpu"
 CPU_WHILE_TRAINING = "listen.cpu_while_training"
-TEXTS = "listen.texts_and_characters"
 ABOUT = "listen.about"
 
 
@@ -28,7 +27,7 @@ def speech_facts(workspace: Path, project: Project, commands: Sequence[Command])
     first = planned[0]
     characters = sum(map(len, first.text))
     titles = [find_model(project, command.checkpoint.name).title for command in planned]
-    facts = [(t("listen.texts"), t(TEXTS, texts=len(first.text), characters=characters))]
+    facts = [(t("listen.texts"), f"{len(first.text):,}"), (t("listen.characters"), f"{characters:,}")]
     facts += [(t("listen.checkpoint"), title) for title in titles]
     facts.append((t("listen.voice"), Path(first.voice).stem))
     if first.emotion_voice is not None:
