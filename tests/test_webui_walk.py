@@ -61,7 +61,7 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
     expect(page.locator("#train-bar")).to_contain_text(re.compile(r"step \d+ of 236"))
     expect(page.locator("#train-onward a")).to_have_attribute("href", "#monitor")
     open_tab(page, "7 Monitor")
-    expect(page.locator("#plot-mel-loss svg path.training")).to_be_visible()
+    expect(page.locator("#plot-mel-loss svg path.training").first).to_be_visible()
 
     page.reload()
     open_tab(page, "6 Training")
