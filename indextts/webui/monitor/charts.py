@@ -74,6 +74,8 @@ def newest_part(lines: Iterable[Line], name: str = "") -> DrawnRun:
 
 def span_of(runs: Iterable[DrawnRun], display: DisplayOptions = DEFAULT_DISPLAY) -> tuple[float, float]:
     """Return the first and last step to draw, at least one step apart."""
+    if display.first is not None and display.last is not None:
+        return display.first, max(display.last, display.first + 1)
     steps = [line["step"] for run in runs for lines in (run.train, run.val) for line in lines]
     first = display.first if display.first is not None else min(steps, default=0)
     last = display.last if display.last is not None else max(steps, default=0)
@@ -135,8 +137,14 @@ def part_of(lines: Iterable[Line], part: int) -> list[Line]:
 
 def points_of(lines: Iterable[Line], metric: str) -> Points:
     """Return the finite values of a metric by step."""
-    pairs = [(line["step"], value) for line in lines if (value := _finite(line.get(metric))) is not None]
-    points: Points = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    lines = list(lines)
+    found = [line.get(metric) for line in lines]
+    try:
+        values = np.array(found, dtype=np.float64)  # None becomes NaN
+    except (TypeError, ValueError):  # something else than a number is in the file
+        values = np.array([_finite(value) for value in found], dtype=np.float64)
+    steps = np.array([line["step"] for line in lines], dtype=np.float64)
+    points: Points = np.stack([steps, values], axis=1)[np.isfinite(values)]
     return points[np.argsort(points[:, 0], kind="stable")]
 
 

@@ -4,6 +4,7 @@ The range is in a hidden component that page_files/charts.js fills: "FIRST LAST"
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -132,12 +133,13 @@ def drawn(lines: Sequence[Line], display: DisplayOptions, others: Sequence[Drawn
     run = newest_part(lines)
     runs = [run, *others]
     span = span_of(runs, display)
+    cut = replace(display, first=span[0], last=span[1])
     return [
         chart_html(
             Chart(
                 title=t(title),
                 unit=t(unit),
-                series=curves(runs, metric, display),
+                series=curves(runs, metric, cut),
                 span=span,
                 marks=[mark for mark in marks(run, metric) if mark.kind == "resume" or metric in VALIDATED],
                 is_log=display.is_log,
