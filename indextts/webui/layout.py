@@ -51,9 +51,12 @@ def fold(label: str, id: str) -> Iterator[gr.Column]:
 
 
 def heading(title: str, lead: str = "", id: str | None = None) -> gr.HTML:
-    """Build a heading with an optional sentence below it, both ids of texts."""
+    """Build a heading with an optional sentence below it, both ids of texts; its element has the id `id`.
+
+    Without `id`, the element has the id of the title, as tokenizer-heading.
+    """
     text = f"<h2>{escape(t(title))}</h2>" + (f"<p>{escape(t(lead))}</p>" if lead else "")
-    return gr.HTML(text, elem_id=id, elem_classes="heading")
+    return gr.HTML(text, elem_id=id or title.replace(".", "-"), elem_classes="heading")
 
 
 @dataclass(frozen=True)
