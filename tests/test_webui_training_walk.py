@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from indextts.projects.project import Project, ProjectSettings, write_project
 from indextts.webui.training.training_form import PATHS
 from tests.tiny_run import TYPED, make_tiny_run
-from tests.walking import Server, ask, open_tab, start_request, value, wait_for
+from tests.walking import Server, ask, open_tab, plan_row, start_request, value, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -140,7 +140,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
 
     # a choice of the menu is the path and the tick; the plan and the rest of the run are shown at once
     choose(page, "train-checkpoints", "step 2,")
-    step = page.locator("#train-plan .continues", has_text="Step")
+    step = plan_row(page, "continues", "Step")
     expect(step).to_contain_text("3 to 12, epoch 1 of 3")
     assert page.locator("#train-resume input").is_checked()
     assert value(page, "train-resume-path") == "model_step2.pth"
@@ -153,10 +153,15 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
 
     # a wrong path is refused and leaves the menu as it is; base weights are refused too
     path = page.locator("#train-resume-path input, #train-resume-path textarea").first
-    for wrong in ("model_step3.pth", "/etc/passwd", "voice/checkpoints/gpt.pth"):
+    refusals = {
+        "model_step3.pth": "training_output/model_step3.pth",
+        "/etc/passwd": "/etc/passwd",
+        "voice/checkpoints/gpt.pth": "--base-checkpoint",
+    }
+    for wrong, refusal in refusals.items():
         path.fill(wrong)
-        expect(page.locator("#train-plan .refused")).to_have_count(1)
-        is_shown(page, "train-plan", wrong.rpartition("/")[2] if wrong != "/etc/passwd" else wrong)
+        expect(page.locator("#train-plan li.refused")).to_have_count(1)
+        is_shown(page, "train-plan", refusal)
         expect(page.locator("#train-start")).to_be_disabled()
         page.locator("#train-checkpoints input").click()
         expect(page.get_by_role("option", name=re.compile("step 2,"))).to_be_visible()
@@ -170,7 +175,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     page.locator("#Train-epochs input").fill("1")
     # nothing is left of one epoch: the panel offers more
     expect(page.locator('#train-outlook .bad a[href="#training/Train-epochs"]')).to_be_visible()
-    expect(page.locator("#train-plan .refused", has_text="Step")).to_be_visible()
+    expect(plan_row(page, "refused", "Step")).to_be_visible()
     expect(page.locator("#train-start")).to_be_disabled()
     page.locator("#Train-epochs input").fill("3")
     is_shown(page, "train-outlook", "Ready to start")
@@ -195,7 +200,7 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     is_shown(page, "train-outlook", "has no checkpoint; untick it")
     page.locator("#train-resume input").uncheck()
     is_shown(page, "train-outlook", "Ready to start")
-    expect(page.locator("#train-plan .continues", has_text="Step")).to_contain_text("1 to 12")
+    expect(plan_row(page, "continues", "Step")).to_contain_text("1 to 12")
 
     # several processes: the launcher's command, one for each other machine, and what there is not
     is_shown(page, "train-gpus", "This machine has")

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from indextts.runs.directory import read_metrics
-from tests.walking import Server, ask, open_tab, start_request, value, wait_for
+from tests.walking import Server, ask, open_tab, plan_row, start_request, value, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -81,9 +81,7 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
 
     # the checkbox is ticked since there is a checkpoint, and the plan is there without a click
     expect(page.locator("#train-resume input")).to_be_checked()
-    expect(page.locator("#train-plan .continues", has_text="Step")).to_contain_text(
-        f"{stopped_at + 1} to 236"
-    )
+    expect(plan_row(page, "continues", "Step")).to_contain_text(f"{stopped_at + 1} to 236")
     expect(page.locator("#train-start")).to_have_text(f"Resume at step {stopped_at}")
     wait_for(page, "train-command", "--resume=auto")
     start_training(page)
@@ -103,7 +101,7 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
     wait_for(page, "tokenizer-status", r"^finished after")
     open_tab(page, "6 Training")
     # what restarts is amber, says what is lost and asks for a second click
-    expect(page.locator("#train-plan .restarts", has_text="Step")).to_be_visible()
+    expect(plan_row(page, "restarts", "Step")).to_be_visible()
     expect(page.locator("#train-outlook .warn")).to_contain_text("1,000 → 999")
     expect(page.locator("#train-start")).to_have_class(re.compile(r"\bamber\b"))
     page.locator("#train-start").click()
@@ -146,7 +144,7 @@ def test_a_start_that_the_trainer_would_refuse_is_refused_with_its_message(serve
     page.locator("#train-resume-path textarea, #train-resume-path input").first.fill(str(missing))
     wait_for(page, "train-command", "--resume=")
     expect(page.locator("#train-outlook .bad")).to_contain_text("Resume checkpoint not found")
-    expect(page.locator("#train-plan .refused").last).to_contain_text("Resume checkpoint not found")
+    expect(page.locator("#train-plan li.refused").last).to_contain_text("Resume checkpoint not found")
     expect(page.locator("#train-start")).to_be_disabled()
     assert value(page, "train-status") == "not started"
     page.close()

@@ -114,6 +114,12 @@ def find_tab(page: Page, name: str) -> Locator:
     return page.get_by_role("tab", name=re.compile(f"^{re.escape(name)}"))
 
 
+def plan_row(page: Page, kind: str, name: str) -> Locator:
+    """Return the row of the restore plan with this name, if it is of this kind."""
+    title = page.locator("b").filter(has_text=re.compile(f"^{re.escape(name)}$"))
+    return page.locator(f"#train-plan li.{kind}").filter(has=title)
+
+
 def value(page: Page, element: str) -> str:
     if element.endswith("-log"):
         return page.locator(f"#{element} .log-view").inner_text()
