@@ -28,7 +28,7 @@ from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.stage_list import BY_NAME, stage_states, stages_version
 
 Offer = Literal["first", "demo", ""]
-MINUTES, NUM_GB = 5, 0.5  # of the demo on two CPU cores, measured
+NUM_GB = 0.3  # of the finished demo, measured
 
 
 def build(page: Page) -> None:
@@ -77,7 +77,7 @@ def outlook(demo: Project) -> Outlook:
     done = sum(each.state == "done" for each in found)
     facts = [
         (t("demo.stages"), t("demo.stages_done", done=done, total=len(found))),
-        (t("demo.time"), t("demo.minutes", minutes=MINUTES)),
+        (t("demo.time"), t("demo.few_minutes")),
         (t("demo.disk"), f"{NUM_GB} GB"),
     ]
     job = newest_job(demo, DEMO_JOB)
