@@ -28,7 +28,8 @@ def speech_facts(workspace: Path, project: Project, commands: Sequence[Command])
     characters = sum(map(len, first.text))
     titles = [find_model(project, command.checkpoint.name).title for command in planned]
     facts = [(t("listen.texts"), f"{len(first.text):,}"), (t("listen.characters"), f"{characters:,}")]
-    facts += [(t("listen.checkpoint"), title) for title in titles]
+    both = [t("listen.headers.checkpoint_a"), t("listen.headers.checkpoint_b")]
+    facts += zip(both if len(titles) > 1 else [t("listen.checkpoint")], titles, strict=True)
     facts.append((t("listen.voice"), Path(first.voice).stem))
     if first.emotion_voice is not None:
         facts.append((t("listen.emotion_of"), first.emotion_voice.stem))
