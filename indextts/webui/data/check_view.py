@@ -41,6 +41,7 @@ from indextts.webui.view_versions import files_version, job_version, utterances_
 LIMITS = tuple(QualityLimits.model_fields)
 REPORT_NAME = "report.txt"
 MAX_REPORT_CHARS = 100_000
+MAX_NAME_CHARS = 100  # of a filter
 IMPORT = "#data/upload"
 CHECK = "#data/check-start"
 REVIEW = "#data/data-tab-review"
@@ -52,7 +53,8 @@ ONWARD = {
 # a click on a link with a filter tells the review which clips to show; the link itself opens the review
 SHARE_FILTER = """element.addEventListener("click", event => {
   const link = event.target.closest("[data-filter]");
-  if (link) trigger("select", {filter: link.dataset.filter});
+  const filter = link?.dataset.filter;
+  if (link) trigger("select", {index: [0, 0], value: filter, row_value: [filter]}); // as a table
 });"""
 
 
@@ -80,9 +82,8 @@ def build(page: Page) -> None:
             )
             stage_panel(page, stage)
 
-    def choose(event: gr.EventData) -> str:
-        data = event._data
-        return stamped(str(data.get("filter", ""))[:100] if isinstance(data, dict) else "")
+    def choose(event: gr.SelectData) -> str:
+        return stamped(str(event.row_value[0])[:MAX_NAME_CHARS])
 
     on([overview.select], choose, [], [wanted], each=True)
     page.watch(

@@ -71,9 +71,8 @@ def build(page: Page) -> None:
     on([back.click], lambda number: page_beside(number, -1), [number], [number])
     on([forth.click], lambda number: page_beside(number, 1), [number], [number])
 
-    def select(name: str, event: gr.EventData) -> list[Any]:
-        data = event._data
-        return editor.show(page, name, str(data.get("clip", "")) if isinstance(data, dict) else "")
+    def select(name: str, event: gr.SelectData) -> list[Any]:
+        return editor.show(page, name, str(event.row_value[0]))
 
     on([clips.select], select, [page.project], editor.outputs, each=True)
     # Another project may have a clip of the same name.

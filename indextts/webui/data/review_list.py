@@ -41,7 +41,8 @@ const play = (clip, button) => {
 const choose = row => {
   element.querySelectorAll("tr.chosen").forEach(other => other.classList.remove("chosen"));
   row.classList.add("chosen");
-  trigger("select", {clip: row.dataset.clip});
+  const clip = row.dataset.clip;
+  trigger("select", {index: [0, 0], value: clip, row_value: [clip]}); // as a table (serving/access.py)
 };
 element.addEventListener("click", event => {
   const row = event.target.closest("tr[data-clip]");
