@@ -121,6 +121,9 @@ def test_an_invalid_value_is_reported_at_its_field_and_escaped():
     error = UserError("the project's settings of train: --epochs: got '<b>\"'; --gpus: no such GPU")
     outlook = invalid_outlook(error)
     assert links(outlook) == ["#training/Train-epochs", "#training/Launch-gpus"]
+    with pytest.raises(UserError) as outside:
+        resume_value(Roots(Path("/workspace")), True, "/etc/passwd", Path("/workspace/run"))
+    assert links(invalid_outlook(outside.value)) == ["#training/train-resume-path"]
     html = marks_html(None, None, error)
     assert html.count("--problem") == 2
     assert "#Train-epochs{" in html

@@ -126,8 +126,11 @@ def invalid_outlook(error: UserError) -> Outlook:
     blockers = []
     for text in problem_texts(error):
         named, (_flag, _, rest) = element_of(text), text.partition(": ")
+        path = t("training.resume_path")
         if named and text.startswith("--"):
             blockers.append(Notice(f"{named[1]}: {rest}", f"#training/{named[0]}", named[1]))
+        elif text.startswith(path):
+            blockers.append(Notice(text, "#training/train-resume-path", path))
         else:
             blockers.append(_linked(text))
     return Outlook(blockers=blockers)
