@@ -3,6 +3,7 @@
 A new text of the page needs an id in both tables; these tests name ids that are missing or no longer used.
 """
 
+import html
 import json
 import re
 import string
@@ -24,9 +25,12 @@ from indextts.system.messages import ENGLISH, LOCALES, Message, as_is, table
 from indextts.webui.data.review_rows import checked_text, read_review
 from indextts.webui.data.uploads import remove, store_uploads
 from indextts.webui.language import (
+    HEADING,
     LANGUAGES,
     field_texts,
+    heading_html,
     language_of,
+    switched,
     switching_js,
     t,
     text_of,
@@ -171,8 +175,19 @@ def test_equal_english_texts_are_translated_equally(language: str):
 @pytest.mark.parametrize("language", OTHERS)
 def test_all_texts_of_the_page_are_translated(language: str, shown_texts: set[str]):
     assert len(shown_texts) > 300
-    texts = {text for text in shown_texts if text != table(ENGLISH)["project.published_in"]}
+    texts: set[str] = set()
+    for text in shown_texts - {table(ENGLISH)["project.published_in"]}:
+        heading = HEADING.fullmatch(text)
+        texts |= {html.unescape(part) for part in heading.groups() if part} if heading else {text}
     assert sorted(texts - translations(language).keys() - SAME) == []
+
+
+def test_a_heading_is_switched_with_the_sentence_below_it():
+    english = heading_html(t("tokenizer.heading"), t("tokenizer.lead"))
+    with use_language("am"):
+        assert switched(english, "am") == heading_html(t("tokenizer.heading"), t("tokenizer.lead"))
+    assert switched(english, "am") != english
+    assert switched("<h2>a</h2><h2>b</h2><b>", "am") is None
 
 
 def test_every_id_that_is_used_is_in_the_table():

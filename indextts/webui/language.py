@@ -10,9 +10,11 @@ Gradio's own `gr.I18n` ignores Amharic. No Gradio here.
 
 import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from html import escape, unescape
 from http.cookies import CookieError, SimpleCookie
 from inspect import get_annotations
 from typing import Any
@@ -28,6 +30,9 @@ COOKIE = "language"
 # Visible texts of a component, by the name of the constructor argument.
 TEXTS = ("label", "info", "placeholder", "title", "x_title", "y_title")
 VALUE_IS_TEXT = ("button", "markdown")
+HEADING = re.compile(
+    r"<h2>(.*?)</h2>(?:<p>(.*?)</p>)?"
+)  # HTML that is made of texts only, see `heading_html`
 
 _chosen: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
@@ -106,8 +111,24 @@ def texts_of(kind: str, props: Mapping[str, Any]) -> dict[str, str]:
         kind: as in Gradio's config, "textbox", "button".
         props: its constructor's arguments.
     """
-    names = (*TEXTS, "value") if kind in VALUE_IS_TEXT else TEXTS
+    value = props.get("value")
+    is_text = kind in VALUE_IS_TEXT or (kind == "html" and HEADING.fullmatch(str(value)))
+    names = (*TEXTS, "value") if is_text else TEXTS
     return {name: text for name in names if isinstance(text := props.get(name), str) and text.strip()}
+
+
+def heading_html(title: str, lead: str = "") -> str:
+    """Return a heading with an optional sentence below it, both texts."""
+    return f"<h2>{escape(title)}</h2>" + (f"<p>{escape(lead)}</p>" if lead else "")
+
+
+def switched(text: str, language: str) -> str | None:
+    """Return a visible text of a component in another language; None if it has no translation."""
+    found = translations(language)
+    if heading := HEADING.fullmatch(text):
+        title, lead = (unescape(part or "") for part in heading.groups())
+        return heading_html(found.get(title, title), found.get(lead, lead))
+    return found.get(text)
 
 
 def switching_js(components: list[dict[str, str]]) -> str:
@@ -121,7 +142,7 @@ def switching_js(components: list[dict[str, str]]) -> str:
     """
     tables = {
         language: [
-            {name: found for name, text in texts.items() if (found := translations(language).get(text))}
+            {name: found for name, text in texts.items() if (found := switched(text, language))}
             for texts in components
         ]
         for language in LANGUAGES

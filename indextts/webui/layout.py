@@ -15,7 +15,7 @@ from typing import Literal
 
 import gradio as gr
 
-from indextts.webui.language import t
+from indextts.webui.language import heading_html, t
 
 Level = Literal["", "warn", "bad"]
 
@@ -55,8 +55,8 @@ def heading(title: str, lead: str = "", id: str | None = None) -> gr.HTML:
 
     Without `id`, the element has the id of the title, as tokenizer-heading.
     """
-    text = f"<h2>{escape(t(title))}</h2>" + (f"<p>{escape(t(lead))}</p>" if lead else "")
-    return gr.HTML(text, elem_id=id or title.replace(".", "-"), elem_classes="heading")
+    html = heading_html(t(title), t(lead) if lead else "")
+    return gr.HTML(html, elem_id=id or title.replace(".", "-"), elem_classes="heading")
 
 
 @dataclass(frozen=True)
