@@ -25,6 +25,7 @@ from indextts.system.messages import ENGLISH, LOCALES, Message, as_is, table
 from indextts.webui.data.review_rows import checked_text, read_review
 from indextts.webui.data.uploads import remove, store_uploads
 from indextts.webui.language import (
+    CHOSEN_JS,
     HEADING,
     LANGUAGES,
     field_texts,
@@ -248,23 +249,28 @@ def test_texts_of_returns_the_visible_texts_of_a_component():
     assert texts_of("button", {"value": "Stop"}) == {"value": "Stop"}
 
 
-def run_js(function: str, cookie: str) -> list[object]:
+def run_js(function: str, cookie: str = "", language: str = "") -> object:
     """Return what the function returns in a browser with that cookie; Playwright's node stands for it."""
-    page = f"globalThis.document = {{cookie: {json.dumps(cookie)}, documentElement: {{}}}};"
-    script = f"{page} console.log(JSON.stringify(({function})()))"
+    page = {"cookie": cookie, "documentElement": {"lang": language}}
+    script = f"globalThis.document = {json.dumps(page)}; console.log(JSON.stringify(({function})()))"
     answer = subprocess.run(
         [compute_driver_executable()[0], "-e", script], capture_output=True, text=True, check=True
     )
-    found: list[object] = json.loads(answer.stdout)
-    return found
+    return json.loads(answer.stdout)
 
 
-def test_the_page_uses_the_language_of_the_cookie():
+@pytest.mark.parametrize(
+    ("cookie", "language"),
+    [("language=am", "am"), ("", "en"), ("xlanguage=am", "en"), ("b=1; language=constructor", "en")],
+)
+def test_the_page_uses_the_language_of_the_cookie(cookie: str, language: str):
+    assert run_js(CHOSEN_JS, cookie=cookie) == language
+
+
+def test_texts_are_switched_to_the_language_of_the_page():
     function = switching_js([{"label": "Project"}, {"label": "no such text"}])
     nothing = {"__type__": "update"}
     with use_language("am"):
         amharic = t("app.project")
-    assert run_js(function, "language=am") == [{**nothing, "label": amharic}, nothing, "am"]
-    assert run_js(function, "") == [nothing, nothing, "en"]
-    assert run_js(function, "xlanguage=am") == [nothing, nothing, "en"]
-    assert run_js(function, "b=1; language=constructor") == [nothing, nothing, "en"]
+    assert run_js(function, language="am") == [{**nothing, "label": amharic}, nothing]
+    assert run_js(function, language="en") == [nothing, nothing]

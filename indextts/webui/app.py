@@ -16,7 +16,7 @@ from indextts.projects.project import DEMO, Project, project_names, read_setting
 from indextts.system.messages import ENGLISH
 from indextts.webui.data import tab as data
 from indextts.webui.events import then
-from indextts.webui.language import CHOOSE_JS, LANGUAGES, switching_js, t, texts_of
+from indextts.webui.language import CHOOSE_JS, CHOSEN_JS, LANGUAGES, switching_js, t, texts_of
 from indextts.webui.listen import tab as listen
 from indextts.webui.monitor import tab as monitor
 from indextts.webui.page import EVERY_TAB, TICK_S, Page
@@ -41,6 +41,11 @@ TABS = (
 )
 
 
+# The stages with a run panel.
+PANELS = (
+    *("demo", "download", "data", "check", "tokenizer", "preprocess", "pairs", "train"),
+    *("listen", "compare", "evaluate", "export"),
+)
 # The address has the project, see page_files/page.js; without it, the first project is open.
 RESTORE_PROJECT = "() => window.projectOfAddress?.() ?? ''"
 REMEMBER_PROJECT = "name => { window.rememberProject?.(name); }"
@@ -65,7 +70,8 @@ def build_app(command: WebUI) -> gr.Blocks:
             # not the selector itself: its value must be a project that the page was built with
             wanted = gr.Textbox(visible="hidden", container=False, show_label=False)
             open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
-            page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots)
+            changed = {stage: _change_signal(stage) for stage in PANELS}
+            page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots, changed=changed)
             job_chip.build(page)
             language = gr.Radio(
                 [(name, code) for code, name in LANGUAGES.items()],
@@ -102,8 +108,14 @@ def add_language_switch(demo: gr.Blocks, language: gr.Radio) -> None:
         if (texts := texts_of(component["type"], component["props"]))
     }
     blocks: Any = [demo.blocks[number] for number in laid_out]
-    demo.load(None, None, [*blocks, language], js=switching_js(list(laid_out.values())))
+    demo.load(None, None, [language], js=CHOSEN_JS)
+    # not on load: the page is English already, and an update of every component takes seconds
+    language.change(None, None, blocks, js=switching_js(list(laid_out.values())))
     language.input(None, [language], None, js=CHOOSE_JS)
+
+
+def _change_signal(stage: str) -> gr.Textbox:
+    return gr.Textbox(visible="hidden", container=False, show_label=False, elem_id=f"{stage}-form-changed")
 
 
 def known_projects(page: Page, name: str) -> gr.Dropdown:

@@ -132,13 +132,10 @@ def switched(text: str, language: str) -> str | None:
 
 
 def switching_js(components: list[dict[str, str]]) -> str:
-    """Return the JavaScript that switches the page to the chosen language when it loads.
+    """Return the JavaScript that puts the texts of the chosen language into the components.
 
     Args:
         components: the texts of each, in the order of the event's outputs.
-
-    Returns:
-        A function of no arguments; its values are for the outputs and then the language itself.
     """
     tables = {
         language: [
@@ -149,15 +146,18 @@ def switching_js(components: list[dict[str, str]]) -> str:
         if language != ENGLISH
     }
     return f"""() => {{
-  const match = document.cookie.match(/(?:^|; ){COOKIE}=([a-z]+)/);
-  const tables = {json.dumps(tables, ensure_ascii=False)};
-  const language = match && Object.hasOwn(tables, match[1]) ? match[1] : "{ENGLISH}";
-  document.documentElement.lang = language;
-  const texts = tables[language] ?? Array({len(components)}).fill({{}});
-  return [...texts.map(text => ({{__type__: "update", ...text}})), language];
+  const texts = {json.dumps(tables, ensure_ascii=False)}[document.documentElement.lang];
+  return (texts ?? Array({len(components)}).fill({{}})).map(text => ({{__type__: "update", ...text}}));
 }}"""
 
 
+# () -> the language that the browser chose
+CHOSEN_JS = f"""() => {{
+  const match = document.cookie.match(/(?:^|; ){COOKIE}=([a-z]+)/);
+  const language = match && {json.dumps(list(LANGUAGES))}.includes(match[1]) ? match[1] : "{ENGLISH}";
+  document.documentElement.lang = language;
+  return language;
+}}"""
 # (the chosen language) -> nothing: the page reloads in that language
 CHOOSE_JS = f"""(language) => {{
   document.cookie = `{COOKIE}=${{language}}; path=/; max-age=31536000; SameSite=Lax`;

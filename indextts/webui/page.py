@@ -64,6 +64,7 @@ class Page:
         views: of all tabs.
         shown_versions: a hidden component for each view, with the version that the browser shows.
         shared: hidden components through which a tab passes a choice to a later tab.
+        changed: for each stage, a hidden component above the tabs that changes after its form did.
     """
 
     demo: gr.Blocks
@@ -76,6 +77,7 @@ class Page:
     views: list[View] = field(default_factory=list)
     shown_versions: list[Component] = field(default_factory=list)
     shared: dict[str, gr.Textbox] = field(default_factory=dict)
+    changed: dict[str, gr.Textbox] = field(default_factory=dict)
 
     def of_tab(self, tab: str) -> Self:
         """Return the page for the tab with this id."""
@@ -122,6 +124,16 @@ class Page:
 
         self.of_tab(EVERY_TAB).watch(once, filled, [filled_for, *form], [filled_for])
         return filled_for
+
+    def form_changed(self, stage: str, form: Sequence[Any]) -> gr.Textbox:
+        """Return a component that changes once after a burst of changes of a form, while its tab is open.
+
+        Filling a form changes each of its fields, and an update of a component in a closed tab makes Gradio
+        walk through the whole page. So the browser waits (`window.formChanged` in page_files/page.js).
+        """
+        changes = [component.change for component in form]
+        gr.on(changes, None, None, None, js=f"() => window.formChanged('{stage}', '{self.tab}')")
+        return self.changed[stage]
 
     def start_clock(self) -> None:
         """Update the views on every tick, on a change of project and on the opening of a tab.

@@ -77,6 +77,23 @@
     }
   }, true);
 
+  // Report a change of a form to the server, once after a burst of changes and not before its tab is open.
+  const REST_MS = 200;
+  const waiting = {};
+  const report = (stage, tab) => {
+    const signal = document.querySelector(`#${stage}-form-changed :is(input, textarea)`);
+    if (!signal || button(tab)?.getAttribute("aria-selected") !== "true") {
+      waiting[stage] = setTimeout(report, 2 * REST_MS, stage, tab);
+      return;
+    }
+    signal.value = Date.now();
+    signal.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+  window.formChanged = (stage, tab) => {
+    clearTimeout(waiting[stage]);
+    waiting[stage] = setTimeout(report, REST_MS, stage, tab);
+  };
+
   window.rememberProject = name => {
     const address = new URL(location.href);
     if (address.searchParams.get("project") !== name) {

@@ -136,7 +136,6 @@ def stage_panel(page: Page, stage: Stage) -> Panel:
     def find_project(name: str) -> Project:
         return stage.home or page.find_project(name)
 
-    _show_command(page, panel, stage, find_project)
     _show_outlook(page, panel, stage, find_project)
 
     def start(name: str, after: str | None, filled: str | None, confirmed: str, *values: Any) -> Any:
@@ -297,8 +296,8 @@ def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable
     def look(name: str, filled: str, after: str | None, *values: Any) -> Any:
         if stage.filled_for is not None and filled != name:  # the form still has another project's values
             return [gr.skip()] * len(outputs)
-        project = find_project(name)
-        outlook = stage.look(project, page.find_settings(name), *values)
+        project, settings = find_project(name), page.find_settings(name)
+        outlook = stage.look(project, settings, *values)
         job = newest_job(project, stage.name)
         # the job before it may create missing files; the program checks at its turn
         may_start = bool(after) or not (outlook.blockers or (job is not None and job.is_active))
@@ -308,26 +307,23 @@ def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable
             elem_classes="amber" if outlook.losses else "",
         )
         details = outlook.details or [gr.skip()] * len(stage.details)
-        return [outlook_html(outlook, is_ready=may_start), button, "", *details]
+        preview = _command_lines(stage, project, settings, *values)
+        return [outlook_html(outlook, is_ready=may_start), button, "", preview, *details]
 
     def version(chosen: Project) -> str:
         return f"{stage.outlook_version(chosen)} {job_version(stage.home or chosen, stage.name)}"
 
     inputs = [stage.filled_for or page.project, panel.after, *stage.inputs]
-    outputs = [panel.outlook, panel.start, panel.confirmed, *stage.details]
+    outputs = [panel.outlook, panel.start, panel.confirmed, panel.preview, *stage.details]
     page.watch(version, look, outputs, inputs)
-    changes = [component.change for component in (*inputs, *stage.also_changes)]  # type: ignore[attr-defined]
-    on(changes, look, [page.project, *inputs], outputs, latest=True)
+    changed = page.form_changed(stage.name, [*inputs, *stage.also_changes])
+    on([changed.change], look, [page.project, *inputs], outputs, latest=True)
 
 
-def _show_command(page: Page, panel: Panel, stage: Stage, find_project: Callable[[str], Project]) -> None:
-    def preview(name: str, *values: Any) -> str:
-        try:
-            planned, launched = stage.plan(find_project(name), page.find_settings(name), *values)
-        except UserError as error:
-            return f"[Error] {error}"
-        return "\n".join(shell_line(command, launched) for command in planned)
-
-    shown_again = [page.project, *stage.inputs, *stage.also_changes]
-    changes = [page.demo.load, *(component.change for component in shown_again)]  # type: ignore[attr-defined]
-    on(changes, preview, [page.project, *stage.inputs], [panel.preview], latest=True)
+def _command_lines(stage: Stage, project: Project, settings: ProjectSettings, *values: Any) -> str:
+    """Return the commands as they would be typed in a shell, or why there are none."""
+    try:
+        planned, launched = stage.plan(project, settings, *values)
+    except UserError as error:
+        return f"[Error] {error}"
+    return "\n".join(shell_line(command, launched) for command in planned)

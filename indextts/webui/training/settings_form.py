@@ -187,9 +187,9 @@ def connect_settings(
     shown = [*inputs, settings.source]
     on([settings.menu.input], choose, [page.project, settings.menu, *inputs], shown)
     on([settings.reset.click], reset, [page.project], shown)
-    changes = [component.change for component in (filled_for, *inputs)]  # type: ignore[attr-defined]
     marks = [settings.menu, settings.source, settings.reset, settings.changes]
-    on(changes, changed, [page.project, filled_for, *inputs], marks, latest=True)
+    # the run panel connects it with the form
+    on([page.changed["train"].change], changed, [page.project, filled_for, *inputs], marks, latest=True)
     return filled_for
 
 
