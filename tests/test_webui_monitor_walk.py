@@ -108,6 +108,7 @@ def test_a_user_reads_the_health_compares_runs_and_manages_checkpoints(
     expect(show_all).to_be_visible()
     first, last = span(page)
     assert whole[0] < first < last < whole[1]
+    page.locator("#plot-mel-loss .plot").hover(position={"x": 50, "y": 50})
     expect(page.locator("#plot-mel-loss output")).to_contain_text("training")  # the values at the pointer
     show_all.click()
     expect(show_all).to_have_count(0)
