@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from indextts.projects.project import Project, ProjectSettings, write_project
 from indextts.webui.training.training_form import PATHS
 from tests.tiny_run import TYPED, make_tiny_run
+from tests.waiting import wait_until
 from tests.walking import Server, ask, open_tab, plan_row, start_request, value, wait_for
 
 pytestmark = pytest.mark.slow
@@ -112,7 +113,8 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     set_to(page, "epochs", "6")
     is_shown(page, "train-source", "the former end-to-end script")
     is_shown(page, "train-outlook", "6, 1 per epoch")
-    expect(page.locator("#train-marks style")).to_contain_text("#Train-batch_tokens")
+    marks = page.locator("#train-marks style")
+    wait_until(lambda: "#Train-batch_tokens" in (marks.text_content() or ""))
     expect(page.locator("#train-reset")).to_have_text(re.compile(r"Reset \d+ changed"))
     page.reload()
     open_tab(page, "6 Training")
