@@ -41,11 +41,6 @@ TABS = (
 )
 
 
-# The stages with a run panel.
-PANELS = (
-    *("demo", "download", "data", "check", "tokenizer", "preprocess", "pairs", "train"),
-    *("listen", "compare", "evaluate", "export"),
-)
 # The address has the project, see page_files/page.js; without it, the first project is open.
 RESTORE_PROJECT = "() => window.projectOfAddress?.() ?? ''"
 REMEMBER_PROJECT = "name => { window.rememberProject?.(name); }"
@@ -61,6 +56,7 @@ def build_app(command: WebUI) -> gr.Blocks:
     roots = Roots(workspace, tuple(command.root))
     with CheckedBlocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
         names = titled_projects(workspace)
+        signals = gr.Column(visible="hidden")
         with gr.Row(elem_id="top"):
             gr.HTML(f'<a href="#project"><b>{escape(t("app.title"))}</b></a>', elem_id="brand")
             chosen = gr.Dropdown(
@@ -70,8 +66,7 @@ def build_app(command: WebUI) -> gr.Blocks:
             # not the selector itself: its value must be a project that the page was built with
             wanted = gr.Textbox(visible="hidden", container=False, show_label=False)
             open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
-            changed = {stage: _change_signal(stage) for stage in PANELS}
-            page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots, changed=changed)
+            page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), signals, workspace, roots)
             job_chip.build(page)
             language = gr.Radio(
                 [(name, code) for code, name in LANGUAGES.items()],
@@ -112,10 +107,6 @@ def add_language_switch(demo: gr.Blocks, language: gr.Radio) -> None:
     # not on load: the page is English already, and an update of every component takes seconds
     language.change(None, None, blocks, js=switching_js(list(laid_out.values())))
     language.input(None, [language], None, js=CHOOSE_JS)
-
-
-def _change_signal(stage: str) -> gr.Textbox:
-    return gr.Textbox(visible="hidden", container=False, show_label=False, elem_id=f"{stage}-form-changed")
 
 
 def known_projects(page: Page, name: str) -> gr.Dropdown:

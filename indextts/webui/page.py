@@ -60,17 +60,19 @@ class Page:
         project: its value is the name of the chosen project; an input of every handler.
         open_tab: its value is the id of the open tab.
         timer: ticks every TICK_S.
+        signals: hidden, outside of the tabs; see `signal`.
         tab: the id of the tab that receives this page.
         views: of all tabs.
         shown_versions: a hidden component for each view, with the version that the browser shows.
         shared: hidden components through which a tab passes a choice to a later tab.
-        changed: for each stage, a hidden component above the tabs that changes after its form did.
+        changed: for each stage, a hidden component that changes after its form did; see `form_signal`.
     """
 
     demo: gr.Blocks
     project: gr.Dropdown
     open_tab: gr.Textbox
     timer: gr.Timer
+    signals: gr.Column
     workspace: Path
     roots: Roots
     tab: str = ""
@@ -78,6 +80,14 @@ class Page:
     shown_versions: list[Component] = field(default_factory=list)
     shared: dict[str, gr.Textbox] = field(default_factory=dict)
     changed: dict[str, gr.Textbox] = field(default_factory=dict)
+
+    def signal(self, value: str = "", id: str | None = None) -> gr.Textbox:
+        """Build a hidden component outside of the tabs.
+
+        Gradio draws a tab when it first opens, and loses a change inside that arrives meanwhile.
+        """
+        with self.signals:
+            return gr.Textbox(value, visible="hidden", container=False, show_label=False, elem_id=id)
 
     def of_tab(self, tab: str) -> Self:
         """Return the page for the tab with this id."""
@@ -100,7 +110,7 @@ class Page:
         Returns:
             The event, for `then`.
         """
-        shown_version = gr.Textbox(visible="hidden", container=False, show_label=False)
+        shown_version = self.signal()
         self.views.append(View(self.tab, version))
         self.shown_versions.append(shown_version)
         return on([shown_version.change], show, [self.project, *inputs], list(outputs), latest=True)
@@ -117,7 +127,7 @@ class Page:
         Returns:
             The component that holds the name of the project whose values are in the form.
         """
-        filled_for = gr.Textbox(visible="hidden", container=False, show_label=False)
+        filled_for = self.signal()
 
         def filled(name: str, before: str) -> list[Any]:
             return [name, *values(name, before)]
@@ -125,15 +135,23 @@ class Page:
         self.of_tab(EVERY_TAB).watch(once, filled, [filled_for, *form], [filled_for])
         return filled_for
 
-    def form_changed(self, stage: str, form: Sequence[Any]) -> gr.Textbox:
+    def form_signal(self, stage: str) -> gr.Textbox:
         """Return a component that changes once after a burst of changes of a form, while its tab is open.
+
+        The run panel connects it with `report_changes`.
+        """
+        if stage not in self.changed:
+            self.changed[stage] = self.signal(id=f"{stage}-form-changed")
+        return self.changed[stage]
+
+    def report_changes(self, stage: str, form: Sequence[Any]) -> None:
+        """Change the form signal of a stage after changes of its form.
 
         Filling a form changes each of its fields, and an update of a component in a closed tab makes Gradio
         walk through the whole page. So the browser waits (`window.formChanged` in page_files/page.js).
         """
         changes = [component.change for component in form]
         gr.on(changes, None, None, None, js=f"() => window.formChanged('{stage}', '{self.tab}')")
-        return self.changed[stage]
 
     def start_clock(self) -> None:
         """Update the views on every tick, on a change of project and on the opening of a tab.
@@ -141,7 +159,7 @@ class Page:
         Called once after all tabs are built. The versions arrive as one value and the browser distributes
         them to the views, because the cost of a request grows with its number of output components.
         """
-        versions = gr.Textbox("{}", visible="hidden", container=False, show_label=False)
+        versions = self.signal("{}")
         beats = [self.demo.load, self.timer.tick, self.project.change, self.open_tab.change]
         on(
             beats,
@@ -200,7 +218,7 @@ OPEN = "() => {{ location.hash = '{tab}/{place}'; window.dispatchEvent(new Event
 
 def shared_choice(page: Page, what: str) -> gr.Textbox:
     """Return the hidden component that passes the choice `what`; fill it with `stamped`."""
-    shared = gr.Textbox(visible="hidden", container=False, show_label=False)
+    shared = page.signal()
     page.shared[what] = shared
     return shared
 

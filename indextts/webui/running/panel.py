@@ -316,8 +316,8 @@ def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable
     inputs = [stage.filled_for or page.project, panel.after, *stage.inputs]
     outputs = [panel.outlook, panel.start, panel.confirmed, panel.preview, *stage.details]
     page.watch(version, look, outputs, inputs)
-    changed = page.form_changed(stage.name, [*inputs, *stage.also_changes])
-    on([changed.change], look, [page.project, *inputs], outputs, latest=True)
+    page.report_changes(stage.name, [*inputs, *stage.also_changes])
+    on([page.form_signal(stage.name).change], look, [page.project, *inputs], outputs, latest=True)
 
 
 def _command_lines(stage: Stage, project: Project, settings: ProjectSettings, *values: Any) -> str:

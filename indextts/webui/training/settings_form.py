@@ -188,8 +188,7 @@ def connect_settings(
     on([settings.menu.input], choose, [page.project, settings.menu, *inputs], shown)
     on([settings.reset.click], reset, [page.project], shown)
     marks = [settings.menu, settings.source, settings.reset, settings.changes]
-    # the run panel connects it with the form
-    on([page.changed["train"].change], changed, [page.project, filled_for, *inputs], marks, latest=True)
+    on([page.form_signal("train").change], changed, [page.project, filled_for, *inputs], marks, latest=True)
     return filled_for
 
 
