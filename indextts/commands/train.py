@@ -13,8 +13,6 @@ from indextts.commands.base import Automatic, Command
 class Train(Command):
     """Train the GPT on pairs; stop with Ctrl-C and continue with --resume auto."""
 
-    # A new run chooses its `Automatic` fields for its machine and pairs (planning/proposal.py); a resume
-    # keeps the values of its run, except those of the process.
     program: ClassVar[str] = "trainers/train_gpt_v2.py"
 
     # Fields of the process: a resume takes them from the command, typed or not, because paths, cores and GPUs
@@ -36,6 +34,8 @@ class Train(Command):
         }
     )
 
+    # A new run chooses its `Automatic` fields for its machine and pairs (planning/proposal.py); a resume
+    # keeps the values of its run, except those of the process.
     train_manifest: list[Path] = Field(
         min_length=1, title="Training pairs", description="Files with the pairs to train on."
     )
