@@ -37,7 +37,7 @@ MEMORY_INTERVAL_S = 10
 NEWEST_STEP = {
     "training": """() => document.querySelector('#train-log .log-view')
         ?.innerText.match(/step=(\\d+)/g)?.at(-1)""",
-    "monitor": """() => document.querySelector('#monitor-summary')?.innerText.match(/step [\\d,]+/)?.[0]""",
+    "monitor": """() => document.querySelector('#monitor-summary dd')?.innerText""",
 }
 
 

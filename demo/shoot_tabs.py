@@ -1,4 +1,4 @@
-"""Take a screenshot of each tab of the page for the docs, in a real browser on a workspace with the demo.
+"""Take a screenshot of each tab and sub-tab of the page, in a real browser on a workspace with the demo.
 
     python -m demo.shoot_tabs --workspace workspace --output docs/tabs
 
@@ -6,7 +6,6 @@ Needs Chromium and playwright (requirements-dev.txt). The page must not be runni
 """
 
 import argparse
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -17,8 +16,8 @@ from playwright.sync_api import Page, sync_playwright
 from benchmarks.frame import REPOSITORY
 from benchmarks.page_browser import FLAGS, serving
 
-WIDTH, HEIGHT, MOST_HEIGHT = 1280, 900, 2600  # CSS pixels
-SETTLE_MS = 8000  # for plots to be drawn
+WIDTH, HEIGHT, MAX_HEIGHT = 1440, 900, 2700  # CSS pixels
+SETTLE_MS = 4000  # for views to be filled
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=7900)
     parser.add_argument("--language", choices=("en", "am"), default="en")
     parser.add_argument("--width", type=int, default=WIDTH, help="of the window; 390 for a phone")
+    parser.add_argument("--project", default="demo")
+    parser.add_argument("--dark", action="store_true")
     args = parser.parse_args(argv)
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
@@ -38,25 +39,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         context = browser.new_context(viewport={"width": args.width, "height": HEIGHT})
         context.add_cookies([{"name": "language", "value": args.language, "url": url}])
         page = context.new_page()
-        page.goto(url)
+        if args.dark:
+            page.add_init_script("localStorage.theme = 'dark'")
+        page.goto(f"{url}/?project={args.project}")
         page.get_by_role("tab").first.wait_for()
+        page.wait_for_timeout(SETTLE_MS)
         args.output.mkdir(parents=True, exist_ok=True)
-        for number in range(page.get_by_role("tab").count()):
-            shoot(page, number, args.width, args.output)
+        for number, tab in enumerate(page.locator('#tabs > .tab-wrapper [role="tab"]:visible').all(), 1):
+            tab.click()
+            name = (tab.get_attribute("id") or "").removeprefix("tab-").removesuffix("-button")
+            shoot(page, args.width, args.output / f"{number}_{name}.png")
+            for place, sub_tab in enumerate(page.locator('.sub-tabs [role="tab"]:visible').all()[1:], 2):
+                sub_tab.click()
+                shoot(page, args.width, args.output / f"{number}_{name}_{place}.png")
         browser.close()
     return 0
 
 
-def shoot(page: Page, number: int, width: int, output: Path) -> None:
-    """Open a tab and write its picture, named after its number and its id."""
-    tab = page.get_by_role("tab").nth(number)
-    tab.click()
+def shoot(page: Page, width: int, picture: Path) -> None:
+    """Write the picture of the open tab."""
     page.wait_for_timeout(SETTLE_MS)
-    id = re.sub(r"^tab-|-button$", "", tab.get_attribute("id") or str(number))
     height = page.evaluate("document.documentElement.scrollHeight")
-    page.set_viewport_size({"width": width, "height": min(height, MOST_HEIGHT)})
+    page.set_viewport_size({"width": width, "height": min(height, MAX_HEIGHT)})
     page.wait_for_timeout(1000)
-    page.screenshot(path=output / f"{number + 1}_{id}.png")
+    page.screenshot(path=picture)
     page.set_viewport_size({"width": width, "height": HEIGHT})
 
 

@@ -18,6 +18,8 @@ TAKES_IDS = {
     "Message": ("indextts.system.messages", (0,)),
     "Finding": ("indextts.runs.health.observed", (2, 3, 4)),
     "ListedStage": ("indextts.webui.stage_list", (2, 3)),
+    "heading": ("indextts.webui.layout", (0, 1)),
+    "missing": ("indextts.webui.running.outlook", (1,)),
     "Preset": ("indextts.planning.presets", (1,)),
 }
 STAGE = "stage."  # `stage_name` makes an id of this and a stage's name

@@ -21,7 +21,7 @@ from indextts.runs.directory import CheckpointMeta, identify
 from indextts.runs.schedule import Schedule
 from indextts.system.digest import file_digest
 from indextts.text.tokenizer import Tokenizer
-from indextts.webui.training.training_outlook import restore_plan
+from indextts.webui.training.trainer_plan import restore_plan
 from tests.conftest import REPOSITORY
 from tests.tiny_run import pair
 

@@ -18,7 +18,8 @@ from indextts.planning import estimate as disk
 from indextts.planning.hardware import GpuFacts, MachineFacts
 from indextts.planning.preflight import Preflight, run_preflight
 from indextts.system.processes import this_process
-from indextts.webui.training.training_outlook import plan_of
+from indextts.webui.training.restore_rows import RestoreRow
+from indextts.webui.training.training_outlook import plan_rows
 from tests.conftest import REPOSITORY
 from tests.tiny_run import BASE_TOKENIZER, TYPED, TinyRun, make_tiny_run, write_tokenizer
 
@@ -73,13 +74,14 @@ def test_a_run_that_can_start_has_an_estimate_and_no_problems(run: TinyRun):
 
 @pytest.mark.failure(71)
 def test_the_plan_of_a_new_run_warns_of_a_warm_up_longer_than_the_run(run: TinyRun):
-    def lines(warmup_steps: int) -> list[str]:
+    def rows(warmup_steps: int) -> list[RestoreRow]:
         flags = run.flags(warmup_steps=warmup_steps)
-        return plan_of(parse(Train, flags), preflight_of(run, warmup_steps=warmup_steps)).splitlines()
+        return plan_rows(parse(Train, flags), preflight_of(run, warmup_steps=warmup_steps))
 
-    assert lines(13)[:2] == lines(12)
-    assert "13" in lines(13)[2]
-    assert "12" in lines(13)[2]
+    assert rows(13)[:-1] == rows(12)
+    assert rows(13)[-1].kind == "changed"
+    assert "13" in rows(13)[-1].text
+    assert "12" in rows(13)[-1].text
 
 
 def test_a_disk_that_is_too_small_blocks(run: TinyRun, monkeypatch: pytest.MonkeyPatch):
@@ -136,7 +138,7 @@ def test_a_tokenizer_of_another_base_blocks(run: TinyRun):
 def test_a_missing_base_blocks_a_new_run_but_not_a_resume(stopped: TinyRun):
     (stopped.folder / "base/gpt.pth").unlink()
     assert "gpt.pth" in messages_of(preflight_of(stopped, output_dir=stopped.folder / "new"))["base"]
-    assert messages_of(preflight_of(stopped, resume="auto")) == {}
+    assert messages_of(preflight_of(stopped, resume="auto", max_steps=9)) == {}
 
 
 def test_a_run_directory_in_use_blocks(run: TinyRun):
@@ -156,7 +158,7 @@ def test_a_resume_from_an_empty_folder_blocks(run: TinyRun):
 
 def test_a_new_run_in_a_folder_with_checkpoints_blocks(stopped: TinyRun):
     assert str(stopped.output) in messages_of(preflight_of(stopped))["resume"]
-    result = preflight_of(stopped, resume="auto")
+    result = preflight_of(stopped, resume="auto", max_steps=9)
     assert messages_of(result) == {}
     assert result.resumed is not None
     assert result.resumed.facts.step == 2
@@ -170,9 +172,27 @@ def test_a_missing_checkpoint_is_refused_as_in_the_trainer(run: TinyRun):
 
 def test_a_truncated_checkpoint_blocks_without_being_read(stopped: TinyRun):
     path = stopped.output / "model_step2.pth"
-    assert messages_of(preflight_of(stopped, resume=path)) == {}
+    assert messages_of(preflight_of(stopped, resume=path, max_steps=9)) == {}
     os.truncate(path, path.stat().st_size - 1)
     assert "model_step2.pth" in messages_of(preflight_of(stopped, resume=path))["resume"]
+
+
+def test_base_weights_are_refused_as_a_checkpoint(stopped: TinyRun):
+    for path in (
+        stopped.folder / "base/gpt.pth",
+        shutil.copy2(stopped.folder / "base/gpt.pth", stopped.output),
+    ):
+        message = messages_of(preflight_of(stopped, resume=path))["resume"]
+        assert "--base-checkpoint" in message
+        assert "'optimizer'" in message
+
+
+@pytest.mark.parametrize(("changes", "number"), [({"max_steps": 2}, "2"), ({"max_steps": 1}, "1")])
+def test_a_resume_with_nothing_left_to_do_blocks(stopped: TinyRun, changes: dict[str, int], number: str):
+    result = preflight_of(stopped, resume="auto", **changes)
+    assert number in messages_of(result)["resume"]
+    assert result.estimate is not None
+    assert messages_of(preflight_of(stopped, resume="auto", max_steps=3)) == {}
 
 
 def test_a_checkpoint_of_another_model_is_refused_as_in_the_trainer(stopped: TinyRun):

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from indextts.runs.directory import CheckpointMeta, read_embedded_meta, verify_checkpoint
-from indextts.runs.embedded_meta import MAX_PICKLE_BYTES, read_record, verify_records
+from indextts.runs.embedded_meta import MAX_PICKLE_BYTES, read_record, top_level_keys, verify_records
 from tests.checkpoint_files import save
 from tests.conftest import REPOSITORY
 from tests.test_models_checkpoint import Payload
@@ -148,3 +148,15 @@ def problem_of(path: Path) -> str:
 def records(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_top_level_keys_are_read_without_torch(tmp_path: Path):
+    path = tmp_path / "x.pth"
+    torch.save({"model": {"a": torch.zeros(2)}, "step": 3}, path)
+    assert top_level_keys(path) == {"model", "step"}
+    torch.save(torch.nn.Linear(2, 3).state_dict(), path)  # an OrderedDict
+    assert top_level_keys(path) == {"weight", "bias"}
+    torch.save([1, 2], path)
+    assert top_level_keys(path) is None
+    path.write_bytes(b"no zip")
+    assert top_level_keys(path) is None

@@ -79,7 +79,7 @@ def test_samples_are_in_tensorboard_and_on_the_page(spoken: Path):
     assert sum(len(board.Audio(tag)) for tag in board.Tags()["audio"]) == len(heard) > 0
     shown = samples_html(sample_folders(spoken))
     assert shown.count("<audio") == len(heard)
-    assert "step 4, " in shown
+    assert "Step 4, " in shown
 
 
 def test_a_stop_does_not_wait_for_the_samples(

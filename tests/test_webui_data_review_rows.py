@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,16 @@ from indextts.data.manifest import Utterance, write_utterances
 from indextts.data.review import Decision, add_decision, check_folder
 from indextts.errors import UserError
 from indextts.projects.project import Project
-from indextts.webui.data.review import clips_version, save_text, show_page, undo_last
-from indextts.webui.data.review_rows import DECIDED, REJECTED, WARNED, Review, checked_text, read_review
+from indextts.webui.data.review import clips_version, page_beside, save_text, show_page, undo_last
+from indextts.webui.data.review_rows import (
+    DECIDED,
+    REJECTED,
+    SHUFFLED,
+    WARNED,
+    Review,
+    checked_text,
+    read_review,
+)
 from indextts.webui.language import t
 
 
@@ -54,13 +63,15 @@ def test_a_filter_shows_its_number_of_clips_and_follows_the_decisions(project):
     add_decision(project.manifest, Decision(id="c001", verdict="keep"))
     add_decision(project.manifest, Decision(id="c002", verdict="reject"))
     review = read_review(project)
-    assert dict((name, label) for label, name in review.filters()) == {
-        "all": "all (120)",
-        "rejected": "rejected (60)",
-        "warned": "warned (60)",
-        "decided by hand": "reviewed manually (2)",
-        "too_short": "too_short (60)",
-        "some_noise": "some_noise (120)",
+    counts = {name: int(label.rpartition("(")[2].rstrip(")")) for label, name in review.filters()}
+    assert counts == {
+        "all": 120,
+        "shuffled": 120,
+        "rejected": 60,
+        "warned": 60,
+        "decided by hand": 2,
+        "too_short": 60,
+        "some_noise": 120,
     }
     assert "c001" not in ids(review, REJECTED)
     assert "c002" in ids(review, REJECTED)
@@ -70,13 +81,39 @@ def test_a_filter_shows_its_number_of_clips_and_follows_the_decisions(project):
     assert review.find("c003").verdict == "data.verdicts.rejected"
 
 
+def shown_ids(clips: str) -> list[str]:
+    return re.findall(r'data-clip="([^"]*)"', clips)
+
+
 def test_only_one_page_of_rows_is_sent_to_the_browser(project):
     page = OneProject(project)
-    _, _, label, values = show_page(page, "p", "all", 3)
-    assert label == "101 to 120 of 120"
-    assert [row[0] for row in values] == [f"c{number:03}" for number in range(100, 120)]
-    dropdown, place, _, values = show_page(page, "p", "no such filter", 9_999)
-    assert (dropdown.value, place, len(values)) == ("all", 3, 20)
+    _, _, label, clips, back, forth = show_page(page, "p", "all", 2)
+    assert re.findall(r"\d+", label) == ["21", "40", "120"]
+    assert shown_ids(clips) == [f"c{number:03}" for number in range(20, 40)]
+    assert (back.interactive, forth.interactive) == (True, True)
+    dropdown, place, _, clips, back, forth = show_page(page, "p", "no such filter", 9_999)
+    assert (dropdown.value, place, len(shown_ids(clips))) == ("all", 6, 20)
+    assert (back.interactive, forth.interactive) == (True, False)
+
+
+@pytest.mark.parametrize("number", [None, 0, -3, float("nan"), float("inf"), -float("inf"), 1e300])
+def test_any_page_number_leads_to_a_page(project, number):
+    page = OneProject(project)
+    assert len(shown_ids(show_page(page, "p", "all", number)[3])) == 20
+    assert page_beside(number, -1) >= 1
+    assert page_beside(number, 1) >= 1
+
+
+def test_the_random_order_has_every_clip_once_and_stays_the_same(project):
+    found = ids(read_review(project), SHUFFLED)
+    assert found != sorted(found)
+    assert sorted(found) == ids(read_review(project), "all")
+    assert found == ids(read_review(project), SHUFFLED)
+
+
+def test_the_row_of_the_editor_is_marked(project):
+    clips = show_page(OneProject(project), "p", "all", 1, "c003")[3]
+    assert re.findall(r'data-clip="([^"]*)" class="chosen"', clips) == ["c003"]
 
 
 def test_an_edited_text_is_stored_beside_the_manifest_and_can_be_undone(project):
@@ -100,7 +137,7 @@ def test_an_invalid_text_is_refused(project, typed):
 
 
 def test_an_unknown_clip_is_refused(project):
-    with pytest.raises(UserError, match="choose a clip in the table first"):
+    with pytest.raises(UserError, match=t("data.choose_clip")):
         save_text(OneProject(project), "p", "../../etc/passwd", "ጽሑፍ")
 
 

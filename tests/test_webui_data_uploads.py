@@ -1,6 +1,8 @@
 """Tests of storing uploaded files, and of names that a request may use for them."""
 
+import io
 import re
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +14,30 @@ from indextts.projects.project import Project
 from indextts.webui.data.uploads import described, remove, store_uploads, store_voice
 
 
-def receive(folder: Path, *names: str, content: bytes = b"x") -> list[str]:
+def tone(duration_s: float = 0.1, format: str = "WAV") -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(int(8000 * duration_s), np.int16), 8000, format=format)
+    return file.getvalue()
+
+
+def archive(*names: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as written:
+        for name in names:
+            written.writestr(name, b"x" * 1000)
+    return file.getvalue()
+
+
+CONTENT = {".wav": tone(), ".zip": archive("wavs/1.wav", "metadata.csv")}
+
+
+def receive(folder: Path, *names: str, content: bytes | None = None) -> list[str]:
     """Write files as the server keeps uploads: each in a folder of its own."""
     paths = []
     for number, name in enumerate(names):
         path = folder / f"received/{number}/{name}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        path.write_bytes(CONTENT.get(path.suffix.lower(), b"x") if content is None else content)
         paths.append(str(path))
     return paths
 
@@ -44,6 +63,46 @@ def test_a_file_that_is_not_data_is_refused_and_nothing_is_stored(tmp_path, name
     with pytest.raises(UserError, match=re.escape(name[-8:])):
         store_uploads(project, receive(tmp_path, "a.wav", name), tmp_path / "received")
     assert described(project) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("talks.zip", b""),
+        ("talks.zip", b"PK\x03\x04 and no end"),
+        ("talks.zip", archive("wavs/1.wav")[:-30]),
+        ("talks.zip", archive("photo.jpg", "readme.md")),
+        ("nine.wav", b"RIFFxxxxW"),
+        ("empty.mp3", b""),
+        ("empty.m4a", b""),
+        ("header.wav", tone(0)),
+        ("noise.flac", b"fLaC" + bytes(500)),
+    ],
+)
+def test_an_unusable_upload_is_refused_with_its_name_and_nothing_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
+):
+    monkeypatch.setenv("PATH", "")  # without ffmpeg, which reads more than libsndfile
+    project = Project(tmp_path / "voice")
+    good, bad = receive(tmp_path, "a.wav")[0], receive(tmp_path / "bad", name, content=content)[0]
+    with pytest.raises(UserError, match=re.escape(name)) as refused:
+        store_uploads(project, [good, bad], tmp_path)
+    assert "a.wav" not in str(refused.value)
+    assert described(project) == []
+
+
+def test_all_unusable_files_are_named_up_to_a_limit(tmp_path):
+    project = Project(tmp_path / "voice")
+    names = [f"{number}.wav" for number in range(8)]
+    with pytest.raises(UserError) as refused:
+        store_uploads(project, receive(tmp_path, *names, content=b"RIFF"), tmp_path)
+    assert [name in str(refused.value) for name in names] == [True] * 5 + [False] * 3
+
+
+def test_a_recording_that_only_ffmpeg_reads_is_left_to_the_import(tmp_path):
+    project = Project(tmp_path / "voice")
+    [source] = store_uploads(project, receive(tmp_path, "a.m4a", content=bytes(5000)), tmp_path)
+    assert [path.name for path in source.iterdir()] == ["a.m4a"]
 
 
 def test_a_request_cannot_name_a_file_that_was_not_uploaded(tmp_path):
@@ -86,7 +145,7 @@ def test_an_invalid_voice_is_refused_and_not_stored(tmp_path):
     cases = {
         receive_sound(tmp_path, "hour.flac", 3600): r"^hour\.flac: lasts 3600\.0 s, ",
         receive_sound(tmp_path, "click.wav", 0.2): r"^click\.wav: lasts 0\.2 s",
-        receive(tmp_path, "text.mp3")[0]: r"^text\.mp3: ",
+        receive(tmp_path, "text.mp3", content=b"x")[0]: r"^text\.mp3: ",
         receive(tmp_path, "page.html")[0]: r"^page\.html: ",
         "/etc/passwd": "passwd: this file was not uploaded",
     }

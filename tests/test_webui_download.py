@@ -42,6 +42,7 @@ def test_the_page_downloads_the_published_files_and_resumes_after_a_stop(
 ):
     hub.files[GPT].hold_after = 2 * MIB + 70_000
     page.goto(server.url)
+    page.locator("#published-button").click()
     expect(row(page, "gpt.pth")).to_contain_text("missing")
     wait_for(
         page, "download-command", r"^python tools/download_checkpoints\.py --output-dir=\S+/checkpoints$"

@@ -286,7 +286,7 @@ def test_no_project_is_created_through_a_link(attacked: Field) -> None:
             request = {
                 "fn_index": make["id"],
                 "session_hash": "links",
-                "data": [name, "", "demo/checkpoints"],
+                "data": ["A title", "checkpoints", "am", "builtin", "", name, "demo/checkpoints"],
             }
             assert caller.post("/gradio_api/queue/join", json.dumps(request).encode())[0] == 200
             [(outcome, text)] = caller.results("links")

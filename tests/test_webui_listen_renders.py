@@ -3,11 +3,14 @@
 import json
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from indextts.errors import UserError
 from indextts.projects.project import Project
+from indextts.webui.listen.players import history_html, judged_html
 from indextts.webui.listen.renders import newest_render, next_folder, tally, vote, votes
 
 STEPS = {"a": 200, "b": 236}
@@ -34,14 +37,15 @@ def compared(tmp_path: Path, count: int = 3) -> Project:
 
 def test_the_newest_complete_render_is_shown_and_the_next_gets_a_new_name(tmp_path: Path):
     project = Project(tmp_path / "voice")
-    assert newest_render(project) is None
+    assert newest_render(project, is_comparison=False) is None
     assert next_folder(project.listen).name == "0001"
     write_side(project.listen / "0009", "a")
     (project.listen / "0010/a").mkdir(parents=True)
     (project.listen / "0010/a/001.wav").touch()  # stopped: no record
     (project.listen / "voices").mkdir()
-    render = newest_render(project)
+    render = newest_render(project, is_comparison=False)
     assert render is not None
+    assert newest_render(project, is_comparison=True) is None
     assert (render.name, render.is_comparison) == ("0009", False)
     assert [sound.path.name for sound in render.sides[0] if sound.path] == ["001.wav", "002.wav", "003.wav"]
     assert next_folder(project.listen).name == "0011"
@@ -51,14 +55,14 @@ def test_a_record_cannot_name_a_file_outside_its_folder(tmp_path: Path):
     project = Project(tmp_path / "voice")
     (tmp_path / "secret.wav").write_bytes(b"x")
     write_side(project.listen / "0001", "a", 1, file="../../../../secret.wav")
-    render = newest_render(project)
+    render = newest_render(project, is_comparison=False)
     assert render is not None
     assert render.sides[0][0].path is None
 
 
 def test_the_order_of_a_comparison_is_random_and_fixed(tmp_path: Path):
     project = compared(tmp_path, count=60)
-    render, again = newest_render(project), newest_render(project)
+    render, again = (newest_render(project, is_comparison=True) for _ in range(2))
     assert render is not None
     assert again is not None
     orders = [render.pair(number)[0].spoken.checkpoint for number in range(1, 61)]
@@ -69,7 +73,7 @@ def test_the_order_of_a_comparison_is_random_and_fixed(tmp_path: Path):
 
 def test_votes_are_stored_and_counted_for_the_model_that_was_played(tmp_path: Path):
     project = compared(tmp_path)
-    render = newest_render(project)
+    render = newest_render(project, is_comparison=True)
     assert render is not None
     winner = render.pair(1)[0].spoken.step
     assert vote(project, 1, "first").first == f"step {winner}"
@@ -83,14 +87,14 @@ def test_votes_are_stored_and_counted_for_the_model_that_was_played(tmp_path: Pa
 
 def test_a_text_gets_one_vote_and_only_with_two_checkpoints(tmp_path: Path):
     project = Project(tmp_path / "voice")
-    with pytest.raises(UserError, match="there is nothing to compare yet"):
+    with pytest.raises(UserError):
         vote(project, 1, "first")
     project = compared(tmp_path)
     vote(project, 1, "first")
     with pytest.raises(UserError, match="text 1 "):
         vote(project, 1, "second")
     for number in (0, 4, -1):
-        with pytest.raises(UserError, match=f"there is no text {number} to compare"):
+        with pytest.raises(UserError, match=f"{number}"):
             vote(project, number, "first")
     with pytest.raises(UserError, match="'both'"):
         vote(project, 2, "both")
@@ -103,3 +107,63 @@ def test_checkpoints_of_another_part_are_counted_separately(tmp_path: Path):
     write_side(project.listen / "0001", "b", 1, step=236, part=2)
     vote(project, 1, "same")
     assert tally(votes(project)) == [["step 236", "step 236 of part 2", 0, 0, 1]]
+
+
+def test_a_model_is_not_compared_with_itself(tmp_path: Path):
+    project = Project(tmp_path / "voice")
+    for side, name in (("a", "best.pth"), ("b", "model_step236.pth")):
+        write_side(project.listen / "0001", side, step=236, checkpoint=name)
+    render = newest_render(project, is_comparison=True)
+    assert render is not None
+    assert not render.is_of_two_models
+    with pytest.raises(UserError, match="236"):
+        vote(project, 1, "first")
+    assert votes(project) == []
+
+
+def test_votes_on_one_model_and_second_votes_of_older_versions_do_not_count(tmp_path: Path):
+    project = compared(tmp_path)
+    vote(project, 1, "same")
+    given = json.loads((project.listen / "votes.jsonl").read_text())
+    other = given | {"render": "0000", "first": "step 200", "second": "step 200", "choice": "first"}
+    with (project.listen / "votes.jsonl").open("a") as file:
+        file.write(json.dumps(given | {"choice": "first"}) + "\n" + json.dumps(other) + "\n")
+    assert [one.choice for one in votes(project)] == ["same", "first"]
+    assert tally(votes(project)) == [["step 200", "step 236", 0, 0, 1]]
+
+
+def test_a_folder_that_an_active_job_will_write_is_taken(tmp_path: Path):
+    project = Project(tmp_path / "voice")
+    write_side(project.listen / "0004", "a", 1)
+    words = (f"--output={project.listen}/0006/b", f"--text=--output={project.listen}/0009", "--output=0011")
+    jobs: Any = [SimpleNamespace(is_active=is_active, argvs=(words,)) for is_active in (True, False)]
+    assert next_folder(project.listen, jobs).name == "0007"
+    assert next_folder(project.listen, jobs[1:]).name == "0005"
+
+
+def test_the_history_has_a_player_for_each_file_inside_the_project(tmp_path: Path):
+    project = Project(tmp_path / "voice")
+    assert history_html(project) == ""
+    write_side(project.listen / "0001", "a", 2, spoken="<b>")
+    write_side(project.listen / "0002", "a", 1, file="../../../secret.wav")
+    for side in "ab":
+        write_side(project.listen / "0003", side, 1)
+    write_side(project.listen / "0004", "a", 1)
+    shown = history_html(project)
+    assert shown.count("<li>") == 3  # the newest text is beside the form, a comparison is heard blindly
+    assert shown.count("<audio") == 2
+    assert "secret" not in shown
+    assert "<b>" not in shown
+    write_side(project.listen / "0005", "a", 200)
+    assert history_html(project).count("<li>") == 100
+
+
+def test_a_comparison_shows_who_spoke_only_after_the_vote(tmp_path: Path):
+    project = compared(tmp_path)
+    render = newest_render(project, is_comparison=True)
+    assert render is not None
+    assert judged_html(project, render) == ""
+    vote(project, 2, "first")
+    shown = judged_html(project, render)
+    assert (shown.count("<li>"), shown.count("<audio")) == (1, 2)
+    assert "s2" in shown

@@ -18,9 +18,28 @@ from indextts.projects.project import Project, read_project
 from indextts.speech.synthesis.synthesize import resolve_sampling
 from indextts.system.files import write_json
 from indextts.system.processes import this_process
-from indextts.webui.listen.saved_models import choices, find_recording, normalizer_of, voice_choices
-from indextts.webui.listen.speaking import SETTINGS, default_settings, speak_commands
+from indextts.webui.listen.comparing import both_choices, compare_commands
+from indextts.webui.listen.saved_models import (
+    choices,
+    find_model,
+    find_recording,
+    kept_choice,
+    models,
+    normalizer_of,
+    voice_choices,
+)
+from indextts.webui.listen.speaking import (
+    SETTINGS,
+    Wish,
+    checkpoint_choices,
+    default_settings,
+    notes_on,
+    speak_commands,
+)
+from indextts.webui.listen.speech_outlook import expected_seconds, speech_facts
+from indextts.webui.running.outlook import LinkedError
 from indextts.webui.serving.security import Roots
+from tests.checkpoint_files import save
 from tests.speaking_run import clips_of, make_speaking_project
 from tests.tiny_run import REPOSITORY
 
@@ -37,14 +56,17 @@ def planned(project: Project, **changes: Any) -> list[Synthesize]:
     given = {"typed": "ሰላም\n\n 5 ነው ", "voice": clip, "emotion": "", "checkpoint": "best.pth", "other": ""}
     settings = default_settings("builtin") | {k: v for k, v in changes.items() if k in SETTINGS}
     given |= {name: value for name, value in changes.items() if name in given}
-    commands = speak_commands(page, project, read_project(project), *given.values(), *settings.values())
+    both = (given["checkpoint"], given["other"])
+    wish = Wish(given["typed"], given["voice"], given["emotion"], both if given["other"] else both[:1])
+    build = compare_commands if given["other"] else speak_commands
+    commands = build(page, project, read_project(project), wish, list(settings.values()))
     return [command for command in commands if isinstance(command, Synthesize)]
 
 
 def test_both_checkpoints_get_the_same_texts_and_seed(project: Project):
-    first, second = planned(project, other="latest.pth", seed=7)
+    first, second = planned(project, checkpoint="model_step2.pth", other="model_step1.pth", seed=7)
     assert first.text == ["ሰላም", "5 ነው"]
-    assert (first.checkpoint.name, second.checkpoint.name) == ("best.pth", "latest.pth")
+    assert (first.checkpoint.name, second.checkpoint.name) == ("model_step2.pth", "model_step1.pth")
     assert (first.output, second.output) == (project.listen / "0001/a", project.listen / "0001/b")
     different = {"checkpoint", "output"}
     assert first.model_dump(exclude=different) == second.model_dump(exclude=different)
@@ -62,14 +84,13 @@ def test_the_command_has_only_settings_that_differ_from_the_defaults(project: Pr
 
 def test_missing_choices_and_too_long_texts_are_refused(project: Project):
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"checkpoint": None}, "choose a checkpoint"),
-        ({"checkpoint": "../../other/training_output/best.pth"}, "choose a checkpoint"),
-        ({"other": "/etc/passwd"}, "choose a checkpoint"),
-        ({"voice": None}, "choose a voice"),
-        ({"voice": "/etc/passwd"}, "choose a voice"),
-        ({"voice": "upload:../../../etc/passwd"}, "choose a voice"),
-        ({"emotion": "clip:nobody"}, "choose a voice"),
-        ({"typed": " \n "}, "type a text"),
+        ({"checkpoint": None}, "checkpoint"),
+        ({"checkpoint": "../../other/training_output/best.pth"}, "checkpoint"),
+        ({"other": "/etc/passwd"}, "checkpoint"),
+        ({"voice": "/etc/passwd"}, "voice"),
+        ({"voice": "upload:../../../etc/passwd"}, "voice"),
+        ({"emotion": "clip:nobody"}, "voice"),
+        ({"typed": " \n "}, "text"),
         ({"typed": "ሰ" * 20_001}, "20,001"),
         ({"typed": "ሰላም\n" * 101}, "101"),
         ({"temperature": 0}, "--temperature"),
@@ -79,6 +100,11 @@ def test_missing_choices_and_too_long_texts_are_refused(project: Project):
             planned(project, **changes)
 
 
+def test_before_the_menus_are_filled_the_voice_is_the_one_that_will_be_selected(project: Project):
+    [(_, first), *_] = voice_choices(project)
+    assert planned(project, voice=None)[0].voice == planned(project, voice=first)[0].voice
+
+
 def test_during_any_training_synthesis_uses_the_cpu_unless_a_device_is_chosen(project: Project):
     other = Project(project.root.parent / "other")
     job = other.jobs / "20260101_000000_train"
@@ -86,7 +112,9 @@ def test_during_any_training_synthesis_uses_the_cpu_unless_a_device_is_chosen(pr
     (other.root / "project.json").write_text("{}")
     runner = asdict(this_process())  # it lives, so the job does
     write_json(job / "job.json", {"stage": "train", "argvs": [], "started": 0, "runner": runner})
-    assert [command.device for command in planned(project, other="latest.pth")] == ["cpu", "cpu"]
+    assert [
+        command.device for command in planned(project, checkpoint="model_step1.pth", other="model_step2.pth")
+    ] == ["cpu", "cpu"]
     assert planned(project, device="cuda")[0].device == "cuda"
     write_json(job / "exit.json", {"status": 0, "reason": "finished", "ended": 1})
     assert planned(project)[0].device == "auto"
@@ -115,11 +143,99 @@ def test_a_clip_outside_the_allowed_folders_is_not_a_voice(project: Project, tmp
     assert find_recording(other, f"clip:{clip.id}", Roots(tmp_path, (REPOSITORY, project.root))) == clip.audio
 
 
-def test_a_checkpoint_is_shown_with_its_step_its_loss_and_its_tokenizer(project: Project):
+def test_each_model_is_one_choice_with_the_names_of_its_files(project: Project):
     validations = [json.loads(line) for line in (project.run_dir / "metrics.jsonl").read_text().splitlines()]
     [loss] = [line["mel_loss"] for line in validations if line["kind"] == "val" and line["step"] == 2]
+    found = models(project)
+    names = [name for model in found for name in model.names]
+    assert sorted(names) == ["best.pth", "latest.pth", "model_step1.pth", "model_step2.pth"]
+    assert [model.meta.step for model in found if model.is_newest] == [2]
+    assert found[0].is_best
     labels = {name: label for label, name in choices(project)}
-    assert list(labels)[:2] == ["best.pth", "latest.pth"]
-    assert labels["latest.pth"] == f"latest.pth: step 2, validation mel loss {loss:.3f}, 720 pieces"
+    assert labels.keys() == {"model_step1.pth", "model_step2.pth"}
+    assert f"{loss:.3f}" in labels["model_step2.pth"]
+    assert "latest.pth" in labels["model_step2.pth"]
+    assert find_model(project, "latest.pth") == find_model(project, "model_step2.pth")
+    assert kept_choice(project, "latest.pth") == "model_step2.pth"
     assert normalizer_of(project, "best.pth").record["version"] >= 3
     assert normalizer_of(project, "absent.pth") == normalizer_of(project, None)
+
+
+def test_a_step_saved_again_and_an_incomplete_file_are_no_further_models(tmp_path: Path):
+    project = Project(tmp_path / "voice")
+    project.run_dir.mkdir(parents=True)
+    save(project.run_dir, 20, serial=1, is_best=True)
+    best = project.run_dir / "best.pth"
+    (project.run_dir / "model_step20.pth").unlink()
+    save(project.run_dir, 20, serial=2)  # a resume came here again; best.pth has another save
+    save(project.run_dir, 40, serial=3)
+    with (project.run_dir / "model_step40.pth").open("ab") as file:
+        file.write(b"x")
+    assert best.is_file()
+    assert [model.meta.step for model in models(project)].count(20) == 1
+    assert "model_step40.pth" not in [name for model in models(project) for name in model.names]
+
+
+def test_a_model_is_not_compared_with_itself(project: Project):
+    best = find_model(project, "best.pth")
+    for one in best.names:
+        for other in best.names:
+            with pytest.raises(LinkedError) as refused:
+                planned(project, checkpoint=one, other=other)
+            assert refused.value.notice.link.startswith("#listen/")
+    page: Any = SimpleNamespace(find_project=lambda _: project)
+    for now in (None, *best.names):
+        first, second = both_choices(page, "tiny", now, "model_step1.pth")
+        assert best.name in [value for _, value in first.choices]
+        assert best.name not in [value for _, value in second.choices]
+        assert second.choices
+
+
+def test_a_run_with_one_model_leads_to_the_training_for_a_comparison(project: Project, tmp_path: Path):
+    alone = Project(tmp_path / "voice")
+    alone.run_dir.mkdir(parents=True)
+    save(alone.run_dir, 20, is_best=True)
+    page: Any = SimpleNamespace(roots=Roots(tmp_path), workspace=tmp_path, find_project=lambda _: alone)
+    wish = Wish("ሰላም", None, None, ("best.pth", "latest.pth"))
+    with pytest.raises(LinkedError) as refused:
+        compare_commands(page, alone, read_project(project), wish, [])
+    assert refused.value.notice.link == "#training"
+    assert both_choices(page, "voice", None, None)[1].choices == []
+
+
+def test_a_shared_checkpoint_is_found_under_any_of_its_names(project: Project):
+    newest = find_model(project, "latest.pth").name
+    page: Any = SimpleNamespace(find_project=lambda _: project)
+    assert checkpoint_choices(page, "tiny", "latest.pth").value == newest
+    assert "value" not in checkpoint_choices(page, "tiny", newest).constructor_args
+
+
+def job(stage: str, text: str, seconds: float, commands: int = 1, **changes: Any) -> Any:
+    argv = ("tools/synthesize.py", "--voice=v", f"--text={text}")
+    fields = {"stage": stage, "argvs": (argv,) * commands, "ended": 100.0, "exit_status": 0} | changes
+    return SimpleNamespace(**fields, seconds=lambda _now: seconds)
+
+
+def test_the_time_of_a_text_is_estimated_from_earlier_jobs_of_the_same_kind():
+    assert expected_seconds([], 1, 10) is None
+    other = [job("train", "x" * 10, 99), job("listen", "x" * 10, 99, ended=None)]
+    other += [job("listen", "x" * 10, 99, exit_status=1), job("compare", "x" * 10, 99, commands=2)]
+    assert expected_seconds(other, 1, 10) is None
+    one = [job("listen", "x" * 10, 8), *other]
+    assert expected_seconds(one, 1, 12) == 8
+    assert expected_seconds(one, 1, 1000) is None
+    assert expected_seconds([job("listen", "x" * 110, 18), *one], 1, 210) == pytest.approx(28)
+    assert expected_seconds(one, 2, 10) == 99
+
+
+def test_the_outlook_says_what_a_start_will_speak(project: Project):
+    facts = [value for _, value in speech_facts(project.root.parent, project, planned(project))]
+    assert find_model(project, "best.pth").title in facts
+    assert facts[:2] == ["2", "7"]  # texts, characters
+
+
+def test_a_project_with_built_in_codes_says_once_what_it_sounds_like(project: Project):
+    settings = read_project(project)
+    [note] = notes_on(settings)
+    assert note.link.startswith("#preprocess/")
+    assert notes_on(settings.with_fields("preprocess", backend="indextts2")) == []

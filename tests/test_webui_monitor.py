@@ -1,19 +1,28 @@
-"""Tests of the parts of tab 7: health cards, progress bar, compared runs, checkpoint rows, shared choices."""
+"""Tests of the parts of tab 7: tiles, Stop, health cards, compared runs, checkpoint rows, shared choices."""
 
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from indextts.errors import UserError
+from indextts.projects.jobs.starting import start_job
 from indextts.projects.project import Project
-from indextts.runs.checkpoints import pin
+from indextts.runs.checkpoints import list_checkpoints, pin
+from indextts.runs.health.checks import CHECKS
 from indextts.webui.language import t
-from indextts.webui.monitor import checkpoint_list, health_cards
+from indextts.webui.monitor import checkpoint_list, health_cards, status
 from indextts.webui.monitor.charts import MAX_COMPARED, DisplayOptions, comparable, compared, runs_version
-from indextts.webui.monitor.curves_view import display_of
-from indextts.webui.monitor.status import bar_html, machine_html
+from indextts.webui.monitor.curves_view import PLOTS, VALIDATED, display_of, drawn, range_of
+from indextts.webui.monitor.machine import GpuState
+from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.monitor.progress import Progress
 from indextts.webui.page import stamped
+from tests.checkpoint_files import save
+from tests.metrics_lines import point, start, write
+from tests.running_jobs import SAVES_ON_SIGTERM, program, project_with_jobs, wait_until_over, wait_until_ready
 from tests.watched_workspace import make_project, make_watched_workspace
 
 
@@ -28,7 +37,7 @@ def well(unhealthy: Project) -> Project:
 
 
 def test_each_finding_has_a_card_problems_first_and_text_is_escaped(unhealthy: Project):
-    cards = health_cards.shown(unhealthy)
+    cards = health_cards.cards_html(health_cards.findings(unhealthy))
     levels = re.findall(r'class="health (\w+)"', cards)
     assert levels == ["problem"] * 8 + ["warning"] * 3
     assert "<b id=planted>" not in cards
@@ -36,9 +45,21 @@ def test_each_finding_has_a_card_problems_first_and_text_is_escaped(unhealthy: P
     assert health_cards.findings(unhealthy)[0].check == "disk"
 
 
-def test_a_healthy_run_and_a_missing_run_have_a_message(well: Project, tmp_path: Path):
-    assert "11 checks" in health_cards.shown(well)
-    assert "tab 6" in health_cards.shown(make_project(tmp_path, "new"))
+def test_a_healthy_run_has_a_tile_and_no_cards(well: Project, unhealthy: Project):
+    assert health_cards.cards_html(health_cards.findings(well)) == ""
+    tile = health_cards.health_tile(well)
+    assert (tile.level, tile.link) == ("", "")
+    assert str(len(CHECKS)) in tile.remark
+    tile = health_cards.health_tile(unhealthy)
+    assert (tile.level, tile.link) == ("bad", "#monitor/monitor-health")
+    assert ("8" in tile.value, "3" in tile.remark) == (True, True)
+
+
+def test_without_a_run_a_sentence_leads_to_the_next_step(tmp_path: Path, well: Project):
+    empty = status.empty_tab(make_project(tmp_path, "new"))
+    assert 'href="#data"' in empty
+    assert f"#{status.BODY} {{ display: none }}" in empty
+    assert status.empty_tab(well) == ""
 
 
 def test_health_is_checked_again_when_the_metrics_change(tmp_path: Path, monkeypatch):
@@ -50,21 +71,63 @@ def test_health_is_checked_again_when_the_metrics_change(tmp_path: Path, monkeyp
     assert health_cards.version(project) != before
 
 
-def test_the_bar_shows_the_progress_and_a_missing_trainer(unhealthy: Project, tmp_path: Path):
-    bar = bar_html(unhealthy)
-    assert 'max="20000" value="8000" aria-label="40 %"' in bar
-    assert "it was killed" in bar
+def test_a_missing_trainer_has_a_notice_and_an_ended_one_its_reason(unhealthy: Project, tmp_path: Path):
+    assert 'href="#training"' in status.notice_html(unhealthy)
+    assert status.run_tiles(unhealthy)[1].level == "bad"
     (unhealthy.run_dir / "exit.json").write_text('{"status": 1, "reason": "<b>broken</b>", "time": 9e9}')
-    assert "&lt;b&gt;broken" in bar_html(unhealthy)
-    assert "it was killed" not in bar_html(unhealthy)
+    assert status.notice_html(unhealthy) == ""
+    assert status.run_tiles(unhealthy)[1].value == "<b>broken</b>"
     (unhealthy.run_dir / "exit.json").unlink()
-    assert t("monitor.no_numbers") in bar_html(make_project(tmp_path, "new"))
+    assert status.notice_html(make_project(tmp_path, "new")) == ""
+
+
+def test_the_tiles_show_steps_epochs_and_the_best_validation(tmp_path: Path):
+    project = make_project(tmp_path, "one")
+    assert [tile.value for tile in status.run_tiles(project)] == [status.UNKNOWN] * 4
+    lines = [start(0), point(20, 3.0, kind="val"), point(40, 1.5, kind="val"), point(60, 1.75, kind="val")]
+    write(project.run_dir / "metrics.jsonl", [*lines, point(230)])
+    save(project.run_dir, 200)
+    step, _left, best, speed = status.run_tiles(project)
+    assert (step.value, step.remark) == ("230 of 1,000", "epoch 3, saved 200")
+    assert (best.value, speed.value) == ("1.500", "1,480")
+    assert "40" in best.remark
+
+
+def test_the_time_left_says_why_there_is_none():
+    at_work = Progress(step=10, total_steps=100, seconds_left=90.0)
+    assert status.time_tile(at_work, None, False, 0.0).level == ""
+    assert status.time_tile(at_work, None, False, 0.0).remark != ""
+    assert status.time_tile(at_work, None, True, 0.0).level == "bad"
+    silent = Progress(step=10, seconds_left=90.0, is_stale=True, silent_s=300.0)
+    assert status.time_tile(silent, None, False, 0.0).level == "warn"
+
+
+def test_the_tile_of_the_gpus_sums_their_memory():
+    gpus = [GpuState("L4", 2 * 10**9, 24 * 10**9, percent, 60) for percent in (90, 70)]
+    tile = status.gpu_tile(gpus)
+    assert tile.value == "80 %"
+    assert ("4.0" in tile.remark, "48.0" in tile.remark) == (True, True)
+    assert status.gpu_tile([GpuState("MIG", 0, 5 * 10**9, None, None)]).value == status.UNKNOWN
+
+
+def test_stop_asks_the_training_to_stop_and_is_hidden_when_nothing_trains(tmp_path: Path, monkeypatch):
+    with project_with_jobs(tmp_path, monkeypatch) as project:
+        assert not status.has_run(project)
+        assert not status.stop_button(project).visible
+        with pytest.raises(UserError):
+            status.stop_run(project)
+        job = start_job(project, "train", [program(project, SAVES_ON_SIGTERM)])
+        wait_until_ready(job)
+        assert status.has_run(project)
+        assert status.stop_button(project).visible
+        assert status.stop_button(project).interactive
+        assert not status.stop_run(project).interactive
+        assert wait_until_over(job).state == "stopped"
+        assert not status.stop_button(project).visible
 
 
 def test_the_machine_is_a_table():
-    assert machine_html([["gpu", "<NVIDIA>"]]) == (
-        '<table class="machine"><tr><th>gpu</th><td>&lt;NVIDIA&gt;</td></tr></table>'
-    )
+    assert "<th>gpu</th><td>&lt;NVIDIA&gt;</td>" in status.machine_html([["gpu", "<NVIDIA>"]])
 
 
 def test_older_parts_and_other_projects_can_be_compared(unhealthy: Project, well: Project):
@@ -72,8 +135,8 @@ def test_older_parts_and_other_projects_can_be_compared(unhealthy: Project, well
     assert comparable(workspace, "well") == [("part 1", "well:1"), ("unhealthy", "unhealthy:0")]
     assert comparable(workspace, "unhealthy") == [("well", "well:0")]
     part, other = compared(workspace, "well", ["well:1", "unhealthy:0"])
-    assert (part.name, {line["part"] for line in part.lines}) == ("part 1", {1})
-    assert (other.name, other.lines[-1]["step"]) == ("unhealthy", 8_000)
+    assert (part.name, {line["part"] for line in part.train}) == ("part 1", {1})
+    assert (other.name, other.train[-1]["step"]) == ("unhealthy", 8_000)
     assert compared(workspace, "well", None) == []
 
 
@@ -110,30 +173,103 @@ def test_the_list_of_runs_is_updated_when_any_run_starts(tmp_path: Path):
 
 
 def test_any_typed_values_give_valid_display_options():
-    assert display_of(0.5, None, None, False) == DisplayOptions(0.5)
-    assert display_of(7, 0, 0, None) == DisplayOptions(0.99)
-    assert display_of(-1, 100, 200, True) == DisplayOptions(0.0, 100.0, 200.0, is_log=True)
+    assert display_of(0.5, False, "") == DisplayOptions(0.5)
+    assert display_of(7, None, None) == DisplayOptions(0.99)
+    assert display_of(-1, True, "100 200") == DisplayOptions(0.0, 100.0, 200.0, is_log=True)
 
 
-def test_the_rows_describe_the_checkpoints(unhealthy: Project):
+@pytest.mark.parametrize(
+    "text", ["", "1", "1 2 3", "2 1", "1 1", "-1 2", "a b", "1e3 2e3", "nan inf", "1 ²", "1 " + "9" * 400]
+)
+def test_an_invalid_range_is_the_whole_run(text: str):
+    assert range_of(text) == (None, None)
+
+
+def test_each_chart_of_a_run_is_drawn_beside_another(unhealthy: Project, well: Project):
+    lines = RUNS.of(unhealthy.run_dir).read()
+    others = compared(unhealthy.root.parent, "unhealthy", ["well:0"])
+    charts = drawn(lines, DisplayOptions(0.8, 1_000.0, 2_000.0), others)
+    assert len(charts) == len(PLOTS)
+    assert ["validation, well" in text for text in charts] == [metric in VALIDATED for metric in PLOTS]
+    assert all("training, well" in text for text in charts)
+
+
+def row_of(table: str, name: str) -> str:
+    [row] = re.findall(rf'<tr data-name="{re.escape(name)}">.*?</tr>', table)
+    return row
+
+
+def test_the_rows_describe_the_checkpoints_newest_first(unhealthy: Project):
     pin(unhealthy.run_dir, "model_step7000.pth", is_pinned=True)
-    hidden, body, rows, chosen, button, trash = checkpoint_list.shown(unhealthy, "model_step7000.pth")
+    table, trash = checkpoint_list.shown(unhealthy)
     pin(unhealthy.run_dir, "model_step7000.pth", is_pinned=False)
-    assert [(row[0], row[1], row[4], row[6]) for row in rows] == [
-        ("model_step8000.pth", "8,000", "4.800", "newest"),
-        ("model_step7000.pth", "7,000", "4.750", "pinned"),
-        ("model_step6000.pth", "6,000", "4.700", "best"),
-        ("model_step5000.pth", "5,000", "4.650", ""),
-        ("model_step4000.pth", "", "", "incomplete"),
+    assert re.findall(r'<tr data-name="model_step(\d+)\.pth">', table) == [
+        "8000",
+        "7000",
+        "6000",
+        "5000",
+        "4000",
     ]
-    assert (hidden.visible, body.visible, trash.visible) == (False, True, False)
-    assert button.value == "Unpin"
-    assert chosen.choices == [(row[0], row[0]) for row in rows]
+    notes = {
+        step: re.findall(r"<em>(\w+)</em>", row_of(table, f"model_step{step}.pth"))
+        for step in range(4000, 9000, 1000)
+    }
+    assert notes == {8000: ["newest"], 7000: ["pinned"], 6000: ["best"], 5000: [], 4000: ["incomplete"]}
+    cells = re.findall(r'data-label="(\w+)[^"]*">([^<]*)</td>', row_of(table, "model_step8000.pth"))
+    assert cells[:2] == [("Step", "8,000"), ("Epoch", "1")]
+    assert "4.800" in row_of(table, "model_step8000.pth")
+    assert not trash.visible
 
 
-def test_without_checkpoints_the_page_shows_when_the_first_is_saved(well: Project):
-    hidden, body, rows, *_ = checkpoint_list.shown(well, None)
-    assert (hidden.visible, body.visible, rows) == (True, False, [])
+def test_each_row_has_its_actions_and_needed_checkpoints_look_undeletable(unhealthy: Project):
+    table, _ = checkpoint_list.shown(unhealthy)
+    for each in list_checkpoints(unhealthy.run_dir):
+        row = row_of(table, each.name)
+        assert re.findall(r'data-action="(\w+)" data-name="([^"]*)"', row) == [
+            (action, each.name) for action in ("listen", "export", "pin", "delete")
+        ]
+        assert ("aria-disabled" in row) == (each.is_latest or each.is_best)
+
+
+def test_an_action_is_that_of_the_named_row(unhealthy: Project):
+    def perform(action: Any, name: Any = "model_step5000.pth") -> list[Any]:
+        return checkpoint_list.perform(unhealthy, action, name)
+
+    assert perform("listen")[0].endswith(" model_step5000.pth")
+    assert perform("export")[1].endswith(" model_step5000.pth")
+    assert "Unpin" in row_of(perform("pin")[5], "model_step5000.pth")
+    with pytest.raises(UserError):
+        perform("delete")  # pinned
+    assert "Unpin" not in row_of(perform("pin")[5], "model_step5000.pth")
+    assert perform("delete")[4] == "model_step5000.pth"
+    with pytest.raises(UserError):
+        perform("delete", "model_step8000.pth")  # the newest
+    assert len(list_checkpoints(unhealthy.run_dir)) == 5
+
+
+@pytest.mark.parametrize(
+    ("action", "name"),
+    [
+        (None, None),
+        ("delete", None),
+        ("", "model_step5000.pth"),
+        (["delete"], "model_step5000.pth"),
+        ("destroy", "model_step5000.pth"),
+        ("delete", "../training_output/model_step5000.pth"),
+        ("delete", ["model_step5000.pth"]),
+        ("pin", "absent.pth"),
+    ],
+)
+def test_any_other_request_is_refused(unhealthy: Project, action: Any, name: Any):
+    with pytest.raises(UserError):
+        checkpoint_list.perform(unhealthy, action, name)
+    assert len(list_checkpoints(unhealthy.run_dir)) == 5
+
+
+def test_without_checkpoints_a_sentence_replaces_the_table(well: Project):
+    table, _ = checkpoint_list.shown(well)
+    assert "<table" not in table
+    assert t(checkpoint_list.NONE_YET) in table
 
 
 def test_the_list_changes_when_a_checkpoint_is_pinned_or_deleted(unhealthy: Project):

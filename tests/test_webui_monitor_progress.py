@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from indextts.webui.language import t
-from indextts.webui.monitor.progress import progress
+from indextts.webui.monitor.progress import epoch_from_one, progress
+from tests.checkpoint_files import save
 from tests.metrics_lines import point, start, write
 
 
@@ -17,14 +18,41 @@ def test_the_time_left_comes_from_the_steps_since_this_start(tmp_path: Path, fil
     write(file, [start(0, time=0), point(100, time=10), point(110, time=11)])
     write(file, [start(100, time=5_000, total_steps=236), point(110, time=5_100), point(120, time=5_110)])
     now = progress(tmp_path, now=5_116)
-    assert (now.step, now.total_steps, now.epoch, now.seconds_left) == (120, 236, 2, 110)
-    assert str(now) == "step 120 of 236, epoch 2, 1,480 tokens/s, about 2 min left"
+    assert (now.step, now.total_steps, now.seconds_left) == (120, 236, 110)
+    assert str(now) == "step 120 of 236, epoch 3, not saved yet, 1,480 tokens/s, about 2 min left"
+
+
+def test_epochs_are_counted_from_one(tmp_path: Path, file: Path):
+    write(file, [start(0), {**point(10), "epoch": 0}])
+    assert progress(tmp_path, now=0).epoch == 1
+    write(file, [{**point(60), "epoch": 1}])
+    assert progress(tmp_path, now=0).epoch == 2
+    # a checkpoint at the end of an epoch has the next epoch and none of its samples
+    assert [epoch_from_one(0, 0), epoch_from_one(0, 8), epoch_from_one(1, 0), epoch_from_one(1, 8)] == [
+        1,
+        1,
+        1,
+        2,
+    ]
+
+
+def test_the_saved_step_is_that_of_the_newest_complete_checkpoint_of_this_part(tmp_path: Path, file: Path):
+    write(file, [start(0), point(230)])
+    assert progress(tmp_path, now=0).saved_step is None
+    save(tmp_path, 100, serial=1)
+    save(tmp_path, 200, serial=2)
+    (tmp_path / "model_step230.pth").write_bytes(b"")  # being written
+    now = progress(tmp_path, now=0)
+    assert (now.step, now.saved_step) == (230, 200)
+    assert "saved 200" in str(now)
+    write(file, [start(0, part=2), point(10, part=2)])
+    assert progress(tmp_path, now=0).saved_step is None
 
 
 def test_without_a_pace_no_time_left_is_shown(tmp_path: Path, file: Path):
     assert str(progress(tmp_path, now=0)) == t("monitor.no_numbers")
     write(file, [start(100, time=10), point(100, kind="val", time=12)])
-    assert str(progress(tmp_path, now=13)) == "step 100 of 1,000, epoch 2"
+    assert str(progress(tmp_path, now=13)) == "step 100 of 1,000, epoch 3, not saved yet"
     assert progress(tmp_path, now=13).text_loss is None
 
 

@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from indextts.commands.base import Command
 from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job, read_job
 from indextts.projects.jobs.starting import start_job
+from indextts.projects.project import Project, ProjectSettings
+from indextts.system.amounts import shown_time
 from indextts.webui.language import t
-from indextts.webui.running.panel import NOT_STARTED, QUEUED, describe, queued_jobs, show_job
+from indextts.webui.running.outlook import READY, Notice, Outlook, outlook_html
+from indextts.webui.running.panel import QUEUED, Stage, describe, queued_jobs, show_job
 from indextts.webui.running.queue_choice import find_active, waiting_choice
 from tests.running_jobs import WAITS_FOR_GO, ended_job, program, project_with_jobs, wait_until_ready
 
@@ -27,11 +31,14 @@ def test_a_failed_job_shows_the_last_error_of_its_program(
     tmp_path: Path, reason: str, status: int, log: str, expected: str
 ):
     folder = ended_job(tmp_path / "20260101_000000_train", log, reason=reason, status=status)
-    assert describe(read_job(folder)) == expected
+    job = read_job(folder)
+    assert job is not None
+    ended = shown_time(job.ended or 0.0)
+    assert describe(job) == expected.replace("1:07", f"1:07 ({ended})")
 
 
-def test_a_stage_without_a_job_is_shown_as_not_started():
-    assert describe(None) == t(NOT_STARTED)
+def test_a_stage_without_a_job_has_no_status():
+    assert describe(None) == ""
 
 
 def test_queued_jobs_are_counted_and_can_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -42,7 +49,9 @@ def test_queued_jobs_are_counted_and_can_be_waited_for(tmp_path: Path, monkeypat
         first = wait_until_ready(start_job(project, "train", [command]))
         second = start_job(project, "train", [command], after=first.folder)
         assert [job.folder for job in queued_jobs(project, "train")] == [second.folder]
-        status, _, _, unqueue, *_ = show_job(project, "train", "")
+        status, _, _, unqueue, *_ = show_job(
+            project, Stage("train", "training.start_training", lambda *_: [command]), ""
+        )
         assert status.startswith("running for")
         assert status.endswith(t(QUEUED, number=1))
         assert unqueue.visible is True
@@ -56,3 +65,30 @@ def test_queued_jobs_are_counted_and_can_be_waited_for(tmp_path: Path, monkeypat
         assert waiting_choice(tmp_path, "voice/gone").value == ""
         with pytest.raises(UserError, match="ended"):
             find_active(tmp_path, "voice/gone")
+
+
+def test_an_outlook_shows_blockers_with_their_links_and_is_ready_without_any():
+    blocked = outlook_html(
+        Outlook([("Steps", "<5>")], [Notice("<b>", "#data/data-start", "Open")], [Notice("lost")])
+    )
+    assert '<li class="bad">&lt;b&gt; <a href="#data/data-start"' in blocked
+    assert '<li class="warn">lost</li>' in blocked
+    assert "&lt;5&gt;" in blocked
+    assert t(READY) in outlook_html(Outlook())
+    assert t(READY) not in blocked
+
+
+def test_a_confirmation_holds_for_the_same_losses_only():
+    first, other = Outlook(losses=[Notice("40 steps")]), Outlook(losses=[Notice("50 steps")])
+    assert first.loss_key == Outlook([("Steps", "1")], losses=[Notice("40 steps")]).loss_key
+    assert "" != first.loss_key != other.loss_key
+    assert Outlook().loss_key == ""
+
+
+def test_an_invalid_form_blocks_the_start(tmp_path: Path):
+    def refuse(*_: object) -> list[Command]:
+        raise UserError("--epochs: too small")
+
+    settings = ProjectSettings(name="voice", base=tmp_path)
+    outlook = Stage("train", "training.start_training", refuse).look(Project(tmp_path), settings)
+    assert [notice.text for notice in outlook.blockers] == ["--epochs: too small"]

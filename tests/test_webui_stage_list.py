@@ -1,6 +1,7 @@
 """Tests of indextts/webui/stage_list.py at each stage of a project."""
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -10,7 +11,11 @@ from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, Project, read_settings
 from indextts.projects.stages import plan_stage
 from indextts.webui.language import t, use_language
-from indextts.webui.stage_list import STAGES, stage_states, stages_html
+from indextts.webui.stage_list import STAGES, StageState, stage_states, stages_html, step_to_take
+from tests.watched_workspace import make_project
+from tests.written_run import WrittenRun
+
+LONG_AGO, LATER, NOW = 1_000_000.0, 1_001_000.0, time.time()
 
 
 @pytest.fixture
@@ -21,55 +26,207 @@ def project(tmp_path: Path) -> Project:
     return project
 
 
-def make_files(project: Project, stage: str) -> None:
-    for path in plan_stage(project, read_settings(DEMO), stage).writes:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+def make_files(project: Project, *stages: str, at: float = LONG_AGO) -> None:
+    for stage in stages:
+        for path in plan_stage(project, read_settings(DEMO), stage).writes:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            os.utime(path, (at, at))
 
 
-def end_job(project: Project, stage: str, reason: str, status: int) -> None:
-    folder = project.jobs / f"20260101_000000_{stage}"
+def make_all_files(project: Project) -> None:
+    for stage in STAGES:  # one after another: the export reads the checkpoint that is there by then
+        make_files(project, stage.name)
+
+
+def end_job(project: Project, stage: str, reason: str, *, at: float = LATER) -> None:
+    folder = project.jobs / f"{time.strftime('%Y%m%d_%H%M%S', time.gmtime(at))}_{stage}"
     folder.mkdir(parents=True)
     runner = {"pid": 1, "start_ticks": 0, "boot_id": "another boot"}
-    job = {"stage": stage, "argvs": [["program"]], "started": time.time(), "runner": runner}
+    job = {"stage": stage, "argvs": [["program"]], "started": at, "runner": runner}
     (folder / "job.json").write_text(json.dumps(job))
-    ending = {"status": status, "reason": reason, "ended": time.time()}
-    (folder / "exit.json").write_text(json.dumps(ending))
+    status = {"finished": 0, "stopped": 143}.get(reason, 2)
+    (folder / "exit.json").write_text(json.dumps({"status": status, "reason": reason, "ended": at + 1}))
 
 
 def states(project: Project) -> list[str]:
     return [each.state for each in stage_states(project)]
 
 
+def state_of(project: Project, stage: str) -> StageState:
+    return next(each for each in stage_states(project) if each.stage.name == stage)
+
+
 def test_the_first_stage_without_its_files_is_the_next(project: Project):
     assert states(project) == ["next"] + ["later"] * 5
-    for number, stage in enumerate(STAGES, start=1):
-        make_files(project, stage.name)
-        later = ["next"] + ["later"] * (5 - number) if number < 6 else []
-        assert states(project) == ["done"] * number + later
-
-
-def test_a_failed_stage_holds_back_the_stages_after_it(project: Project):
     make_files(project, "data")
-    end_job(project, "tokenizer", "failed", 2)
-    end_job(project, "data", "finished", 0)
-    assert states(project) == ["done", "failed"] + ["later"] * 4
-    make_files(project, "tokenizer")  # of an earlier, better try: the failure still counts
-    assert states(project)[1] == "failed"
+    assert states(project) == ["done", "next", "ready", "later", "later", "later"]
+    make_files(project, "tokenizer")
+    assert states(project) == ["done", "done", "next", "later", "later", "later"]
+    make_files(project, "preprocess")
+    assert states(project)[3:] == ["next", "later", "later"]
+    make_files(project, "pairs")
+    assert states(project)[4:] == ["next", "later"]
+    make_files(project, "train")
+    assert states(project)[5:] == ["next"]
+    make_files(project, "export")
+    assert states(project) == ["done"] * 6
+    assert step_to_take(stage_states(project)) is None
 
 
-def test_a_stopped_training_run_with_checkpoints_can_be_listened_to(project: Project):
-    for stage in STAGES[:5]:
-        make_files(project, stage.name)
-    end_job(project, "train", "stopped", 143)
-    assert states(project)[4:] == ["stopped", "next"]
+def test_the_import_is_next_in_a_project_without_recordings(tmp_path: Path):
+    assert states(make_project(tmp_path, "voice"))[0] == "next"
+
+
+def test_a_stage_that_needs_nothing_of_a_failed_one_can_start(project: Project):
+    make_files(project, "data")
+    end_job(project, "tokenizer", "failed")
+    assert states(project) == ["done", "failed", "ready", "later", "later", "later"]
+    step = step_to_take(stage_states(project))
+    assert step is not None
+    assert step.stage.name == "tokenizer"
+
+
+def test_a_training_that_could_start_is_not_after_the_steps_above(project: Project):
+    make_files(project, "data", "tokenizer", "preprocess", "pairs")
+    end_job(project, "pairs", "failed", at=LONG_AGO - 100)  # an earlier try, before the files were made
+    assert states(project)[3:5] == ["failed", "ready"]
+
+
+@pytest.mark.parametrize("reason", ["failed", "stopped"])
+def test_a_later_start_that_fails_leaves_a_complete_stage_done(project: Project, reason: str):
+    make_files(project, "data")
+    end_job(project, "data", reason)  # a further import
+    found = state_of(project, "data")
+    assert (found.state, found.last_start) == ("done", reason)
+    assert found.text
+    assert state_of(project, "tokenizer").state == "next"
+
+
+def test_a_first_start_that_fails_halfway_is_failed(project: Project):
+    make_files(project, "data", at=LATER + 10)  # written by that job
+    end_job(project, "data", "failed")
+    assert state_of(project, "data").state == "failed"
+
+
+def test_an_earlier_finished_job_counts_after_files_were_rewritten(project: Project):
+    make_files(project, "data", at=LATER + 10)
+    end_job(project, "data", "finished", at=LONG_AGO)
+    end_job(project, "data", "failed")
+    assert state_of(project, "data").state == "done"
+
+
+def test_a_failed_training_run_with_checkpoints_is_failed(project: Project):
+    make_all_files(project)
+    end_job(project, "train", "failed")
+    assert state_of(project, "train").state == "failed"
+
+
+def test_a_stopped_training_run_with_checkpoints_can_be_resumed_and_exported(project: Project):
+    make_files(project, "data", "tokenizer", "preprocess", "pairs", "train")
+    end_job(project, "train", "stopped")
+    assert states(project)[4:] == ["stopped", "ready"]
+
+
+def test_a_training_run_that_was_killed_in_a_terminal_is_stopped(project: Project):
+    make_files(project, "data", "tokenizer", "preprocess", "pairs", "train")
+    run = WrittenRun()
+    run.start()
+    run.train_to(500)
+    run.write(project.run_dir)
+    total = next(line["total_steps"] for line in run.lines if line["kind"] == "start")
+    assert total > 500
+    assert state_of(project, "train").state == "stopped"
+
+
+def test_a_stopped_run_is_outdated_after_the_tokenizer_changed(project: Project):
+    make_files(project, "data", "tokenizer", "preprocess", "pairs", "train")
+    (project.run_dir / "tokenizer.model").touch()
+    end_job(project, "train", "stopped")
+    assert state_of(project, "train").state == "stopped"
+    project.tokenizer.write_bytes(b"other pieces")
+    found = state_of(project, "train")
+    assert (found.state, found.changed) == ("outdated", "tokenizer")
+    assert state_of(project, "pairs").changed == "tokenizer"
+
+
+def test_a_tokenizer_that_was_made_again_with_the_same_pieces_changes_no_run(project: Project):
+    make_files(project, "data", "tokenizer", "preprocess", "pairs", "train")
+    (project.run_dir / "tokenizer.model").touch()
+    make_files(project, "tokenizer", at=NOW)
+    assert state_of(project, "train").state == "done"
+
+
+@pytest.mark.parametrize(
+    ("changed", "outdated"),
+    [("data", {"tokenizer", "preprocess"}), ("preprocess", {"pairs"}), ("pairs", {"train"})],
+)
+def test_a_stage_is_outdated_after_its_input_changed(project: Project, changed: str, outdated: set[str]):
+    make_all_files(project)
+    make_files(project, changed, at=NOW)
+    found = {each.stage.name: each.changed for each in stage_states(project) if each.state == "outdated"}
+    assert found == dict.fromkeys(outdated, changed)
+
+
+def test_a_review_after_the_tokenizer_makes_it_outdated(project: Project):
+    make_all_files(project)
+    (project.dataset / "review.jsonl").touch()
+    assert state_of(project, "tokenizer").state == "outdated"
+
+
+def test_a_job_that_found_nothing_to_change_makes_a_stage_current_again(project: Project):
+    make_all_files(project)
+    make_files(project, "preprocess", at=LATER)
+    assert state_of(project, "pairs").state == "outdated"
+    end_job(project, "pairs", "finished", at=LATER + 100)
+    assert state_of(project, "pairs").state == "done"
+
+
+def test_an_upload_after_the_import_waits_for_the_next(project: Project):
+    make_files(project, "data")
+    project.uploads.mkdir()
+    (project.uploads / "more.zip").touch()
+    found = state_of(project, "data")
+    assert (found.state, found.changed) == ("outdated", "data")
+    assert found.text
+
+
+def begin_demo(project: Project, stage: str, reason: str) -> None:
+    end_job(project, "demo", reason)
+    folder = project.root / "pipeline"
+    folder.mkdir()
+    (folder / "now.json").write_text(json.dumps({"stage": stage, "started": LATER + 0.5}))
+
+
+def test_stages_that_the_demo_finished_are_done_without_jobs_of_their_own(project: Project):
+    make_all_files(project)
+    begin_demo(project, "export", "finished")
+    assert states(project) == ["done"] * 6
+
+
+@pytest.mark.parametrize("reason", ["stopped", "failed"])
+def test_a_demo_that_ended_early_ended_at_its_last_stage(project: Project, reason: str):
+    make_files(project, "data", "tokenizer")
+    begin_demo(project, "preprocess", reason)
+    assert states(project)[:3] == ["done", "done", reason]
+
+
+def test_a_demo_that_began_nothing_changes_no_state(project: Project):
+    make_files(project, "data", "tokenizer")
+    begin_demo(project, "preprocess", "stopped")
+    now = project.root / "pipeline/now.json"
+    now.write_text(json.dumps({"stage": "preprocess", "started": LONG_AGO}))  # of an earlier demo
+    assert states(project)[:3] == ["done", "done", "next"]
+    now.write_text("[1")
+    assert states(project)[:3] == ["done", "done", "next"]
 
 
 def test_each_stage_links_to_its_tab_in_the_chosen_language(project: Project):
-    html = stages_html(stage_states(project))
+    html = stages_html(stage_states(project), ["<b>"] * 6)
     for stage in STAGES:
-        assert f"tab-{stage.tab}-button" in html
+        assert f'href="#{stage.tab}"' in html
+    assert "<b>" not in html
     todo = t(STAGES[0].todo)
     assert todo in html
     with use_language("am"):
-        assert todo not in stages_html(stage_states(project))
+        assert todo not in stages_html(stage_states(project), [""] * 6)

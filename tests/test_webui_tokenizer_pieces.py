@@ -10,7 +10,7 @@ from tests.tokenizers import AMHARIC, write_base
 
 def shown(html: str) -> list[tuple[str, str, str]]:
     """Return kind, piece and id of each piece."""
-    return re.findall(r'<span class="(\w+)"[^>]*><span>(.*?)</span><small>(\d+)</small></span>', html)
+    return re.findall(r'<span class="piece (\w+)"><span>(.*?)</span><small>(\d+)</small></span>', html)
 
 
 def test_pieces_are_coloured_by_where_they_come_from_with_their_ids(tmp_path: Path):

@@ -1,6 +1,7 @@
 """Tab 6 before a start: a real server, a real browser, a run with real checkpoints."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 from indextts.projects.project import Project, ProjectSettings, write_project
 from indextts.webui.training.training_form import PATHS
 from tests.tiny_run import TYPED, make_tiny_run
-from tests.walking import Server, ask, open_tab, start_request, value, wait_for
+from tests.waiting import wait_until
+from tests.walking import Server, ask, open_tab, plan_row, start_request, value, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -75,9 +77,9 @@ def set_to(page: Page, field: str, number: str) -> None:
     expect(page.locator(f"#Train-{field} input")).to_have_value(number)
 
 
-def choose(page: Page, checkpoint: str) -> None:
-    # a table also holds cells that only measure its columns
-    page.locator("#train-checkpoints").get_by_text(checkpoint).locator("visible=true").first.click()
+def choose(page: Page, menu: str, choice: str) -> None:
+    page.locator(f"#{menu} input").click()
+    page.get_by_role("option", name=re.compile(choice)).first.click()
 
 
 def refusal_of_a_start(server: Server, path: Path, **launch: object) -> str:
@@ -96,59 +98,96 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     page = opened(server, browser)
     open_tab(page, "6 Training")
 
-    # a folder with checkpoints and no tick: shown and estimated, but it cannot be started
-    is_shown(page, "train-problems", "tick Resume from checkpoint")
-    is_shown(page, "train-estimate", "12 steps: 4 per epoch of 22 pairs")
-    is_shown(page, "train-estimate", "measured by this run so far, on this processor")
+    # a folder with checkpoints is resumed unless the user unticks it; a new run cannot be started there
+    expect(page.locator("#train-resume input")).to_be_checked()
+    expect(page.locator("#train-start")).to_have_text("Resume at step 4")
+    page.locator("#train-resume input").uncheck()
+    is_shown(page, "train-outlook", "tick Resume from checkpoint")
+    is_shown(page, "train-outlook", "12, 4 per epoch")
+    is_shown(page, "train-outlook", "measured by this run so far, on this processor")
     expect(page.locator("#train-start")).to_be_disabled()
-    is_shown(page, "train-checkpoints", "model_step4.pth")
 
     # a preset fills the form and names its source; the estimate follows; all of it survives a reload
-    page.locator("#train-preset-hours_50").click()
+    choose(page, "train-preset", "50 h")
     set_to(page, "learning_rate", "0.00002")
     set_to(page, "epochs", "6")
     is_shown(page, "train-source", "the former end-to-end script")
-    is_shown(page, "train-estimate", "6 steps: 1 per epoch of 22 pairs")
+    is_shown(page, "train-outlook", "6, 1 per epoch")
+    marks = page.locator("#train-marks style")
+    wait_until(lambda: "#Train-batch_tokens" in (marks.text_content() or ""))
+    expect(page.locator("#train-reset")).to_have_text(re.compile(r"Reset \d+ changed"))
     page.reload()
     open_tab(page, "6 Training")
     set_to(page, "learning_rate", "0.00002")
+    expect(page.locator("#train-preset input")).to_have_value(re.compile("50 h"))
     second = opened(server, browser)
     open_tab(second, "6 Training")
     set_to(second, "epochs", "6")
     second.close()
 
-    # the search leaves the fields whose name or help has the words, also those under Advanced
+    # the search leaves the fields whose name or help has the words, also those in the fold
     search = page.locator("#train-search input, #train-search textarea").first
     search.press_sequentially("keep check")
     expect(page.locator("#Train-keep_checkpoints")).to_be_visible()
     expect(page.locator("#Train-learning_rate")).to_be_hidden()
+    expect(page.locator("#train-group-rate")).to_be_hidden()
     expect(page.locator("#train-search-count")).to_contain_text("1 / ")
     search.fill("")
     expect(page.locator("#Train-learning_rate")).to_be_visible()
-    page.locator("#train-propose").click()
+    choose(page, "train-preset", "Automatic for this machine")
     is_shown(page, "train-source", "make a step of about")
-    page.locator("#train-own").click()
+    page.locator("#train-reset").click()
     set_to(page, "learning_rate", "0.01")
+    expect(page.locator("#train-reset")).to_be_hidden()
 
-    # a row of the table is the path and the tick; the plan and the rest of the run are shown at once
-    choose(page, "model_step2.pth")
-    wait_for(
-        page, "train-plan", r"model_step2\.pth: step 2, epoch 0: model, optimizer and scheduler continue"
-    )
+    # a choice of the menu is the path and the tick; the plan and the rest of the run are shown at once
+    choose(page, "train-checkpoints", "step 2,")
+    step = plan_row(page, "continues", "Step")
+    expect(step).to_contain_text("3 to 12, epoch 1 of 3")
     assert page.locator("#train-resume input").is_checked()
-    assert value(page, "train-resume-path") == str(run_dir / "model_step2.pth")
-    is_shown(page, "train-estimate", "10 steps remain, 3 to 12")
-    is_shown(page, "train-problems", "Ready to start")
+    assert value(page, "train-resume-path") == "model_step2.pth"
+    is_shown(page, "train-card-title", "step 2 of 12")
+    is_shown(page, "train-outlook", "10 more, to 12")
+    is_shown(page, "train-outlook", "Ready to start")
+    expect(page.locator("#train-start")).to_have_text("Resume at step 2")
     expect(page.locator("#train-start")).to_be_enabled()
-    wait_for(page, "train-command", r"--resume=\S+model_step2\.pth")
+    wait_for(page, "train-command", r"--resume=\S+training_output/model_step2\.pth")
+
+    # a wrong path is refused and leaves the menu as it is; base weights are refused too
+    path = page.locator("#train-resume-path input, #train-resume-path textarea").first
+    refusals = {
+        "model_step3.pth": "training_output/model_step3.pth",
+        "/etc/passwd": "/etc/passwd",
+        "voice/checkpoints/gpt.pth": "--base-checkpoint",
+    }
+    for wrong, refusal in refusals.items():
+        path.fill(wrong)
+        expect(page.locator("#train-plan li.refused")).to_have_count(1)
+        is_shown(page, "train-plan", refusal)
+        expect(page.locator("#train-start")).to_be_disabled()
+        page.locator("#train-checkpoints input").click()
+        expect(page.get_by_role("option", name=re.compile("step 2,"))).to_be_visible()
+        page.keyboard.press("Escape")
+
+    # an invalid value is reported at its field and in the panel, with a link to the field
+    path.fill("")
+    page.locator("#Train-epochs input").fill("0")
+    expect(page.locator('#train-outlook .bad a[href="#training/Train-epochs"]')).to_be_visible()
+    expect(page.locator("#train-start")).to_be_disabled()
+    page.locator("#Train-epochs input").fill("1")
+    # nothing is left of one epoch: the panel says so and offers more
+    expect(page.locator('#train-outlook .good a[href="#training/Train-epochs"]')).to_be_visible()
+    expect(plan_row(page, "finished", "Step")).to_be_visible()
+    expect(page.locator("#train-start")).to_be_disabled()
+    page.locator("#Train-epochs input").fill("3")
+    is_shown(page, "train-outlook", "Ready to start")
 
     # a truncated checkpoint is reported and cannot be started, neither by the button nor by a request
     cut = run_dir / "model_step4.pth"
     shutil.copy2(cut, whole := cut.with_name("aside"))
     os.truncate(cut, cut.stat().st_size - 1)
-    is_shown(page, "train-checkpoints", "bytes")
-    choose(page, "model_step4.pth")
-    is_shown(page, "train-problems", "incomplete: model_step4.pth")
+    path.fill("model_step4.pth")
+    is_shown(page, "train-outlook", "incomplete: model_step4.pth")
     expect(page.locator("#train-start")).to_be_disabled()
     refusal = refusal_of_a_start(server, cut)
     assert "this checkpoint is incomplete" in refusal
@@ -159,46 +198,44 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     search.fill("output dir")  # opens what is folded away
     output_dir = page.locator("#Train-output_dir textarea, #Train-output_dir input").first
     output_dir.fill("voice/empty")
-    page.locator("#train-resume-path input, #train-resume-path textarea").first.fill("")
-    is_shown(page, "train-problems", "has no checkpoint; untick it")
+    path.fill("")
+    is_shown(page, "train-outlook", "has no checkpoint; untick it")
     page.locator("#train-resume input").uncheck()
-    is_shown(page, "train-problems", "Ready to start")
-    wait_for(page, "train-plan", r"step 0: a new run from the base checkpoint .*to do: 12 steps")
+    is_shown(page, "train-outlook", "Ready to start")
+    expect(plan_row(page, "continues", "Step")).to_contain_text("1 to 12")
 
     # several processes: the launcher's command, one for each other machine, and what there is not
-    page.locator("#train-launch").get_by_text("Several GPUs").click()
     is_shown(page, "train-gpus", "This machine has")
     page.locator("#Launch-processes input").fill("2")
     wait_for(page, "train-command", r"^python -m torch\.distributed\.run --standalone --nproc-per-node=2 ")
-    is_shown(page, "train-estimate", "6 steps: 2 per epoch of 22 pairs")
-    is_shown(page, "train-estimate", "2 processes share a step")
+    is_shown(page, "train-outlook", "6, 2 per epoch")
+    is_shown(page, "train-outlook", "2 share a step")
     page.locator("#Launch-nodes input").fill("2")
-    is_shown(page, "train-problems", "pass --endpoint too")
+    is_shown(page, "train-outlook", "pass --endpoint too")
     page.locator("#Launch-endpoint textarea, #Launch-endpoint input").first.fill("gpu-0")
     wait_for(page, "train-other-nodes", r"# on machine 1.*--node-rank=1 .*--rdzv-endpoint=gpu-0:29500")
     wait_for(page, "train-command", r"--node-rank=0 .*--rdzv-endpoint=gpu-0:29500")
-    is_shown(page, "train-estimate", "4 processes share a step")
-    is_shown(page, "train-problems", "only if the project allows it")
+    is_shown(page, "train-outlook", "4 share a step")
+    is_shown(page, "train-outlook", "only if the project allows it")
     stranger = {"nodes": 2, "endpoint": "gpu-0", "processes": 1}
     assert "only if the project allows it" in refusal_of_a_start(
         server, run_dir / "model_step2.pth", **stranger
     )
     page.reload()
     open_tab(page, "6 Training")
-    page.locator("#train-launch").get_by_text("Several GPUs").click()
+    page.locator("#train-others-button").click()
     wait_for(page, "train-other-nodes", r"--node-rank=1")
     page.locator("#Launch-gpus textarea, #Launch-gpus input").first.fill("999")
-    is_shown(page, "train-problems", "each process needs a GPU")
+    is_shown(page, "train-outlook", "each process needs a GPU")
     page.locator("#Launch-nodes input").fill("1")
     page.locator("#Launch-processes input").fill("1")
-    is_shown(page, "train-problems", "GPU")
+    is_shown(page, "train-outlook", "GPU")
     assert "GPU" in refusal_of_a_start(server, run_dir / "model_step2.pth", gpus="999")
     page.locator("#Launch-gpus textarea, #Launch-gpus input").first.fill("")
     wait_for(page, "train-command", r"^python trainers/")
     expect(page.locator("#train-other-nodes")).to_be_hidden()
 
-    search = page.locator("#train-search input, #train-search textarea").first
-    search.fill("batch tokens")
     page.locator("#Train-batch_tokens input").fill("10")
-    is_shown(page, "train-problems", "the budget must be at least 3 times that")
+    is_shown(page, "train-outlook", "the budget must be at least 3 times that")
+    expect(page.locator('#train-outlook .bad a[href="#training/Train-batch_tokens"]')).to_be_visible()
     expect(page.locator("#train-start")).to_be_disabled()

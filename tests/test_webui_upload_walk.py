@@ -1,6 +1,7 @@
 """A data set from a browser: a project created from an upload, the choice of speakers, the import."""
 
 import json
+import re
 import resource
 import zipfile
 from pathlib import Path
@@ -11,7 +12,7 @@ from playwright.sync_api import Browser, expect
 from indextts.system.messages import template
 from tests.conftest import REPOSITORY
 from tests.import_sources import manifest_lines
-from tests.walking import Server, open_tab, value, wait_for
+from tests.walking import Server, value, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -37,17 +38,23 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     (server.workspace / "demo/checkpoints/gpt.pth").write_bytes(b"of no use here")
     page = browser.new_page(viewport={"width": 1280, "height": 1500})
     page.goto(server.url)
-    wait_for(page, "hardware", "processors")
-    page.get_by_text("Create a project").click()
-    page.locator("#new-name input, #new-name textarea").fill("voice")
-    page.get_by_label("Base model").first.fill("demo/checkpoints")
+    page.locator("#new-title input, #new-title textarea").fill("የእኔ ድምፅ")  # at a first visit, it is open
+    page.get_by_text("Built-in").click()
+    page.locator("#new-more-button").click()
+    page.locator("#new-folder input, #new-folder textarea").fill("voice")
+    page.locator("#new-other-base input, #new-other-base textarea").fill("demo/checkpoints")
     page.locator("#project-start").click()
-    wait_for(page, "project", "^voice$")
-
-    open_tab(page, "2 Data")
+    wait_for(page, "project", "^የእኔ ድምፅ$")
+    expect(page).to_have_url(re.compile(r"project=voice#data$"))  # leads through
     wait_for(page, "data-command", "nothing to import")
     archive = write_upload(tmp_path / "mine")
     choose = page.locator("#upload input[type=file]")
+    for name, content in (("broken.zip", b"PK\x03\x04 cut off"), ("nine.wav", b"RIFFxxxxW")):
+        (tmp_path / name).write_bytes(content)
+        choose.set_input_files(tmp_path / name)
+        expect(page.locator("#upload-message .bad")).to_contain_text(name)
+    assert not (server.workspace / "voice/uploads").exists()
+    expect(page.locator("#data-start")).to_be_disabled()
     soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (archive.stat().st_size // 2, hard))
     choose.set_input_files(archive)  # as on a full disk
@@ -56,7 +63,7 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (soft, hard))
     choose.set_input_files(archive)
     expect(page.locator("#uploads")).to_contain_text("ንግግር.zip")
-    expect(page.locator("#received")).to_contain_text("0 bytes")  # moved into the project, no copy stays
+    assert not list((server.workspace / ".received").rglob("*.zip"))  # moved into the project, no copy stays
     wait_for(page, "data-command", "import_dataset.py .*uploads/ንግግር.zip")
     page.locator("#data-start").click()
     wait_for(page, "data-status", r"^failed with exit status 2")
@@ -68,7 +75,7 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     page.locator("#data-start").click()
     wait_for(page, "data-status", r"^finished after")
     assert ": 1 missing_audio" in value(page, "data-log")
-    wait_for(page, "data-numbers", f"{NUM_CLIPS} utterances")
+    expect(page.locator("#data-numbers .tile dd").first).to_have_text(str(NUM_CLIPS))
     lines = manifest_lines(server.workspace / "voice/dataset")
     assert {line["speaker"] for line in lines} == {"አልማዝ"}
     page.screenshot(path=tmp_path / "data.png", full_page=True)
@@ -78,6 +85,10 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     page.locator("#answers-for input").click()
     page.get_by_role("option", name="ንግግር.zip").click()
     wait_for(page, "data-command", "--speaker=bekele")
+    page.once("dialog", lambda dialog: dialog.dismiss())
+    page.locator("#upload-remove").click()
+    expect(page.locator("#uploads")).to_contain_text("ንግግር.zip")
+    page.once("dialog", lambda dialog: dialog.accept())
     page.locator("#upload-remove").click()
     expect(page.locator("#uploads")).not_to_contain_text("ንግግር.zip")
     assert len(manifest_lines(server.workspace / "voice/dataset")) == NUM_CLIPS

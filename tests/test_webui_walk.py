@@ -6,7 +6,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from indextts.runs.directory import read_metrics
-from tests.walking import Server, ask, open_tab, start_request, value, wait_for
+from tests.page_layout import problems_of_tabs
+from tests.walking import Server, ask, open_tab, plan_row, start_request, value, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ def start_training(page: Page) -> None:
 def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server: Server, browser: Browser):
     page = browser.new_page()
     page.goto(server.url)
-    wait_for(page, "hardware", "processors")
+    expect(page.locator("#visit")).to_be_visible()
     for tab, stage in (
         ("2 Data", "data"),
         ("3 Tokenizer", "tokenizer"),
@@ -40,27 +41,31 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
         ("5 Pairs", "pairs"),
     ):
         run_stage(page, tab, stage)
-    wait_for(page, "pairs-numbers", "472 pairs for 236 targets, 4 speakers")
-    expect(page.locator("#plot-hours svg.marks")).to_be_visible()
+    wait_for(page, "pairs-numbers", r"^472 pairs for 236 targets \(9 min\), 4 speakers")
+    expect(page.locator("#plot-hours svg")).to_be_visible()
     page.get_by_label("to validate on").click()
-    wait_for(page, "pairs-numbers", "40 pairs for 20 targets, 4 speakers")
+    wait_for(page, "pairs-numbers", r"^40 pairs for 20 targets \(\d+ s\), 4 speakers")
     open_tab(page, "2 Data")
-    wait_for(page, "data-numbers", "256 utterances")
+    expect(page.locator("#data-numbers")).to_contain_text("256")
     wait_for(page, "data-log", "No problems")
     open_tab(page, "3 Tokenizer")
     page.locator("#try-sentence textarea, #try-sentence input").first.fill("5 ነው <img src=x id=planted>")
-    page.locator("#try-start").click()
     pieces = page.locator("#try-pieces")
     expect(pieces).to_contain_text("Spoken form: አምስት ነው")
     expect(pieces.locator(".appended").filter(has_text="▁ነው").first).to_be_visible()
     expect(pieces.locator(".unknown").first).to_be_visible()  # by the base, which knows no Amharic
     expect(page.locator("#planted")).to_have_count(0)
 
+    open_tab(page, "6 Training")
+    page.locator("#Train-epochs input").fill("20")  # enough steps that it still runs when the test stops it
+    expect(page.locator("#train-outlook")).to_contain_text("1,180")
     start_training(page)
     wait_for(page, "train-log", r"step=20 ")
-    wait_for(page, "train-progress", r"step \d+ of 236")
+    expect(page.locator("#train-bar")).to_contain_text(re.compile(r"step \d+ of 1,180"))
+    expect(page.locator("#train-onward a")).to_have_attribute("href", "#monitor")
     open_tab(page, "7 Monitor")
-    expect(page.locator("#plot-mel-loss svg.marks")).to_be_visible()
+    expect(page.locator("#plot-mel-loss svg path.training").first).to_be_visible()
+    assert problems_of_tabs(page, "1 ", "6 ", "7 ") == {}
 
     page.reload()
     open_tab(page, "6 Training")
@@ -78,10 +83,12 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
     wait_for(page, "train-log", r"Stopped at step \d+")
     stopped_at = int(re.findall(r"Stopped at step (\d+)", value(page, "train-log"))[-1])
 
-    page.locator("#train-resume input").check()
-    page.locator("#train-plan-start").click()
-    wait_for(page, "train-plan", rf"step {stopped_at}, epoch \d: model, optimizer and scheduler continue")
+    # the checkbox is ticked since there is a checkpoint, and the plan is there without a click
+    expect(page.locator("#train-resume input")).to_be_checked()
+    expect(plan_row(page, "continues", "Step")).to_contain_text(f"{stopped_at + 1:,} to 1,180")
+    expect(page.locator("#train-start")).to_have_text(f"Resume at step {stopped_at:,}")
     wait_for(page, "train-command", "--resume=auto")
+    assert problems_of_tabs(page, "6 ") == {}
     start_training(page)
     wait_for(page, "train-log", rf"Epoch: \d+, Step: {stopped_at}, Batch")
     wait_for(page, "train-log", r"\[Train\]")
@@ -98,9 +105,12 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
     wait_for(page, "tokenizer-log", r"\b999\b")  # no longer what the run before left
     wait_for(page, "tokenizer-status", r"^finished after")
     open_tab(page, "6 Training")
-    page.locator("#train-resume input").check()
-    page.locator("#train-plan-start").click()
-    wait_for(page, "train-plan", r"tokenizer changed, 1,000 -> 999 pieces: .*step 0")
+    # what restarts is amber, says what is lost and asks for a second click
+    expect(plan_row(page, "restarts", "Step")).to_be_visible()
+    expect(page.locator("#train-outlook .warn")).to_contain_text("1,000 → 999")
+    expect(page.locator("#train-start")).to_have_class(re.compile(r"\bamber\b"))
+    page.locator("#train-start").click()
+    expect(page.locator("#train-start")).to_have_text("Click again to confirm")
     start_training(page)
     wait_for(page, "train-log", r"Training will RESTART from step 0")
     wait_for(page, "train-log", r"step=20 ")
@@ -108,7 +118,10 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
     wait_for(page, "train-status", r"^stopped after")
     assert steps(server, part=2)[:2] == [10, 20]
 
-    run_stage(page, "8 Listen and export", "export")
+    open_tab(page, "8 Listen and export")
+    page.locator("#listen-export-button").click()
+    page.locator("#export-start").click()
+    wait_for(page, "export-status", r"^finished after")
     expect(page.locator("#export-files")).to_contain_text("gpt.pth")
     page.close()
 
@@ -135,9 +148,8 @@ def test_a_start_that_the_trainer_would_refuse_is_refused_with_its_message(serve
     missing = server.workspace / "demo/absent.pth"
     page.locator("#train-resume-path textarea, #train-resume-path input").first.fill(str(missing))
     wait_for(page, "train-command", "--resume=")
-    expect(page.locator("#train-problems")).to_contain_text("Resume checkpoint not found")
+    expect(page.locator("#train-outlook .bad").last).to_contain_text("Resume checkpoint not found")
+    expect(page.locator("#train-plan li.refused").last).to_contain_text("Resume checkpoint not found")
     expect(page.locator("#train-start")).to_be_disabled()
-    page.locator("#train-plan-start").click()
-    expect(page.get_by_test_id("toast-body").first).to_contain_text("Resume checkpoint not found")
-    assert value(page, "train-status") == "not started"
+    assert value(page, "train-status") == ""
     page.close()

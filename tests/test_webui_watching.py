@@ -111,6 +111,7 @@ def test_the_log_keeps_its_position_for_a_reader_and_filters_lines(counting: Ser
     wait_for_more(page, held)
     expect(page.locator("#train-log.held")).to_have_count(0)
 
+    page.locator("#train-log-fold-button").click()
     page.locator("#train-log-filter textarea, #train-log-filter input").first.fill("MARKUP")
     page.wait_for_function(f"{LINES}.every(line => line.includes('markup'))")
     page.locator("#train-log-filter textarea, #train-log-filter input").first.fill("")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from indextts.projects.jobs.records import list_jobs
 from indextts.projects.jobs.stopping import kill_job
@@ -106,7 +106,18 @@ def start_request(server: Server, **typed: object) -> dict[str, object]:
 
 
 def open_tab(page: Page, name: str) -> None:
-    page.get_by_role("tab", name=name, exact=True).click()
+    find_tab(page, name).click()
+
+
+def find_tab(page: Page, name: str) -> Locator:
+    """Return the button of a tab; its accessible name also has the mark of the tab's state."""
+    return page.get_by_role("tab", name=re.compile(f"^{re.escape(name)}"))
+
+
+def plan_row(page: Page, kind: str, name: str) -> Locator:
+    """Return the row of the restore plan with this name, if it is of this kind."""
+    title = page.locator("b").filter(has_text=re.compile(f"^{re.escape(name)}$"))
+    return page.locator(f"#train-plan li.{kind}").filter(has=title)
 
 
 def value(page: Page, element: str) -> str:

@@ -10,6 +10,7 @@ from indextts.data.manifest import read_hours
 from indextts.data.review import read_reviewed_texts
 from indextts.errors import UserError
 from indextts.text.extend import describe, extend_file
+from indextts.text.size_summary import summarize, write_summary
 from indextts.text.vocabulary import advise_size
 
 
@@ -27,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         advise_size(hours_of(args.manifests)),
         {name: getattr(args, name) for name in typed},
     )
+    summary = summarize(extension.extended, extension.base.size, texts)
+    write_summary(args.output_model, summary)
     print(describe(extension, texts))
     return 0
 

@@ -54,6 +54,12 @@ class ImportDataset(Command):
     layout: ImportLayout = Field(
         "auto", title="Layout", description="Layout of the sources; auto detects it."
     )
+    columns: str = Field(
+        "",
+        title="Columns",
+        description="Columns of tables by name or number, as in audio=0,speaker=1,text=2; empty decides by "
+        "content.",
+    )
     speaker: str = Field("", title="Speaker", description="Speaker of recordings whose data name none.")
     speaker_from: Literal["data", "folder", "file"] = Field(
         "data",

@@ -11,7 +11,7 @@ from indextts.commands.sampling_options import Sampling
 Weights = Literal["raw", "averaged"]
 
 
-CHOSEN_WEIGHTS = "Weights of a checkpoint to use: raw, or averaged (needs --ema-decay in training)."
+CHOSEN_WEIGHTS = "Weights of a checkpoint to use: raw, or averaged (needs EMA decay in training)."
 
 
 class ExportModel(Command):

@@ -79,7 +79,7 @@ class Train(Command):
         ge=1,
         title="Pairs per step",
         description="Number of pairs in an optimizer step of all ranks, for which a new run chooses batch "
-        "tokens and gradient accumulation; automatic: 32, or one batch of --batch-size.",
+        "tokens and gradient accumulation; automatic: 32, or one batch if the batch size is set.",
     )
     batch_size: Automatic[int] = Field(
         8,
@@ -91,8 +91,8 @@ class Train(Command):
         0,
         ge=0,
         title="Batch tokens",
-        description="Maximum number of positions in a micro-step of each rank; replaces --batch-size unless "
-        "it is 0; automatic for the memory and the pairs per step.",
+        description="Maximum number of positions in a micro-step of each rank; replaces the batch size "
+        "unless it is 0; automatic for the memory and the pairs per step.",
     )
     grad_accumulation: Automatic[int] = Field(
         1,
@@ -114,8 +114,8 @@ class Train(Command):
         ge=0,
         le=1,
         title="Rewarm to",
-        description="On a resume, warm up again over --warmup-steps from the current rate to this peak, then "
-        "follow a cosine to 0; 0 is off, and the value of an earlier resume changes nothing.",
+        description="On a resume, warm up again over the warm-up steps from the current rate to this peak, "
+        "then follow a cosine to 0; 0 is off, and the value of an earlier resume changes nothing.",
     )
     weight_decay: float = Field(
         0.01, ge=0, le=1, title="Weight decay", description="AdamW weight decay of the weight matrices."

@@ -12,6 +12,7 @@ from indextts.data.on_ray.cluster import running_on
 from indextts.data.quality import summary
 from indextts.data.quality.clips import MapTasks, measure_clips
 from indextts.data.quality.files import REPORT_NAME, read_known, write_files
+from indextts.data.quality.overview import write_overview
 from indextts.data.quality.verdicts import judge
 from indextts.data.report import Findings, Report
 from indextts.data.review import check_folder, edited, read_decisions
@@ -71,7 +72,7 @@ def check_manifest(
     Corrected texts of the review replace those of the manifest.
 
     Args:
-        report_dir: the folder for the files of indextts/data/quality/files.py.
+        report_dir: the folder for the files of indextts/data/quality/files.py and overview.py.
         num_workers: the number of processes; 0 to choose it.
         options: the options of the normaliser.
 
@@ -93,8 +94,10 @@ def check_manifest(
         if u.features and u.features_key
     }
     check_features(stored, findings)
-    notices = summary.notices(utterances, verdicts, limits)
+    found = summary.notices(utterances, verdicts, limits)
+    notices = [notice.text for notice in found]
     if report_dir is not None:
+        write_overview(report_dir, summary.overview_of(utterances, verdicts, limits, found, findings))
         write_files(report_dir, utterances, clips, verdicts, limits, options)
     num_rejected = sum(verdict.is_rejected for verdict in verdicts)
     if num_rejected and (report_dir is None or report_dir.resolve() != check_folder(path).resolve()):

@@ -31,7 +31,10 @@ HEADLINE = "pairs.headline"
 
 @dataclass(frozen=True)
 class Histogram:
-    """Histogram with bins of equal width; `edges` has one element more than `counts`."""
+    """Histogram with bins of equal width, one of width 0 if all values are equal.
+
+    `edges` has one element more than `counts`.
+    """
 
     minimum: float
     median: float
@@ -41,7 +44,8 @@ class Histogram:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        counts, edges = np.histogram(values, bins=NUM_BINS)
+        is_constant = min(values) == max(values)
+        counts, edges = np.histogram(values, bins=[values[0], values[0]] if is_constant else NUM_BINS)
         return cls(
             float(min(values)), float(np.median(values)), float(max(values)), edges.tolist(), counts.tolist()
         )
@@ -182,7 +186,10 @@ def write_plots(summary: PairSummary, path: Path) -> None:
         (summary.target_codes, "codes per target", "codes"),
     )
     for axis, (histogram, title, unit) in zip((axes[0][2], *axes[1]), histograms, strict=True):
-        axis.stairs(histogram.counts, histogram.edges, fill=True)
+        if len(histogram.counts) > 1:
+            axis.stairs(histogram.counts, histogram.edges, fill=True)
+        else:
+            axis.bar(histogram.edges[:1], histogram.counts)
         axis.set(title=title, xlabel=unit)
     figure.suptitle(f"{counted(summary.num_pairs, 'pair')}, {counted(len(summary.speakers), 'speaker')}")
     figure.savefig(path, dpi=100)

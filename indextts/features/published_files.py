@@ -42,36 +42,43 @@ class PublishedFile:
     Args:
         name: the path in its repository.
         place: the path in the local folder, with `/`.
+        num_bytes: about its size, before the hub was asked; 0 for the small files.
     """
 
     purpose: Purpose
     repository: str
     name: str
     place: str
+    num_bytes: int = 0
 
 
 FILES = (
     PublishedFile("base model", INDEXTTS2, "config.yaml", "config.yaml"),
     PublishedFile("base model", INDEXTTS2, "bpe.model", "bpe.model"),
-    PublishedFile("base model", INDEXTTS2, "gpt.pth", "gpt.pth"),
+    PublishedFile("base model", INDEXTTS2, "gpt.pth", "gpt.pth", 3_480_000_000),
     PublishedFile("speech features", INDEXTTS2, "wav2vec2bert_stats.pt", "wav2vec2bert_stats.pt"),
     PublishedFile("speech features", W2V_BERT, "config.json", "w2v-bert-2.0/config.json"),
     PublishedFile(
         "speech features", W2V_BERT, "preprocessor_config.json", "w2v-bert-2.0/preprocessor_config.json"
     ),
-    PublishedFile("speech features", W2V_BERT, "model.safetensors", "w2v-bert-2.0/model.safetensors"),
+    PublishedFile(
+        "speech features", W2V_BERT, "model.safetensors", "w2v-bert-2.0/model.safetensors", 2_320_000_000
+    ),
     PublishedFile(
         "speech features",
         "amphion/MaskGCT",
         "semantic_codec/model.safetensors",
         "semantic_codec/model.safetensors",
+        177_000_000,
     ),
     PublishedFile("sound", INDEXTTS2, "feat1.pt", "feat1.pt"),
     PublishedFile("sound", INDEXTTS2, "feat2.pt", "feat2.pt"),
-    PublishedFile("sound", INDEXTTS2, "s2mel.pth", "s2mel.pth"),
-    PublishedFile("sound", "funasr/campplus", "campplus_cn_common.bin", "campplus/campplus_cn_common.bin"),
+    PublishedFile("sound", INDEXTTS2, "s2mel.pth", "s2mel.pth", 1_200_000_000),
+    PublishedFile(
+        "sound", "funasr/campplus", "campplus_cn_common.bin", "campplus/campplus_cn_common.bin", 28_000_000
+    ),
     PublishedFile("sound", BIGVGAN, "config.json", "bigvgan/config.json"),
-    PublishedFile("sound", BIGVGAN, "bigvgan_generator.pt", "bigvgan/bigvgan_generator.pt"),
+    PublishedFile("sound", BIGVGAN, "bigvgan_generator.pt", "bigvgan/bigvgan_generator.pt", 450_000_000),
 )
 
 
@@ -128,6 +135,13 @@ def table(folder: Path) -> list[list[str]]:
     """Return a row for each file: purpose, place, size and state."""
     record = read_record(folder)
     return [_row(folder, file, record.get(file.place)) for file in FILES]
+
+
+def missing_bytes(folder: Path) -> int:
+    """Return about how many bytes are still to be downloaded; partial downloads count as absent."""
+    record = read_record(folder)
+    absent = [file for file in FILES if not (folder / file.place).is_file()]
+    return sum(record[file.place].num_bytes if file.place in record else file.num_bytes for file in absent)
 
 
 def _row(folder: Path, file: PublishedFile, remote: Remote | None) -> list[str]:

@@ -20,8 +20,10 @@ from indextts.planning.held_settings import gpu_too_small
 from indextts.planning.pairs_size import measure_pairs, measure_texts
 from indextts.planning.plan_from_meta import MetaPlan, plan_from_meta
 from indextts.runs.directory import checkpoint_files, read_complete
+from indextts.runs.embedded_meta import top_level_keys
 from indextts.runs.find_checkpoint import find_checkpoint
 from indextts.runs.owner import is_training
+from indextts.runs.restore import require_keys
 from indextts.system.amounts import shown_size
 from indextts.system.messages import Message, as_is
 from indextts.text.tokenizer import Tokenizer
@@ -32,6 +34,8 @@ NOTHING_TO_RESUME = "planning.nothing_to_resume"
 HAS_CHECKPOINTS = "planning.has_checkpoints"
 INCOMPLETE = "planning.incomplete"
 DISK_TOO_SMALL = "planning.disk_too_small"
+EPOCHS_DONE = "planning.epochs_done"
+MAX_STEPS_DONE = "planning.max_steps_done"
 UNKNOWN_PIECES = "planning.unknown_pieces"
 NO_PAIRS = "planning.no_pairs"
 NO_TOKENIZER = "planning.no_tokenizer"
@@ -105,6 +109,8 @@ def run_preflight(
         expected = estimate(command, share, resumed, other_runs, launch.num_processes)
     except UserError as error:
         return Preflight((*problems, Problem("settings", as_is(str(error)))), None, resumed)
+    if resumed and (done := nothing_left(resumed)):
+        problems.append(Problem("resume", done))
     if resumed and (too_small := held_settings_too_large(resumed, share, expected)):
         problems.append(Problem("resume", too_small))
     if too_small := disk_too_small(command, expected):
@@ -228,11 +234,25 @@ def held_settings_too_large(resumed: MetaPlan, share: MachineFacts, expected: Es
     )
 
 
+def nothing_left(resumed: MetaPlan) -> Message | None:
+    """Return a message if the run to resume has no step left."""
+    plan, facts = resumed.plan, resumed.facts
+    if not plan.continues:
+        return None
+    if facts.epoch >= plan.command.epochs:
+        return Message(EPOCHS_DONE, {"done": str(facts.epoch), "epochs": str(plan.command.epochs)})
+    if 0 < plan.command.max_steps <= facts.step:
+        return Message(
+            MAX_STEPS_DONE, {"step": f"{facts.step:,}", "max_steps": f"{plan.command.max_steps:,}"}
+        )
+    return None
+
+
 def resume_problems(command: Train) -> list[Problem]:
     """Return why nothing can be resumed, or why no new run can start in this run directory.
 
     Raises:
-        UserError: the named checkpoint does not exist; the same error as in the trainer.
+        UserError: the named checkpoint does not exist or lacks keys; the same error as in the trainer.
     """
     present, folder = checkpoint_files(command.output_dir), str(command.output_dir)
     if command.resume == "auto" and not present:
@@ -248,6 +268,8 @@ def resume_problems(command: Train) -> list[Problem]:
             read_complete(Path(command.resume))
         except ValueError as error:
             return [Problem("resume", Message(INCOMPLETE, {"problem": str(error)}))]
+    elif is_named and (keys := top_level_keys(Path(command.resume))) is not None:
+        require_keys(keys)  # base weights are no checkpoint
     return []
 
 

@@ -4,6 +4,7 @@ A stage is skipped if it finished, would run the same commands, and neither its 
 changed since (compared by size and modification time). A training that was stopped resumes.
 
     NAME/pipeline/STAGE.json    {"commands": [argv, ...], "files": {path: [size, time]}, "seconds": 1.2}
+    NAME/pipeline/now.json      {"stage": "pairs", "started": 1764000000.5}: the stage that began last
 """
 
 import json
@@ -39,6 +40,8 @@ from indextts.system.processes import LAUNCHER_STOPPED, shell_text
 
 logger = logging.getLogger(__name__)
 
+CURRENT = Path("pipeline/now.json")
+
 
 @dataclass(frozen=True)
 class StageResult:
@@ -65,10 +68,31 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
         plan_stage(project, settings, stage)
     results = []
     for plan in plan_stages(project, settings, command.max_steps):
+        _write_current_stage(project, plan.name)
         results.append(run_stage(project, plan))
         if results[-1].status or plan.name == command.until:
             break
     return results
+
+
+def current_stage(project: Project, since: float) -> str:
+    """Return the stage that a pipeline began last, "" if it began none after the Unix time `since`."""
+    try:
+        now = json.loads((project.root / CURRENT).read_bytes())
+        return str(now["stage"]) if now["started"] >= since else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _write_current_stage(project: Project, stage: Stage) -> None:
+    path = project.root / CURRENT
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, {"stage": stage, "started": time.time()})
+
+
+def stage_record(project: Project, stage: Stage) -> Path:
+    """Return the record of a finished stage."""
+    return project.root / "pipeline" / f"{stage}.json"
 
 
 def table(results: list[StageResult]) -> str:
@@ -115,7 +139,7 @@ def _copy_base_file(source: Path, target: Path) -> None:
 
 def run_stage(project: Project, plan: StagePlan) -> StageResult:
     """Run the commands of a stage unless it is up to date; record its files when it finishes."""
-    record = project.root / "pipeline" / f"{plan.name}.json"
+    record = stage_record(project, plan.name)
     commands = [[*plan.launch.prefix, command.program, *to_argv(command)] for command in plan.commands]
     before = _read_record(record)
     if before and before["commands"] == commands and before["files"] == _files(plan):

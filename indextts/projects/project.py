@@ -12,14 +12,15 @@
       export/                             the exported model: indextts/speech/export/model_folder.py
       listen/                             speech that the page synthesized, and votes (webui/listen/)
       scores/                             scores that the page computed (webui/listen/)
-      pipeline/STAGE.json                 record of a finished stage (indextts/projects/pipeline.py)
+      pipeline/STAGE.json now.json        finished stages, the current one (indextts/projects/pipeline.py)
       drafts/FORM.json                    values of the page's forms (indextts/webui/drafts.py)
       tensorboard.json                    address of its TensorBoard (indextts/projects/tensorboard.py)
       jobs/TIME_STAGE/                    background jobs (indextts/projects/jobs)
 
 A YAML file describes a project; its relative paths start at its own folder:
 
-    name: my_voice
+    name: my_voice                        folder name
+    title: የእኔ ድምፅ                         name to read; without it, the folder name
     manifest: recordings/manifest.jsonl   JSON lines with audio, text, speaker; or instead:
     data: {source: [talks, cv-am.zip]}    flags of tools/import_dataset.py
     base: IndexTTS-2                      folder with config.yaml, gpt.pth, bpe.model
@@ -34,9 +35,10 @@ A YAML file describes a project; its relative paths start at its own folder:
 """
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
@@ -52,6 +54,8 @@ PUBLISHED = "checkpoints"  # folder of the published files in a workspace; not a
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 NAME_RULE = "project.name_rule"
+MAX_TITLE_CHARS = 60
+TITLE_RULE = "project.title_rule"
 
 
 class ProjectSettings(BaseModel):
@@ -59,6 +63,8 @@ class ProjectSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
+    title: str = ""
+    language: Literal["am"] = "am"
     manifest: Path | None = None
     base: Path
     data: dict[str, Any] = {}
@@ -77,6 +83,13 @@ class ProjectSettings(BaseModel):
         if not is_folder_name(name):
             raise ValueError(str(Message(NAME_RULE, {"name": repr(name)})))
         return name
+
+    @field_validator("title")
+    @classmethod
+    def _is_a_title(cls, title: str) -> str:
+        if title and not is_title(title):
+            raise ValueError(str(Message(TITLE_RULE, {"max": MAX_TITLE_CHARS})))
+        return title
 
     @field_validator("data")
     @classmethod
@@ -130,6 +143,13 @@ def read_settings(path: Path) -> ProjectSettings:
 def is_folder_name(name: str) -> bool:
     """Return whether a project may have this name."""
     return _NAME.fullmatch(name) is not None
+
+
+def is_title(title: str) -> bool:
+    """Return whether a project may have this title: one short line without invisible characters."""
+    letters = (letter for letter in title if letter != " ")
+    has_only_visible = all(unicodedata.category(letter)[0] not in "CZ" for letter in letters)
+    return 0 < len(title) <= MAX_TITLE_CHARS and title == title.strip() and has_only_visible
 
 
 def _problems(error: ValidationError) -> str:

@@ -45,7 +45,7 @@ class Checkpoint:
     """A checkpoint, described without reading its weights.
 
     Args:
-        step, epoch, part: None without a readable meta.
+        step, epoch, part, samples_done: None without a readable meta.
         serial: grows with every save; 0 without a readable meta.
         time: of writing, unix time.
         is_complete: its meta is readable and it has the recorded size; only a resume verifies the digest.
@@ -58,6 +58,7 @@ class Checkpoint:
     step: int | None = None
     epoch: int | None = None
     part: int | None = None
+    samples_done: int | None = None
     serial: int = 0
     is_complete: bool = False
     is_pinned: bool = False
@@ -90,6 +91,7 @@ def list_checkpoints(run_dir: Path) -> list[Checkpoint]:
                 step=meta.step,
                 epoch=meta.epoch,
                 part=meta.part,
+                samples_done=meta.samples_done,
                 serial=meta.serial,
                 is_complete=status.st_size == meta.num_bytes and not path.name.startswith(QUARANTINED),
                 is_pinned=path.with_suffix(".pinned").exists(),

@@ -29,17 +29,31 @@ def read_record(path: Path) -> str | None:
         ValueError: the file cannot be read, or is not a complete file of torch.save; with the reason.
     """
     with _archive(path) as archive:
-        names = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith("/data.pkl")]
-        if len(names) != 1:
-            raise ValueError("it has no data.pkl")
-        num_bytes = archive.getinfo(names[0]).file_size
-        if num_bytes > MAX_PICKLE_BYTES:
-            raise ValueError(f"its data.pkl has {num_bytes:,} bytes")
         try:
-            content = _Pickle().read(archive.read(names[0]))
+            content = _content(archive)
             return json.dumps(content["meta"]) if isinstance(content, dict) and "meta" in content else None
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"its data.pkl is not of torch.save: {error}") from None
+
+
+def top_level_keys(path: Path) -> frozenset[str] | None:
+    """Return the top-level keys of the checkpoint at `path`; None if only torch can read the file."""
+    try:
+        with _archive(path) as archive:
+            content = _content(archive)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return frozenset(map(str, content)) if isinstance(content, dict) else None
+
+
+def _content(archive: zipfile.ZipFile) -> object:
+    names = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith("/data.pkl")]
+    if len(names) != 1:
+        raise ValueError("it has no data.pkl")
+    num_bytes = archive.getinfo(names[0]).file_size
+    if num_bytes > MAX_PICKLE_BYTES:
+        raise ValueError(f"its data.pkl has {num_bytes:,} bytes")
+    return _Pickle().read(archive.read(names[0]))
 
 
 def verify_records(path: Path) -> None:
@@ -70,6 +84,9 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
         raise ValueError(f"{path.name} is truncated, corrupt or not a checkpoint ({error})") from None
 
 
+ORDERED_DICT = object()  # in the place of the class
+
+
 class _Pickle:
     """A reader of pickles that builds dicts, lists, strings and numbers, and calls nothing."""
 
@@ -80,6 +97,8 @@ class _Pickle:
 
     def read(self, pickled: bytes) -> object:
         """Return the pickled object, with None in the place of tensors, tuples and other objects.
+
+        An OrderedDict, as a file of weights has at its top, becomes a dict.
 
         Raises:
             ValueError, LookupError, TypeError, AttributeError: not a pickle of torch.save.
@@ -113,6 +132,13 @@ class _Pickle:
 
     def set_items(self, _: Any) -> None:
         self._update(self._above_mark())
+
+    def global_name(self, argument: Any) -> None:
+        self.stack.append(ORDERED_DICT if argument == "collections OrderedDict" else None)
+
+    def reduce(self, _: Any) -> None:
+        self.stack.pop()
+        self.stack.append({} if self.stack.pop() is ORDERED_DICT else None)
 
     def tuple(self, _: Any) -> None:
         self._above_mark()
@@ -161,9 +187,11 @@ OPCODES: dict[str, Callable[[_Pickle, Any], None]] = {
     "SETITEMS": _Pickle.set_items,
     "TUPLE": _Pickle.tuple,
     # tuples, classes and tensors: None
-    **dict.fromkeys(("GLOBAL", "EMPTY_TUPLE"), _replacing(0)),
+    "GLOBAL": _Pickle.global_name,
+    "REDUCE": _Pickle.reduce,
+    "EMPTY_TUPLE": _replacing(0),
     **dict.fromkeys(("TUPLE1", "BINPERSID"), _replacing(1)),
-    **dict.fromkeys(("TUPLE2", "REDUCE", "NEWOBJ"), _replacing(2)),
+    **dict.fromkeys(("TUPLE2", "NEWOBJ"), _replacing(2)),
     "TUPLE3": _replacing(3),
     "BUILD": lambda reader, _: reader.stack.pop() and None,
 }

@@ -1,4 +1,6 @@
-"""Amounts as English text: counts with their noun, ordinals, durations, sizes."""
+"""Amounts and times as English text: counts with their noun, ordinals, durations, times, sizes."""
+
+import time
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
@@ -27,6 +29,11 @@ def shown_duration(seconds: float) -> str:
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes // (24 * 60)} days"
+
+
+def shown_time(seconds: float) -> str:
+    """Return a Unix time as local date and time of day: "2026-01-31 09:05"."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def shown_size(num_bytes: float) -> str:

@@ -4,25 +4,28 @@ A request with a value of the wrong type gets one error message and leaves no tr
 """
 
 import json
+from html import escape
 from typing import Any
 
 import gradio as gr
 
 from indextts.commands.app import WebUI
+from indextts.projects.names import titled_projects
 from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, Project, project_names, read_settings
 from indextts.system.messages import ENGLISH
 from indextts.webui.data import tab as data
 from indextts.webui.events import then
-from indextts.webui.language import CHOOSE_JS, LANGUAGES, switching_js, t, texts_of
+from indextts.webui.language import CHOOSE_JS, CHOSEN_JS, LANGUAGES, switching_js, t, texts_of
 from indextts.webui.listen import tab as listen
 from indextts.webui.monitor import tab as monitor
-from indextts.webui.page import TICK_S, Page
+from indextts.webui.page import EVERY_TAB, TICK_S, Page
 from indextts.webui.pairs import tab as pairs
 from indextts.webui.preprocess import tab as preprocess
 from indextts.webui.project import tab as project
-from indextts.webui.running import job_line
+from indextts.webui.running import job_chip
 from indextts.webui.serving.security import Roots
+from indextts.webui.stage_list import stage_states, stages_version, tab_marks
 from indextts.webui.tokenizer import tab as tokenizer
 from indextts.webui.training import tab as training
 
@@ -38,23 +41,10 @@ TABS = (
 )
 
 
-# A reload, including the automatic one after a server restart, returns to the same tab.
-REMEMBER_TAB = """() => {
-  if (window.isRecalled) sessionStorage.tab = %(tab)s;  // before that, the first tab opens by itself
-  return %(tab)s;
-}"""
-REMEMBER_PROJECT = "name => { sessionStorage.project = name; }"
-RESTORE_CHOICES = """name => {
-  const tab = sessionStorage.tab;
-  window.isRecalled = true;
-  const open = tries => {
-    const button = document.getElementById(`tab-${tab}-button`);
-    if (button) button.click();
-    else if (tries) setTimeout(open, 100, tries - 1);  // the tabs may not be drawn yet
-  };
-  if (tab) open(100);
-  return sessionStorage.project ?? name;
-}"""
+# The address has the project, see page_files/page.js; without it, the first project is open.
+RESTORE_PROJECT = "() => window.projectOfAddress?.() ?? ''"
+REMEMBER_PROJECT = "name => { window.rememberProject?.(name); }"
+SWITCH_THEME = "() => window.switchTheme()"
 
 
 def build_app(command: WebUI) -> gr.Blocks:
@@ -65,8 +55,19 @@ def build_app(command: WebUI) -> gr.Blocks:
         copy_base_files(Project(workspace / settings.name), settings)
     roots = Roots(workspace, tuple(command.root))
     with CheckedBlocks(title="IndexTTS2 Amharic", analytics_enabled=False) as demo:
+        names = titled_projects(workspace)
+        signals = gr.Column(visible="hidden")
         with gr.Row(elem_id="top"):
-            gr.Markdown(t("app.title"))
+            gr.HTML(f'<a href="#project"><b>{escape(t("app.title"))}</b></a>', elem_id="brand")
+            chosen = gr.Dropdown(
+                names, value=names[0][1], label=t("app.project"), container=False, elem_id="project"
+            )
+            ids = [tab.__name__.split(".")[-2] for _, tab in TABS]
+            # not the selector itself: its value must be a project that the page was built with
+            wanted = gr.Textbox(visible="hidden", container=False, show_label=False)
+            open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
+            page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), signals, workspace, roots)
+            job_chip.build(page)
             language = gr.Radio(
                 [(name, code) for code, name in LANGUAGES.items()],
                 value=ENGLISH,
@@ -74,20 +75,21 @@ def build_app(command: WebUI) -> gr.Blocks:
                 container=False,
                 elem_id="language",
             )
-        names = project_names(workspace)
-        chosen = gr.Dropdown(names, value=names[0], label=t("app.project"), elem_id="project")
-        ids = [tab.__name__.split(".")[-2] for _, tab in TABS]
-        open_tab = gr.Textbox(ids[0], visible="hidden", container=False, show_label=False)
-        page = Page(demo, chosen, open_tab, gr.Timer(TICK_S), workspace, roots)
-        recalled = demo.load(None, [chosen], [chosen], js=RESTORE_CHOICES)
-        then(recalled, lambda name: known_projects(page, name), [chosen], [chosen])
+            theme = gr.Button(t("app.theme"), size="sm", elem_id="theme", elem_classes="quiet")
+        theme.click(None, None, None, js=SWITCH_THEME)
+        restored = demo.load(None, None, [wanted], js=RESTORE_PROJECT)
+        shown = then(restored, lambda name: known_projects(page, name), [wanted], [chosen])
+        shown.then(None, [chosen], None, js=REMEMBER_PROJECT)
         chosen.change(None, [chosen], None, js=REMEMBER_PROJECT)
-        job_line.build(page)
-        with gr.Tabs(overflow_behavior="wrap"):  # a menu would hide most of them on a phone
+        marks = gr.HTML(elem_classes="style-only", elem_id="tab-marks")
+        page.of_tab(EVERY_TAB).watch(
+            stages_version, lambda name: tab_marks(stage_states(page.find_project(name))), [marks]
+        )
+        with gr.Tabs(overflow_behavior="wrap", elem_id="tabs"):  # a menu would hide tabs on a phone
             for (text, tab), id in zip(TABS, ids, strict=True):
                 with gr.Tab(t(text), id=id, elem_id=f"tab-{id}", render_children=True) as opened:
                     tab.build(page.of_tab(id))
-                opened.select(None, None, [open_tab], js=REMEMBER_TAB % {"tab": json.dumps(id)})
+                opened.select(None, None, [open_tab], js=f"() => {json.dumps(id)}")
         page.start_clock()
         add_language_switch(demo, language)
     return page.demo
@@ -101,14 +103,17 @@ def add_language_switch(demo: gr.Blocks, language: gr.Radio) -> None:
         if (texts := texts_of(component["type"], component["props"]))
     }
     blocks: Any = [demo.blocks[number] for number in laid_out]
-    demo.load(None, None, [*blocks, language], js=switching_js(list(laid_out.values())))
+    demo.load(None, None, [language], js=CHOSEN_JS)
+    # not on load: the page is English already, and an update of every component takes seconds
+    language.change(None, None, blocks, js=switching_js(list(laid_out.values())))
     language.input(None, [language], None, js=CHOOSE_JS)
 
 
 def known_projects(page: Page, name: str) -> gr.Dropdown:
     """Return the project selector with the projects on disk."""
-    names = project_names(page.workspace)
-    return gr.Dropdown(choices=names, value=name if name in names else names[0])
+    found = titled_projects(page.workspace)
+    names = [folder for _, folder in found]
+    return gr.Dropdown(choices=found, value=name if name in names else names[0])
 
 
 DOES_NOT_FIT = "app.does_not_fit"

@@ -32,6 +32,9 @@ def on(
 ) -> Any:
     """Call `handler` whenever one of `triggers` fires; its result fills `outputs`.
 
+    No component shows the progress: Gradio would search the whole page for each one that ever did, several
+    times a request.
+
     Args:
         latest: handle a trigger that fires while the handler is busy afterwards, so that the last typed value
             counts; otherwise drop it, so that ticks and clicks do not pile up.
@@ -48,6 +51,7 @@ def on(
         list(outputs),
         api_visibility="private",
         show_progress="hidden",
+        show_progress_on=[],
         concurrency_limit=PROGRAMS_AT_A_TIME if waits_for_programs else None,
         concurrency_id="programs" if waits_for_programs else None,
         queue=queue,
@@ -68,6 +72,7 @@ def then(
         list(outputs),
         api_visibility="private",
         show_progress="hidden",
+        show_progress_on=[],
         concurrency_limit=None,
         trigger_mode="always_last",
     )

@@ -1,7 +1,8 @@
 """Forms built from the fields of a command, and commands built from form values.
 
-Each field of a command becomes one component with the field's default, bounds, choices and help. The command
-validates the form values, so the page cannot start anything that a terminal could not.
+Each field of a command becomes one component with the field's default, choices and help. The command
+validates the form values, so the page cannot start anything that a terminal could not. Its components have no
+bounds: Gradio would answer each request with a message, where the command reports the problem at its field.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,13 +10,18 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import gradio as gr
-from annotated_types import Ge, Gt, Le, Lt
 from gradio.components import Component
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from indextts.commands.app import Stage
 from indextts.commands.base import Command
+from indextts.errors import UserError
+from indextts.projects.stages import plan_stage
+from indextts.webui.drafts import forget_draft, read_draft, write_draft
+from indextts.webui.events import on
 from indextts.webui.language import field_title, t
+from indextts.webui.page import Page
 
 AUTOMATIC = "forms.automatic"
 ON, OFF = "on", "off"  # of a switch that is automatic otherwise
@@ -47,7 +53,7 @@ def component_for(command: type[Command], name: str, value: object = None) -> Co
     if kind in (int, float):
         number: Any = value
         common |= {"placeholder": t(AUTOMATIC)} if is_automatic else {}
-        return gr.Number(value=number, precision=0 if kind is int else None, **bounds(field), **common)
+        return gr.Number(value=number, precision=0 if kind is int else None, **common)
     return gr.Textbox(value=as_shown(value), lines=1, **common)
 
 
@@ -69,6 +75,47 @@ def fields_from(command: type[Command], names: Sequence[str], values: Sequence[A
 def project_values(command: type[Command], names: Iterable[str], settings: Mapping[str, Any]) -> list[Any]:
     """Return the values of the fields `names` from a project's settings."""
     return [settings.get(name, command.model_fields[name].default) for name in names]
+
+
+def kept_form(
+    page: Page,
+    stage: Stage,
+    command: type[Command],
+    names: Sequence[str],
+    inputs: Sequence[Component],
+) -> gr.Textbox:
+    """Fill the form of a stage with the project's values, and keep other values as its draft.
+
+    Returns:
+        The component that holds the name of the project whose values are in the form.
+    """
+
+    def own_values(name: str) -> dict[str, Any]:
+        values = project_values(command, names, getattr(page.find_settings(name), stage))
+        return dict(zip(names, values, strict=True))
+
+    def fill(name: str, _before: str) -> list[Any]:
+        project, settings, own = page.find_project(name), page.find_settings(name), own_values(name)
+        values = list({**own, **read_draft(project, stage, names)}.values())
+        try:
+            plan_stage(project, settings.with_fields(stage, **fields_from(command, names, values)), stage)
+        except (UserError, ValueError, TypeError):
+            return list(own.values())
+        return values
+
+    def keep(name: str, filled: str, *values: Any) -> None:
+        if filled != name:  # the form still has the values of another project
+            return
+        project, own = page.find_project(name), own_values(name)
+        typed = zip(names, values, strict=True)
+        if changed := {field: value for field, value in typed if value != own[field]}:
+            write_draft(project, stage, changed)
+        else:
+            forget_draft(project, stage)
+
+    filled_for = page.fill(fill, inputs)
+    on([page.form_signal(stage).change], keep, [page.project, filled_for, *inputs], [], latest=True)
+    return filled_for
 
 
 def with_choices(found: Sequence[tuple[str, str]], now: str | None) -> gr.Dropdown:
@@ -99,21 +146,6 @@ def switch_choices() -> list[tuple[str, str]]:
 def as_shown_automatic(value: Any) -> Any:
     """Return the value of an automatic field as its component shows it."""
     return (ON if value else OFF) if isinstance(value, bool) else value
-
-
-def bounds(field: FieldInfo) -> dict[str, Any]:
-    """Return the minimum and maximum of the field as component arguments."""
-    found: dict[str, Any] = {}
-    for rule in field.metadata:
-        if isinstance(rule, Ge | Gt):
-            found["minimum"] = _number(rule.ge if isinstance(rule, Ge) else rule.gt)
-        if isinstance(rule, Le | Lt):
-            found["maximum"] = _number(rule.le if isinstance(rule, Le) else rule.lt)
-    return found
-
-
-def _number(bound: Any) -> float:
-    return float(bound)
 
 
 def _from_form(field: FieldInfo, value: Any) -> Any:

@@ -10,9 +10,11 @@ Gradio's own `gr.I18n` ignores Amharic. No Gradio here.
 
 import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from html import escape, unescape
 from http.cookies import CookieError, SimpleCookie
 from inspect import get_annotations
 from typing import Any
@@ -28,6 +30,9 @@ COOKIE = "language"
 # Visible texts of a component, by the name of the constructor argument.
 TEXTS = ("label", "info", "placeholder", "title", "x_title", "y_title")
 VALUE_IS_TEXT = ("button", "markdown")
+HEADING = re.compile(
+    r"<h2>(.*?)</h2>(?:<p>(.*?)</p>)?"
+)  # HTML that is made of texts only, see `heading_html`
 
 _chosen: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
@@ -106,39 +111,64 @@ def texts_of(kind: str, props: Mapping[str, Any]) -> dict[str, str]:
         kind: as in Gradio's config, "textbox", "button".
         props: its constructor's arguments.
     """
-    names = (*TEXTS, "value") if kind in VALUE_IS_TEXT else TEXTS
+    value = props.get("value")
+    is_text = kind in VALUE_IS_TEXT or (kind == "html" and HEADING.fullmatch(str(value)))
+    names = (*TEXTS, "value") if is_text else TEXTS
     return {name: text for name in names if isinstance(text := props.get(name), str) and text.strip()}
 
 
+def heading_html(title: str, lead: str = "") -> str:
+    """Return a heading with an optional sentence below it, both texts."""
+    return f"<h2>{escape(title)}</h2>" + (f"<p>{escape(lead)}</p>" if lead else "")
+
+
+def switched(text: str, language: str) -> str | None:
+    """Return a visible text of a component in another language; None if it has no translation."""
+    found = translations(language)
+    if heading := HEADING.fullmatch(text):
+        title, lead = (unescape(part or "") for part in heading.groups())
+        return heading_html(found.get(title, title), found.get(lead, lead))
+    return found.get(text)
+
+
 def switching_js(components: list[dict[str, str]]) -> str:
-    """Return the JavaScript that switches the page to the chosen language when it loads.
+    """Return the JavaScript that puts the texts of the chosen language into the components.
 
     Args:
         components: the texts of each, in the order of the event's outputs.
-
-    Returns:
-        A function of no arguments; its values are for the outputs and then the language itself.
     """
     tables = {
         language: [
-            {name: found for name, text in texts.items() if (found := translations(language).get(text))}
+            {name: found for name, text in texts.items() if (found := switched(text, language))}
             for texts in components
         ]
         for language in LANGUAGES
         if language != ENGLISH
     }
     return f"""() => {{
-  const match = document.cookie.match(/(?:^|; ){COOKIE}=([a-z]+)/);
-  const tables = {json.dumps(tables, ensure_ascii=False)};
-  const language = match && Object.hasOwn(tables, match[1]) ? match[1] : "{ENGLISH}";
-  document.documentElement.lang = language;
-  const texts = tables[language] ?? Array({len(components)}).fill({{}});
-  return [...texts.map(text => ({{__type__: "update", ...text}})), language];
+  const texts = {json.dumps(tables, ensure_ascii=False)}[document.documentElement.lang];
+  return (texts ?? Array({len(components)}).fill({{}})).map(text => ({{__type__: "update", ...text}}));
 }}"""
 
 
+# () -> the language that the browser chose
+CHOSEN_JS = f"""() => {{
+  const match = document.cookie.match(/(?:^|; ){COOKIE}=([a-z]+)/);
+  const language = match && {json.dumps(list(LANGUAGES))}.includes(match[1]) ? match[1] : "{ENGLISH}";
+  document.documentElement.lang = language;
+  return language;
+}}"""
 # (the chosen language) -> nothing: the page reloads in that language
 CHOOSE_JS = f"""(language) => {{
   document.cookie = `{COOKIE}=${{language}}; path=/; max-age=31536000; SameSite=Lax`;
   window.location.reload();
 }}"""
+
+
+def shown_hours(seconds: float) -> str:
+    """Return an amount of speech: "40 s", "12 min", "3.2 h"."""
+    if seconds < 60:
+        return t("amount.seconds", count=seconds)
+    return (
+        t("amount.minutes", count=seconds / 60) if seconds < 3600 else t("amount.hours", count=seconds / 3600)
+    )

@@ -60,22 +60,34 @@ class Page:
         project: its value is the name of the chosen project; an input of every handler.
         open_tab: its value is the id of the open tab.
         timer: ticks every TICK_S.
+        signals: hidden, outside of the tabs; see `signal`.
         tab: the id of the tab that receives this page.
         views: of all tabs.
         shown_versions: a hidden component for each view, with the version that the browser shows.
         shared: hidden components through which a tab passes a choice to a later tab.
+        changed: for each stage, a hidden component that changes after its form did; see `form_signal`.
     """
 
     demo: gr.Blocks
     project: gr.Dropdown
     open_tab: gr.Textbox
     timer: gr.Timer
+    signals: gr.Column
     workspace: Path
     roots: Roots
     tab: str = ""
     views: list[View] = field(default_factory=list)
     shown_versions: list[Component] = field(default_factory=list)
     shared: dict[str, gr.Textbox] = field(default_factory=dict)
+    changed: dict[str, gr.Textbox] = field(default_factory=dict)
+
+    def signal(self, value: str = "", id: str | None = None) -> gr.Textbox:
+        """Build a hidden component outside of the tabs.
+
+        Gradio draws a tab when it first opens, and loses a change inside that arrives meanwhile.
+        """
+        with self.signals:
+            return gr.Textbox(value, visible="hidden", container=False, show_label=False, elem_id=id)
 
     def of_tab(self, tab: str) -> Self:
         """Return the page for the tab with this id."""
@@ -87,6 +99,7 @@ class Page:
         show: Callable[..., Any],
         outputs: Sequence[Component],
         inputs: Sequence[Component] = (),
+        also: Sequence[Any] = (),
     ) -> Any:
         """Fill `outputs` with `show` when the tab first opens and whenever the version changes.
 
@@ -94,14 +107,15 @@ class Page:
             version: returns a string for a project that changes whenever the view may change; it is called at
                 every tick while the tab is open, so it may cost only a few stat calls.
             show: called with the project's name and the values of `inputs`.
+            also: other triggers of `show`; one answer at a time, so the last one has the newest inputs.
 
         Returns:
             The event, for `then`.
         """
-        shown_version = gr.Textbox(visible="hidden", container=False, show_label=False)
+        shown_version = self.signal()
         self.views.append(View(self.tab, version))
         self.shown_versions.append(shown_version)
-        return on([shown_version.change], show, [self.project, *inputs], list(outputs), latest=True)
+        return on([shown_version.change, *also], show, [self.project, *inputs], list(outputs), latest=True)
 
     def fill(self, values: Callable[[str, str], Sequence[Any]], form: Sequence[Component]) -> gr.Textbox:
         """Fill a form once when a project is chosen.
@@ -115,7 +129,7 @@ class Page:
         Returns:
             The component that holds the name of the project whose values are in the form.
         """
-        filled_for = gr.Textbox(visible="hidden", container=False, show_label=False)
+        filled_for = self.signal()
 
         def filled(name: str, before: str) -> list[Any]:
             return [name, *values(name, before)]
@@ -123,13 +137,31 @@ class Page:
         self.of_tab(EVERY_TAB).watch(once, filled, [filled_for, *form], [filled_for])
         return filled_for
 
+    def form_signal(self, stage: str) -> gr.Textbox:
+        """Return a component that changes once after a burst of changes of a form, while its tab is open.
+
+        The run panel connects it with `report_changes`.
+        """
+        if stage not in self.changed:
+            self.changed[stage] = self.signal(id=f"{stage}-form-changed")
+        return self.changed[stage]
+
+    def report_changes(self, stage: str, form: Sequence[Any]) -> None:
+        """Change the form signal of a stage after changes of its form.
+
+        Filling a form changes each of its fields, and an update of a component in a closed tab makes Gradio
+        walk through the whole page. So the browser waits (`window.formChanged` in page_files/page.js).
+        """
+        changes = [component.change for component in form]
+        gr.on(changes, None, None, None, js=f"() => window.formChanged('{stage}', '{self.tab}')")
+
     def start_clock(self) -> None:
         """Update the views on every tick, on a change of project and on the opening of a tab.
 
         Called once after all tabs are built. The versions arrive as one value and the browser distributes
         them to the views, because the cost of a request grows with its number of output components.
         """
-        versions = gr.Textbox("{}", visible="hidden", container=False, show_label=False)
+        versions = self.signal("{}")
         beats = [self.demo.load, self.timer.tick, self.project.change, self.open_tab.change]
         on(
             beats,
@@ -182,16 +214,13 @@ def read_versions(views: Sequence[View], project: Project, open_tab: str, known:
     return known if now == seen else json.dumps(now)
 
 
-# click on the tab itself, so that the page registers the open tab
-OPEN = """() => {{
-  document.getElementById('tab-{tab}-button').click();
-  setTimeout(() => document.getElementById('{place}')?.scrollIntoView({{block: 'center'}}), 300);
-}}"""
+# follows the address, see page_files/page.js
+OPEN = "() => {{ location.hash = '{tab}/{place}'; window.dispatchEvent(new PopStateEvent('popstate')); }}"
 
 
 def shared_choice(page: Page, what: str) -> gr.Textbox:
     """Return the hidden component that passes the choice `what`; fill it with `stamped`."""
-    shared = gr.Textbox(visible="hidden", container=False, show_label=False)
+    shared = page.signal()
     page.shared[what] = shared
     return shared
 
@@ -202,15 +231,22 @@ def stamped(name: str) -> str:
 
 
 def follow_shared_choice(
-    page: Page, what: str, choices: Callable[[Project], list[tuple[str, str]]], chosen: gr.Dropdown
+    page: Page,
+    what: str,
+    choices: Callable[[Project], list[tuple[str, str]]],
+    choice_of: Callable[[Project, str], str | None],
+    chosen: gr.Dropdown,
 ) -> None:
-    """Select in this tab what an earlier tab shares, and open this tab."""
+    """Select in this tab what an earlier tab shares, and open this tab at the choice.
+
+    Args:
+        choice_of: returns the choice for a shared name, None if there is none.
+    """
 
     def choose(name: str, stamped_name: str) -> Any:
-        found = choices(page.find_project(name))
-        wanted = stamped_name.partition(" ")[2]
-        is_there = wanted in [value for _, value in found]
-        return gr.Dropdown(choices=found, value=wanted) if is_there else gr.skip()
+        project = page.find_project(name)
+        wanted = choice_of(project, stamped_name.partition(" ")[2])
+        return gr.skip() if wanted is None else gr.Dropdown(choices=choices(project), value=wanted)
 
     shared = page.shared[what]
     event = on([shared.change], choose, [page.project, shared], [chosen], latest=True)

@@ -1,23 +1,52 @@
-"""Stages of a project and their tabs: done, running and next. Read from disk. No Gradio here."""
+"""Stages of a project and their tabs, with the state of each. Read from disk. No Gradio here.
 
-from dataclasses import dataclass
+    done        its files are complete, and no input changed after it was made
+    outdated    an input changed after it was made
+    running     its job, the job of the demo, or a trainer from a terminal is at it
+    failed      the newest job failed, and its files were not complete before
+    stopped     as failed, or a training run that can resume
+    next        the first stage to start now
+    ready       could start now too
+    later       lacks files of the stages before it
+
+A job that failed or was stopped after the files were complete leaves the stage done, with a note.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from html import escape
+from pathlib import Path
 from typing import Literal
 
 from indextts.commands.app import Stage
-from indextts.projects.jobs.records import Job, newest_job
+from indextts.data.review import overlay_files
+from indextts.projects.jobs.records import Job, list_jobs, newest_job
+from indextts.projects.jobs.starting import DEMO_JOB
+from indextts.projects.pipeline import current_stage, stage_record
 from indextts.projects.project import Project, read_project
-from indextts.projects.stages import plan_stage
+from indextts.projects.stages import StagePlan, plan_stage
+from indextts.runs.owner import is_training
 from indextts.webui.language import t
+from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.monitor.progress import progress_of
+from indextts.webui.view_versions import files_version
 
-State = Literal["done", "running", "failed", "stopped", "next", "later"]
+State = Literal["done", "running", "failed", "stopped", "outdated", "next", "ready", "later"]
+PROBLEMS = ("failed", "killed", "lost")  # states of a job
+
+# Clocks of file servers differ, and a copied workspace has the times of the copying.
+TOLERANCE_S = 5.0
 
 SYMBOLS: dict[State, str] = {
     "done": "✓",
     "running": "▶",
     "failed": "✗",
     "stopped": "■",
+    "outdated": "!",
     "next": "→",
+    "ready": "○",
     "later": "·",
 }
 STATE_TEXTS: dict[State, str] = {
@@ -25,8 +54,24 @@ STATE_TEXTS: dict[State, str] = {
     "running": "steps.states.running",
     "failed": "steps.states.failed",
     "stopped": "steps.states.stopped",
+    "outdated": "steps.states.outdated",
+    "next": "steps.states.next",
+    "ready": "steps.states.ready",
     "later": "steps.states.later",
 }
+MARK_COLOURS: dict[State, str] = {
+    "done": "--ok",
+    "running": "--accent",
+    "failed": "--bad",
+    "stopped": "--warn",
+    "outdated": "--warn",
+    "next": "--accent",
+    "ready": "--faint",
+    "later": "--faint",
+}
+OUTDATED_BY = "steps.outdated_by"
+NEW_UPLOADS = "steps.new_uploads"
+LAST_START = {"failed": "steps.last_start_failed", "stopped": "steps.last_start_stopped"}
 
 
 @dataclass(frozen=True)
@@ -40,60 +85,221 @@ class ListedStage:
 
 
 STAGES = (
-    ListedStage("data", "data", "steps.data.title", "steps.data.todo"),
-    ListedStage("tokenizer", "tokenizer", "steps.tokenizer.title", "steps.tokenizer.todo"),
-    ListedStage("preprocess", "preprocess", "steps.preprocess.title", "steps.preprocess.todo"),
-    ListedStage("pairs", "pairs", "steps.pairs.title", "steps.pairs.todo"),
-    ListedStage("train", "training", "steps.train.title", "steps.train.todo"),
-    ListedStage("export", "listen", "steps.export.title", "steps.export.todo"),
+    ListedStage("data", "data", "tab.data", "steps.data.todo"),
+    ListedStage("tokenizer", "tokenizer", "tab.tokenizer", "steps.tokenizer.todo"),
+    ListedStage("preprocess", "preprocess", "tab.preprocess", "steps.preprocess.todo"),
+    ListedStage("pairs", "pairs", "tab.pairs", "steps.pairs.todo"),
+    ListedStage("train", "training", "tab.training", "steps.train.todo"),
+    ListedStage("export", "listen", "tab.listen", "steps.export.todo"),
 )
+BY_NAME = {stage.name: stage for stage in STAGES}
 
 
 @dataclass(frozen=True)
 class StageState:
-    """State of a listed stage."""
+    """State of a listed stage.
+
+    Args:
+        changed: the stage whose output changed after this one was made; its own name for uploads.
+        last_start: "failed" or "stopped" if the newest job of a done stage was.
+    """
 
     stage: ListedStage
     state: State
+    changed: Stage | None = None
+    last_start: Literal["", "failed", "stopped"] = ""
 
     @property
     def text(self) -> str:
-        return t(self.stage.todo if self.state == "next" else STATE_TEXTS[self.state])
+        """The state in words, for a done stage only what is left to say."""
+        if self.state == "done":
+            return t(LAST_START[self.last_start]) if self.last_start else ""
+        if self.state == "next":
+            return t(self.stage.todo)
+        if self.changed == self.stage.name:
+            return t(NEW_UPLOADS)
+        return t(OUTDATED_BY, what=t(BY_NAME[self.changed].title)) if self.changed else self.mark_text
+
+    @property
+    def mark_text(self) -> str:
+        return t(STATE_TEXTS[self.state])
 
 
 def stage_states(project: Project) -> list[StageState]:
-    """Return all stages in order; the first one that is neither done nor active is next."""
+    """Return all stages in order."""
     settings = read_project(project)
-    found: list[StageState] = []
-    for stage in STAGES:
-        writes = plan_stage(project, settings, stage.name).writes
-        is_there = all(path.exists() for path in writes)
-        state = _state(newest_job(project, stage.name), is_there)
-        # a stopped training run has checkpoints to listen to
-        if state == "next" and not all(each.state in ("done", "running", "stopped") for each in found):
-            state = "later"
-        found.append(StageState(stage, state))
-    return found
+    demo = newest_job(project, DEMO_JOB)
+    found = [_state(project, plan_stage(project, settings, stage.name), demo) for stage in STAGES]
+    return [
+        replace(each, state="next") if each is step_to_take(found) and each.state == "ready" else each
+        for each in found
+    ]
 
 
-def stages_html(found: list[StageState]) -> str:
-    """Return the stages as a list, each with a link to its tab."""
-    return f'<ol class="way">{"".join(map(_item, found))}</ol>'
+def step_to_take(found: Sequence[StageState]) -> StageState | None:
+    """Return the running stage, else the first that is not done; None if all are done."""
+    running = (each for each in found if each.state == "running")
+    return next(running, next((each for each in found if each.state != "done"), None))
 
 
-def _state(job: Job | None, is_there: bool) -> State:
-    if job is not None and job.is_active:
-        return "running"
-    if job is not None and job.state in ("failed", "killed", "lost"):
-        return "failed"
-    if job is not None and job.state == "stopped":
-        return "stopped"
-    return "done" if is_there else "next"
+def next_link(project: Project) -> tuple[str, str]:
+    """Return link and text that lead to the next step of a project, or to its training with all done."""
+    step = step_to_take(stage_states(project))
+    stage = step.stage if step is not None else BY_NAME["train"]
+    return f"#{stage.tab}", t("next.open", tab=t(stage.title))
 
 
-def _item(each: StageState) -> str:
-    # click on the tab itself, so that the page registers the open tab
-    go = f"document.getElementById('tab-{each.stage.tab}-button').click();return false"
-    title = f'<a href="#" onclick="{escape(go, quote=True)}">{escape(t(each.stage.title))}</a>'
-    symbol = f'<span class="symbol" aria-hidden="true">{SYMBOLS[each.state]}</span>'
-    return f'<li class="{each.state}">{symbol} {title}: {escape(each.text)}</li>'
+def stages_version(project: Project) -> str:
+    """Return a version that changes with the state of any stage."""
+    return " ".join(f"{each.state}{each.changed or ''}{each.last_start}" for each in stage_states(project))
+
+
+def tab_marks(found: list[StageState]) -> str:
+    """Return a style sheet that adds the state of each stage to the label of its tab.
+
+    A style sheet and not the label, because a new label makes Gradio draw all tabs again.
+    """
+    rules = [
+        f"#tab-{each.stage.tab}-button::after "
+        f'{{ content: "{SYMBOLS[each.state]}" / "{each.mark_text}"; '
+        f"color: var({MARK_COLOURS[each.state]}) }}"
+        for each in found
+    ]
+    return f"<style>{' '.join(rules)}</style>"
+
+
+def stages_html(found: Sequence[StageState], facts: Sequence[str], is_way: bool = True) -> str:
+    """Return the stages as a list, each with a link to its tab.
+
+    Args:
+        facts: a fact for each stage, "" without one.
+        is_way: say what to do; False for stages that one job runs.
+    """
+    items = (_item(each, fact, is_way) for each, fact in zip(found, facts, strict=True))
+    return f'<ol class="way">{"".join(items)}</ol>'
+
+
+def _item(each: StageState, fact: str, is_way: bool) -> str:
+    symbol = f'<span class="symbol" role="img" aria-label="{escape(each.mark_text)}">'
+    symbol += f"{SYMBOLS[each.state]}</span>"
+    words = each.text if is_way or each.state not in ("next", "ready", "later") else ""
+    text = " · ".join(part for part in (fact, words) if part)
+    inside = f"{symbol}<span>{escape(t(each.stage.title))}</span><span>{escape(text)}</span>"
+    return f'<li class="{each.state}"><a href="#{each.stage.tab}">{inside}</a></li>'
+
+
+def _state(project: Project, plan: StagePlan, demo: Job | None) -> StageState:
+    stage, job = BY_NAME[plan.name], _newest_job_at(project, plan.name, demo)
+    is_there = all(path.exists() for path in plan.writes)
+    if (job is not None and job.is_active) or (plan.name == "train" and is_training(project.run_dir)):
+        return StageState(stage, "running")
+    changed = _changed_input(project, plan, job) if is_there else None
+    is_stopped = job is not None and (job.state == "stopped" or job.is_kill_asked)
+    if job is None and plan.name == "train" and _is_unfinished(project):
+        return StageState(stage, "outdated" if changed else "stopped", changed)
+    if job is not None and (is_stopped or job.state in PROBLEMS):
+        if plan.name == "train" and is_stopped:  # it can resume, unless its inputs changed
+            return StageState(stage, "outdated" if changed else "stopped", changed)
+        if not is_there or not _was_complete_before(project, plan, job):
+            return StageState(stage, "stopped" if is_stopped else "failed")
+    if not is_there:
+        is_first = plan.name == STAGES[0].name
+        waits = (demo is not None and demo.is_active) or not (is_first or _can_start(project, plan))
+        return StageState(stage, "later" if waits else "ready")
+    if changed:
+        return StageState(stage, "outdated", changed)
+    is_failed = job is not None and job.state in PROBLEMS
+    return StageState(stage, "done", last_start="stopped" if is_stopped else "failed" if is_failed else "")
+
+
+def _newest_job_at(project: Project, stage: Stage, demo: Job | None) -> Job | None:
+    """Return the newest job of a stage, or the demo's job if it is or ended at this stage after that one."""
+    job = newest_job(project, stage)
+    if demo is None or demo.state in ("waiting", "finished", "not_started") or demo.began is None:
+        return job
+    if current_stage(project, demo.began) != stage or (job is not None and job.started > demo.started):
+        return job
+    return demo
+
+
+def _was_complete_before(project: Project, plan: StagePlan, job: Job) -> bool:
+    """Return whether the files of a stage were complete before this job began."""
+    if any(other.state == "finished" for other in list_jobs(project, plan.name)):
+        return True
+    if stage_record(project, plan.name).exists():
+        return True
+    # a run has checkpoints long before its end
+    return plan.name != "train" and _changed_at(plan.writes[0]) < (job.began or job.started)
+
+
+def _is_unfinished(project: Project) -> bool:
+    """Return whether a run that no job of the page started ended before its last step."""
+    found = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, time.time())
+    is_short = found.step is not None and found.step < (found.total_steps or 0)
+    return is_short and found.ended != "finished"
+
+
+def _can_start(project: Project, plan: StagePlan) -> bool:
+    """Return whether all files of earlier stages that a stage needs are there."""
+    optional = {project.tokenizer} if plan.name == "pairs" else set()
+    return all(path.exists() for path, _ in _inputs(project, plan, optional | _overlays(project)))
+
+
+def _inputs(project: Project, plan: StagePlan, without: set[Path]) -> Iterator[tuple[Path, Stage]]:
+    """Yield the files of earlier stages that a stage reads, each with that stage."""
+    by_stage: dict[Stage, tuple[Path, ...]] = {
+        "data": (project.manifest, *_overlays(project)),
+        "tokenizer": (project.tokenizer,),
+        "preprocess": (project.utterances("train"), project.utterances("val")),
+        "pairs": (project.pairs("train"), project.pairs("val")),
+        "train": (project.run_dir / "best.pth", project.run_dir / "latest.pth"),
+    }
+    for stage, paths in by_stage.items():
+        yield from ((path, stage) for path in paths if path in plan.reads and path not in without)
+
+
+def _overlays(project: Project) -> set[Path]:
+    return set(overlay_files(project.manifest))
+
+
+def _changed_input(project: Project, plan: StagePlan, job: Job | None) -> Stage | None:
+    """Return the stage whose output changed after this stage read it; None if none did."""
+    made = _made_at(project, plan, job) + TOLERANCE_S
+    if plan.name == "data":
+        return "data" if any(_changed_at(path) > made for path in project.uploaded()) else None
+    copy = project.run_dir / "tokenizer.model"
+    for path, stage in _inputs(project, plan, set()):
+        if plan.name == "train" and stage == "tokenizer" and copy.exists():
+            if not _are_equal(path, copy, files_version(path, copy)):
+                return stage
+        elif _changed_at(path) > made:
+            return stage
+    return None
+
+
+def _made_at(project: Project, plan: StagePlan, job: Job | None) -> float:
+    """Return the Unix time at which a stage last read its inputs, as far as files show it.
+
+    A job that found nothing to change leaves its output as old as it was.
+    """
+    if plan.name == "train":
+        return _changed_at(project.run_dir / ".lock") or _changed_at(plan.writes[0])
+    jobs = [] if job is None else [job] if job.state == "finished" else list_jobs(project, plan.name)
+    finished = next((job for job in jobs if job.state == "finished"), None)
+    began = (finished.began or finished.started) if finished else 0.0
+    return max(began, _changed_at(plan.writes[0]), _changed_at(stage_record(project, plan.name)))
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+@lru_cache(maxsize=64)
+def _are_equal(one: Path, other: Path, _version: str) -> bool:
+    try:
+        return one.read_bytes() == other.read_bytes()
+    except OSError:
+        return False

@@ -11,6 +11,7 @@ from pathlib import Path
 from indextts.data.manifest import Utterance, read_utterances
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project
+from indextts.system.files import count_lines
 
 PERIOD_S = 6
 
@@ -60,6 +61,19 @@ def running_version(project: Project, stage: str) -> str:
         return "none"
     second = int(time.time()) if job.is_active else 0
     return f"{job.folder.name} {job.state} {files_version(job.log)} {second}"
+
+
+def num_lines(path: Path) -> int | None:
+    """Return the cached number of lines of a file; None if it cannot be read."""
+    try:
+        return _count(path, files_version(path))
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _count(path: Path, _version: str) -> int:
+    return count_lines(path)
 
 
 def _stamp(path: Path) -> str:

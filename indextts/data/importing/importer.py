@@ -171,7 +171,8 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     found: list[SourceRecording] = []
     seen: dict[str, SourceRecording] = {}
     layout = cast(ImportLayout, source.answers["layout"])
-    for item in read_source(source.root, layout, AudioFinder(allowed), source.path):
+    language, columns = command.language or DEFAULT_LANGUAGE, source.answers["columns"]
+    for item in read_source(source.root, layout, AudioFinder(allowed), source.path, language, columns):
         if isinstance(item, Rejection):
             source.rejections.append(item)
         elif item.key in seen:
@@ -181,7 +182,7 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
             source.rejections.append(Rejection(item.where, "duplicate", reason))
         else:
             seen[item.key] = item
-            found.append(replace(item, language=item.language or command.language or DEFAULT_LANGUAGE))
+            found.append(replace(item, language=item.language or language))
     audio = journal.audio.resolve()
     for item in found:
         if item.audio.resolve().is_relative_to(audio):

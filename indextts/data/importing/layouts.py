@@ -1,7 +1,7 @@
 """Layouts of data sets, detected from the files in a folder.
 
-    table         metadata.csv, or another .csv or .tsv, as in LJSpeech; recordings next to the table or in
-                  wavs/, wav/, audio/ or clips/
+    table         metadata.csv, or another .csv or .tsv, with columns as columns.py decides; recordings beside
+                  it or in wavs/, wav/, audio/ or clips/
     common-voice  validated.tsv (or train.tsv, dev.tsv, test.tsv) and clips/; client_id is the speaker
     fleurs        train.tsv, dev.tsv, test.tsv without a header, audio in audio/train/ and so on
     jsonl         JSON lines with audio and text, optionally speaker, id, language, recording
@@ -13,15 +13,18 @@ subfolders if the folder itself has no layout. The fallback is `files`.
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.audio_files import AudioFinder
+from indextts.data.importing.columns import ALIASES, Columns, decide_columns
 from indextts.data.importing.file_pairs import read_files
 from indextts.data.importing.items import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES, Rejection, SourceRecording
-from indextts.data.importing.tables import ALIASES, Row, header, json_rows, table_rows
+from indextts.data.importing.tables import Row, header, json_rows, table_rows
 from indextts.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -36,14 +39,39 @@ _SPEAKER_DIGITS = 16  # of Common Voice's 128, enough to be unique
 Item = SourceRecording | Rejection
 
 
-def read_source(root: Path, layout: ImportLayout, finder: AudioFinder, typed: Path) -> list[Item]:
+@dataclass(frozen=True)
+class _Reader:
+    """How tables are read.
+
+    Args:
+        columns: their columns by hand, as in --columns; "" to decide.
+    """
+
+    finder: AudioFinder
+    language: str
+    columns: str
+
+    def decider(self, folders: Sequence[Path]) -> Callable[[Sequence[Sequence[str]]], Columns]:
+        """Return what decides the columns of a table whose recordings are in one of the folders."""
+
+        def names_audio(value: str) -> bool:
+            return isinstance(self.finder.find(value, folders), Path)
+
+        return partial(decide_columns, names_audio=names_audio, language=self.language, chosen=self.columns)
+
+
+def read_source(
+    root: Path, layout: ImportLayout, finder: AudioFinder, typed: Path, language: str, columns: str = ""
+) -> list[Item]:
     """Return all items of a folder or file, in a fixed order.
 
     Args:
         typed: the path of the source as typed, for messages; `root` may be a folder unpacked from it.
+        language: of texts whose data name none.
+        columns: the columns of tables by hand, as in --columns; "" to decide.
 
     Raises:
-        UserError: there are no recordings in that layout.
+        UserError: there are no recordings in that layout, or the columns of a table cannot be decided.
         OSError: a file cannot be read.
     """
     if layout == "auto":
@@ -51,7 +79,11 @@ def read_source(root: Path, layout: ImportLayout, finder: AudioFinder, typed: Pa
         logger.info("%s: layout %s", typed, layout)
     else:
         places = [_only_folder(root)]
-    items = list(chain.from_iterable(_read(layout, place, finder) for place in places))
+    reader = _Reader(finder, language, columns)
+    try:
+        items = list(chain.from_iterable(_read(layout, place, reader) for place in places))
+    except UserError as error:
+        raise UserError(f"{typed}: {error}") from None
     if not items:
         raise UserError(f"{typed}: no recordings in the layout {layout}; see docs/data.md for the layouts")
     return items
@@ -131,28 +163,34 @@ def _is_hidden(path: Path, root: Path) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in path.relative_to(root).parts)
 
 
-def _read(layout: ImportLayout, place: Path, finder: AudioFinder) -> Iterable[Item]:
+def _read(layout: ImportLayout, place: Path, reader: _Reader) -> Iterable[Item]:
     if layout == "files":
-        return read_files(place, finder)
+        return read_files(place, reader.finder)
     if layout == "common-voice":
-        return _read_common_voice(place, finder)
+        return _read_common_voice(place, reader)
     if layout == "fleurs":
-        return _read_fleurs(place, finder)
+        return _read_fleurs(place, reader.finder)
     files = [place]
     if place.is_dir():
         files = _tables(place) if layout == "table" else _manifests(place)
-    rows = table_rows if layout == "table" else json_rows
-    return chain.from_iterable(_clips(rows(path), path.parent, finder) for path in files)
+    if layout == "table":
+        return chain.from_iterable(_read_table(path, reader) for path in files)
+    return chain.from_iterable(_clips(json_rows(path), path.parent, reader.finder) for path in files)
 
 
-def _read_common_voice(folder: Path, finder: AudioFinder) -> Iterator[Item]:
+def _read_table(path: Path, reader: _Reader, speaker_chars: int | None = None) -> Iterator[Item]:
+    rows = table_rows(path, reader.decider([path.parent]))
+    yield from _clips(rows, path.parent, reader.finder, speaker_chars=speaker_chars)
+
+
+def _read_common_voice(folder: Path, reader: _Reader) -> Iterator[Item]:
     """Yield the clips of validated.tsv, or else those of the three splits."""
     tables = [folder / "validated.tsv"]
     if not tables[0].is_file():
         tables = [folder / f"{split}.tsv" for split in _SPLITS]
     for table in tables:
         if table.is_file():
-            yield from _clips(table_rows(table), folder, finder, speaker_chars=_SPEAKER_DIGITS)
+            yield from _read_table(table, reader, _SPEAKER_DIGITS)
 
 
 def _read_fleurs(folder: Path, finder: AudioFinder) -> Iterator[Item]:
@@ -160,7 +198,8 @@ def _read_fleurs(folder: Path, finder: AudioFinder) -> Iterator[Item]:
         table = folder / f"{split}.tsv"
         if table.is_file():
             inner = [folder / "audio" / split, folder / split]
-            yield from _clips(table_rows(table, FLEURS_COLUMNS), folder, finder, inner)
+            rows = table_rows(table, lambda _rows: Columns(FLEURS_COLUMNS, has_header=False))
+            yield from _clips(rows, folder, finder, inner)
 
 
 def _clips(

@@ -21,7 +21,7 @@ from indextts.system.files import write_json
 logger = logging.getLogger(__name__)
 
 ANSWERS_NAME = "answers.json"
-FIELDS = ("layout", "speaker", "speaker_from")
+FIELDS = ("layout", "columns", "speaker", "speaker_from")
 
 
 def with_speakers(
@@ -100,11 +100,7 @@ def answered(command: ImportDataset, before: dict[str, str]) -> dict[str, str]:
     """Return the answers about a source: those of the command, else the stored ones."""
     given = {name: str(getattr(command, name)).strip() for name in FIELDS}
     default = {name: str(ImportDataset.model_fields[name].default) for name in FIELDS}
-    if (given["speaker"], given["speaker_from"]) != (default["speaker"], default["speaker_from"]):
-        if given["layout"] != default["layout"]:
-            return given
-        return {**given, "layout": before.get("layout", "auto")}
-    return {
-        name: before.get(name, given[name]) if given[name] == default[name] else given[name]
-        for name in FIELDS
-    }
+    kept = {name for name in FIELDS if given[name] == default[name]}
+    if not {"speaker", "speaker_from"} <= kept:
+        kept -= {"speaker", "speaker_from"}  # the two are one answer
+    return {name: before.get(name, given[name]) if name in kept else given[name] for name in FIELDS}

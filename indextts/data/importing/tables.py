@@ -1,39 +1,28 @@
 """Read rows of tables: CSV with any common delimiter, with or without a header, and JSON lines.
 
-A row has the columns `audio`, `text`, `speaker`, `id`, `language`, `recording`; ALIASES maps other names to
-them. A table without a header has the columns of its layout, by default those of LJSpeech: recording, text
-and optionally the spoken form of the text.
+A row has the columns `audio`, `text`, `speaker`, `id`, `language`, `recording`; columns.py decides which of a
+table's columns these are.
 """
 
 import csv
 import json
+import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from indextts.data.importing.columns import COLUMN_OF, Columns
 from indextts.data.importing.items import Location, Rejection
 from indextts.data.importing.text_lines import BadText, text_lines
 from indextts.system.amounts import counted
 
-ALIASES = {
-    "audio": (
-        "audio", "audio_path", "audio_filepath", "audio_file", "path", "file", "file_name", "filename", "wav",
-        "wav_path", "clip",
-    ),
-    "text": ("text", "sentence", "transcription", "transcript", "raw_transcription"),
-    "speaker": ("speaker", "speaker_id", "client_id", "speaker_name", "reader_id", "spk", "voice"),
-    "id": ("id", "utterance_id", "utt_id", "clip_id"),
-    "language": ("language", "lang", "locale"),
-    "recording": ("recording", "source_file"),
-}  # fmt: skip
-LJSPEECH_COLUMNS = ("audio", "text", "spoken")
+logger = logging.getLogger(__name__)
 
 _DELIMITERS = "|\t,;"
 _SAMPLED_LINES = 200
 _MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closing quote is missing
-_COLUMN_OF = {alias: column for column, aliases in ALIASES.items() for alias in aliases}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +31,6 @@ class Row:
 
     where: Location
     values: dict[str, str]
-    has_speaker_column: bool
 
 
 @dataclass(frozen=True)
@@ -52,16 +40,17 @@ class _Format:
     has_header: bool
 
 
-def table_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row | Rejection]:
+def table_rows(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns]) -> Iterator[Row | Rejection]:
     """Yield the rows of a table in file order, and rejections of invalid ones.
 
     Args:
-        columns: the columns of a layout without a header.
+        decide: returns the columns for the first rows of the table.
 
     Raises:
+        UserError: the columns cannot be decided.
         OSError: the file cannot be read.
     """
-    table = _find_format(path, columns)
+    table = _find_format(path, decide)
     lines = text_lines(path)
     is_first = True
     waiting: list[tuple[int, str | BadText]] = []  # read ahead for a quoted field without a closing quote
@@ -123,7 +112,7 @@ def _json_row(where: Location, line: str) -> Row | Rejection:
         return Rejection(where, "broken_row", reason)
     values: dict[str, str] = {}
     for name, value in record.items():
-        column = _COLUMN_OF.get(name)
+        column = COLUMN_OF.get(name)
         if column is None or value is None or column in values:
             continue
         if not isinstance(value, str | int) or isinstance(value, bool):
@@ -133,11 +122,11 @@ def _json_row(where: Location, line: str) -> Row | Rejection:
         return Rejection(where, "encoding", "a lone surrogate (half a character); correct it")
     if any("\0" in value for value in values.values()):
         return Rejection(where, "not_text", "a NUL character; remove it")
-    return Row(where, _filled(values), has_speaker_column="speaker" in values)
+    return Row(where, _filled(values))
 
 
-def _find_format(path: Path, columns: Sequence[str]) -> _Format:
-    """Return delimiter and columns of a table, by the majority of its first lines."""
+def _find_format(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns]) -> _Format:
+    """Return delimiter and columns of a table, by its first lines."""
     sample = _first_lines(path)
     counts = {
         delimiter: Counter(len(_fields(line, delimiter) or ()) for line in sample)
@@ -149,15 +138,15 @@ def _find_format(path: Path, columns: Sequence[str]) -> _Format:
         return max(shared.values(), default=0), -_DELIMITERS.index(delimiter)
 
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(_DELIMITERS, key=fit)
-    if columns:
-        return _Format(delimiter, tuple(columns), has_header=False)
-    first = [field.strip().lower() for field in _fields(sample[0], delimiter) or ()] if sample else []
-    named = tuple(_COLUMN_OF.get(field, "") for field in first)
-    if "text" in named and ("audio" in named or "id" in named):
-        return _Format(delimiter, _unique(named), has_header=True)
     # The number of columns of most lines: other lines have a missing or an extra delimiter.
-    num_columns = counts[delimiter].most_common(1)[0][0] if sample else 0
-    return _Format(delimiter, LJSPEECH_COLUMNS[: max(2, num_columns)], has_header=False)
+    width = counts[delimiter].most_common(1)[0][0] if sample else 0
+    rows = [fields for line in sample if (fields := _fields(line, delimiter)) and len(fields) == width]
+    if width < 2:
+        return _Format(delimiter, ("audio", "text"), has_header=False)
+    columns = decide(rows)
+    row = rows[min(columns.has_header, len(rows) - 1)]
+    logger.info("%s: columns %s", path, columns.shown(row))
+    return _Format(delimiter, columns.names, columns.has_header)
 
 
 def _first_lines(path: Path) -> list[str]:
@@ -169,11 +158,6 @@ def _first_lines(path: Path) -> list[str]:
         elif line.code == "line_too_long":
             break
     return lines
-
-
-def _unique(named: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns without repeated names; of two texts, the first is the one as written."""
-    return tuple("" if column in named[:number] else column for number, column in enumerate(named))
 
 
 def _row(where: Location, fields: list[str] | None, table: _Format) -> Row | Rejection:
@@ -188,7 +172,7 @@ def _row(where: Location, fields: list[str] | None, table: _Format) -> Row | Rej
     values = _filled(dict(zip(table.columns, fields, strict=True)))
     if "spoken" in values:
         values["text"] = values.pop("spoken")
-    return Row(where, values, has_speaker_column="speaker" in table.columns)
+    return Row(where, values)
 
 
 def _filled(values: dict[str, str]) -> dict[str, str]:

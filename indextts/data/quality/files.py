@@ -2,6 +2,7 @@
 
     REPORT_DIR/                later stages use the verdicts in FOLDER_OF_THE_MANIFEST/check (data/review.py)
       report.txt               the printed reports
+      overview.json            totals, reasons and histograms (overview.py)
       histograms.png           a histogram of each measure, with the limits
       normalizer.json          version and options of the normaliser
       rejected.jsonl           {"id", "speaker", "audio", "text", "reasons": ["noisy", ...],

@@ -1,11 +1,14 @@
-"""Summary of the verdicts on all clips: facts, notices and problems of the set."""
+"""Summary of the verdicts on all clips: facts, notices and problems of the set, and its overview."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.manifest import Utterance
 from indextts.data.quality.clips import ClipResult
+from indextts.data.quality.overview import Limit, MeasureHistogram, Notice, Overview, Problem, ReasonCount
 from indextts.data.quality.reasons import REASONS, Flag
 from indextts.data.quality.verdicts import Verdict
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, spread
@@ -14,6 +17,25 @@ from indextts.system.amounts import counted
 GOOD_NUM_SPEAKERS = 50
 LOW_NUM_SPEAKERS = 10
 MIN_CLIPS_OF_A_VOICE = 2  # a prompt and a target
+
+# Kinds of problems, and their codes in overview.json
+FEW_ETHIOPIC = "texts with few Ethiopic letters"
+TOO_MANY_REJECTED = "too many rejected of "
+NO_VOICE = "speakers without 2 usable clips, for a prompt and a target"
+CODES = {FEW_ETHIOPIC: "few_ethiopic", TOO_MANY_REJECTED: "too_many_rejected", NO_VOICE: "no_voice"}
+
+NUM_BINS = 24
+MEASURES = (
+    "duration_s",
+    "fidel_per_s",
+    "snr_db",
+    "silence_percent",
+    "rms_dbfs",
+    "loudness_lufs",
+    "bandwidth_hz",
+    "clipped_percent",
+    "ethiopic_percent",
+)
 
 _SPREADS = {
     "duration_s": "duration in s",
@@ -31,7 +53,9 @@ def facts(
     limits: QualityLimits,
 ) -> list[str]:
     """Return totals, the spread of each measure, the speakers, and the counts of each reason."""
-    hours = [_hours(utterance, verdict) for utterance, verdict in zip(utterances, verdicts, strict=True)]
+    hours = [
+        hours_of_clip(utterance, verdict) for utterance, verdict in zip(utterances, verdicts, strict=True)
+    ]
     words = Counter(verdict.word for verdict in verdicts)
     lines = [
         f"utterances: {len(utterances)}, {sum(hours):.2f} hours",
@@ -50,30 +74,36 @@ def facts(
     return lines + _reason_lines(utterances, hours, verdicts)
 
 
-def notices(utterances: Sequence[Utterance], verdicts: Sequence[Verdict], limits: QualityLimits) -> list[str]:
-    """Return notices for the user to judge, mainly about the distribution of speakers."""
+def notices(
+    utterances: Sequence[Utterance], verdicts: Sequence[Verdict], limits: QualityLimits
+) -> list[Notice]:
+    """Return notices, mainly about the distribution of speakers."""
     hours_of: dict[str, float] = defaultdict(float)
     for utterance, verdict in zip(utterances, verdicts, strict=True):
-        hours_of[utterance.speaker] += _hours(utterance, verdict)
+        hours_of[utterance.speaker] += hours_of_clip(utterance, verdict)
     total = sum(hours_of.values())
-    lines = []
-    if len(hours_of) < LOW_NUM_SPEAKERS:
-        lines.append(
-            f"{counted(len(hours_of), 'speaker')}: the model learns these voices, but does not generalise to "
-            "other voices"
-        )
-    elif len(hours_of) < GOOD_NUM_SPEAKERS:
-        lines.append(f"low speaker diversity ({len(hours_of)} speakers)")
+    count = len(hours_of)
+    found: list[Notice] = []
+    if count < LOW_NUM_SPEAKERS:
+        text = f"{counted(count, 'speaker')}: the model learns these voices, but does not generalise to "
+        found.append(Notice(code="few_speakers", values={"count": count}, text=f"{text}other voices"))
+    elif count < GOOD_NUM_SPEAKERS:
+        text = f"low speaker diversity ({count} speakers)"
+        found.append(Notice(code="some_speakers", values={"count": count}, text=text))
     first, hours = max(hours_of.items(), key=lambda item: item[1])
-    if len(hours_of) > 1 and 100 * hours > limits.max_speaker_percent * total:
-        lines.append(f"speaker {first} has {100 * hours / total:.0f} % of the hours")
-    small = [speaker for speaker, hours in hours_of.items() if hours * 60 < limits.min_speaker_minutes]
-    if small:
-        short = (
-            f"{len(small)} of {len(hours_of)} speakers have less than {limits.min_speaker_minutes:g} minutes"
-        )
-        lines.append(f"{short}; if several names stand for the same voice, use the same name for all of them")
-    return lines
+    if count > 1 and 100 * hours > limits.max_speaker_percent * total:
+        percent = round(100 * hours / total)
+        text = f"speaker {first} has {percent} % of the hours"
+        values: dict[str, float | str] = {"speaker": first, "percent": percent}
+        found.append(Notice(code="dominant_speaker", values=values, text=text))
+    minutes = limits.min_speaker_minutes
+    short = sum(hours * 60 < minutes for hours in hours_of.values())
+    if short:
+        text = f"{short} of {count} speakers have less than {minutes:g} minutes"
+        text += "; if several names stand for the same voice, use the same name for all of them"
+        values = {"short": short, "count": count, "minutes": minutes}
+        found.append(Notice(code="short_speakers", values=values, text=text))
+    return found
 
 
 def add_problems(
@@ -87,18 +117,55 @@ def add_problems(
     if amharic_percent(clips) < limits.min_amharic_percent:
         for utterance, clip in zip(utterances, clips, strict=True):
             if not clip.text.is_mostly_ethiopic:
-                findings.add("texts with few Ethiopic letters", " ".join(utterance.text.split())[:40])
+                findings.add(FEW_ETHIOPIC, " ".join(utterance.text.split())[:40])
     rejected = [u.id for u, verdict in zip(utterances, verdicts, strict=True) if verdict.is_rejected]
     if 100 * len(rejected) > limits.max_rejected_percent * len(utterances):
         for id in rejected:
-            kind = f"too many rejected of {counted(len(utterances), 'utterance')}"
+            kind = f"{TOO_MANY_REJECTED}{counted(len(utterances), 'utterance')}"
             findings.add(kind, id)
     num_of = Counter(
         u.speaker for u, verdict in zip(utterances, verdicts, strict=True) if not verdict.is_rejected
     )
     if max(num_of.values(), default=0) < MIN_CLIPS_OF_A_VOICE:
         for speaker in sorted({utterance.speaker for utterance in utterances}):
-            findings.add("speakers without 2 usable clips, for a prompt and a target", speaker)
+            findings.add(NO_VOICE, speaker)
+
+
+def code_of(kind: str) -> str:
+    """Return the code of a kind of problem; "" for a kind of another check."""
+    return next((code for start, code in CODES.items() if kind.startswith(start)), "")
+
+
+def overview_of(
+    utterances: Sequence[Utterance],
+    verdicts: Sequence[Verdict],
+    limits: QualityLimits,
+    notices: Sequence[Notice],
+    findings: Findings,
+) -> Overview:
+    """Return the overview of a check."""
+    hours = [hours_of_clip(each, verdict) for each, verdict in zip(utterances, verdicts, strict=True)]
+    words = [verdict.word for verdict in verdicts]
+    places_of = by_reason(verdicts)
+    return Overview(
+        num_utterances=len(utterances),
+        num_good=words.count("good"),
+        num_warned=words.count("warned"),
+        num_rejected=words.count("rejected"),
+        hours=sum(hours),
+        num_speakers=len({utterance.speaker for utterance in utterances}),
+        reasons=[
+            ReasonCount(name=reason.name, count=len(places), hours=sum(hours[place] for place, _ in places))
+            for reason in REASONS
+            if (places := places_of.get(reason.name))
+        ],
+        histograms=[found for name in MEASURES if (found := _histogram(name, verdicts, limits))],
+        problems=[
+            Problem(code=code_of(kind), count=count, text=line)
+            for (kind, count), line in zip(findings.counts.items(), findings.lines(), strict=True)
+        ],
+        notices=list(notices),
+    )
 
 
 def amharic_percent(clips: Sequence[ClipResult]) -> float:
@@ -146,6 +213,25 @@ def by_reason(verdicts: Sequence[Verdict]) -> Mapping[str, list[tuple[int, Flag]
     return places_of
 
 
-def _hours(utterance: Utterance, verdict: Verdict) -> float:
+def hours_of_clip(utterance: Utterance, verdict: Verdict) -> float:
+    """Return the measured duration of a clip in hours; that of the manifest if there is none."""
     duration_s = verdict.measures.get("duration_s")
     return (utterance.duration_s if duration_s is None else duration_s) / 3600
+
+
+def _histogram(name: str, verdicts: Sequence[Verdict], limits: QualityLimits) -> MeasureHistogram | None:
+    values = [value for verdict in verdicts if (value := verdict.measures.get(name)) is not None]
+    if not values:
+        return None
+    is_constant = min(values) == max(values)
+    counts, edges = np.histogram(values, bins=[values[0], values[0]] if is_constant else NUM_BINS)
+    return MeasureHistogram(
+        measure=name,
+        counts=counts.tolist(),
+        edges=edges.tolist(),
+        limits=[
+            Limit(value=float(getattr(limits, reason.limit)), side=reason.side, is_hard=reason.is_hard)
+            for reason in REASONS
+            if reason.measure == name and reason.limit
+        ],
+    )

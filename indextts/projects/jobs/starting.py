@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 from platform import python_version
-from typing import Any
+from typing import Any, get_args
 
 from pydantic_core import to_jsonable_python
 
+from indextts.commands.app import Stage
 from indextts.commands.base import Command
 from indextts.commands.launching import ALONE, Launch
 from indextts.commands.terminal import to_argv
@@ -28,6 +29,7 @@ from indextts.projects.project import REPOSITORY, Project
 from indextts.system.files import write_json
 from indextts.system.processes import git_commit, shell_text
 
+DEMO_JOB = "demo"  # runs all stages of the demo project
 RUNNER = Path(__file__).resolve().with_name("runner.py")
 
 SCRIPT_NAME = "command.sh"
@@ -116,12 +118,14 @@ def _check_no_other_is_active(project: Project, stage: str, after: Path | None) 
     if after is not None and read_job(after) is None:
         raise UserError(f"{after.name} is not a job to wait for; choose a job from the list")
     ended_by_then = {folder.resolve() for folder in chain(after)}
-    active = [job for job in list_jobs(project, stage) if job.is_active]
+    names = get_args(Stage)
+    conflicting = {stage, *names} if stage == DEMO_JOB else {stage, DEMO_JOB} if stage in names else {stage}
+    active = [job for name in conflicting for job in list_jobs(project, name) if job.is_active]
     for job in active:
         if job.folder.resolve() not in ended_by_then:
             state = "waiting" if job.state == "waiting" else "running"
             raise UserError(
-                f"{stage} is already {state} in {project.root.name}; stop it, wait for its end, "
+                f"{job.stage} is already {state} in {project.root.name}; stop it, wait for its end, "
                 "or start this job after it"
             )
 

@@ -26,9 +26,10 @@ from indextts.webui.data.uploads import described, remove, store_uploads
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
+from indextts.webui.layout import fields
 from indextts.webui.page import Page
 from indextts.webui.serving.received import MAX_AGE_S, size_of
-from indextts.webui.view_versions import once, periodic_version
+from indextts.webui.view_versions import files_version, once, periodic_version
 
 NEW_SOURCES = "what is new"
 CHOOSE = "data.choose_upload"
@@ -42,29 +43,20 @@ class ImportForm:
 
     Args:
         inputs: components that the commands are built from.
-        uploads: table of the uploads that the commands import.
+        uploads: hidden; changes with the uploads that the commands import.
     """
 
     inputs: Sequence[Component]
-    uploads: gr.Dataframe
+    uploads: gr.Textbox
 
 
 def import_form(page: Page) -> ImportForm:
     """Build uploads and answers, and connect their events."""
-    files = gr.File(
-        label=t("data.recordings"),
-        file_count="multiple",
-        height=140,
-        elem_id="upload",
-    )
-    table = gr.Dataframe(
-        headers=[t("data.upload"), t("data.files"), t("data.size")],
-        label=t("data.uploaded"),
-        interactive=False,
-        elem_id="uploads",
-    )
-    waiting = gr.HTML(elem_id="received", padding=False)
-    with gr.Row():
+    files = gr.File(label=t("data.recordings"), file_count="multiple", height=120, elem_id="upload")
+    message = gr.HTML(elem_id="upload-message")
+    table = gr.HTML(elem_id="uploads")
+    stored = gr.Textbox(visible="hidden", container=False, show_label=False)
+    with fields("import-fields"):
         chosen = gr.Dropdown(
             [(t("data.new_sources"), NEW_SOURCES)],
             value=NEW_SOURCES,
@@ -72,45 +64,88 @@ def import_form(page: Page) -> ImportForm:
             allow_custom_value=False,
             elem_id="answers-for",
         )
-        removal = gr.Button(t("data.remove_this_upload"), elem_id="upload-remove")
-    with gr.Row():
-        fields = form_for(ImportDataset, FIELDS)
+        answers = form_for(ImportDataset, FIELDS)
+    removal = gr.Button(
+        t("data.remove_this_upload"),
+        size="sm",
+        elem_id="upload-remove",
+        elem_classes="quiet asks",
+        visible=False,
+    )
+    waiting = gr.HTML(elem_id="received", elem_classes="remark")
 
-    def received(name: str, paths: list[str] | None) -> tuple[Any, Any, Any]:
+    def received(name: str, paths: list[str] | None) -> tuple[Any, ...]:
         project = page.find_project(name)
-        if paths:
-            store_uploads(project, paths, Path(get_upload_folder()))
-        return None, described(project), choices(page, name)
+        return None, upload_message(project, paths or []), *uploaded(project)
 
-    def removed(name: str, upload: str) -> tuple[Any, Any]:
+    def removed(name: str, upload: str) -> tuple[Any, ...]:
         project = page.find_project(name)
         if upload == NEW_SOURCES:
             raise UserError(t(CHOOSE))
         remove(project, upload)
-        return described(project), choices(page, name)
+        return "", *uploaded(project)
 
-    def shown(name: str) -> tuple[Any, Any]:
-        return described(page.find_project(name)), choices(page, name)
-
-    on([files.upload], received, [page.project, files], [files, table, chosen])
-    on([removal.click], removed, [page.project, chosen], [table, chosen])
-    page.watch(once, shown, [table, chosen])
+    outputs = [table, chosen, stored]
+    on([files.upload], received, [page.project, files], [files, message, *outputs])
+    on([removal.click], removed, [page.project, chosen], [message, *outputs])
+    on(
+        [chosen.change],
+        lambda source: gr.Button(visible=source != NEW_SOURCES),
+        [chosen],
+        [removal],
+        latest=True,
+    )
+    on([page.project.change], lambda: "", [], [message])
+    page.watch(once, lambda name: uploaded(page.find_project(name)), outputs)
     page.watch(periodic_version, lambda _name: shown_received(Path(get_upload_folder())), [waiting])
-    return ImportForm([chosen, *fields.values()], table)
+    return ImportForm([chosen, *answers.values()], stored)
+
+
+def upload_message(project: Project, paths: Sequence[str]) -> str:
+    """Store uploaded files; return the result, or the problem with the name of the file."""
+    if not paths:
+        return ""
+    try:
+        sources = store_uploads(project, paths, Path(get_upload_folder()))
+    except UserError as error:
+        text = f"{t('data.nothing_stored')} {error}"
+        return f'<ul class="notices" role="alert"><li class="bad">{html.escape(text)}</li></ul>'
+    names = ", ".join(source.name for source in sources)
+    return f'<p class="ready" role="status">{html.escape(t("data.stored", names=names))}</p>'
+
+
+def uploads_html(project: Project) -> str:
+    """Return the uploads of a project as a table; "" without any."""
+    rows = [
+        f'<tr><td>{html.escape(name)}</td><td class="number">{num_files}</td>'
+        f'<td class="number">{html.escape(size)}</td></tr>'
+        for name, num_files, size in described(project)
+    ]
+    if not rows:
+        return ""
+    heads = (
+        f"<th>{html.escape(t('data.upload'))}</th><th class='number'>{html.escape(t('data.files'))}</th>"
+        f"<th class='number'>{html.escape(t('data.size'))}</th>"
+    )
+    return f'<table class="list"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
 
 
 def shown_received(folder: Path) -> str:
-    """Return how much the page has received that is in no project."""
+    """Return how much the page has received that is in no project; "" for nothing."""
     files, num_bytes = size_of(folder)
-    return html.escape(t(RECEIVED, files=files, size=shown_size(num_bytes), hours=round(MAX_AGE_S / 3600)))
-
-
-def choices(page: Page, name: str) -> gr.Dropdown:
-    """Return the sources that the answers can apply to: all new sources, or one upload."""
-    uploads = [path.name for path in page.find_project(name).uploaded()]
-    return gr.Dropdown(
-        [(t("data.new_sources"), NEW_SOURCES), *((name, name) for name in uploads)], value=NEW_SOURCES
+    return (
+        ""
+        if not files
+        else html.escape(t(RECEIVED, files=files, size=shown_size(num_bytes), hours=round(MAX_AGE_S / 3600)))
     )
+
+
+def uploaded(project: Project) -> tuple[Any, ...]:
+    """Return the table of the uploads, the sources that the answers can apply to, and a version."""
+    names = [path.name for path in project.uploaded()]
+    choices = [(t("data.new_sources"), NEW_SOURCES), *((name, name) for name in names)]
+    stamp = files_version(project.uploads, *project.uploaded())
+    return uploads_html(project), gr.Dropdown(choices, value=NEW_SOURCES), stamp
 
 
 def import_commands(page: Page, project: Project, settings: ProjectSettings, *values: Any) -> list[Command]:
@@ -120,7 +155,7 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
         UserError: there is nothing to import.
     """
     chosen, *answers = values
-    fields = fields_from(ImportDataset, FIELDS, answers)
+    answered = fields_from(ImportDataset, FIELDS, answers)
     known = read_answers(project.dataset)
     commands: list[Command] = []
     for command in plan_stage(project, settings, "data").commands:
@@ -128,12 +163,12 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
             commands.append(command)
             continue
         sources = [*([command.manifest] if command.manifest is not None else []), *command.source]
-        if not sources:
+        if not sources and not command.url:
             raise UserError(t(NOTHING))
         names = {source_name(source, project.dataset) for source in sources}
         is_meant = chosen in {source.name for source in sources}
         is_new = chosen == NEW_SOURCES and not names & known.keys()
-        given = fields if is_meant or is_new else {}
+        given = answered if is_meant or is_new else {}
         if command.manifest is not None and not command.source:
             given = {name: value for name, value in given.items() if name != "layout"}
         commands.append(command.model_copy(update={**given, **allowed_audio(page, command)}))

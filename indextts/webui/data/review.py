@@ -1,26 +1,19 @@
-"""Review section of tab 2: the quality check of imported data, and the manual review.
+"""Review section of tab 2: listen to clips, correct their texts, keep or reject them.
 
 Every event reads the disk again (review_rows.py). Decisions are appended to the project's review.jsonl
 (indextts/data/review.py); the section writes nothing else.
 """
 
 import html
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import gradio as gr
-import soundfile
-from gradio.components import Component
 
-from indextts.commands.base import Command
-from indextts.commands.data import CheckData
-from indextts.commands.quality_limits import QualityLimits
-from indextts.data.review import Decision, add_decision, check_folder, review_file, undo
+from indextts.data.review import Decision, add_decision, review_file, undo
 from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
-from indextts.projects.project import Project, ProjectSettings
-from indextts.projects.stages import plan_check
+from indextts.projects.project import Project
+from indextts.webui.data.review_list import LISTEN, PLAYER, clip_html, list_html
 from indextts.webui.data.review_rows import (
     ALL,
     MAX_TEXT_CHARS,
@@ -30,81 +23,65 @@ from indextts.webui.data.review_rows import (
     read_review,
 )
 from indextts.webui.events import on, then
-from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
+from indextts.webui.layout import columns, empty_html
 from indextts.webui.page import Page
-from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.serving.security import file_address
-from indextts.webui.view_versions import files_version, job_version
+from indextts.webui.view_versions import files_version, job_version, once
 
 STAGES = ("data", "check")
-LIMITS = tuple(QualityLimits.model_fields)
-HEADERS = [
-    "data.headers.clip",
-    "data.headers.speaker",
-    "data.headers.seconds",
-    "data.headers.verdict",
-    "data.headers.flags",
-    "data.headers.text",
-]
-WIDTHS: list[str | int] = ["14%", "12%", "8%", "12%", "18%", "36%"]
+MAX_PAGES = 10**6
+IMPORT = "#data/upload"
 
-NOT_CHECKED = "data.not_checked"
-NO_FLAG = NO_CLIP = "data.none"
-MANIFEST_TEXT = "data.manifest_text"
 CLIPS_SHOWN = "data.clips_shown"
-OUTSIDE = "data.clip_outside"
-UNREADABLE = "data.clip_unreadable"
-EDITED = "data.edited"
+CHOOSE_ROW = "data.choose_row"
 NOTHING_DECIDED = "data.nothing_decided"
-HISTOGRAMS = "data.histograms"
+NOTHING_IMPORTED = "data.nothing_imported"
 
 
 def build(page: Page) -> None:
-    """Build check and review."""
-    gr.Markdown(t("data.check_heading"))
-    with gr.Accordion(t("data.limits"), open=False, elem_id="check-limits"):
-        limits = list(form_for(CheckData, LIMITS).values())
-    stage_panel(page, Stage("check", t("data.check"), check_commands, limits))
-    report = gr.Textbox(
-        label=t("data.report"), lines=16, max_lines=16, interactive=False, elem_id="check-report"
-    )
-    histograms = gr.HTML(elem_id="check-histograms")
-    gr.Markdown(t("data.review"))
-    with gr.Row():
-        flag = gr.Dropdown([ALL], value=ALL, label=t("data.show"), elem_id="review-filter")
-        number = gr.Number(1, precision=0, minimum=1, label=t("data.page"), elem_id="review-page")
-        count = gr.Textbox(label=t("data.clips"), interactive=False, elem_id="review-count")
-    table = gr.Dataframe(
-        headers=list(map(t, HEADERS)),
-        datatype="str",
-        interactive=False,
-        wrap=True,
-        max_height=420,
-        column_widths=WIDTHS,
-        elem_id="review-table",
-    )
-    editor = _Editor()
+    """Build the list of clips and the editor, and connect their events."""
+    with columns() as (main, side):
+        with main:
+            flag = gr.Dropdown([ALL], value=ALL, label=t("data.show"), elem_id="review-filter")
+            clips = gr.HTML(elem_id="review-list", js_on_load=LISTEN)
+            with gr.Row(elem_id="review-paging"):
+                back = gr.Button(t("data.previous"), size="sm", interactive=False, elem_id="review-back")
+                count = gr.HTML(elem_id="review-count")
+                forth = gr.Button(t("data.next"), size="sm", interactive=False, elem_id="review-forth")
+            number = gr.Number(1, precision=0, minimum=1, visible="hidden", elem_id="review-page")
+        with side:
+            gr.HTML(PLAYER, elem_id="review-player")
+            editor = _Editor()
 
-    page.watch(version, lambda name: show_report(page, name), [report, histograms])
-    shown, choice = [flag, number, count, table], [page.project, flag, number]
-    page.watch(clips_version, lambda *values: show_page_if_idle(page, *values), shown, [flag, number])
+    wanted, followed = page.shared["review"], page.signal()
+    shown = [flag, number, count, clips, back, forth]
+    choice = [page.project, flag, number, editor.clip]
+
+    def refresh(name: str, flag: str | None, number: float | None, clip: str, link: str, before: str) -> Any:
+        if link != before:  # a link of the check: its clips from the first page on
+            return [*show_page(page, name, link.partition(" ")[2], 1, clip), link]
+        return [*show_page_if_idle(page, name, flag, number, clip), link]
+
+    links = [wanted, followed]
+    page.watch(clips_version, refresh, [*shown, followed], [*choice[1:], *links], also=[wanted.change])
     # A click must not be dropped because a timer tick is being answered.
     on([number.change], lambda *values: show_page(page, *values), choice, shown, latest=True)
-    on(
-        [flag.input],
-        lambda name, flag: show_page(page, name, flag, 1),
-        [page.project, flag],
-        shown,
-        latest=True,
-    )
+
+    def show_first(name: str, flag: str | None, clip: str) -> list[Any]:
+        return show_page(page, name, flag, 1, clip)
+
+    on([flag.input], show_first, [page.project, flag, editor.clip], shown, latest=True)
+    on([back.click], lambda number: page_beside(number, -1), [number], [number])
+    on([forth.click], lambda number: page_beside(number, 1), [number], [number])
 
     def select(name: str, event: gr.SelectData) -> list[Any]:
-        return _Editor.show(page, name, str(event.row_value[0]))
+        return editor.show(page, name, str(event.row_value[0]))
 
-    on([table.select], select, [page.project], editor.outputs, each=True)
+    on([clips.select], select, [page.project], editor.outputs, each=True).then(
+        None, None, None, js=SHOW_EDITOR
+    )
     # Another project may have a clip of the same name.
-    on([page.project.change], lambda: ["", "", "", None, ""], [], editor.outputs)
+    page.watch(once, lambda _name: editor.empty(), editor.outputs)
     clip = [page.project, editor.clip]
     decided = [
         on([editor.save.click], lambda *v: save_text(page, *v), [*clip, editor.text], editor.outputs),
@@ -116,99 +93,105 @@ def build(page: Page) -> None:
         (editor.as_checked, None),
     ]
     for button, verdict in verdicts:
-        handler = _decider(page, verdict)
-        decided.append(on([button.click], handler, clip, editor.outputs))
+        decided.append(on([button.click], _decider(page, verdict), clip, editor.outputs))
     for event in decided:
         then(event, lambda *values: show_page(page, *values), choice, shown)
 
 
-def version(project: Project) -> str:
-    """Return a version that changes when an import or a check starts or ends."""
-    return " ".join(job_version(project, stage) for stage in STAGES)
+# where the editor follows the list, not stands beside it
+SHOW_EDITOR = """() => {
+  if (innerWidth < 1100) document.getElementById("review-editor")?.scrollIntoView({ block: "center" });
+}"""
 
 
 def clips_version(project: Project) -> str:
     """Return a version that changes with the import, the check and every decision."""
-    return f"{version(project)} {files_version(review_file(project.manifest))}"
+    jobs = " ".join(job_version(project, stage) for stage in STAGES)
+    return f"{jobs} {files_version(project.manifest, review_file(project.manifest))}"
 
 
 class _Editor:
     """Components of the clip editor."""
 
     def __init__(self) -> None:
-        with gr.Row():
-            self.clip = gr.Textbox(label=t("data.clip"), interactive=False, elem_id="review-clip")
-            self.verdict = gr.Textbox(label=t("data.verdict"), interactive=False, elem_id="review-verdict")
-        self.flags = gr.Textbox(label=t("data.flags"), interactive=False, lines=2, elem_id="review-flags")
-        self.player = gr.Audio(interactive=False, buttons=["download"], elem_id="review-player")
-        self.text = gr.Textbox(
-            label=t("data.text"), lines=2, max_length=MAX_TEXT_CHARS, elem_id="review-text", interactive=True
-        )
-        with gr.Row():
-            self.save = gr.Button(t("data.save_text"), elem_id="review-save")
-            self.keep = gr.Button(t("data.keep"), elem_id="review-keep")
-            self.reject = gr.Button(t("data.reject"), elem_id="review-reject")
-            self.as_checked = gr.Button(t("data.reset_verdict"), elem_id="review-as-checked")
-            self.undo = gr.Button(t("data.undo"), elem_id="review-undo")
+        self.nothing = gr.HTML(elem_id="review-nothing")
+        self.clip = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="review-clip")
+        with gr.Column(visible=False, elem_id="review-editor") as self.group:
+            self.facts = gr.HTML(elem_id="review-facts")
+            self.text = gr.Textbox(
+                label=t("data.text"),
+                lines=3,
+                max_length=MAX_TEXT_CHARS,
+                elem_id="review-text",
+                interactive=True,
+            )
+            with gr.Row(elem_classes="act"):
+                self.keep = gr.Button(t("data.keep"), variant="primary", elem_id="review-keep")
+                self.reject = gr.Button(t("data.reject"), elem_id="review-reject")
+                self.save = gr.Button(t("data.save_text"), elem_id="review-save")
+            self.as_checked = gr.Button(
+                t("data.reset_verdict"), size="sm", elem_id="review-as-checked", elem_classes="quiet"
+            )
+        self.undo = gr.Button(t("data.undo"), size="sm", elem_id="review-undo", elem_classes="quiet")
 
     @property
-    def outputs(self) -> list[Component]:
-        return [self.clip, self.verdict, self.flags, self.player, self.text]
+    def outputs(self) -> list[Any]:
+        return [self.clip, self.nothing, self.group, self.facts, self.text]
 
     @staticmethod
-    def show(page: Page, name: str, id: str, play: bool = True) -> list[Any]:
-        """Return the values of the editor for a clip; the player may stay unchanged."""
-        project = page.find_project(name)
-        row = read_review(project).find(id)
-        flag_lines = "\n".join(flag.description for flag in row.flags) or t(NO_FLAG)
-        if row.utterance.text != row.original_text:
-            flag_lines += "\n" + t(MANIFEST_TEXT, text=row.original_text)
-        player = _player(project, row) if play else gr.skip()
-        return [row.utterance.id, t(row.verdict), flag_lines, player, row.utterance.text]
+    def empty() -> list[Any]:
+        """Return the values of the editor without a clip."""
+        return ["", empty_html(t(CHOOSE_ROW)), gr.Column(visible=False), "", ""]
+
+    @staticmethod
+    def show(page: Page, name: str, id: str) -> list[Any]:
+        """Return the values of the editor for a clip."""
+        row = read_review(page.find_project(name)).find(id)
+        return [row.utterance.id, "", gr.Column(visible=True), clip_html(row), row.utterance.text]
 
 
-def check_commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-    """Return the check command of a project with the limits of the form."""
-    planned = plan_check(project, settings)
-    fields = fields_from(CheckData, LIMITS, values)
-    changed = {name: value for name, value in fields.items() if value != CheckData.model_fields[name].default}
-    return [CheckData(**{**planned.model_dump(), **changed})]
-
-
-def show_report(page: Page, name: str) -> Any:
-    """Return the report and the histograms of the newest check."""
-    project = page.find_project(name)
-    if _is_busy(project):
-        return gr.skip(), gr.skip()
-    folder = check_folder(project.manifest)
-    try:
-        report = (folder / "report.txt").read_text(encoding="utf-8")
-    except OSError:
-        return t(NOT_CHECKED), ""
-    return report, _picture(folder / "histograms.png")
-
-
-def show_page_if_idle(page: Page, name: str, flag: str | None, number: float | None) -> list[Any]:
+def show_page_if_idle(
+    page: Page, name: str, flag: str | None, number: float | None, clip: str = ""
+) -> list[Any]:
     """Return `show_page`, or no change while an import or a check runs."""
-    if _is_busy(page.find_project(name)):
-        return [gr.skip()] * 4
-    return show_page(page, name, flag, number)
+    jobs = [newest_job(page.find_project(name), stage) for stage in STAGES]
+    if any(job is not None and job.is_active for job in jobs):
+        return [gr.skip()] * 6
+    return show_page(page, name, flag, number, clip)
 
 
-def show_page(page: Page, name: str, flag: str | None, number: float | None) -> list[Any]:
-    """Return one page of the table, and the filters."""
-    review = read_review(page.find_project(name))
+def show_page(page: Page, name: str, flag: str | None, number: float | None, clip: str = "") -> list[Any]:
+    """Return one page of the list, and the filters.
+
+    Args:
+        clip: id of the clip in the editor.
+    """
+    project = page.find_project(name)
+    review = read_review(project)
     choices = review.filters()
     flag = flag if flag in [value for _, value in choices] else ALL
     rows = review.chosen(flag or ALL)
     num_pages = max(1, -(-len(rows) // ROWS_PER_PAGE))
-    place = min(max(1, int(number or 1)), num_pages)
+    place = int(min(max(1, number or 1), num_pages))
     first = (place - 1) * ROWS_PER_PAGE
-    values = [_cells(row) for row in rows[first : first + ROWS_PER_PAGE]]
-    numbers = {"first": first + 1, "last": first + len(values), "count": len(rows)}
-    clips_shown = t(CLIPS_SHOWN, **numbers) if values else t(NO_CLIP)
-    number_update = gr.skip() if place == number else place
-    return [gr.Dropdown(choices=choices, value=flag), number_update, clips_shown, values]
+    shown = rows[first : first + ROWS_PER_PAGE]
+    numbers = {"first": first + 1, "last": first + len(shown), "count": len(rows)}
+    clips = list_html(project, shown, clip)
+    if not review.rows:
+        clips = empty_html(t(NOTHING_IMPORTED), IMPORT, t("data.import_first"))
+    return [
+        gr.Dropdown(choices=choices, value=flag),
+        gr.skip() if place == number else place,
+        f'<span class="number">{html.escape(t(CLIPS_SHOWN, **numbers))}</span>' if shown else "",
+        clips,
+        gr.Button(interactive=place > 1),
+        gr.Button(interactive=place < num_pages),
+    ]
+
+
+def page_beside(number: float | None, step: int) -> int:
+    """Return the number of the page before or after; `show_page` corrects it at the end."""
+    return int(min(max(1, (number or 1) + step), MAX_PAGES))
 
 
 def save_text(page: Page, name: str, id: str, typed: str) -> list[Any]:
@@ -216,7 +199,7 @@ def save_text(page: Page, name: str, id: str, typed: str) -> list[Any]:
     project, row = _find(page, name, id)
     text = checked_text(typed)
     _decide(project, row, text=None if text == row.original_text else text)
-    return _Editor.show(page, name, id, play=False)
+    return _Editor.show(page, name, id)
 
 
 def undo_last(page: Page, name: str) -> list[Any]:
@@ -232,7 +215,7 @@ def _decider(page: Page, verdict: Literal["keep", "reject"] | None) -> Any:
     def decide(name: str, id: str) -> list[Any]:
         project, row = _find(page, name, id)
         _decide(project, row, verdict=verdict)
-        return _Editor.show(page, name, id, play=False)
+        return _Editor.show(page, name, id)
 
     return decide
 
@@ -248,44 +231,3 @@ def _decide(project: Project, row: Row, **changed: Any) -> None:
 def _find(page: Page, name: str, id: str) -> tuple[Project, Row]:
     project = page.find_project(name)
     return project, read_review(project).find(id)
-
-
-def _player(project: Project, row: Row) -> gr.Audio:
-    """Return a player with the clip's samples: a path would be copied to where Gradio serves files from.
-
-    A recording outside the project is never played, because the page may be public.
-    """
-    label = f"{row.utterance.speaker}: {row.utterance.id}"
-    audio = row.utterance.audio.resolve()
-    if not audio.is_relative_to(project.root.resolve()):
-        return gr.Audio(value=None, label=t(OUTSIDE, clip=label))
-    try:
-        samples, sample_rate_hz = soundfile.read(audio, dtype="int16")
-    except (OSError, soundfile.LibsndfileError):
-        return gr.Audio(value=None, label=t(UNREADABLE, clip=label))
-    return gr.Audio(value=(sample_rate_hz, samples), label=label)
-
-
-def _cells(row: Row) -> list[str]:
-    utterance = row.utterance
-    flags = ", ".join(flag.reason for flag in row.flags)
-    return [
-        utterance.id,
-        utterance.speaker,
-        f"{utterance.duration_s:.2f}",
-        t(row.verdict),
-        flags,
-        utterance.text if utterance.text == row.original_text else t(EDITED, text=utterance.text),
-    ]
-
-
-def _picture(path: Path) -> str:
-    """Return the picture as HTML; the modification time in its URL makes browsers load a new version."""
-    if not path.is_file():
-        return ""
-    return f'<img alt="{html.escape(t(HISTOGRAMS))}" style="max-width: 100%" src="{file_address(path)}">'
-
-
-def _is_busy(project: Project) -> bool:
-    jobs = [newest_job(project, stage) for stage in STAGES]
-    return any(job is not None and job.is_active for job in jobs)

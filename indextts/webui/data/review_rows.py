@@ -5,6 +5,7 @@ rows is sent to a browser.
 """
 
 import re
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +19,17 @@ from indextts.data.review import Decision, Decisions, check_folder, edited, is_k
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.system.json_lines import read_json_lines
+from indextts.webui.data.reason_texts import reason_name
 from indextts.webui.language import t
 from indextts.webui.view_versions import files_version, utterances_of
 
-ROWS_PER_PAGE = 50
+ROWS_PER_PAGE = 20
 MAX_TEXT_CHARS = 2000
 ALL, REJECTED, WARNED, DECIDED = "all", "rejected", "warned", "decided by hand"
+SHUFFLED = "shuffled"
 FILTERS = {
     ALL: "data.filters.all",
+    SHUFFLED: "data.filters.shuffled",
     REJECTED: "data.filters.rejected",
     WARNED: "data.filters.warned",
     DECIDED: "data.filters.decided",
@@ -92,16 +96,21 @@ class Review:
     def filters(self) -> list[tuple[str, str]]:
         """Return label (with the number of clips) and name of each filter."""
         counts = Counter(flag.reason for row in self.rows for flag in row.flags)
-        counts[ALL] = len(self.rows)
+        counts[ALL] = counts[SHUFFLED] = len(self.rows)
         for name in (REJECTED, WARNED, DECIDED):
             counts[name] = len(self.chosen(name))
-        names = [ALL, REJECTED, WARNED, DECIDED]
+        names = [*FILTERS]
         names += [reason.name for reason in REASONS if counts[reason.name]]
         labels = {name: t(id) for name, id in FILTERS.items()}
-        return [(f"{labels.get(name, name)} ({counts[name]:,})", name) for name in names]
+        return [(f"{labels.get(name) or reason_name(name)} ({counts[name]:,})", name) for name in names]
 
     def chosen(self, name: str) -> Sequence[Row]:
-        """Return the clips of a filter; those of a reason are sorted by severity."""
+        """Return the clips of a filter; those of a reason are sorted by severity.
+
+        The random order of SHUFFLED is that of the digests of the ids, so that its pages stay the same.
+        """
+        if name == SHUFFLED:
+            return sorted(self.rows, key=lambda row: zlib.crc32(row.utterance.id.encode()))
         if name == REJECTED:
             return [row for row in self.rows if not row.is_kept]
         if name == WARNED:

@@ -10,12 +10,14 @@ An upload replaces an existing one of the same name.
 """
 
 import shutil
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import soundfile
 
-from indextts.data.importing.items import AUDIO_SUFFIXES, TEXT_SUFFIXES
+from indextts.data.importing.audio_files import readable_by_libsndfile
+from indextts.data.importing.items import AUDIO_SUFFIXES, SNDFILE_SUFFIXES, TEXT_SUFFIXES
 from indextts.errors import UserError
 from indextts.features.audio import require_reference_length
 from indextts.projects.project import Project
@@ -31,24 +33,57 @@ UNWRITABLE = "data.unwritable"
 NOT_UPLOADED = "data.not_uploaded"
 BAD_NAME = "data.bad_name"
 BAD_KIND = "data.bad_kind"
+ZIP_CORRUPT = "data.zip_corrupt"
+ZIP_EMPTY = "data.zip_empty"
+AUDIO_EMPTY = "data.audio_empty"
+AUDIO_UNREADABLE = "data.audio_unreadable"
+MORE_FILES = "data.more_files"
 
 _SUFFIXES = AUDIO_SUFFIXES | TEXT_SUFFIXES | {".zip"}
 _MAX_NAME_CHARS = 150
+_MIN_AUDIO_BYTES = 100  # no format has a header and sound in fewer
+_MAX_PROBLEMS = 5
 
 
 def store_uploads(project: Project, received: Sequence[str], received_in: Path) -> list[Path]:
-    """Move uploaded files into the project and return their sources.
+    """Move uploaded files into the project and return their sources; remove all of them if one is unreadable.
 
     Args:
         received_in: the folder that the server stores uploads in; a request can name any file.
 
     Raises:
-        UserError: a file was not uploaded, has an unsupported name or type, or cannot be written; except for
-            a write error, no file was moved.
+        UserError: a file was not uploaded, has an unsupported name or type, is unreadable, or cannot be
+            written; except for a write error, no file was moved.
     """
     moves = [(Path(path), _target(project, Path(path), received_in)) for path in received]
+    problems = [problem for source, _ in moves if (problem := problem_of(source))]
+    if problems:
+        for source, _ in moves:
+            source.unlink(missing_ok=True)
+        more = len(problems) - _MAX_PROBLEMS
+        shown = problems[:_MAX_PROBLEMS] + ([t(MORE_FILES, count=more)] if more > 0 else [])
+        raise UserError("; ".join(shown))
     _move(moves)
     return sorted({project.uploads / target.relative_to(project.uploads).parts[0] for _, target in moves})
+
+
+def problem_of(path: Path) -> str:
+    """Return why the import could not use an uploaded file; "" if its content is plausible.
+
+    The import checks the content of an archive, and what only ffmpeg can decode.
+    """
+    suffix, size = path.suffix.lower(), path.stat().st_size
+    if suffix == ".zip":
+        return _problem_of_archive(path)
+    if suffix not in AUDIO_SUFFIXES:
+        return ""
+    if size < _MIN_AUDIO_BYTES:
+        return t(AUDIO_EMPTY, name=path.name, bytes=size)
+    if suffix not in SNDFILE_SUFFIXES:
+        return ""
+    if readable_by_libsndfile(path):
+        return "" if soundfile.info(path).frames else t(AUDIO_EMPTY, name=path.name, bytes=size)
+    return t(AUDIO_UNREADABLE, name=path.name, bytes=size) if shutil.which("ffmpeg") is None else ""
 
 
 def store_voice(project: Project, received: str, received_in: Path) -> Path:
@@ -98,6 +133,17 @@ def described(project: Project) -> list[list[str]]:
         size = sum(file.stat().st_size for file in files)
         rows.append([path.name, str(len(files)), f"{size / 1e6:.1f} MB"])
     return rows
+
+
+def _problem_of_archive(path: Path) -> str:
+    try:
+        with zipfile.ZipFile(path) as file:
+            names = file.namelist()
+    # UnicodeDecodeError for a name that is flagged as UTF-8 and is not
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, OSError):
+        return t(ZIP_CORRUPT, name=path.name)
+    is_usable = any(Path(name).suffix.lower() in AUDIO_SUFFIXES | TEXT_SUFFIXES for name in names)
+    return "" if is_usable else t(ZIP_EMPTY, name=path.name)
 
 
 def _move(moves: Sequence[tuple[Path, Path]]) -> None:

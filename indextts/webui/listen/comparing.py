@@ -1,92 +1,265 @@
-"""Blind comparison in tab 8 of two checkpoints that spoke the same texts.
+"""Sub-tab Compare of tab 8: two checkpoints speak the same texts, and a listener judges them blindly.
 
 The players get samples and no URLs, which would reveal the checkpoint. After a vote the page shows both
-names.
+names. Two files that hold the same model are not compared, because a vote would say nothing.
 """
 
+from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import gradio as gr
 import soundfile
+from gradio.components import Component
 
+from indextts.commands.base import Command
 from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
-from indextts.projects.project import Project
+from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.events import on
+from indextts.webui.forms import with_choices
 from indextts.webui.language import t
-from indextts.webui.listen.renders import Render, Sound, newest_render, tally, vote, vote_on, votes
-from indextts.webui.listen.speaking import STAGE, Speaking, show_players, spoken_version
+from indextts.webui.layout import columns, empty_html, fields
+from indextts.webui.listen.players import judged_html
+from indextts.webui.listen.renders import (
+    Render,
+    Sound,
+    model_title,
+    newest_render,
+    tally,
+    vote,
+    vote_on,
+    votes,
+)
+from indextts.webui.listen.saved_models import choices, find_model, kept_choice, models, voice_choices
+from indextts.webui.listen.speaking import (
+    COMPARE_STAGE,
+    Speaking,
+    Wish,
+    choices_version,
+    speak_commands,
+    voices_version,
+)
+from indextts.webui.listen.speech_outlook import speech_facts
 from indextts.webui.page import Page
+from indextts.webui.running.outlook import OPEN_TAB, LinkedError, Outlook
+from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.view_versions import files_version, job_version
 
 NOTHING = "listen.nothing_to_compare"
+SAME_CHOSEN = "listen.same_chosen"
+ONE_MODEL = "listen.only_one_model"
 VOTED = {
     "first": "listen.voted.first",
     "second": "listen.voted.second",
     "same": "listen.voted.same",
 }
-HEADERS = [
+HEADERS = (
     "listen.headers.checkpoint_a",
     "listen.headers.checkpoint_b",
     "listen.headers.votes_for_a",
     "listen.headers.votes_for_b",
     "listen.headers.no_difference",
-]
+)
+
+
+class _Judging:
+    """Components of the blind comparison."""
+
+    def __init__(self) -> None:
+        self.nothing = gr.HTML(elem_id="compare-nothing")
+        with gr.Column(visible=False, elem_id="compare-judging") as self.body:
+            with gr.Row():
+                self.number = gr.Number(
+                    1, precision=0, minimum=1, label=t("listen.text"), elem_id="compare-number", min_width=90
+                )
+                self.text = gr.Textbox(
+                    label=t("listen.spoken_text"), interactive=False, elem_id="compare-text", scale=6
+                )
+            with gr.Row():
+                self.first, self.second = (
+                    gr.Audio(interactive=False, buttons=[], label=t(label), elem_id=f"compare-{side}")
+                    for side, label in (("first", "listen.first"), ("second", "listen.second"))
+                )
+            with gr.Row(elem_classes="votes"):
+                self.buttons = {
+                    choice: gr.Button(t(label), elem_id=f"compare-vote-{choice}")
+                    for choice, label in (
+                        ("first", "listen.first_is_better"),
+                        ("same", "listen.no_difference"),
+                        ("second", "listen.second_is_better"),
+                    )
+                }
+                self.following = gr.Button(t("listen.next_text"), elem_id="compare-next")
+            self.result = gr.Textbox(
+                show_label=False,
+                container=False,
+                interactive=False,
+                elem_id="compare-result",
+                elem_classes="status",
+            )
+        self.tally = gr.HTML(elem_id="compare-tally")
+
+    @property
+    def shown(self) -> list[Component]:
+        voting = [self.result, self.tally, *self.buttons.values()]
+        return [self.nothing, self.body, self.text, self.first, self.second, *voting]
 
 
 def build(page: Page, speaking: Speaking) -> None:
-    """Build the comparison of the newest render."""
-    gr.Markdown(t("listen.which_is_better"))
-    with gr.Row():
-        number = gr.Number(1, precision=0, minimum=1, label=t("listen.text"), elem_id="compare-number")
-        spoken_text = gr.Textbox(
-            t(NOTHING), label=t("listen.spoken_text"), interactive=False, elem_id="compare-text", scale=4
-        )
-    with gr.Row():
-        first = gr.Audio(interactive=False, buttons=[], label=t("listen.first"), elem_id="compare-first")
-        second = gr.Audio(interactive=False, buttons=[], label=t("listen.second"), elem_id="compare-second")
-    with gr.Row():
-        buttons = {
-            "first": gr.Button(t("listen.first_is_better"), elem_id="compare-vote-first"),
-            "same": gr.Button(t("listen.no_difference"), elem_id="compare-vote-same"),
-            "second": gr.Button(t("listen.second_is_better"), elem_id="compare-vote-second"),
-        }
-        following = gr.Button(t("listen.next_text"), elem_id="compare-next")
-    result = gr.Textbox(label=t("listen.compared"), interactive=False, elem_id="compare-result")
-    table = gr.Dataframe(
-        headers=list(map(t, HEADERS)), label=t("listen.votes"), interactive=False, elem_id="compare-tally"
+    """Build the form, the run panel and the blind comparison."""
+    with columns() as (main, side):
+        with main:
+            text = gr.Textbox(
+                "ሰላም ለዓለም።",
+                label=t("listen.lines"),
+                info=t("listen.compare_help"),
+                lines=2,
+                max_lines=8,
+                elem_id="compare-lines",
+            )
+            with fields():
+                first = gr.Dropdown([], label=t("listen.headers.checkpoint_a"), elem_id="compare-a")
+                second = gr.Dropdown([], label=t("listen.headers.checkpoint_b"), elem_id="compare-b")
+                voice = gr.Dropdown([], label=t("listen.voice"), elem_id="compare-voice")
+            judging = _Judging()
+        with side:
+            inputs = [text, voice, speaking.emotion, first, second, *speaking.settings]
+            stage_panel(page, _stage(page, inputs, speaking.filled_for))
+
+    page.watch(
+        lambda project: files_version(project.run_dir),
+        lambda name, *now: both_choices(page, name, *now),
+        [first, second],
+        [first, second],
+    )
+    on(
+        [first.change],
+        lambda name, *now: both_choices(page, name, *now)[1],
+        [page.project, first, second],
+        [second],
+        latest=True,
+    )
+    page.watch(
+        voices_version,
+        lambda name, now: with_choices(voice_choices(page.find_project(name)), now),
+        [voice],
+        [voice],
+    )
+    _connect(page, judging)
+
+
+def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox) -> Stage:
+    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+        text, voice, emotion, first, second, *form = values
+        wish = Wish(text, voice, emotion, (first, second), "#listen/compare-lines")
+        return compare_commands(page, project, settings, wish, form)
+
+    def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+        return Outlook(facts=speech_facts(page.workspace, project, commands(project, settings, *values)))
+
+    return Stage(
+        COMPARE_STAGE,
+        "listen.speak_both",
+        commands,
+        inputs,
+        outlook=outlook,
+        outlook_version=choices_version,
+        onward={"finished": ("#listen/compare-judging", "listen.open_judging")},
+        filled_for=filled_for,
     )
 
-    shown = [spoken_text, first, second, result, table]
-    page.watch(spoken_version, lambda *v: show_if_idle(page, *v), shown, [number])
-    on([number.change], lambda *v: show(page, *v), [page.project, number], shown, latest=True)
-    on([following.click], lambda name, at: next_number(page, name, at), [page.project, number], [number])
-    for choice, button in buttons.items():
-        on([button.click], _voter(page, choice), [page.project, number], [result, table, speaking.players])
+
+def compare_commands(
+    page: Page, project: Project, settings: ProjectSettings, wish: Wish, values: Sequence[Any]
+) -> list[Command]:
+    """Return the commands with which two different models speak.
+
+    Raises:
+        UserError: as for `speak_commands`, or both choices are the same model.
+    """
+    found = models(project)
+    if len(found) == 1:
+        raise LinkedError(
+            t(ONE_MODEL, model=found[0].title),
+            "#training",
+            t(OPEN_TAB, tab=t("tab.training")),
+            kind="missing",
+        )
+    planned = speak_commands(page, project, settings, wish, values)
+    first, second = (find_model(project, name) for name in wish.checkpoints)
+    if first == second:
+        text = t(SAME_CHOSEN, a=wish.checkpoints[0], b=wish.checkpoints[1], model=first.title)
+        raise LinkedError(text, "#listen/compare-b")
+    return planned
+
+
+def both_choices(page: Page, name: str, first: str | None, second: str | None) -> tuple[Any, Any]:
+    """Return the menus of both checkpoints; the second one is without the model of the first."""
+    project = page.find_project(name)
+    found = choices(project)
+    kept = kept_choice(project, first) or (found[0][1] if found else None)
+    others = [(label, other) for label, other in found if other != kept]
+    return _menu(found, first, kept), _menu(others, second, kept_choice(project, second))
+
+
+def _menu(found: list[tuple[str, str]], now: str | None, kept: str | None) -> Any:
+    """Return a menu; `kept` is the choice for the model of `now`."""
+    if kept is not None and kept != now and kept in [name for _, name in found]:
+        return gr.Dropdown(choices=found, value=kept)
+    return with_choices(found, now)
+
+
+def _connect(page: Page, judging: _Judging) -> None:
+    def version(project: Project) -> str:
+        return f"{job_version(project, COMPARE_STAGE)} {files_version(project.listen)}"
+
+    number = judging.number
+    page.watch(version, lambda *v: show_if_idle(page, *v), judging.shown, [number])
+    on([number.change], lambda *v: show(page, *v), [page.project, number], judging.shown, latest=True)
+    on(
+        [judging.following.click],
+        lambda name, at: next_number(page, name, at),
+        [page.project, number],
+        [number],
+    )
+    for choice, button in judging.buttons.items():
+        on([button.click], _voter(page, choice), [page.project, number], judging.shown)
 
 
 def show_if_idle(page: Page, name: str, number: float | None) -> list[Any]:
-    """Return `show`, or no change while a synthesis job runs."""
-    job = newest_job(page.find_project(name), STAGE)
-    return [gr.skip()] * 5 if job is not None and job.is_active else show(page, name, number)
+    """Return `show`, or no change while a comparison is being spoken."""
+    job = newest_job(page.find_project(name), COMPARE_STAGE)
+    is_active = job is not None and job.is_active
+    return [gr.skip()] * 10 if is_active else show(page, name, number)
 
 
 def show(page: Page, name: str, number: float | None) -> list[Any]:
-    """Return the text, both players, the names if already voted, and the votes."""
+    """Return the text, both players, the names if already voted, the votes and the vote buttons."""
     project = page.find_project(name)
-    render, rows = newest_render(project), tally(votes(project))
+    render = newest_render(project, is_comparison=True)
     try:
         if render is None:
             raise UserError(t(NOTHING))
         first, second = render.pair(int(number or 1))
-    except UserError:
-        return [t(NOTHING), None, None, "", rows]
+    except UserError as error:
+        buttons = [gr.Button(interactive=False)] * 3
+        is_other_text = render is not None and render.is_of_two_models
+        shown_text = [str(error), None, None, "", tally_html(project, None), *buttons]
+        return [
+            "" if is_other_text else empty_html(str(error)),
+            gr.Column(visible=is_other_text),
+            *shown_text,
+        ]
     result = vote_result(project, render, int(number or 1))
-    return [first.spoken.text, _samples(first), _samples(second), result, rows]
+    buttons = [gr.Button(interactive=not result)] * 3
+    sounds = [first.spoken.text, _samples(first), _samples(second), result]
+    return ["", gr.Column(visible=True), *sounds, tally_html(project, render), *buttons]
 
 
 def next_number(page: Page, name: str, number: float | None) -> int:
     """Return the number of the next text; the first follows the last."""
-    render = newest_render(page.find_project(name))
+    render = newest_render(page.find_project(name), is_comparison=True)
     count = len(render.sides[0]) if render else 1
     return int(number or 0) % count + 1
 
@@ -96,16 +269,33 @@ def vote_result(project: Project, render: Render, number: int) -> str:
     given = vote_on(project, render, number)
     if given is None:
         return ""
-    return t(VOTED[given.choice], first=given.first, second=given.second)
+    return t(VOTED[given.choice], first=model_title(given.first), second=model_title(given.second))
+
+
+def tally_html(project: Project, render: Render | None) -> str:
+    """Return the judged texts of a comparison, and the votes for each pair of models."""
+    judged = judged_html(project, render) if render else ""
+    rows = tally(votes(project))
+    if not rows:
+        return judged
+    head = "".join(f"<th{' class=number' * (n > 1)}>{escape(t(id))}</th>" for n, id in enumerate(HEADERS))
+    body = "".join(
+        f"<tr><td>{escape(model_title(str(a)))}</td><td>{escape(model_title(str(b)))}</td>"
+        + "".join(f'<td class="number">{count}</td>' for count in counts)
+        + "</tr>"
+        for a, b, *counts in rows
+    )
+    table = f'<table class="list"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f"{judged}<h3>{escape(t('listen.votes'))}</h3>{table}"
 
 
 def _voter(page: Page, choice: str) -> Any:
-    def decide(name: str, number: float | None) -> tuple[Any, Any, Any]:
-        project = page.find_project(name)
-        vote(project, int(number or 1), choice)
-        render = newest_render(project)
-        assert render is not None
-        return vote_result(project, render, int(number or 1)), tally(votes(project)), show_players(page, name)
+    def decide(name: str, number: float | None) -> list[Any]:
+        vote(page.find_project(name), int(number or 1), choice)
+        unchanged = gr.skip()
+        shown = show(page, name, number)
+        shown[3:5] = [unchanged, unchanged]  # the players go on
+        return shown
 
     return decide
 

@@ -8,14 +8,16 @@
                             "second": "step 236", "choice": "first" | "second" | "same", "time": unix time}
 
 A digest of both outputs decides which checkpoint plays first. So the order is the same in every view, differs
-between sentences, and tells the listener nothing.
+between sentences, and tells the listener nothing. A text gets one vote, and only if two different models
+spoke it.
 """
 
 import hashlib
 import json
+import re
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -23,6 +25,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ValidationError
 
 from indextts.errors import UserError
+from indextts.projects.jobs.records import Job
 from indextts.projects.project import Project
 from indextts.system.json_lines import append_json_line
 from indextts.webui.language import t
@@ -34,6 +37,11 @@ NO_TEXT = "listen.no_such_text"
 NO_COMPARISON_YET = "listen.no_comparison_yet"
 ALREADY_VOTED = "listen.already_voted"
 NO_VOTE = "listen.no_vote"
+SAME_MODEL = "listen.same_model"
+STEP = "listen.step"
+STEP_OF_PART = "listen.step_of_part"
+
+MODEL = re.compile(r"step (\d+)(?: of part (\d+))?")
 
 Choice = Literal["first", "second", "same"]
 
@@ -93,42 +101,62 @@ class Render:
     def is_comparison(self) -> bool:
         return len(self.sides) == len(SIDES)
 
+    @property
+    def is_of_two_models(self) -> bool:
+        return self.is_comparison and self.sides[0][0].spoken.model != self.sides[1][0].spoken.model
+
     def pair(self, number: int) -> tuple[Sound, Sound]:
         """Return both sounds of text `number` (from 1) in playing order.
 
         Raises:
-            UserError: there is no such text by two models.
+            UserError: there is no such text by two models, or both are the same model.
         """
         if not self.is_comparison or not 1 <= number <= len(self.sides[0]):
             raise UserError(t(NO_TEXT, number=number))
         sounds = tuple(side[number - 1] for side in self.sides)
+        if sounds[0].spoken.model == sounds[1].spoken.model:
+            raise UserError(t(SAME_MODEL, model=model_title(sounds[0].spoken.model)))
         spoken = "".join(sound.spoken.model_dump_json() for side in self.sides for sound in side)
         is_swapped = hashlib.sha256(f"{self.name} {number} {spoken}".encode()).digest()[0] & 1
         return (sounds[1], sounds[0]) if is_swapped else (sounds[0], sounds[1])
 
 
-def newest_render(project: Project) -> Render | None:
-    """Return the newest complete render."""
+def model_title(model: str) -> str:
+    """Return a name of `SpokenText.model` in the current language."""
+    found = MODEL.fullmatch(model)
+    if found is None:
+        return model
+    step, part = (int(number) if number else 1 for number in found.groups())
+    return t(STEP, step=step) if part == 1 else t(STEP_OF_PART, step=step, part=part)
+
+
+def renders(project: Project) -> Iterator[Render]:
+    """Yield the complete renders, newest first."""
     for folder in numbered(project.listen):
         sides = tuple(found for side in SIDES if (found := read_sounds(folder / side)))
         if sides and len({len(side) for side in sides}) == 1:
-            return Render(folder, sides)
-    return None
+            yield Render(folder, sides)
+
+
+def newest_render(project: Project, *, is_comparison: bool) -> Render | None:
+    """Return the newest complete render of one model, or of two."""
+    return next((render for render in renders(project) if render.is_comparison is is_comparison), None)
 
 
 def votes(project: Project) -> list[Vote]:
-    """Return all votes, oldest first; invalid lines are skipped."""
+    """Return the votes, oldest first: the first one on each text; invalid lines are skipped."""
     try:
         lines = (project.listen / "votes.jsonl").read_bytes().splitlines()
     except OSError:
         return []
-    found = []
+    found: dict[tuple[str, int], Vote] = {}
     for line in lines:
         try:
-            found.append(Vote.model_validate_json(line))
+            given = Vote.model_validate_json(line)
         except ValidationError:
             continue
-    return found
+        found.setdefault((given.render, given.number), given)
+    return list(found.values())
 
 
 def vote_on(project: Project, render: Render, number: int) -> Vote | None:
@@ -137,12 +165,12 @@ def vote_on(project: Project, render: Render, number: int) -> Vote | None:
 
 
 def vote(project: Project, number: int, choice: str) -> Vote:
-    """Store and return a vote on text `number` of the newest render.
+    """Store and return a vote on text `number` of the newest comparison.
 
     Raises:
         UserError: there is nothing to compare, the text already has a vote, or the file cannot be written.
     """
-    render = newest_render(project)
+    render = newest_render(project, is_comparison=True)
     if render is None:
         raise UserError(t(NO_COMPARISON_YET))
     first, second = render.pair(number)
@@ -164,9 +192,11 @@ def vote(project: Project, number: int, choice: str) -> Vote:
 
 
 def tally(given: Iterable[Vote]) -> list[list[str | int]]:
-    """Return a row for each pair of models: A, B, votes for A, votes for B, ties."""
+    """Return a row for each pair of different models: A, B, votes for A, votes for B, ties."""
     counts: dict[tuple[str, str], Counter[str]] = {}
     for one in given:
+        if one.first == one.second:  # accepted by an older version
+            continue
         models = (min(one.first, one.second), max(one.first, one.second))
         winner = {"first": one.first, "second": one.second, "same": ""}[one.choice]
         counts.setdefault(models, Counter())[winner] += 1
@@ -192,10 +222,17 @@ def _sound_file(folder: Path, name: str | None) -> Path | None:
     return path if name and path.is_file() and not path.is_symlink() else None
 
 
-def next_folder(parent: Path) -> Path:
-    """Return the path of the next numbered folder without creating it."""
-    newest = max((int(folder.name) for folder in numbered(parent)), default=0)
-    return parent / f"{newest + 1:04}"
+def next_folder(parent: Path, jobs: Iterable[Job] = ()) -> Path:
+    """Return the path of the next numbered folder without creating it.
+
+    Args:
+        jobs: those that may still create folders; the folders that their commands name are taken.
+    """
+    named = re.compile(rf"--output\S*={re.escape(str(parent))}/(\d+)(?:/.*)?")
+    words = (word for job in jobs if job.is_active for argv in job.argvs for word in argv)
+    taken = [int(match[1]) for word in words if (match := named.fullmatch(word))]
+    taken += [int(folder.name) for folder in numbered(parent)]
+    return parent / f"{max(taken, default=0) + 1:04}"
 
 
 def numbered(parent: Path) -> list[Path]:

@@ -1,10 +1,15 @@
-"""Checkpoints and voices that tab 8 can choose from. No Gradio or torch here.
+"""Models and voices that tab 8 can choose from. No Gradio or torch here.
+
+A model is a saved state of the run. Several files can hold the same one: best.pth and latest.pth are links to
+a numbered file, and a part of a run may save a step again. Such files are one choice.
 
 A voice is `upload:NAME`, an uploaded recording, or `clip:ID`, a clip of the data set. A request can name
 anything, so every choice is looked up, and a recording outside the allowed folders is refused.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -16,52 +21,130 @@ from indextts.errors import UserError
 from indextts.features.audio import MAX_REFERENCE_S
 from indextts.projects.project import Project
 from indextts.runs.checkpoints import meta_of, validation_losses
-from indextts.runs.directory import CheckpointMeta, checkpoint_files
+from indextts.runs.directory import LINKS, QUARANTINED, CheckpointMeta, checkpoint_files
 from indextts.webui.data.uploads import VOICES_NAME
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.running.outlook import OPEN_TAB, LinkedError
 from indextts.webui.serving.security import Roots
 from indextts.webui.view_versions import utterances_of
 
 LABEL = "listen.label"
 LABEL_WITH_LOSS = "listen.label_with_loss"
+STEP = "listen.step"
+STEP_OF_PART = "listen.step_of_part"
+BEST, NEWEST = "listen.best", "listen.newest"
+NO_CHECKPOINT = "listen.no_checkpoint"
+NONE_YET = "listen.no_checkpoint_yet"
 
 
-def names(project: Project) -> list[str]:
-    """Return the names of the run's checkpoints, best first."""
-    found = [path.name for path in checkpoint_files(project.run_dir)]
-    return sorted(found, key=lambda name: (name != "best.pth", name != "latest.pth", name))
+@dataclass(frozen=True)
+class SavedModel:
+    """A saved state of the run.
+
+    Args:
+        names: of the files that hold it, the numbered ones first.
+        meta: of the first file.
+    """
+
+    names: tuple[str, ...]
+    meta: CheckpointMeta
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    @property
+    def is_best(self) -> bool:
+        return "best.pth" in self.names
+
+    @property
+    def is_newest(self) -> bool:
+        return "latest.pth" in self.names
+
+    @property
+    def title(self) -> str:
+        """Step, part from the second one on, and whether it is the best or the newest."""
+        text = t(STEP, step=self.meta.step)
+        if self.meta.part > 1:
+            text = t(STEP_OF_PART, step=self.meta.step, part=self.meta.part)
+        notes = [t(BEST)] * self.is_best + [t(NEWEST)] * self.is_newest
+        return f"{text} ({', '.join(notes)})" if notes else text
+
+
+def models(project: Project) -> list[SavedModel]:
+    """Return each valid model of the run once, the best first, then the newest save first."""
+    files: list[tuple[str, CheckpointMeta]] = []
+    for path in checkpoint_files(project.run_dir):
+        meta = None if path.name.startswith(QUARANTINED) else meta_of(path)
+        with suppress(OSError):  # deleted since it was listed
+            if meta is not None and path.stat().st_size == meta.num_bytes:
+                files.append((path.name, meta))
+    files.sort(key=lambda file: (file[0] in LINKS, -file[1].serial, file[0]))
+    found: list[SavedModel] = []
+    for name, meta in files:
+        place = next((n for n, model in enumerate(found) if _is_same(model.meta, meta)), None)
+        if place is None:
+            found.append(SavedModel((name,), meta))
+        else:
+            found[place] = SavedModel((*found[place].names, name), found[place].meta)
+    return sorted(found, key=lambda model: (not model.is_best, -model.meta.serial))
+
+
+def _is_same(one: CheckpointMeta, other: CheckpointMeta) -> bool:
+    is_same_step = (one.part, one.step) == (other.part, other.step)
+    return is_same_step or bool(one.digest and one.digest == other.digest)
+
+
+def find_model(project: Project, name: str | None) -> SavedModel:
+    """Return the model that the file `name` of the run holds.
+
+    Raises:
+        UserError: there is none; if the run has no model at all, with a link to the training.
+    """
+    found = models(project)
+    for model in found:
+        if name in model.names:
+            return model
+    if not found:
+        raise LinkedError(t(NONE_YET), "#training", t(OPEN_TAB, tab=t("tab.training")), kind="missing")
+    raise UserError(t(NO_CHECKPOINT))
+
+
+def model_or_best(project: Project, name: str | None) -> SavedModel:
+    """Return the model of the file `name`, or while the menu is not filled yet, the one it will select.
+
+    Raises:
+        UserError: as for `find_model`.
+    """
+    found = models(project)
+    return found[0] if found and not name else find_model(project, name)
 
 
 def choices(project: Project) -> list[tuple[str, str]]:
-    """Return label (with step and validation loss) and name of each usable checkpoint."""
+    """Return label (step, validation loss, files) and file name of each model."""
     losses = validation_losses(RUNS.of(project.run_dir).read())
     found = []
-    for name in names(project):
-        meta = _meta(project, name)
-        if meta is None:
-            continue
-        loss = losses.get((meta.part, meta.step))
-        values = {"name": name, "step": meta.step, "loss": loss, "pieces": meta.tokenizer_size}
-        found.append((t(LABEL if loss is None else LABEL_WITH_LOSS, **values), name))
+    for model in models(project):
+        loss = losses.get((model.meta.part, model.meta.step))
+        values = {"model": model.title, "loss": loss, "files": ", ".join(model.names)}
+        found.append((t(LABEL if loss is None else LABEL_WITH_LOSS, **values), model.name))
     return found
+
+
+def kept_choice(project: Project, now: str | None) -> str | None:
+    """Return the choice of the model that `now` names, which may be another file of it; None without one."""
+    return next((model.name for model in models(project) if now in model.names), None)
 
 
 def normalizer_of(project: Project, name: str | None) -> NormalizerOptions:
     """Return the normaliser options of a checkpoint, or the defaults."""
-    meta = _meta(project, name or "")
     try:
-        record = {} if meta is None else dict(meta.normalizer)
+        record = dict(find_model(project, name).meta.normalizer)
         record.pop("version", None)
         return NormalizerOptions.model_validate(record)
-    except ValidationError:  # written by a newer version
+    except (UserError, ValidationError):  # no such checkpoint; written by a newer version
         return DEFAULT_OPTIONS
-
-
-def _meta(project: Project, name: str) -> CheckpointMeta | None:
-    if name not in names(project):
-        return None
-    return meta_of(project.run_dir / name)
 
 
 CLIPS_OF_A_SPEAKER = 5
@@ -81,19 +164,19 @@ def voice_choices(project: Project) -> list[tuple[str, str]]:
 
 
 def find_recording(project: Project, choice: str | None, roots: Roots) -> Path:
-    """Return the recording of a choice.
+    """Return the recording of a choice, or while the menu is not filled yet, the one it will select.
 
     Raises:
         UserError: there is none, or it is outside the allowed folders.
     """
-    choice = choice or ""
+    choice = choice or next((value for _, value in voice_choices(project)), "")
     for path in _uploads(project):
         if choice == UPLOAD + path.name:
             return path
     for clip in _utterances(project):
         if choice == CLIP + clip.id:
             return roots.inside(clip.audio, f"the recording of {clip.id}")
-    raise UserError(t(NOT_CHOSEN))
+    raise LinkedError(t(NOT_CHOSEN), "#data", t(OPEN_TAB, tab=t("tab.data")), kind="missing")
 
 
 def _uploads(project: Project) -> list[Path]:

@@ -1,64 +1,86 @@
-"""Scoring section of tab 8: metrics of checkpoints on held-out sentences (tools/evaluate.py).
+"""Sub-tab Score of tab 8: metrics of checkpoints on held-out sentences (tools/evaluate.py).
 
     NAME/scores/0001/  report.md scores.png summary.jsonl clips.jsonl audio/      one scoring job
 
-The section shows the newest folder with a complete report.
+The sub-tab shows the newest folder with a complete report: the rows of summary.jsonl, the notes of report.md.
 """
 
+import json
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from pydantic import BaseModel, ValidationError
 
 from indextts.commands.base import Command
 from indextts.commands.speech import Evaluate
 from indextts.errors import UserError
+from indextts.projects.jobs.records import list_jobs
 from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import t
+from indextts.webui.layout import columns, empty_html, fields, fold
 from indextts.webui.listen.renders import next_folder, numbered
-from indextts.webui.listen.saved_models import names
-from indextts.webui.listen.speaking import is_training_anywhere
+from indextts.webui.listen.saved_models import choices, find_model, kept_choice, models
+from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
 from indextts.webui.page import Page
+from indextts.webui.running.outlook import OPEN_TAB, LinkedError, Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link, file_address
-from indextts.webui.view_versions import files_version, job_version
+from indextts.webui.view_versions import files_version, job_version, utterances_of
 
 STAGE = "evaluate"
 FIELDS = ("num_clips", "seed", "device", "solver_steps")
-REPORT_NAME, PICTURE_NAME = "report.md", "scores.png"
-DOWNLOADS = (REPORT_NAME, PICTURE_NAME, "summary.jsonl", "clips.jsonl")
+REPORT_NAME, SUMMARY_NAME, PICTURE_NAME = "report.md", "summary.jsonl", "scores.png"
+DOWNLOADS = (REPORT_NAME, PICTURE_NAME, SUMMARY_NAME, "clips.jsonl")
 NOT_CHOSEN = "listen.none_to_score"
 NOTHING = "listen.none_scored"
+RECORDINGS = "recordings"  # the name of the first row
+NO_RECOGNIZER = "listen.no_recognizer"
+THE_RECORDINGS = "listen.the_recordings"
+
+
+class Score(BaseModel):
+    """A line of summary.jsonl: `Row` of indextts/speech/evaluation/report.py, which needs torch."""
+
+    name: str
+    step: int | None
+    num_clips: int
+    cer: dict[str, float]
+    likeness: float | None
+    fidel_per_s: float
+    length_ratio: float
+    no_stop: float | None
+    loops: float | None
+    silent: float
 
 
 def build(page: Page) -> None:
-    """Build the choice of checkpoints, the job panel, and the report."""
-    gr.Markdown(t("listen.score_checkpoints"))
-    with gr.Row():
-        chosen = gr.Dropdown(
-            [],
-            multiselect=True,
-            label=t("listen.checkpoints"),
-            info=t("listen.checkpoints_help"),
-            elem_id="scores-checkpoints",
-        )
-        asr = gr.Textbox(
-            label=t("listen.recognizers"),
-            info=t("listen.recognizers_help"),
-            lines=2,
-            elem_id="scores-asr",
-        )
-    with gr.Row():
-        form = form_for(Evaluate, FIELDS)
-
-    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-        return score_commands(page, project, settings, *values)
-
-    stage_panel(page, Stage(STAGE, t("listen.score"), commands, [chosen, asr, *form.values()]))
-    report = gr.Markdown(t(NOTHING), elem_id="scores-report")
-    picture = gr.HTML(elem_id="scores-picture")
+    """Build the form, the run panel and the report."""
+    with columns() as (main, side):
+        with main:
+            chosen = gr.Dropdown(
+                [],
+                multiselect=True,
+                label=t("listen.checkpoints"),
+                info=t("listen.checkpoints_help"),
+                elem_id="scores-checkpoints",
+            )
+            with fields():
+                form = list(form_for(Evaluate, FIELDS).values())
+            with fold(t("listen.recognizers_fold"), "scores-recognizers"):
+                asr = gr.Textbox(
+                    label=t("listen.recognizers"),
+                    info=t("listen.recognizers_help"),
+                    lines=2,
+                    elem_id="scores-asr",
+                )
+            report = gr.HTML(elem_id="scores-report")
+            picture = gr.HTML(elem_id="scores-picture")
+        with side:
+            stage_panel(page, _stage(page, [chosen, asr, *form]))
 
     page.watch(
         lambda project: files_version(project.run_dir),
@@ -73,6 +95,25 @@ def build(page: Page) -> None:
     )
 
 
+def _stage(page: Page, inputs: list[Any]) -> Stage:
+    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+        return score_commands(page, project, settings, *values)
+
+    def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+        [command] = score_commands(page, project, settings, *values)
+        return score_outlook(page, project, command)
+
+    return Stage(
+        STAGE,
+        "listen.score",
+        commands,
+        inputs,
+        outlook=outlook,
+        outlook_version=lambda project: files_version(project.run_dir, project.utterances("val")),
+        onward={"finished": ("#listen/scores-report", "listen.open_report")},
+    )
+
+
 def score_commands(
     page: Page,
     project: Project,
@@ -80,40 +121,66 @@ def score_commands(
     chosen: Sequence[str] | None,
     asr: str | None,
     *values: Any,
-) -> list[Command]:
+) -> list[Evaluate]:
     """Return the command that scores the chosen checkpoints on the validation sentences.
 
     Raises:
         UserError: nothing is chosen, or a recognizer folder is outside the allowed folders.
     """
-    known = names(project)
-    if not chosen or not all(name in known for name in chosen):
-        raise UserError(t(NOT_CHOSEN))
-    folders = [page.roots.inside(line, "a recognizer") for line in (asr or "").splitlines() if line.strip()]
-    fields: dict[str, Any] = fields_from(Evaluate, FIELDS, values)
-    fields = {name: value for name, value in fields.items() if value != Evaluate.model_fields[name].default}
-    if fields.get("device", "auto") == "auto" and is_training_anywhere(page.workspace):
-        fields["device"] = "cpu"
+    usable = [find_model(project, name) for name in chosen or ()]
+    if not usable:
+        if not models(project):
+            find_model(project, None)  # its error leads to the training
+        raise LinkedError(t(NOT_CHOSEN), "#listen/scores-checkpoints")
+    lines = [line for line in (asr or "").splitlines() if line.strip()]
+    folders = [page.roots.inside(line, t("listen.a_recognizer")) for line in lines]
+    given: dict[str, Any] = fields_from(Evaluate, FIELDS, values)
+    given = {name: value for name, value in given.items() if value != Evaluate.model_fields[name].default}
+    if given.get("device", "auto") == "auto" and is_training_anywhere(page.workspace):
+        given["device"] = "cpu"
     return [
         Evaluate(
-            checkpoint=[project.run_dir / name for name in chosen],
+            checkpoint=[project.run_dir / name for name in dict.fromkeys(model.name for model in usable)],
             manifest=project.utterances("val"),
-            output_dir=next_folder(project.scores),
+            output_dir=next_folder(project.scores, list_jobs(project, STAGE)),
             asr=folders,
             features=project.preprocessed / "features",
             models=settings.base,
-            **fields,
+            **given,
         )
     ]
 
 
+def score_outlook(page: Page, project: Project, command: Evaluate) -> Outlook:
+    """Return what a scoring job will do; without held-out sentences it cannot start."""
+    try:
+        num_held_out = len(utterances_of(project.utterances("val")))
+    except UserError:
+        num_held_out = 0
+    titles = [find_model(project, path.name).title for path in command.checkpoint]
+    num_sentences = min(command.num_clips or num_held_out, num_held_out)
+    amounts = {"sentences": num_sentences, "models": len(titles), "total": num_sentences * len(titles)}
+    facts = [(t("listen.checkpoints"), ", ".join(titles))]
+    facts.append((t("listen.sentences"), t("listen.sentences_of_models", **amounts)))
+    facts.append((t("listen.recognizers_fold"), str(len(command.asr) or t(NO_RECOGNIZER))))
+    facts.append((t("listen.device"), device_shown(page.workspace, command.device)))
+    facts.append((t("listen.folder"), str(command.output_dir)))
+    if num_held_out:
+        return Outlook(facts)
+    return Outlook(
+        facts, [Notice(t("listen.none_held_out"), "#preprocess", t(OPEN_TAB, tab=t("tab.preprocess")))]
+    )
+
+
 def checkpoints(page: Page, name: str, now: Sequence[str] | None) -> Any:
-    """Return the available checkpoints; the selection stays."""
-    found = names(page.find_project(name))
-    if now and all(one in found for one in now):
+    """Return the models of the run; the selection stays, the best one is the default."""
+    project = page.find_project(name)
+    found = choices(project)
+    kept = [kept_choice(project, one) for one in now or ()]
+    if now and kept == list(now):
         return gr.Dropdown(choices=found, multiselect=True)  # the value may have changed meanwhile
-    still = [one for one in now or () if one in found]
-    return gr.Dropdown(choices=found, value=still or found[:1], multiselect=True)
+    still = list(dict.fromkeys(one for one in kept if one is not None))
+    return gr.Dropdown(choices=found, value=still or [name for _, name in found[:1]], multiselect=True)
 
 
 def newest_report(project: Project) -> Path | None:
@@ -126,7 +193,78 @@ def show(page: Page, name: str) -> tuple[str, str]:
     project = page.find_project(name)
     folder = newest_report(project)
     if folder is None:
-        return t(NOTHING), ""
-    report = (folder / REPORT_NAME).read_text(encoding="utf-8").removeprefix("# Evaluation\n")
-    links = "<br>".join(filter(None, (download_link(folder / one, one) for one in DOWNLOADS)))
-    return report, f'<img src="{file_address(folder / PICTURE_NAME)}" style="max-width:100%"><p>{links}</p>'
+        return empty_html(t(NOTHING)), ""
+    links = " ".join(filter(None, (download_link(folder / one, one) for one in DOWNLOADS)))
+    picture = f'<img src="{file_address(folder / PICTURE_NAME)}" alt="{escape(t("listen.curves"))}">'
+    return report_html(folder), f"{picture}<p>{links}</p>"
+
+
+def report_html(folder: Path) -> str:
+    """Return the scores of a report as a table, and the settings of the measurement."""
+    scores = read_scores(folder / SUMMARY_NAME)
+    table = table_html(scores) if scores else ""
+    try:
+        lines = (folder / REPORT_NAME).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    notes = [escape(line.removeprefix("* ")) for line in lines if line.startswith("* ")]
+    return f'{table}<ul class="notes">{"".join(f"<li>{note}</li>" for note in notes)}</ul>'
+
+
+def read_scores(path: Path) -> list[Score]:
+    """Return the scores of a summary, the recordings first; empty if it cannot be read."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [Score.model_validate(json.loads(line)) for line in lines]
+    except (OSError, ValueError, ValidationError):
+        return []
+
+
+def table_html(scores: Sequence[Score]) -> str:
+    """Return a row for each checkpoint, the recordings first."""
+    recordings = scores[0]
+    titles = "".join(f'<th class="number">{escape(title)}</th>' for title in _titles(recordings))
+    rows = "".join(
+        f"<tr><td>{escape(t(THE_RECORDINGS) if score.name == RECORDINGS else score.name)}</td>"
+        + "".join(f'<td class="number">{escape(cell)}</td>' for cell in _cells(score, recordings))
+        + "</tr>"
+        for score in scores
+    )
+    head = f"<thead><tr><th>{escape(t('listen.checkpoint'))}</th>{titles}</tr></thead>"
+    return f'<div class="wide-table"><table class="list">{head}<tbody>{rows}</tbody></table></div>'
+
+
+def _titles(recordings: Score) -> list[str]:
+    return [
+        t("listen.scores.step"),
+        t("listen.scores.clips"),
+        *(t("listen.scores.cer", name=name) for name in recordings.cer),
+        *(t("listen.scores.times", name=name) for name in recordings.cer),
+        t("listen.scores.likeness"),
+        t("listen.scores.fidel"),
+        t("listen.scores.length"),
+        t("listen.scores.no_stop"),
+        t("listen.scores.loops"),
+        t("listen.scores.silent"),
+    ]
+
+
+def _cells(score: Score, recordings: Score) -> list[str]:
+    rates = {name: score.cer.get(name) for name in recordings.cer}
+    times = [None if not floor else (rates[name] or 0.0) / floor for name, floor in recordings.cer.items()]
+    return [
+        _shown(score.step, ",d"),
+        f"{score.num_clips:,}",
+        *(_shown(rate, ".1%") for rate in rates.values()),
+        *(_shown(time, ".2f") for time in times),
+        _shown(score.likeness, ".3f"),
+        f"{score.fidel_per_s:.1f}",
+        f"{score.length_ratio:.2f}",
+        _shown(score.no_stop, ".0%"),
+        _shown(score.loops, ".0%"),
+        f"{score.silent:.0%}",
+    ]
+
+
+def _shown(value: float | None, format: str) -> str:
+    return "-" if value is None else f"{value:{format}}"

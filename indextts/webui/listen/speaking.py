@@ -1,122 +1,119 @@
-"""Synthesis section of tab 8: type a text, choose a voice and one or two checkpoints, and listen.
+"""Sub-tab Speak of tab 8: type a text, choose a voice, and listen.
 
 A checkpoint always uses its own tokenizer. The players read the disk (renders.py).
 """
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from gradio.components import Component
 from gradio.utils import get_upload_folder
 
 from indextts.commands.base import Command
 from indextts.commands.data import Preprocess
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Synthesize
-from indextts.errors import UserError
-from indextts.projects.jobs.records import newest_job
-from indextts.projects.project import Project, ProjectSettings, project_names
+from indextts.projects.jobs.records import list_jobs, newest_job
+from indextts.projects.project import Project, ProjectSettings
 from indextts.text.normalize import normalize
 from indextts.webui.data.uploads import store_voice
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, with_choices
 from indextts.webui.language import t
-from indextts.webui.listen.renders import SIDES, Render, Sound, newest_render, next_folder, vote_on
+from indextts.webui.layout import columns, fields, fold
+from indextts.webui.listen.players import history_html, newest_html
+from indextts.webui.listen.renders import SIDES, newest_render, next_folder
 from indextts.webui.listen.saved_models import (
     UPLOAD,
     choices,
+    find_model,
     find_recording,
-    names,
+    kept_choice,
+    model_or_best,
     normalizer_of,
     voice_choices,
 )
+from indextts.webui.listen.speech_outlook import is_training_anywhere, speech_facts
 from indextts.webui.page import Page, follow_shared_choice
+from indextts.webui.running.outlook import LinkedError, Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.serving.security import file_address
 from indextts.webui.view_versions import files_version, job_version
 
-STAGE = "listen"
+STAGE, COMPARE_STAGE = "listen", "compare"
 SETTINGS = (*Sampling.model_fields, "device", "solver_steps", "guidance", "emotion", "emotion_alpha")
 MAX_TEXTS = 100
 MAX_CHARS = 20_000
 NO_CHOICE = ""
 
-NOTHING = "listen.no_other"
 SAME_AS_VOICE = "listen.same_as_voice"
-VOTE_FIRST = "listen.vote_first"
-SILENT = "listen.silent"
-SOUND = "listen.sound"
-SOUND_CUT = "listen.sound_cut"
-DOWNLOAD = "listen.download"
-NO_CHECKPOINT = "listen.no_checkpoint"
 NO_TEXT = "listen.text_empty"
 TOO_LONG = "listen.too_long"
 TOO_MANY = "listen.too_many"
+BUILTIN = "listen.builtin_sound"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a form asks for.
+
+    Args:
+        typed: a text in each line.
+        checkpoints: one, or two for a comparison.
+        text_link: leads to the field of the text.
+    """
+
+    typed: str
+    voice: str | None
+    emotion: str | None
+    checkpoints: tuple[str | None, ...]
+    text_link: str = "#listen/listen-text"
 
 
 @dataclass(frozen=True)
 class Speaking:
-    """Components that the comparison also changes."""
+    """Components whose values a comparison uses too.
 
-    players: gr.HTML
+    Args:
+        settings: in the order of SETTINGS.
+    """
+
+    emotion: gr.Dropdown
+    settings: Sequence[Component]
+    filled_for: gr.Textbox
 
 
 def build(page: Page) -> Speaking:
-    """Build the form, the job panel and the players."""
-    text = gr.Textbox("ሰላም ለዓለም።", label=t("listen.lines"), lines=4, elem_id="listen-text")
-    spoken = gr.Textbox(label=t("listen.spoken_form"), lines=2, interactive=False, elem_id="listen-spoken")
-    with gr.Row():
-        checkpoint = gr.Dropdown(
-            [], label=t("listen.checkpoint"), info=t("listen.checkpoint_help"), elem_id="listen-checkpoint"
-        )
-        other = gr.Dropdown(
-            [],
-            label=t("listen.compare_with"),
-            info=t("listen.compare_with_help"),
-            elem_id="listen-other",
-        )
-    with gr.Row():
-        voice = gr.Dropdown([], label=t("listen.voice"), elem_id="listen-voice")
-        emotion = gr.Dropdown([], label=t("listen.emotion_of"), elem_id="listen-emotion")
-        upload = gr.File(
-            label=t("listen.upload_voice"),
-            file_count="single",
-            height=110,
-            elem_id="voice-upload",
-        )
-    with gr.Accordion(t("listen.settings"), open=False, elem_id="listen-settings"), gr.Row():
-        form = form_for(Synthesize, SETTINGS)
-    follow_shared_choice(page, "listen", choices, checkpoint)
-    inputs = [text, voice, emotion, checkpoint, other, *form.values()]
+    """Build the form, the run panel and the players."""
+    player = gr.HTML(elem_id="listen-players", render=False)
+    with columns() as (main, side):
+        with main:
+            text = gr.Textbox(
+                "ሰላም ለዓለም።",
+                label=t("listen.lines"),
+                info=t("listen.lines_help"),
+                lines=3,
+                max_lines=8,
+                elem_id="listen-text",
+            )
+            spoken = gr.Textbox(
+                label=t("listen.spoken_form"),
+                lines=1,
+                max_lines=4,
+                interactive=False,
+                elem_id="listen-spoken",
+            )
+            voice = gr.Dropdown([], label=t("listen.voice"), elem_id="listen-voice")
+            checkpoint, emotion, form = _more(page, voice)
+            earlier = gr.HTML(elem_id="listen-history")
+        inputs = [text, voice, emotion, checkpoint, *form]
+        filled_for = page.fill(lambda name, _before: project_settings(page, name), form)
+        with side:
+            stage_panel(page, _stage(page, inputs, filled_for, player))
 
-    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
-        return speak_commands(page, project, settings, *values)
-
-    filled_for = page.fill(lambda name, _before: project_settings(page, name), list(form.values()))
-    stage_panel(page, Stage(STAGE, t("listen.speak"), commands, inputs, filled_for=filled_for))
-    players = gr.HTML(elem_id="listen-players")
-
-    page.watch(
-        lambda project: files_version(project.run_dir),
-        lambda name, *now: checkpoint_choices(page, name, *now),
-        [checkpoint, other],
-        [checkpoint, other],
-    )
-    page.watch(
-        lambda project: files_version(project.manifest, project.listen / "voices"),
-        lambda name, *now: known_voices(page, name, *now),
-        [voice, emotion],
-        [voice, emotion],
-    )
-    on(
-        [upload.upload],
-        lambda *v: store_uploaded_voice(page, *v),
-        [page.project, upload, emotion],
-        [upload, voice, emotion],
-    )
+    _show_choices(page, checkpoint, voice, emotion)
     on(
         [page.demo.load, page.project.change, text.change, checkpoint.change],
         lambda name, typed, chosen: read_as(page, name, typed, chosen),
@@ -124,66 +121,127 @@ def build(page: Page) -> Speaking:
         [spoken],
         latest=True,
     )
-    page.watch(spoken_version, lambda name: show_players(page, name), [players])
-    return Speaking(players)
+    page.watch(spoken_version, lambda name: show_players(page, name), [player, earlier])
+    return Speaking(emotion, form, filled_for)
+
+
+def _more(page: Page, voice: gr.Dropdown) -> tuple[gr.Dropdown, gr.Dropdown, list[Component]]:
+    """Build what most texts do not need: checkpoint, upload of a voice, emotion, sampling."""
+    with fold(t("listen.more"), "listen-settings"):
+        with fields():
+            checkpoint = gr.Dropdown(
+                [],
+                label=t("listen.checkpoint"),
+                info=t("listen.checkpoint_help"),
+                elem_id="listen-checkpoint",
+            )
+            emotion = gr.Dropdown([], label=t("listen.emotion_of"), elem_id="listen-emotion")
+        upload = gr.File(
+            label=t("listen.upload_voice"), file_count="single", height=96, elem_id="voice-upload"
+        )
+        with fields():
+            form = list(form_for(Synthesize, SETTINGS).values())
+    follow_shared_choice(page, "listen", choices, kept_choice, checkpoint)
+    on(
+        [upload.upload],
+        lambda *v: store_uploaded_voice(page, *v),
+        [page.project, upload, emotion],
+        [upload, voice, emotion],
+    )
+    return checkpoint, emotion, form
+
+
+def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox, player: gr.HTML) -> Stage:
+    def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+        text, voice, emotion, checkpoint, *form = values
+        model = model_or_best(project, checkpoint)
+        return speak_commands(page, project, settings, Wish(text, voice, emotion, (model.name,)), form)
+
+    def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+        planned = commands(project, settings, *values)
+        return Outlook(speech_facts(page.workspace, project, planned), notes=notes_on(settings))
+
+    return Stage(
+        STAGE,
+        "listen.speak",
+        commands,
+        inputs,
+        outlook=outlook,
+        outlook_version=choices_version,
+        onward={"finished": ("#listen/listen-compare", "listen.open_compare")},
+        result=player,
+        filled_for=filled_for,
+    )
+
+
+def _show_choices(page: Page, checkpoint: gr.Dropdown, voice: gr.Dropdown, emotion: gr.Dropdown) -> None:
+    page.watch(
+        lambda project: files_version(project.run_dir),
+        lambda name, now: checkpoint_choices(page, name, now),
+        [checkpoint],
+        [checkpoint],
+    )
+    page.watch(
+        voices_version, lambda name, *now: known_voices(page, name, *now), [voice, emotion], [voice, emotion]
+    )
+
+
+def choices_version(project: Project) -> str:
+    """Return a version that changes with the checkpoints and the voices."""
+    return f"{files_version(project.run_dir)} {voices_version(project)}"
+
+
+def voices_version(project: Project) -> str:
+    """Return a version that changes with the clips and the uploaded voices."""
+    return files_version(project.manifest, project.listen / "voices")
 
 
 def speak_commands(
-    page: Page,
-    project: Project,
-    settings: ProjectSettings,
-    typed: str,
-    voice: str | None,
-    emotion: str | None,
-    checkpoint: str | None,
-    other: str | None,
-    *values: Any,
+    page: Page, project: Project, settings: ProjectSettings, wish: Wish, values: Sequence[Any]
 ) -> list[Command]:
     """Return a command for each chosen checkpoint, with the same texts, voice, settings and seed.
+
+    Args:
+        values: of the fields SETTINGS.
 
     Raises:
         UserError: a choice is missing, or the text is empty or too long.
     """
-    chosen = [checkpoint, *([other] if other else [])]
-    known = names(project)
-    if not all(name in known for name in chosen):
-        raise UserError(t(NO_CHECKPOINT))
-    folder = next_folder(project.listen)
-    fields: dict[str, Any] = {
-        "text": texts_in(typed),
-        "voice": str(find_recording(project, voice, page.roots)),
-        "emotion_voice": find_recording(project, emotion, page.roots) if emotion else None,
+    chosen = [find_model(project, name) for name in wish.checkpoints]
+    jobs = [job for stage in (STAGE, COMPARE_STAGE) for job in list_jobs(project, stage)]
+    folder = next_folder(project.listen, jobs)
+    given: dict[str, Any] = {
+        "text": texts_in(wish.typed, wish.text_link),
+        "voice": str(find_recording(project, wish.voice, page.roots)),
+        "emotion_voice": find_recording(project, wish.emotion, page.roots) if wish.emotion else None,
         "features": project.preprocessed / "features",
         "models": settings.base,
         **changed(fields_from(Synthesize, SETTINGS, values), backend_of(settings)),
     }
-    if fields.get("device", "auto") == "auto" and is_training_anywhere(page.workspace):
-        fields["device"] = "cpu"  # the program itself only knows the run of its checkpoint
+    if given.get("device", "auto") == "auto" and is_training_anywhere(page.workspace):
+        given["device"] = "cpu"  # the program itself only knows the run of its checkpoint
     return [
-        Synthesize(checkpoint=project.run_dir / str(name), output=folder / side, **fields)
-        for name, side in zip(chosen, SIDES, strict=False)
+        Synthesize(checkpoint=project.run_dir / model.name, output=folder / side, **given)
+        for model, side in zip(chosen, SIDES, strict=False)
     ]
 
 
-def is_training_anywhere(workspace: Path) -> bool:
-    """Return whether a training job of the page runs in any project."""
-    jobs = [newest_job(Project(workspace / name), "train") for name in project_names(workspace)]
-    return any(job is not None and job.is_active for job in jobs)
-
-
-def texts_in(typed: str) -> list[str]:
+def texts_in(typed: str, link: str = "") -> list[str]:
     """Return the non-empty lines.
+
+    Args:
+        link: leads to the field.
 
     Raises:
         UserError: there are none, or too many.
     """
     if len(typed) > MAX_CHARS:
-        raise UserError(t(TOO_LONG, count=len(typed), most=MAX_CHARS))
+        raise LinkedError(t(TOO_LONG, count=len(typed), most=MAX_CHARS), link)
     texts = [line.strip() for line in typed.splitlines() if line.strip()]
     if not texts:
-        raise UserError(t(NO_TEXT))
+        raise LinkedError(t(NO_TEXT), link)
     if len(texts) > MAX_TEXTS:
-        raise UserError(t(TOO_MANY, count=len(texts), most=MAX_TEXTS))
+        raise LinkedError(t(TOO_MANY, count=len(texts), most=MAX_TEXTS), link)
     return texts
 
 
@@ -204,16 +262,19 @@ def default_settings(backend: str) -> dict[str, Any]:
     return {field: sampling.get(field, Synthesize.model_fields[field].default) for field in SETTINGS}
 
 
-def changed(fields: dict[str, Any], backend: str) -> dict[str, Any]:
+def changed(given: dict[str, Any], backend: str) -> dict[str, Any]:
     """Return the fields that differ from the defaults."""
     defaults = default_settings(backend)
-    return {name: value for name, value in fields.items() if value != defaults[name]}
+    return {name: value for name, value in given.items() if value != defaults[name]}
 
 
-def checkpoint_choices(page: Page, name: str, now: str | None, other: str | None) -> tuple[Any, Any]:
-    """Return the available checkpoints for both dropdowns; the selection stays."""
-    found = choices(page.find_project(name))
-    return with_choices(found, now), with_choices([(t(NOTHING), NO_CHOICE), *found], other)
+def checkpoint_choices(page: Page, name: str, now: str | None) -> Any:
+    """Return the models of the run; the selection stays, the best one is the default."""
+    project = page.find_project(name)
+    kept = kept_choice(project, now)
+    if kept is not None and kept != now:  # its numbered file is new or gone
+        return gr.Dropdown(choices=choices(project), value=kept)
+    return with_choices(choices(project), now)
 
 
 def known_voices(page: Page, name: str, now: str | None, emotion: str | None) -> tuple[Any, Any]:
@@ -242,44 +303,23 @@ def read_as(page: Page, name: str, typed: str, checkpoint: str | None) -> str:
     return "\n".join(normalize(line, options) for line in lines if line.strip())
 
 
+def notes_on(settings: ProjectSettings) -> list[Notice]:
+    """Return what a project with built-in codes sounds like; nothing for a project that makes a voice."""
+    if backend_of(settings) != "builtin":
+        return []
+    return [Notice(t(BUILTIN), "#preprocess/Preprocess-backend", t("listen.open_backend"))]
+
+
 def spoken_version(project: Project) -> str:
-    """Return a version that changes with every render and vote."""
+    """Return a version that changes with every render."""
     return f"{job_version(project, STAGE)} {files_version(project.listen)}"
 
 
-def show_players(page: Page, name: str) -> Any:
-    """Return the players of the newest render; a comparison shows only texts with a vote."""
+def show_players(page: Page, name: str) -> tuple[Any, Any]:
+    """Return the players of the newest render and of the earlier ones; no change while a job writes one."""
     project = page.find_project(name)
     job = newest_job(project, STAGE)
-    render = newest_render(project)
     if job is not None and job.is_active:
-        return gr.skip()
-    return "" if render is None else players_html(project, render)
-
-
-def players_html(project: Project, render: Render) -> str:
-    """Return a row for each text: the spoken form, and a player with a download for each model."""
-    rows = []
-    for number, sounds in enumerate(zip(*render.sides, strict=True), 1):
-        if render.is_comparison and vote_on(project, render, number) is None:
-            rows.append(f"<p>{number}. {html.escape(t(VOTE_FIRST, text=sounds[0].spoken.text))}</p>")
-            continue
-        heard = "".join(map(player_html, sounds))
-        title = f"{number}. {html.escape(sounds[0].spoken.spoken)}"
-        rows.append(f"<p style='margin-top:8px'>{title}</p>{heard}")
-    return "".join(rows)
-
-
-def player_html(sound: Sound) -> str:
-    """Return a player for a file; the modification time in its URL makes browsers load a new version."""
-    model = sound.spoken.model
-    if sound.path is None:
-        return f"<div>{html.escape(t(SILENT, model=model))}</div>"
-    address = file_address(sound.path)
-    caption = t(SOUND if sound.spoken.has_stopped else SOUND_CUT, model=model, seconds=sound.spoken.seconds)
-    return (
-        f'<div style="display:flex;align-items:center;gap:12px">'
-        f'<audio controls preload="metadata" src="{address}"></audio>'
-        f"<span>{html.escape(caption)}</span>"
-        f'<a href="{address}" download>{html.escape(t(DOWNLOAD))}</a></div>'
-    )
+        return gr.skip(), gr.skip()
+    render = newest_render(project, is_comparison=False)
+    return ("", "") if render is None else (newest_html(render), history_html(project))

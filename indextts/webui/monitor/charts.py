@@ -1,37 +1,33 @@
-"""Curves of a run: smoothed, cut to a range, on a logarithmic scale, and compared with other runs.
+"""Curves of a run: smoothed, cut to a range, and compared with other runs.
 
-    lines --points--> step, value --smoothed, in_range, log10--> --decimate--> at most MAX_POINTS a series
-
-A plot draws a table with the columns step, value and series; each series has a colour and a legend entry.
+    lines --newest_part--> train, val --points_of, smoothed, in_range--> --decimate--> Series of a Chart
 
 A run can be compared with its older parts and with runs of other projects. A choice is "PROJECT:PART", part 0
 for the newest. No Gradio here.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from indextts.projects.project import Project, project_names
 from indextts.webui.language import t
+from indextts.webui.monitor.chart_svg import Kind, Mark, Points, Series, number
 from indextts.webui.monitor.metrics_reader import RUNS, Line
 from indextts.webui.view_versions import files_version
 
-MAX_POINTS = 500  # of a series, about the width of a plot in pixels
+BUCKETS = 300  # across a chart; each keeps its least and its greatest value
 
 TRAINING = "monitor.training"
 VALIDATION = "monitor.validation"
-KINDS = (("train", TRAINING), ("val", VALIDATION))
-EXACT = ("lr",)  # metrics without noise
 RESUMED = "monitor.resumed"
-AS_LOGGED = "monitor.as_logged"
-
-Points = list[tuple[float, float]]
+BEST = "monitor.best"
+AT_BEST = "monitor.at_best"
+OF_RUN = "monitor.of_run"
+EXACT = ("lr",)  # metrics without noise
 
 
 @dataclass(frozen=True)
@@ -39,10 +35,10 @@ class DisplayOptions:
     """Display options of the curves.
 
     Args:
-        smoothing: weight of earlier values in a running mean of the training curves, 0 to below 1. The
-            unsmoothed curves are drawn too.
+        smoothing: weight of the earlier values in a running mean of the training curves, 0 to below 1, after
+            one bucket of the chart. The unsmoothed curves are drawn too.
         first, last: the steps to draw; None for no limit.
-        is_log: draw the decimal logarithm of each value; values not above 0 are skipped.
+        is_log: a logarithmic scale; values not above 0 are skipped.
     """
 
     smoothing: float = 0.0
@@ -52,46 +48,88 @@ class DisplayOptions:
 
 
 @dataclass(frozen=True)
-class ComparedRun:
-    """Another run, or another part of this run; the newest part in `lines` is drawn."""
+class DrawnRun:
+    """The lines of a run that are drawn; its name is empty for the run of the open project."""
 
     name: str
-    lines: Sequence[Line]
+    train: Sequence[Line] = ()
+    val: Sequence[Line] = ()
+    resumes: Sequence[int] = ()
 
 
 DEFAULT_DISPLAY = DisplayOptions()
 
 
-def curves(
-    lines: Iterable[Line],
-    metric: str,
-    *,
-    display: DisplayOptions = DEFAULT_DISPLAY,
-    compared: Sequence[ComparedRun] = (),
-) -> pd.DataFrame:
-    """Return the columns step, value and series, a row for each point; a series has at most MAX_POINTS.
+def newest_part(lines: Iterable[Line], name: str = "") -> DrawnRun:
+    """Return the newest part of a run, without what a later process of that part repeats."""
+    shown = _shown(lines)
+    newest = max((line["part"] for line in shown), default=0)
+    part = [line for line in shown if line["part"] == newest]
+    return DrawnRun(
+        name,
+        train=[line for line in part if line["kind"] == "train"],
+        val=[line for line in part if line["kind"] == "val"],
+        resumes=[line["step"] for line in part if line["kind"] == "start" and line["step"] > 0],
+    )
 
-    The series of the newest part are "training" and "validation"; if the training series is smoothed, the
-    unsmoothed one is AS_LOGGED. A compared run's series end in its name.
-    """
-    weight = 0.0 if metric in EXACT else display.smoothing
-    series: list[tuple[str, Points]] = []
-    for name, run_lines in (("", lines), *((run.name, run.lines) for run in compared)):
-        groups = _newest_part(run_lines)
-        for kind, word in KINDS:
-            points = _points(groups[kind], metric)
-            drawn = [(series_name(word, name), points)]
-            if weight and kind == "train":
-                drawn = [(series_name(word, name), smoothed(points, weight))]
-                if not name:
-                    drawn.insert(0, (t(AS_LOGGED), points))
-            series += [(label, _shown_as(each, display)) for label, each in drawn]
-    return _frame([(step, value, name) for name, points in series for step, value in points])
+
+def span_of(runs: Iterable[DrawnRun], display: DisplayOptions = DEFAULT_DISPLAY) -> tuple[float, float]:
+    """Return the first and last step to draw, at least one step apart."""
+    if display.first is not None and display.last is not None:
+        return display.first, max(display.last, display.first + 1)
+    steps = [line["step"] for run in runs for lines in (run.train, run.val) for line in lines]
+    first = display.first if display.first is not None else min(steps, default=0)
+    last = display.last if display.last is not None else max(steps, default=0)
+    return float(first), float(max(last, first + 1))
+
+
+def curves(runs: Sequence[DrawnRun], metric: str, display: DisplayOptions = DEFAULT_DISPLAY) -> list[Series]:
+    """Return the lines of a chart; those of the first run last, above the others."""
+    first, last = span_of(runs, display)
+    found = []
+    for number_of_run, run in reversed(list(enumerate(runs, 1))):
+        kinds: tuple[tuple[Kind, Sequence[Line], str], ...] = (
+            ("training", run.train, TRAINING),
+            ("validation", run.val, VALIDATION),
+        )
+        for kind, lines, word in kinds:
+            points = points_of(lines, metric)
+            if display.is_log:
+                points = points[points[:, 1] > 0]
+            if not len(points):
+                continue
+            drawn: list[tuple[Kind, Points]] = [(kind, points)]
+            if kind == "training" and display.smoothing and metric not in EXACT:
+                smooth = smoothed(points, display.smoothing, (last - first) / BUCKETS)
+                drawn = [("raw", points), (kind, smooth)] if number_of_run == 1 else [(kind, smooth)]
+            name = series_name(word, run.name)
+            found += [
+                Series(name, decimate(in_range(each, first, last)), number_of_run, shown_as)
+                for shown_as, each in drawn
+            ]
+    return found
 
 
 def series_name(word: str, run: str = "") -> str:
     """Return the name of a curve; `word` is TRAINING or VALIDATION, `run` another run's name."""
-    return f"{t(word)}, {run}" if run else t(word)
+    return t(OF_RUN, curve=t(word), run=run) if run else t(word)
+
+
+def marks(run: DrawnRun, metric: str) -> list[Mark]:
+    """Return the resumes of a run and the step of its best validation, with the value of the metric there."""
+    found = [Mark(step, t(RESUMED), "resume") for step in run.resumes]
+    best = best_validation(run)
+    value = None if best is None else _finite(best.get(metric))
+    if best is not None and value is not None:
+        label = BEST if metric == "mel_loss" else AT_BEST  # the mel loss decides which step is the best
+        found.append(Mark(best["step"], t(label, value=number(value)), "best", value))
+    return found
+
+
+def best_validation(run: DrawnRun) -> Line | None:
+    """Return the validation with the lowest mel loss; the first one of equal losses."""
+    known = [line for line in run.val if _finite(line.get("mel_loss")) is not None]
+    return min(known, key=lambda line: float(line["mel_loss"]), default=None)
 
 
 def part_of(lines: Iterable[Line], part: int) -> list[Line]:
@@ -99,88 +137,59 @@ def part_of(lines: Iterable[Line], part: int) -> list[Line]:
     return [line for line in lines if line["part"] == part]
 
 
-def smoothed(points: Points, weight: float) -> Points:
-    """Return the exponential moving average with `weight`, corrected for its start.
+def points_of(lines: Iterable[Line], metric: str) -> Points:
+    """Return the finite values of a metric by step."""
+    lines = list(lines)
+    found = [line.get(metric) for line in lines]
+    try:
+        values = np.array(found, dtype=np.float64)  # None becomes NaN
+    except (TypeError, ValueError):  # something else than a number is in the file
+        values = np.array([_finite(value) for value in found], dtype=np.float64)
+    steps = np.array([line["step"] for line in lines], dtype=np.float64)
+    points: Points = np.stack([steps, values], axis=1)[np.isfinite(values)]
+    return points[np.argsort(points[:, 0], kind="stable")]
 
-    Without the correction a mean that starts at 0 lies below the first points; dividing by the sum of the
-    weights so far corrects this, as in Adam (Kingma and Ba, 2015, section 3).
+
+def smoothed(points: Points, weight: float, unit: float = 1.0) -> Points:
+    """Return the exponential moving average that keeps `weight` of the mean after `unit` steps.
+
+    The weight depends on the distance of the points, so few points of a short run are hardly smoothed. The
+    average is corrected for its start: a mean that starts at 0 lies below the first points; dividing by the
+    sum of the weights so far corrects this, as in Adam (Kingma and Ba, 2015, section 3).
     """
-    mean, sum_of_weights, result = 0.0, 0.0, []
-    for step, value in points:
-        mean = weight * mean + (1 - weight) * value
-        sum_of_weights = weight * sum_of_weights + (1 - weight)
-        result.append((step, mean / sum_of_weights))
-    return result
+    steps, values = points.T
+    kept = weight ** (np.diff(steps, prepend=steps[:1] - unit) / unit)
+    mean, sum_of_weights, means = 0.0, 0.0, []
+    for before, value in zip(kept.tolist(), values.tolist(), strict=True):
+        mean = before * mean + (1 - before) * value
+        sum_of_weights = before * sum_of_weights + (1 - before)
+        means.append(mean / sum_of_weights)
+    return np.stack([steps, np.array(means, dtype=np.float64)], axis=1)
 
 
-def in_range(points: Points, first: float | None, last: float | None) -> Points:
-    """Return the points from step `first` to `last`; None for no limit."""
-    low, high = -math.inf if first is None else first, math.inf if last is None else last
-    return [point for point in points if low <= point[0] <= high]
+def in_range(points: Points, first: float, last: float) -> Points:
+    """Return the points from step `first` to `last` and one beyond each end, so that the line goes on."""
+    begin, end = np.searchsorted(points[:, 0], (first, last), side="left")
+    is_last = end < len(points) and points[end, 0] == last
+    return points[max(0, begin - 1) : end + 1 + int(is_last)]
 
 
-def log10(points: Points) -> Points:
-    """Return the logarithms of the positive values."""
-    return [(step, math.log10(value)) for step, value in points if value > 0]
+def decimate(points: Points) -> Points:
+    """Return at most 2 * BUCKETS + 2 points: the ends, and the least and greatest value of each bucket."""
+    if len(points) <= 2 * BUCKETS:
+        return points
+    steps, values = points.T
+    buckets = ((steps - steps[0]) / (steps[-1] - steps[0]) * BUCKETS).astype(int)
+    order = np.lexsort((values, buckets))
+    begins = np.flatnonzero(np.diff(buckets[order], prepend=-1))
+    ends = np.append(begins[1:], len(order)) - 1
+    kept: Points = points[np.unique(np.concatenate([order[begins], order[ends], [0, len(points) - 1]]))]
+    return kept
 
 
-def decimate(points: Sequence[tuple[float, float]]) -> Points:
-    """Return at most MAX_POINTS points: the first, the last, and means of neighbours between them."""
-    if len(points) <= MAX_POINTS:
-        return list(points)
-    inner = np.array(points[1:-1])  # (N, 2)
-    edges = np.linspace(0, len(inner), MAX_POINTS - 1).astype(int)  # of the MAX_POINTS - 2 groups
-    means = np.add.reduceat(inner, edges[:-1]) / np.diff(edges)[:, None]
-    return [points[0], *((float(step), float(value)) for step, value in means), points[-1]]
-
-
-def resumes(lines: Iterable[Line]) -> list[int]:
-    """Return the steps after 0 at which a process of the newest part started."""
-    shown = _shown(lines)
-    newest = max((line["part"] for line in shown), default=0)
-    return [
-        line["step"]
-        for line in shown
-        if line["kind"] == "start" and line["part"] == newest and line["step"] > 0
-    ]
-
-
-def for_plot(frame: pd.DataFrame, series: Iterable[str], steps: Iterable[int]) -> pd.DataFrame:
-    """Return `frame` after an empty row for each of `series` and before a vertical line at each of `steps`.
-
-    A plot takes its colours from its first frame, so that frame names every possible series. The vertical
-    lines are the series RESUMED, with gaps between them.
-    """
-    low, high = float(frame["value"].min()), float(frame["value"].max())
-    names = [(math.nan, math.nan, name) for name in series]
-    marks = [(step, value, t(RESUMED)) for step in steps for value in (low, high, math.nan)]
-    return pd.concat([_frame(names), frame, _frame(marks)], ignore_index=True)
-
-
-def _shown_as(points: Points, display: DisplayOptions) -> Points:
-    limited = in_range(points, display.first, display.last)
-    return decimate(log10(limited) if display.is_log else limited)
-
-
-def _newest_part(lines: Iterable[Line]) -> defaultdict[str, list[Line]]:
-    """Return the lines of the newest part by their kind."""
-    shown = _shown(lines)
-    newest = max((line["part"] for line in shown), default=0)
-    groups: defaultdict[str, list[Line]] = defaultdict(list)
-    for line in shown:
-        if line["part"] == newest:
-            groups[line["kind"]].append(line)
-    return groups
-
-
-def _frame(points: Sequence[tuple[float, float, str]]) -> pd.DataFrame:
-    frame = pd.DataFrame(points, columns=["step", "value", "series"])
-    return frame.astype({"step": float, "value": float, "series": str})
-
-
-def _points(lines: Iterable[Line], metric: str) -> Points:
-    pairs = ((line["step"], line.get(metric)) for line in lines)
-    return sorted((float(step), value) for step, value in pairs if value is not None and math.isfinite(value))
+def _finite(value: object) -> float | None:
+    """Return a number of metrics.jsonl; None for anything else."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _shown(lines: Iterable[Line]) -> list[Line]:
@@ -219,7 +228,7 @@ def runs_version(workspace: Path, project: Project) -> str:
     return f"{files_version(*runs)} {lines[-1]['part'] if lines else 0}"
 
 
-def compared(workspace: Path, name: str, chosen: Sequence[str] | None) -> list[ComparedRun]:
+def compared(workspace: Path, name: str, chosen: Sequence[str] | None) -> list[DrawnRun]:
     """Return the chosen runs, named as `comparable` names them, at most MAX_COMPARED.
 
     Unknown choices are skipped: after a change of project, the page sends its old selection once.
@@ -229,5 +238,5 @@ def compared(workspace: Path, name: str, chosen: Sequence[str] | None) -> list[C
     for choice in [choice for choice in chosen or [] if choice in labels][:MAX_COMPARED]:
         project, part = choice.rsplit(":", 1)
         lines = RUNS.of(Project(workspace / project).run_dir).read()
-        found.append(ComparedRun(labels[choice], part_of(lines, int(part)) if part != "0" else lines))
+        found.append(newest_part(part_of(lines, int(part)) if part != "0" else lines, labels[choice]))
     return found

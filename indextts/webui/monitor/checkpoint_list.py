@@ -1,10 +1,11 @@
-"""The checkpoints of tab 7: listen to one, export, pin or delete it.
+"""The checkpoints of tab 7: a table with the actions of each row: listen, export, pin, delete.
 
-The page sends the name of a checkpoint; indextts/runs/checkpoints.py decides at that moment what is allowed,
-whatever the page showed before.
+The page sends an action and the name of a checkpoint; indextts/runs/checkpoints.py decides at that moment
+what is allowed, whatever the page showed before.
 """
 
-import time
+from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import gradio as gr
@@ -22,26 +23,30 @@ from indextts.runs.checkpoints import (
     pin,
     validation_losses,
 )
-from indextts.system.amounts import shown_size
+from indextts.system.amounts import shown_size, shown_time
 from indextts.webui.events import on
 from indextts.webui.language import t
+from indextts.webui.layout import empty_html, heading
 from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.monitor.progress import epoch_from_one
 from indextts.webui.page import Page, shared_choice, stamped
 from indextts.webui.view_versions import files_version
 
-HEADERS = [
-    "monitor.headers.checkpoint",
-    "monitor.headers.step",
-    "monitor.headers.epoch",
-    "monitor.headers.saved",
-    "monitor.headers.validation_mel_loss",
-    "monitor.headers.size",
-    "monitor.headers.notes",
-]
+HEADERS = {  # text: class of the cells
+    "monitor.headers.checkpoint": "",
+    "monitor.headers.step": "number",
+    "monitor.headers.epoch": "number",
+    "monitor.headers.validation_mel_loss": "number",
+    "monitor.headers.size": "number",
+    "monitor.headers.saved": "",
+}
+ACTIONS_HEADER = "monitor.headers.actions"
 NONE_YET = "monitor.none_yet"
 CHOOSE = "monitor.choose"
+ACTIONS = {"listen": "monitor.listen", "export": "monitor.export"}
 PIN = "monitor.pin"
 UNPIN = "monitor.unpin"
+DELETE = "monitor.delete"
 CONFIRM = "monitor.confirm_delete"
 TRASHED = "monitor.trashed"
 EMPTY_TRASH = "monitor.empty_trash"
@@ -53,71 +58,68 @@ NOTES = {
 }
 INCOMPLETE = "monitor.incomplete"
 
+# `element` and `trigger` are Gradio's
+SEND_ACTION = """element.addEventListener("click", event => {
+  const button = event.target.closest("[data-action]");
+  const { action, name } = button?.dataset ?? {};
+  if (button) trigger("select", { index: [0, 0], value: action, row_value: [name] }); // as a table
+});"""
+
 
 class _Components:
     """Components of the list and of its confirmation question."""
 
     def __init__(self) -> None:
-        gr.Markdown(t("monitor.checkpoints"))
-        self.none = gr.Markdown(t(NONE_YET), elem_id="checkpoint-none")
-        with gr.Column(visible=False) as self.body:
-            self.table = gr.Dataframe(
-                headers=list(map(t, HEADERS)),
-                show_label=False,
-                interactive=False,
-                max_height=320,
-                elem_id="checkpoint-table",
-            )
-            self.chosen = gr.Dropdown([], label=t("monitor.checkpoint"), elem_id="checkpoint-chosen")
-            with gr.Row():
-                self.listen = gr.Button(
-                    t("monitor.use_for_listening"), variant="primary", elem_id="checkpoint-listen"
-                )
-                self.export = gr.Button(t("monitor.export"), elem_id="checkpoint-export")
-                self.pin = gr.Button(t(PIN), elem_id="checkpoint-pin")
-                self.delete = gr.Button(t("monitor.delete"), variant="stop", elem_id="checkpoint-delete")
+        heading("monitor.checkpoints")
         with gr.Group(visible=False, elem_id="checkpoint-confirm") as self.confirmation:
-            self.question = gr.Markdown(elem_id="checkpoint-question", container=True)
+            self.question = gr.Markdown(elem_id="checkpoint-question")
             with gr.Row():
-                self.yes = gr.Button(t("monitor.move_to_trash"), variant="stop", elem_id="checkpoint-yes")
-                self.no = gr.Button(t("monitor.cancel_delete"), elem_id="checkpoint-no")
-        self.empty = gr.Button("", visible=False, size="sm", elem_id="checkpoint-empty")
+                self.yes = gr.Button(
+                    t("monitor.move_to_trash"), variant="stop", size="sm", elem_id="checkpoint-yes"
+                )
+                self.no = gr.Button(t("monitor.cancel_delete"), size="sm", elem_id="checkpoint-no")
+        self.table = gr.HTML(elem_id="checkpoint-table", js_on_load=SEND_ACTION)
+        self.empty = gr.Button("", visible=False, size="sm", elem_id="checkpoint-empty", elem_classes="asks")
         self.to_delete = gr.Textbox(visible="hidden", container=False, show_label=False)
 
     @property
     def shown(self) -> list[Any]:
-        return [self.none, self.body, self.table, self.chosen, self.pin, self.empty]
+        return [self.table, self.empty]
+
+    @property
+    def asked(self) -> list[Any]:
+        return [self.confirmation, self.question, self.to_delete]
 
 
 def build(page: Page) -> None:
     """Build the list and connect its buttons."""
     components = _Components()
-    name, chosen = page.project, components.chosen
+    shared = [shared_choice(page, what) for what in ACTIONS]
 
-    def show(project_name: str, now: str | None) -> list[Any]:
-        return shown(page.find_project(project_name), now)
+    def show(name: str) -> list[Any]:
+        return shown(page.find_project(name))
 
-    def select(event: gr.SelectData) -> str:
-        return str(event.row_value[0])
+    def act(name: str, event: gr.SelectData) -> list[Any]:
+        return perform(page.find_project(name), event.value, event.row_value[0])
 
-    page.watch(version, show, components.shown, [chosen])
-    on([components.table.select], select, [], [chosen], each=True)
-    on([chosen.change], show, [name, chosen], components.shown, latest=True)
+    def confirm(name: str, to_delete: str) -> list[Any]:
+        return delete(page.find_project(name), to_delete)
+
+    def clear(name: str) -> list[Any]:
+        return clear_trash(page.find_project(name))
+
+    page.watch(version, show, components.shown)
     on(
-        [chosen.change, page.project.change, components.no.click],
-        hide_confirmation,
-        [],
-        [components.confirmation, components.to_delete],
+        [components.table.select],
+        act,
+        [page.project],
+        [*shared, *components.asked, *components.shown],
+        each=True,
     )
-    for button, what in ((components.listen, "listen"), (components.export, "export")):
-        on([button.click], lambda *v: share_checkpoint(page, *v), [name, chosen], [shared_choice(page, what)])
-
-    on([components.pin.click], lambda *v: toggle_pin(page, *v), [name, chosen], components.shown)
-    question = [components.confirmation, components.question, components.to_delete]
-    on([components.delete.click], lambda *v: confirm_delete(page, *v), [name, chosen], question)
-    after_delete = [components.confirmation, components.to_delete, *components.shown]
-    on([components.yes.click], lambda *v: delete(page, *v), [name, components.to_delete], after_delete)
-    on([components.empty.click], lambda *v: clear_trash(page, *v), [name, chosen], components.shown)
+    on([page.project.change, components.no.click], hide_question, [], components.asked)
+    answered = [*components.asked, *components.shown]
+    on([components.yes.click], confirm, [page.project, components.to_delete], answered)
+    on([components.empty.click], clear, [page.project], components.shown)
 
 
 def version(project: Project) -> str:
@@ -125,101 +127,130 @@ def version(project: Project) -> str:
     return files_version(project.run_dir, project.run_dir / TRASH)
 
 
-def shown(project: Project, now: str | None) -> list[Any]:
-    """Return the values of the components; the selection stays while it exists."""
-    found = list_checkpoints(project.run_dir)
-    names = [each.name for each in found]
-    chosen = next((each for each in found if each.name == now), None)
-    is_pinned = chosen is not None and chosen.is_pinned
+def shown(project: Project) -> list[Any]:
+    """Return the table and the button that empties the trash."""
     in_trash = bytes_in_trash(project.run_dir)
     return [
-        gr.Markdown(visible=not found),
-        gr.Column(visible=bool(found)),
-        rows(project, found),
-        gr.Dropdown(choices=names, value=names[0] if names else None)
-        if chosen is None
-        else gr.Dropdown(names),
-        gr.Button(t(UNPIN if is_pinned else PIN)),
+        table_html(project, list_checkpoints(project.run_dir)),
         gr.Button(t(EMPTY_TRASH, size=shown_size(in_trash)), visible=in_trash > 0),
     ]
 
 
-def rows(project: Project, found: list[Checkpoint]) -> list[list[str]]:
-    """Return a row for each checkpoint."""
+def table_html(project: Project, found: Sequence[Checkpoint]) -> str:
+    """Return the checkpoints as a table, newest first."""
+    if not found:
+        return empty_html(t(NONE_YET))
     losses = validation_losses(RUNS.of(project.run_dir).read())
-    return [_row(each, losses.get((each.part or 0, each.step or 0))) for each in found]
+    head = "".join(f'<th class="{css}">{escape(t(text))}</th>' for text, css in HEADERS.items())
+    rows = (
+        _row(each, losses.get((each.part or 0, each.step or 0)), deletion_refusal(project.run_dir, each.name))
+        for each in found
+    )
+    return (
+        f'<table class="list checkpoints"><thead><tr>{head}<th>{escape(t(ACTIONS_HEADER))}</th></tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table>"
+    )
 
 
-def _row(each: Checkpoint, loss: float | None) -> list[str]:
+def _row(each: Checkpoint, loss: float | None, refusal: str) -> str:
     notes = [t(word) for field, word in NOTES.items() if getattr(each, field)]
-    return [
-        each.name,
+    notes += [] if each.is_complete else [t(INCOMPLETE)]
+    cells = [
         "" if each.step is None else f"{each.step:,}",
-        "" if each.epoch is None else str(each.epoch),
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(each.time)),
+        "" if each.epoch is None else str(epoch_from_one(each.epoch, each.samples_done)),
         "" if loss is None else f"{loss:.3f}",
         shown_size(each.num_bytes),
-        ", ".join(notes if each.is_complete else [*notes, t(INCOMPLETE)]),
+        shown_time(each.time),
     ]
+    data = "".join(
+        f'<td class="{css}" data-label="{escape(t(text))}">{cell}</td>'
+        for (text, css), cell in zip(list(HEADERS.items())[1:], cells, strict=True)
+    )
+    marks = "".join(f"<em>{escape(note)}</em>" for note in notes)
+    buttons = [_button(each.name, action, t(text)) for action, text in ACTIONS.items()]
+    buttons.append(_button(each.name, "pin", t(UNPIN if each.is_pinned else PIN)))
+    buttons.append(_button(each.name, "delete", t(DELETE), refusal))
+    return (
+        f'<tr data-name="{escape(each.name)}"><td><code>{escape(each.name)}</code>{marks}</td>{data}'
+        f'<td class="actions">{"".join(buttons)}</td></tr>'
+    )
 
 
-def share_checkpoint(page: Page, name: str, chosen: str | None) -> str:
-    """Return the value that makes tab 8 select this checkpoint."""
-    found = _found(page.find_project(name), chosen)
-    return stamped(found.name)
+def _button(name: str, action: str, text: str, refusal: str = "") -> str:
+    """Return a button of a row; with a refusal it looks disabled, and a click shows the reason."""
+    reason = f' aria-disabled="true" title="{escape(refusal)}"' if refusal else ""
+    label = escape(f"{text}: {name}")
+    return (
+        f'<button type="button" class="quiet" data-action="{action}" data-name="{escape(name)}" '
+        f'aria-label="{label}"{reason}>{escape(text)}</button>'
+    )
 
 
-def toggle_pin(page: Page, name: str, chosen: str | None) -> list[Any]:
-    """Pin the checkpoint, or unpin it if it is pinned."""
-    project = page.find_project(name)
-    found = _found(project, chosen)
-    pin(project.run_dir, found.name, is_pinned=not found.is_pinned)
-    return shown(project, found.name)
+def perform(project: Project, action: Any, name: Any) -> list[Any]:
+    """Carry out an action on the checkpoint `name`; both can be anything that a browser sends.
+
+    Returns:
+        The choices shared with tab 8 (listen, export), the confirmation question, the list.
+
+    Raises:
+        UserError: the checkpoint no longer exists, or the action is refused.
+    """
+    found = _found(project, name)
+    nothing = gr.skip()
+    if action in tuple(ACTIONS):  # a tuple, because a dict cannot look up every value
+        sent = [stamped(found.name) if action == what else nothing for what in ACTIONS]
+        return [*sent, *[nothing] * 5]
+    if action == "pin":
+        pin(project.run_dir, found.name, is_pinned=not found.is_pinned)
+        return [nothing, nothing, *hide_question(), *shown(project)]
+    if action == "delete":
+        return [nothing, nothing, *question(project, found), nothing, nothing]
+    raise UserError(t(CHOOSE))
 
 
-def confirm_delete(page: Page, name: str, chosen: str | None) -> list[Any]:
-    """Show the confirmation question; a UserError reports a refusal at once."""
-    project = page.find_project(name)
-    found = _found(project, chosen)
+def question(project: Project, found: Checkpoint) -> list[Any]:
+    """Return the confirmation question of a deletion.
+
+    Raises:
+        UserError: the checkpoint is needed.
+    """
     reason = deletion_refusal(project.run_dir, found.name)
     if reason:
         raise UserError(reason)
-    question = t(
+    text = t(
         CONFIRM,
         name=found.name,
         size=shown_size(found.num_bytes),
         step="?" if found.step is None else found.step,
     )
-    return [gr.Group(visible=True), question, found.name]
+    return [gr.Group(visible=True), text, found.name]
 
 
-def delete(page: Page, name: str, to_delete: str) -> list[Any]:
+def delete(project: Project, to_delete: str) -> list[Any]:
     """Move the confirmed checkpoint to the trash."""
-    project = page.find_project(name)
     move_to_trash(project.run_dir, to_delete)
     gr.Info(t(TRASHED, name=to_delete))
-    return [*hide_confirmation(), *shown(project, None)]
+    return [*hide_question(), *shown(project)]
 
 
-def clear_trash(page: Page, name: str, chosen: str | None) -> list[Any]:
+def clear_trash(project: Project) -> list[Any]:
     """Empty the trash."""
-    project = page.find_project(name)
     gr.Info(t(TRASH_EMPTIED, size=shown_size(empty_trash(project.run_dir))))
-    return shown(project, chosen)
+    return shown(project)
 
 
-def hide_confirmation() -> list[Any]:
+def hide_question() -> list[Any]:
     """Hide the confirmation question."""
-    return [gr.Group(visible=False), ""]
+    return [gr.Group(visible=False), "", ""]
 
 
-def _found(project: Project, chosen: str | None) -> Checkpoint:
-    """Return the chosen checkpoint.
+def _found(project: Project, name: object) -> Checkpoint:
+    """Return the checkpoint of that name.
 
     Raises:
-        UserError: none is chosen, or it no longer exists.
+        UserError: it does not exist, or no longer.
     """
     for each in list_checkpoints(project.run_dir):
-        if each.name == chosen:
+        if each.name == name:
             return each
     raise UserError(t(CHOOSE))

@@ -1,6 +1,8 @@
-"""Health section of tab 7: a card for each problem of the run."""
+"""Health of the run in tab 7: a card for each problem and each warning, and the words of the tile."""
 
 import time
+from collections.abc import Sequence
+from functools import lru_cache
 from html import escape
 
 import gradio as gr
@@ -9,20 +11,24 @@ from indextts.projects.project import Project
 from indextts.runs.health.checks import CHECKS, check_health
 from indextts.runs.health.observed import Finding, Level
 from indextts.webui.language import t
+from indextts.webui.layout import Tile
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.page import Page
 from indextts.webui.view_versions import files_version
 
+SECTION = "monitor-health"
 WORDS: dict[Level, str] = {"problem": "monitor.severity.problem", "warning": "monitor.severity.warning"}
-HEALTHY = "monitor.healthy"
-NO_RUN = "monitor.no_run"
+HEALTH = "monitor.tiles.health"
+ALL_WELL = "monitor.all_well"
+NUM_CHECKS = "monitor.num_checks"
+FOUND: dict[Level, str] = {"problem": "monitor.problems", "warning": "monitor.warnings"}
 RECOMMENDED_ACTION = "monitor.recommended_action"
 DISK_INTERVAL_S = 60
 
 
 def build(page: Page) -> None:
-    cards = gr.HTML(elem_id="monitor-health")
-    page.watch(version, lambda name: shown(page.find_project(name)), [cards])
+    cards = gr.HTML(elem_id=SECTION)
+    page.watch(version, lambda name: cards_html(findings(page.find_project(name))), [cards])
 
 
 def version(project: Project) -> str:
@@ -31,19 +37,31 @@ def version(project: Project) -> str:
     return f"{files_version(*files)} {time.time() // DISK_INTERVAL_S}"
 
 
-def findings(project: Project) -> list[Finding]:
+def findings(project: Project) -> Sequence[Finding]:
     """Return the findings of a project's run, problems first; only new lines are read."""
-    return check_health(project.run_dir, RUNS.of(project.run_dir).read())
+    return _checked(project, version(project))
 
 
-def shown(project: Project) -> str:
-    """Return the cards of a project's run."""
-    if not RUNS.of(project.run_dir).read():
-        return f'<div class="health none">{escape(t(NO_RUN))}</div>'
+@lru_cache(maxsize=8)  # the tile and the cards of several open pages show the same
+def _checked(project: Project, _version: str) -> Sequence[Finding]:
+    lines = RUNS.of(project.run_dir).read()
+    return tuple(check_health(project.run_dir, lines)) if lines else ()
+
+
+def health_tile(project: Project) -> Tile:
+    """Return the number of problems and warnings, as a link to the cards."""
     found = findings(project)
-    if not found:
-        return f'<div class="health well">✓ {escape(t(HEALTHY, number=len(CHECKS)))}</div>'
-    return "".join(map(card_html, found))
+    numbers = {level: sum(each.level == level for each in found) for level in FOUND}
+    words = [t(FOUND[level], number=number) for level, number in numbers.items() if number]
+    if not words:
+        return Tile(t(HEALTH), t(ALL_WELL), t(NUM_CHECKS, number=len(CHECKS)))
+    value, remark = words[0], " ".join(words[1:])
+    return Tile(t(HEALTH), value, remark, "bad" if numbers["problem"] else "warn", f"#monitor/{SECTION}")
+
+
+def cards_html(found: Sequence[Finding]) -> str:
+    """Return the cards; empty without findings."""
+    return f'<div class="cards">{"".join(map(card_html, found))}</div>' if found else ""
 
 
 def card_html(finding: Finding) -> str:

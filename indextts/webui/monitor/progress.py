@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from indextts.runs.checkpoints import list_checkpoints
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import Line, MetricsReader
 
@@ -15,6 +16,8 @@ NO_NUMBERS = "monitor.no_numbers"
 STEP = "monitor.step"
 STEP_OF = "monitor.step_of"
 EPOCH = "monitor.epoch"
+SAVED = "monitor.saved"
+NOT_SAVED = "monitor.not_saved"
 PACE = "monitor.pace"
 NO_NEW_METRICS = "monitor.no_new_metrics"
 TIME_LEFT = "monitor.time_left"
@@ -27,8 +30,10 @@ class Progress:
     """Progress of a run.
 
     Args:
-        step: None before the first line.
+        step: of the last line, or saved after it at the end of the run; None before the first line.
         total_steps: the last step of the schedule, None if no `start` line contains it.
+        epoch: from 1; the log and the checkpoints count from 0.
+        saved_step: of the newest complete checkpoint, None without one: what a resume would continue.
         ended: the reason in exit.json, None while the process may be running.
         silent_s: since the last line.
         is_stale: no line for much longer than usual, and no exit.json either.
@@ -36,7 +41,8 @@ class Progress:
 
     step: int | None = None
     total_steps: int | None = None
-    epoch: int = 0
+    epoch: int = 1
+    saved_step: int | None = None
     tokens_per_second: float | None = None
     seconds_left: float | None = None
     text_loss: float | None = None
@@ -53,6 +59,7 @@ class Progress:
         else:
             words = [t(STEP_OF, step=self.step, total=self.total_steps)]
         words.append(t(EPOCH, epoch=self.epoch))
+        words.append(self.saved_text)
         if self.tokens_per_second is not None:
             words.append(t(PACE, tokens=self.tokens_per_second))
         if self.ended is not None:
@@ -62,6 +69,21 @@ class Progress:
         elif self.seconds_left is not None:
             words.append(t(TIME_LEFT, time=duration(self.seconds_left)))
         return t(SEPARATOR).join(words)
+
+    @property
+    def saved_text(self) -> str:
+        """The newest saved step in words."""
+        return t(NOT_SAVED) if self.saved_step is None else t(SAVED, step=self.saved_step)
+
+
+def epoch_from_one(epoch: int, samples_done: int | None = None) -> int:
+    """Return the number of an epoch for reading.
+
+    Args:
+        epoch: counted from 0, as in the log and in checkpoints.
+        samples_done: of a checkpoint: with none done, the checkpoint is at the end of the epoch before.
+    """
+    return max(1, epoch if samples_done == 0 else epoch + 1)
 
 
 def progress(run_dir: Path, now: float) -> Progress:
@@ -79,11 +101,13 @@ def progress_of(lines: Sequence[Line], run_dir: Path, now: float) -> Progress:
     seconds_a_line = (last["time"] - start["time"]) / max(1, len(process) - 1)
     silent_s = max(0.0, now - last["time"])
     ended = _reason_of_end(run_dir, last["time"])
+    saved_step = _saved_step(run_dir, last["part"])
     total_steps = start.get("total_steps")
     return Progress(
-        step=last["step"],
+        step=max(last["step"], saved_step or 0) if ended else last["step"],
         total_steps=total_steps,
-        epoch=last.get("epoch", 0),
+        epoch=epoch_from_one(last.get("epoch", 0)),
+        saved_step=saved_step,
         tokens_per_second=trained.get("tokens_per_second"),
         seconds_left=None if ended or total_steps is None else _seconds_left(process, total_steps, now),
         text_loss=trained.get("text_loss"),
@@ -104,6 +128,11 @@ def duration(seconds: float) -> str:
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return t(DAYS, days=minutes // (24 * 60))
+
+
+def _saved_step(run_dir: Path, part: int) -> int | None:
+    saved = (each for each in list_checkpoints(run_dir) if each.is_complete and each.part == part)
+    return next((each.step for each in saved), None)
 
 
 def _newest_process(lines: Sequence[Line]) -> Sequence[Line]:

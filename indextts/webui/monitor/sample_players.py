@@ -8,11 +8,12 @@ import gradio as gr
 
 from indextts.projects.project import Project
 from indextts.webui.language import t
+from indextts.webui.layout import empty_html
+from indextts.webui.listen.players import player_html
 from indextts.webui.listen.renders import SPOKEN_NAME, Sound, read_sounds
-from indextts.webui.listen.speaking import player_html
 from indextts.webui.page import Page
 
-TITLE = "monitor.samples"
+NO_SAMPLES = "monitor.no_samples"
 MAX_STEPS = 8  # the newest; older ones stay on disk and in TensorBoard
 FOLDER = re.compile(r"part(\d+)_step(\d+)")
 
@@ -37,16 +38,16 @@ def sample_folders(run_dir: Path) -> list[Path]:
 
 
 def samples_html(folders: list[Path]) -> str:
-    """Return the players of each sentence along the steps; empty without samples."""
+    """Return the players of each sentence along the steps, or why there are none."""
     by_text: dict[str, list[Sound]] = {}
     for folder in folders:
         for sound in read_sounds(folder):
             by_text.setdefault(sound.spoken.text, []).append(sound)
     rows = [
-        f"<p style='margin-top:8px'>{html.escape(text)}</p>" + "".join(map(player_html, sounds))
+        f'<p class="lead">{html.escape(text)}</p>' + "".join(map(player_html, sounds))
         for text, sounds in by_text.items()
     ]
-    return f"<h2>{html.escape(t(TITLE))}</h2>{''.join(rows)}" if rows else ""
+    return "".join(rows) or empty_html(t(NO_SAMPLES))
 
 
 def _place(path: Path) -> tuple[int, int] | None:

@@ -1,30 +1,105 @@
-"""Status section of tab 7: progress of the run and load of the machine."""
+"""Top of tab 7: tiles with the progress of the run and the load of the machine, and Stop.
+
+Without a run, a sentence and a link to tab 6 replace the whole tab.
+"""
 
 import time
 from html import escape
+from pathlib import Path
 
 import gradio as gr
 
+from indextts.errors import UserError
 from indextts.planning.hardware import find_machine, gpus_for
-from indextts.projects.jobs.records import newest_job
+from indextts.projects.jobs.records import Job, newest_job
+from indextts.projects.jobs.stopping import stop_job, stop_progress
 from indextts.projects.project import Project
 from indextts.runs.owner import is_training
-from indextts.webui.language import t
-from indextts.webui.monitor.machine import read_machine
-from indextts.webui.monitor.metrics_reader import RUNS
-from indextts.webui.monitor.progress import Progress, progress_of
+from indextts.webui.events import on
+from indextts.webui.language import t, text_of
+from indextts.webui.layout import Tile, empty_html, link_html, tiles_html
+from indextts.webui.monitor.charts import best_validation, newest_part
+from indextts.webui.monitor.health_cards import health_tile
+from indextts.webui.monitor.machine import GB, GpuState, MachineState, read_machine
+from indextts.webui.monitor.metrics_reader import RUNS, Line
+from indextts.webui.monitor.progress import ENDED, Progress, duration, progress_of
 from indextts.webui.page import Page
-from indextts.webui.view_versions import periodic_version
+from indextts.webui.stage_list import next_link, stages_version
+from indextts.webui.view_versions import job_version, periodic_version
 
+STAGE = "train"
+BODY = "monitor-body"
+HIDE_BODY = f"<style>#{BODY} {{ display: none }}</style>"
+NO_RUN = "monitor.no_run"
+OPEN_TRAINING = "monitor.open_training"
+NOTHING_RUNS = "jobs.nothing_to_stop"
 TRAINER_GONE = "monitor.trainer_gone"
+UNKNOWN = "-"
+
+STEP = "monitor.headers.step"
+OF_TOTAL = "monitor.of_total"
+EPOCH = "monitor.epoch"
+SEPARATOR = "monitor.separator"
+TIME_LEFT = "monitor.tiles.time_left"
+ENDS_AT = "monitor.ends_at"
+STARTING = "monitor.starting"
+STOPPING = "jobs.states.stopping"
+NOT_RUNNING = "monitor.not_training"
+SILENT = "monitor.no_new_metrics"
+BEST = "monitor.tiles.best"
+AT_STEP = "monitor.at_step"
+AGO = "monitor.ago"
+SPEED = "monitor.tiles.speed"
+TOKENS_A_SECOND = "monitor.tokens_a_second"
+GPU = "monitor.parts.gpu"
+GPU_MEMORY = "monitor.gpu_memory"
+NUM_GPUS = "monitor.num_gpus"
+PROCESSOR = "monitor.parts.processor"
+MEMORY_IN_USE = "monitor.memory"
+
+
+def build_empty(page: Page) -> None:
+    """Build the sentence that replaces the tab before the first run."""
+    # a style and not `visible`: the views of components that are not in the page would not be filled
+    empty = gr.HTML(HIDE_BODY, elem_id="monitor-empty")
+    page.watch(
+        lambda project: f"{has_run(project)} {stages_version(project)}",
+        lambda name: empty_tab(page.find_project(name)),
+        [empty],
+    )
 
 
 def build(page: Page) -> None:
-    with gr.Row(elem_id="monitor-status"):
-        bar = gr.HTML(elem_id="monitor-summary")
-        machine = gr.HTML(elem_id="monitor-machine")
-    # the time left changes continuously, so the shown text is its own version
-    page.watch(bar_html, lambda name: bar_html(page.find_project(name)), [bar])
+    """Build the tiles, Stop, and a notice if the trainer is gone."""
+    with gr.Row(elem_id="monitor-top"):
+        tiles = gr.HTML(elem_id="monitor-summary")
+        stop = gr.Button(t("jobs.stop"), visible=False, elem_id="monitor-stop")
+    notice = gr.HTML(elem_id="monitor-notice")
+
+    def tiles_now(name: str) -> str:
+        project = page.find_project(name)
+        return tiles_html([*run_tiles(project), machine_tile(page.workspace, project), health_tile(project)])
+
+    def version(project: Project) -> str:
+        # the time left changes continuously, so the shown texts are their own version
+        return f"{run_tiles(project)} {periodic_version(project)}"
+
+    def stop_training(name: str) -> gr.Button:
+        return stop_run(page.find_project(name))
+
+    page.watch(version, tiles_now, [tiles])
+    page.watch(notice_html, lambda name: notice_html(page.find_project(name)), [notice])
+    page.watch(
+        lambda project: job_version(project, STAGE),
+        lambda name: stop_button(page.find_project(name)),
+        [stop],
+    )
+    on([stop.click], stop_training, [page.project], [stop])
+
+
+def build_machine(page: Page) -> None:
+    """Build the table of the machine's parts."""
+    machine = gr.HTML(elem_id="monitor-machine")
 
     def machine_now(name: str) -> str:
         in_training = gpus_in_training(page.find_project(name))
@@ -33,33 +108,141 @@ def build(page: Page) -> None:
     page.watch(periodic_version, machine_now, [machine])
 
 
+def empty_tab(project: Project) -> str:
+    """Return the sentence of a project without a run, which hides the rest of the tab; else nothing."""
+    return "" if has_run(project) else empty_html(t(NO_RUN), *next_link(project)) + HIDE_BODY
+
+
+def has_run(project: Project) -> bool:
+    """Return whether a training has started in the project."""
+    job = newest_job(project, STAGE)
+    is_active = job is not None and job.is_active
+    return is_active or (project.run_dir / "metrics.jsonl").is_file()
+
+
+def stop_button(project: Project) -> gr.Button:
+    """Return Stop; it is hidden while nothing trains and disabled once it was pressed."""
+    job = newest_job(project, STAGE)
+    if job is None or not job.is_active:
+        return gr.Button(visible=False)
+    return gr.Button(visible=True, interactive=job.state != "stopping")
+
+
+def stop_run(project: Project) -> gr.Button:
+    """Ask the training to save and stop, as Stop in tab 6 does.
+
+    Raises:
+        UserError: nothing trains.
+    """
+    job = newest_job(project, STAGE)
+    if job is None or not job.is_active:
+        raise UserError(t(NOTHING_RUNS))
+    stop_job(job)
+    return stop_button(project)
+
+
+def run_tiles(project: Project) -> list[Tile]:
+    """Return the tiles that describe the run."""
+    lines, now = RUNS.of(project.run_dir).read(), time.time()
+    found = progress_of(lines, project.run_dir, now)
+    return [
+        step_tile(found),
+        time_tile(found, newest_job(project, STAGE), is_gone(project, found), now),
+        best_tile(lines, now),
+        Tile(t(SPEED), _count(found.tokens_per_second), t(TOKENS_A_SECOND)),
+    ]
+
+
+def step_tile(found: Progress) -> Tile:
+    """Return the last logged step, its epoch, and the step that is saved."""
+    if found.step is None:
+        return Tile(t(STEP), UNKNOWN)
+    value = t(OF_TOTAL, step=found.step, total=found.total_steps) if found.total_steps else f"{found.step:,}"
+    return Tile(t(STEP), value, t(SEPARATOR).join([t(EPOCH, epoch=found.epoch), found.saved_text]))
+
+
+def time_tile(found: Progress, job: Job | None, gone: bool, now: float) -> Tile:
+    """Return the time left, or why there is none."""
+    title = t(TIME_LEFT)
+    stopping = stop_progress(job, now) if job is not None else None
+    if stopping is not None:
+        return Tile(title, t(STOPPING), text_of(stopping.message), "warn")
+    if job is not None and job.is_active and (found.step is None or found.ended is not None):
+        return Tile(title, t(STARTING))
+    if found.ended is not None:
+        title = t("jobs.status")
+        return Tile(title, t(ENDED[found.ended]) if found.ended in ENDED else found.ended)
+    if gone:
+        return Tile(title, t(NOT_RUNNING), level="bad")
+    if found.seconds_left is None:
+        return Tile(title, UNKNOWN)
+    if found.is_stale:
+        return Tile(title, UNKNOWN, t(SILENT, time=duration(found.silent_s)), "warn")
+    end = time.strftime("%H:%M", time.localtime(now + found.seconds_left))
+    is_today = found.seconds_left < 12 * 3600
+    return Tile(title, duration(found.seconds_left), t(ENDS_AT, time=end) if is_today else "")
+
+
+def best_tile(lines: list[Line], now: float) -> Tile:
+    """Return the best validation loss, and when it was measured."""
+    best = best_validation(newest_part(lines))
+    if best is None:
+        return Tile(t(BEST), UNKNOWN)
+    when = [t(AT_STEP, step=best["step"]), t(AGO, time=duration(max(0.0, now - best["time"])))]
+    return Tile(t(BEST), f"{best['mel_loss']:.3f}", t(SEPARATOR).join(when))
+
+
+def machine_tile(workspace: Path, project: Project) -> Tile:
+    """Return the load of the GPUs and their memory; without a GPU, of the processors."""
+    machine, numbers = read_machine(workspace), gpus_in_training(project)
+    gpus = [gpu for gpu in machine.gpus if gpu.number in numbers] or list(machine.gpus)
+    return gpu_tile(gpus) if gpus else _processor_tile(machine)
+
+
+def gpu_tile(gpus: list[GpuState]) -> Tile:
+    """Return the mean load and the memory of these GPUs."""
+    busy = [gpu.percent for gpu in gpus if gpu.percent is not None]
+    value = f"{sum(busy) / len(busy):.0f} %" if busy else UNKNOWN
+    used, total = sum(gpu.used_bytes for gpu in gpus), sum(gpu.total_bytes for gpu in gpus)
+    remark = t(GPU_MEMORY, used=used / GB, total=total / GB)
+    if len(gpus) > 1:
+        remark = t(SEPARATOR).join([t(NUM_GPUS, number=len(gpus)), remark])
+    return Tile(t(GPU), value, remark)
+
+
+def _processor_tile(machine: MachineState) -> Tile:
+    remark = t(MEMORY_IN_USE, used=machine.used_bytes / GB, total=machine.memory_bytes / GB)
+    return Tile(t(PROCESSOR), f"{machine.busy_percent:.0f} %", remark)
+
+
 def gpus_in_training(project: Project) -> list[int]:
     """Return the numbers of the GPUs of the project's running training; empty if none runs."""
-    job = newest_job(project, "train")
+    job = newest_job(project, STAGE)
     if job is None or job.state not in ("running", "stopping"):
         return []
     return [gpu.number for gpu in gpus_for(find_machine(), job.launch)]
 
 
-def run_status(project: Project) -> tuple[Progress, str]:
-    """Return the progress of the run, and a warning if the trainer is gone."""
-    now = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, time.time())
-    is_gone = now.step is not None and now.ended is None and not is_training(project.run_dir)
-    return now, t(TRAINER_GONE) if is_gone else ""
+def is_gone(project: Project, found: Progress) -> bool:
+    """Return whether the trainer ended without writing its exit status."""
+    return found.step is not None and found.ended is None and not is_training(project.run_dir)
 
 
-def bar_html(project: Project) -> str:
-    """Return the progress as a bar above its words."""
-    now, warning = run_status(project)
-    words = f"<p>{escape(str(now))}</p>" + (f"<p><strong>{escape(warning)}</strong></p>" if warning else "")
-    if now.step is None or not now.total_steps:
-        return words
-    share = f'max="{now.total_steps}" value="{min(now.step, now.total_steps)}"'
-    percent = min(100, 100 * now.step // now.total_steps)
-    return f'<progress class="steps" {share} aria-label="{percent} %"></progress>{words}'
+def notice_html(project: Project) -> str:
+    """Return how to go on after the trainer was killed; empty in any other state."""
+    found = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, time.time())
+    job = newest_job(project, STAGE)
+    if not is_gone(project, found) or (job is not None and job.is_active):
+        return ""
+    link = link_html("#training", t(OPEN_TRAINING))
+    return f'<ul class="notices" role="status"><li class="bad">{escape(t(TRAINER_GONE))} {link}</li></ul>'
 
 
 def machine_html(rows: list[list[str]]) -> str:
     """Return the state of the machine as a table."""
     lines = (f"<tr><th>{escape(what)}</th><td>{escape(state)}</td></tr>" for what, state in rows)
-    return f'<table class="machine">{"".join(lines)}</table>'
+    return f'<table class="list machine">{"".join(lines)}</table>'
+
+
+def _count(number: float | None) -> str:
+    return UNKNOWN if number is None else f"{number:,.0f}"

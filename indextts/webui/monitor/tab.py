@@ -1,5 +1,9 @@
-"""Tab 7: health, progress, charts and checkpoints of the current or last run."""
+"""Tab 7: progress, charts, health and checkpoints of the current or last run."""
 
+import gradio as gr
+
+from indextts.webui.language import t
+from indextts.webui.layout import fold
 from indextts.webui.monitor import (
     checkpoint_list,
     curves_view,
@@ -10,9 +14,17 @@ from indextts.webui.monitor import (
 )
 from indextts.webui.page import Page
 
-SECTIONS = (health_cards, status, curves_view, checkpoint_list, sample_players, tensorboard_view)
-
 
 def build(page: Page) -> None:
-    for section in SECTIONS:
-        section.build(page)
+    status.build_empty(page)
+    with gr.Column(elem_id=status.BODY):
+        status.build(page)
+        curves_view.build(page)
+        health_cards.build(page)
+        checkpoint_list.build(page)
+        with fold(t("monitor.samples"), "monitor-samples-fold"):
+            sample_players.build(page)
+        with fold(t("monitor.machine"), "monitor-machine-fold"):
+            status.build_machine(page)
+        with fold(t("monitor.tensorboard"), "tensorboard"):
+            tensorboard_view.build(page)

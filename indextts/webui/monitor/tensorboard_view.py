@@ -21,17 +21,24 @@ STAGE = "tensorboard"
 HELP = "monitor.tensorboard_help"
 NO_EVENTS = "monitor.no_events"
 NOT_RUNNING = "monitor.not_running"
-FRAME = '<iframe src="tensorboard/{project}/" title="TensorBoard" id="tensorboard-frame"></iframe>'
-CSS = "#tensorboard-frame { width: 100%; height: 80vh; border: 0; }"
+FRAME = (
+    '<iframe src="tensorboard/{project}/" title="TensorBoard" id="tensorboard-frame" loading="lazy"></iframe>'
+)
 
 
 def build(page: Page) -> None:
-    with gr.Accordion(t("monitor.tensorboard"), open=False, elem_id="tensorboard"):
-        with gr.Row():
-            start_button = gr.Button(t("monitor.start_tensorboard"), elem_id="tensorboard-start")
-            stop_button = gr.Button(t("monitor.stop"), elem_id="tensorboard-stop")
-        status = gr.Textbox(label=t("monitor.status"), interactive=False, elem_id="tensorboard-status")
-        frame = gr.HTML(t(HELP), elem_id="tensorboard-page", css_template=CSS)
+    with gr.Row(elem_id="tensorboard-row"):
+        start_button = gr.Button(t("monitor.start_tensorboard"), elem_id="tensorboard-start")
+        stop_button = gr.Button(t("jobs.stop"), elem_id="tensorboard-stop")
+        status = gr.Textbox(
+            label=t("monitor.status"),
+            show_label=False,
+            container=False,
+            interactive=False,
+            elem_id="tensorboard-status",
+            elem_classes="status",
+        )
+    frame = gr.HTML(t(HELP), elem_id="tensorboard-page")
 
     page.watch(lambda project: running_version(project, STAGE), lambda name: status_of(page, name), [status])
     # separate from the status, because reloading the frame loses its settings

@@ -1,23 +1,26 @@
 """Tab 5: pairs of prompt and target utterances, and their statistics."""
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import gradio as gr
-import pandas as pd
 
 from indextts.commands.base import Command
 from indextts.commands.data import BuildPairs
-from indextts.data.pair_summary import HEADLINE, NUM_BARS, Histogram, PairSummary, read_summary, summary_path
+from indextts.data.pair_summary import NUM_BARS, PairSummary, read_summary, summary_path
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.webui.events import on
-from indextts.webui.forms import fields_from, form_for, project_values
-from indextts.webui.language import t
+from indextts.webui.forms import fields_from, form_for, kept_form
+from indextts.webui.language import shown_hours, t
+from indextts.webui.layout import columns, fields, heading
 from indextts.webui.page import Page
+from indextts.webui.plots import bars_svg, histogram_svg
+from indextts.webui.running.outlook import Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.view_versions import job_version, once
+from indextts.webui.view_versions import files_version, job_version, num_lines, once
 
 FIELDS = ("pairs_per_target", "max_pairs", "max_pairs_per_speaker", "min_text_len", "min_code_len", "seed")
 HISTOGRAMS = (
@@ -33,56 +36,40 @@ BARS = (
 )
 UNITS = {"seconds": "pairs.seconds", "codes": "pairs.codes", "times": "pairs.times"}
 NONE_YET = "pairs.none_yet"
+AT_MOST = "pairs.at_most"
+NO_UTTERANCES = "pairs.no_utterances"
+MADE = "pairs.made"
+HEADERS = {
+    "pairs.speaker": "",
+    "pairs.pairs": ' class="number"',
+    "pairs.share_percent": ' class="number"',
+    "pairs.target_hours": ' class="number"',
+}
 
 
 def build(page: Page) -> None:
-    with gr.Row():
-        form = list(form_for(BuildPairs, FIELDS).values())
-    filled_for = page.fill(
-        lambda name, _before: project_values(BuildPairs, FIELDS, page.find_settings(name).pairs), form
-    )
-    stage_panel(page, Stage("pairs", t("pairs.build_pairs"), commands, form, filled_for=filled_for))
-    split = gr.Radio(split_choices(), value="train", label=t("pairs.pairs"), elem_id="pairs-split")
-    numbers = gr.Textbox(label=t("pairs.summary"), interactive=False, elem_id="pairs-numbers")
-    with gr.Row():
-        plots = [
-            gr.BarPlot(
-                x="speaker",
-                y=y,
-                title=t(title),
-                x_title=t("pairs.speaker"),
-                y_title=t(y_title),
-                y_lim=[0, None],
-                height=240,
-                elem_id=f"plot-{y}",
+    with columns() as (main, side):
+        with main:
+            heading("pairs.heading", "pairs.lead")
+            with fields():
+                form = list(form_for(BuildPairs, FIELDS).values())
+            filled_for = kept_form(page, "pairs", BuildPairs, FIELDS, form)
+            split, numbers, plots, table = _statistics()
+        with side:
+            stage_panel(
+                page,
+                Stage(
+                    "pairs",
+                    "pairs.build_pairs",
+                    commands,
+                    form,
+                    outlook=outlook,
+                    outlook_version=lambda project: files_version(*map(project.utterances, SPLITS)),
+                    onward={"finished": ("#training", "pairs.open_training")},
+                    filled_for=filled_for,
+                ),
             )
-            for y, y_title, title in BARS
-        ]
-    with gr.Row():
-        for name, unit, title in HISTOGRAMS:
-            plots.append(
-                gr.BarPlot(
-                    x=unit,
-                    y="number",
-                    title=t(title),
-                    x_title=t(UNITS[unit]),
-                    y_title=t("pairs.number"),
-                    height=240,
-                    elem_id=f"plot-{name}",
-                )
-            )
-    table = gr.Dataframe(
-        headers=[
-            t("pairs.speaker"),
-            t("pairs.pairs_of_speaker"),
-            t("pairs.share_percent"),
-            t("pairs.target_hours"),
-        ],
-        label=t("pairs.pairs_of_each_speaker"),
-        interactive=False,
-        elem_id="pairs-table",
-    )
-    outputs = [numbers, *plots, table]
+    outputs = [numbers, plots, table]
 
     def shown(name: str, part: str) -> Any:
         return show(page, name, part)
@@ -90,6 +77,14 @@ def build(page: Page) -> None:
     page.watch(once, lambda _name: gr.Radio(choices=split_choices()), [split])
     page.watch(lambda project: job_version(project, "pairs"), shown, outputs, [split])
     on([split.change], shown, [page.project, split], outputs, latest=True)
+
+
+def _statistics() -> tuple[gr.Radio, gr.Textbox, gr.HTML, gr.HTML]:
+    """Build the statistics of the pairs."""
+    split = gr.Radio(split_choices(), value="train", label=t("pairs.pairs"), elem_id="pairs-split")
+    numbers = gr.Textbox(label=t("pairs.summary"), interactive=False, elem_id="pairs-numbers")
+    plots = gr.HTML(elem_id="pairs-plots")
+    return split, numbers, plots, gr.HTML(elem_id="pairs-table")
 
 
 def split_choices() -> list[tuple[str, str]]:
@@ -101,50 +96,59 @@ def commands(project: Project, settings: ProjectSettings, *values: Any) -> Seque
     return plan_stage(project, settings.with_fields("pairs", **fields), "pairs").commands
 
 
+def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+    """Return the number of utterances and of pairs to build."""
+    per_target = fields_from(BuildPairs, FIELDS, values).get("pairs_per_target")
+    per_target = per_target or BuildPairs.model_fields["pairs_per_target"].default
+    facts = []
+    for part, text in SPLITS.items():
+        count = num_lines(project.utterances(part))
+        if count is not None:
+            facts.append((t(text), t(AT_MOST, utterances=f"{count:,}", pairs=f"{count * per_target:,}")))
+    return Outlook(facts, blockers=missing(project.utterances("train"), NO_UTTERANCES, "preprocess"))
+
+
 def show(page: Page, name: str, split: str) -> Any:
     """Return summary, plots and table of the pairs of a split; empty without pairs."""
     project = page.find_project(name)
     job = newest_job(project, "pairs")
     if job is not None and job.is_active:
-        return [gr.skip()] * (4 + len(HISTOGRAMS))
+        return [gr.skip()] * 3
     pairs = project.pairs(split)
     if not (pairs.is_file() and summary_path(pairs).is_file()):
-        empty = [pd.DataFrame({unit: [], "number": []}) for _, unit, _ in HISTOGRAMS]
-        speakers = pd.DataFrame({"speaker": [], "pairs": [], "hours": []})
-        return [t(NONE_YET), speakers, speakers, *empty, []]
+        return [t(NONE_YET), "", ""]
     summary = read_summary(pairs)
-    bars = speaker_bars(summary)
-    histograms = [bins(getattr(summary, name), unit) for name, unit, _ in HISTOGRAMS]
-    return [_numbers(summary), bars, bars, *histograms, rows(summary)]
+    return [_numbers(summary), plots_html(summary), table_html(summary)]
 
 
 def _numbers(summary: PairSummary) -> str:
-    return t(HEADLINE, **summary.numbers)
+    hours = shown_hours(3600 * sum(speaker.target_hours for speaker in summary.speakers))
+    return t(MADE, **{**summary.numbers, "hours": hours})
 
 
-def speaker_bars(summary: PairSummary) -> pd.DataFrame:
-    """Return the speakers with the most pairs, numbered so that the bars keep their order."""
+def plots_html(summary: PairSummary) -> str:
+    """Return bars of the speakers with the most pairs, and the histograms."""
     shown = summary.speakers[:NUM_BARS]
-    return pd.DataFrame(
-        {
-            "speaker": [f"{place:02d} {one.speaker}" for place, one in enumerate(shown, start=1)],
-            "pairs": [one.num_pairs for one in shown],
-            "hours": [one.target_hours for one in shown],
-        }
-    )
+    names = [one.speaker for one in shown]
+    values_of: dict[str, Sequence[float]] = {
+        "pairs": [one.num_pairs for one in shown],
+        "hours": [one.target_hours for one in shown],
+    }
+    plots = [(y, bars_svg(names, values_of[y], t(unit), t(title))) for y, unit, title in BARS]
+    for name, unit, title in HISTOGRAMS:
+        found = getattr(summary, name)
+        plots.append((name, histogram_svg(found.counts, found.edges, (), t(UNITS[unit]), t(title))))
+    charts = "".join(f'<div id="plot-{escape(name)}">{plot}</div>' for name, plot in plots)
+    return f'<div class="plots wide">{charts}</div>'
 
 
-def bins(histogram: Histogram, unit: str) -> pd.DataFrame:
-    return pd.DataFrame({unit: histogram.centres, "number": histogram.counts})
-
-
-def rows(summary: PairSummary) -> list[list[object]]:
-    return [
-        [
-            one.speaker,
-            one.num_pairs,
-            round(100 * one.num_pairs / summary.num_pairs, 1),
-            round(one.target_hours, 3),
-        ]
+def table_html(summary: PairSummary) -> str:
+    """Return pairs and speech of each speaker as a table."""
+    heads = "".join(f"<th{css}>{escape(t(text))}</th>" for text, css in HEADERS.items())
+    rows = "".join(
+        f'<tr><td>{escape(one.speaker)}</td><td class="number">{one.num_pairs:,}</td>'
+        f'<td class="number">{100 * one.num_pairs / summary.num_pairs:.1f}</td>'
+        f'<td class="number">{escape(shown_hours(3600 * one.target_hours))}</td></tr>'
         for one in summary.speakers[:NUM_BARS]
-    ]
+    )
+    return f'<table class="list"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'

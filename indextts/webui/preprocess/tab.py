@@ -2,10 +2,9 @@
 
 import html
 import re
+import shutil
 from collections.abc import Sequence
 from typing import Any
-
-import gradio as gr
 
 from indextts.commands.base import Command
 from indextts.commands.data import Preprocess as PreprocessCommand
@@ -13,10 +12,14 @@ from indextts.projects.jobs.log_tail import tail
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
-from indextts.webui.forms import fields_from, form_for, project_values
+from indextts.system.amounts import shown_size
+from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t
+from indextts.webui.layout import columns, fields, heading, meter_html
 from indextts.webui.page import Page
+from indextts.webui.running.outlook import Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.view_versions import files_version, num_lines
 
 FIELDS = ("backend", "val_ratio", "val_speakers", "seed", "device")
 # log lines of indextts/data/progress.py, and the last line of tools/preprocess_data.py
@@ -24,6 +27,10 @@ PROGRESS = re.compile(
     r"((?:Checking|Comparing) recordings|Encoding): (\d+)/(\d+) clips(.*)|"
     r"\d+ for validation; (\d+ encoded, \d+ kept, \d+ rejected.*)"
 )
+NO_MANIFEST = "preprocess.no_manifest"
+MADE = "preprocess.made_count"
+UNKNOWN_ENCODER = "preprocess.encoders.unknown"
+ENCODERS = {"builtin": "preprocess.encoders.builtin", "indextts2": "preprocess.encoders.indextts2"}
 DOING = {
     "Checking recordings": "preprocess.doing.checking_recordings",
     "Comparing recordings": "preprocess.doing.comparing_recordings",
@@ -32,22 +39,49 @@ DOING = {
 
 
 def build(page: Page) -> None:
-    with gr.Row():
-        form = form_for(PreprocessCommand, FIELDS)
-    inputs = list(form.values())
-    filled_for = page.fill(
-        lambda name, _before: project_values(PreprocessCommand, FIELDS, page.find_settings(name).preprocess),
-        inputs,
-    )
-    stage = Stage("preprocess", t("preprocess.preprocess"), commands, inputs, filled_for=filled_for)
-    stage_panel(page, stage)
-    bar = gr.HTML(elem_id="preprocess-bar")
-    page.watch(show_bar, lambda name: show_bar(page.find_project(name)), [bar])
+    with columns() as (main, side):
+        with main:
+            heading("preprocess.heading", "preprocess.lead")
+            with fields():
+                form = form_for(PreprocessCommand, FIELDS)
+            inputs = list(form.values())
+            filled_for = kept_form(page, "preprocess", PreprocessCommand, FIELDS, inputs)
+        with side:
+            stage_panel(
+                page,
+                Stage(
+                    "preprocess",
+                    "preprocess.preprocess",
+                    commands,
+                    inputs,
+                    outlook=outlook,
+                    outlook_version=lambda project: files_version(
+                        project.manifest, project.utterances("train")
+                    ),
+                    progress=show_bar,
+                    onward={"finished": ("#pairs", "preprocess.open_pairs")},
+                    filled_for=filled_for,
+                ),
+            )
 
 
 def commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
     fields = fields_from(PreprocessCommand, FIELDS, values)
     return plan_stage(project, settings.with_fields("preprocess", **fields), "preprocess").commands
+
+
+def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+    """Return what is encoded, with which encoder, and the space that it takes."""
+    backend = fields_from(PreprocessCommand, FIELDS, values).get("backend", "")
+    facts = [(t("preprocess.encoder"), t(ENCODERS.get(backend, UNKNOWN_ENCODER)))]
+    count = num_lines(project.manifest)
+    if count is not None:
+        facts.append((t("preprocess.utterances"), f"{count:,}"))
+    made = [num_lines(project.utterances(split)) for split in ("train", "val")]
+    if made[0] is not None and made[1] is not None:
+        facts.append((t("preprocess.made"), t(MADE, train=f"{made[0]:,}", val=f"{made[1]:,}")))
+    facts.append((t("preprocess.free"), shown_size(shutil.disk_usage(project.root).free)))
+    return Outlook(facts, blockers=missing(project.manifest, NO_MANIFEST, "data"))
 
 
 def show_bar(project: Project) -> str:
@@ -60,6 +94,5 @@ def show_bar(project: Project) -> str:
 def bar(line: re.Match[str]) -> str:
     doing, done, total, speed, result = line.groups()
     if result:
-        return f"<div>{html.escape(result)}</div>"
-    text = html.escape(t(DOING[doing], done=done, total=total, speed=speed))
-    return f'<progress value="{done}" max="{total}" style="width:100%"></progress><div>{text}</div>'
+        return f"<p>{html.escape(result)}</p>"
+    return meter_html(int(done) / max(1, int(total)), t(DOING[doing], done=done, total=total, speed=speed))

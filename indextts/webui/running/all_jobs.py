@@ -11,6 +11,7 @@ from indextts.projects.jobs.starting import script
 from indextts.projects.project import Project
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
+from indextts.webui.layout import fold
 from indextts.webui.page import Page
 from indextts.webui.running import history
 from indextts.webui.serving.security import download_link
@@ -26,7 +27,7 @@ CHOOSE = "jobs.choose"
 
 def build(page: Page) -> None:
     """Build the table of jobs and the details of the chosen job."""
-    with gr.Accordion(t("jobs.all_jobs"), open=False, elem_id="all-jobs"):
+    with fold(t("jobs.all_jobs"), "all-jobs"):
         table = gr.Dataframe(
             headers=list(map(t, HEADERS)),
             show_label=False,

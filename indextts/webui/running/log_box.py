@@ -17,6 +17,7 @@ import gradio as gr
 from indextts.projects.jobs.log_tail import MAX_TAIL_BYTES, read_end
 from indextts.system.messages import Message
 from indextts.webui.language import t, text_of
+from indextts.webui.layout import fold
 from indextts.webui.serving.security import download_link
 
 BOX = '<pre class="log-view" tabindex="0"></pre>'
@@ -68,17 +69,18 @@ class LogBox:
 
 
 def log_box(name: str) -> LogBox:
-    """Build a log box with the id `{name}-log`."""
-    wanted = gr.Textbox(
-        show_label=False,
-        container=False,
-        max_lines=1,
-        placeholder=t("jobs.log_filter"),
-        elem_id=f"{name}-log-filter",
-    )
+    """Build a log box with the id `{name}-log`; a button below it enlarges it and shows its filter."""
     gr.HTML(BOX, elem_id=f"{name}-log", elem_classes="log-box", padding=False)
     source = gr.HTML(visible="hidden", elem_id=f"{name}-log-source", elem_classes="log-source")
-    note = gr.HTML(elem_id=f"{name}-log-note", padding=False)
+    with fold(t("jobs.log_tools"), f"{name}-log-fold"):
+        wanted = gr.Textbox(
+            show_label=False,
+            container=False,
+            max_lines=1,
+            placeholder=t("jobs.log_filter"),
+            elem_id=f"{name}-log-filter",
+        )
+        note = gr.HTML(elem_id=f"{name}-log-note", padding=False)
     return LogBox(wanted, source, note)
 
 

@@ -1,11 +1,17 @@
-"""Panel of a stage: command preview, start, stop, status and log.
+"""Run panel of a stage: outlook, start and stop, status, progress, log and command.
 
-The same function builds the command for the preview and for the start.
+    outlook     what a start would do, what blocks it, what it would discard
+    buttons     the primary button, Stop
+    status      state or result of the newest job, its progress, and a link that leads on
+    log         its last lines, with a filter and a download
+    command     folded
+
+The same function builds the commands for the preview and for the start.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gradio as gr
@@ -15,21 +21,34 @@ from indextts.commands.base import Command
 from indextts.commands.launching import ALONE, Launch
 from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, last_lines, list_jobs, newest_job, outcome
-from indextts.projects.jobs.starting import shell_line, start_job
+from indextts.projects.jobs.starting import DEMO_JOB, shell_line, start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job, stop_progress
 from indextts.projects.project import Project, ProjectSettings
+from indextts.system.amounts import shown_time
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
+from indextts.webui.layout import fold, link_html
 from indextts.webui.page import Page
 from indextts.webui.running import history
 from indextts.webui.running.log_box import FOLLOW_LOGS, LogBox, log_box, log_values
+from indextts.webui.running.outlook import (
+    OPEN_TAB,
+    Notice,
+    Outlook,
+    blocker_of,
+    outlook_html,
+    with_next_step,
+)
 from indextts.webui.running.queue_choice import START_NOW, active_version, find_active, waiting_choice
-from indextts.webui.view_versions import running_version
+from indextts.webui.stage_list import BY_NAME, StageState, stage_states, stages_version
+from indextts.webui.view_versions import job_version, running_version
 
-NOT_STARTED = "jobs.not_started"
+RUN_AGAIN = "outlook.run_again"
+DEMO_RUNS = "outlook.demo_runs"
 QUEUED = "jobs.queued"
 NOTHING_RUNS = "jobs.nothing_to_stop"
 STILL_FILLING = "jobs.still_filling"
+CLICK_AGAIN = "outlook.click_again"
 ERROR = "[Error] "  # prefix of the last line of a failed program
 LAST_LINES = 40  # of a log that are searched for this line
 LAUNCHERS_LINES, LINES_A_PROCESS = 40, 10  # that torchrun writes after it
@@ -40,16 +59,25 @@ LaunchBuilder = Callable[..., Launch]
 
 @dataclass(frozen=True)
 class Panel:
-    """Components of a stage's panel, for tabs that extend it."""
+    """Components of a run panel, for tabs that extend it.
 
-    preview: gr.Textbox
+    Args:
+        confirmed: hidden; the `loss_key` of the outlook that the first click confirmed.
+        onward: a link that leads on from the state of the job.
+    """
+
+    outlook: gr.HTML
+    confirmed: gr.Textbox
     start: gr.Button
     stop: gr.Button
     stop_now: gr.Button
     unqueue: gr.Button
     after: gr.Dropdown
     status: gr.Textbox
+    bar: gr.HTML
+    onward: gr.HTML
     log: LogBox
+    preview: gr.Textbox
 
 
 @dataclass(frozen=True)
@@ -58,10 +86,17 @@ class Stage:
 
     Args:
         name: of the stage; its jobs and the ids of its components carry it.
-        button: label of the start button.
+        button: id of the start button's text; once the stage is done, the button says "Run again".
         commands: called with the project, its settings and the values of `inputs`; returns what to run.
         inputs: the form.
         launch: called like `commands`; returns how the commands are launched.
+        outlook: called like `commands`; a UserError counts as a blocker.
+        invalid: called like `commands`, with the UserError before the values, if the form is invalid.
+        details: components that the outlook fills too, in one request with the panel.
+        outlook_version: of files that the outlook depends on, as for `Page.watch`.
+        progress: returns the progress of the running job as HTML; "" if it is unknown.
+        onward: link and text id by the state of the newest job, as {"finished": ("#pairs", "pairs.open")}.
+        result: what the job made, shown below its status; built with render=False.
         allowed: called before every start, also of a job that waits; a UserError prevents the start.
         before_start: called before an immediate start; a UserError prevents it.
         store_settings: stores the chosen values at every start.
@@ -75,6 +110,13 @@ class Stage:
     commands: CommandBuilder
     inputs: Sequence[Component] = ()
     launch: LaunchBuilder = lambda *_: ALONE
+    outlook: Callable[..., Outlook] = lambda *_: Outlook()
+    invalid: Callable[..., Outlook] = lambda _project, _settings, error, *_: Outlook([], [blocker_of(error)])
+    details: Sequence[Component] = ()
+    outlook_version: Callable[[Project], str] = lambda _project: ""
+    progress: Callable[[Project], str] = lambda _project: ""
+    onward: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    result: Component | None = None
     allowed: Callable[[ProjectSettings, Launch], None] | None = None
     before_start: Callable[[Project, Sequence[Command], Launch], None] | None = None
     store_settings: Callable[[Project, Sequence[Command]], None] | None = None
@@ -88,17 +130,25 @@ class Stage:
         """Return the commands to run and how they are launched."""
         return self.commands(project, settings, *values), self.launch(project, settings, *values)
 
+    def look(self, project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+        """Return the outlook; an invalid form is a blocker."""
+        try:
+            self.plan(project, settings, *values)
+            return self.outlook(project, settings, *values)
+        except UserError as error:
+            return self.invalid(project, settings, error, *values)
+
 
 def stage_panel(page: Page, stage: Stage) -> Panel:
-    """Build the panel of a stage and connect its events."""
+    """Build the run panel of a stage and connect its events."""
     panel = _components(stage)
 
     def find_project(name: str) -> Project:
         return stage.home or page.find_project(name)
 
-    _show_command(page, panel, stage, find_project)
+    _show_outlook(page, panel, stage, find_project)
 
-    def start(name: str, after: str | None, filled: str | None, *values: Any) -> Any:
+    def start(name: str, after: str | None, filled: str | None, confirmed: str, *values: Any) -> Any:
         project = find_project(name)
         settings = page.find_settings(name)
         planned, launched = stage.plan(project, settings, *values)
@@ -109,37 +159,44 @@ def stage_panel(page: Page, stage: Stage) -> Panel:
             stage.before_start(project, planned, launched)
         if stage.filled_for is not None and filled != name:
             raise UserError(t(STILL_FILLING))
+        losses = stage.look(project, settings, *values).loss_key
+        if losses and losses != confirmed:
+            again = gr.Button(t(CLICK_AGAIN), elem_classes="amber")
+            return [*[gr.skip()] * len(shown), again, losses]
         if stage.store_settings is not None:
             stage.store_settings(project, planned)
         form = {str(component.elem_id): value for component, value in zip(stage.inputs, values, strict=True)}
         start_job(project, stage.name, planned, after=job_before, form=form, launch=launched)
-        return show_job(project, stage.name, "")
+        return [*show_job(project, stage, ""), gr.Button(interactive=False), ""]
 
     def ask_to_stop(name: str, wanted: str) -> Any:
         stop_job(_active(find_project(name), stage.name))
-        return show_job(find_project(name), stage.name, wanted)
+        return show_job(find_project(name), stage, wanted)
 
     def stop_now(name: str, wanted: str) -> Any:
         kill_job(_active(find_project(name), stage.name))
-        return show_job(find_project(name), stage.name, wanted)
+        return show_job(find_project(name), stage, wanted)
 
     def leave_the_queue(name: str, wanted: str) -> Any:
         for job in queued_jobs(find_project(name), stage.name)[:1]:
             stop_job(job)
-        return show_job(find_project(name), stage.name, wanted)
+        return show_job(find_project(name), stage, wanted)
 
-    shown = [panel.status, panel.stop, panel.stop_now, panel.unqueue, panel.log.source, panel.log.note]
-    starting = [page.project, panel.after, stage.filled_for or page.project, *stage.inputs]
-    on([panel.start.click], start, starting, shown, waits_for_programs=True)
+    shown = [panel.status, panel.stop, panel.stop_now, panel.unqueue, panel.bar, panel.onward]
+    shown += [panel.log.source, panel.log.note]
+    starting = [page.project, panel.after, stage.filled_for or page.project, panel.confirmed, *stage.inputs]
+    on([panel.start.click], start, starting, [*shown, panel.start, panel.confirmed], waits_for_programs=True)
     on([panel.stop.click], ask_to_stop, [page.project, panel.log.wanted], shown)
     on([panel.stop_now.click], stop_now, [page.project, panel.log.wanted], shown)
     on([panel.unqueue.click], leave_the_queue, [page.project, panel.log.wanted], shown)
 
     def show(name: str, wanted: str) -> Any:
-        return show_job(find_project(name), stage.name, wanted)
+        return show_job(find_project(name), stage, wanted)
 
     def version(chosen: Project) -> str:
-        return f"{running_version(stage.home or chosen, stage.name)} {history.version(stage.home or chosen)}"
+        home = stage.home or chosen
+        versions = (running_version(home, stage.name), history.version(home), _state_version(chosen, stage))
+        return " ".join(versions)
 
     page.watch(version, show, shown, [panel.log.wanted]).then(None, None, None, js=FOLLOW_LOGS)
     on([panel.log.wanted.change], show, [page.project, panel.log.wanted], shown, latest=True).then(
@@ -155,12 +212,14 @@ def stage_panel(page: Page, stage: Stage) -> Panel:
 
 
 def describe(job: Job | None) -> str:
-    """Return the status of a job, or its result."""
+    """Return the status of a job, or its result and when it ended; "" without a job."""
     if job is None:
-        return t(NOT_STARTED)
+        return ""
     now = time.time()
     stopping = stop_progress(job, now)
     stand = text_of(stopping.message if stopping else outcome(job, now))
+    if job.ended is not None and job.began is not None:
+        stand += f" ({shown_time(job.ended)})"
     problem = error_of(job) if job.state == "failed" else ""
     return f"{stand}. {problem}" if problem else stand
 
@@ -173,16 +232,20 @@ def error_of(job: Job) -> str:
     return next((line.removeprefix(ERROR) for line in reversed(lines) if line.startswith(ERROR)), "")
 
 
-def show_job(project: Project, stage: str, wanted: str) -> tuple[Any, ...]:
-    """Return status, stop buttons and log of the newest job of a stage."""
-    job, queued = newest_job(project, stage), queued_jobs(project, stage)
+def show_job(project: Project, stage: Stage, wanted: str) -> tuple[Any, ...]:
+    """Return status, stop buttons, progress, onward link and log of the newest job of a stage."""
+    job, queued = newest_job(project, stage.name), queued_jobs(project, stage.name)
     is_active = job is not None and job.is_active
     is_stopping = job is not None and job.state == "stopping"
+    is_done = not is_active and _is_done(_states(project, stage), stage)
+    link, text = stage.onward.get("finished" if is_done else job.state if job else "", ("", ""))
     return (
         f"{describe(job)}. {t(QUEUED, number=len(queued))}" if queued else describe(job),
-        gr.Button(interactive=is_active and not is_stopping),
+        gr.Button(visible=is_active, interactive=not is_stopping),
         gr.Button(visible=is_stopping),
         gr.Button(visible=bool(queued)),
+        stage.progress(project) if is_active else "",
+        link_html(link, t(text), "primary-link" if is_done else "onward") if link else "",
         *log_values(job.log if job else None, wanted),
     )
 
@@ -202,29 +265,103 @@ def _active(project: Project, stage: str) -> Job:
 
 def _components(stage: Stage) -> Panel:
     name = stage.name
-    preview = gr.Textbox(
-        label=t("jobs.command"), lines=2, interactive=False, buttons=["copy"], elem_id=f"{name}-command"
-    )
-    with gr.Row():
-        start = gr.Button(stage.button, variant="primary", elem_id=f"{name}-start")
-        stop = gr.Button(t("jobs.stop"), elem_id=f"{name}-stop")
+    outlook = gr.HTML(elem_id=f"{name}-outlook")
+    confirmed = gr.Textbox(visible="hidden", container=False, show_label=False)
+    with gr.Row(elem_classes="act"):
+        start = gr.Button(t(stage.button), variant="primary", elem_id=f"{name}-start")
+        stop = gr.Button(t("jobs.stop"), elem_id=f"{name}-stop", visible=False)
         stop_now = gr.Button(t("jobs.stop_now"), variant="stop", visible=False, elem_id=f"{name}-stop-now")
-        unqueue = gr.Button(t("jobs.remove_from_queue"), visible=False, elem_id=f"{name}-unqueue")
     after = gr.Dropdown(
         [(t(START_NOW), "")], value="", label=t("jobs.start_when"), visible=False, elem_id=f"{name}-after"
     )
-    status = gr.Textbox(label=t("jobs.status"), interactive=False, elem_id=f"{name}-status")
-    return Panel(preview, start, stop, stop_now, unqueue, after, status, log_box(name))
+    unqueue = gr.Button(t("jobs.remove_from_queue"), visible=False, size="sm", elem_id=f"{name}-unqueue")
+    status = gr.Textbox(
+        label=t("jobs.status"),
+        show_label=False,
+        container=False,
+        interactive=False,
+        elem_id=f"{name}-status",
+        placeholder=" ",  # for the style sheet, which hides an empty status
+        elem_classes="status",
+    )
+    bar, onward = gr.HTML(elem_id=f"{name}-bar"), gr.HTML(elem_id=f"{name}-onward")
+    if stage.result is not None:
+        stage.result.render()  # type: ignore[no-untyped-call]
+    log = log_box(name)
+    with fold(t("jobs.show_command"), f"{name}-command-fold"):
+        preview = gr.Textbox(
+            label=t("jobs.command"), lines=2, interactive=False, buttons=["copy"], elem_id=f"{name}-command"
+        )
+    return Panel(
+        outlook=outlook,
+        confirmed=confirmed,
+        start=start,
+        stop=stop,
+        stop_now=stop_now,
+        unqueue=unqueue,
+        after=after,
+        status=status,
+        bar=bar,
+        onward=onward,
+        log=log,
+        preview=preview,
+    )
 
 
-def _show_command(page: Page, panel: Panel, stage: Stage, find_project: Callable[[str], Project]) -> None:
-    def preview(name: str, *values: Any) -> str:
-        try:
-            planned, launched = stage.plan(find_project(name), page.find_settings(name), *values)
-        except UserError as error:
-            return f"[Error] {error}"
-        return "\n".join(shell_line(command, launched) for command in planned)
+def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable[[str], Project]) -> None:
+    def look(name: str, filled: str, after: str | None, *values: Any) -> Any:
+        if stage.filled_for is not None and filled != name:  # the form still has another project's values
+            return [gr.skip()] * len(outputs)
+        project, settings = find_project(name), page.find_settings(name)
+        states = _states(project, stage)
+        outlook = with_next_step(stage.look(project, settings, *values), states, stage.name)
+        demo = newest_job(project, DEMO_JOB) if stage.name in BY_NAME else None
+        if demo is not None and demo.is_active and not outlook.blockers:
+            at_work = Notice(t(DEMO_RUNS), "#project", t(OPEN_TAB, tab=t("tab.project")), kind="missing")
+            outlook = replace(outlook, blockers=[at_work])
+        is_done = (outlook.is_done or _is_done(states, stage)) and not outlook.button
+        job = newest_job(project, stage.name)
+        # the job before it may create missing files; the program checks at its turn
+        may_start = bool(after) or not (outlook.blockers or (job is not None and job.is_active))
+        button = gr.Button(
+            outlook.button or t(RUN_AGAIN if is_done else stage.button),
+            interactive=may_start,
+            variant="secondary" if is_done else "primary",
+            elem_classes="amber" if outlook.losses else "",
+        )
+        details = outlook.details or [gr.skip()] * len(stage.details)
+        preview = _command_lines(stage, project, settings, *values)
+        html = outlook_html(outlook, is_ready=may_start, is_done=is_done)
+        return [html, button, "", preview, *details]
 
-    shown_again = [page.project, *stage.inputs, *stage.also_changes]
-    changes = [page.demo.load, *(component.change for component in shown_again)]  # type: ignore[attr-defined]
-    on(changes, preview, [page.project, *stage.inputs], [panel.preview], latest=True)
+    def version(chosen: Project) -> str:
+        now = job_version(stage.home or chosen, stage.name)
+        return f"{stage.outlook_version(chosen)} {now} {_state_version(chosen, stage)}"
+
+    inputs = [stage.filled_for or page.project, panel.after, *stage.inputs]
+    outputs = [panel.outlook, panel.start, panel.confirmed, panel.preview, *stage.details]
+    page.watch(version, look, outputs, inputs)
+    page.report_changes(stage.name, [*inputs, *stage.also_changes])
+    on([page.form_signal(stage.name).change], look, [page.project, *inputs], outputs, latest=True)
+
+
+def _states(project: Project, stage: Stage) -> list[StageState]:
+    """Return the states of all stages of the project."""
+    return stage_states(project) if stage.home is None and stage.name != DEMO_JOB else []
+
+
+def _is_done(states: Sequence[StageState], stage: Stage) -> bool:
+    return any(each.stage.name == stage.name and each.state == "done" for each in states)
+
+
+def _state_version(project: Project, stage: Stage) -> str:
+    return stages_version(project) if stage.home is None and stage.name != DEMO_JOB else ""
+
+
+def _command_lines(stage: Stage, project: Project, settings: ProjectSettings, *values: Any) -> str:
+    """Return the commands as they would be typed in a shell, or why there are none."""
+    try:
+        planned, launched = stage.plan(project, settings, *values)
+    except UserError as error:
+        return f"[Error] {error}"
+    return "\n".join(shell_line(command, launched) for command in planned)

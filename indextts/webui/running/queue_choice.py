@@ -6,6 +6,7 @@ import gradio as gr
 
 from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, list_jobs
+from indextts.projects.names import title_of
 from indextts.projects.project import PUBLISHED, Project, project_names
 from indextts.webui.language import stage_name, t
 from indextts.webui.running import history
@@ -29,7 +30,12 @@ def waiting_choice(workspace: Path, now: str | None) -> gr.Dropdown:
     """Return the dropdown of active jobs, hidden without one; the selection stays while its job is active."""
     found = [(t(START_NOW), "")]
     for name, job in _active_jobs(workspace):
-        found.append((t(AFTER, stage=stage_name(job.stage), project=name), f"{name}/{job.folder.name}"))
+        found.append(
+            (
+                t(AFTER, stage=stage_name(job.stage), project=title_of(Project(workspace / name))),
+                f"{name}/{job.folder.name}",
+            )
+        )
     if now in [choice for _, choice in found]:  # unchanged, because the user may change it meanwhile
         return gr.Dropdown(choices=found, visible=len(found) > 1)
     return gr.Dropdown(choices=found, value="", visible=len(found) > 1)

@@ -172,7 +172,10 @@ def _start(
         quiet=True,
         prevent_thread_lock=True,
         theme=gr.themes.Default(font=SANS, font_mono=MONO),
-        css_paths=[PAGE_FILES / "page.css"],
+        css_paths=sorted(PAGE_FILES.glob("*.css")),
+        head="".join(
+            f'<script src="page_files/{path.name}"></script>' for path in sorted(PAGE_FILES.glob("*.js"))
+        ),
     )
     assert demo.server.config.http is LimitedHTTP  # fails here if Gradio starts its server in another way
 

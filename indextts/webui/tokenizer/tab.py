@@ -2,15 +2,17 @@
 
 A tokenized sentence is coloured HTML, with the id below each piece:
 
-    grey    a base piece
-    green   a new piece
-    red     an unknown piece, which the model reads as silence
+    base       grey
+    appended   green
+    unknown    red: the model reads it as silence
 
 The typed text is escaped.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -21,12 +23,17 @@ from indextts.commands.normalizer_options import NormalizerOptions, chosen_optio
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stages import plan_stage
+from indextts.text.size_summary import read_summary, summary_path
 from indextts.text.tokenizer import Tokenizer
 from indextts.webui.events import on
 from indextts.webui.forms import component_for, form_for
 from indextts.webui.language import t
+from indextts.webui.layout import columns, fields, fold, heading
 from indextts.webui.page import Page
+from indextts.webui.running.outlook import Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.tokenizer.size_curve import size_curve_html
+from indextts.webui.view_versions import files_version, num_lines
 
 NO_SIZE = "tokenizer.no_size"
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
@@ -36,30 +43,78 @@ SPOKEN_FORM = "tokenizer.spoken_form"
 BEFORE = "tokenizer.before"
 AFTER = "tokenizer.after"
 NOT_EXTENDED = "tokenizer.not_extended"
+GROWS = "tokenizer.grows"
+NO_BASE = "tokenizer.no_base"
+NO_MANIFEST = "tokenizer.no_manifest"
 
 
 def build(page: Page) -> None:
-    size = component_for(ExtendTokenizer, "target_size")
-    label = t("tokenizer.normalizer")
-    with gr.Accordion(label, open=False, elem_id="normalizer"), gr.Row():
-        options = list(form_for(ExtendTokenizer, OPTIONS).values())
-    form = [size, *options]
-    filled_for = page.fill(lambda name, _before: project_values(page, name), form)
-    stage_panel(
-        page,
-        Stage(
-            "tokenizer",
-            t("tokenizer.extend_and_verify"),
-            commands,
-            form,
-            store_settings=store_settings,
-            filled_for=filled_for,
-        ),
+    with columns() as (main, side):
+        with main:
+            heading("tokenizer.heading", "tokenizer.lead")
+            with fields():
+                size = component_for(ExtendTokenizer, "target_size")
+            with fold(t("tokenizer.normalizer"), "normalizer"), fields():
+                options = list(form_for(ExtendTokenizer, OPTIONS).values())
+            curve = gr.HTML(elem_id="tokenizer-curve")
+            heading("tokenizer.try_a_sentence")
+            sentence = gr.Textbox(EXAMPLE, show_label=False, container=False, elem_id="try-sentence")
+            pieces = gr.HTML(elem_id="try-pieces")
+        form = [size, *options]
+        filled_for = page.fill(lambda name, _before: project_values(page, name), form)
+        with side:
+            stage_panel(
+                page,
+                Stage(
+                    "tokenizer",
+                    "tokenizer.extend_and_verify",
+                    commands,
+                    form,
+                    outlook=outlook,
+                    outlook_version=lambda project: files_version(project.manifest, project.tokenizer),
+                    onward={"finished": ("#preprocess", "tokenizer.open_preprocess")},
+                    store_settings=store_settings,
+                    filled_for=filled_for,
+                ),
+            )
+    page.watch(
+        lambda project: files_version(summary_path(project.tokenizer)),
+        lambda name: curve_html(page.find_project(name)),
+        [curve],
     )
-    sentence = gr.Textbox(EXAMPLE, label=t("tokenizer.try_a_sentence"), elem_id="try-sentence")
-    button = gr.Button(t("tokenizer.tokenize"), elem_id="try-start")
-    pieces = gr.HTML(elem_id="try-pieces")
-    on([button.click, sentence.submit], lambda *v: tokenize(page, *v), [page.project, sentence], [pieces])
+
+    def shown(name: str, typed: str) -> str:
+        return tokenize(page, name, typed)
+
+    # the pieces also change with the tokenizer
+    page.watch(lambda project: files_version(project.tokenizer), shown, [pieces], [sentence])
+    on([sentence.change], shown, [page.project, sentence], [pieces], latest=True)
+
+
+def outlook(project: Project, _settings: ProjectSettings, size: float | None, *_values: Any) -> Outlook:
+    """Return the sizes before and after, and the texts that the new pieces are learned from."""
+    facts = []
+    if project.base_tokenizer.is_file():
+        base = base_size(project.base_tokenizer, files_version(project.base_tokenizer))
+        facts.append((t("tokenizer.pieces"), t(GROWS, base=f"{base:,}", size=f"{int(size or 0):,}")))
+    if (count := num_lines(project.manifest)) is not None:
+        facts.append((t("tokenizer.texts"), f"{count:,}"))
+    blockers = missing(project.base_tokenizer, NO_BASE, "project")
+    return Outlook(facts, blockers=[*blockers, *missing(project.manifest, NO_MANIFEST, "data")])
+
+
+@lru_cache(maxsize=8)
+def base_size(path: Path, _version: str) -> int:
+    """Return the number of pieces of a tokenizer."""
+    return Tokenizer.load(path).size
+
+
+def curve_html(project: Project) -> str:
+    """Return tokens per word by tokenizer size as a curve with its table; "" before the extension."""
+    found = read_summary(project.tokenizer)
+    if found is None:
+        return ""
+    return size_curve_html(found)
 
 
 def project_values(page: Page, name: str) -> list[Any]:
@@ -116,11 +171,6 @@ def _spoken_form(tokenizer: Tokenizer, sentence: str) -> str:
 
 
 _MAX_SHOWN = 400
-_COLOURS = {
-    "base": "rgba(128, 128, 128, 0.28)",
-    "appended": "rgba(46, 160, 67, 0.40)",
-    "unknown": "rgba(248, 81, 73, 0.55)",
-}
 KINDS = {
     "base": "tokenizer.kinds.base",
     "appended": "tokenizer.kinds.appended",
@@ -129,10 +179,6 @@ KINDS = {
 COUNT = "tokenizer.count"
 COUNT_UNKNOWN = "tokenizer.count_unknown"
 MORE = "tokenizer.more"
-_PIECE = (
-    "display:inline-flex;flex-direction:column;align-items:center;border-radius:4px;padding:1px 6px;"
-    "margin:2px;line-height:1.35"
-)
 
 
 def pieces_html(title: str, tokenizer: Tokenizer, sentence: str, base_size: int) -> str:
@@ -152,17 +198,13 @@ def pieces_html(title: str, tokenizer: Tokenizer, sentence: str, base_size: int)
     count = t(COUNT_UNKNOWN, count=len(ids), unknown=num_unknown) if num_unknown else t(COUNT, count=len(ids))
     more = f" {t(MORE, count=len(ids) - _MAX_SHOWN)}" if len(ids) > _MAX_SHOWN else ""
     spans = "".join(_span(kind, piece, token) for kind, piece, token in shown)
-    return f"<p style='margin-top:8px'><b>{escape(title)}</b>: {count}</p><div>{spans}{more}</div>"
+    return f"<p><b>{escape(title)}</b>: {count}</p><div>{spans}{more}</div>"
 
 
 def legend_html() -> str:
     """Return the legend of the colours."""
-    return "".join(
-        f'<span style="{_PIECE};background:{_COLOURS[kind]}">{escape(t(word))}</span>'
-        for kind, word in KINDS.items()
-    )
+    return "".join(f'<span class="piece {kind}">{escape(t(word))}</span>' for kind, word in KINDS.items())
 
 
 def _span(kind: str, piece: str, token: int) -> str:
-    style = f"{_PIECE};background:{_COLOURS[kind]}"
-    return f'<span class="{kind}" style="{style}"><span>{escape(piece)}</span><small>{token}</small></span>'
+    return f'<span class="piece {kind}"><span>{escape(piece)}</span><small>{token}</small></span>'

@@ -16,6 +16,7 @@ from indextts.system.amounts import shown_gib
 from indextts.system.messages import Message
 from indextts.webui.forms import form_for
 from indextts.webui.language import t, text_of
+from indextts.webui.layout import fields
 from indextts.webui.page import Page
 from indextts.webui.training.training_form import LAUNCH
 from indextts.webui.view_versions import once
@@ -30,9 +31,10 @@ ON_MACHINE = "training.on_machine"
 
 def launch_group(page: Page) -> tuple[dict[str, Component], gr.Textbox]:
     """Build the section; return its fields, and the component for the commands of other machines."""
-    with gr.Accordion(t("training.several_gpus"), open=False, elem_id="train-launch"):
+    with gr.Column(elem_id="train-launch"):
+        gr.Markdown(t("training.several_gpus"), elem_classes="group-name")
         note = gr.HTML(elem_id="train-gpus", padding=False)
-        with gr.Row():
+        with fields():
             form = form_for(Launch, LAUNCH)
         others = gr.Textbox(
             label=t("training.other_machines"),

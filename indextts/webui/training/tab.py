@@ -1,7 +1,9 @@
-"""Tab 6: training form, estimate, readiness checks, start, stop and progress."""
+"""Tab 6: resume card and settings on the left, the run panel with the outlook of a start on the right."""
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -12,171 +14,178 @@ from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.planning.hardware import find_machine
 from indextts.planning.preflight import Preflight, Problem, run_preflight
+from indextts.planning.resume_table import ResumeRow, resume_rows
+from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings, project_names
-from indextts.system.messages import as_is
+from indextts.projects.stages import plan_stage
+from indextts.runs.directory import checkpoint_files
+from indextts.runs.owner import is_training
 from indextts.webui.events import on
-from indextts.webui.forms import form_for
 from indextts.webui.language import t, text_of
-from indextts.webui.monitor.progress import progress
+from indextts.webui.layout import columns, meter_html
+from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.monitor.progress import duration, progress_of
 from indextts.webui.page import Page
+from indextts.webui.running.outlook import Outlook
 from indextts.webui.running.panel import Stage, stage_panel
-from indextts.webui.training.field_search import field_search
-from indextts.webui.training.launch_group import (
-    foreign_machines,
-    launch_group,
-    other_nodes,
-    require_allowed,
+from indextts.webui.training.launch_group import foreign_machines, other_nodes, require_allowed
+from indextts.webui.training.restore_rows import refused_row
+from indextts.webui.training.resume_card import card_values, plan_text_html, resume_card, running_values
+from indextts.webui.training.settings_form import (
+    connect_settings,
+    marks_html,
+    settings_form,
 )
+from indextts.webui.training.trainer_plan import restore_plan
 from indextts.webui.training.training_form import (
-    ADVANCED,
-    FIELDS,
-    MAIN,
-    NAMES,
-    PATHS,
     RESUME,
+    chosen_resume,
     command_of,
-    connect_fill_buttons,
-    fill_buttons,
-    filled,
+    element_of,
     launch_in,
-    store_draft,
+    store_resume,
 )
 from indextts.webui.training.training_outlook import (
-    HEADERS,
-    checkpoint_of_row,
-    checkpoint_rows,
-    estimate_html,
-    plan_of,
+    invalid_outlook,
+    is_unknown,
+    outlook_of,
+    plan_rows,
     preflight_version,
-    problems_html,
-    restore_plan,
+    running_outlook,
 )
 
-WIDTHS: list[str | int] = [230, 70, 70, 150, 110, 160, 240]  # in pixels: a phone scrolls sideways
+MONITOR = ("#monitor", "training.open_monitor")
+ONWARD = {
+    "running": MONITOR,
+    "stopping": MONITOR,
+    "stopped": MONITOR,
+    "failed": MONITOR,
+    "finished": ("#listen", "training.open_listen"),
+}
+STEP_OF, STEPS_LEFT = "training.at_step_of", "jobs.time_left"
 
 
 def build(page: Page) -> None:
-    buttons, source = fill_buttons()
-    search_place = gr.Row()
-    with gr.Row():
-        form = form_for(Train, MAIN)
-    with gr.Accordion(t("training.advanced"), open=False, elem_id="train-advanced") as advanced:
-        with gr.Row():
-            form |= form_for(Train, ADVANCED)
-        form |= form_for(Train, PATHS)
-    launch_form, others = launch_group(page)
-    with search_place:
-        field_search(Train, FIELDS, advanced)
-    resume, path, table, plan, ask = _resume_part()
-    estimate = gr.HTML(elem_id="train-estimate", padding=False)
-    problems = gr.HTML(elem_id="train-problems", padding=False)
-    inputs = [resume, path, *form.values(), *launch_form.values()]
+    with columns() as (main, side):
+        with main:
+            card = resume_card()
+            form = settings_form(page)
+        inputs = [card.resume, card.path, *form.fields.values(), *form.launch.values()]
 
-    def commands(
-        project: Project, settings: ProjectSettings, is_resume: bool, typed: str, *values: Any
-    ) -> Sequence[Train]:
-        return [command_of(page.roots, project, settings, is_resume, typed, values)]
+        def commands(
+            project: Project, settings: ProjectSettings, is_resume: bool, typed: str, *values: Any
+        ) -> Sequence[Train]:
+            return [command_of(page.roots, project, settings, is_resume, typed, values)]
 
-    def launch(_project: Project, _settings: ProjectSettings, *values: Any) -> Launch:
-        return launch_in(values[len(RESUME) :])
+        def launch(_project: Project, _settings: ProjectSettings, *values: Any) -> Launch:
+            return launch_in(values[len(RESUME) :])
 
-    def launched(name: str, *values: Any) -> tuple[Train, Launch]:
-        project, settings = page.find_project(name), page.find_settings(name)
-        return commands(project, settings, *values)[0], launch(project, settings, *values)
+        def launched(name: str, *values: Any) -> tuple[Train, Launch]:
+            project, settings = page.find_project(name), page.find_settings(name)
+            return commands(project, settings, *values)[0], launch(project, settings, *values)
 
-    def command(name: str, *values: Any) -> Train:
-        return launched(name, *values)[0]
-
-    def refresh(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
-        project, settings = page.find_project(name), page.find_settings(name)
-        if filled_for != name:  # the form still has the values of another project
-            values = tuple(filled(project, settings).values())
-        try:
-            [wanted] = commands(project, settings, *values)
-            requested_launch = launch(project, settings, *values)
-        except UserError as error:
-            unusable = problems_html([Problem("settings", as_is(str(error)))])
-            return ["", [], "", unusable, gr.Textbox(visible=False), gr.Button(interactive=False)]
-        preflight = preflight_of(page, wanted, requested_launch)
-        not_allowed = foreign_machines(settings, requested_launch)
-        forbidden = [Problem("launch", not_allowed)] if not_allowed else []
-        answers: list[Any] = [plan_of(wanted, preflight), checkpoint_rows(wanted)]
-        answers += [estimate_html(preflight.estimate), problems_html([*preflight.problems, *forbidden])]
-        answers.append(gr.Textbox(other_nodes(wanted, requested_launch), visible=requested_launch.nodes > 1))
-        # the previous job may create missing files; the trainer checks at its turn
-        return [*answers, gr.Button(interactive=not forbidden and (bool(after) or not preflight.problems))]
-
-    def changed(name: str, filled_for: str, after: str | None, *values: Any) -> list[Any]:
-        if filled_for == name:
-            store_draft(
-                page.find_project(name), page.find_settings(name), dict(zip(NAMES, values, strict=True))
+        def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+            [command] = commands(project, settings, *values)
+            wanted = launch(project, settings, *values)
+            nodes = gr.Textbox(other_nodes(command, wanted), visible=wanted.nodes > 1)
+            if is_active(project) or is_training(command.output_dir):  # by the demo or from a terminal
+                return replace(running_outlook(), details=[*running_values(), nodes, ""])
+            found = preflight_of(page, command, wanted)
+            if not_allowed := foreign_machines(settings, wanted):
+                found = replace(found, problems=(*found.problems, Problem("launch", not_allowed)))
+            card_now = card_values(
+                resume_rows(command),
+                command.resume,
+                found,
+                plan_rows(command, found),
+                can_read=is_unknown(command, found),
             )
-        return refresh(name, filled_for, after, *values)
+            chosen = found.estimate.command if found.estimate else None
+            marks = marks_html(command, chosen, is_resume=found.resumed is not None)
+            return replace(outlook_of(command, found), details=[*card_now, nodes, marks])
 
-    def chosen(event: gr.SelectData, name: str, *values: Any) -> list[Any]:
-        row = event.row_value  # as sent by the browser
-        first = str(row[0]) if isinstance(row, list) and row else ""
-        return [True, str(checkpoint_of_row(command(name, *values), first))]
+        def invalid(
+            project: Project, settings: ProjectSettings, error: UserError, is_resume: bool, *values: Any
+        ) -> Outlook:
+            rows = known_checkpoints(page, project, settings, values)
+            resume = str(values[0] or "auto") if is_resume else ""
+            plan = [] if element_of(str(error)) else [refused_row(str(error))]
+            card_now = card_values(rows, resume, None, plan, can_read=False)
+            nodes, marks = gr.Textbox(visible=False), marks_html(None, None, error)
+            return replace(invalid_outlook(error), details=[*card_now, nodes, marks])
 
-    def show_plan(name: str, *values: Any) -> str:
-        wanted, requested_launch = launched(name, *values)
-        return restore_plan(wanted, requested_launch.num_processes)
+        filled_for = connect_settings(page, form, inputs, launched)
+        with side:
+            stage_panel(
+                page,
+                Stage(
+                    "train",
+                    "training.start_training",
+                    commands,
+                    inputs,
+                    launch=launch,
+                    outlook=outlook,
+                    invalid=invalid,
+                    details=[*card.shown, form.other_nodes, form.marks],
+                    outlook_version=preflight_version,
+                    progress=progress_bar,
+                    onward=ONWARD,
+                    allowed=require_allowed,
+                    before_start=lambda _, planned, wanted: require_ready(page, planned, wanted),
+                    filled_for=filled_for,
+                ),
+            )
 
-    pace = gr.Textbox(label=t("training.progress"), interactive=False, elem_id="train-progress")
-    filled_for = connect_fill_buttons(page, buttons, source, inputs, launched)
-    panel = stage_panel(
-        page,
-        Stage(
-            "train",
-            t("training.start_training"),
-            commands,
-            inputs,
-            allowed=require_allowed,
-            before_start=lambda _, planned, requested_launch: require_ready(page, planned, requested_launch),
-            filled_for=filled_for,
-            launch=launch,
-        ),
+    def read_plan(name: str, *values: Any) -> str:
+        command, wanted = launched(name, *values)
+        return plan_text_html(restore_plan(command, wanted.num_processes))
+
+    def tick_resume(name: str) -> Any:
+        return resume_update(page.find_project(name))
+
+    def choose_resume(name: str, filled: str, is_resume: bool) -> None:
+        if filled == name:  # else a later filling of the form would take it for the project's
+            store_resume(page.find_project(name), page.find_settings(name), is_resume)
+
+    on([card.resume.input], choose_resume, [page.project, filled_for, card.resume], [], latest=True)
+    on(
+        [card.menu.input],
+        lambda name, filled: choose_resume(name, filled, True),
+        [page.project, filled_for],
+        [],
+        latest=True,
     )
-    outlook = [plan, table, estimate, problems, others, panel.start]
-    given = [page.project, *inputs]
-    refresh_inputs = [filled_for, panel.after, *inputs]
-    page.watch(preflight_version, refresh, outlook, refresh_inputs)
-    changes = [component.change for component in (panel.after, *inputs)]  # type: ignore[attr-defined]
-    on(changes, changed, [page.project, *refresh_inputs], outlook, latest=True)
-    on([table.select], chosen, given, [resume, path], each=True)
-    on([ask.click], show_plan, given, [plan], waits_for_programs=True)
-    page.watch(show_progress, lambda name: show_progress(page.find_project(name)), [pace])
+    on([card.read.click], read_plan, [page.project, *inputs], [card.plan], waits_for_programs=True)
+    page.watch(lambda project: str(bool(checkpoint_files(project.run_dir))), tick_resume, [card.resume])
 
 
-def _resume_part() -> tuple[gr.Checkbox, gr.Textbox, gr.Dataframe, gr.Textbox, gr.Button]:
-    """Build the resume section."""
-    with gr.Row():
-        resume = gr.Checkbox(label=t("training.resume"), elem_id="train-resume")
-        path = gr.Textbox(
-            label=t("training.resume_path"),
-            placeholder=t("training.resume_path_help"),
-            elem_id="train-resume-path",
-        )
-    table = gr.Dataframe(
-        headers=list(map(t, HEADERS)),
-        datatype="str",
-        interactive=False,
-        wrap=True,
-        max_height=320,
-        column_widths=WIDTHS,
-        label=t("training.checkpoints"),
-        elem_id="train-checkpoints",
-    )
-    plan = gr.Textbox(
-        label=t("training.restore_plan"), lines=2, max_lines=30, interactive=False, elem_id="train-plan"
-    )
-    return (
-        resume,
-        path,
-        table,
-        plan,
-        gr.Button(t("training.show_restore_plan"), elem_id="train-plan-start"),
-    )
+def is_active(project: Project) -> bool:
+    """Return whether a training job of the project runs."""
+    job = newest_job(project, "train")
+    return job is not None and job.is_active and job.state != "waiting"
+
+
+def resume_update(project: Project) -> Any:
+    """Return an update that ticks the resume once there are checkpoints, unless the user unticked it."""
+    is_there = bool(checkpoint_files(project.run_dir))
+    return gr.Checkbox(value=True) if is_there and chosen_resume(project) is None else gr.skip()
+
+
+def known_checkpoints(
+    page: Page, project: Project, settings: ProjectSettings, values: Sequence[Any]
+) -> list[ResumeRow]:
+    """Return the checkpoints of a form with an invalid value: those of the project's own run directory.
+
+    Args:
+        values: the path of the resume, then those of FIELDS and LAUNCH.
+    """
+    with suppress(UserError):
+        return resume_rows(command_of(page.roots, project, settings, False, "", values[1:]))
+    with suppress(UserError):
+        [command] = plan_stage(project, settings, "train").commands
+        assert isinstance(command, Train)
+        return resume_rows(command)
+    return []
 
 
 def preflight_of(page: Page, command: Train, launch: Launch) -> Preflight:
@@ -195,6 +204,12 @@ def require_ready(page: Page, commands: Sequence[Command], launch: Launch) -> No
         restore_plan(command, launch.num_processes)
 
 
-def show_progress(project: Project) -> str:
-    """Return step, speed and time left of the newest run."""
-    return str(progress(project.run_dir, time.time()))
+def progress_bar(project: Project) -> str:
+    """Return step and time left of the running training as a bar; "" before its first line."""
+    found = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, time.time())
+    if found.step is None or not found.total_steps or found.ended is not None:
+        return ""
+    words = [t(STEP_OF, step=f"{found.step:,}", total=f"{found.total_steps:,}")]
+    if found.seconds_left is not None:
+        words.append(t(STEPS_LEFT, time=duration(found.seconds_left)))
+    return meter_html(found.step / found.total_steps, ", ".join(words))

@@ -1,38 +1,41 @@
 """Values of the training form: project values, draft, presets, proposal; and conversion to a command.
 
 The form has the checkbox and the path of a resume, then every field of the Train command in the order of
-FIELDS, then the fields of the launch.
+FIELDS, then the fields of the launch. No Gradio here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
-
-import gradio as gr
-from gradio.components import Component
 
 from indextts.commands.launching import Launch, launch_of
 from indextts.commands.terminal import with_typed
 from indextts.commands.train import Train
 from indextts.errors import UserError
 from indextts.planning.estimate import sizes_of
-from indextts.planning.hardware import MachineFacts, find_machine, share_of
+from indextts.planning.hardware import MachineFacts, share_of
 from indextts.planning.pairs_size import measure_pairs
 from indextts.planning.preflight import missing_hardware
 from indextts.planning.presets import PRESETS, Preset
 from indextts.planning.proposal import Proposal, propose
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
+from indextts.runs.directory import checkpoint_files
 from indextts.webui.drafts import Value, forget_draft, read_draft, write_draft
-from indextts.webui.events import on
-from indextts.webui.forms import as_shown, as_shown_automatic, fields_from, switch_choices
+from indextts.webui.forms import as_shown, as_shown_automatic, fields_from
 from indextts.webui.language import field_title, t, text_of
-from indextts.webui.page import Page
 from indextts.webui.serving.security import Roots
-from indextts.webui.training.training_outlook import preset_html, proposal_html
-from indextts.webui.view_versions import once
 
 NO_PAIRS = "training.no_pairs"
+GROUPS = {
+    "training.group.length": ("epochs", "max_steps", "patience"),
+    "training.group.batch": ("step_pairs", "batch_size", "batch_tokens", "grad_accumulation"),
+    "training.group.rate": ("learning_rate", "warmup_steps", "rewarm"),
+    "training.group.memory": ("amp", "grad_checkpointing", "optimizer_state", "compile"),
+    "training.group.saving": ("save_interval", "keep_checkpoints", "val_interval", "sample_interval"),
+}
 PATHS = (
     "train_manifest",
     "val_manifest",
@@ -42,23 +45,16 @@ PATHS = (
     "base_checkpoint",
     "output_dir",
 )
-MAIN = (
-    "epochs",
-    "max_steps",
-    "step_pairs",
-    "batch_size",
-    "grad_accumulation",
-    "learning_rate",
-    "warmup_steps",
-    "amp",
-)
-NO_FORM = ("resume", "plan")  # built in the resume section
-ADVANCED = tuple(name for name in Train.model_fields if name not in (*PATHS, *MAIN, *NO_FORM))
-FIELDS = (*MAIN, *ADVANCED, *PATHS)
+NO_FORM = ("resume", "plan")  # built in the resume card
+GROUPED = tuple(name for names in GROUPS.values() for name in names)
+OTHERS = tuple(name for name in Train.model_fields if name not in (*GROUPED, *PATHS, *NO_FORM))
+FIELDS = (*GROUPED, *OTHERS, *PATHS)
 RESUME = ("resume", "resume_path")
 LAUNCH = ("processes", "gpus", "nodes", "endpoint")  # the page launches machine 0
 NAMES = (*RESUME, *FIELDS, *LAUNCH)  # of the form's components, in order
-FORM = "train"  # the draft's name
+AUTOMATIC_FIELDS = tuple(name for name in FIELDS if name in Train.automatic)
+FORM, RESUME_FORM = "train", "train-resume"  # names of drafts
+OWN, PROPOSE, CUSTOM = "own", "propose", "custom"  # besides the presets, what the form can be filled with
 
 
 def command_of(
@@ -87,7 +83,8 @@ def command_of(
     settings = settings.model_copy(update={"train": {**own, **fields}})
     [command] = plan_stage(project, settings, "train").commands
     assert isinstance(command, Train)
-    return command.model_copy(update={"resume": resume_value(roots, is_resume, typed)})
+    resume = resume_value(roots, is_resume, typed, command.output_dir)
+    return command.model_copy(update={"resume": resume})
 
 
 def launch_in(values: Sequence[Any]) -> Launch:
@@ -102,13 +99,19 @@ def launch_in(values: Sequence[Any]) -> Launch:
     return Launch(**fields_from(Launch, LAUNCH, values[len(FIELDS) :]))
 
 
-def resume_value(roots: Roots, is_resume: bool, typed: str | None) -> str:
-    """Return the trainer's --resume for the checkbox and the path as typed."""
+def resume_value(roots: Roots, is_resume: bool, typed: str | None, run_dir: Path) -> str:
+    """Return the trainer's --resume for the checkbox and the path as typed.
+
+    Args:
+        run_dir: a file name without a folder is one of its files.
+    """
+    name = (typed or "").strip()
     if not is_resume:
         return ""
-    if not (typed or "").strip():
+    if not name:
         return "auto"
-    return str(roots.inside(typed, "Resume Checkpoint Path"))
+    is_bare = "/" not in name and name not in (".", "..")
+    return str(roots.inside(run_dir / name if is_bare else name, t("training.resume_path")))
 
 
 def project_values(project: Project, settings: ProjectSettings) -> dict[str, Any]:
@@ -118,15 +121,15 @@ def project_values(project: Project, settings: ProjectSettings) -> dict[str, Any
     shown = {field: _shown(command, field) for field in FIELDS}
     launch = launch_of(settings.launch)
     shown |= {field: as_shown(getattr(launch, field)) for field in LAUNCH}
-    return {"resume": False, "resume_path": "", **shown}
+    return {"resume": bool(checkpoint_files(command.output_dir)), "resume_path": "", **shown}
 
 
 def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
     """Return the project's values, replaced by those of its draft."""
     own = project_values(project, settings)
     draft = read_draft(project, FORM, NAMES)
-    if isinstance(draft.get("resume"), bool):
-        own["resume"] = draft["resume"]
+    if (is_resume := chosen_resume(project)) is not None:
+        own["resume"] = is_resume
     if isinstance(draft.get("resume_path"), str):
         own["resume_path"] = draft["resume_path"]
     [command] = plan_stage(project, settings, "train").commands
@@ -142,17 +145,68 @@ def filled(project: Project, settings: ProjectSettings) -> dict[str, Any]:
 
 
 def store_draft(project: Project, settings: ProjectSettings, values: Mapping[str, Any]) -> None:
-    """Store the values of the form that differ from the project's as its draft."""
-    own = project_values(project, settings)
-    changed = {
-        name: value
-        for name, value in values.items()
-        if value != own[name] and (value is not None or name in Train.automatic)
-    }
+    """Store the values of the form that differ from the project's as its draft, without the resume."""
+    changed = changed_values(values, project_values(project, settings))
+    changed.pop("resume", None)
     if changed:
         write_draft(project, FORM, changed)
     else:
         forget_draft(project, FORM)
+
+
+def store_resume(project: Project, settings: ProjectSettings, is_resume: bool) -> None:
+    """Store the user's choice whether to resume, unless it is what the project's files suggest.
+
+    It is no part of the other draft: the first checkpoint changes the suggestion, and a form that was filled
+    before it must not count as a choice.
+    """
+    if is_resume == project_values(project, settings)["resume"]:
+        forget_draft(project, RESUME_FORM)
+    else:
+        write_draft(project, RESUME_FORM, {"resume": is_resume})
+
+
+def chosen_resume(project: Project) -> bool | None:
+    """Return the user's choice whether to resume; None without one."""
+    chosen = read_draft(project, RESUME_FORM, ["resume"]).get("resume")
+    return chosen if isinstance(chosen, bool) else None
+
+
+def changed_values(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the form that differ from the project's; an emptied field takes the project's."""
+    return {
+        name: value
+        for name, value in values.items()
+        if value != own[name] and (value is not None or name in Train.automatic)
+    }
+
+
+def source_of(values: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """Return what the form is filled with: OWN, PROPOSE, the id of a preset, or CUSTOM."""
+    settings = {name: value for name, value in values.items() if name not in RESUME}
+    if not changed_values(settings, own):
+        return OWN
+    candidates = {preset.id: preset_values(preset) for preset in PRESETS} | {PROPOSE: AUTOMATIC_VALUES}
+    for id, filling in candidates.items():
+        if not changed_values(settings, {**own, **filling}):
+            return id
+    return CUSTOM
+
+
+FLAG = re.compile(r"--([a-z][a-z0-9-]*)")
+
+
+def element_of(text: str) -> tuple[str, str] | None:
+    """Return the id and the title of the field that a message names first by its flag; None without one."""
+    for flag in FLAG.findall(text):
+        name = flag.replace("-", "_")
+        if name == "resume":
+            return "train-resume-path", t("training.resume_path")
+        if name in LAUNCH:
+            return f"Launch-{name}", field_title(Launch, name)
+        if name in FIELDS:
+            return f"Train-{name}", field_title(Train, name)
+    return None
 
 
 def preset_values(preset: Preset) -> dict[str, Any]:
@@ -215,58 +269,3 @@ def _inside(roots: Roots, field: str, value: Any) -> Any:
 
 # The step is a matter of learning, not of the machine.
 AUTOMATIC_VALUES = {name: _automatic(name) for name in sorted(Train.automatic - {"step_pairs"})}
-PROPOSE, OWN = "propose", "own"
-
-
-def fill_buttons() -> tuple[dict[str, gr.Button], gr.HTML]:
-    """Build the fill buttons, and the component that names the source of the values."""
-    with gr.Row(elem_id="train-fill"):
-        buttons = {
-            preset.id: gr.Button(t(preset.label), size="sm", elem_id=f"train-preset-{preset.id}")
-            for preset in PRESETS
-        }
-        buttons[PROPOSE] = gr.Button(t("training.propose"), size="sm", elem_id="train-propose")
-        buttons[OWN] = gr.Button(t("training.project_values"), size="sm", elem_id="train-own")
-    return buttons, gr.HTML(elem_id="train-source", padding=False)
-
-
-def connect_fill_buttons(
-    page: Page,
-    buttons: dict[str, gr.Button],
-    source: gr.HTML,
-    inputs: Sequence[Component],
-    command: Callable[..., tuple[Train, Launch]],
-) -> gr.Textbox:
-    """Connect the fill buttons; return the component with the name of the project in the form."""
-
-    def fill(name: str, before: str) -> list[Any]:
-        values = filled(page.find_project(name), page.find_settings(name))
-        if not before and not values["resume"]:
-            # on a new page, values that the user entered meanwhile stay
-            values |= dict.fromkeys(RESUME, gr.skip())
-        return list(values.values())
-
-    def own(name: str) -> list[Any]:
-        return [*project_values(page.find_project(name), page.find_settings(name)).values(), ""]
-
-    def propose(*values: Any) -> list[Any]:
-        wanted, launch = command(*values)
-        proposal = proposal_for(wanted, machine := find_machine(), launch)
-        return [*_only(AUTOMATIC_VALUES), proposal_html(proposal, share_of(machine, launch))]
-
-    def put(preset: Preset) -> Callable[[], list[Any]]:
-        return lambda: [*_only(preset_values(preset)), preset_html(preset)]
-
-    switches = [inputs[NAMES.index(name)] for name in AUTOMATIC_VALUES if _automatic(name) == ""]
-    page.watch(once, lambda _: [gr.Dropdown(choices=switch_choices()) for _ in switches], switches)
-    shown = [*inputs, source]
-    for preset in PRESETS:
-        on([buttons[preset.id].click], put(preset), [], shown)
-    on([buttons[PROPOSE].click], propose, [page.project, *inputs], shown)
-    on([buttons[OWN].click], own, [page.project], shown)
-    return page.fill(fill, inputs)
-
-
-def _only(values: dict[str, Any]) -> list[Any]:
-    """Return these values for the form; the other fields stay as they are."""
-    return [values.get(name, gr.skip()) for name in NAMES]

@@ -1,72 +1,89 @@
-"""Outlook of a training start: estimate, blocking problems, restore plan and checkpoints. No Gradio here.
+"""Outlook of a training start, from its preflight: facts, blockers, losses and notes. No Gradio here.
 
-The restore plan comes from the meta file, or from the trainer if it depends on the weights.
+preflight problem   blocker, with a link to its field or to the tab that solves it
+restart at step 0   loss: the start button asks for a second click
 """
 
-import os
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Sequence
-from html import escape
-from pathlib import Path
+import re
+from collections.abc import Iterable, Sequence
 
-from indextts.commands.base import Command
-from indextts.commands.terminal import to_argv
 from indextts.commands.train import Train
+from indextts.data.feature_store import read_info
+from indextts.data.manifest import stream_pairs
 from indextts.errors import UserError
 from indextts.planning.estimate import Estimate
-from indextts.planning.hardware import MachineFacts
-from indextts.planning.plan_from_meta import describe_restore
 from indextts.planning.preflight import Preflight, Problem
-from indextts.planning.presets import Preset
 from indextts.planning.proposal import Proposal
-from indextts.planning.resume_table import ResumeRow, resume_rows
-from indextts.projects.project import REPOSITORY, Project
+from indextts.projects.project import Project
 from indextts.runs.owner import is_training
 from indextts.system.amounts import shown_gib, shown_size
 from indextts.webui.language import field_title, t, text_of
 from indextts.webui.monitor.progress import duration
+from indextts.webui.running.outlook import Notice, NoticeKind, Outlook
+from indextts.webui.training.restore_rows import (
+    RestoreRow,
+    new_run_rows,
+    refused_row,
+    restore_rows,
+    unknown_row,
+)
+from indextts.webui.training.training_form import element_of
 from indextts.webui.view_versions import files_version
-
-HEADERS = [
-    "training.headers.checkpoint",
-    "training.headers.step",
-    "training.headers.epoch",
-    "training.headers.saved",
-    "training.headers.validation_mel_loss",
-    "training.headers.complete",
-    "training.headers.tokenizer_fits",
-]
 
 STEPS = "training.steps"
 STEPS_SAMPLED = "training.steps_sampled"
-SHARED_STEP = "training.processes_share_a_step"
 STEPS_LEFT = "training.steps_left"
+A_STEP = "training.a_step"
+SHARED_STEP = "training.processes_share_a_step"
 TIME = "training.time"
 TIME_UNKNOWN = "training.time_unknown"
 TIME_NONE = "training.time_none"
 DISK = "training.disk"
-DISK_COUNTED = "training.disk_counted"
-GPU_MEMORY = "training.gpu_memory"
-GPU_MEMORY_SCALED = "training.gpu_memory_scaled"
+MEMORY = "training.memory"
 EACH_GPU = "training.each_gpu"
 EACH_HOST = "training.each_host"
+GPU_MEMORY = "training.gpu_memory"
 HOST_MEMORY = "training.host_memory"
 MEMORY_EXCEEDED = "training.memory_exceeded"
 LEFT_OUT = "training.left_out"
+NO_VOICE = "training.no_voice"
+WHILE_RUNNING, IN_PROGRESS = "training.while_running", "training.run_in_progress"
+LOSES_STEPS = "training.loses_steps"
+PLAN_UNKNOWN = "training.plan_unknown"
+START, RESUME_AT, RESTART = "training.start_training", "training.resume_at", "training.restart"
 
-NEW_RUN = "training.new_run"
-PLAN_NEEDS_WEIGHTS = "training.plan_needs_weights"
-WARMUP_TOO_LONG = "training.warmup_too_long"
-BLOCKED = "training.blocked"
-READY = "training.ready"
-FROM_PRESET = "training.from_preset"
-PROPOSED = "training.proposed"
-NO_GPU = "training.no_gpu"
-WITH_GPU = "training.with_gpu"
-CHECKPOINT_GONE = "training.checkpoint_gone"
+TABS = {
+    "project": "tab.project",
+    "data": "tab.data",
+    "tokenizer": "tab.tokenizer",
+    "pairs": "tab.pairs",
+    "monitor": "tab.monitor",
+}
+# Problems that a tab or another field than the one they name solves, by the id of their message.
+SOLVED_IN = {
+    "planning.no_pairs": "pairs",
+    "planning.no_pair_fits": "data",
+    "planning.no_tokenizer": "tokenizer",
+    "planning.unknown_pieces": "tokenizer",
+    "planning.no_base": "project",
+    "planning.in_use": "monitor",
+}
+MISSING = ("planning.no_pairs", "planning.no_tokenizer", "planning.no_base")
+SOLVED_BY = {
+    "planning.epochs_done": "epochs",
+    "planning.max_steps_done": "max_steps",
+    "planning.disk_too_small": "keep_checkpoints",
+}
+FINISHED = ("planning.epochs_done", "planning.max_steps_done")
+RESUME_FIELDS = {
+    "planning.has_checkpoints": ("train-resume", "training.resume"),
+    "planning.nothing_to_resume": ("train-resume", "training.resume"),
+    "planning.incomplete": ("train-checkpoints", "training.checkpoints"),
+}
+BY_SUBJECT = {
+    "resume": ("train-checkpoints", "training.checkpoints"),
+    "launch": ("Launch-processes", "training.several_gpus"),
+}
 
 
 def preflight_version(project: Project) -> str:
@@ -82,68 +99,137 @@ def preflight_version(project: Project) -> str:
     return f"{files_version(*files)} {is_training(project.run_dir)}"
 
 
-def plan_of(command: Train, preflight: Preflight) -> str:
-    """Return the restore plan as far as the meta file tells; "" if a problem blocks the start."""
-    if preflight.resumed is not None:
-        return str(preflight.resumed)
-    if any(problem.about == "resume" for problem in preflight.problems):
-        return ""
-    if command.resume:
-        return t(PLAN_NEEDS_WEIGHTS)
-    if preflight.estimate is None:
-        return ""
-    total = preflight.estimate.total_steps
-    text = t(NEW_RUN, path=command.base_checkpoint, steps=f"{total:,}")
-    if command.warmup_steps <= total:
-        return text
-    return f"{text}\n{t(WARMUP_TOO_LONG, warmup=f'{command.warmup_steps:,}', steps=f'{total:,}')}"
+def outlook_of(command: Train, found: Preflight) -> Outlook:
+    """Return the outlook of a start."""
+    losses, resumed, button = [], found.resumed, t(START)
+    if resumed is not None and not resumed.plan.continues:
+        before, now = resumed.facts.text_rows - 1, resumed.run.vocabulary.size
+        values = {"step": f"{resumed.facts.step:,}", "old": f"{before:,}", "new": f"{now:,}"}
+        losses = [Notice(t(LOSES_STEPS, **values), "#tokenizer", t("tab.tokenizer"))]
+        button = t(RESTART)
+    elif resumed is not None:
+        button = t(RESUME_AT, step=f"{resumed.facts.step:,}")
+    return Outlook(
+        facts=facts(found.estimate) if found.estimate else (),
+        blockers=[notice(problem) for problem in found.problems],
+        losses=losses,
+        notes=list(_notes(command, found)),
+        button=button,
+    )
 
 
-def problems_html(problems: Sequence[Problem]) -> str:
-    """Return the problems that block a start as a list, or that it is ready."""
-    if not problems:
-        return f'<p class="ready">✓ {escape(t(READY))}</p>'
-    items = "".join(f"<li>{escape(text_of(problem.message))}</li>" for problem in problems)
-    return f'<div class="blocked" role="alert"><p>{escape(t(BLOCKED))}</p><ul>{items}</ul></div>'
+def running_outlook() -> Outlook:
+    """Return the outlook while the training runs."""
+    running = Notice(t(IN_PROGRESS), "#monitor", t(TABS["monitor"]), kind="finished")
+    return Outlook(blockers=[running], notes=[Notice(t(WHILE_RUNNING))])
 
 
-def estimate_html(found: Estimate | None) -> str:
-    """Return the estimate of a training run as a list; "" if it is unknown."""
-    if found is None:
-        return ""
-    rows = [
-        (t("training.rows.steps"), [_steps(found)]),
-        (t("training.rows.time"), [_time(found)]),
-        (t("training.rows.disk"), [_disk(found)]),
-        (t("training.rows.memory"), [_memory(found), *([] if found.fits_memory else [t(MEMORY_EXCEEDED)])]),
+def invalid_outlook(error: UserError) -> Outlook:
+    """Return the outlook of a form with invalid values: a blocker for each."""
+    blockers = []
+    for text in problem_texts(error):
+        named, (_flag, _, rest) = element_of(text), text.partition(": ")
+        path = t("training.resume_path")
+        if named and text.startswith("--"):
+            blockers.append(Notice(f"{named[1]}: {rest}", f"#training/{named[0]}", named[1]))
+        elif text.startswith(path):
+            blockers.append(Notice(text, "#training/train-resume-path", path))
+        else:
+            blockers.append(_linked(text))
+    return Outlook(blockers=blockers)
+
+
+def problem_texts(error: UserError) -> list[str]:
+    """Return the problems of an invalid form, each from its flag on if it names one first."""
+    text = str(error)
+    start = re.search(r"(?:^|: )(--[a-z-]+: )", text)  # after "the project's settings of train: "
+    return re.split(r"; (?=--[a-z])", text[start.start(1) :] if start else text)
+
+
+def notice(problem: Problem) -> Notice:
+    """Return a preflight problem with the link that solves it."""
+    text, id = text_of(problem.message), problem.message.id
+    text = text[:1].upper() + text[1:]
+    if id in SOLVED_IN:
+        tab = SOLVED_IN[id]
+        return Notice(text, f"#{tab}", t(TABS[tab]), kind="missing" if id in MISSING else "problem")
+    if id in SOLVED_BY:
+        name = SOLVED_BY[id]
+        kind: NoticeKind = "finished" if id in FINISHED else "problem"
+        return Notice(text, f"#training/Train-{name}", field_title(Train, name), kind)
+    if id in RESUME_FIELDS:
+        element, title = RESUME_FIELDS[id]
+        return Notice(text, f"#training/{element}", t(title))
+    return _linked(text, *BY_SUBJECT.get(problem.about, ("", "")))
+
+
+def _linked(text: str, element: str = "", title: str = "") -> Notice:
+    """Return a message with a link to the field that it names, else to `element`."""
+    if named := element_of(text):
+        return Notice(text, f"#training/{named[0]}", named[1])
+    return Notice(text, f"#training/{element}", t(title)) if element else Notice(text)
+
+
+def plan_rows(command: Train, found: Preflight) -> list[RestoreRow]:
+    """Return the restore plan as far as it is known without the weights; empty before a start is possible."""
+    refusals = [
+        refused_row(text_of(problem.message))
+        for problem in found.problems
+        if problem.about == "resume" and problem.message.id not in SOLVED_BY
     ]
-    if found.automatic:
-        rows.append((t("training.rows.automatic"), automatic_lines(found.automatic)))
+    if found.resumed is not None:
+        return [*refusals, *restore_rows(found.resumed)]
+    if refusals:
+        return refusals
+    if command.resume:
+        return [unknown_row(t("restore.checkpoint"))]
+    if any(problem.message.id in MISSING for problem in found.problems):
+        return []
+    return new_run_rows(command, found.estimate.total_steps if found.estimate else None)
+
+
+def is_unknown(command: Train, found: Preflight) -> bool:
+    """Return whether only the weights can decide what a resume restores."""
+    is_refused = any(problem.about == "resume" for problem in found.problems)
+    return bool(command.resume) and found.resumed is None and not is_refused
+
+
+def facts(found: Estimate) -> Sequence[tuple[str, str]]:
+    """Return names and values of an estimate."""
+    rows = [
+        (t("training.rows.steps"), _steps(found)),
+        (t("training.rows.step"), _step(found)),
+        (t("training.rows.time"), _time(found)),
+        (t("training.rows.disk"), _disk(found)),
+        (t(GPU_MEMORY if found.is_on_gpu else HOST_MEMORY), _memory(found)),
+    ]
     if found.num_processes > 1:
         together = {"count": found.num_processes, "micro_steps": found.command.grad_accumulation}
-        rows[0][1].append(t(SHARED_STEP, **together))
-    if found.pairs.num_left_out:
-        rows[0][1].append(t(LEFT_OUT, count=found.pairs.num_left_out))
-    cells = "".join(
-        f"<dt>{escape(name)}</dt><dd>{'<br>'.join(map(escape, lines))}</dd>" for name, lines in rows
-    )
-    return f'<dl class="estimate">{cells}</dl>'
+        rows.append((t("training.rows.processes"), t(SHARED_STEP, **together)))
+    return rows
 
 
-def preset_html(preset: Preset) -> str:
-    """Return the source of a preset."""
-    return f"<p>{escape(t(FROM_PRESET, label=t(preset.label), source=text_of(preset.source)))}</p>"
+def _notes(command: Train, found: Preflight) -> Iterable[Notice]:
+    if is_unknown(command, found):
+        yield Notice(t(PLAN_UNKNOWN), "#training/train-read", t("training.read_checkpoint"))
+    if uses_builtin_backend(command):
+        yield Notice(t(NO_VOICE), "#preprocess", t("tab.preprocess"))
+    if found.estimate is None:
+        return
+    if not found.estimate.fits_memory:
+        name = "batch_tokens"
+        yield Notice(t(MEMORY_EXCEEDED), f"#training/Train-{name}", field_title(Train, name))
+    if found.estimate.pairs.num_left_out:
+        yield Notice(t(LEFT_OUT, count=f"{found.estimate.pairs.num_left_out:,}"))
 
 
-def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:
-    """Return the reasons of a proposal."""
-    gpu = machine.gpu
-    if gpu is None:
-        whose = t(NO_GPU, cores=machine.num_cores)
-    else:
-        whose = t(WITH_GPU, gpu=gpu.name, there=shown_gib(gpu.memory_bytes), cores=machine.num_cores)
-    items = "".join(f"<li>{escape(line)}</li>" for line in automatic_lines(proposal))
-    return f"<p>{escape(t(PROPOSED, machine=whose))}</p><ul>{items}</ul>"
+def uses_builtin_backend(command: Train) -> bool:
+    """Return whether the features are those of the built-in backend, which is for trying only."""
+    try:
+        first = next(stream_pairs(command.train_manifest[0]), None)
+        return first is not None and read_info(first[0].features).backend == "builtin"
+    except (UserError, OSError):  # the preflight reports it
+        return False
 
 
 def automatic_lines(proposal: Proposal) -> list[str]:
@@ -159,56 +245,20 @@ def _setting(name: str, value: object) -> str:
     return f"{field_title(Train, name)} {shown}"
 
 
-def checkpoint_rows(command: Train) -> list[list[str]]:
-    """Return the rows of the table of checkpoints."""
-    return [_row(row) for row in resume_rows(command)]
-
-
-def checkpoint_of_row(command: Train, name: str) -> Path:
-    """Return the checkpoint of a table row.
-
-    Args:
-        name: the first column, as the page sent it.
-
-    Raises:
-        UserError: the row no longer exists.
-    """
-    for row in resume_rows(command):
-        if _names(row) == name:
-            return row.path
-    raise UserError(t(CHECKPOINT_GONE, name=name))
-
-
-def _row(row: ResumeRow) -> list[str]:
-    return [
-        _names(row),
-        "" if row.step is None else f"{row.step:,}",
-        "" if row.epoch is None else str(row.epoch),
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(row.saved)),
-        "" if row.mel_loss is None else f"{row.mel_loss:.4f}",
-        text_of(row.validity),
-        text_of(row.why),
-    ]
-
-
-def _names(row: ResumeRow) -> str:
-    others = [name.removesuffix(".pth") for name in row.names if name != row.path.name]
-    return f"{row.path.name} ({', '.join(others)})" if others else row.path.name
-
-
 def _steps(found: Estimate) -> str:
+    if found.first_step:
+        return t(STEPS_LEFT, left=f"{found.steps_left:,}", last=f"{found.total_steps:,}")
+    values = {"steps": f"{found.total_steps:,}", "epoch": f"{found.steps_per_epoch:,}"}
+    return t(STEPS_SAMPLED if found.pairs.is_sampled else STEPS, **values)
+
+
+def _step(found: Estimate) -> str:
     values = {
-        "steps": f"{found.total_steps:,}",
-        "epoch": f"{found.steps_per_epoch:,}",
-        "pairs": f"{found.pairs.size.num_samples:,}",
         "samples": f"{found.samples_per_step:.0f}",
         "positions": f"{found.positions_per_step:,.0f}",
+        "pairs": f"{found.pairs.size.num_samples:,}",
     }
-    line = t(STEPS_SAMPLED if found.pairs.is_sampled else STEPS, **values)
-    if not found.first_step:
-        return line
-    numbers = {"left": found.steps_left, "first": found.first_step + 1, "last": found.total_steps}
-    return f"{line}; {t(STEPS_LEFT, **{name: f'{n:,}' for name, n in numbers.items()})}"
+    return t(A_STEP, **values)
 
 
 def _time(found: Estimate) -> str:
@@ -221,68 +271,10 @@ def _time(found: Estimate) -> str:
 
 def _disk(found: Estimate) -> str:
     disk = found.disk
-    return t(
-        DISK if disk.is_measured else DISK_COUNTED,
-        count=disk.num_at_most,
-        each=shown_size(disk.checkpoint_bytes),
-        needed=shown_size(disk.needed_bytes),
-        free=shown_size(disk.free_bytes),
-    )
+    return t(DISK, needed=shown_size(disk.needed_bytes), free=shown_size(disk.free_bytes))
 
 
 def _memory(found: Estimate) -> str:
-    if found.num_processes > 1:
-        template = EACH_GPU if found.is_on_gpu else EACH_HOST
-    elif not found.is_on_gpu:
-        template = HOST_MEMORY
-    else:
-        template = GPU_MEMORY if found.memory.is_measured else GPU_MEMORY_SCALED
-    return t(
-        template,
-        needed=shown_gib(found.memory.peak),
-        there=shown_gib(found.available_memory),
-        precision=found.precision,
-    )
-
-
-PLAN_TIMEOUT_S = 300
-
-NO_ANSWER = "training.no_answer"
-
-
-def restore_plan(command: Command, num_processes: int = 1) -> str:
-    """Return the restore plan of this start, as the trainer's --plan prints it.
-
-    If the plan depends on weights, a trainer process computes it, because the page never loads torch.
-
-    Raises:
-        UserError: the trainer refuses the start, with its message.
-    """
-    at_once = describe_restore(command, num_processes) if isinstance(command, Train) else None
-    return ask_trainer(command, num_processes) if at_once is None else at_once
-
-
-def ask_trainer(command: Command, num_processes: int = 1) -> str:
-    """Return the output of the trainer's --plan on rank 0."""
-    environment = dict(os.environ)
-    if num_processes > 1:  # set by torchrun otherwise; a plan joins no process group
-        environment |= {"RANK": "0", "WORLD_SIZE": str(num_processes)}
-    argv = [sys.executable, str(REPOSITORY / command.program), *to_argv(command), "--plan"]
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as answer, tempfile.TemporaryFile("w+") as problem:
-        try:
-            status = subprocess.run(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=answer,
-                stderr=problem,
-                timeout=PLAN_TIMEOUT_S,
-                env=environment,
-            ).returncode
-        except subprocess.TimeoutExpired:
-            raise UserError(t(NO_ANSWER, seconds=PLAN_TIMEOUT_S)) from None
-        answer.seek(0)
-        problem.seek(0)
-        output, errors = answer.read().strip().splitlines(), problem.read().strip().splitlines()
-    if status:
-        raise UserError(errors[-1].removeprefix("[Error] ") if errors else f"the trainer ended with {status}")
-    return "\n".join(line for line in output if not line.startswith("["))  # without the log
+    template = (EACH_GPU if found.is_on_gpu else EACH_HOST) if found.num_processes > 1 else MEMORY
+    needed, there = shown_gib(found.memory.peak), shown_gib(found.available_memory)
+    return t(template, needed=needed, there=there, precision=found.precision)

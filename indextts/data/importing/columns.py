@@ -1,0 +1,273 @@
+"""Decide which columns of a table hold the recording, the text and the speaker.
+
+    by hand      --columns audio=0,speaker=1,text=2, with names of the header or numbers from 0
+    by header    known names (ALIASES)
+    by content   audio      most values name recordings
+                 text       running text; in Ethiopic script if the language has it and any column does
+                 spoken     a text beside the text of a table without a header, as in LJSpeech
+                 speaker    without a header: short values that repeat
+
+A known header with a text in another script than the language is decided by its content too. Where two
+readings are as likely, the table is refused: a wrong column would train the model on wrong texts.
+"""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from indextts.data.importing.items import AUDIO_SUFFIXES
+from indextts.errors import UserError
+from indextts.text.ethiopic import ethiopic_share
+
+ALIASES = {
+    "audio": (
+        "audio", "audio_path", "audio_filepath", "audio_file", "path", "file", "file_name", "filename", "wav",
+        "wav_path", "clip",
+    ),
+    "text": (
+        "text", "sentence", "transcription", "transcript", "raw_transcription", "normalized_text",
+        "normalized_transcription",
+    ),
+    "speaker": ("speaker", "speaker_id", "client_id", "speaker_name", "reader_id", "spk", "voice"),
+    "id": ("id", "utterance_id", "utt_id", "clip_id"),
+    "language": ("language", "lang", "locale"),
+    "recording": ("recording", "source_file"),
+}  # fmt: skip
+COLUMN_OF = {alias: column for column, aliases in ALIASES.items() for alias in aliases}
+CHOOSABLE = (*ALIASES, "spoken")
+ETHIOPIC_LANGUAGES = ("am", "gez", "ti", "tig")
+
+_MOST, _SOME = 0.5, 0.05  # shares of values
+_MAX_LOOKUPS = 40  # rows whose recordings are looked for
+_SHARED_WORDS = 0.3  # of a text and its spoken form
+_MIN_CHARS_OF_TEXT = 12  # or two words
+_MAX_CHARS_OF_NAME = 64  # of a speaker, and of a field of a header
+# Values that repeat and are no speakers.
+_NO_SPEAKERS = {
+    *("m", "f", "male", "female", "man", "woman", "other", "none", "unknown", "true", "false", "yes", "no"),
+    *("train", "dev", "val", "valid", "validation", "test"),
+    *("am", "amh", "amh_et", "am_et", "en", "eng", "amharic", "english"),
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a table.
+
+    Args:
+        names: "audio", "text" and so on for each column; "" for one that is not read.
+    """
+
+    names: tuple[str, ...]
+    has_header: bool
+
+    def shown(self, row: Sequence[str]) -> str:
+        """Return the columns with the values of a row: "0 audio (a.wav), 1 text (...), 2 not read (f)"."""
+        return ", ".join(
+            f"{number} {name or 'not read'} ({_short(value)})"
+            for number, (name, value) in enumerate(zip(self.names, row, strict=False))
+        )
+
+
+def decide_columns(
+    rows: Sequence[Sequence[str]], names_audio: Callable[[str], bool], *, language: str, chosen: str = ""
+) -> Columns:
+    """Return the columns of a table.
+
+    Args:
+        rows: the first rows, all of the same width, with the header if there is one.
+        names_audio: whether a value names a recording that exists.
+        language: ISO 639 code of the texts.
+        chosen: the columns by hand, as in --columns; "" to decide.
+
+    Raises:
+        UserError: `chosen` is invalid, or no reading or two readings are likely.
+    """
+    first = [field.strip().lower() for field in rows[0]]
+    known = [COLUMN_OF.get(field, "") for field in first]
+    if chosen:
+        return _chosen_columns(chosen, first, has_header=_is_header(rows, names_audio))
+    is_known = "text" in known and ("audio" in known or "id" in known)
+    has_header = is_known or _is_header(rows, names_audio)
+    names = list(_unique(known)) if has_header else [""] * len(first)
+    body = rows[1:] if has_header else rows
+    if not body:
+        return Columns(tuple(names), has_header)
+    values = [[row[number].strip() for row in body] for number in range(len(first))]
+    shares = [_share(column, lambda value: ethiopic_share(value) >= _MOST) for column in values]
+    is_ethiopic = language.partition("-")[0] in ETHIOPIC_LANGUAGES and max(shares) >= _MOST
+    if "text" in names and is_ethiopic and shares[names.index("text")] < _SOME:
+        names[names.index("text")] = ""  # a translation
+    if not {"audio", "id"} & set(names):
+        names[_audio_column(values, names, names_audio)] = "audio"
+    if "text" not in names:
+        readable = [
+            number
+            for number, name in enumerate(names)
+            if not name and (not is_ethiopic or shares[number] >= _MOST)
+        ]
+        _name_texts(names, readable, values, has_header)
+    if not has_header:
+        _name_speaker(names, values)
+    return Columns(tuple(names), has_header)
+
+
+def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> Columns:
+    """Return the columns of --columns.
+
+    Raises:
+        UserError: it is not of the form NAME=COLUMN,..., or names a column that the table lacks.
+    """
+    names = [""] * len(first)
+    is_named = False
+    for part in chosen.split(","):
+        name, _, column = (piece.strip() for piece in part.partition("="))
+        if name not in CHOOSABLE or not column:
+            expected = ", ".join(CHOOSABLE)
+            raise UserError(
+                f"--columns {chosen}: {part.strip()!r} is not NAME=COLUMN; NAME is one of {expected}"
+            )
+        if column.isdecimal():
+            number = int(column)
+        else:
+            is_named, number = True, first.index(column.lower()) if column.lower() in first else len(first)
+        if number >= len(first):
+            raise UserError(
+                f"--columns {chosen}: the table has no column {column}; it has 0 to {len(first) - 1}, "
+                f"the first row is {', '.join(map(_short, first))}"
+            )
+        names[number] = name
+    if not ({"audio", "id"} & set(names) and {"text", "spoken"} & set(names)):
+        raise UserError(f"--columns {chosen}: name audio and text, for example --columns audio=0,text=1")
+    return Columns(tuple(names), has_header or is_named)
+
+
+def _is_header(rows: Sequence[Sequence[str]], names_audio: Callable[[str], bool]) -> bool:
+    """Return whether the first row names columns: short fields, and no recording where others have one."""
+    first, body = rows[0], rows[1:]
+    if any(names_audio(field) or _has_audio_suffix(field) for field in first):
+        return False
+    if any(len(field) > _MAX_CHARS_OF_NAME or ethiopic_share(field) > 0 for field in first):
+        return False
+    named = (
+        _share([row[number] for row in body[:_MAX_LOOKUPS]], names_audio) for number in range(len(first))
+    )
+    return bool(body) and (max(named) >= _MOST or any(field.strip().lower() in COLUMN_OF for field in first))
+
+
+def _audio_column(
+    values: Sequence[Sequence[str]], names: Sequence[str], names_audio: Callable[[str], bool]
+) -> int:
+    """Return the column that names the recordings.
+
+    Raises:
+        UserError: none does, or two do.
+    """
+    free = [number for number, name in enumerate(names) if not name]
+    found = [number for number in free if _share(values[number][:_MAX_LOOKUPS], names_audio) >= _MOST]
+    suffixed = [number for number in free if _share(values[number], _has_audio_suffix) >= _MOST]
+    candidates = [number for number in found if number in suffixed] or found or suffixed
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates and len(values) <= 3 and not _is_text(values[0]):
+        return 0  # as in LJSpeech; the recordings are missing, and each row is reported
+    raise _refusal("recording", candidates, values)
+
+
+def _name_texts(
+    names: list[str], readable: Sequence[int], values: Sequence[Sequence[str]], has_header: bool
+) -> None:
+    """Name the text, and the spoken form beside it in a table without a header.
+
+    Args:
+        readable: the columns in the script of the language that have no name yet.
+
+    Raises:
+        UserError: no column is a text, or two are.
+    """
+    texts = [number for number in readable if _is_text(values[number])]
+    if not texts:  # single words
+        texts = [number for number in readable if _is_various(values[number])]
+        if len(texts) > 1:
+            raise _refusal("text", texts, values)
+        texts = texts or list(readable) if len(readable) == 1 else texts
+    if len(texts) == 2 and not has_header and _is_spoken_form(*(values[number] for number in texts)):
+        names[texts.pop()] = "spoken"
+    if len(texts) != 1:
+        raise _refusal("text", texts, values)
+    names[texts[0]] = "text"
+
+
+def _name_speaker(names: list[str], values: Sequence[Sequence[str]]) -> None:
+    """Name the speaker of a table without a header, if a column has names that repeat.
+
+    Raises:
+        UserError: two columns do.
+    """
+    found = [number for number, name in enumerate(names) if not name and _is_speaker(values[number])]
+    if len(found) > 1:
+        raise _refusal("speaker", found, values)
+    for number in found:
+        names[number] = "speaker"
+
+
+def _is_text(column: Sequence[str]) -> bool:
+    """Return whether most values are running text, and most of them differ."""
+
+    def is_running(value: str) -> bool:
+        letters = sum(unicodedata.category(char)[0] in "LM" for char in value)
+        return 2 * letters >= len(value) and (len(value.split()) > 1 or len(value) >= _MIN_CHARS_OF_TEXT)
+
+    return _share(column, is_running) >= _MOST and _is_various(column)
+
+
+def _is_various(column: Sequence[str]) -> bool:
+    """Return whether the values are not a few that repeat."""
+    filled = [value for value in column if value]
+    return bool(filled) and 2 * len(set(filled)) >= len(filled)
+
+
+def _is_spoken_form(texts: Sequence[str], others: Sequence[str]) -> bool:
+    """Return whether the others are the texts with digits spelled out, where they are filled."""
+    shares = []
+    for text, other in zip(texts, others, strict=True):
+        words = {word for word in text.split() if word.isalpha()}
+        if words and other:
+            shares.append(len(words & set(other.split())) / len(words))
+    return not shares or sum(shares) / len(shares) >= _SHARED_WORDS
+
+
+def _is_speaker(column: Sequence[str]) -> bool:
+    """Return whether the values are names that repeat, no fractions and no other facts."""
+    filled = [value for value in column if value]
+    if not filled or len(filled) < 2 * len(set(filled)) or max(map(len, filled)) > _MAX_CHARS_OF_NAME:
+        return False
+    return not any(value.lower() in _NO_SPEAKERS or "." in value for value in set(filled))
+
+
+def _refusal(what: str, candidates: Sequence[int], values: Sequence[Sequence[str]]) -> UserError:
+    shown = [f"{number} ({_short(next(filter(None, values[number]), ''))})" for number in range(len(values))]
+    if candidates:
+        problem = f"columns {' and '.join(shown[number] for number in candidates)} could be the {what}"
+    else:
+        problem = f"no column could be the {what}: {', '.join(shown)}"
+    return UserError(f"{problem}; pass --columns, for example --columns audio=0,speaker=1,text=2")
+
+
+def _share(column: Sequence[str], is_so: Callable[[str], bool]) -> float:
+    """Return the share of the filled values for which it is so."""
+    filled = [value for value in column if value.strip()]
+    return sum(map(is_so, filled)) / len(filled) if filled else 0.0
+
+
+def _has_audio_suffix(value: str) -> bool:
+    return any(value.strip().lower().endswith(suffix) for suffix in AUDIO_SUFFIXES)
+
+
+def _unique(named: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns without repeated names; of two texts, the first is the one as written."""
+    return tuple("" if column in named[:number] else column for number, column in enumerate(named))
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 40 else f"{value[:37]}..."

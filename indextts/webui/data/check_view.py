@@ -1,0 +1,236 @@
+"""Check section of tab 2: the check of the imported data, and its report as numbers, charts and decisions.
+
+Everything comes from the files of the check (indextts/data/quality/files.py); nothing is computed again here.
+"""
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from indextts.commands.base import Command
+from indextts.commands.data import CheckData
+from indextts.commands.quality_limits import QualityLimits
+from indextts.data.quality.overview import (
+    OVERVIEW_NAME,
+    MeasureHistogram,
+    Overview,
+    ReasonCount,
+    read_overview,
+)
+from indextts.data.quality.reasons import REASON_OF
+from indextts.data.review import check_folder
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.stages import plan_check
+from indextts.system.amounts import shown_time
+from indextts.webui.data.import_outlook import shown_dataset
+from indextts.webui.data.reason_texts import measure_name, notice_text, problem_text, reason_name
+from indextts.webui.events import on
+from indextts.webui.forms import fields_from, form_for
+from indextts.webui.language import shown_hours, t
+from indextts.webui.layout import Tile, columns, empty_html, fields, fold, link_html, tiles_html
+from indextts.webui.page import Page, shared_choice, stamped
+from indextts.webui.plots import Threshold, histogram_svg, short
+from indextts.webui.running.outlook import Notice, Outlook
+from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.view_versions import files_version, job_version, utterances_of
+
+LIMITS = tuple(QualityLimits.model_fields)
+REPORT_NAME = "report.txt"
+MAX_REPORT_CHARS = 100_000
+MAX_NAME_CHARS = 100  # of a filter
+IMPORT = "#data/upload"
+CHECK = "#data/check-start"
+REVIEW = "#data/data-tab-review"
+ONWARD = {
+    "finished": ("#tokenizer", "data.open_tokenizer"),
+    "failed": (REVIEW, "data.open_review"),
+}
+
+# a click on a link with a filter tells the review which clips to show; the link itself opens the review
+SHARE_FILTER = """element.addEventListener("click", event => {
+  const link = event.target.closest("[data-filter]");
+  const filter = link?.dataset.filter;
+  if (link) trigger("select", {index: [0, 0], value: filter, row_value: [filter]}); // as a table
+});"""
+
+
+def build(page: Page) -> None:
+    """Build the check, with a link for each reason to its clips in the review."""
+    wanted = shared_choice(page, "review")
+    with columns() as (main, side):
+        with main:
+            overview = gr.HTML(elem_id="check-overview", js_on_load=SHARE_FILTER)
+            with fold(t("data.limits"), "check-limits"), fields():
+                limits = list(form_for(CheckData, LIMITS).values())
+            with fold(t("data.report"), "check-report-fold"):
+                report = gr.Textbox(
+                    show_label=False, lines=16, max_lines=24, interactive=False, elem_id="check-report"
+                )
+        with side:
+            stage = Stage(
+                "check",
+                "data.check",
+                check_commands,
+                limits,
+                outlook=check_outlook,
+                outlook_version=checked_version,
+                onward=ONWARD,
+            )
+            stage_panel(page, stage)
+
+    def choose(event: gr.SelectData) -> str:
+        return stamped(str(event.row_value[0])[:MAX_NAME_CHARS])
+
+    on([overview.select], choose, [], [wanted], each=True)
+    page.watch(
+        lambda project: f"{job_version(project, 'data')} {checked_version(project)}",
+        lambda name: show_report(page.find_project(name)),
+        [overview, report],
+    )
+
+
+def check_commands(project: Project, settings: ProjectSettings, *values: Any) -> Sequence[Command]:
+    """Return the check command of a project with the limits of the form."""
+    planned = plan_check(project, settings)
+    chosen = fields_from(CheckData, LIMITS, values)
+    changed = {name: value for name, value in chosen.items() if value != CheckData.model_fields[name].default}
+    return [CheckData(**{**planned.model_dump(), **changed})]
+
+
+def check_outlook(project: Project, _settings: ProjectSettings, *_values: Any) -> Outlook:
+    """Return what the check reads and writes; it needs imported data."""
+    if not project.manifest.is_file():
+        return Outlook(
+            blockers=[Notice(t("data.nothing_imported"), IMPORT, t("data.import_first"), kind="missing")]
+        )
+    folder = check_folder(project.manifest)
+    facts = [
+        (t("data.facts.imported"), shown_dataset(project)),
+        (t("data.facts.report"), f"{project.root.name}/{folder.relative_to(project.root)}/"),
+    ]
+    overview, path = read_overview(folder), folder / OVERVIEW_NAME
+    if overview is not None:
+        checked = shown_time(path.stat().st_mtime)
+        text = t("data.facts.checked", count=overview.num_utterances, time=checked)
+        facts.append((t("data.facts.last_check"), text))
+    return Outlook(facts, is_done=overview is not None and _is_current(project, overview))
+
+
+def _is_current(project: Project, overview: Overview) -> bool:
+    """Return whether the data did not change after this check."""
+    return len(utterances_of(project.manifest)) == overview.num_utterances
+
+
+def checked_version(project: Project) -> str:
+    """Return a version that changes with the imported data and with the files of the check."""
+    folder = check_folder(project.manifest)
+    files = (project.manifest, folder / OVERVIEW_NAME, folder / REPORT_NAME)
+    return f"{job_version(project, 'check')} {files_version(*files)}"
+
+
+def show_report(project: Project) -> tuple[Any, Any]:
+    """Return the overview and the report of the newest check; no change while one runs."""
+    jobs = [newest_job(project, stage) for stage in ("data", "check")]
+    if any(job is not None and job.is_active for job in jobs):
+        return gr.skip(), gr.skip()
+    folder = check_folder(project.manifest)
+    return overview_html(project, folder), _report(folder / REPORT_NAME)
+
+
+def overview_html(project: Project, folder: Path) -> str:
+    """Return tiles, findings, reasons and histograms of a check, or the sentence for none."""
+    if not project.manifest.is_file():
+        return empty_html(t("data.nothing_imported"), IMPORT, t("data.import_first"))
+    overview = read_overview(folder)
+    if overview is None:
+        text = "data.old_check" if (folder / REPORT_NAME).is_file() else "data.not_checked"
+        return empty_html(t(text), CHECK, t("data.start_check"))
+    is_stale = not _is_current(project, overview)
+    stale = empty_html(t("data.stale_check"), CHECK, t("data.start_check")) if is_stale else ""
+    return (
+        f"{stale}{tiles_html(_tiles(overview))}{_findings_html(overview)}{reasons_html(overview)}"
+        f"{histograms_html(overview.histograms)}"
+    )
+
+
+def _tiles(overview: Overview) -> list[Tile]:
+    num_problems = len(overview.problems)
+    fitness = t("data.tiles.unfit") if num_problems else t("data.tiles.fit")
+    rejected, warned = overview.num_rejected, overview.num_warned
+    return [
+        Tile(t("data.tiles.utterances"), f"{overview.num_utterances:,}"),
+        Tile(t("data.tiles.duration"), shown_hours(3600 * overview.hours)),
+        Tile(t("data.tiles.speakers"), f"{overview.num_speakers:,}"),
+        Tile(t("data.tiles.rejected"), f"{rejected:,}", t("data.tiles.skipped"), "warn" if rejected else ""),
+        Tile(t("data.tiles.warned"), f"{warned:,}", t("data.tiles.used")),
+        Tile(t("data.tiles.problems"), f"{num_problems:,}", fitness, "bad" if num_problems else ""),
+    ]
+
+
+def _findings_html(overview: Overview) -> str:
+    items = [("bad", problem_text(problem, overview)) for problem in overview.problems]
+    items += [("warn", notice_text(notice)) for notice in overview.notices]
+    shown = "".join(f'<li class="{level}">{html.escape(text)}</li>' for level, text in items)
+    return f'<ul class="notices">{shown}</ul>' if shown else ""
+
+
+def reasons_html(overview: Overview) -> str:
+    """Return the reasons with their counts, each with a link to its clips."""
+    heading = f"<h2>{html.escape(t('data.to_decide'))}</h2>"
+    if not overview.reasons:
+        return f"{heading}<p>{html.escape(t('data.nothing_to_decide'))}</p>"
+    rows = "".join(map(_reason_row, overview.reasons))
+    remark = f'<p class="remark">{html.escape(t("data.several_reasons"))}</p>'
+    return f'{heading}{remark}<table class="list reasons"><tbody>{rows}</tbody></table>'
+
+
+def _reason_row(found: ReasonCount) -> str:
+    reason = REASON_OF.get(found.name)
+    is_hard = reason is not None and reason.is_hard
+    kind = t("data.rejects") if is_hard else t("data.warns")
+    clips = t("data.one_clip") if found.count == 1 else t("data.clips_count", count=found.count)
+    link = link_html(REVIEW, t("data.listen_to_them"))
+    link = link.replace("<a ", f'<a data-filter="{html.escape(found.name)}" ', 1)
+    return (
+        f'<tr><td>{html.escape(reason_name(found.name))}</td><td class="{"bad" if is_hard else "warn"}">'
+        f'{html.escape(kind)}</td><td class="number">{html.escape(clips)}</td>'
+        f'<td class="number">{html.escape(shown_hours(3600 * found.hours))}</td>'
+        f'<td class="number">{link}</td></tr>'
+    )
+
+
+def histograms_html(histograms: Sequence[MeasureHistogram]) -> str:
+    """Return the histograms with the limits of their reasons."""
+    charts = "".join(map(_histogram, histograms))
+    return (
+        f"<h2>{html.escape(t('data.measures_heading'))}</h2>"
+        f'<p class="lead">{html.escape(t("data.legend"))}</p><div class="plots">{charts}</div>'
+    )
+
+
+def _histogram(found: MeasureHistogram) -> str:
+    thresholds = [Threshold(each.value, "bad" if each.is_hard else "warn") for each in found.limits]
+    remarks = [
+        t(text, limits=", ".join(limits))
+        for text, is_hard in (("data.limit_text.reject", True), ("data.limit_text.warn", False))
+        if (
+            limits := [
+                f"{'<' if each.side == 'below' else '>'} {short(each.value)}"
+                for each in found.limits
+                if each.is_hard == is_hard
+            ]
+        )
+    ]
+    name = measure_name(found.measure)
+    return histogram_svg(found.counts, found.edges, thresholds, name=name, remark="; ".join(remarks))
+
+
+def _report(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")[:MAX_REPORT_CHARS]
+    except OSError:
+        return ""

@@ -1,0 +1,138 @@
+"""What an import will read and where it writes, for its run panel. No Gradio here.
+
+Facts come from directories and headers only; a manifest is read once per change.
+"""
+
+import json
+import shutil
+import zipfile
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from indextts.commands.data import ImportDataset
+from indextts.data.importing.items import AUDIO_SUFFIXES
+from indextts.errors import UserError
+from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.stages import plan_imports
+from indextts.system.amounts import shown_size
+from indextts.webui.language import shown_hours, t
+from indextts.webui.running.outlook import Notice, Outlook
+from indextts.webui.view_versions import files_version, utterances_of
+
+MAX_FILES = 5_000  # counted in a folder; a recording set of a server can be larger
+MAX_SOURCES = 4  # with a fact of its own
+UPLOAD = "#data/upload"
+
+NOTHING = "data.nothing_to_import"
+UPLOAD_RECORDINGS = "data.upload_recordings"
+NO_MANIFEST = "data.no_manifest"
+SOURCE_MISSING = "data.source_missing"
+
+
+def import_outlook(project: Project, settings: ProjectSettings, *_values: Any) -> Outlook:
+    """Return what the import reads and where it writes; a missing source blocks it."""
+    imports = plan_imports(project, settings)
+    paths = sources_of(imports)
+    blockers = [
+        Notice(t(NO_MANIFEST if is_manifest else SOURCE_MISSING, path=path), UPLOAD, t(UPLOAD_RECORDINGS))
+        for path, is_manifest in paths
+        if not path.exists()
+    ]
+    if not paths and not any(command.url for command in imports):
+        blockers = [Notice(t(NOTHING), UPLOAD, t(UPLOAD_RECORDINGS), kind="missing")]
+    facts = [
+        (t("data.facts.source"), f"{path.name}: {shown_source(path, is_manifest=is_manifest)}")
+        for path, is_manifest in paths[:MAX_SOURCES]
+        if path.exists()
+    ]
+    if len(paths) > MAX_SOURCES:
+        facts.append((t("data.facts.source"), t("data.facts.more_sources", count=len(paths) - MAX_SOURCES)))
+    if stored := shown_dataset(project):
+        facts.append((t("data.facts.imported"), stored))
+    facts.append((t("data.facts.target"), f"{project.root.name}/{project.dataset.name}/"))
+    facts.append((t("data.facts.free"), shown_size(shutil.disk_usage(project.root).free)))
+    return Outlook(facts, blockers)
+
+
+def invalid_import(project: Project, settings: ProjectSettings, error: UserError, *_values: Any) -> Outlook:
+    """Return the outlook of an import that cannot be planned, mostly because there is nothing to import."""
+    is_empty = not settings.manifest and not settings.data and not project.uploaded()
+    return import_outlook(project, settings) if is_empty else Outlook(blockers=[Notice(str(error))])
+
+
+def outlook_version(project: Project) -> str:
+    """Return a version that changes with the uploads and the imported data."""
+    return files_version(project.uploads, project.uploads / "files", project.manifest)
+
+
+def sources_of(imports: list[ImportDataset]) -> list[tuple[Path, bool]]:
+    """Return the sources of these imports, and whether each is a manifest."""
+    found: list[tuple[Path, bool]] = []
+    for command in imports:
+        found += [(command.manifest, True)] if command.manifest is not None else []
+        found += [(path, False) for path in command.source]
+    return found
+
+
+def shown_dataset(project: Project) -> str:
+    """Return the size of the imported data as text; "" before the first import."""
+    if not project.manifest.is_file():
+        return ""
+    utterances = utterances_of(project.manifest)
+    seconds = sum(utterance.duration_s for utterance in utterances)
+    return t("data.facts.utterances", count=len(utterances), hours=shown_hours(seconds))
+
+
+def shown_source(path: Path, *, is_manifest: bool) -> str:
+    """Return the size of a source as text."""
+    try:
+        if path.is_dir():
+            return _shown_folder(path)
+        if path.suffix.lower() == ".zip":
+            return t("data.facts.size", count=_num_in_archive(path), size=shown_size(path.stat().st_size))
+        if is_manifest or path.suffix.lower() == ".jsonl":
+            lines, seconds = _manifest_size(path, files_version(path))
+            text = "data.facts.lines_hours" if seconds else "data.facts.lines"
+            return t(text, count=lines, **({"hours": shown_hours(seconds)} if seconds else {}))
+        return shown_size(path.stat().st_size)
+    except (OSError, zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError):
+        return "?"  # the import names the problem
+
+
+def _shown_folder(folder: Path) -> str:
+    files = [path for path in islice(folder.rglob("*"), MAX_FILES) if path.is_file()]
+    if len(files) == MAX_FILES:
+        return t("data.facts.size_many", count=MAX_FILES)
+    audio = [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
+    return t("data.facts.size", count=len(audio), size=shown_size(sum(path.stat().st_size for path in audio)))
+
+
+def _num_in_archive(path: Path) -> int:
+    with zipfile.ZipFile(path) as file:
+        return sum(Path(name).suffix.lower() in AUDIO_SUFFIXES for name in file.namelist())
+
+
+@lru_cache(maxsize=8)
+def _manifest_size(path: Path, _version: str) -> tuple[int, float]:
+    """Return the number of lines of a manifest, and their seconds; 0 if a line has none."""
+    lines, seconds = 0, 0.0
+    is_known = True
+    with path.open("rb") as file:
+        for line in file:
+            if not line.strip():
+                continue
+            lines += 1
+            if is_known:
+                duration_s = _duration(line)
+                is_known, seconds = duration_s is not None, seconds + (duration_s or 0.0)
+    return lines, seconds if is_known else 0.0
+
+
+def _duration(line: bytes) -> float | None:
+    try:
+        duration_s = json.loads(line)["duration"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return duration_s if isinstance(duration_s, int | float) and 0 < duration_s < 1e9 else None

@@ -1,0 +1,162 @@
+"""Sub-tab Export of tab 8: write a checkpoint as a model folder, and download its files."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from indextts.commands.base import Command
+from indextts.commands.speech import ExportModel
+from indextts.errors import UserError
+from indextts.models.gpt.config import config_with_text_tokens, load_config
+from indextts.planning.memory import FLOAT32_BYTES, HALF_BYTES, model_size
+from indextts.projects.jobs.records import newest_job
+from indextts.projects.project import Project, ProjectSettings
+from indextts.projects.stages import plan_stage
+from indextts.system.amounts import shown_size, shown_time
+from indextts.webui.forms import fields_from, form_for, project_values
+from indextts.webui.language import t
+from indextts.webui.layout import columns, empty_html, fields
+from indextts.webui.listen.saved_models import SavedModel, choices, kept_choice, model_or_best
+from indextts.webui.listen.speaking import checkpoint_choices
+from indextts.webui.page import Page, follow_shared_choice
+from indextts.webui.running.outlook import Notice, Outlook
+from indextts.webui.running.panel import Stage, stage_panel
+from indextts.webui.serving.security import download_link
+from indextts.webui.view_versions import files_version, job_version
+
+STAGE = "export"
+FIELDS = ("dtype", "format", "average_last")
+RECORD = "export.json"
+NOTHING = "listen.nothing_exported"
+EXPORTED = "listen.exported"
+EXPORTED_SOMETIME = "listen.exported_sometime"
+NO_SPACE = "listen.no_space"
+HEADERS = ("listen.headers.file", "listen.headers.size")
+
+
+def build(page: Page) -> None:
+    """Build the form, the run panel and the exported files."""
+    with columns() as (main, side):
+        with main:
+            checkpoint = gr.Dropdown([], label=t("listen.checkpoint"), elem_id="export-checkpoint")
+            with fields():
+                form = list(form_for(ExportModel, FIELDS).values())
+            filled_for = page.fill(
+                lambda name, _before: project_values(ExportModel, FIELDS, page.find_settings(name).export),
+                form,
+            )
+            files = gr.HTML(elem_id="export-files")
+        with side:
+            stage_panel(
+                page,
+                Stage(
+                    STAGE,
+                    "listen.export",
+                    commands,
+                    [checkpoint, *form],
+                    outlook=outlook,
+                    outlook_version=lambda project: files_version(project.run_dir, project.export),
+                    onward={"finished": ("#listen/export-files", "listen.open_files")},
+                    filled_for=filled_for,
+                ),
+            )
+    follow_shared_choice(page, "export", choices, kept_choice, checkpoint)
+    page.watch(
+        lambda project: files_version(project.run_dir),
+        lambda name, now: checkpoint_choices(page, name, now),
+        [checkpoint],
+        [checkpoint],
+    )
+    page.watch(
+        lambda project: f"{job_version(project, STAGE)} {files_version(project.export)}",
+        lambda name: exported(page, name),
+        [files],
+    )
+
+
+def commands(
+    project: Project, settings: ProjectSettings, checkpoint: str | None, *values: Any
+) -> Sequence[Command]:
+    """Return the command that exports the chosen checkpoint.
+
+    Raises:
+        UserError: there is no such checkpoint, or a field is invalid.
+    """
+    model = model_or_best(project, checkpoint)
+    given = fields_from(ExportModel, FIELDS, values)
+    planned = plan_stage(project, settings.with_fields("export", **given), "export").commands
+    return [command.model_copy(update={"checkpoint": project.run_dir / model.name}) for command in planned]
+
+
+def outlook(project: Project, settings: ProjectSettings, checkpoint: str | None, *values: Any) -> Outlook:
+    """Return what an export writes, and where; a full disk blocks it."""
+    [command] = commands(project, settings, checkpoint, *values)
+    assert isinstance(command, ExportModel)
+    model = model_or_best(project, checkpoint)
+    facts = [(t("listen.checkpoint"), model.title)]
+    facts.append((t("listen.vocabulary"), t("listen.pieces", pieces=model.meta.tokenizer_size)))
+    size = weights_bytes(project, model, command)
+    blockers = []
+    if size is not None:
+        facts.append((t("listen.weights"), shown_size(size)))
+        free = shutil.disk_usage(project.root).free
+        if size > free:
+            blockers.append(Notice(t(NO_SPACE, size=shown_size(size), free=shown_size(free))))
+    facts.append((t("listen.folder"), str(command.output_dir)))
+    before = _record(command.output_dir)
+    if before is not None:
+        facts.append((t("listen.replaces"), t("listen.step", step=before[0])))
+    return Outlook(facts, blockers)
+
+
+def weights_bytes(project: Project, model: SavedModel, command: ExportModel) -> int | None:
+    """Return the size of the exported weights; None if the config is missing."""
+    try:
+        config = config_with_text_tokens(load_config(project.config), model.meta.tokenizer_size)
+    except UserError:
+        return None
+    size = model_size(config, base_size=model.meta.base_size)
+    value_bytes = FLOAT32_BYTES if command.dtype == "float32" else HALF_BYTES
+    num_files = 2 if command.format == "both" else 1
+    return num_files * value_bytes * (size.gpt + size.encoders + size.tables)
+
+
+def exported(page: Page, name: str) -> Any:
+    """Return the exported files with downloads, which are served in place; no change during an export."""
+    project = page.find_project(name)
+    job = newest_job(project, STAGE)
+    if job is not None and job.is_active:
+        return gr.skip()
+    found = sorted(project.export.iterdir()) if project.export.is_dir() else []
+    links = [(path, link) for path in found if (link := download_link(path, path.name))]
+    if not links:
+        return empty_html(t(NOTHING))
+    head = f'<th>{escape(t(HEADERS[0]))}</th><th class="number">{escape(t(HEADERS[1]))}</th>'
+    rows = "".join(
+        f'<tr><td>{link}</td><td class="number">{shown_size(path.stat().st_size)}</td></tr>'
+        for path, link in links
+    )
+    table = f'<table class="list"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    return f"<h3>{escape(_title(project.export))}</h3>{table}"
+
+
+def _title(folder: Path) -> str:
+    record = _record(folder)
+    if record is None:
+        return t(EXPORTED_SOMETIME)
+    when = shown_time(folder.stat().st_mtime)
+    return t(EXPORTED, step=record[0], dtype=record[1], when=when)
+
+
+def _record(folder: Path) -> tuple[int, str] | None:
+    """Return step and number type of an export; None without a valid record."""
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return int(record["step"]), str(record["dtype"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,86 @@
+"""Players of spoken texts. No Gradio here.
+
+A player names a file of the project; the browser loads it when it plays, so a long list costs nothing.
+"""
+
+import html
+from collections.abc import Iterable
+
+from indextts.projects.project import Project
+from indextts.system.amounts import shown_time
+from indextts.webui.language import t
+from indextts.webui.listen.renders import Render, Sound, model_title, renders, votes
+from indextts.webui.serving.security import file_address
+
+MAX_NEWEST = 3  # sounds under the start button
+MAX_ROWS = 100
+
+SILENT = "listen.silent"
+SOUND = "listen.sound"
+SOUND_CUT = "listen.sound_cut"
+DOWNLOAD = "listen.download"
+BEFORE = "listen.spoken_before"
+ALL_SPOKEN = "listen.all_spoken"
+JUDGED = "listen.judged"
+CHOICES = {"first": "listen.was_first", "second": "listen.was_second", "same": "listen.no_difference"}
+
+
+def player_html(sound: Sound, preload: str = "metadata") -> str:
+    """Return a player for a sound, with its model, length and download."""
+    model = model_title(sound.spoken.model)
+    if sound.path is None:
+        return f'<div class="player">{html.escape(t(SILENT, model=model))}</div>'
+    address = file_address(sound.path)
+    caption = t(SOUND if sound.spoken.has_stopped else SOUND_CUT, model=model, seconds=sound.spoken.seconds)
+    return (
+        f'<div class="player"><audio controls preload="{preload}" src="{address}"></audio>'
+        f"<span>{html.escape(caption)}</span>"
+        f'<a href="{address}" download>{html.escape(t(DOWNLOAD))}</a></div>'
+    )
+
+
+def newest_html(render: Render) -> str:
+    """Return the first sounds of a render."""
+    return "".join(
+        f'<p class="lead">{html.escape(sound.spoken.spoken)}</p>{player_html(sound)}'
+        for sound in render.sides[0][:MAX_NEWEST]
+    )
+
+
+def history_html(project: Project) -> str:
+    """Return a row for each spoken text, newest first, without those that `newest_html` shows completely."""
+    found = (render for render in renders(project) if not render.is_comparison)
+    newest = next(found, None)
+    if newest is None:
+        return ""
+    is_complete = len(newest.sides[0]) <= MAX_NEWEST
+    rows = _rows(found if is_complete else (newest, *found))
+    if not rows:
+        return ""
+    title = html.escape(t(BEFORE if is_complete else ALL_SPOKEN))
+    return f'<h3>{title}</h3><ol class="spoken">{"".join(rows)}</ol>'
+
+
+def _rows(found: Iterable[Render]) -> list[str]:
+    rows: list[str] = []
+    for render in found:
+        when = shown_time(render.folder.stat().st_mtime)
+        for sound in render.sides[0]:
+            if len(rows) == MAX_ROWS:
+                return rows
+            text = html.escape(sound.spoken.spoken)
+            rows.append(f"<li><p>{text}<small>{when}</small></p>{player_html(sound, 'none')}</li>")
+    return rows
+
+
+def judged_html(project: Project, render: Render) -> str:
+    """Return both sounds of each text of a comparison that has a vote; the others stay blind."""
+    rows = []
+    for given in votes(project):
+        if given.render != render.name or not 1 <= given.number <= len(render.sides[0]):
+            continue
+        sounds = render.pair(given.number)
+        both = "".join(player_html(sound, "none") for sound in sounds)
+        text, verdict = html.escape(sounds[0].spoken.spoken), html.escape(t(CHOICES[given.choice]))
+        rows.append(f"<li><p>{text}<small>{verdict}</small></p><div>{both}</div></li>")
+    return f'<h3>{html.escape(t(JUDGED))}</h3><ol class="spoken">{"".join(rows)}</ol>' if rows else ""

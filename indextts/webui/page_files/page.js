@@ -1,0 +1,135 @@
+// The address of the page is ?project=NAME#TAB or ?project=NAME#TAB/ELEMENT: links, reload and the browser's
+// back button lead to the same project, tab and element. An element may be in a sub-tab or a fold, or be a sub-tab.
+(() => {
+  const TRIES = 100;
+  const button = tab => document.getElementById(`tab-${tab}-button`);
+
+  // The ids of the tabs around an element, from the outermost: Gradio draws a sub-tab when it is first opened.
+  const tabsAround = element => {
+    const { components, layout } = window.gradio_config;
+    const known = Object.fromEntries(components.map(({ id, type, props }) => [id, { type, name: props.elem_id }]));
+    const search = (node, tabs) => {
+      const { type, name } = known[node.id] ?? {};
+      const around = type === "tabitem" ? [...tabs, name] : tabs;
+      return name === element ? around : node.children?.reduce((found, child) => found ?? search(child, around), null);
+    };
+    return search(layout, []) ?? [];
+  };
+
+  // Click a tab that the address names already: a click of the user on a tab changes the address, this one does not.
+  let isFollowing = false;
+  const open = tab => {
+    isFollowing = true;
+    tab.click();
+    isFollowing = false;
+  };
+
+  // Open the sub-tabs and folds around an element.
+  const reveal = element => {
+    for (const tab of tabsAround(element)) {
+      const found = document.getElementById(`${tab}-button`);
+      if (found?.getAttribute("aria-selected") === "false") open(found);
+    }
+    const closed = document.getElementById(element)?.closest(".folded");
+    if (closed) document.getElementById(`${closed.id}-button`)?.click();
+  };
+
+  const show = (element, tries, address = location.hash) => {
+    if (location.hash !== address) return; // the user went elsewhere
+    reveal(element);
+    const found = document.getElementById(element);
+    if (!found || !found.getClientRects().length) {
+      if (tries) setTimeout(show, 100, element, tries - 1, address); // its tab is being drawn
+      return;
+    }
+    if (found.matches('[role="tabpanel"]')) return;
+    found.scrollIntoView({ block: "center" });
+    found.querySelector("input, textarea, button, select")?.focus({ preventScroll: true });
+  };
+
+  const follow = (tries = TRIES) => {
+    const [tab, element] = decodeURIComponent(location.hash.slice(1)).split("/");
+    if (!/^[a-z]+$/.test(tab)) return;
+    const found = button(tab);
+    if (!found || found.getAttribute("aria-selected") !== "true") {
+      if (found) open(found); // a click before Gradio is ready is lost
+      if (tries) setTimeout(follow, 100, tries - 1);
+      return;
+    }
+    const line = found.parentElement;
+    line.scrollTo({ left: found.offsetLeft - line.clientWidth / 3 });
+    if (element) show(element, TRIES);
+  };
+
+  addEventListener("popstate", () => { // hashchange is left out if ?project=NAME changes too
+    const project = new URLSearchParams(location.search).get("project");
+    if (project && window.openProject !== project) location.reload();
+    else follow();
+  });
+  // Gradio's page has a base address without ?project=NAME, so a link to #TAB would load another page.
+  addEventListener("click", event => {
+    const link = event.target.closest?.('a[href^="#"]');
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const address = link.getAttribute("href");
+    if (location.hash === address) follow();
+    else location.hash = address;
+  });
+  addEventListener("click", event => {
+    const tab = event.target.closest?.('[id^="tab-"][id$="-button"]')?.id.slice(4, -7);
+    if (!isFollowing && tab && location.hash.slice(1).split("/")[0] !== tab) {
+      history.pushState(null, "", `#${tab}`);
+    }
+    const subTab = event.target.closest?.('.sub-tabs [role="tab"]')?.id.slice(0, -7);
+    if (!isFollowing && subTab) {
+      const selected = document.querySelector('#tabs > .tab-wrapper [role="tab"][aria-selected="true"]');
+      history.replaceState(null, "", `#${selected.id.slice(4, -7)}/${subTab}`);
+    }
+    const fold = event.target.closest?.(".fold-button");
+    if (fold) {
+      const isOpen = fold.classList.toggle("open");
+      fold.setAttribute("aria-expanded", isOpen);
+      document.getElementById(fold.id.replace(/-button$/, ""))?.classList.toggle("folded", !isOpen);
+    }
+  }, true);
+
+  // A button that deletes something asks first.
+  addEventListener("click", event => {
+    const button = event.target.closest?.("button.asks");
+    if (button && !confirm(`${button.textContent.trim()}?`)) event.stopImmediatePropagation();
+  }, true);
+
+  // Report a change of a form to the server, once after a burst of changes and not before its tab is open.
+  const REST_MS = 200;
+  const waiting = {};
+  const report = (stage, tab) => {
+    const signal = document.querySelector(`#${stage}-form-changed :is(input, textarea)`);
+    if (!signal || button(tab)?.getAttribute("aria-selected") !== "true") {
+      waiting[stage] = setTimeout(report, 2 * REST_MS, stage, tab);
+      return;
+    }
+    signal.value = Date.now();
+    signal.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+  window.formChanged = (stage, tab) => {
+    clearTimeout(waiting[stage]);
+    waiting[stage] = setTimeout(report, REST_MS, stage, tab);
+  };
+
+  window.rememberProject = name => {
+    const address = new URL(location.href);
+    if (address.searchParams.get("project") !== name) {
+      const isFirst = !address.searchParams.has("project");
+      address.searchParams.set("project", name);
+      history[isFirst ? "replaceState" : "pushState"](null, "", address);
+    }
+    window.openProject = name;
+  };
+  window.projectOfAddress = () => new URLSearchParams(location.search).get("project");
+
+  window.switchTheme = () => {
+    localStorage.theme = document.body.classList.toggle("dark") ? "dark" : "light";
+  };
+  if (localStorage.theme) document.body.classList.toggle("dark", localStorage.theme === "dark");
+  setTimeout(follow, 100);
+})();

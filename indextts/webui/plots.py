@@ -1,0 +1,121 @@
+"""Small charts as SVG: histograms with thresholds, and bars of named values. No Gradio here.
+
+    figure.plot        name above; "24 rows" beside it
+      svg              bars stretched to the width; values under the pointer as tooltips
+      .plot-axis       lowest, middle and highest value in HTML, so that the text is never stretched
+      figcaption       a remark
+
+Colours are tokens of page_files/page.css; sizes are in page_files/plots.css. All texts are escaped.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from indextts.webui.layout import Level
+
+WIDTH, HEIGHT = 240, 72  # of the viewBox; the style sheet stretches it
+GAP = 0.15  # between bars, as a share of their width
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Line in a histogram; outside the edges it is omitted."""
+
+    value: float
+    level: Level = "bad"
+
+
+def histogram_svg(
+    counts: Sequence[int],
+    edges: Sequence[float],
+    thresholds: Sequence[Threshold] = (),
+    unit: str = "",
+    name: str = "",
+    remark: str = "",
+) -> str:
+    """Return a histogram.
+
+    Args:
+        counts: of the bins.
+        edges: of the bins, ascending; one element more than `counts`. A bin may have the width 0.
+        unit: of the edges.
+        name: above the histogram.
+        remark: below it.
+    """
+    if not counts or len(edges) != len(counts) + 1:
+        return ""
+    titles = [
+        f"{_span(low, high)} {unit}: {count:,}".replace(" :", ":")
+        for low, high, count in zip(edges, edges[1:], counts, strict=False)
+    ]
+    last = f"{short(edges[-1])} {unit}".strip()
+    axis = [short(edges[0]), short((edges[0] + edges[-1]) / 2), last] if edges[0] < edges[-1] else [last]
+    lines = "".join(_line(each, edges[0], edges[-1]) for each in thresholds)
+    return _figure(_bars(counts, titles, gap=0) + lines, name, axis, remark)
+
+
+def bars_svg(
+    names: Sequence[str], values: Sequence[float], unit: str = "", name: str = "", remark: str = ""
+) -> str:
+    """Return a bar for each named value.
+
+    Args:
+        names: of the bars; the tooltips show them, and the axis shows the first and the last.
+        unit: of the values.
+        name: above the chart.
+        remark: below it.
+    """
+    if not values:
+        return ""
+    titles = [f"{each}: {short(value)} {unit}".strip() for each, value in zip(names, values, strict=True)]
+    axis = [names[0], names[-1]] if len(names) > 1 else [names[0]]
+    return _figure(_bars(values, titles, gap=GAP), name, axis, remark)
+
+
+def short(value: float) -> str:
+    """Return a number with at most three significant digits, and no exponent below a million."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 999.5:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def _span(low: float, high: float) -> str:
+    return f"{short(low)} \u2013 {short(high)}" if low < high else short(low)
+
+
+def _bars(values: Sequence[float], titles: Sequence[str], gap: float) -> str:
+    top, step = max(values), WIDTH / len(values)
+    bars = []
+    for place, (value, title) in enumerate(zip(values, titles, strict=True)):
+        if value <= 0:
+            continue
+        height = max(1.5, HEIGHT * value / top)  # a single clip among thousands is visible
+        bars.append(
+            f'<rect x="{step * (place + gap / 2):.2f}" y="{HEIGHT - height:.2f}" '
+            f'width="{step * (1 - gap):.2f}" height="{height:.2f}"><title>{escape(title)}</title></rect>'
+        )
+    return f'<g class="bars">{"".join(bars)}</g>'
+
+
+def _line(threshold: Threshold, low: float, high: float) -> str:
+    if not low < high or not low <= threshold.value <= high:
+        return ""
+    x = WIDTH * (threshold.value - low) / (high - low)
+    return (
+        f'<line class="limit {threshold.level}" x1="{x:.2f}" x2="{x:.2f}" y1="0" y2="{HEIGHT}">'
+        f"<title>{escape(short(threshold.value))}</title></line>"
+    )
+
+
+def _figure(marks: str, name: str, axis: Sequence[str], remark: str) -> str:
+    ticks = "".join(f"<span>{escape(text)}</span>" for text in axis)
+    heading = f"<b>{escape(name)}</b>" if name else ""
+    caption = f"<figcaption>{escape(remark)}</figcaption>" if remark else ""
+    return (
+        f'<figure class="small-plot">{heading}<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" '
+        f'role="img" aria-label="{escape(name)}">{marks}</svg><div class="plot-axis">{ticks}</div>'
+        f"{caption}</figure>"
+    )

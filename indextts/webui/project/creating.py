@@ -1,0 +1,168 @@
+"""Form of a new project in tab 1."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from indextts.errors import UserError
+from indextts.projects.names import folder_name, titled_projects
+from indextts.projects.pipeline import copy_base_files
+from indextts.projects.project import (
+    MAX_TITLE_CHARS,
+    NAME_RULE,
+    PUBLISHED,
+    TITLE_RULE,
+    Project,
+    is_folder_name,
+    is_title,
+    make_settings,
+    project_names,
+)
+from indextts.webui.events import on
+from indextts.webui.language import t
+from indextts.webui.layout import fields, fold, heading
+from indextts.webui.page import Page
+from indextts.webui.view_versions import once
+
+RESERVED = "project.reserved"
+NAME_TAKEN = "project.name_taken"
+NO_FILE = "project.no_file"
+NO_BACKEND = "project.no_backend"
+NO_BASE = "project.no_base"
+BASE_FILES = ("config.yaml", "bpe.model", "gpt.pth")
+MANIFEST_ENDINGS = (".jsonl", ".json")
+OPEN_DATA = "() => { location.hash = 'data'; }"
+
+
+@dataclass(frozen=True)
+class NewProject:
+    """Values of the form.
+
+    Args:
+        recordings: a manifest, a folder or a zip archive; "" to upload them later.
+        folder: "" derives it from the title.
+        other_base: a folder that replaces the published model of `base`.
+    """
+
+    title: str
+    base: str | None
+    language: str | None
+    backend: str | None
+    recordings: str
+    folder: str
+    other_base: str
+
+
+def build(page: Page) -> None:
+    """Build the form; it creates a project, selects it and opens tab 2."""
+    with fold(t("project.new"), "new-project"):
+        heading("project.new", "project.new_lead", "new-heading")
+        with fields():
+            title = gr.Textbox(
+                label=t("project.title"),
+                info=t("project.title_help"),
+                max_length=MAX_TITLE_CHARS,
+                elem_id="new-title",
+            )
+            recordings = gr.Textbox(
+                label=t("project.recordings"), info=t("project.recordings_help"), elem_id="new-recordings"
+            )
+            base = gr.Dropdown(
+                base_choices(),
+                value=PUBLISHED,
+                label=t("project.base_model"),
+                elem_id="new-base",
+            )
+            language = gr.Dropdown(
+                [(t("project.amharic"), "am")],
+                value="am",
+                label=t("project.language"),
+                elem_id="new-language",
+            )
+        backend = gr.Radio(backend_choices(), value=None, label=t("project.backend"), elem_id="new-backend")
+        with fold(t("project.more"), "new-more"), fields():
+            folder = gr.Textbox(
+                label=t("project.folder"), info=t("project.folder_help"), elem_id="new-folder"
+            )
+            other = gr.Textbox(
+                label=t("project.other_base"), info=t("project.other_base_help"), elem_id="new-other-base"
+            )
+        button = gr.Button(t("project.create"), elem_id="project-start")
+    page.watch(once, lambda _name: translated_choices(), [base, language, backend])
+    form: list[Any] = [title, base, language, backend, recordings, folder, other]
+    created = on([button.click], lambda *values: create(page, NewProject(*values)), form, [page.project])
+    created.success(None, None, None, js=OPEN_DATA)
+
+
+def base_choices() -> list[tuple[str, str]]:
+    return [(t("project.published_model"), PUBLISHED)]
+
+
+def language_choices() -> list[tuple[str, str]]:
+    return [(t("project.amharic"), "am")]
+
+
+def backend_choices() -> list[tuple[str, str]]:
+    return [(t("project.backend_indextts2"), "indextts2"), (t("project.backend_builtin"), "builtin")]
+
+
+def translated_choices() -> list[Any]:
+    """Return the choices in the language of the browser; Gradio keeps the values."""
+    return [
+        gr.Dropdown(choices=base_choices()),
+        gr.Dropdown(choices=language_choices()),
+        gr.Radio(choices=backend_choices()),
+    ]
+
+
+def create(page: Page, form: NewProject) -> gr.Dropdown:
+    """Create a project and select it.
+
+    Raises:
+        UserError: a value is missing, wrong or taken, or the base model is not there.
+    """
+    title = " ".join(form.title.split())
+    if not is_title(title):
+        raise UserError(t(TITLE_RULE, max=MAX_TITLE_CHARS))
+    if form.backend is None:
+        raise UserError(t(NO_BACKEND))
+    name = form.folder.strip() or folder_name(title, page.workspace)
+    _check_name(page, title, name)
+    base = page.roots.inside(form.other_base.strip() or form.base, t("project.base_model"))
+    root = page.roots.inside(name, t("project.folder"))  # refuses a symlink that leads outside
+    if base == page.workspace / PUBLISHED and not all((base / file).is_file() for file in BASE_FILES):
+        raise UserError(t(NO_BASE))
+    settings = make_settings(
+        name=name,
+        title=title,
+        language=form.language,
+        base=base,
+        preprocess={"backend": form.backend},
+        **_recordings(page, form.recordings.strip()),
+    )
+    copy_base_files(Project(root), settings)
+    return gr.Dropdown(choices=titled_projects(page.workspace), value=name)
+
+
+def _check_name(page: Page, title: str, name: str) -> None:
+    if not is_folder_name(name):
+        raise UserError(t(NAME_RULE, name=repr(name)))
+    if name == PUBLISHED:
+        raise UserError(t(RESERVED, folder=PUBLISHED))
+    if name in project_names(page.workspace):
+        raise UserError(t(NAME_TAKEN, name=name))
+    if title in [shown for shown, _ in titled_projects(page.workspace)]:
+        raise UserError(t(NAME_TAKEN, name=title))
+
+
+def _recordings(page: Page, typed: str) -> dict[str, Any]:
+    """Return the settings for the place of the recordings: a manifest, or a source to import."""
+    if not typed:
+        return {}
+    path = page.roots.inside(typed, t("project.recordings"))
+    if not path.exists():
+        raise UserError(t(NO_FILE, path=path))
+    if path.suffix in MANIFEST_ENDINGS:
+        return {"manifest": path}
+    return {"data": {"source": [str(path)]}}

@@ -1,0 +1,155 @@
+"""Last runs in tab 1: best validation loss and a sparkline of each. No Gradio here.
+
+A run that restarted from step 0 has a row for each of its parts.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import isfinite
+from pathlib import Path
+
+from indextts.projects.project import Project
+from indextts.runs.owner import is_training
+from indextts.system.amounts import shown_time
+from indextts.webui.language import t
+from indextts.webui.monitor.metrics_reader import RUNS, Line
+from indextts.webui.monitor.progress import ENDED, progress_of
+from indextts.webui.view_versions import throttled_version
+
+MAX_ROWS = 5
+MAX_POINTS = 60
+WIDTH, HEIGHT, MARGIN = 108, 24, 3  # of a sparkline, in pixels
+EVERY_S = 10.0
+HEADERS = ("runs.run", "runs.validation", "runs.best", "runs.step", "runs.state")
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A part of a run.
+
+    Args:
+        points: step and validation mel loss, in order.
+        state: "" of a part that another one replaced.
+        ended: Unix time of its last line.
+    """
+
+    name: str
+    part: int
+    points: Sequence[tuple[int, float]]
+    step: int
+    state: str
+    ended: float
+
+
+def run_dirs(project: Project) -> list[Path]:
+    """Return the run directories of a project, the last changed first."""
+    root = project.root.resolve()
+    found = [path for path in project.root.glob("*/metrics.jsonl") if path.resolve().is_relative_to(root)]
+    return [path.parent for path in sorted(found, key=_changed_at, reverse=True)[:MAX_ROWS]]
+
+
+def runs_version(project: Project) -> str:
+    """Return a version that changes with the runs, at most every EVERY_S seconds while one grows."""
+    folders = run_dirs(project)
+    states = (f"{is_training(folder)} {(folder / 'exit.json').exists()}" for folder in folders)
+    return " ".join(
+        f"{throttled_version(folder / 'metrics.jsonl', EVERY_S)} {state}"
+        for folder, state in zip(folders, states, strict=True)
+    )
+
+
+def run_rows(project: Project) -> list[RunRow]:
+    """Return the last runs of a project, the newest first."""
+    rows = [row for folder in run_dirs(project) for row in _rows(folder)]
+    return sorted(rows, key=lambda row: row.ended, reverse=True)[:MAX_ROWS]
+
+
+def validations(lines: Sequence[Line]) -> list[tuple[int, float]]:
+    """Return step and mel loss of each validation; a loss that is not a number is left out."""
+    found = [(line["step"], line.get("mel_loss")) for line in lines if line["kind"] == "val"]
+    return [
+        (int(step), float(loss)) for step, loss in found if isinstance(loss, int | float) and isfinite(loss)
+    ]
+
+
+def best_loss(points: Sequence[tuple[int, float]]) -> float | None:
+    return min((loss for _, loss in points), default=None)
+
+
+def runs_html(rows: Sequence[RunRow]) -> str:
+    """Return the last runs as a table, "" without any."""
+    if not rows:
+        return ""
+    head = "".join(
+        f'<th class="{"number" if header in HEADERS[2:4] else ""}">{escape(t(header))}</th>'
+        for header in HEADERS
+    )
+    body = "".join(map(_row_html, rows))
+    return (
+        f'<h2>{escape(t("runs.heading"))}</h2><div class="scrolled"><table class="list">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def sparkline(points: Sequence[tuple[int, float]], label: str) -> str:
+    """Return a line of values over steps as a small SVG, with a dot at the lowest; "" without points."""
+    if not points:
+        return ""
+    stride = -(-len(points) // MAX_POINTS)
+    lowest = min(points, key=lambda point: point[1])
+    kept = sorted({*points[::stride], points[-1], lowest})
+    (first, last), losses = (kept[0][0], kept[-1][0]), [loss for _, loss in kept]
+    width, height = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
+
+    def place(point: tuple[int, float]) -> tuple[float, float]:
+        across = (point[0] - first) / ((last - first) or 1)
+        down = (max(losses) - point[1]) / ((max(losses) - min(losses)) or 1)
+        return round(MARGIN + width * across, 1), round(MARGIN + height * down, 1)
+
+    path = " ".join(f"{x},{y}" for x, y in map(place, kept))
+    x, y = place(lowest)
+    return (
+        f'<svg class="spark" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{escape(label)}"><polyline points="{path}"/><circle cx="{x}" cy="{y}" r="2.5"/></svg>'
+    )
+
+
+def _rows(folder: Path) -> Iterator[RunRow]:
+    parts: dict[int, list[Line]] = defaultdict(list)
+    for line in RUNS.of(folder).read():
+        parts[line["part"]].append(line)
+    newest = max(parts, default=0)
+    for part, lines in parts.items():
+        last = max(lines, key=lambda line: line["time"])
+        steps = max(int(line["step"]) for line in lines)
+        state = _state(folder, lines) if part == newest else t("runs.replaced")
+        yield RunRow(folder.name, part, validations(lines), steps, state, last["time"])
+
+
+def _state(folder: Path, lines: Sequence[Line]) -> str:
+    if is_training(folder):
+        return t("runs.running")
+    ended = progress_of(lines, folder, time.time()).ended
+    return t(ENDED[ended]) if ended in ENDED else t("runs.interrupted")
+
+
+def _row_html(row: RunRow) -> str:
+    name = row.name if row.part == 1 else t("runs.part", run=row.name, part=row.part)
+    best = best_loss(row.points)
+    shown = "" if best is None else f"{best:.3f}"
+    when = shown_time(row.ended)
+    return (
+        f"<tr><td>{escape(name)}</td><td>{sparkline(row.points, shown)}</td>"
+        f'<td class="number">{shown}</td><td class="number">{row.step:,}</td>'
+        f"<td>{escape(row.state)} <small>{when}</small></td></tr>"
+    )
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,135 @@
+"""Chip of the running job in the top bar, and browser notifications when a job ends."""
+
+import html
+import json
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import gradio as gr
+
+from indextts.projects.jobs.records import Job, list_jobs, outcome
+from indextts.projects.jobs.starting import DEMO_JOB
+from indextts.projects.names import title_of
+from indextts.projects.pipeline import current_stage
+from indextts.projects.project import PUBLISHED, Project
+from indextts.webui.language import stage_name, t, text_of
+from indextts.webui.monitor.metrics_reader import RUNS
+from indextts.webui.monitor.progress import duration, progress_of
+from indextts.webui.page import EVERY_TAB, Page
+from indextts.webui.running.queue_choice import job_homes
+from indextts.webui.stage_list import STAGES
+
+NOTHING = "jobs.none_running"
+JOB_RUNS, DEMO_RUNS = "jobs.runs", "jobs.demo_runs"
+STATES = {
+    "running": "jobs.states.running",
+    "waiting": "jobs.states.waiting",
+    "stopping": "jobs.states.stopping",
+}
+NOTIFY = "jobs.notify"
+LEFT = "jobs.time_left"
+TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {
+    "train": "monitor",
+    "listen": "listen/listen-speak",
+    "compare": "listen/listen-compare",
+    "evaluate": "listen/listen-score",
+    "export": "listen/listen-export",
+    DEMO_JOB: "project",
+}
+DEMO_SHARES = {
+    "data": 1,
+    "tokenizer": 1,
+    "preprocess": 1,
+    "pairs": 1,
+    "train": 12,
+    "export": 1,
+}  # of its time
+ENDED_S = 600.0  # how long an ended job is reported, because a page may have slept
+
+# The page reports once that a job it saw active has ended: as a browser notification if permitted, and in
+# the page title.
+NOTIFY_JS = """() => {
+  const line = document.querySelector('#now [data-jobs]');
+  if (!line) return;
+  const known = window.knownJobs ?? {};
+  window.knownJobs = Object.fromEntries(JSON.parse(line.dataset.jobs).map(job => [job.id, job]));
+  for (const job of Object.values(window.knownJobs)) {
+    if (job.active || !known[job.id]?.active) continue;
+    document.title = job.text;
+    if (window.Notification?.permission === 'granted') new Notification(document.title, {tag: job.id});
+  }
+}"""
+
+# Browsers ask for permission only after a click; the button's text shows the answer.
+REQUEST_PERMISSION_JS = """async (asked, allowed, refused) => {
+  if (!window.Notification) return refused;
+  return await Notification.requestPermission() === 'granted' ? allowed : refused;
+}"""
+
+
+def build(page: Page) -> None:
+    """Build the chip and the button for notifications, which every tab shows."""
+    chip = gr.HTML(elem_id="now", padding=False)
+    ask = gr.Button(t(NOTIFY), size="sm", elem_id="notify", elem_classes="quiet")
+    page.of_tab(EVERY_TAB).watch(
+        lambda _project: chip_html(page.workspace, time.time()),
+        lambda _name: chip_html(page.workspace, time.time()),
+        [chip],
+    ).then(None, None, None, js=NOTIFY_JS)
+    # hidden: they hold the translated texts of the first button after the answer
+    allowed = gr.Button(t("jobs.notify_allowed"), visible="hidden")
+    refused = gr.Button(t("jobs.notify_refused"), visible="hidden")
+    ask.click(None, [ask, allowed, refused], [ask], js=REQUEST_PERMISSION_JS)
+
+
+def chip_html(workspace: Path, now: float) -> str:
+    """Return the first active job of any project as a link to it, and recently ended jobs as data."""
+    jobs = [(home, job) for home in job_homes(workspace) for job in list_jobs(home)]
+    lately = [(home, job) for home, job in jobs if job.is_active or now - (job.ended or 0.0) < ENDED_S]
+    listed = [_as_data(home, job, now) for home, job in lately]
+    data = html.escape(json.dumps(listed, ensure_ascii=False), quote=True)
+    active = [(home, job) for home, job in lately if job.is_active]
+    if not active:
+        return f'<div data-jobs="{data}"><span class="chip idle">{html.escape(t(NOTHING))}</span></div>'
+    home, job = min(active, key=lambda each: each[1].state == "waiting")
+    more = f" +{len(active) - 1}" if len(active) > 1 else ""
+    text = _text(home, job, t(STATES[job.state]))
+    share, left = progress_of_job(home, job, now)
+    ring = "" if share is None else f'<i class="ring" style="--share:{100 * share:.0f}"></i>'
+    details = [] if share is None else [f"{100 * share:.0f} %"]
+    details += [] if left is None else [t(LEFT, time=duration(left))]
+    link = f"?project={quote(home.root.name)}#{TAB_OF_STAGE.get(job.stage, 'project')}"
+    if home.root.name == PUBLISHED:
+        link = "#project"
+    details_html = f"<span>{html.escape(' · '.join(details))}</span>" if details else ""
+    chip = f'<a class="chip" href="{html.escape(link)}">{ring}{html.escape(text + more)} {details_html}</a>'
+    return f'<div data-jobs="{data}">{chip}</div>'
+
+
+def progress_of_job(project: Project, job: Job, now: float) -> tuple[float | None, float | None]:
+    """Return the finished share of a training or demo job and the seconds left; None if they are unknown."""
+    if job.stage == DEMO_JOB and job.began is not None:
+        stage = current_stage(project, job.began)
+        before = sum(list(DEMO_SHARES.values())[: list(DEMO_SHARES).index(stage)]) if stage else 0
+        share, left = _training(project, now) if stage == "train" else (None, None)
+        return (before + DEMO_SHARES.get(stage, 0) * (share or 0.0)) / sum(DEMO_SHARES.values()), left
+    return _training(project, now) if job.stage == "train" and job.state != "waiting" else (None, None)
+
+
+def _training(project: Project, now: float) -> tuple[float | None, float | None]:
+    found = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, now)
+    if found.step is None or not found.total_steps or found.ended is not None:
+        return None, None
+    return min(1.0, found.step / found.total_steps), found.seconds_left
+
+
+def _text(home: Project, job: Job, state: str) -> str:
+    if job.stage == DEMO_JOB:
+        return t(DEMO_RUNS, state=state)
+    return t(JOB_RUNS, stage=stage_name(job.stage), project=title_of(home), state=state)
+
+
+def _as_data(home: Project, job: Job, now: float) -> dict[str, str | bool]:
+    text = _text(home, job, text_of(outcome(job, now)))
+    return {"id": f"{home.root.name}/{job.folder.name}", "active": job.is_active, "text": text}

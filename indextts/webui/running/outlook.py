@@ -1,0 +1,135 @@
+"""Outlook of a start: what it will do, what blocks it, and what it would lose. No Gradio here."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import Any, Literal
+
+from indextts.errors import UserError
+from indextts.webui.language import t
+from indextts.webui.layout import facts_html, link_html
+from indextts.webui.stage_list import StageState, step_to_take
+
+READY, UP_TO_DATE = "outlook.ready", "outlook.up_to_date"
+GO_THERE = "outlook.go_there"
+OPEN_TAB = "outlook.open_tab"
+COMES_FIRST, RUNS_FIRST = "outlook.comes_first", "outlook.runs_first"
+
+# problem    must be corrected
+# missing    the output of an earlier stage is missing
+# finished   there is nothing to do
+NoticeKind = Literal["problem", "missing", "finished"]
+COLOURS: dict[NoticeKind, str] = {"problem": "bad", "missing": "note", "finished": "good"}
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A sentence of the outlook, with a link to the field or tab that changes it.
+
+    Args:
+        kind: of a blocker.
+    """
+
+    text: str
+    link: str = ""
+    link_text: str = ""
+    kind: NoticeKind = "problem"
+
+
+class LinkedError(UserError):
+    """A UserError with a link to the field or tab that fixes it."""
+
+    def __init__(self, message: str, link: str, link_text: str = "", kind: NoticeKind = "problem") -> None:
+        super().__init__(message)
+        self.notice = Notice(message, link, link_text, kind)
+
+
+def blocker_of(error: UserError) -> Notice:
+    """Return the blocker for an error."""
+    return error.notice if isinstance(error, LinkedError) else Notice(str(error))
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a start of a stage would do.
+
+    Args:
+        facts: names and values: counts, time, disk, memory.
+        blockers: any of them prevents a start.
+        losses: what a start would discard; with any, the start button asks for a second click.
+        notes: what else to know; they prevent nothing.
+        is_done: a start would only repeat what was done; stages of the project need not say so.
+        button: label of the start button; "" for the stage's own, which depends on whether the stage is done.
+        details: values for the `details` of the stage; empty to leave them as they are.
+    """
+
+    facts: Sequence[tuple[str, str]] = ()
+    blockers: Sequence[Notice] = ()
+    losses: Sequence[Notice] = ()
+    notes: Sequence[Notice] = ()
+    is_done: bool = False
+    button: str = ""
+    details: Sequence[Any] = ()
+
+    @property
+    def loss_key(self) -> str:
+        """A digest of the losses: a second click confirms these and no others; "" without losses."""
+        texts = "\n".join(notice.text for notice in self.losses)
+        return hashlib.sha256(texts.encode()).hexdigest()[:16] if texts else ""
+
+
+def outlook_html(outlook: Outlook, *, is_ready: bool = True, is_done: bool = False) -> str:
+    """Return the outlook for the run panel.
+
+    Args:
+        is_ready: the start button works; without blockers and losses, the outlook says so.
+        is_done: a start would only repeat what was done.
+    """
+    notices = [
+        *(_item(COLOURS[notice.kind], notice) for notice in outlook.blockers),
+        *(_item("warn", notice) for notice in outlook.losses),
+        *(_item("note", notice) for notice in outlook.notes),
+    ]
+    state = f'<ul class="notices" role="status">{"".join(notices)}</ul>' if notices else ""
+    if is_ready and not (outlook.blockers or outlook.losses):
+        text = escape(t(UP_TO_DATE if is_done else READY))
+        state += f'<p class="ready"><span class="symbol">✓</span> {text}</p>'
+    return (facts_html(outlook.facts) if outlook.facts else "") + state
+
+
+def _item(level: str, notice: Notice) -> str:
+    link = f" {link_html(notice.link, notice.link_text or t(GO_THERE))}" if notice.link else ""
+    return f'<li class="{level}">{escape(notice.text)}{link}</li>'
+
+
+def missing(path: Path, what: str, tab: str) -> list[Notice]:
+    """Return a blocker if the output of an earlier tab is missing.
+
+    Args:
+        what: id of the text that names the missing input.
+        tab: the tab that makes it.
+    """
+    if path.exists():
+        return []
+    return [Notice(t(what), f"#{tab}", t(OPEN_TAB, tab=t(f"tab.{tab}")), kind="missing")]
+
+
+def with_next_step(outlook: Outlook, states: Sequence[StageState], stage: str) -> Outlook:
+    """Return the outlook with one blocker for all missing outputs: the one of the project's next step.
+
+    Unchanged if all stages of the project are done: then other files were chosen, and the blockers name them.
+
+    Args:
+        states: of all stages of the project.
+        stage: whose outlook it is.
+    """
+    step, absent = step_to_take(states), [each for each in outlook.blockers if each.kind == "missing"]
+    if step is None or step.stage.name == stage or not absent:
+        return outlook
+    title, link = t(step.stage.title), f"#{step.stage.tab}"
+    text = t(RUNS_FIRST if step.state == "running" else COMES_FIRST, tab=title)
+    own = (each for each in absent if each.link.startswith(link))
+    first = next(own, Notice(text, link, t(OPEN_TAB, tab=title), kind="missing"))
+    return replace(outlook, blockers=[first, *(each for each in outlook.blockers if each not in absent)])

@@ -1,0 +1,266 @@
+"""Settings of tab 6: five groups and a fold for the rest, a menu that fills them, and marks at the fields.
+
+Marks are styles by id, which page_files/training.css uses: `--changed` at a label, `--chosen` and
+`--problem` below a field.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from indextts.commands.launching import Launch
+from indextts.commands.train import Train
+from indextts.errors import UserError
+from indextts.planning.hardware import MachineFacts, find_machine, share_of
+from indextts.planning.presets import PRESETS, Preset, find_preset
+from indextts.planning.proposal import Proposal
+from indextts.system.amounts import shown_gib
+from indextts.webui.events import on
+from indextts.webui.forms import form_for
+from indextts.webui.language import t, text_of
+from indextts.webui.layout import fields, fold
+from indextts.webui.page import Page
+from indextts.webui.training.field_search import field_search
+from indextts.webui.training.launch_group import launch_group
+from indextts.webui.training.training_form import (
+    AUTOMATIC_FIELDS,
+    AUTOMATIC_VALUES,
+    CUSTOM,
+    FIELDS,
+    GROUPS,
+    NAMES,
+    OTHERS,
+    OWN,
+    PATHS,
+    PROPOSE,
+    RESUME,
+    changed_values,
+    element_of,
+    filled,
+    preset_values,
+    project_values,
+    proposal_for,
+    source_of,
+    store_draft,
+)
+from indextts.webui.training.training_outlook import automatic_lines, problem_texts
+
+FROM_PRESET, PROPOSED = "training.from_preset", "training.proposed"
+NO_GPU, WITH_GPU = "training.no_gpu", "training.with_gpu"
+MENU = {OWN: "training.project_values", PROPOSE: "training.propose", CUSTOM: "training.custom_values"}
+OTHERS_FOLD = "train-others"
+IS_AUTOMATIC, OF_RUN = "training.is_automatic", "training.of_run"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Components of the settings.
+
+    Args:
+        fields, launch: the form, by the fields of Train and Launch.
+        other_nodes: the commands of other machines.
+        menu: what the form is filled with.
+        source: where these values come from.
+        reset: sets the changed fields back to the project's values.
+        changes, marks: hold the styles of changed fields, and of chosen values and problems.
+    """
+
+    fields: dict[str, Component]
+    launch: dict[str, Component]
+    other_nodes: gr.Textbox
+    menu: gr.Dropdown
+    source: gr.HTML
+    reset: gr.Button
+    changes: gr.HTML
+    marks: gr.HTML
+
+
+def settings_form(page: Page) -> Settings:
+    """Build the settings."""
+    with gr.Row(elem_classes="settings-head"):
+        gr.Markdown(t("training.settings"), elem_classes="title")
+        menu = gr.Dropdown(
+            menu_choices(),
+            value=OWN,
+            label=t("training.preset"),
+            show_label=False,
+            container=False,
+            elem_id="train-preset",
+        )
+        reset = gr.Button(t("training.reset"), size="sm", visible=False, elem_id="train-reset")
+        field_search(Train, FIELDS, _members(), OTHERS_FOLD)
+    source = gr.HTML(elem_id="train-source", padding=False)
+    form: dict[str, Component] = {}
+    for title, names in GROUPS.items():
+        with gr.Row(elem_classes="group", elem_id=_group_id(title)):
+            gr.Markdown(t(title), elem_classes="group-name")
+            with fields():
+                form |= form_for(Train, names)
+    with fold(t("training.other_settings"), OTHERS_FOLD):
+        with fields():
+            form |= form_for(Train, OTHERS)
+        gr.Markdown(t("training.paths"), elem_classes="group-name")
+        with fields():
+            form |= form_for(Train, PATHS)
+        launch, other_nodes = launch_group(page)
+    return Settings(
+        fields=form,
+        launch=launch,
+        other_nodes=other_nodes,
+        menu=menu,
+        source=source,
+        reset=reset,
+        changes=gr.HTML(elem_id="train-changes", elem_classes="style-only", padding=False),
+        marks=gr.HTML(elem_id="train-marks", elem_classes="style-only", padding=False),
+    )
+
+
+def connect_settings(
+    page: Page,
+    settings: Settings,
+    inputs: Sequence[Component],
+    command: Callable[..., tuple[Train, Launch]],
+) -> gr.Textbox:
+    """Connect menu, reset, marks and draft; return the component with the name of the project in the form.
+
+    Args:
+        inputs: the components of NAMES.
+        command: called with the project's name and the values of `inputs`.
+    """
+
+    def fill(name: str, before: str) -> list[Any]:
+        values = filled(page.find_project(name), page.find_settings(name))
+        if not before and not values["resume"]:
+            # on a new page, values that the user entered meanwhile stay
+            values |= dict.fromkeys(RESUME, gr.skip())
+        return list(values.values())
+
+    def own(name: str) -> dict[str, Any]:
+        return project_values(page.find_project(name), page.find_settings(name))
+
+    def choose(name: str, choice: str | None, *values: Any) -> list[Any]:
+        if choice == OWN:
+            return [*_settings_of(own(name)), ""]
+        if choice == PROPOSE:
+            wanted, launch = command(name, *values)
+            proposal = proposal_for(wanted, machine := find_machine(), launch)
+            return [*_settings_of(AUTOMATIC_VALUES), proposal_html(proposal, share_of(machine, launch))]
+        if choice in [preset.id for preset in PRESETS]:
+            preset = find_preset(str(choice))
+            return [*_settings_of({**own(name), **preset_values(preset)}), preset_html(preset)]
+        return [gr.skip()] * (len(NAMES) + 1)
+
+    def reset(name: str) -> list[Any]:
+        return [*_settings_of(own(name)), ""]
+
+    def changed(name: str, filled_for: str, *values: Any) -> list[Any]:
+        if filled_for != name:  # the form still has the values of another project
+            return [gr.skip()] * 4
+        typed, its_own = dict(zip(NAMES, values, strict=True)), own(name)
+        store_draft(page.find_project(name), page.find_settings(name), typed)
+        source = source_of(typed, its_own)
+        names = [field for field in changed_values(typed, its_own) if field not in RESUME]
+        label = t("training.reset_changed", count=len(names))
+        text = (
+            ""
+            if source in (OWN, CUSTOM)
+            else gr.skip()
+            if source == PROPOSE
+            else preset_html(find_preset(source))
+        )
+        return [
+            gr.Dropdown(choices=menu_choices(), value=source),
+            text,
+            gr.Button(label, visible=bool(names)),
+            style_html(names, {"--changed": t("training.changed")}),
+        ]
+
+    filled_for = page.fill(fill, inputs)
+    shown = [*inputs, settings.source]
+    on([settings.menu.input], choose, [page.project, settings.menu, *inputs], shown)
+    on([settings.reset.click], reset, [page.project], shown)
+    marks = [settings.menu, settings.source, settings.reset, settings.changes]
+    on([page.form_signal("train").change], changed, [page.project, filled_for, *inputs], marks, latest=True)
+    return filled_for
+
+
+def menu_choices() -> list[tuple[str, str]]:
+    """Return the choices of the menu, in the current language."""
+    presets = [(t(preset.label), preset.id) for preset in PRESETS]
+    return [(t(MENU[OWN]), OWN), *presets, (t(MENU[PROPOSE]), PROPOSE), (t(MENU[CUSTOM]), CUSTOM)]
+
+
+def marks_html(
+    command: Train | None, chosen: Train | None, error: UserError | None = None, *, is_resume: bool = False
+) -> str:
+    """Return the style that shows chosen values at empty automatic fields, and problems at theirs.
+
+    A style instead of new placeholders: Gradio would report each of these as a change of its field.
+
+    Args:
+        command: as the form gives it; None for an invalid form.
+        chosen: with the values that the run uses; None if they are unknown.
+        is_resume: the chosen values are those of the run.
+    """
+    rules = ""
+    for name in AUTOMATIC_FIELDS if command is not None and chosen is not None else ():
+        if command is None or name in command.model_fields_set:
+            continue
+        if name == "step_pairs" and command.model_fields_set & {"batch_size", "batch_tokens"}:
+            continue  # it has no effect
+        value = getattr(chosen, name)
+        shown = t(("forms.off", "forms.on")[value]) if isinstance(value, bool) else f"{value:,}"
+        rules += _rule(f"#Train-{name}", {"--chosen": t(OF_RUN if is_resume else IS_AUTOMATIC, value=shown)})
+    for text in problem_texts(error) if error else ():
+        if named := element_of(text):
+            rules += _rule(f"#{named[0]}", {"--problem": text.partition(": ")[2] or text})
+    return f"<style>{rules}</style>" if rules else ""
+
+
+def style_html(names: Iterable[str], variables: Mapping[str, str]) -> str:
+    """Return a style that sets CSS variables, whose values are texts, at fields of the form."""
+    ids = ",".join(f"#{'Train' if name in FIELDS else 'Launch'}-{name}" for name in names)
+    return f"<style>{_rule(ids, variables)}</style>" if ids else ""
+
+
+def _rule(selector: str, variables: Mapping[str, str]) -> str:
+    # escaped letter by letter: the texts hold what a user typed
+    rule = ""
+    for name, text in variables.items():
+        escaped = "".join(f"\\{ord(letter):x} " for letter in text)
+        rule += f'{name}:"{escaped}";'
+    return f"{selector}{{{rule}}}"
+
+
+def preset_html(preset: Preset) -> str:
+    """Return the source of a preset."""
+    return f"<p>{escape(t(FROM_PRESET, label=t(preset.label), source=text_of(preset.source)))}</p>"
+
+
+def proposal_html(proposal: Proposal, machine: MachineFacts) -> str:
+    """Return the reasons of a proposal."""
+    gpu = machine.gpu
+    if gpu is None:
+        whose = t(NO_GPU, cores=machine.num_cores)
+    else:
+        whose = t(WITH_GPU, gpu=gpu.name, there=shown_gib(gpu.memory_bytes), cores=machine.num_cores)
+    items = "".join(f"<li>{escape(line)}</li>" for line in automatic_lines(proposal))
+    return f"<p>{escape(t(PROPOSED, machine=whose))}</p><ul>{items}</ul>"
+
+
+def _settings_of(values: Mapping[str, Any]) -> list[Any]:
+    """Return these values for the form; the resume and fields without a value stay as they are."""
+    return [gr.skip() if name in RESUME else values.get(name, gr.skip()) for name in NAMES]
+
+
+def _group_id(title: str) -> str:
+    return f"train-group-{title.rpartition('.')[2]}"
+
+
+def _members() -> dict[str, Sequence[str]]:
+    """Return the fields of each group by its id."""
+    return {_group_id(title): names for title, names in GROUPS.items()}

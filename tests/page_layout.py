@@ -1,0 +1,145 @@
+"""What is wrong with the layout of the open tab, measured in the browser.
+
+- The primary button ends on the first screen, before anything is scrolled.
+- Nothing is wider than the window, and in a large window the page is at most three screens long.
+- Visible texts have the contrast that WCAG 2.2 (AA, 1.4.3) asks for: 4.5:1, or 3:1 for large texts.
+"""
+
+import re
+from collections.abc import Iterator
+
+from playwright.sync_api import Page, expect
+
+DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+MAX_SCREENS = 3
+STAGE_NUMBER = re.compile(r"^\d ")
+FILL_MS = 2_500  # views are filled at the next tick
+TRIES, PAUSE_MS = 8, 500  # a view may still change, for example because the window did
+
+MEASURE = """() => {
+  const isVisible = element => element.checkVisibility({opacityProperty: true, visibilityProperty: true})
+    && element.getClientRects().length > 0;
+  const problems = [];
+  const root = document.documentElement;
+  scrollTo(0, 0);
+  const main = document.querySelector('.tabitem:not([style*="display: none"])') ?? document.body;
+  const primary = 'button.primary:not(:disabled), [id$="-onward"] a.primary-link';
+  for (const button of main.querySelectorAll(primary)) {
+    if (!isVisible(button)) continue;
+    const bottom = button.getBoundingClientRect().bottom;
+    const name = button.id || button.innerText;
+    if (bottom > innerHeight) problems.push(`${name} ends at ${Math.round(bottom)} of ${innerHeight}`);
+  }
+  const isLong = innerWidth >= 1100 && root.scrollHeight > %(screens)d * innerHeight;
+  if (isLong) problems.push(`${root.scrollHeight} pixels long`);
+  if (root.scrollWidth > innerWidth) {
+    const wide = [...document.querySelectorAll('body *')].filter(element => isVisible(element)
+      && element.getBoundingClientRect().right > innerWidth + 1);
+    const names = wide.slice(-3).map(element => `${element.tagName}#${element.id}.${element.className}`);
+    problems.push(`${root.scrollWidth} pixels wide: ${names}`);
+  }
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgba = colour => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [red, green, blue, alpha] = canvas.getImageData(0, 0, 1, 1).data;
+    return [red, green, blue, alpha / 255];
+  };
+  const over = (top, below) => [0, 1, 2].map(c => top[c] * top[3] + below[c] * (1 - top[3])).concat(1);
+  const background = element => {
+    const layers = [];
+    for (let at = element; at; at = at.parentElement) {
+      const layer = rgba(getComputedStyle(at).backgroundColor);
+      if (layer[3] > 0) layers.push(layer);
+      if (layer[3] === 1) break;
+    }
+    return layers.reduceRight((below, top) => over(top, below), [255, 255, 255, 1]);
+  };
+  const luminance = colour => {
+    const [red, green, blue] = colour.slice(0, 3).map(value => value / 255)
+      .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const seen = new Set();
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const text = walker.currentNode.textContent.trim();
+    if (!text || seen.has(element) || !isVisible(element) || element.closest('button:disabled')) continue;
+    if (/^(STYLE|SCRIPT|NOSCRIPT)$/.test(element.tagName)) continue;
+    seen.add(element);
+    const style = getComputedStyle(element);
+    const below = background(element);
+    const colour = over(rgba(element.closest('svg') ? style.fill : style.color), below);
+    const [light, dark] = [luminance(colour), luminance(below)].sort((a, b) => b - a);
+    const ratio = (light + 0.05) / (dark + 0.05);
+    const size = parseFloat(style.fontSize);
+    const isLarge = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+    if (ratio < (isLarge ? 3 : 4.5)) problems.push(`contrast ${ratio.toFixed(2)}: ${text.slice(0, 40)}`);
+  }
+  return problems;
+}"""
+
+
+def layout_problems(page: Page) -> list[str]:
+    """Return the problems of the open tab at the size of the window."""
+    problems: list[str] = page.evaluate(MEASURE % {"screens": MAX_SCREENS})
+    return problems
+
+
+def set_theme(page: Page, *, is_dark: bool) -> None:
+    """Switch the theme at once: a colour in transition has any contrast."""
+    page.add_style_tag(content="* { transition: none !important; animation: none !important }")
+    page.evaluate("isDark => document.body.classList.toggle('dark', isDark)", is_dark)
+
+
+def problems_of_tabs(page: Page, *names: str) -> dict[str, list[str]]:
+    """Return the problems of tabs and their sub-tabs in a large window and on a phone, light and dark.
+
+    Args:
+        names: as for `open_tabs`.
+    """
+    found: dict[str, list[str]] = {}
+    for name in open_tabs(page, *names):
+        found |= _problems_of_open_tab(page, name)
+    return found
+
+
+def open_tabs(page: Page, *names: str) -> Iterator[str]:
+    """Open tabs and their sub-tabs one after another; yield the name of each once it is filled.
+
+    Args:
+        names: beginnings of the tabs' names, such as "6 "; all tabs without any.
+    """
+    stages = page.get_by_role("tab").filter(has_text=STAGE_NUMBER)
+    expect(stages).to_have_count(8)
+    for stage in stages.all():
+        if names and not stage.inner_text().startswith(names):
+            continue
+        # not click(), which waits for a frame: resized on a busy machine, Chromium may draw none
+        stage.dispatch_event("click")
+        expect(stage).to_have_attribute("aria-selected", "true")
+        page.wait_for_timeout(FILL_MS)
+        yield stage.inner_text()
+        for sub_tab in page.locator('.sub-tabs [role="tab"]:visible').all()[1:]:
+            sub_tab.dispatch_event("click")
+            page.wait_for_timeout(FILL_MS)
+            yield f"{stage.inner_text()}: {sub_tab.inner_text()}"
+
+
+def _problems_of_open_tab(page: Page, name: str) -> dict[str, list[str]]:
+    """Return the problems that remain after some tries, by the name of the tab, size and theme."""
+    found = {}
+    for size in (DESKTOP, PHONE):
+        page.set_viewport_size(size)
+        for is_dark in (False, True):
+            set_theme(page, is_dark=is_dark)
+            for _ in range(TRIES):
+                if not (problems := layout_problems(page)):
+                    break
+                page.wait_for_timeout(PAUSE_MS)
+            else:
+                found[f"{name} {size['width']} {'dark' if is_dark else 'light'}"] = problems
+    page.set_viewport_size(DESKTOP)
+    return found

@@ -1,0 +1,133 @@
+"""Tests of indextts/data/importing/columns.py: no table is read with a wrong column in silence."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from indextts.data.importing.columns import decide_columns
+from indextts.errors import UserError
+from tests.import_sources import manifest_lines, run_import, write_tone
+
+TEXTS = [
+    "ሰላም ለዓለም።",
+    "እንዴት ነህ፣ ደህና?",
+    "ዛሬ ፀሐይ ወጣች።",
+    "መጽሐፉን አነበብኩት።",
+    "ነገ እንገናኛለን አለ።",
+    "ውሃ ጠጣሁ እኔ።",
+    "ቡና አፈላች እሷ።",
+    "ልጁ ሮጠ ወደ ቤት።",
+]
+ENGLISH = [
+    "peace to the world",
+    "how are you, well?",
+    "the sun is out today",
+    "I read the book",
+    "see you tomorrow, he said",
+    "I drank some water",
+    "she made coffee",
+    "the boy ran to the house",
+]
+TIGRINYA = ["ሰላም ንዓለም ይኹን።", "ከመይ ኣለኻ ሓወይ?", "ሎሚ ጸሓይ ወጺኣ።", "መጽሓፍ ኣንቢበ ኣለኹ።"]
+TIGRINYA += ["ጽባሕ ክንራኸብ ኢና።", "ማይ ሰትየ ኣነ።", "ቡን ኣፍሊሓ ንሳ።", "እቲ ቆልዓ ንገዛ ጎይዩ።"]
+PATHS = [f"wavs/{number}.wav" for number in range(8)]
+IDS = [str(number) for number in range(8)]
+SPEAKERS = ["es_m1", "es_f2"] * 4
+GENDERS = ["male", "female"] * 4
+SECONDS = [f"{1 + number / 7:.3f}" for number in range(8)]
+
+
+def decided(*columns: Sequence[str], header: str = "", chosen: str = "", language: str = "am") -> list[str]:
+    """Return the names of the columns of a table; "header" behind them if it has one."""
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    rows = [header.split(","), *rows] if header else rows
+
+    def exists(value: str) -> bool:
+        return value in PATHS or value in IDS
+
+    found = decide_columns(rows, exists, language=language, chosen=chosen)
+    return [*found.names, *(["header"] if found.has_header else [])]
+
+
+@pytest.mark.parametrize(
+    ("columns", "header", "expected"),
+    [
+        ((PATHS, TEXTS, GENDERS), "file_name,normalized_text,gender", "audio text - header"),
+        ((PATHS, TEXTS, ENGLISH), "file_name,text_am,text_en", "audio text - header"),
+        ((PATHS, ENGLISH, TEXTS), "file_name,text_en,text_am", "audio - text header"),
+        ((PATHS, ENGLISH, TEXTS), "path,sentence,amharic", "audio - text header"),
+        ((IDS, TEXTS, SPEAKERS), "", "audio text speaker"),
+        ((PATHS, SPEAKERS, TEXTS), "", "audio speaker text"),
+        ((PATHS, SPEAKERS, ["am"] * 8, TEXTS), "", "audio speaker - text"),
+        ((PATHS, TEXTS, GENDERS), "", "audio text -"),
+        ((PATHS, TEXTS, SECONDS), "", "audio text -"),
+        ((TEXTS, PATHS), "", "text audio"),
+        ((PATHS, IDS, TEXTS), "", "audio - text"),
+        ((SPEAKERS, IDS, TEXTS), "who,which,what", "- audio text header"),
+        ((PATHS, [text.split()[0] for text in TEXTS]), "", "audio text"),
+        ((PATHS, ["ሰላም"] * 8), "", "audio text"),
+        ((PATHS, TEXTS, [""] * 8), "", "audio text -"),
+        ((PATHS, TEXTS, [*TEXTS[:4], *[""] * 4]), "", "audio text spoken"),
+    ],
+)
+def test_columns_are_decided_by_header_and_content(
+    columns: tuple[list[str], ...], header: str, expected: str
+):
+    assert [name or "-" for name in decided(*columns, header=header)] == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("columns", "header", "problem"),
+    [
+        ((PATHS, TEXTS, TEXTS[::-1]), "file,first,second", "columns 1 .* and 2 .* could be the text"),
+        ((PATHS, TEXTS, TIGRINYA), "", "columns 1 .* and 2 .* could be the text"),
+        ((PATHS, SPEAKERS, SPEAKERS[::-1], TEXTS), "", "columns 1 .* and 2 .* could be the speaker"),
+        ((PATHS, SPEAKERS, GENDERS), "", "no column could be the text"),
+        ((TEXTS, SPEAKERS, GENDERS), "", "no column could be the recording"),
+        ((PATHS, PATHS[::-1], TEXTS), "", "columns 0 .* and 1 .* could be the recording"),
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_refused(columns: tuple[list[str], ...], header: str, problem: str):
+    with pytest.raises(UserError, match=f"{problem}.*pass --columns"):
+        decided(*columns, header=header)
+
+
+def test_columns_can_be_named_by_hand():
+    table = (PATHS, TEXTS, TEXTS[::-1])
+    assert decided(*table, chosen="audio=0,text=2") == ["audio", "", "text"]
+    assert decided(*table, header="file,one,two", chosen="audio=file, text=One")[:2] == ["audio", "text"]
+    wrong = {
+        "audio=0": "name audio and text",
+        "audio=0,text=3": "has no column 3",
+        "audio=0,text=three": "has no column three",
+        "audio=0,txt=1": "'txt=1' is not NAME=COLUMN",
+        "audio": "'audio' is not NAME=COLUMN",
+    }
+    for chosen, problem in wrong.items():
+        with pytest.raises(UserError, match=re.escape(problem)):
+            decided(*table, chosen=chosen)
+
+
+def test_a_language_of_another_script_reads_its_own_text():
+    assert decided(PATHS, ENGLISH, SPEAKERS, language="en") == ["audio", "text", "speaker"]
+
+
+def test_an_import_prints_its_reading_and_keeps_the_columns_of_the_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    folder = tmp_path / "in"
+    for number, name in enumerate(PATHS):
+        write_tone(folder / name, 200 + number, 0.2)
+    rows = ["file_name,first,second", *map(",".join, zip(PATHS, TEXTS, TEXTS[::-1], strict=True))]
+    (folder / "list.csv").write_text("\n".join(rows), encoding="utf-8")
+    with pytest.raises(UserError, match=f"{re.escape(str(folder))}: columns .* could be the text"):
+        run_import(folder, tmp_path / "out", speaker="s")
+    with caplog.at_level("INFO"):
+        run_import(folder, tmp_path / "out", speaker="s", columns="audio=0,text=second")
+    assert f"0 audio (wavs/0.wav), 1 not read ({TEXTS[0]}), 2 text ({TEXTS[-1]})" in caplog.text
+    texts = [line["text"] for line in manifest_lines(tmp_path / "out")]
+    assert texts == TEXTS[::-1]
+    run_import(folder, tmp_path / "out", speaker="s")  # the answer is kept
+    assert [line["text"] for line in manifest_lines(tmp_path / "out")] == texts

@@ -1,0 +1,89 @@
+"""Tests of overview.json: its numbers are those of the other files of the check."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from indextts.commands.quality_limits import QualityLimits
+from indextts.data.check import check_manifest
+from indextts.data.quality.overview import OVERVIEW_NAME, Overview, read_overview, write_overview
+from indextts.errors import UserError
+from tests.conftest import REPOSITORY
+from tests.test_data_check import TEXTS, write_dataset
+
+
+def test_the_overview_counts_what_clips_jsonl_lists(tmp_path: Path):
+    write_dataset(tmp_path, [*TEXTS[:5], f"{TEXTS[5]} PDF", "good morning"])
+    (tmp_path / "0.wav").unlink()
+    report = check_manifest(tmp_path / "manifest.jsonl", QualityLimits(), tmp_path / "check")
+    overview = read_overview(tmp_path / "check")
+    assert overview is not None
+    lines = (tmp_path / "check/clips.jsonl").read_text(encoding="utf-8").splitlines()
+    clips = [json.loads(line) for line in lines]
+    assert overview.num_utterances == len(clips) == 7
+    words = [clip["verdict"] for clip in clips]
+    assert [overview.num_good, overview.num_warned, overview.num_rejected] == [
+        words.count(word) for word in ("good", "warned", "rejected")
+    ]
+    flags = [flag["reason"] for clip in clips for flag in clip["flags"]]
+    assert {each.name: each.count for each in overview.reasons} == {
+        name: flags.count(name) for name in set(flags)
+    }
+    [unreadable] = [each for each in overview.reasons if each.name == "unreadable"]
+    assert unreadable.hours == pytest.approx(2 / 3600)
+    assert (overview.num_speakers, overview.hours) == (2, pytest.approx(14 / 3600, rel=0.01))
+    assert [each.text for each in overview.problems] == report.problems
+    assert [each.text for each in overview.notices] == report.notices
+    assert [each.code for each in overview.problems] == ["few_ethiopic"]
+    assert {each.code for each in overview.notices} == {"few_speakers", "dominant_speaker", "short_speakers"}
+
+
+def test_a_histogram_holds_every_measured_clip_and_the_limits_of_its_measure(tmp_path: Path):
+    write_dataset(tmp_path, TEXTS)
+    check_manifest(tmp_path / "manifest.jsonl", QualityLimits(min_snr_db=3), tmp_path / "check")
+    overview = read_overview(tmp_path / "check")
+    assert overview is not None
+    found = {each.measure: each for each in overview.histograms}
+    assert sum(found["duration_s"].counts) == 7
+    snr = [(each.value, each.side, each.is_hard) for each in found["snr_db"].limits]
+    assert snr == [(3.0, "below", True), (20.0, "below", False)]
+
+
+def test_too_many_rejections_are_a_problem_with_a_code(tmp_path: Path):
+    write_dataset(tmp_path, TEXTS)
+    check_manifest(tmp_path / "manifest.jsonl", QualityLimits(min_duration_s=3), tmp_path / "check")
+    overview = read_overview(tmp_path / "check")
+    assert overview is not None
+    assert {each.code: each.count for each in overview.problems} == {"too_many_rejected": 7, "no_voice": 2}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"num_utterances": "many"}', b"\xff"])
+def test_a_corrupt_overview_counts_as_none(tmp_path: Path, content: bytes):
+    (tmp_path / OVERVIEW_NAME).write_bytes(content)
+    assert read_overview(tmp_path) is None
+
+
+def test_a_histogram_without_an_edge_for_each_bin_counts_as_corrupt(tmp_path: Path):
+    write_dataset(tmp_path, TEXTS)
+    check_manifest(tmp_path / "manifest.jsonl", QualityLimits(), tmp_path / "check")
+    content = json.loads((tmp_path / "check" / OVERVIEW_NAME).read_bytes())
+    content["histograms"][0]["edges"] = [1.0]
+    (tmp_path / "check" / OVERVIEW_NAME).write_text(json.dumps(content))
+    assert read_overview(tmp_path / "check") is None
+
+
+def test_an_unwritable_folder_is_named(tmp_path: Path):
+    (tmp_path / "file").touch()
+    empty = {"num_utterances": 0, "num_good": 0, "num_warned": 0, "num_rejected": 0, "hours": 0}
+    lists = {"reasons": [], "histograms": [], "problems": [], "notices": []}
+    overview = Overview.model_validate({**empty, "num_speakers": 0, **lists})
+    with pytest.raises(UserError, match=str(tmp_path / "file")):
+        write_overview(tmp_path / "file/check", overview)
+
+
+def test_the_page_reads_the_overview_without_torch():
+    code = "import sys, indextts.data.quality.overview; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0

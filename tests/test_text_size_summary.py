@@ -1,0 +1,60 @@
+"""Tests of indextts/text/size_summary.py."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from demo.make_demo import DEMO
+from indextts.text.extend import extend_file
+from indextts.text.size_summary import read_summary, summarize, summary_path, write_summary
+from indextts.text.tokenizer import Tokenizer, measure
+from indextts.text.vocabulary import advise_size
+
+BASE = DEMO / "checkpoints/bpe.model"
+TEXTS = [
+    "ሰላም ለዓለም ሁሉ ሰላም ይሁን",
+    "አዲስ አበባ የኢትዮጵያ ዋና ከተማ ናት",
+    "ዛሬ ወደ ገበያ ሄደን ቡና ገዛን",
+    "ልጆቹ በትምህርት ቤት ይማራሉ ይጫወታሉ",
+]
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    base = Tokenizer.load(BASE)
+    output = tmp_path_factory.mktemp("size") / "tokenizer.model"
+    return extend_file(BASE, TEXTS, output, base.size + 400, advise_size(1.0), {}).extended
+
+
+def test_the_last_point_is_the_tokenizer_itself_and_rates_fall_with_the_size(extended: Tokenizer):
+    summary = summarize(extended, Tokenizer.load(BASE).size, TEXTS)
+    sizes = [point.size for point in summary.points]
+    rates = [point.tokens_per_word for point in summary.points]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == extended.size
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > rates[-1]
+    assert rates[-1] == pytest.approx(measure(extended, TEXTS).tokens_per_word, abs=1e-3)
+
+
+def test_a_smaller_tokenizer_has_the_rate_of_the_curve(extended: Tokenizer, tmp_path: Path):
+    base = Tokenizer.load(BASE)
+    point = summarize(extended, base.size, TEXTS).points[2]
+    output = tmp_path / "smaller.model"
+    smaller = extend_file(BASE, TEXTS, output, point.size, advise_size(1.0), {}).extended
+    assert smaller.size == point.size
+    assert measure(smaller, TEXTS).tokens_per_word == pytest.approx(point.tokens_per_word, abs=1e-3)
+
+
+def test_a_summary_is_read_as_it_was_written_and_a_corrupt_one_counts_as_absent(
+    extended: Tokenizer, tmp_path: Path
+):
+    model = tmp_path / "tokenizer.model"
+    assert read_summary(model) is None
+    summary = summarize(extended, Tokenizer.load(BASE).size, TEXTS)
+    write_summary(model, summary)
+    assert read_summary(model) == summary
+    for content in ("{", "[]", json.dumps({"version": 1, "sizes": [{}]})):
+        summary_path(model).write_text(content)
+        assert read_summary(model) is None

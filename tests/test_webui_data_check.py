@@ -1,0 +1,96 @@
+"""Tests of the report of the check on the page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from indextts.commands.quality_limits import QualityLimits
+from indextts.data.check import check_manifest
+from indextts.data.quality.overview import OVERVIEW_NAME
+from indextts.data.quality.reasons import REASONS, Flag
+from indextts.data.quality.summary import CODES, MEASURES
+from indextts.data.review import check_folder
+from indextts.projects.project import Project, ProjectSettings
+from indextts.webui.data import reason_texts
+from indextts.webui.data.check_view import check_outlook, overview_html
+from indextts.webui.data.reason_texts import flag_text
+from tests.test_data_check import TEXTS, write_dataset
+
+
+def checked(folder: Path, **limits: float) -> Project:
+    """Return a project with seven clips of two seconds and a report on them."""
+    project = Project(folder)
+    project.dataset.mkdir()
+    write_dataset(project.dataset, TEXTS)
+    check_manifest(project.manifest, QualityLimits(**limits), check_folder(project.manifest))
+    return project
+
+
+def shown(project: Project) -> str:
+    return overview_html(project, check_folder(project.manifest))
+
+
+def test_before_an_import_and_before_a_check_a_link_leads_on(tmp_path: Path):
+    project = Project(tmp_path)
+    assert 'href="#data/upload"' in shown(project)
+    project.dataset.mkdir()
+    write_dataset(project.dataset, TEXTS)
+    assert 'href="#data/check-start"' in shown(project)
+    check_folder(project.manifest).mkdir()
+    (check_folder(project.manifest) / "report.txt").write_text("of an earlier version")
+    assert 'href="#data/check-start"' in shown(project)
+
+
+def test_each_reason_has_its_count_and_a_link_to_its_clips(tmp_path: Path):
+    html = shown(checked(tmp_path, min_duration_s=3, warn_min_duration_s=4))
+    [row] = re.findall(r"<tr>.*?</tr>", html)
+    assert 'data-filter="too_short"' in row
+    assert 'href="#data/data-tab-review"' in row
+    assert re.findall(r">(\d+) clips<", row) == ["7"]
+    assert html.count('<li class="bad">') == 2  # too many rejected, and no voice left
+
+
+def test_histograms_have_the_limits_that_were_checked(tmp_path: Path):
+    html = shown(checked(tmp_path, min_snr_db=15))
+    assert html.count("<svg") == len(MEASURES)
+    assert "&lt; 15" in html
+
+
+def test_a_changed_manifest_makes_the_report_outdated(tmp_path: Path):
+    project = checked(tmp_path)
+    assert "check-start" not in shown(project)
+    write_dataset(project.dataset, TEXTS[:5])
+    assert 'href="#data/check-start"' in shown(project)
+
+
+def test_a_corrupt_overview_is_no_traceback(tmp_path: Path):
+    project = checked(tmp_path)
+    (check_folder(project.manifest) / OVERVIEW_NAME).write_bytes(b"{")
+    assert 'href="#data/check-start"' in shown(project)
+
+
+def test_a_check_needs_imported_data(tmp_path: Path):
+    settings = ProjectSettings.model_validate({"name": "voice", "base": tmp_path})
+    [blocker] = check_outlook(Project(tmp_path), settings).blockers
+    assert blocker.link == "#data/upload"
+    assert not check_outlook(checked(tmp_path), settings).blockers
+
+
+def test_every_reason_measure_and_code_has_a_text():
+    assert reason_texts.REASONS.keys() == {reason.name for reason in REASONS}
+    assert reason_texts.MEASURES.keys() == set(MEASURES)
+    assert reason_texts.PROBLEMS.keys() == set(CODES.values())
+
+
+@pytest.mark.parametrize(
+    ("reason", "description", "end"),
+    [
+        ("noisy", "low signal-to-noise ratio: 8.1 dB", ": 8.1 dB"),
+        ("same_text", "the same text as another clip of the speaker: u4", ": u4"),
+        ("unreadable", "/a.wav: cannot be read", ": /a.wav: cannot be read"),
+    ],
+)
+def test_a_flag_keeps_its_number_in_every_language(reason: str, description: str, end: str):
+    assert flag_text(Flag(reason, 1.0, description)).endswith(end)
+    assert not flag_text(Flag(reason, 1.0, description)).endswith(f":{end}")

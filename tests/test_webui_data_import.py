@@ -1,0 +1,106 @@
+"""Tests of the outlook of an import and of the message of an upload."""
+
+import json
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from indextts.commands.data import ImportDataset
+from indextts.data.manifest import Utterance, write_utterances
+from indextts.errors import UserError
+from indextts.projects.project import Project, ProjectSettings
+from indextts.webui.data.import_form import (
+    FIELDS,
+    NEW_SOURCES,
+    import_commands,
+    upload_message,
+    uploads_html,
+)
+from indextts.webui.data.import_outlook import import_outlook, invalid_import, shown_source
+from indextts.webui.data.tab import numbers_html
+
+
+def make(folder: Path, **settings: object) -> tuple[Project, ProjectSettings]:
+    project = Project(folder / "voice")
+    project.root.mkdir()
+    return project, ProjectSettings.model_validate({"name": "voice", "base": folder, **settings})
+
+
+def write_manifest(path: Path, *durations: float | None) -> Path:
+    lines = [{"audio": "a.wav", "text": "ሰላም"} | ({"duration": s} if s else {}) for s in durations]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return path
+
+
+def test_a_project_without_sources_is_blocked_with_a_link_to_the_upload(tmp_path: Path):
+    project, settings = make(tmp_path)
+    [blocker] = invalid_import(project, settings, UserError("nothing")).blockers
+    assert blocker.link == "#data/upload"
+
+
+def test_a_missing_manifest_is_named_and_blocks(tmp_path: Path):
+    project, settings = make(tmp_path, manifest=tmp_path / "absent.jsonl")
+    [blocker] = import_outlook(project, settings).blockers
+    assert str(tmp_path / "absent.jsonl") in blocker.text
+    assert blocker.link
+
+
+def test_recordings_from_addresses_alone_are_imported(tmp_path: Path):
+    project, settings = make(tmp_path, data={"url": ["https://example.org/talk"]})
+    page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]))
+    command, *_ = import_commands(page, project, settings, NEW_SOURCES, *[""] * len(FIELDS))
+    assert isinstance(command, ImportDataset)
+    assert command.url == ["https://example.org/talk"]
+
+
+def test_what_will_be_read_and_where_it_goes_is_listed(tmp_path: Path):
+    manifest = write_manifest(tmp_path / "set.jsonl", 1800.0, 5400.0)
+    project, settings = make(tmp_path, manifest=manifest)
+    (project.uploads / "files").mkdir(parents=True)
+    (project.uploads / "files/a.wav").write_bytes(b"x" * 1500)
+    (project.uploads / "files/a.txt").write_bytes(b"x")
+    with zipfile.ZipFile(project.uploads / "talks.zip", "w") as file:
+        file.writestr("a/1.flac", b"x")
+        file.writestr("a/2.MP3", b"x")
+        file.writestr("a/2.txt", b"x")
+    outlook = import_outlook(project, settings)
+    assert not outlook.blockers
+    texts = [value for _, value in outlook.facts]
+    assert texts[0].startswith("set.jsonl: 2 ")
+    assert "2.0 h" in texts[0]
+    assert texts[1].startswith("files: 1 ")
+    assert texts[2].startswith("talks.zip: 2 ")
+    assert "voice/dataset/" in texts
+
+
+def test_a_manifest_without_every_duration_has_no_hours(tmp_path: Path):
+    path = write_manifest(tmp_path / "set.jsonl", 1800.0, None)
+    assert "2" in shown_source(path, is_manifest=True)
+    assert "h" not in shown_source(path, is_manifest=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip"])
+def test_an_unreadable_source_has_no_size(tmp_path: Path, content: bytes):
+    (tmp_path / "talks.zip").write_bytes(content)
+    assert shown_source(tmp_path / "talks.zip", is_manifest=False) == "?"
+
+
+def test_a_refused_upload_is_a_message_with_its_escaped_name(tmp_path: Path):
+    project, _ = make(tmp_path)
+    message = upload_message(project, [str(tmp_path / "<img src=x>.wav")])
+    assert 'class="bad"' in message
+    assert "&lt;img src=x&gt;.wav" in message
+    assert uploads_html(project) == ""
+
+
+def test_imported_data_are_shown_as_numbers(tmp_path: Path):
+    project, _ = make(tmp_path)
+    assert "<dd>" not in numbers_html(project)
+    project.dataset.mkdir()
+    clips = [Utterance(str(n), tmp_path / "a.wav", "ሰላም", f"s{n % 2}", 2.0) for n in range(90)]
+    write_utterances(project.manifest, clips)
+    html = numbers_html(project)
+    assert [html.count(f"<dd>{text}</dd>") for text in ("90", "3 min", "2")] == [1, 1, 1]

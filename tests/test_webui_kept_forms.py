@@ -1,0 +1,43 @@
+"""Values that were typed but not started are there after a reload, in the tabs with a small form."""
+
+import json
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.page_layout import DESKTOP
+from tests.waiting import wait_until
+from tests.walking import Server, open_tab, wait_for
+
+pytestmark = pytest.mark.slow
+
+
+def test_typed_values_of_tabs_4_and_5_stay_after_a_reload(server: Server, browser: Browser):
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(server.url)
+    typed = {
+        "4 ": ("preprocess", "Preprocess-val_ratio", "0.25"),
+        "5 ": ("pairs", "BuildPairs-pairs_per_target", "7"),
+    }
+    for tab, (stage, field, text) in typed.items():
+        open_tab(page, tab)
+        wait_for(page, f"{stage}-command", "python")  # the form is filled
+        box = page.locator(f"#{field} input")
+        box.fill(text)
+        box.press("Tab")
+        wait_for(page, f"{stage}-command", text.replace(".", r"\."))
+        draft = server.workspace / "demo/drafts" / f"{stage}.json"
+        wait_until(draft.is_file, explain=server.log.read_text)
+        assert json.loads(draft.read_text())["values"] == {field.partition("-")[2]: float(text)}
+    page.reload()
+    for tab, (stage, field, text) in typed.items():
+        open_tab(page, tab)
+        expect(page.locator(f"#{field} input")).to_have_value(text)
+        wait_for(page, f"{stage}-command", text.replace(".", r"\."))
+
+    # a draft that the program would refuse is dropped
+    draft.write_text('{"version": 1, "values": {"pairs_per_target": 0}}')
+    page.reload()
+    open_tab(page, "5 ")
+    expect(page.locator("#BuildPairs-pairs_per_target input")).not_to_have_value("0")
+    wait_for(page, "pairs-command", "build_gpt_prompt_pairs")

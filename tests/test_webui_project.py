@@ -1,0 +1,261 @@
+"""Tests of indextts/webui/project: a new project, the offer of the demo, runs and facts."""
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from indextts.errors import UserError
+from indextts.projects.jobs import starting
+from indextts.projects.jobs.records import list_jobs
+from indextts.projects.jobs.stopping import kill_job
+from indextts.projects.pipeline import copy_base_files
+from indextts.projects.project import DEMO, PUBLISHED, Project, read_project, read_settings
+from indextts.webui.page import Page
+from indextts.webui.project import demo
+from indextts.webui.project.base_model import summary_html
+from indextts.webui.project.creating import NewProject, create
+from indextts.webui.project.runs import run_rows, runs_html, sparkline
+from indextts.webui.project.stage_facts import stage_fact
+from indextts.webui.project.tab import next_html, way_html
+from indextts.webui.running.job_chip import chip_html
+from indextts.webui.serving.security import Roots
+from indextts.webui.stage_list import STAGES
+from tests.running_jobs import SAVES_ON_SIGTERM, command_for, program
+from tests.test_webui_stage_list import begin_demo, end_job, make_all_files, make_files
+from tests.written_run import WrittenRun
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Any:
+    """Give what the functions of the tab use of a page, over a workspace with the demo."""
+    workspace = tmp_path / "workspace"
+    settings = read_settings(DEMO)
+    copy_base_files(Project(workspace / settings.name), settings)
+    return SimpleNamespace(workspace=workspace, roots=Roots(workspace))
+
+
+@pytest.fixture
+def project(page: Page) -> Project:
+    return demo.demo_project(page)
+
+
+def form(**changes: Any) -> NewProject:
+    values = {
+        "title": "My voice",
+        "base": PUBLISHED,
+        "language": "am",
+        "backend": "builtin",
+        "recordings": "",
+        "folder": "",
+        "other_base": "",
+    }
+    return NewProject(**{**values, **changes})
+
+
+def download(page: Page) -> None:
+    """Put the files of a base model where a download puts them."""
+    folder = page.workspace / PUBLISHED
+    folder.mkdir()
+    for name in ("config.yaml", "bpe.model"):
+        shutil.copy(DEMO.parent / "checkpoints" / name, folder)
+    (folder / "gpt.pth").write_bytes(b"weights")
+
+
+def test_a_project_has_a_title_and_a_derived_folder(page: Page):
+    download(page)
+    chosen = create(page, form(title="  የእኔ   ድምፅ ", backend="indextts2"))
+    settings = read_project(Project(page.workspace / "yaenee-demetze"))
+    assert (settings.title, settings.name) == ("የእኔ ድምፅ", "yaenee-demetze")
+    assert settings.preprocess == {"backend": "indextts2"}
+    assert chosen.value == "yaenee-demetze"
+    assert ("የእኔ ድምፅ", "yaenee-demetze") in chosen.choices
+
+
+def test_the_recordings_are_a_manifest_a_folder_or_an_archive(page: Page):
+    download(page)
+    (page.workspace / "m.jsonl").touch()
+    (page.workspace / "talks").mkdir()
+    create(page, form(title="a", recordings="m.jsonl"))
+    create(page, form(title="b", recordings="talks"))
+    assert read_project(Project(page.workspace / "a")).manifest == page.workspace / "m.jsonl"
+    assert read_project(Project(page.workspace / "b")).data == {"source": [str(page.workspace / "talks")]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"title": " "}, "60"),
+        ({"title": "a\u202eb"}, "60"),
+        ({"title": "x" * 100}, "60"),
+        ({"backend": None}, "IndexTTS-2"),
+        ({"recordings": "absent.jsonl"}, "absent.jsonl"),
+        ({"recordings": "/etc/passwd"}, "/etc/passwd"),
+        ({"folder": "../outside"}, "../outside"),
+        ({"folder": "ድምፅ"}, "ድምፅ"),
+        ({"folder": PUBLISHED}, PUBLISHED),
+        ({"folder": "demo"}, "demo"),
+        ({"folder": "linked"}, "linked"),
+        ({"title": "demo"}, "demo"),
+        ({"other_base": "/etc"}, "/etc"),
+    ],
+)
+def test_a_wrong_value_creates_nothing(page: Page, tmp_path: Path, changes: dict, named: str):
+    download(page)
+    (tmp_path / "outside").mkdir()
+    (page.workspace / "linked").symlink_to(tmp_path / "outside")
+    before = sorted(path.name for path in page.workspace.iterdir())
+    with pytest.raises(UserError, match=re.escape(named)):
+        create(page, form(**changes))
+    assert sorted(path.name for path in page.workspace.iterdir()) == before
+    assert not any((tmp_path / "outside").iterdir())
+
+
+def test_a_project_without_the_base_model_is_refused(page: Page):
+    with pytest.raises(UserError):
+        create(page, form())
+    assert not (page.workspace / "my-voice").exists()
+
+
+def test_a_workspace_in_which_nothing_has_run_is_a_first_visit(page: Page, project: Project):
+    assert demo.offer(page, project) == "first"
+    assert next_html(page, project) == ""
+    begin_demo(project, "data", "stopped")
+    assert demo.offer(page, project) == "first"
+    assert demo.outlook(project).button  # the same button resumes
+    download(page)
+    create(page, form(title="other"))
+    assert demo.offer(page, project) == "demo"
+    assert demo.offer(page, Project(page.workspace / "other")) == ""
+
+
+def test_the_demo_ends_with_a_link_to_its_sound(page: Page, project: Project):
+    make_all_files(project)
+    begin_demo(project, "export", "finished")
+    assert demo.offer(page, project) == ""
+    assert next_html(page, project).count("primary-link") == 1
+    assert 'href="#listen"' in next_html(page, project)
+    assert way_html(page, project).count('<li class="done">') == len(STAGES)
+
+
+def test_a_demo_whose_stages_ran_one_by_one_goes_on_like_any_project(page: Page, project: Project):
+    make_files(project, "data")
+    end_job(project, "data", "finished")
+    assert demo.offer(page, project) == ""
+    html = next_html(page, project)
+    assert html.count("primary-link") == 1
+    assert 'href="#tokenizer"' in html
+
+
+@pytest.fixture
+def started(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """Give the demo with a running demo job."""
+    program_here = program(project, SAVES_ON_SIGTERM)
+    monkeypatch.setattr(starting, "REPOSITORY", project.root.parent)
+    starting.start_job(project, "demo", [program_here])
+    yield project
+    for job in list_jobs(project):
+        kill_job(job)
+
+
+def test_no_stage_starts_beside_the_demo(started: Project):
+    with pytest.raises(UserError, match="demo"):
+        starting.start_job(started, "pairs", [command_for("program.py")])
+    with pytest.raises(UserError, match="demo"):
+        starting.start_job(started, "demo", [command_for("program.py")])
+    starting.start_job(started, "listen", [command_for("program.py")])  # is no stage
+
+
+def test_the_running_demo_marks_its_stage_and_shows_its_share(page: Page, started: Project):
+    make_files(started, "data", "tokenizer")
+    (job,) = list_jobs(started, "demo")
+    assert job.began is not None
+    (started.root / "pipeline").mkdir()
+    now = {"stage": "preprocess", "started": job.began + 1}
+    (started.root / "pipeline/now.json").write_text(json.dumps(now))
+    assert demo.offer(page, started) == "first"
+    classes = re.findall(r'<li class="(\w+)"', way_html(page, started))
+    assert classes == ["done", "done", "running", "later", "later", "later"]
+    chip = chip_html(page.workspace, time.time())
+    assert "#project" in chip
+    assert "--share:12" in chip  # 2 of 17 parts
+    assert 'aria-valuenow="11"' in demo.progress_html(started)
+    assert not demo.outlook(started).blockers
+
+
+def test_a_running_stage_blocks_the_demo(project: Project, monkeypatch: pytest.MonkeyPatch):
+    program_here = program(project, SAVES_ON_SIGTERM)
+    monkeypatch.setattr(starting, "REPOSITORY", project.root.parent)
+    starting.start_job(project, "data", [program_here])
+    try:
+        (blocker,) = demo.outlook(project).blockers
+        assert blocker.link == "#data"
+        with pytest.raises(UserError, match="data"):
+            starting.start_job(project, "demo", [program_here])
+    finally:
+        for job in list_jobs(project):
+            kill_job(job)
+
+
+def write_run(folder: Path, losses: list[float], part: int = 1) -> WrittenRun:
+    run = WrittenRun(part=part)
+    run.start()
+    for number, loss in enumerate(losses, start=1):
+        run.val(100 * number, loss)
+    run.write(folder)
+    return run
+
+
+def test_the_last_runs_have_their_best_loss_and_a_row_for_each_part(project: Project):
+    assert runs_html(run_rows(project)) == ""
+    run = WrittenRun()
+    for part, losses in ((1, [5.0, 3.25, 4.0]), (2, [2.5])):
+        run.part = part
+        run.start()
+        for number, loss in enumerate(losses, start=1):
+            run.val(100 * number, loss)
+    run.write(project.run_dir)
+    rows = run_rows(project)
+    assert [(row.part, row.step) for row in rows] == [(2, 100), (1, 300)]
+    html = runs_html(rows)
+    assert "3.250" in html
+    assert "2.500" in html
+    assert html.count("<svg") == 2
+
+
+def test_at_most_five_runs_are_listed_and_none_outside_the_project(project: Project, tmp_path: Path):
+    for number in range(7):
+        write_run(project.root / f"run{number}", [1.0])
+        os.utime(project.root / f"run{number}/metrics.jsonl", (number, number))
+    write_run(tmp_path / "elsewhere", [1.0])
+    (project.root / "linked").symlink_to(tmp_path / "elsewhere")
+    assert {row.name for row in run_rows(project)} == {f"run{number}" for number in range(2, 7)}
+
+
+def test_a_sparkline_is_small_whatever_the_run():
+    points = [(step, 5.0 - step / 10_000) for step in range(10_000)]
+    assert len(sparkline(points, "4.000")) < 2_000
+    assert sparkline([(1, 2.0)], "2.000").count("circle") == 1
+    assert "<b>" not in sparkline([(1, 2.0)], "<b>")
+    assert sparkline([], "") == ""
+
+
+def test_corrupt_files_give_no_fact(project: Project):
+    make_all_files(project)
+    project.tokenizer.write_bytes(b"\xff\xff no model")
+    project.manifest.write_text('{"id": 1\n')
+    for stage in STAGES[:2]:
+        assert stage_fact(project, stage.name) == ""
+
+
+def test_what_is_missing_of_the_published_files_is_one_line(page: Page):
+    assert re.search(r"\b0\b.*\b14\b.*GB", summary_html(page))
+    download(page)
+    assert re.search(r"\b3\b.*\b14\b.*GB", summary_html(page))

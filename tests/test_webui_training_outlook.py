@@ -1,0 +1,201 @@
+"""Tests of tab 6 before a start: the outlook, the resume card and the marks at the fields."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from indextts.commands.terminal import parse
+from indextts.commands.train import Train
+from indextts.errors import UserError
+from indextts.planning.hardware import MachineFacts
+from indextts.planning.preflight import run_preflight
+from indextts.planning.presets import PRESETS
+from indextts.planning.resume_table import resume_rows
+from indextts.projects.project import Project, ProjectSettings
+from indextts.webui.running.outlook import Outlook
+from indextts.webui.serving.security import Roots
+from indextts.webui.training.resume_card import AUTO, card_values, menu_choices
+from indextts.webui.training.settings_form import marks_html
+from indextts.webui.training.tab import resume_update
+from indextts.webui.training.training_form import (
+    AUTOMATIC_VALUES,
+    CUSTOM,
+    OWN,
+    PROPOSE,
+    element_of,
+    filled,
+    preset_values,
+    project_values,
+    resume_value,
+    source_of,
+    store_draft,
+    store_resume,
+)
+from indextts.webui.training.training_outlook import invalid_outlook, is_unknown, outlook_of, plan_rows
+from tests.tiny_run import TinyRun, make_tiny_run, write_tokenizer
+
+CPU = MachineFacts((), 2, 8 << 30)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    run = make_tiny_run(tmp_path_factory.mktemp("trained"))
+    assert run.train(max_steps=4) == 0
+    (run.output / ".lock").write_text("")  # the pid of this process, which stays alive
+    return run
+
+
+@pytest.fixture
+def run(trained: TinyRun, tmp_path: Path) -> TinyRun:
+    """A run at step 4 of 12."""
+    shutil.copytree(trained.folder, tmp_path / "run")
+    return TinyRun(tmp_path / "run")
+
+
+def looked(run: TinyRun, **changes: object) -> Outlook:
+    command = parse(Train, run.flags(**{"max_steps": 12, **changes}))
+    return outlook_of(command, run_preflight(command, CPU))
+
+
+def kinds(run: TinyRun, **changes: object) -> set[str]:
+    command = parse(Train, run.flags(**{"max_steps": 12, **changes}))
+    return {row.kind for row in plan_rows(command, run_preflight(command, CPU))}
+
+
+def links(outlook: Outlook) -> list[str]:
+    return [blocker.link for blocker in outlook.blockers]
+
+
+def test_a_resume_that_continues_loses_nothing_and_names_its_step(run: TinyRun):
+    outlook = looked(run, resume="auto")
+    assert (outlook.blockers, outlook.losses) == ([], [])
+    assert "4" in outlook.button
+    assert "restarts" not in kinds(run, resume="auto")
+
+
+def test_a_resume_that_restarts_says_what_is_lost(run: TinyRun):
+    write_tokenizer(run.folder / "tokenizer.model", num_appended=300)
+    outlook = looked(run, resume="auto")
+    [loss] = outlook.losses
+    assert outlook.loss_key
+    assert "720" in loss.text
+    assert "700" in loss.text
+    assert "4" in loss.text
+    assert loss.link == "#tokenizer"
+    assert "restarts" in kinds(run, resume="auto")
+
+
+def test_a_resume_with_nothing_left_offers_more(run: TinyRun):
+    assert links(looked(run, resume="auto", max_steps=4)) == ["#training/Train-max_steps"]
+    assert links(looked(run, resume="auto", epochs=1, max_steps=0)) == ["#training/Train-epochs"]
+    assert {"finished"} < kinds(run, resume="auto", max_steps=4)
+
+
+def test_base_weights_and_a_wrong_path_are_refused(run: TinyRun):
+    for path in (run.folder / "base/gpt.pth", run.output / "model_step1.pth"):
+        assert kinds(run, resume=path) == {"refused"}
+        assert len(looked(run, resume=path).blockers) == 1
+
+
+def test_a_checkpoint_of_another_program_is_left_to_the_weights(run: TinyRun):
+    path = run.folder / "other.pth"
+    torch.save({"model": {}, "optimizer": {}, "epoch": 0, "step": 3}, path)
+    command = parse(Train, run.flags(resume=path))
+    found = run_preflight(command, CPU)
+    assert is_unknown(command, found)
+    assert kinds(run, resume=path) == {"unknown"}
+    assert "#training/train-read" in [note.link for note in looked(run, resume=path).notes]
+
+
+def test_a_problem_links_to_the_tab_or_field_that_solves_it(run: TinyRun):
+    assert links(looked(run)) == ["#training/train-resume"]
+    assert links(looked(run, output_dir=run.folder / "x", resume="auto")) == ["#training/train-resume"]
+    (run.folder / "base/gpt.pth").unlink()
+    assert links(looked(run, output_dir=run.folder / "x")) == ["#project"]
+    (run.folder / "train_pairs.jsonl").unlink()
+    assert "#pairs" in links(looked(run, output_dir=run.folder / "x"))
+
+
+def test_an_invalid_value_is_reported_at_its_field_and_escaped():
+    error = UserError("the project's settings of train: --epochs: got '<b>\"'; --gpus: no such GPU")
+    outlook = invalid_outlook(error)
+    assert links(outlook) == ["#training/Train-epochs", "#training/Launch-gpus"]
+    with pytest.raises(UserError) as outside:
+        resume_value(Roots(Path("/workspace")), True, "/etc/passwd", Path("/workspace/run"))
+    assert links(invalid_outlook(outside.value)) == ["#training/train-resume-path"]
+    html = marks_html(None, None, error)
+    assert html.count("--problem") == 2
+    assert "#Train-epochs{" in html
+    assert "<b>" not in html
+    assert element_of("no flag") is None
+    assert element_of("--no-such-flag: x") is None
+
+
+def test_chosen_values_are_shown_at_automatic_fields_only(run: TinyRun):
+    command = parse(Train, run.flags(batch_tokens=None, amp=None))
+    chosen = run_preflight(parse(Train, run.flags(output_dir=run.folder / "x")), CPU).estimate
+    assert chosen is not None
+    html = marks_html(command, chosen.command)
+    assert "#Train-batch_tokens{" in html
+    assert "#Train-amp{" in html
+    assert "#Train-batch_size{" not in html
+
+
+def test_pairs_per_step_are_not_shown_where_a_typed_batch_size_replaces_them(run: TinyRun):
+    chosen = run_preflight(parse(Train, run.flags(output_dir=run.folder / "x")), CPU).estimate
+    assert chosen is not None
+    typed = {"batch_tokens": None, "batch_size": None}
+    assert "#Train-step_pairs{" in marks_html(parse(Train, run.flags(**typed)), chosen.command)
+    assert "#Train-step_pairs{" not in marks_html(parse(Train, run.flags(batch_size=8)), chosen.command)
+
+
+def test_a_bare_file_name_is_looked_up_in_the_run_directory(tmp_path: Path):
+    roots, run_dir = Roots(tmp_path), tmp_path / "voice/run"
+    assert resume_value(roots, True, "model_step2.pth", run_dir) == str(run_dir / "model_step2.pth")
+    assert resume_value(roots, True, "voice/x.pth", run_dir) == str(tmp_path / "voice/x.pth")
+    assert resume_value(roots, True, " ", run_dir) == "auto"
+    assert resume_value(roots, False, "x.pth", run_dir) == ""
+    for outside in ("/etc/passwd", "../x.pth", ".."):
+        with pytest.raises(UserError):
+            resume_value(Roots(run_dir), True, outside, run_dir)
+
+
+def test_the_menu_lists_the_checkpoints_whatever_the_path_is(run: TinyRun):
+    command = parse(Train, run.flags(resume=run.output / "absent.pth", max_steps=12))
+    rows, found = resume_rows(command), run_preflight(command, CPU)
+    names = [value for _, value in menu_choices(rows, 0.0)]
+    assert names[0] == AUTO
+    assert "model_step4.pth" in names
+    _title, menu, _plan, _read = card_values(rows, command.resume, found, [], can_read=False)
+    assert [value for _, value in menu.choices] == names
+    assert menu.value is None
+
+
+def test_the_menu_of_values_names_what_the_form_has(tmp_path: Path):
+    (tmp_path / "voice").mkdir()
+    own = project_values(Project(tmp_path / "voice"), ProjectSettings(name="voice", base=Path("base")))
+    assert source_of(own, own) == OWN
+    assert source_of({**own, "resume": True}, own) == OWN
+    for preset in PRESETS:
+        assert source_of({**own, **preset_values(preset)}, own) == preset.id
+    assert source_of({**own, "epochs": 77}, own) == CUSTOM
+    set_own = {**own, "batch_size": 8}
+    assert source_of({**set_own, **AUTOMATIC_VALUES}, set_own) == PROPOSE
+
+
+def test_a_resume_is_ticked_with_the_first_checkpoint_unless_the_user_unticked_it(tmp_path: Path):
+    project = Project(tmp_path / "voice")
+    project.run_dir.mkdir(parents=True)
+    assert "value" not in resume_update(project)
+    (project.run_dir / "latest.pth").touch()
+    assert resume_update(project).value is True
+    settings = ProjectSettings(name="voice", base=Path("base"))
+    store_draft(project, settings, project_values(project, settings) | {"resume": False})
+    assert resume_update(project).value is True  # the form was filled before the checkpoint
+    store_resume(project, settings, False)
+    assert "value" not in resume_update(project)
+    assert filled(project, settings)["resume"] is False
+    store_resume(project, settings, True)
+    assert resume_update(project).value is True
