@@ -53,6 +53,7 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
         (tmp_path / name).write_bytes(content)
         choose.set_input_files(tmp_path / name)
         expect(page.locator("#upload-message .bad")).to_contain_text(name)
+    expect(page.locator("#received")).not_to_contain_text("Received")  # a refused file does not stay
     assert not (server.workspace / "voice/uploads").exists()
     expect(page.locator("#data-start")).to_be_disabled()
     soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
@@ -92,4 +93,10 @@ def test_a_user_with_only_a_browser_creates_a_project_from_an_upload(
     page.locator("#upload-remove").click()
     expect(page.locator("#uploads")).not_to_contain_text("ንግግር.zip")
     assert len(manifest_lines(server.workspace / "voice/dataset")) == NUM_CLIPS
+
+    choose.set_input_files(tmp_path / "nine.wav")
+    expect(page.locator("#upload-message .bad")).to_contain_text("nine.wav")
+    page.locator("#project input").click()
+    page.get_by_role("option").filter(has_not_text="የእኔ ድምፅ").first.click()
+    expect(page.locator("#upload-message .bad")).to_have_count(0)  # it was about the other project
     page.close()

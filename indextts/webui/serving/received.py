@@ -56,12 +56,12 @@ def received_folder(workspace: Path) -> Iterator[Path]:
 
 
 def size_of(folder: Path) -> tuple[int, int]:
-    """Return the number of files in a folder and their bytes."""
+    """Return the number of files in a folder and their bytes, without the empty ones that Gradio leaves."""
     sizes = []
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):  # moved or removed meanwhile
-            if path.is_file():
-                sizes.append(path.stat().st_size)
+            if path.is_file() and (num_bytes := path.stat().st_size):
+                sizes.append(num_bytes)
     return len(sizes), sum(sizes)
 
 
