@@ -1,4 +1,4 @@
-"""What is wrong with the layout of the open tab, measured in the browser.
+"""Faults in the layout of the open tab, measured in the browser.
 
 - The primary button ends on the first screen, before anything is scrolled.
 - Nothing is wider than the window, and in a large window the page is at most three screens long.

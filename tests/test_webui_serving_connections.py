@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -265,3 +266,18 @@ def test_gradio_compresses_no_file_of_the_front_end_anew(patient: Server):
         assert answers[0].body == answers[1].body
     assert patient.ask("GET", "/assets/absent.js", accept_encoding="br").status == 404
     assert "compressed anew\n" not in patient.printed
+
+
+def test_the_page_of_each_visitor_is_compressed(patient: Server):
+    page = f"http://127.0.0.1:{patient.port}/"
+    own = {"Cookie": patient.cookie("me", PASSWORD)}
+    plain = httpx.get(page, headers=own | {"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    for coding in ("br", "gzip"):
+        signed_in = httpx.get(page, headers=own | {"Accept-Encoding": coding})
+        assert signed_in.headers["content-encoding"] == coding
+        assert int(signed_in.headers["content-length"]) < len(plain.content) / 2
+        assert '"dependencies":[{' in signed_in.text.replace(" ", "")
+        anonymous = httpx.get(page, headers={"Accept-Encoding": coding})
+        assert anonymous.headers["content-encoding"] == coding
+        assert '"dependencies":[{' not in anonymous.text.replace(" ", "")

@@ -100,6 +100,8 @@ class Page:
         outputs: Sequence[Component],
         inputs: Sequence[Component] = (),
         also: Sequence[Any] = (),
+        *,
+        queue: bool = True,
     ) -> Any:
         """Fill `outputs` with `show` when the tab first opens and whenever the version changes.
 
@@ -108,6 +110,7 @@ class Page:
                 every tick while the tab is open, so it may cost only a few stat calls.
             show: called with the project's name and the values of `inputs`.
             also: other triggers of `show`; one answer at a time, so the last one has the newest inputs.
+            queue: as in `on`; False for fast views that change every few seconds.
 
         Returns:
             The event, for `then`.
@@ -115,7 +118,8 @@ class Page:
         shown_version = self.signal()
         self.views.append(View(self.tab, version))
         self.shown_versions.append(shown_version)
-        return on([shown_version.change, *also], show, [self.project, *inputs], list(outputs), latest=True)
+        inputs = [self.project, *inputs]
+        return on([shown_version.change, *also], show, inputs, list(outputs), latest=True, queue=queue)
 
     def fill(self, values: Callable[[str, str], Sequence[Any]], form: Sequence[Component]) -> gr.Textbox:
         """Fill a form once when a project is chosen.

@@ -41,7 +41,7 @@ Item = SourceRecording | Rejection
 
 @dataclass(frozen=True)
 class _Reader:
-    """How tables are read.
+    """Reader of the tables of a layout.
 
     Args:
         columns: their columns by hand, as in --columns; "" to decide.

@@ -98,7 +98,9 @@ def import_form(page: Page) -> ImportForm:
     # in the browser: an answer of the server could come after the message of a new upload and remove it
     page.project.change(None, None, [message], js="() => ''", api_visibility="private")
     page.watch(once, lambda name: uploaded(page.find_project(name)), outputs)
-    page.watch(periodic_version, lambda _name: shown_received(Path(get_upload_folder())), [waiting])
+    page.watch(
+        periodic_version, lambda _name: shown_received(Path(get_upload_folder())), [waiting], queue=False
+    )
     return ImportForm([chosen, *answers.values()], stored)
 
 

@@ -1,4 +1,4 @@
-"""What an import will read and where it writes, for its run panel. No Gradio here.
+"""Input, output and blockers of an import, for its run panel. No Gradio here.
 
 Facts come from directories and headers only; a manifest is read once per change.
 """

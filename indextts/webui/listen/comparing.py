@@ -38,6 +38,7 @@ from indextts.webui.listen.speaking import (
     Wish,
     choices_version,
     speak_commands,
+    text_field,
     voices_version,
 )
 from indextts.webui.listen.speech_outlook import speech_facts
@@ -110,14 +111,7 @@ def build(page: Page, speaking: Speaking) -> None:
     """Build the form, the run panel and the blind comparison."""
     with columns() as (main, side):
         with main:
-            text = gr.Textbox(
-                "ሰላም ለዓለም።",
-                label=t("listen.lines"),
-                info=t("listen.compare_help"),
-                lines=2,
-                max_lines=8,
-                elem_id="compare-lines",
-            )
+            text = text_field("listen.compare_help", "compare-lines", lines=2)
             with fields():
                 first = gr.Dropdown([], label=t("listen.headers.checkpoint_a"), elem_id="compare-a")
                 second = gr.Dropdown([], label=t("listen.headers.checkpoint_b"), elem_id="compare-b")

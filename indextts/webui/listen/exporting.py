@@ -22,7 +22,7 @@ from indextts.webui.forms import fields_from, form_for, project_values
 from indextts.webui.language import t
 from indextts.webui.layout import columns, empty_html, fields
 from indextts.webui.listen.saved_models import SavedModel, choices, kept_choice, model_or_best
-from indextts.webui.listen.speaking import checkpoint_choices
+from indextts.webui.listen.speaking import watch_checkpoints
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel
@@ -66,12 +66,7 @@ def build(page: Page) -> None:
                 ),
             )
     follow_shared_choice(page, "export", choices, kept_choice, checkpoint)
-    page.watch(
-        lambda project: files_version(project.run_dir),
-        lambda name, now: checkpoint_choices(page, name, now),
-        [checkpoint],
-        [checkpoint],
-    )
+    watch_checkpoints(page, checkpoint)
     page.watch(
         lambda project: f"{job_version(project, STAGE)} {files_version(project.export)}",
         lambda name: exported(page, name),

@@ -57,7 +57,7 @@ BUILTIN = "listen.builtin_sound"
 
 @dataclass(frozen=True)
 class Wish:
-    """What a form asks for.
+    """A form's request for speech.
 
     Args:
         typed: a text in each line.
@@ -90,14 +90,7 @@ def build(page: Page) -> Speaking:
     player = gr.HTML(elem_id="listen-players", render=False)
     with columns() as (main, side):
         with main:
-            text = gr.Textbox(
-                "ሰላም ለዓለም።",
-                label=t("listen.lines"),
-                info=t("listen.lines_help"),
-                lines=3,
-                max_lines=8,
-                elem_id="listen-text",
-            )
+            text = text_field("listen.lines_help", "listen-text", lines=3)
             spoken = gr.Textbox(
                 label=t("listen.spoken_form"),
                 lines=1,
@@ -175,12 +168,7 @@ def _stage(page: Page, inputs: Sequence[Component], filled_for: gr.Textbox, play
 
 
 def _show_choices(page: Page, checkpoint: gr.Dropdown, voice: gr.Dropdown, emotion: gr.Dropdown) -> None:
-    page.watch(
-        lambda project: files_version(project.run_dir),
-        lambda name, now: checkpoint_choices(page, name, now),
-        [checkpoint],
-        [checkpoint],
-    )
+    watch_checkpoints(page, checkpoint)
     page.watch(
         voices_version, lambda name, *now: known_voices(page, name, *now), [voice, emotion], [voice, emotion]
     )
@@ -268,13 +256,24 @@ def changed(given: dict[str, Any], backend: str) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value != defaults[name]}
 
 
-def checkpoint_choices(page: Page, name: str, now: str | None) -> Any:
-    """Return the models of the run; the selection stays, the best one is the default."""
-    project = page.find_project(name)
-    kept = kept_choice(project, now)
-    if kept is not None and kept != now:  # its numbered file is new or gone
-        return gr.Dropdown(choices=choices(project), value=kept)
-    return with_choices(choices(project), now)
+def text_field(help_id: str, id: str, lines: int) -> gr.Textbox:
+    """Build the field of the texts to speak, `lines` high while they are short."""
+    return gr.Textbox(
+        "ሰላም ለዓለም።", label=t("listen.lines"), info=t(help_id), lines=lines, max_lines=8, elem_id=id
+    )
+
+
+def watch_checkpoints(page: Page, checkpoint: gr.Dropdown) -> None:
+    """Keep the models of the run as choices; the selection stays, the best one is the default."""
+
+    def current(name: str, now: str | None) -> gr.Dropdown:
+        project = page.find_project(name)
+        kept = kept_choice(project, now)
+        if kept is not None and kept != now:  # its numbered file is new or gone
+            return gr.Dropdown(choices=choices(project), value=kept)
+        return with_choices(choices(project), now)
+
+    page.watch(lambda project: files_version(project.run_dir), current, [checkpoint], [checkpoint])
 
 
 def known_voices(page: Page, name: str, now: str | None, emotion: str | None) -> tuple[Any, Any]:

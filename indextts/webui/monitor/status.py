@@ -87,7 +87,7 @@ def build(page: Page) -> None:
     def stop_training(name: str) -> gr.Button:
         return stop_run(page.find_project(name))
 
-    page.watch(version, tiles_now, [tiles])
+    page.watch(version, tiles_now, [tiles], queue=False)
     page.watch(notice_html, lambda name: notice_html(page.find_project(name)), [notice])
     page.watch(
         lambda project: job_version(project, STAGE),
@@ -105,7 +105,7 @@ def build_machine(page: Page) -> None:
         in_training = gpus_in_training(page.find_project(name))
         return machine_html(read_machine(page.workspace).rows(in_training))
 
-    page.watch(periodic_version, machine_now, [machine])
+    page.watch(periodic_version, machine_now, [machine], queue=False)
 
 
 def empty_tab(project: Project) -> str:

@@ -53,7 +53,7 @@ def build(page: Page) -> None:
     )
     page.watch(version, lambda name: next_html(page, page.find_project(name)), [next_step])
     page.watch(runs_version, lambda name: runs_html(run_rows(page.find_project(name))), [runs])
-    page.watch(periodic_version, lambda _name: machine_html(page), [machine])
+    page.watch(periodic_version, lambda _name: machine_html(page), [machine], queue=False)
 
 
 def way_html(page: Page, project: Project) -> str:

@@ -53,7 +53,7 @@ def blocker_of(error: UserError) -> Notice:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a start of a stage would do.
+    """Expected effects of starting a stage, and what prevents the start.
 
     Args:
         facts: names and values: counts, time, disk, memory.

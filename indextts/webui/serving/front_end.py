@@ -1,7 +1,9 @@
-"""The files of the front end, compressed once.
+"""The page and the files of its front end, compressed.
 
 Gradio compresses a script again for each request, so a visitor without the password could keep the processor
 busy. This middleware compresses a file at its first request, and then sends the stored copy in small pieces.
+Gradio sends the page itself, most of a megabyte, as it is. The page depends on the visitor, so it is
+compressed at each request.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 FILES = re.compile(
     r"(?:/(?:assets|static|svelte|page_files)/.+\.(?:js|css|json|svg|html|txt)|(?:/gradio_api)?/theme\.css)"
 )
+PAGE = "/"
 PIECE_BYTES = 64 * 1024
 BROTLI_QUALITY = 5
 
@@ -29,8 +32,8 @@ class Stored:
     body: bytes
 
 
-class FrontEndFiles:
-    """Middleware that answers with stored copies of the front end's text files.
+class CompressedFrontEnd:
+    """Middleware that answers with the compressed page and with stored copies of the front end's text files.
 
     The package has a fixed set of these files, so the number of copies is bounded.
     """
@@ -41,7 +44,8 @@ class FrontEndFiles:
         self.one_at_a_time = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not FILES.fullmatch(scope["path"]):
+        path = scope["path"] if scope["type"] == "http" else ""
+        if path != PAGE and not FILES.fullmatch(path):
             await self.app(scope, receive, send)
             return
         headers = MutableHeaders(scope=scope)
@@ -51,10 +55,10 @@ class FrontEndFiles:
         if coding is None or scope["method"] != "GET" or "range" in headers:
             await self.app(scope, receive, send)
             return
-        key = (posixpath.normpath(scope["path"]), coding)
+        key = (posixpath.normpath(path), coding)
         async with self.one_at_a_time:
             answer = self.stored.get(key) or await self._compressed(scope, receive, coding)
-            if isinstance(answer, Stored):
+            if isinstance(answer, Stored) and path != PAGE:
                 self.stored[key] = answer
         if isinstance(answer, Stored):
             await send_stored(answer, send)

@@ -27,7 +27,7 @@ from indextts.errors import UserError
 from indextts.system.log_lines import VisibleStream
 from indextts.webui.serving.access import AccessControl, current_user_check
 from indextts.webui.serving.connections import LimitedHTTP, start_server
-from indextts.webui.serving.front_end import FrontEndFiles
+from indextts.webui.serving.front_end import CompressedFrontEnd
 from indextts.webui.serving.middleware import AcceptedHosts, ForwardedHeaders, OwnSite, SecureHeaders
 from indextts.webui.serving.security import (
     WILDCARD_ADDRESSES,
@@ -77,7 +77,7 @@ class GuardedApp(App):
 
     def build_middleware_stack(self) -> ASGIApp:
         current_user_check(self)  # fails here instead of at the first request if Gradio moves it
-        served = FrontEndFiles(super().build_middleware_stack())
+        served = CompressedFrontEnd(super().build_middleware_stack())
         proxied = TensorboardProxy(served, self.command.workspace)
         uploads = Uploads(proxied, Path(get_upload_folder()), self.command.max_upload_mb * 2**20)
         checked = OwnSite(AccessControl(uploads, needs_login=self.needs_login), self.hosts)
