@@ -1,4 +1,4 @@
-"""Tests of indextts/data/importing/columns.py: no table is read with a wrong column in silence."""
+"""Tests of indextts/data/importing/columns.py: no wrong column is read silently."""
 
 import re
 from collections.abc import Sequence
@@ -32,6 +32,10 @@ ENGLISH = [
 ]
 TIGRINYA = ["ሰላም ንዓለም ይኹን።", "ከመይ ኣለኻ ሓወይ?", "ሎሚ ጸሓይ ወጺኣ።", "መጽሓፍ ኣንቢበ ኣለኹ።"]
 TIGRINYA += ["ጽባሕ ክንራኸብ ኢና።", "ማይ ሰትየ ኣነ።", "ቡን ኣፍሊሓ ንሳ።", "እቲ ቆልዓ ንገዛ ጎይዩ።"]
+AMHARIC_NAMES = ["አልማዝ", "በቀለ ወልዴ"] * 4
+WORDSPACED = [text.replace(" ", "፡") for text in TEXTS]
+CODES = [f"c{number}" for number in range(8)]
+ABSENT = [f"old/{number}.wav" for number in range(8)]
 PATHS = [f"wavs/{number}.wav" for number in range(8)]
 IDS = [str(number) for number in range(8)]
 SPEAKERS = ["es_m1", "es_f2"] * 4
@@ -70,6 +74,15 @@ def decided(*columns: Sequence[str], header: str = "", chosen: str = "", languag
         ((PATHS, ["ሰላም"] * 8), "", "audio text"),
         ((PATHS, TEXTS, [""] * 8), "", "audio text -"),
         ((PATHS, TEXTS, [*TEXTS[:4], *[""] * 4]), "", "audio text spoken"),
+        ((PATHS, TEXTS, ["16000"] * 8), "", "audio text -"),
+        ((PATHS, TEXTS, ["am-ET"] * 8), "", "audio text -"),
+        ((PATHS, TEXTS, ["3", "4"] * 4), "", "audio text -"),
+        ((PATHS, TEXTS, AMHARIC_NAMES), "", "audio text speaker"),
+        ((SPEAKERS, PATHS, TEXTS), "speaker,recording,text", "speaker audio text header"),
+        ((TEXTS, PATHS), "text,recording", "text audio header"),
+        ((CODES, PATHS, TEXTS), "id,recording_file,text", "id audio text header"),
+        ((IDS, TEXTS), "id,text", "id text header"),
+        ((CODES, TEXTS), "id,text", "id text header"),
     ],
 )
 def test_columns_are_decided_by_header_and_content(
@@ -87,9 +100,21 @@ def test_columns_are_decided_by_header_and_content(
         ((PATHS, SPEAKERS, GENDERS), "", "no column could be the text"),
         ((TEXTS, SPEAKERS, GENDERS), "", "no column could be the recording"),
         ((PATHS, PATHS[::-1], TEXTS), "", "columns 0 .* and 1 .* could be the recording"),
+        ((ABSENT, IDS, TEXTS), "", "columns 0 .* and 1 .* could be the recording"),
+        ((PATHS, ENGLISH, AMHARIC_NAMES), "", "no column could be the text"),
+        ((PATHS, ENGLISH, AMHARIC_NAMES), "file_name,text,narrator_am", "no column could be the text"),
+        ((PATHS, TEXTS, [" ነው።", " አለ።"] * 4), "", "columns 1 .* and 2 .* could be the text"),
+        (
+            (PATHS, WORDSPACED, [text[::-1] for text in WORDSPACED]),
+            "",
+            "columns 1 .* and 2 .* could be the text",
+        ),
+        ((SPEAKERS, CODES, TEXTS), "speaker,clip_name,text", "no column could be the recording"),
     ],
 )
-def test_what_can_be_read_in_two_ways_is_refused(columns: tuple[list[str], ...], header: str, problem: str):
+def test_a_table_without_exactly_one_likely_reading_is_refused(
+    columns: tuple[list[str], ...], header: str, problem: str
+):
     with pytest.raises(UserError, match=f"{problem}.*pass --columns"):
         decided(*columns, header=header)
 
@@ -104,6 +129,9 @@ def test_columns_can_be_named_by_hand():
         "audio=0,text=three": "has no column three",
         "audio=0,txt=1": "'txt=1' is not NAME=COLUMN",
         "audio": "'audio' is not NAME=COLUMN",
+        "audio=0,text=1,text=2": "'text=2' is not NAME=COLUMN",
+        "audio=0,text=0": "column 0 cannot be audio and text",
+        f"audio=0,text={'9' * 5000}": "has no column 999",
     }
     for chosen, problem in wrong.items():
         with pytest.raises(UserError, match=re.escape(problem)):
@@ -122,7 +150,7 @@ def test_an_import_prints_its_reading_and_keeps_the_columns_of_the_answer(
         write_tone(folder / name, 200 + number, 0.2)
     rows = ["file_name,first,second", *map(",".join, zip(PATHS, TEXTS, TEXTS[::-1], strict=True))]
     (folder / "list.csv").write_text("\n".join(rows), encoding="utf-8")
-    with pytest.raises(UserError, match=f"{re.escape(str(folder))}: columns .* could be the text"):
+    with pytest.raises(UserError, match=f"{re.escape(str(folder))}: list.csv: columns .* could be the text"):
         run_import(folder, tmp_path / "out", speaker="s")
     with caplog.at_level("INFO"):
         run_import(folder, tmp_path / "out", speaker="s", columns="audio=0,text=second")
@@ -131,3 +159,49 @@ def test_an_import_prints_its_reading_and_keeps_the_columns_of_the_answer(
     assert texts == TEXTS[::-1]
     run_import(folder, tmp_path / "out", speaker="s")  # the answer is kept
     assert [line["text"] for line in manifest_lines(tmp_path / "out")] == texts
+    with pytest.raises(UserError, match="could be the text"):
+        run_import(folder, tmp_path / "out", speaker="s", columns="auto")
+
+
+@pytest.mark.parametrize("header", ["path,text", "file,amharic"])
+def test_unquoted_commas_in_texts_never_shorten_them(tmp_path: Path, header: str):
+    folder = tmp_path / "in"
+    for number, name in enumerate(PATHS):
+        write_tone(folder / name, 200 + number, 0.2)
+    texts = [TEXTS[0], *(f"{text}, ይላል አበበ" for text in TEXTS[1:])]
+    rows = [header, *map(",".join, zip(PATHS, texts, strict=True))]
+    (folder / "list.csv").write_text("\n".join(rows), encoding="utf-8")
+    if header == "path,text":
+        run_import(folder, tmp_path / "out", speaker="s")
+        assert [line["text"] for line in manifest_lines(tmp_path / "out")] == TEXTS[:1]
+    else:
+        with pytest.raises(UserError, match=r"list\.csv: the first row has 2 columns and most others have 3"):
+            run_import(folder, tmp_path / "out", speaker="s")
+
+
+def test_a_table_of_other_facts_beside_the_texts_is_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    folder = tmp_path / "in"
+    for number, name in enumerate(PATHS):
+        write_tone(folder / name, 200 + number, 0.2)
+    facts = ["id,gender,age,region", "es_m1,male,30,Gondar", "es_f2,female,31,Gondar"]
+    (folder / "speakers.csv").write_text("\n".join(facts))
+    rows = ["file_name,text,speaker", *map(",".join, zip(PATHS, TEXTS, SPEAKERS, strict=True))]
+    (folder / "train.csv").write_text("\n".join(rows), encoding="utf-8")
+    with caplog.at_level("WARNING"):
+        run_import(folder, tmp_path / "out")
+    assert "not read: speakers.csv" in caplog.text
+    assert [line["text"] for line in manifest_lines(tmp_path / "out")] == TEXTS
+    (folder / "train.csv").unlink()
+    with pytest.raises(UserError, match=r"speakers\.csv: no column"):
+        run_import(folder, tmp_path / "other")
+
+
+def test_columns_of_a_layout_without_tables_are_refused(tmp_path: Path):
+    folder = tmp_path / "in"
+    write_tone(folder / "audio/train/0.wav", 200, 0.2)
+    row = ["0", "0.wav", TEXTS[0], TEXTS[0], "", "3200", "FEMALE"]
+    (folder / "train.tsv").write_text("\t".join(row), encoding="utf-8")
+    with pytest.raises(UserError, match=r"--columns .* layout is fleurs; pass --layout table"):
+        run_import(folder, tmp_path / "out", speaker="s", columns="audio=1,text=2")

@@ -57,7 +57,7 @@ class ImportDataset(Command):
     columns: str = Field(
         "",
         title="Columns",
-        description="Columns of tables by name or number, as in audio=0,speaker=1,text=2; empty decides by "
+        description="Columns of tables by name or number, as in audio=0,speaker=1,text=2; auto decides by "
         "content.",
     )
     speaker: str = Field("", title="Speaker", description="Speaker of recordings whose data name none.")

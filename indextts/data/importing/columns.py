@@ -5,12 +5,13 @@
     by content   audio      most values name recordings
                  text       running text; in Ethiopic script if the language has it and any column does
                  spoken     a text beside the text of a table without a header, as in LJSpeech
-                 speaker    without a header: short values that repeat
+                 speaker    without a header: names that repeat, with a letter
 
 A known header with a text in another script than the language is decided by its content too. Where two
-readings are as likely, the table is refused: a wrong column would train the model on wrong texts.
+readings are equally likely, the table is refused: a wrong column would train the model on wrong texts.
 """
 
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ ALIASES = {
 }  # fmt: skip
 COLUMN_OF = {alias: column for column, aliases in ALIASES.items() for alias in aliases}
 CHOOSABLE = (*ALIASES, "spoken")
+AUTO = "auto"  # as --columns: decide, also where a choice is stored
 ETHIOPIC_LANGUAGES = ("am", "gez", "ti", "tig")
 
 _MOST, _SOME = 0.5, 0.05  # shares of values
@@ -42,12 +44,18 @@ _MAX_LOOKUPS = 40  # rows whose recordings are looked for
 _SHARED_WORDS = 0.3  # of a text and its spoken form
 _MIN_CHARS_OF_TEXT = 12  # or two words
 _MAX_CHARS_OF_NAME = 64  # of a speaker, and of a field of a header
-# Values that repeat and are no speakers.
+_MAX_DIGITS_OF_NUMBER = 4  # of a column
+_WORD = re.compile(r"[^\W\d_]+")
+# Repeating values that are not speakers.
 _NO_SPEAKERS = {
     *("m", "f", "male", "female", "man", "woman", "other", "none", "unknown", "true", "false", "yes", "no"),
     *("train", "dev", "val", "valid", "validation", "test"),
     *("am", "amh", "amh_et", "am_et", "en", "eng", "amharic", "english"),
 }
+
+
+class NoColumnError(UserError):
+    """A table has no column that could be the recording or the text, such as a list of speakers."""
 
 
 @dataclass(frozen=True)
@@ -75,20 +83,28 @@ def decide_columns(
     """Return the columns of a table.
 
     Args:
-        rows: the first rows, all of the same width, with the header if there is one.
+        rows: the first row, and further ones that have the same width as each other.
         names_audio: whether a value names a recording that exists.
         language: ISO 639 code of the texts.
-        chosen: the columns by hand, as in --columns; "" to decide.
+        chosen: the columns by hand, as in --columns; "" or AUTO to decide.
 
     Raises:
-        UserError: `chosen` is invalid, or no reading or two readings are likely.
+        NoColumnError: there is no recording or no text.
+        UserError: `chosen` is invalid, two readings are likely, or an unknown header has another width.
     """
+    if len(rows[0]) != len(rows[-1]) and not is_known_header(rows[0]):
+        if any(names_audio(field) or _has_audio_suffix(field) for field in rows[0]):
+            rows = rows[1:]  # a row with a missing or an extra delimiter
+        elif chosen in ("", AUTO):
+            raise UserError(
+                f"the first row has {len(rows[0])} columns and most others have {len(rows[-1])}; "
+                "correct it, or quote the texts that contain the delimiter"
+            )
     first = [field.strip().lower() for field in rows[0]]
     known = [COLUMN_OF.get(field, "") for field in first]
-    if chosen:
-        return _chosen_columns(chosen, first, has_header=_is_header(rows, names_audio))
-    is_known = "text" in known and ("audio" in known or "id" in known)
-    has_header = is_known or _is_header(rows, names_audio)
+    if chosen not in ("", AUTO):
+        return _chosen_columns(chosen, first, has_header=is_header(rows, names_audio))
+    has_header = is_known_header(first) or is_header(rows, names_audio)
     names = list(_unique(known)) if has_header else [""] * len(first)
     body = rows[1:] if has_header else rows
     if not body:
@@ -98,8 +114,9 @@ def decide_columns(
     is_ethiopic = language.partition("-")[0] in ETHIOPIC_LANGUAGES and max(shares) >= _MOST
     if "text" in names and is_ethiopic and shares[names.index("text")] < _SOME:
         names[names.index("text")] = ""  # a translation
-    if not {"audio", "id"} & set(names):
-        names[_audio_column(values, names, names_audio)] = "audio"
+    audio = None if "audio" in names else _audio_column(values, names, names_audio)
+    if audio is not None:
+        names[audio] = "audio"
     if "text" not in names:
         readable = [
             number
@@ -109,7 +126,17 @@ def decide_columns(
         _name_texts(names, readable, values, has_header)
     if not has_header:
         _name_speaker(names, values)
+        # the rest of texts with delimiters, or a second text
+        rest = [number for number, name in enumerate(names) if not name and shares[number] >= _MOST]
+        if is_ethiopic and rest:
+            raise _refusal("text", [names.index("text"), *rest], values)
     return Columns(tuple(names), has_header)
+
+
+def is_known_header(fields: Sequence[str]) -> bool:
+    """Return whether a row has known names for the text and for the recording."""
+    known = {COLUMN_OF.get(field.strip().lower()) for field in fields}
+    return "text" in known and bool({"audio", "id"} & known)
 
 
 def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> Columns:
@@ -122,13 +149,14 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
     is_named = False
     for part in chosen.split(","):
         name, _, column = (piece.strip() for piece in part.partition("="))
-        if name not in CHOOSABLE or not column:
+        if name not in CHOOSABLE or not column or name in names:
             expected = ", ".join(CHOOSABLE)
             raise UserError(
-                f"--columns {chosen}: {part.strip()!r} is not NAME=COLUMN; NAME is one of {expected}"
+                f"--columns {chosen}: {part.strip()!r} is not NAME=COLUMN; NAME is one of {expected}, "
+                "each at most once"
             )
         if column.isdecimal():
-            number = int(column)
+            number = int(column) if len(column) <= _MAX_DIGITS_OF_NUMBER else len(first)
         else:
             is_named, number = True, first.index(column.lower()) if column.lower() in first else len(first)
         if number >= len(first):
@@ -136,13 +164,15 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
                 f"--columns {chosen}: the table has no column {column}; it has 0 to {len(first) - 1}, "
                 f"the first row is {', '.join(map(_short, first))}"
             )
+        if names[number]:
+            raise UserError(f"--columns {chosen}: column {column} cannot be {names[number]} and {name}")
         names[number] = name
     if not ({"audio", "id"} & set(names) and {"text", "spoken"} & set(names)):
         raise UserError(f"--columns {chosen}: name audio and text, for example --columns audio=0,text=1")
     return Columns(tuple(names), has_header or is_named)
 
 
-def _is_header(rows: Sequence[Sequence[str]], names_audio: Callable[[str], bool]) -> bool:
+def is_header(rows: Sequence[Sequence[str]], names_audio: Callable[[str], bool]) -> bool:
     """Return whether the first row names columns: short fields, and no recording where others have one."""
     first, body = rows[0], rows[1:]
     if any(names_audio(field) or _has_audio_suffix(field) for field in first):
@@ -157,19 +187,32 @@ def _is_header(rows: Sequence[Sequence[str]], names_audio: Callable[[str], bool]
 
 def _audio_column(
     values: Sequence[Sequence[str]], names: Sequence[str], names_audio: Callable[[str], bool]
-) -> int:
-    """Return the column that names the recordings.
+) -> int | None:
+    """Return the column that names the recordings; None if it is the id.
 
     Raises:
-        UserError: none does, or two do.
+        NoColumnError: none does.
+        UserError: two do.
     """
-    free = [number for number, name in enumerate(names) if not name]
-    found = [number for number in free if _share(values[number][:_MAX_LOOKUPS], names_audio) >= _MOST]
+    free = [number for number, name in enumerate(names) if name in ("", "recording")]
     suffixed = [number for number in free if _share(values[number], _has_audio_suffix) >= _MOST]
-    candidates = [number for number in found if number in suffixed] or found or suffixed
+    named = [
+        number
+        for number in free
+        if (number in suffixed or _is_various(values[number]))
+        and _share(values[number][:_MAX_LOOKUPS], names_audio) >= _MOST
+    ]
+    candidates = [number for number in named if number in suffixed] or sorted({*named, *suffixed})
+    if "id" in names:
+        by_id = _share(values[names.index("id")][:_MAX_LOOKUPS], names_audio) >= _MOST
+        candidates = [
+            number for number in candidates if number in named and (number in suffixed or not by_id)
+        ]
+        if not candidates:
+            return None
     if len(candidates) == 1:
         return candidates[0]
-    if not candidates and len(values) <= 3 and not _is_text(values[0]):
+    if not candidates and 0 in free and len(values) <= 3 and not _is_text(values[0]):
         return 0  # as in LJSpeech; the recordings are missing, and each row is reported
     raise _refusal("recording", candidates, values)
 
@@ -183,14 +226,16 @@ def _name_texts(
         readable: the columns in the script of the language that have no name yet.
 
     Raises:
-        UserError: no column is a text, or two are.
+        NoColumnError: no column is a text.
+        UserError: two are.
     """
     texts = [number for number in readable if _is_text(values[number])]
     if not texts:  # single words
         texts = [number for number in readable if _is_various(values[number])]
         if len(texts) > 1:
-            raise _refusal("text", texts, values)
-        texts = texts or list(readable) if len(readable) == 1 else texts
+            raise _refusal("text", [], values)
+        if len(values) == 2:  # one word again and again
+            texts = list(readable)
     if len(texts) == 2 and not has_header and _is_spoken_form(*(values[number] for number in texts)):
         names[texts.pop()] = "spoken"
     if len(texts) != 1:
@@ -231,18 +276,23 @@ def _is_spoken_form(texts: Sequence[str], others: Sequence[str]) -> bool:
     """Return whether the others are the texts with digits spelled out, where they are filled."""
     shares = []
     for text, other in zip(texts, others, strict=True):
-        words = {word for word in text.split() if word.isalpha()}
+        words = set(_WORD.findall(text))
         if words and other:
-            shares.append(len(words & set(other.split())) / len(words))
-    return not shares or sum(shares) / len(shares) >= _SHARED_WORDS
+            shares.append(len(words & set(_WORD.findall(other))) / len(words))
+    return bool(shares) and sum(shares) / len(shares) >= _SHARED_WORDS
 
 
 def _is_speaker(column: Sequence[str]) -> bool:
-    """Return whether the values are names that repeat, no fractions and no other facts."""
+    """Return whether the values are names that repeat, no numbers and no other facts."""
     filled = [value for value in column if value]
     if not filled or len(filled) < 2 * len(set(filled)) or max(map(len, filled)) > _MAX_CHARS_OF_NAME:
         return False
-    return not any(value.lower() in _NO_SPEAKERS or "." in value for value in set(filled))
+    return all(
+        _WORD.search(value)
+        and re.fullmatch(r"[\w -]+", value)
+        and value.lower().replace("-", "_") not in _NO_SPEAKERS
+        for value in set(filled)
+    )
 
 
 def _refusal(what: str, candidates: Sequence[int], values: Sequence[Sequence[str]]) -> UserError:
@@ -251,11 +301,12 @@ def _refusal(what: str, candidates: Sequence[int], values: Sequence[Sequence[str
         problem = f"columns {' and '.join(shown[number] for number in candidates)} could be the {what}"
     else:
         problem = f"no column could be the {what}: {', '.join(shown)}"
-    return UserError(f"{problem}; pass --columns, for example --columns audio=0,speaker=1,text=2")
+    kind = UserError if candidates else NoColumnError
+    return kind(f"{problem}; pass --columns, for example --columns audio=0,speaker=1,text=2")
 
 
 def _share(column: Sequence[str], is_so: Callable[[str], bool]) -> float:
-    """Return the share of the filled values for which it is so."""
+    """Return the share of the filled values that satisfy the predicate."""
     filled = [value for value in column if value.strip()]
     return sum(map(is_so, filled)) / len(filled) if filled else 0.0
 

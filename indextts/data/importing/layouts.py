@@ -21,7 +21,7 @@ from pathlib import Path
 
 from indextts.commands.data import ImportLayout
 from indextts.data.importing.audio_files import AudioFinder
-from indextts.data.importing.columns import ALIASES, Columns, decide_columns
+from indextts.data.importing.columns import ALIASES, AUTO, Columns, NoColumnError, decide_columns
 from indextts.data.importing.file_pairs import read_files
 from indextts.data.importing.items import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES, Rejection, SourceRecording
 from indextts.data.importing.tables import Row, header, json_rows, table_rows
@@ -30,6 +30,7 @@ from indextts.errors import UserError
 logger = logging.getLogger(__name__)
 
 FLEURS_COLUMNS = ("", "audio", "text", "", "", "", "")  # number, file, text as written, normalised, ...
+WITH_COLUMNS: tuple[ImportLayout, ...] = ("table", "common-voice")
 _SPLITS = ("train", "dev", "test")
 _TABLE_NAMES = ("metadata.csv", "metadata.tsv", "metadata.txt", "metadata.list")
 _MANIFEST_NAMES = ("manifest.jsonl", "metadata.jsonl")
@@ -51,11 +52,11 @@ class _Reader:
     language: str
     columns: str
 
-    def decider(self, folders: Sequence[Path]) -> Callable[[Sequence[Sequence[str]]], Columns]:
-        """Return what decides the columns of a table whose recordings are in one of the folders."""
+    def decider(self, folder: Path) -> Callable[[Sequence[Sequence[str]]], Columns]:
+        """Return a function that decides the columns of a table with recordings below a folder."""
 
         def names_audio(value: str) -> bool:
-            return isinstance(self.finder.find(value, folders), Path)
+            return isinstance(self.finder.find(value, [folder]), Path)
 
         return partial(decide_columns, names_audio=names_audio, language=self.language, chosen=self.columns)
 
@@ -79,6 +80,8 @@ def read_source(
         logger.info("%s: layout %s", typed, layout)
     else:
         places = [_only_folder(root)]
+    if columns not in ("", AUTO) and layout not in WITH_COLUMNS:
+        raise UserError(f"{typed}: --columns is for tables, and the layout is {layout}; pass --layout table")
     reader = _Reader(finder, language, columns)
     try:
         items = list(chain.from_iterable(_read(layout, place, reader) for place in places))
@@ -174,12 +177,30 @@ def _read(layout: ImportLayout, place: Path, reader: _Reader) -> Iterable[Item]:
     if place.is_dir():
         files = _tables(place) if layout == "table" else _manifests(place)
     if layout == "table":
-        return chain.from_iterable(_read_table(path, reader) for path in files)
+        return _read_tables(files, reader)
     return chain.from_iterable(_clips(json_rows(path), path.parent, reader.finder) for path in files)
 
 
+def _read_tables(paths: Sequence[Path], reader: _Reader) -> Iterator[Item]:
+    """Yield the clips of tables, without tables of other facts, such as a list of speakers.
+
+    Raises:
+        UserError: no table has recordings and texts, or the columns of one cannot be decided.
+    """
+    others = []
+    for path in paths:
+        try:
+            yield from _read_table(path, reader)
+        except NoColumnError as error:
+            others.append(error)
+    if others and len(others) == len(paths):
+        raise others[0]
+    for other in others:
+        logger.warning("not read: %s", other)
+
+
 def _read_table(path: Path, reader: _Reader, speaker_chars: int | None = None) -> Iterator[Item]:
-    rows = table_rows(path, reader.decider([path.parent]))
+    rows = table_rows(path, reader.decider(path.parent))
     yield from _clips(rows, path.parent, reader.finder, speaker_chars=speaker_chars)
 
 

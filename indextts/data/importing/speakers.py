@@ -1,8 +1,8 @@
-"""Speakers of a source, from the data or from the user's answers, never guessed.
+"""Speakers of a source, from the data or from the user's answers.
 
 The answers about a source are stored for its next import:
 
-    answers.json    {"uploads/talks.zip": {"layout": "auto", "speaker": "almaz", "speaker_from": "data"}, ...}
+    answers.json    {"uploads/talks.zip": {"layout": "auto", "columns": "", "speaker": "almaz", ...}, ...}
 """
 
 import json
@@ -47,8 +47,8 @@ def with_speakers(
     if nameless and not named:
         raise UserError(
             f"{typed}: {counted(len(nameless), 'recording')} without a speaker; pass --speaker NAME if all "
-            "are of the same person, --speaker-from folder if each person has a folder, or --speaker-from "
-            "file if each recording is of a different person"
+            "are of the same person, --speaker-from folder if each person has a folder, --speaker-from file "
+            "if each recording is of a different person, or --columns if a column of the table has the names"
         )
     if speaker_from == "file" and named:
         recordings = counted(len(named), "recording")

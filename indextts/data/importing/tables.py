@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from indextts.data.importing.columns import COLUMN_OF, Columns
+from indextts.data.importing.columns import COLUMN_OF, Columns, is_known_header
 from indextts.data.importing.items import Location, Rejection
 from indextts.data.importing.text_lines import BadText, text_lines
+from indextts.errors import UserError
 from indextts.system.amounts import counted
 
 logger = logging.getLogger(__name__)
@@ -36,8 +37,7 @@ class Row:
 @dataclass(frozen=True)
 class _Format:
     delimiter: str
-    columns: tuple[str, ...]  # "" for an ignored column
-    has_header: bool
+    columns: Columns
 
 
 def table_rows(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns]) -> Iterator[Row | Rejection]:
@@ -66,7 +66,7 @@ def table_rows(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns])
         fields = _fields(line, table.delimiter)
         if fields is None and table.delimiter in ",;":
             fields = _joined(line, table, waiting, lines)
-        if is_first and table.has_header:
+        if is_first and table.columns.has_header:
             is_first = False
             continue
         is_first = False
@@ -138,15 +138,22 @@ def _find_format(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns
         return max(shared.values(), default=0), -_DELIMITERS.index(delimiter)
 
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(_DELIMITERS, key=fit)
-    # The number of columns of most lines: other lines have a missing or an extra delimiter.
-    width = counts[delimiter].most_common(1)[0][0] if sample else 0
-    rows = [fields for line in sample if (fields := _fields(line, delimiter)) and len(fields) == width]
+    rows = [fields for line in sample if (fields := _fields(line, delimiter))]
+    width = 0
+    if rows:
+        # else the number of columns of most lines: others have a missing or an extra delimiter
+        most = Counter(map(len, rows)).most_common(1)[0][0]
+        width = len(rows[0]) if is_known_header(rows[0]) else most
     if width < 2:
-        return _Format(delimiter, ("audio", "text"), has_header=False)
-    columns = decide(rows)
+        return _Format(delimiter, Columns(("audio", "text"), has_header=False))
+    rows = [rows[0], *(row for row in rows[1:] if len(row) == width)]
+    try:
+        columns = decide(rows)
+    except UserError as error:
+        raise type(error)(f"{path.name}: {error}") from None
     row = rows[min(columns.has_header, len(rows) - 1)]
     logger.info("%s: columns %s", path, columns.shown(row))
-    return _Format(delimiter, columns.names, columns.has_header)
+    return _Format(delimiter, columns)
 
 
 def _first_lines(path: Path) -> list[str]:
@@ -164,12 +171,13 @@ def _row(where: Location, fields: list[str] | None, table: _Format) -> Row | Rej
     if fields is None:
         reason = "a quote that is not closed, or not doubled within quotes; correct the row"
         return Rejection(where, "broken_row", reason)
-    if len(fields) != len(table.columns):
+    names = table.columns.names
+    if len(fields) != len(names):
         shown = {"\t": "tab"}.get(table.delimiter, table.delimiter)
         found = counted(len(fields), "column")
-        reason = f"{found}, expected {len(table.columns)} (delimiter {shown}); correct the row"
+        reason = f"{found}, expected {len(names)} (delimiter {shown}); correct the row"
         return Rejection(where, "broken_row", reason)
-    values = _filled(dict(zip(table.columns, fields, strict=True)))
+    values = _filled(dict(zip(names, fields, strict=True)))
     if "spoken" in values:
         values["text"] = values.pop("spoken")
     return Row(where, values)
@@ -212,7 +220,7 @@ def _joined(
         joined = f"{joined} {text}"
         fields = _fields(joined, table.delimiter)
         if fields is not None:
-            if len(fields) != len(table.columns):
+            if len(fields) != len(table.columns.names):
                 return None
             del waiting[: num_taken + 1]
             return fields

@@ -173,7 +173,7 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
         is_new = chosen == NEW_SOURCES and not names & known.keys()
         given = answered if is_meant or is_new else {}
         if command.manifest is not None and not command.source:
-            given = {name: value for name, value in given.items() if name != "layout"}
+            given = {name: value for name, value in given.items() if name not in ("layout", "columns")}
         commands.append(command.model_copy(update={**given, **allowed_audio(page, command)}))
     return commands
 
