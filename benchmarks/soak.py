@@ -37,7 +37,9 @@ MEMORY_INTERVAL_S = 10
 NEWEST_STEP = {
     "training": """() => document.querySelector('#train-log .log-view')
         ?.innerText.match(/step=(\\d+)/g)?.at(-1)""",
-    "monitor": """() => document.querySelector('#monitor-summary dd')?.innerText""",
+    # "1,200 of 5,000", and "-" before the first line
+    "monitor": """() => document.querySelector('#monitor-summary dd')
+        ?.innerText.match(/^[\\d,]+/)?.[0]""",
 }
 
 

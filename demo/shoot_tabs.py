@@ -1,4 +1,4 @@
-"""Take a screenshot of each tab and sub-tab of the page, in a real browser on a workspace with the demo.
+"""Take the screenshots in docs/page.md with a real browser, on a workspace with the demo.
 
     python -m demo.shoot_tabs --workspace workspace --output docs/tabs
 
@@ -6,6 +6,7 @@ Needs Chromium and playwright (requirements-dev.txt). The page must not be runni
 """
 
 import argparse
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         parser.error("no chromium on the PATH; install Debian's package chromium")
+    pictures = shown_pictures()
     url = f"http://127.0.0.1:{args.port}"
     with serving(args.workspace, args.port), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
@@ -47,18 +49,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.output.mkdir(parents=True, exist_ok=True)
         for number, tab in enumerate(page.locator('#tabs > .tab-wrapper [role="tab"]:visible').all(), 1):
             tab.click()
+            page.wait_for_timeout(SETTLE_MS)
             name = (tab.get_attribute("id") or "").removeprefix("tab-").removesuffix("-button")
-            shoot(page, args.width, args.output / f"{number}_{name}.png")
+            picture = f"{number}_{name}.png"
+            if picture in pictures:
+                shoot(page, args.width, args.output / picture)
             for place, sub_tab in enumerate(page.locator('.sub-tabs [role="tab"]:visible').all()[1:], 2):
-                sub_tab.click()
-                shoot(page, args.width, args.output / f"{number}_{name}_{place}.png")
+                picture = f"{number}_{name}_{place}.png"
+                if picture in pictures:
+                    sub_tab.click()
+                    page.wait_for_timeout(SETTLE_MS)
+                    shoot(page, args.width, args.output / picture)
         browser.close()
     return 0
 
 
+def shown_pictures() -> set[str]:
+    """Return the names of the pictures of tabs in docs/page.md."""
+    return set(re.findall(r"\]\(tabs/(\w+\.png)\)", (REPOSITORY / "docs/page.md").read_text("utf-8")))
+
+
 def shoot(page: Page, width: int, picture: Path) -> None:
     """Write the picture of the open tab."""
-    page.wait_for_timeout(SETTLE_MS)
     height = page.evaluate("document.documentElement.scrollHeight")
     page.set_viewport_size({"width": width, "height": min(height, MAX_HEIGHT)})
     page.wait_for_timeout(1000)

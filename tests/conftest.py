@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -91,6 +92,16 @@ def shared() -> Path:
             pytest.fail(f"{SHARED} is absent: in CI the reference vectors must be there")
         pytest.skip("needs ../shared")
     return SHARED
+
+
+@pytest.fixture
+def time_of_addis_ababa() -> Iterator[None]:
+    """Local times are 3 hours ahead of UTC, whatever the machine's time zone is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "EAT-3")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.fixture(scope="session")

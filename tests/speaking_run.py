@@ -76,6 +76,7 @@ def make_speaking_project(workspace: Path, *, published: bool = False) -> Projec
         pairs = build_pairs(read_utterances(project.utterances(split)), 1, seed=0).pairs
         write_pairs(project.pairs(split), pairs)
     assert main(trainer_flags(project, max_steps=2, save_interval=1)) == 0
+    (project.run_dir / ".lock").write_text("")  # its trainer has ended, but this process is alive
     return project
 
 

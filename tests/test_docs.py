@@ -89,6 +89,14 @@ def test_every_flag_that_a_page_explains_exists(page: Path) -> None:
     assert set(FLAG.findall(page.read_text(encoding="utf-8"))) - known == set()
 
 
+def test_every_picture_of_docs_is_shown_by_a_page() -> None:
+    shown = {
+        (page.parent / link).resolve() for page in PAGES for link in LINK.findall(page.read_text("utf-8"))
+    }
+    pictures = {*REPOSITORY.glob("docs/**/*.png"), *REPOSITORY.glob("docs/**/*.svg")}
+    assert sorted(pictures - shown) == []
+
+
 def test_every_page_of_docs_is_linked_from_the_readme() -> None:
     linked = set(LINK.findall((REPOSITORY / "README.md").read_text(encoding="utf-8")))
     named = {link.partition("#")[0] for link in linked}

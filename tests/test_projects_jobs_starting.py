@@ -76,6 +76,22 @@ def test_a_stage_has_one_job_at_a_time(project: Project):
     assert start_job(project, "train", [command_for("program.py")]).folder != job.folder
 
 
+def test_no_stage_starts_beside_the_demo(project: Project):
+    start_job(project, "demo", [program(project, SAVES_ON_SIGTERM)])
+    for stage in ("pairs", "demo"):
+        with pytest.raises(UserError, match=r"^demo is "):
+            start_job(project, stage, [command_for("program.py")])
+    start_job(project, "listen", [command_for("program.py")])  # is no stage
+
+
+def test_the_demo_does_not_start_beside_a_stage_and_names_the_first_active_one(project: Project):
+    command = program(project, SAVES_ON_SIGTERM)
+    for stage in ("train", "data", "listen"):
+        start_job(project, stage, [command])
+    with pytest.raises(UserError, match=r"^data is "):
+        start_job(project, "demo", [command])
+
+
 def test_of_eight_simultaneous_starts_exactly_one_succeeds(project: Project):
     command = program(project, SAVES_ON_SIGTERM)
 

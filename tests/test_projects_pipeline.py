@@ -15,7 +15,7 @@ from indextts.commands.data import Preprocess
 from indextts.data.manifest import read_utterances
 from indextts.data.review import Decision, add_decision
 from indextts.errors import UserError
-from indextts.projects.pipeline import copy_base_files
+from indextts.projects.pipeline import CURRENT, copy_base_files, current_stage
 from indextts.projects.project import Project, make_settings
 from indextts.projects.stages import plan_stage
 from indextts.runs.directory import read_metrics, verify_checkpoint
@@ -234,6 +234,25 @@ def test_a_yaml_file_describes_a_project(demo: tuple[Path, str], tmp_path: Path)
     answer = run(tmp_path / "workspace", f"--config={tmp_path}/mine.yaml")
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert (tmp_path / "workspace/mine/export/gpt.pth").is_file()
+
+
+def test_the_current_stage_is_the_last_one_that_began_since_the_job_did(tmp_path: Path):
+    project = Project(tmp_path)
+    assert current_stage(project, 0.0) == ""
+    (tmp_path / CURRENT).parent.mkdir()
+    (tmp_path / CURRENT).write_text(json.dumps({"stage": "pairs", "started": 100.5}))
+    assert current_stage(project, 100.0) == current_stage(project, 100.5) == "pairs"
+    assert current_stage(project, 101.0) == ""
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "[" * 100_000, '{"stage": "pairs"}', '{"started": 1}', '{"stage": "x", "started": "1"}'],
+)
+def test_a_corrupt_record_of_the_current_stage_counts_as_absent(tmp_path: Path, content: str):
+    (tmp_path / CURRENT).parent.mkdir()
+    (tmp_path / CURRENT).write_text(content)
+    assert current_stage(Project(tmp_path), 0.0) == ""
 
 
 @pytest.mark.parametrize(

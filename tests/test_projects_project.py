@@ -8,7 +8,7 @@ import pytest
 from indextts.commands.terminal import to_argv
 from indextts.errors import UserError
 from indextts.projects.project import Project, read_settings
-from indextts.projects.stages import plan_check, plan_stage
+from indextts.projects.stages import plan_check, plan_imports, plan_stage
 
 GOOD = "name: voice\nmanifest: m.jsonl\nbase: base\ntrain: {epochs: 3}\n"
 
@@ -69,6 +69,19 @@ def planned(tmp_path: Path, more: str) -> list[str]:
     plan_stage(Project(tmp_path / "w"), read_settings(tmp_path / "p.yaml"), "data")
     stage = plan_stage(Project(tmp_path / "w"), read_settings(tmp_path / "p.yaml"), "tokenizer")
     return to_argv(stage.commands[0])
+
+
+def test_every_import_has_the_language_of_the_project_unless_the_settings_of_the_data_name_one(
+    tmp_path: Path,
+):
+    project = Project(tmp_path / "w")
+    project.uploads.mkdir(parents=True)
+    (project.uploads / "talks.zip").touch()
+    (tmp_path / "p.yaml").write_text(GOOD)
+    settings = read_settings(tmp_path / "p.yaml").model_copy(update={"language": "ti"})  # one more than now
+    assert [command.language for command in plan_imports(project, settings)] == ["ti", "ti"]
+    named = settings.with_fields("data", language="am")
+    assert [command.language for command in plan_imports(project, named)] == ["am", "ti"]
 
 
 def test_normaliser_options_apply_to_the_whole_project(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from indextts.system.amounts import counted, ordinal, shown_duration, shown_gib, shown_size
+from indextts.system.amounts import counted, ordinal, shown_duration, shown_gib, shown_size, shown_time
 
 
 def test_a_noun_agrees_with_its_count():
@@ -35,6 +35,12 @@ def test_ordinals_are_english(number: int, text: str):
 )
 def test_durations_are_rounded_for_reading(seconds: float, text: str):
     assert shown_duration(seconds) == text
+
+
+@pytest.mark.usefixtures("time_of_addis_ababa")
+def test_times_are_local_to_the_minute():
+    assert shown_time(0) == "1970-01-01 03:00"
+    assert shown_time(1_769_839_559.9) == "2026-01-31 09:05"  # at 06:05:59 UTC
 
 
 def test_sizes_are_in_decimal_units_and_memory_in_binary_ones():

@@ -1,11 +1,14 @@
 """Tests of indextts/text/size_summary.py."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from demo.make_demo import DEMO
+from indextts.errors import UserError
+from indextts.text import size_summary
 from indextts.text.extend import extend_file
 from indextts.text.size_summary import read_summary, summarize, summary_path, write_summary
 from indextts.text.tokenizer import Tokenizer, measure
@@ -47,6 +50,23 @@ def test_a_smaller_tokenizer_has_the_rate_of_the_curve(extended: Tokenizer, tmp_
     assert measure(smaller, TEXTS).tokens_per_word == pytest.approx(point.tokens_per_word, abs=1e-3)
 
 
+@pytest.mark.parametrize(("num_texts", "num_encoded"), [(10, 10), (11, 6), (19, 10), (20, 10), (21, 7)])
+def test_many_texts_are_sampled_evenly_and_rare_pieces_are_projected_to_all(
+    extended: Tokenizer, monkeypatch: pytest.MonkeyPatch, num_texts: int, num_encoded: int
+):
+    monkeypatch.setattr(size_summary, "MAX_TEXTS", 10)
+    monkeypatch.setattr(size_summary, "RARE", num_texts)
+    base_size = Tokenizer.load(BASE).size
+    same = summarize(extended, base_size, TEXTS[:1] * num_texts)
+    assert same.num_texts == num_encoded
+    # every piece of the text occurs in each of the texts, so only those of other texts are rare
+    used = {token for token in extended.encode(TEXTS[0]) if token >= base_size}
+    assert same.points[-1].num_rare == extended.size - base_size - len(used)
+    # the sample reaches the texts at the end
+    mixed = summarize(extended, base_size, TEXTS[:1] * (num_texts - 3) + TEXTS[1:2] * 3)
+    assert mixed.points[0].tokens_per_word != same.points[0].tokens_per_word
+
+
 def test_a_summary_is_read_as_it_was_written_and_a_corrupt_one_counts_as_absent(
     extended: Tokenizer, tmp_path: Path
 ):
@@ -55,6 +75,27 @@ def test_a_summary_is_read_as_it_was_written_and_a_corrupt_one_counts_as_absent(
     summary = summarize(extended, Tokenizer.load(BASE).size, TEXTS)
     write_summary(model, summary)
     assert read_summary(model) == summary
-    for content in ("{", "[]", json.dumps({"version": 1, "sizes": [{}]})):
+    whole = json.loads(summary_path(model).read_text())
+    endless = {**whole["sizes"][0], "size": float("inf")}
+    for content in (
+        "{",
+        "[]",
+        "[" * 100_000,
+        json.dumps({"version": 1, "sizes": [{}]}),
+        json.dumps(whole | {"version": 0}),
+        json.dumps(whole | {"sizes": []}),
+        json.dumps(whole | {"sizes": [endless]}),
+    ):
         summary_path(model).write_text(content)
         assert read_summary(model) is None
+
+
+def test_a_summary_that_cannot_be_written_is_an_error_that_names_its_tokenizer(
+    extended: Tokenizer, tmp_path: Path
+):
+    model = tmp_path / "tokenizer.model"
+    summary_path(model).mkdir()
+    summary = summarize(extended, Tokenizer.load(BASE).size, TEXTS)
+    with pytest.raises(UserError, match=re.escape(str(model))):
+        write_summary(model, summary)
+    assert list(tmp_path.iterdir()) == [summary_path(model)]

@@ -119,12 +119,12 @@ def test_the_row_of_the_editor_is_marked(project):
 def test_an_edited_text_is_stored_beside_the_manifest_and_can_be_undone(project):
     page = OneProject(project)
     before = project.manifest.read_bytes()
-    save_text(page, "p", "c004", "  አዲስ\nጽሑፍ ")
+    save_text(page, "p", "p", "c004", "  አዲስ\nጽሑፍ ")
     assert read_review(project).find("c004").utterance.text == "አዲስ ጽሑፍ"
-    save_text(page, "p", "c004", "ጽሑፍ c004")  # the manifest's own: nothing is stored any more
+    save_text(page, "p", "p", "c004", "ጽሑፍ c004")  # the manifest's own: nothing is stored any more
     assert ids(read_review(project), DECIDED) == []
-    assert undo_last(page, "p")[4] == "አዲስ ጽሑፍ"
-    assert undo_last(page, "p")[4] == "ጽሑፍ c004"
+    assert undo_last(page, "p")[5] == "አዲስ ጽሑፍ"
+    assert undo_last(page, "p")[5] == "ጽሑፍ c004"
     with pytest.raises(UserError, match=t("data.nothing_decided")):
         undo_last(page, "p")
     assert project.manifest.read_bytes() == before
@@ -138,7 +138,13 @@ def test_an_invalid_text_is_refused(project, typed):
 
 def test_an_unknown_clip_is_refused(project):
     with pytest.raises(UserError, match=t("data.choose_clip")):
-        save_text(OneProject(project), "p", "../../etc/passwd", "ጽሑፍ")
+        save_text(OneProject(project), "p", "p", "../../etc/passwd", "ጽሑፍ")
+
+
+def test_a_clip_of_another_project_is_refused(project):
+    with pytest.raises(UserError, match=t("data.choose_row")):
+        save_text(OneProject(project), "p", "other", "c004", "ጽሑፍ")
+    assert ids(read_review(project), DECIDED) == []
 
 
 def test_before_an_import_there_is_nothing_to_review(tmp_path):

@@ -107,7 +107,7 @@ REFUSALS: list[Callable[[Project], object]] = [
     lambda project: read_review(project).find("clip"),
     lambda project: texts_in(""),
     lambda project: texts_in("a\n" * 101),
-    lambda project: vote(project, 1, "first"),
+    lambda project: vote(project, "0001", 1, "first"),
     lambda project: remove(project, "talks.zip"),
     lambda project: store_uploads(project, ["/etc/passwd"], project.root),
     lambda project: find_recording(project, None, Roots(project.root, ())),

@@ -14,7 +14,7 @@ from indextts.webui.listen.comparing import next_number, show
 from indextts.webui.listen.renders import vote
 from tests.test_webui_listen_renders import write_side
 
-BUTTONS = slice(-3, None)
+BUTTONS = slice(-4, -1)
 
 
 def comparison(tmp_path: Path, **changes: object) -> tuple[Project, Any]:
@@ -30,11 +30,11 @@ def comparison(tmp_path: Path, **changes: object) -> tuple[Project, Any]:
 def test_a_text_is_blind_until_its_vote_and_then_has_no_vote_buttons(tmp_path: Path):
     project, page = comparison(tmp_path)
     for number in (1, None):
-        nothing, body, text, first, second, result, tally, *buttons = show(page, "voice", number)
+        nothing, body, text, first, second, result, tally, *buttons, heard = show(page, "voice", number)
         assert (nothing, body.visible, text, result, tally) == ("", True, "t1", "", "")
         assert first[0] == second[0] == 24_000
         assert all(button.interactive for button in buttons)
-    vote(project, 1, "same")
+    vote(project, heard, 1, "same")
     shown = show(page, "voice", 1)
     assert "200" in shown[5]
     assert "236" in shown[5]
@@ -50,7 +50,7 @@ def test_a_model_against_itself_cannot_be_judged(tmp_path: Path):
     assert body.visible is False
     assert not any(button.interactive for button in shown[BUTTONS])
     with pytest.raises(UserError):
-        vote(project, 1, "first")
+        vote(project, shown[-1], 1, "first")
 
 
 def test_a_project_without_a_comparison_says_so(tmp_path: Path):

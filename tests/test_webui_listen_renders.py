@@ -76,10 +76,10 @@ def test_votes_are_stored_and_counted_for_the_model_that_was_played(tmp_path: Pa
     render = newest_render(project, is_comparison=True)
     assert render is not None
     winner = render.pair(1)[0].spoken.step
-    assert vote(project, 1, "first").first == f"step {winner}"
+    assert vote(project, render.name, 1, "first").first == f"step {winner}"
     loser = render.pair(2)[1].spoken.step
-    vote(project, 2, "second")
-    vote(project, 3, "same")
+    vote(project, render.name, 2, "second")
+    vote(project, render.name, 3, "same")
     wins = Counter([winner, loser])
     assert tally(votes(project)) == [["step 200", "step 236", wins[200], wins[236], 1]]
     assert [one.text for one in votes(project)] == ["t1", "t2", "t3"]
@@ -88,16 +88,20 @@ def test_votes_are_stored_and_counted_for_the_model_that_was_played(tmp_path: Pa
 def test_a_text_gets_one_vote_and_only_with_two_checkpoints(tmp_path: Path):
     project = Project(tmp_path / "voice")
     with pytest.raises(UserError):
-        vote(project, 1, "first")
+        vote(project, "0001", 1, "first")
     project = compared(tmp_path)
-    vote(project, 1, "first")
+    render = newest_render(project, is_comparison=True)
+    assert render is not None
+    vote(project, render.name, 1, "first")
     with pytest.raises(UserError, match="text 1 "):
-        vote(project, 1, "second")
+        vote(project, render.name, 1, "second")
     for number in (0, 4, -1):
-        with pytest.raises(UserError, match=f"{number}"):
-            vote(project, number, "first")
+        with pytest.raises(UserError, match=rf"(?<!\S){number}\b"):
+            vote(project, render.name, number, "first")
     with pytest.raises(UserError, match="'both'"):
-        vote(project, 2, "both")
+        vote(project, render.name, 2, "both")
+    with pytest.raises(UserError, match="newer comparison"):
+        vote(project, f"{int(render.name) - 1:04}", 2, "first")  # heard before
     assert len(votes(project)) == 1
 
 
@@ -105,7 +109,7 @@ def test_checkpoints_of_another_part_are_counted_separately(tmp_path: Path):
     project = Project(tmp_path / "voice")
     write_side(project.listen / "0001", "a", 1, step=236)
     write_side(project.listen / "0001", "b", 1, step=236, part=2)
-    vote(project, 1, "same")
+    vote(project, "0001", 1, "same")
     assert tally(votes(project)) == [["step 236", "step 236 of part 2", 0, 0, 1]]
 
 
@@ -117,13 +121,13 @@ def test_a_model_is_not_compared_with_itself(tmp_path: Path):
     assert render is not None
     assert not render.is_of_two_models
     with pytest.raises(UserError, match="236"):
-        vote(project, 1, "first")
+        vote(project, "0001", 1, "first")
     assert votes(project) == []
 
 
 def test_votes_on_one_model_and_second_votes_of_older_versions_do_not_count(tmp_path: Path):
     project = compared(tmp_path)
-    vote(project, 1, "same")
+    vote(project, "0001", 1, "same")
     given = json.loads((project.listen / "votes.jsonl").read_text())
     other = given | {"render": "0000", "first": "step 200", "second": "step 200", "choice": "first"}
     with (project.listen / "votes.jsonl").open("a") as file:
@@ -163,7 +167,7 @@ def test_a_comparison_shows_who_spoke_only_after_the_vote(tmp_path: Path):
     render = newest_render(project, is_comparison=True)
     assert render is not None
     assert judged_html(project, render) == ""
-    vote(project, 2, "first")
+    vote(project, render.name, 2, "first")
     shown = judged_html(project, render)
     assert (shown.count("<li>"), shown.count("<audio")) == (1, 2)
     assert "s2" in shown

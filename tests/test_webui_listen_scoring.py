@@ -1,6 +1,7 @@
 """Tests of the scoring in tab 8: the command from the form, and the newest complete report."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,11 @@ from indextts.commands.speech import Evaluate
 from indextts.commands.terminal import parse, to_argv
 from indextts.errors import UserError
 from indextts.projects.project import Project, read_project
+from indextts.webui.language import t
 from indextts.webui.listen.renders import next_folder
-from indextts.webui.listen.saved_models import find_model
+from indextts.webui.listen.saved_models import NO_CHECKPOINT, find_model
 from indextts.webui.listen.scoring import (
+    NOT_CHOSEN,
     checkpoints,
     newest_report,
     report_html,
@@ -60,14 +63,14 @@ def test_the_checkpoints_speak_the_validation_sentences(project: Project):
 
 
 def test_missing_and_outside_choices_are_refused(project: Project):
-    cases: list[tuple[list[str] | None, str]] = [
-        (None, ""),
-        ([], ""),
-        (["best.pth", "../../other/best.pth"], ""),
-        (["best.pth"], "/etc"),
+    cases: list[tuple[list[str] | None, str, str]] = [
+        (None, "", t(NOT_CHOSEN)),
+        ([], "", t(NOT_CHOSEN)),
+        (["best.pth", "../../other/best.pth"], "", t(NO_CHECKPOINT)),
+        (["best.pth"], "/etc", "'/etc'"),
     ]
-    for chosen, asr in cases:
-        with pytest.raises(UserError):
+    for chosen, asr, problem in cases:
+        with pytest.raises(UserError, match=re.escape(problem)):
             planned(project, chosen, asr)
 
 
@@ -126,6 +129,11 @@ def test_scores_are_a_table_of_aligned_numbers(tmp_path: Path):
         assert f'<td class="number">{cell}</td>' in shown
     assert "<b>" not in shown
     assert "<i>" not in shown
+    missing_rate = SCORE | {"name": "model_step2400.pth", "step": 2400, "cer": {}}
+    (tmp_path / "0001/summary.jsonl").write_text("\n".join(map(json.dumps, [SCORE, missing_rate])))
+    shown = report_html(tmp_path / "0001")
+    assert '<td class="number">0.00</td>' not in shown
+    assert shown.count('<td class="number">-</td>') == 2 * 3 + 1 + 2  # of no score, of no step, of no rate
     (tmp_path / "0001/summary.jsonl").write_text('{"name": 1}')
     assert "<table" not in report_html(tmp_path / "0001")
 
@@ -136,4 +144,8 @@ def test_a_run_without_validation_sentences_cannot_be_scored(project: Project, t
     bare = Project(tmp_path / "bare")
     shutil.copytree(project.run_dir, bare.run_dir)
     [blocker] = score_outlook(page_of(bare), bare, command).blockers
-    assert blocker.link == "#preprocess"
+    assert (blocker.link, blocker.kind) == ("#preprocess", "missing")
+    bare.utterances("val").parent.mkdir(parents=True)
+    bare.utterances("val").touch()  # a split without validation: the stage ran, with an unusable setting
+    [blocker] = score_outlook(page_of(bare), bare, command).blockers
+    assert (blocker.link, blocker.kind) == ("#preprocess", "problem")

@@ -14,6 +14,7 @@ from indextts.commands.speech import Synthesize
 from indextts.commands.terminal import parse, to_argv
 from indextts.data.manifest import write_utterances
 from indextts.errors import UserError
+from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, read_project
 from indextts.speech.synthesis.synthesize import resolve_sampling
 from indextts.system.files import write_json
@@ -105,18 +106,23 @@ def test_before_the_menus_are_filled_the_voice_is_the_one_that_will_be_selected(
     assert planned(project, voice=None)[0].voice == planned(project, voice=first)[0].voice
 
 
-def test_during_any_training_synthesis_uses_the_cpu_unless_a_device_is_chosen(project: Project):
+def test_while_any_trainer_runs_synthesis_uses_the_cpu_unless_a_device_is_chosen(project: Project):
     other = Project(project.root.parent / "other")
     job = other.jobs / "20260101_000000_train"
     job.mkdir(parents=True)
     (other.root / "project.json").write_text("{}")
+    lock = other.run_dir / ".lock"
+    lock.parent.mkdir()
     runner = asdict(this_process())  # it lives, so the job does
-    write_json(job / "job.json", {"stage": "train", "argvs": [], "started": 0, "runner": runner})
-    assert [
-        command.device for command in planned(project, checkpoint="model_step1.pth", other="model_step2.pth")
-    ] == ["cpu", "cpu"]
+    waits = {"after": "20260101_000000_data"}
+    write_json(job / "job.json", {"stage": "train", "argvs": [], "started": 0, "runner": runner, **waits})
+    assert newest_job(other, "train").state == "waiting"
+    assert planned(project)[0].device == "auto"  # a waiting job uses no GPU
+    lock.write_text(this_process().to_json())  # as a trainer that a terminal or the demo started
+    both = planned(project, checkpoint="model_step1.pth", other="model_step2.pth")
+    assert [command.device for command in both] == ["cpu", "cpu"]
     assert planned(project, device="cuda")[0].device == "cuda"
-    write_json(job / "exit.json", {"status": 0, "reason": "finished", "ended": 1})
+    lock.write_text("")
     assert planned(project)[0].device == "auto"
 
 

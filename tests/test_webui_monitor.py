@@ -13,6 +13,7 @@ from indextts.projects.project import Project
 from indextts.runs.checkpoints import list_checkpoints, pin
 from indextts.runs.health.checks import CHECKS
 from indextts.webui.language import t
+from indextts.webui.layout import UNKNOWN
 from indextts.webui.monitor import checkpoint_list, health_cards, status
 from indextts.webui.monitor.charts import MAX_COMPARED, DisplayOptions, comparable, compared, runs_version
 from indextts.webui.monitor.curves_view import PLOTS, VALIDATED, display_of, drawn, range_of
@@ -45,11 +46,13 @@ def test_each_finding_has_a_card_problems_first_and_text_is_escaped(unhealthy: P
     assert health_cards.findings(unhealthy)[0].check == "disk"
 
 
-def test_a_healthy_run_has_a_tile_and_no_cards(well: Project, unhealthy: Project):
+def test_a_healthy_run_has_a_tile_and_no_cards(well: Project, unhealthy: Project, tmp_path: Path):
     assert health_cards.cards_html(health_cards.findings(well)) == ""
     tile = health_cards.health_tile(well)
     assert (tile.level, tile.link) == ("", "")
     assert str(len(CHECKS)) in tile.remark
+    not_checked = health_cards.health_tile(make_project(tmp_path, "new"))
+    assert (not_checked.value, not_checked.remark, not_checked.level) == (UNKNOWN, "", "")
     tile = health_cards.health_tile(unhealthy)
     assert (tile.level, tile.link) == ("bad", "#monitor/monitor-health")
     assert ("8" in tile.value, "3" in tile.remark) == (True, True)
@@ -83,7 +86,7 @@ def test_a_missing_trainer_has_a_notice_and_an_ended_one_its_reason(unhealthy: P
 
 def test_the_tiles_show_steps_epochs_and_the_best_validation(tmp_path: Path):
     project = make_project(tmp_path, "one")
-    assert [tile.value for tile in status.run_tiles(project)] == [status.UNKNOWN] * 4
+    assert [tile.value for tile in status.run_tiles(project)] == [UNKNOWN] * 4
     lines = [start(0), point(20, 3.0, kind="val"), point(40, 1.5, kind="val"), point(60, 1.75, kind="val")]
     write(project.run_dir / "metrics.jsonl", [*lines, point(230)])
     save(project.run_dir, 200)
@@ -107,7 +110,7 @@ def test_the_tile_of_the_gpus_sums_their_memory():
     tile = status.gpu_tile(gpus)
     assert tile.value == "80 %"
     assert ("4.0" in tile.remark, "48.0" in tile.remark) == (True, True)
-    assert status.gpu_tile([GpuState("MIG", 0, 5 * 10**9, None, None)]).value == status.UNKNOWN
+    assert status.gpu_tile([GpuState("MIG", 0, 5 * 10**9, None, None)]).value == UNKNOWN
 
 
 def test_stop_asks_the_training_to_stop_and_is_hidden_when_nothing_trains(tmp_path: Path, monkeypatch):
@@ -124,10 +127,6 @@ def test_stop_asks_the_training_to_stop_and_is_hidden_when_nothing_trains(tmp_pa
         assert not status.stop_run(project).interactive
         assert wait_until_over(job).state == "stopped"
         assert not status.stop_button(project).visible
-
-
-def test_the_machine_is_a_table():
-    assert "<th>gpu</th><td>&lt;NVIDIA&gt;</td>" in status.machine_html([["gpu", "<NVIDIA>"]])
 
 
 def test_older_parts_and_other_projects_can_be_compared(unhealthy: Project, well: Project):
@@ -241,7 +240,9 @@ def test_an_action_is_that_of_the_named_row(unhealthy: Project):
     with pytest.raises(UserError):
         perform("delete")  # pinned
     assert "Unpin" not in row_of(perform("pin")[5], "model_step5000.pth")
-    assert perform("delete")[4] == "model_step5000.pth"
+    assert perform("delete")[4] == "unhealthy/model_step5000.pth"
+    with pytest.raises(UserError):
+        checkpoint_list.delete(unhealthy, "other/model_step5000.pth")  # asked in another project
     with pytest.raises(UserError):
         perform("delete", "model_step8000.pth")  # the newest
     assert len(list_checkpoints(unhealthy.run_dir)) == 5

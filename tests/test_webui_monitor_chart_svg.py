@@ -127,11 +127,14 @@ def test_an_outlier_of_the_unsmoothed_values_does_not_flatten_the_line():
     assert line[0][1] - line[-1][1] > 400
 
 
-@pytest.mark.parametrize("value", [0.0, 1e-9, 4.0, -3.0, 1e9])
-@pytest.mark.parametrize("is_log", [False, True])
+@pytest.mark.parametrize(
+    ("value", "is_log"),
+    [
+        *((value, False) for value in (0.0, 1e-9, 4.0, -3.0, 1e9)),
+        *((value, True) for value in (1e-9, 4.0, 1e9)),  # a logarithm needs a value above 0
+    ],
+)
 def test_equal_values_are_drawn(value: float, is_log: bool):
-    if is_log and value <= 0:
-        return
     text = chart(series([(0, value), (100, value)]), is_log=is_log)
     assert len({down for _, down in places(text, "run-1 training")}) == 1
 

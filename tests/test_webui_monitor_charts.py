@@ -168,6 +168,7 @@ def test_decimation_keeps_both_ends_and_at_most_two_points_of_a_bucket(count: in
     assert few[:1] == points[:1].tolist()
     assert few[-1:] == points[-1:].tolist()
     assert all(step < later for (step, _), (later, _) in pairwise(few))
+    assert all(value == 2 * step for step, value in few)
 
 
 def test_a_single_outlier_of_a_long_run_stays_visible():

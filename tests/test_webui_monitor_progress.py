@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from indextts.webui.language import t
-from indextts.webui.monitor.progress import epoch_from_one, progress
+from indextts.webui.monitor.metrics_reader import MetricsReader
+from indextts.webui.monitor.progress import Progress, epoch_from_one, progress_of
 from tests.checkpoint_files import save
 from tests.metrics_lines import point, start, write
 
@@ -14,12 +14,16 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "metrics.jsonl"
 
 
+def progress(run_dir: Path, now: float) -> Progress:
+    return progress_of(MetricsReader(run_dir / "metrics.jsonl").read(), run_dir, now)
+
+
 def test_the_time_left_comes_from_the_steps_since_this_start(tmp_path: Path, file: Path):
     write(file, [start(0, time=0), point(100, time=10), point(110, time=11)])
     write(file, [start(100, time=5_000, total_steps=236), point(110, time=5_100), point(120, time=5_110)])
     now = progress(tmp_path, now=5_116)
     assert (now.step, now.total_steps, now.seconds_left) == (120, 236, 110)
-    assert str(now) == "step 120 of 236, epoch 3, not saved yet, 1,480 tokens/s, about 2 min left"
+    assert (now.epoch, now.saved_step, now.tokens_per_second) == (3, None, 1480.4)
 
 
 def test_epochs_are_counted_from_one(tmp_path: Path, file: Path):
@@ -44,25 +48,28 @@ def test_the_saved_step_is_that_of_the_newest_complete_checkpoint_of_this_part(t
     (tmp_path / "model_step230.pth").write_bytes(b"")  # being written
     now = progress(tmp_path, now=0)
     assert (now.step, now.saved_step) == (230, 200)
-    assert "saved 200" in str(now)
+    assert "200" in now.saved_text
     write(file, [start(0, part=2), point(10, part=2)])
     assert progress(tmp_path, now=0).saved_step is None
 
 
 def test_without_a_pace_no_time_left_is_shown(tmp_path: Path, file: Path):
-    assert str(progress(tmp_path, now=0)) == t("monitor.no_numbers")
+    assert progress(tmp_path, now=0) == Progress()
     write(file, [start(100, time=10), point(100, kind="val", time=12)])
-    assert str(progress(tmp_path, now=13)) == "step 100 of 1,000, epoch 3, not saved yet"
-    assert progress(tmp_path, now=13).text_loss is None
+    now = progress(tmp_path, now=13)
+    assert (now.step, now.total_steps, now.epoch) == (100, 1_000, 3)
+    assert (now.tokens_per_second, now.seconds_left) == (None, None)
 
 
 def test_a_silent_run_is_stale_and_an_ended_run_shows_its_outcome(tmp_path: Path, file: Path):
     write(file, [start(0, time=0), point(10, time=10), point(20, time=20)])
     assert not progress(tmp_path, now=70).is_stale
-    assert str(progress(tmp_path, now=320)).endswith("1,480 tokens/s, no new metrics for 5 min")
+    now = progress(tmp_path, now=320)
+    assert (now.is_stale, now.silent_s, now.ended) == (True, 300, None)
     exit_file = tmp_path / "exit.json"
     exit_file.write_text(json.dumps({"status": 143, "reason": "stopped", "time": 21}))
-    assert str(progress(tmp_path, now=320)).endswith("1,480 tokens/s, stopped")
+    now = progress(tmp_path, now=320)
+    assert (now.is_stale, now.seconds_left, now.ended) == (False, None, "stopped")
     write(file, [start(20, time=300)])
     assert progress(tmp_path, now=320).ended is None
 

@@ -34,12 +34,12 @@ def shown(*lines: str) -> str:
 def test_the_bar_counts_the_clips_of_the_current_phase(line_of):
     checking = line_of("Checking recordings", 2, 3)
     comparing = line_of("Comparing recordings", 1, 3)
-    encoding = line_of("Encoding", 3, 900, seconds=2.0)
+    encoding = line_of("Encoding", 450, 900, seconds=2.0)
     assert ">Checking recordings: 2 of 3 clips, " in shown(checking)
     assert ">Comparing recordings: 1 of 3 clips, " in shown(checking, comparing)
     html = shown(checking, comparing, encoding)
-    assert 'aria-valuenow="0"' in html  # 3 of 900
-    assert ">Encoding: 3 of 900 clips, " in html
+    assert 'aria-valuenow="50"' in html
+    assert ">Encoding: 450 of 900 clips, " in html
     assert " h of audio per hour, " in html
 
 

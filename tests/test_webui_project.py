@@ -18,6 +18,7 @@ from indextts.projects.jobs.records import list_jobs
 from indextts.projects.jobs.stopping import kill_job
 from indextts.projects.pipeline import copy_base_files
 from indextts.projects.project import DEMO, PUBLISHED, Project, read_project, read_settings
+from indextts.webui.language import t
 from indextts.webui.page import Page
 from indextts.webui.project import demo
 from indextts.webui.project.base_model import summary_html
@@ -28,7 +29,7 @@ from indextts.webui.project.tab import next_html, way_html
 from indextts.webui.running.job_chip import chip_html
 from indextts.webui.serving.security import Roots
 from indextts.webui.stage_list import STAGES
-from tests.running_jobs import SAVES_ON_SIGTERM, command_for, program
+from tests.running_jobs import SAVES_ON_SIGTERM, program
 from tests.test_webui_stage_list import begin_demo, end_job, make_all_files, make_files
 from tests.written_run import WrittenRun
 
@@ -165,14 +166,6 @@ def started(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proje
         kill_job(job)
 
 
-def test_no_stage_starts_beside_the_demo(started: Project):
-    with pytest.raises(UserError, match="demo"):
-        starting.start_job(started, "pairs", [command_for("program.py")])
-    with pytest.raises(UserError, match="demo"):
-        starting.start_job(started, "demo", [command_for("program.py")])
-    starting.start_job(started, "listen", [command_for("program.py")])  # is no stage
-
-
 def test_the_running_demo_marks_its_stage_and_shows_its_share(page: Page, started: Project):
     make_files(started, "data", "tokenizer")
     (job,) = list_jobs(started, "demo")
@@ -197,8 +190,6 @@ def test_a_running_stage_blocks_the_demo(project: Project, monkeypatch: pytest.M
     try:
         (blocker,) = demo.outlook(project).blockers
         assert blocker.link == "#data"
-        with pytest.raises(UserError, match="data"):
-            starting.start_job(project, "demo", [program_here])
     finally:
         for job in list_jobs(project):
             kill_job(job)
@@ -253,6 +244,14 @@ def test_corrupt_files_give_no_fact(project: Project):
     project.manifest.write_text('{"id": 1\n')
     for stage in STAGES[:2]:
         assert stage_fact(project, stage.name) == ""
+
+
+def test_a_fact_of_two_splits_needs_both(project: Project):
+    project.preprocessed.mkdir(parents=True, exist_ok=True)
+    project.utterances("train").write_text("{}\n" * 3)
+    assert stage_fact(project, "preprocess") == ""
+    project.utterances("val").write_text("{}\n")
+    assert stage_fact(project, "preprocess") == t("facts.preprocess", train=3, val=1)
 
 
 def test_what_is_missing_of_the_published_files_is_one_line(page: Page):

@@ -30,8 +30,10 @@ def test_only_a_start_without_blockers_and_losses_is_shown_as_ready():
 
 
 def test_notices_are_escaped_and_link_to_what_changes_them():
-    html = outlook_html(Outlook(blockers=[BLOCKER], losses=[LOSS], notes=[NOTE]))
-    assert 'href="#training/x"' in html
+    html = outlook_html(Outlook([("Steps", "<5>")], blockers=[BLOCKER], losses=[LOSS], notes=[NOTE]))
+    assert '<li class="bad">a blocker <a href="#training/x"' in html
+    assert '<li class="warn">a loss</li>' in html
+    assert "&lt;5&gt;" in html
     assert "a &lt;b&gt;note" in html
     assert [html.index(f'class="{level}"') for level in ("bad", "warn", "note")] == sorted(
         html.index(f'class="{level}"') for level in ("bad", "warn", "note")
@@ -41,6 +43,8 @@ def test_notices_are_escaped_and_link_to_what_changes_them():
 def test_a_confirmation_holds_for_the_same_losses_only():
     assert Outlook(notes=[NOTE]).loss_key == ""
     assert Outlook(losses=[LOSS]).loss_key == Outlook(losses=[LOSS], notes=[NOTE]).loss_key != ""
+    assert Outlook(losses=[LOSS]).loss_key == Outlook([("Steps", "1")], losses=[LOSS]).loss_key
+    assert Outlook(losses=[LOSS]).loss_key != Outlook(losses=[Notice("another loss")]).loss_key
     assert Outlook(losses=[LOSS]).loss_key != Outlook(losses=[LOSS, BLOCKER]).loss_key
 
 

@@ -209,13 +209,13 @@ def test_before_a_start_the_page_shows_the_estimate_and_the_blocking_problems(
     page.locator("#Launch-processes input").fill("2")
     wait_for(page, "train-command", r"^python -m torch\.distributed\.run --standalone --nproc-per-node=2 ")
     is_shown(page, "train-outlook", "6, 2 per epoch")
-    is_shown(page, "train-outlook", "2 share a step")
+    is_shown(page, "train-outlook", "2, gradient accumulation")
     page.locator("#Launch-nodes input").fill("2")
     is_shown(page, "train-outlook", "pass --endpoint too")
     page.locator("#Launch-endpoint textarea, #Launch-endpoint input").first.fill("gpu-0")
     wait_for(page, "train-other-nodes", r"# on machine 1.*--node-rank=1 .*--rdzv-endpoint=gpu-0:29500")
     wait_for(page, "train-command", r"--node-rank=0 .*--rdzv-endpoint=gpu-0:29500")
-    is_shown(page, "train-outlook", "4 share a step")
+    is_shown(page, "train-outlook", "4, gradient accumulation")
     is_shown(page, "train-outlook", "only if the project allows it")
     stranger = {"nodes": 2, "endpoint": "gpu-0", "processes": 1}
     assert "only if the project allows it" in refusal_of_a_start(

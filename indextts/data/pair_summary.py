@@ -17,6 +17,7 @@ from typing import Self
 import numpy as np
 
 from indextts.data.manifest import Pair
+from indextts.data.report import histogram
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import write_json
@@ -44,15 +45,8 @@ class Histogram:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        is_constant = min(values) == max(values)
-        counts, edges = np.histogram(values, bins=[values[0], values[0]] if is_constant else NUM_BINS)
-        return cls(
-            float(min(values)), float(np.median(values)), float(max(values)), edges.tolist(), counts.tolist()
-        )
-
-    @property
-    def centres(self) -> list[float]:
-        return [(low + high) / 2 for low, high in zip(self.edges, self.edges[1:], strict=False)]
+        counts, edges = histogram(values, NUM_BINS)
+        return cls(float(min(values)), float(np.median(values)), float(max(values)), edges, counts)
 
     def __str__(self) -> str:
         return f"min {self.minimum:.4g}, median {self.median:.4g}, max {self.maximum:.4g}"
@@ -185,11 +179,11 @@ def write_plots(summary: PairSummary, path: Path) -> None:
         (summary.target_s, "duration of targets", "s"),
         (summary.target_codes, "codes per target", "codes"),
     )
-    for axis, (histogram, title, unit) in zip((axes[0][2], *axes[1]), histograms, strict=True):
-        if len(histogram.counts) > 1:
-            axis.stairs(histogram.counts, histogram.edges, fill=True)
+    for axis, (bins, title, unit) in zip((axes[0][2], *axes[1]), histograms, strict=True):
+        if len(bins.counts) > 1:
+            axis.stairs(bins.counts, bins.edges, fill=True)
         else:
-            axis.bar(histogram.edges[:1], histogram.counts)
+            axis.bar(bins.edges[:1], bins.counts)
         axis.set(title=title, xlabel=unit)
     figure.suptitle(f"{counted(summary.num_pairs, 'pair')}, {counted(len(summary.speakers), 'speaker')}")
     figure.savefig(path, dpi=100)

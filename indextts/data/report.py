@@ -1,9 +1,11 @@
-"""Reports of data checks, and the findings that they collect."""
+"""Reports of data checks, the findings that they collect, and statistics of their values."""
 
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 MAX_SPEAKERS_SHOWN = 20
 MAX_EXAMPLES = 5
@@ -34,6 +36,13 @@ class Report:
 def spread(values: Sequence[float]) -> str:
     """Return minimum, median and maximum as text."""
     return f"min {min(values):.4g}, median {statistics.median(values):.4g}, max {max(values):.4g}"
+
+
+def histogram(values: Sequence[float], num_bins: int) -> tuple[list[int], list[float]]:
+    """Return counts and edges of bins with equal width; a single bin of width 0 if all values are equal."""
+    is_constant = min(values) == max(values)
+    counts, edges = np.histogram(values, bins=[values[0], values[0]] if is_constant else num_bins)
+    return counts.tolist(), edges.tolist()
 
 
 class Findings:

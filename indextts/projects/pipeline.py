@@ -7,7 +7,6 @@ changed since (compared by size and modification time). A training that was stop
     NAME/pipeline/now.json      {"stage": "pairs", "started": 1764000000.5}: the stage that began last
 """
 
-import json
 import logging
 import os
 import shutil
@@ -35,7 +34,7 @@ from indextts.projects.project import (
     write_project,
 )
 from indextts.projects.stages import PLANNERS, StagePlan, plan_stage, plan_stages
-from indextts.system.files import file_stamp, link_or_copy, write_json, written_aside
+from indextts.system.files import file_stamp, link_or_copy, read_object, write_json, written_aside
 from indextts.system.processes import LAUNCHER_STOPPED, shell_text
 
 logger = logging.getLogger(__name__)
@@ -77,10 +76,10 @@ def run_pipeline(command: RunPipeline) -> list[StageResult]:
 
 def current_stage(project: Project, since: float) -> str:
     """Return the stage that a pipeline began last, "" if it began none after the Unix time `since`."""
+    now = read_object(project.root / CURRENT)
     try:
-        now = json.loads((project.root / CURRENT).read_bytes())
         return str(now["stage"]) if now["started"] >= since else ""
-    except (OSError, ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return ""
 
 
@@ -200,11 +199,8 @@ def _forwarding_signals(program: subprocess.Popen[bytes]) -> Iterator[list[int]]
 
 
 def _read_record(path: Path) -> dict[str, Any] | None:
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) and {"commands", "files"} <= set(record) else None
+    record = read_object(path)
+    return record if {"commands", "files"} <= set(record) else None
 
 
 def _files(plan: StagePlan) -> dict[str, list[int] | None]:

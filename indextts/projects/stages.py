@@ -112,14 +112,14 @@ def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportData
 
     A project with neither gets an import that fails with a message.
     """
-    output_dir = project.dataset
+    shared: dict[str, Any] = {"output_dir": project.dataset, "language": settings.language}
     uploads = [
-        ImportDataset(source=[path], audio_root=[path] if path.is_dir() else [], output_dir=output_dir)
+        ImportDataset(source=[path], audio_root=[path] if path.is_dir() else [], **shared)
         for path in project.uploaded()
     ]
     if uploads and settings.manifest is None and not settings.data.get("source"):
         return uploads
-    described = ImportDataset(**{"manifest": settings.manifest, "output_dir": output_dir, **settings.data})
+    described = ImportDataset(**{"manifest": settings.manifest, **shared, **settings.data})
     return [described, *uploads]
 
 

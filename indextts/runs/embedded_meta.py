@@ -37,7 +37,10 @@ def read_record(path: Path) -> str | None:
 
 
 def top_level_keys(path: Path) -> frozenset[str] | None:
-    """Return the top-level keys of the checkpoint at `path`; None if only torch can read the file."""
+    """Return the top-level keys of the dict in a checkpoint.
+
+    None if the file is missing or corrupt, is no file of torch.save in this format, or contains no dict.
+    """
     try:
         with _archive(path) as archive:
             content = _content(archive)
@@ -185,10 +188,11 @@ OPCODES: dict[str, Callable[[_Pickle, Any], None]] = {
     "APPENDS": _Pickle.appends,
     "SETITEM": _Pickle.set_item,
     "SETITEMS": _Pickle.set_items,
-    "TUPLE": _Pickle.tuple,
-    # tuples, classes and tensors: None
+    # an OrderedDict becomes a dict; other classes and calls become None
     "GLOBAL": _Pickle.global_name,
     "REDUCE": _Pickle.reduce,
+    # tuples, tensors and other objects become None
+    "TUPLE": _Pickle.tuple,
     "EMPTY_TUPLE": _replacing(0),
     **dict.fromkeys(("TUPLE1", "BINPERSID"), _replacing(1)),
     **dict.fromkeys(("TUPLE2", "NEWOBJ"), _replacing(2)),

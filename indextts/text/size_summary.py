@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from indextts.system.files import written_aside
+from indextts.errors import UserError
+from indextts.system.files import read_object, written_aside
 from indextts.text.tokenizer import Tokenizer, parse_model
 
 VERSION = 1
 NUM_SIZES = 6
 MAX_TEXTS = 2_000  # for the tokens per word; every size encodes them
-RARE = 20  # occurrences; with fewer, a training hardly teaches the row of a piece
+RARE = 20  # occurrences; with fewer, a training hardly changes the row of a piece
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,19 @@ class SizeSummary:
 
 def summarize(extended: Tokenizer, base_size: int, texts: Sequence[str]) -> SizeSummary:
     """Return the curve of a tokenizer over `texts`, from its letters alone to all of its pieces."""
-    every = max(1, len(texts) // MAX_TEXTS)
-    normalized = [extended.normalize(text) for text in texts[::every][:MAX_TEXTS]]
+    every = max(1, -(-len(texts) // MAX_TEXTS))
+    normalized = [extended.normalize(text) for text in texts[::every]]
+    scale = len(texts) / max(1, len(normalized))
     appended = extended.pieces[base_size:]
     num_letters = next((n for n, piece in enumerate(appended) if len(piece) > 1), len(appended))
     first, last = base_size + num_letters, extended.size
     sizes = sorted({round(first + (last - first) * n / (NUM_SIZES - 1)) for n in range(NUM_SIZES)})
-    points = (_measured(extended, size, base_size, normalized, every) for size in sizes)
+    points = (_measured(extended, size, base_size, normalized, scale) for size in sizes)
     return SizeSummary(base_size, len(normalized), tuple(points))
 
 
 def _measured(
-    extended: Tokenizer, size: int, base_size: int, normalized: Sequence[str], every: int
+    extended: Tokenizer, size: int, base_size: int, normalized: Sequence[str], scale: float
 ) -> SizePoint:
     proto = parse_model(extended.model_bytes)
     del proto.pieces[size:]
@@ -66,7 +68,7 @@ def _measured(
     cut = Tokenizer(proto.SerializeToString(deterministic=True), extended.path, extended.options)
     counts = Counter(token for text in normalized for token in cut.encode_normalized(text))
     num_words = sum(len(cut.normalized_words(text).split()) for text in normalized)
-    num_rare = sum(every * counts[token] < RARE for token in range(base_size, size))
+    num_rare = sum(scale * counts[token] < RARE for token in range(base_size, size))
     return SizePoint(size, round(counts.total() / max(1, num_words), 3), num_rare)
 
 
@@ -76,27 +78,37 @@ def summary_path(model: Path) -> Path:
 
 
 def write_summary(model: Path, summary: SizeSummary) -> None:
-    """Write the summary beside its tokenizer."""
+    """Write the summary beside its tokenizer.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
     content = {
         "version": VERSION,
         "base_size": summary.base_size,
         "num_texts": summary.num_texts,
         "sizes": [asdict(point) for point in summary.points],
     }
-    with written_aside(summary_path(model), is_unique=True) as aside:
-        aside.write_text(json.dumps(content), encoding="utf-8")
+    try:
+        with written_aside(summary_path(model), is_unique=True) as aside:
+            aside.write_text(json.dumps(content), encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"--output-model {model}: its summary {summary_path(model).name} cannot be written "
+            f"({error.strerror}); free some disk space or choose another folder"
+        ) from None
 
 
 def read_summary(model: Path) -> SizeSummary | None:
-    """Return the summary of a tokenizer; None if it is absent, corrupt or of another version."""
+    """Return the summary of a tokenizer; None if it is absent, corrupt, empty or of another version."""
+    content = read_object(summary_path(model))
     try:
-        content = json.loads(summary_path(model).read_text(encoding="utf-8"))
-        if content["version"] != VERSION:
+        if content["version"] != VERSION or not content["sizes"]:
             return None
         points = tuple(
             SizePoint(int(each["size"]), float(each["tokens_per_word"]), int(each["num_rare"]))
             for each in content["sizes"]
         )
         return SizeSummary(int(content["base_size"]), int(content["num_texts"]), points)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):  # int(Infinity) overflows
         return None

@@ -42,7 +42,7 @@ TABS = (
 
 
 # The address has the project, see page_files/page.js; without it, the first project is open.
-RESTORE_PROJECT = "() => window.projectOfAddress?.() ?? ''"
+RESTORE_PROJECT = "() => new URLSearchParams(location.search).get('project') ?? ''"
 REMEMBER_PROJECT = "name => { window.rememberProject?.(name); }"
 SWITCH_THEME = "() => window.switchTheme()"
 

@@ -28,7 +28,7 @@ LANGUAGES = {ENGLISH: "English", "am": "አማርኛ"}
 COOKIE = "language"
 
 # Visible texts of a component, by the name of the constructor argument.
-TEXTS = ("label", "info", "placeholder", "title", "x_title", "y_title")
+TEXTS = ("label", "info", "placeholder")
 VALUE_IS_TEXT = ("button", "markdown")
 HEADING = re.compile(
     r"<h2>(.*?)</h2>(?:<p>(.*?)</p>)?"

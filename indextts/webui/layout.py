@@ -18,6 +18,7 @@ import gradio as gr
 from indextts.webui.language import heading_html, t
 
 Level = Literal["", "warn", "bad"]
+UNKNOWN = "-"  # in a tile
 
 
 @contextmanager

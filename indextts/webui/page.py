@@ -157,7 +157,7 @@ class Page:
         walk through the whole page. So the browser waits (`window.formChanged` in page_files/page.js).
         """
         changes = [component.change for component in form]
-        gr.on(changes, None, None, None, js=f"() => window.formChanged('{stage}', '{self.tab}')")
+        gr.on(changes, None, None, None, js=f"() => window.formChanged?.('{stage}', '{self.tab}')")
 
     def start_clock(self) -> None:
         """Update the views on every tick, on a change of project and on the opening of a tab.
@@ -212,7 +212,7 @@ def read_versions(views: Sequence[View], project: Project, open_tab: str, known:
     now = dict(seen) if isinstance(seen, dict) else {}
     for place, view in enumerate(views):
         if view.tab in (EVERY_TAB, open_tab):
-            # a corrupt file of one view must not block the other views; its own `show` reports the problem
+            # a corrupt file of one view must not block the other views; this one stays as it is
             with suppress(UserError, OSError, ValueError, KeyError, TypeError):
                 now[str(place)] = f"{project.root.name} {view.version(project)}"
     return known if now == seen else json.dumps(now)

@@ -2,7 +2,7 @@
 
     done        its files are complete, and no input changed after it was made
     outdated    an input changed after it was made
-    running     its job, the job of the demo, or a trainer from a terminal is at it
+    running     its job, the job of the demo, or a trainer from a terminal runs it
     failed      the newest job failed, and its files were not complete before
     stopped     as failed, or a training run that can resume
     next        the first stage to start now
@@ -111,7 +111,7 @@ class StageState:
 
     @property
     def text(self) -> str:
-        """The state in words, for a done stage only what is left to say."""
+        """The state as text; of a done stage only a remark on its last start."""
         if self.state == "done":
             return t(LAST_START[self.last_start]) if self.last_start else ""
         if self.state == "next":
@@ -143,7 +143,7 @@ def step_to_take(found: Sequence[StageState]) -> StageState | None:
 
 
 def next_link(project: Project) -> tuple[str, str]:
-    """Return link and text that lead to the next step of a project, or to its training with all done."""
+    """Return link and text that lead to the next step of a project, or to its training if all are done."""
     step = step_to_take(stage_states(project))
     stage = step.stage if step is not None else BY_NAME["train"]
     return f"#{stage.tab}", t("next.open", tab=t(stage.title))
@@ -188,6 +188,14 @@ def _item(each: StageState, fact: str, is_way: bool) -> str:
     return f'<li class="{each.state}"><a href="#{each.stage.tab}">{inside}</a></li>'
 
 
+def changed_at(path: Path) -> float:
+    """Return the Unix time of the last change of a file; 0 without one."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def _state(project: Project, plan: StagePlan, demo: Job | None) -> StageState:
     stage, job = BY_NAME[plan.name], _newest_job_at(project, plan.name, demo)
     is_there = all(path.exists() for path in plan.writes)
@@ -229,7 +237,7 @@ def _was_complete_before(project: Project, plan: StagePlan, job: Job) -> bool:
     if stage_record(project, plan.name).exists():
         return True
     # a run has checkpoints long before its end
-    return plan.name != "train" and _changed_at(plan.writes[0]) < (job.began or job.started)
+    return plan.name != "train" and changed_at(plan.writes[0]) < (job.began or job.started)
 
 
 def _is_unfinished(project: Project) -> bool:
@@ -266,13 +274,13 @@ def _changed_input(project: Project, plan: StagePlan, job: Job | None) -> Stage 
     """Return the stage whose output changed after this stage read it; None if none did."""
     made = _made_at(project, plan, job) + TOLERANCE_S
     if plan.name == "data":
-        return "data" if any(_changed_at(path) > made for path in project.uploaded()) else None
+        return "data" if any(changed_at(path) > made for path in project.uploaded()) else None
     copy = project.run_dir / "tokenizer.model"
     for path, stage in _inputs(project, plan, set()):
         if plan.name == "train" and stage == "tokenizer" and copy.exists():
             if not _are_equal(path, copy, files_version(path, copy)):
                 return stage
-        elif _changed_at(path) > made:
+        elif changed_at(path) > made:
             return stage
     return None
 
@@ -283,18 +291,11 @@ def _made_at(project: Project, plan: StagePlan, job: Job | None) -> float:
     A job that found nothing to change leaves its output as old as it was.
     """
     if plan.name == "train":
-        return _changed_at(project.run_dir / ".lock") or _changed_at(plan.writes[0])
+        return changed_at(project.run_dir / ".lock") or changed_at(plan.writes[0])
     jobs = [] if job is None else [job] if job.state == "finished" else list_jobs(project, plan.name)
     finished = next((job for job in jobs if job.state == "finished"), None)
     began = (finished.began or finished.started) if finished else 0.0
-    return max(began, _changed_at(plan.writes[0]), _changed_at(stage_record(project, plan.name)))
-
-
-def _changed_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    return max(began, changed_at(plan.writes[0]), changed_at(stage_record(project, plan.name)))
 
 
 @lru_cache(maxsize=64)

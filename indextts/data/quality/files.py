@@ -28,6 +28,7 @@ from indextts.data.manifest import Utterance
 from indextts.data.quality.clips import AudioResult, ClipResult
 from indextts.data.quality.measures import MEASURES_VERSION
 from indextts.data.quality.reasons import REASONS
+from indextts.data.quality.summary import MEASURES
 from indextts.data.quality.verdicts import Verdict
 from indextts.data.review import REJECTED_NAME
 from indextts.errors import UserError
@@ -122,27 +123,16 @@ def _rejected_record(utterance: Utterance, verdict: Verdict) -> dict[str, object
     }
 
 
-PANELS = {
-    "duration_s": "duration (s)",
-    "fidel_per_s": "fidel per second",
-    "snr_db": "SNR (dB)",
-    "silence_percent": "silence (%)",
-    "rms_dbfs": "RMS (dBFS)",
-    "loudness_lufs": "loudness (LUFS)",
-    "bandwidth_hz": "bandwidth (Hz)",
-    "clipped_percent": "clipped samples (%)",
-    "ethiopic_percent": "Ethiopic letters (%)",
-}
 NUM_BINS = 40
 COLUMNS = 3
 
 
 def write_histograms(path: Path, verdicts: Sequence[Verdict], limits: QualityLimits) -> None:
     """Write a PNG: solid lines for limits that reject clips, dashed lines for warnings."""
-    rows = -(-len(PANELS) // COLUMNS)
+    rows = -(-len(MEASURES) // COLUMNS)
     figure = Figure(figsize=(4 * COLUMNS, 2.4 * rows), layout="constrained", dpi=90)
     FigureCanvasAgg(figure)
-    for place, (name, title) in enumerate(PANELS.items()):
+    for place, (name, title) in enumerate(MEASURES.items()):
         axes = figure.add_subplot(rows, COLUMNS, place + 1)
         values = [value for verdict in verdicts if (value := verdict.measures.get(name)) is not None]
         axes.hist(values, bins=NUM_BINS, color="#3b6ea5")

@@ -3,15 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from indextts.commands.quality_limits import QualityLimits
 from indextts.data.manifest import Utterance
 from indextts.data.quality.clips import ClipResult
 from indextts.data.quality.overview import Limit, MeasureHistogram, Notice, Overview, Problem, ReasonCount
 from indextts.data.quality.reasons import REASONS, Flag
 from indextts.data.quality.verdicts import Verdict
-from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, spread
+from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, histogram, spread
 from indextts.system.amounts import counted
 
 GOOD_NUM_SPEAKERS = 50
@@ -25,17 +23,17 @@ NO_VOICE = "speakers without 2 usable clips, for a prompt and a target"
 CODES = {FEW_ETHIOPIC: "few_ethiopic", TOO_MANY_REJECTED: "too_many_rejected", NO_VOICE: "no_voice"}
 
 NUM_BINS = 24
-MEASURES = (
-    "duration_s",
-    "fidel_per_s",
-    "snr_db",
-    "silence_percent",
-    "rms_dbfs",
-    "loudness_lufs",
-    "bandwidth_hz",
-    "clipped_percent",
-    "ethiopic_percent",
-)
+MEASURES = {  # with a histogram, and its title
+    "duration_s": "duration (s)",
+    "fidel_per_s": "fidel per second",
+    "snr_db": "SNR (dB)",
+    "silence_percent": "silence (%)",
+    "rms_dbfs": "RMS (dBFS)",
+    "loudness_lufs": "loudness (LUFS)",
+    "bandwidth_hz": "bandwidth (Hz)",
+    "clipped_percent": "clipped samples (%)",
+    "ethiopic_percent": "Ethiopic letters (%)",
+}
 
 _SPREADS = {
     "duration_s": "duration in s",
@@ -54,7 +52,7 @@ def facts(
 ) -> list[str]:
     """Return totals, the spread of each measure, the speakers, and the counts of each reason."""
     hours = [
-        hours_of_clip(utterance, verdict) for utterance, verdict in zip(utterances, verdicts, strict=True)
+        _hours_of_clip(utterance, verdict) for utterance, verdict in zip(utterances, verdicts, strict=True)
     ]
     words = Counter(verdict.word for verdict in verdicts)
     lines = [
@@ -80,7 +78,7 @@ def notices(
     """Return notices, mainly about the distribution of speakers."""
     hours_of: dict[str, float] = defaultdict(float)
     for utterance, verdict in zip(utterances, verdicts, strict=True):
-        hours_of[utterance.speaker] += hours_of_clip(utterance, verdict)
+        hours_of[utterance.speaker] += _hours_of_clip(utterance, verdict)
     total = sum(hours_of.values())
     count = len(hours_of)
     found: list[Notice] = []
@@ -131,11 +129,6 @@ def add_problems(
             findings.add(NO_VOICE, speaker)
 
 
-def code_of(kind: str) -> str:
-    """Return the code of a kind of problem; "" for a kind of another check."""
-    return next((code for start, code in CODES.items() if kind.startswith(start)), "")
-
-
 def overview_of(
     utterances: Sequence[Utterance],
     verdicts: Sequence[Verdict],
@@ -144,7 +137,7 @@ def overview_of(
     findings: Findings,
 ) -> Overview:
     """Return the overview of a check."""
-    hours = [hours_of_clip(each, verdict) for each, verdict in zip(utterances, verdicts, strict=True)]
+    hours = [_hours_of_clip(each, verdict) for each, verdict in zip(utterances, verdicts, strict=True)]
     words = [verdict.word for verdict in verdicts]
     places_of = by_reason(verdicts)
     return Overview(
@@ -161,7 +154,7 @@ def overview_of(
         ],
         histograms=[found for name in MEASURES if (found := _histogram(name, verdicts, limits))],
         problems=[
-            Problem(code=code_of(kind), count=count, text=line)
+            Problem(code=_code_of(kind), count=count, text=line)
             for (kind, count), line in zip(findings.counts.items(), findings.lines(), strict=True)
         ],
         notices=list(notices),
@@ -170,6 +163,11 @@ def overview_of(
 
 def amharic_percent(clips: Sequence[ClipResult]) -> float:
     return 100 * sum(clip.text.is_mostly_ethiopic for clip in clips) / len(clips)
+
+
+def _code_of(kind: str) -> str:
+    """Return the code of a kind of problem; "" for a kind of another check."""
+    return next((code for start, code in CODES.items() if kind.startswith(start)), "")
 
 
 def _speaker_lines(utterances: Sequence[Utterance], hours: Sequence[float]) -> list[str]:
@@ -213,7 +211,7 @@ def by_reason(verdicts: Sequence[Verdict]) -> Mapping[str, list[tuple[int, Flag]
     return places_of
 
 
-def hours_of_clip(utterance: Utterance, verdict: Verdict) -> float:
+def _hours_of_clip(utterance: Utterance, verdict: Verdict) -> float:
     """Return the measured duration of a clip in hours; that of the manifest if there is none."""
     duration_s = verdict.measures.get("duration_s")
     return (utterance.duration_s if duration_s is None else duration_s) / 3600
@@ -223,12 +221,11 @@ def _histogram(name: str, verdicts: Sequence[Verdict], limits: QualityLimits) ->
     values = [value for verdict in verdicts if (value := verdict.measures.get(name)) is not None]
     if not values:
         return None
-    is_constant = min(values) == max(values)
-    counts, edges = np.histogram(values, bins=[values[0], values[0]] if is_constant else NUM_BINS)
+    counts, edges = histogram(values, NUM_BINS)
     return MeasureHistogram(
         measure=name,
-        counts=counts.tolist(),
-        edges=edges.tolist(),
+        counts=counts,
+        edges=edges,
         limits=[
             Limit(value=float(getattr(limits, reason.limit)), side=reason.side, is_hard=reason.is_hard)
             for reason in REASONS

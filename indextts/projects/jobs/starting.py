@@ -29,7 +29,10 @@ from indextts.projects.project import REPOSITORY, Project
 from indextts.system.files import write_json
 from indextts.system.processes import git_commit, shell_text
 
+# jobs that are no stage of a project
 DEMO_JOB = "demo"  # runs all stages of the demo project
+CHECK_JOB = "check"
+TENSORBOARD_JOB = "tensorboard"
 RUNNER = Path(__file__).resolve().with_name("runner.py")
 
 SCRIPT_NAME = "command.sh"
@@ -118,9 +121,7 @@ def _check_no_other_is_active(project: Project, stage: str, after: Path | None) 
     if after is not None and read_job(after) is None:
         raise UserError(f"{after.name} is not a job to wait for; choose a job from the list")
     ended_by_then = {folder.resolve() for folder in chain(after)}
-    names = get_args(Stage)
-    conflicting = {stage, *names} if stage == DEMO_JOB else {stage, DEMO_JOB} if stage in names else {stage}
-    active = [job for name in conflicting for job in list_jobs(project, name) if job.is_active]
+    active = [job for name in _conflicting(stage) for job in list_jobs(project, name) if job.is_active]
     for job in active:
         if job.folder.resolve() not in ended_by_then:
             state = "waiting" if job.state == "waiting" else "running"
@@ -128,6 +129,16 @@ def _check_no_other_is_active(project: Project, stage: str, after: Path | None) 
                 f"{job.stage} is already {state} in {project.root.name}; stop it, wait for its end, "
                 "or start this job after it"
             )
+
+
+def _conflicting(stage: str) -> tuple[str, ...]:
+    """Return the stages whose jobs cannot run beside one of `stage`; a message names the first active one."""
+    stages = get_args(Stage)
+    if stage == DEMO_JOB:
+        return (DEMO_JOB, *stages, CHECK_JOB)
+    if stage in ("data", CHECK_JOB):  # the import ends with a check
+        return ("data", CHECK_JOB, DEMO_JOB)
+    return (stage, DEMO_JOB) if stage in stages else (stage,)
 
 
 def _without_secrets(form: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from indextts.data.quality.overview import (
 from indextts.data.quality.reasons import REASON_OF
 from indextts.data.review import check_folder
 from indextts.projects.jobs.records import newest_job
+from indextts.projects.jobs.starting import CHECK_JOB
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_check
 from indextts.system.amounts import shown_time
@@ -72,7 +73,7 @@ def build(page: Page) -> None:
                 )
         with side:
             stage = Stage(
-                "check",
+                CHECK_JOB,
                 "data.check",
                 check_commands,
                 limits,
@@ -107,6 +108,8 @@ def check_outlook(project: Project, _settings: ProjectSettings, *_values: Any) -
         return Outlook(
             blockers=[Notice(t("data.nothing_imported"), IMPORT, t("data.import_first"), kind="missing")]
         )
+    importing = newest_job(project, "data")
+    is_importing = importing is not None and importing.is_active
     folder = check_folder(project.manifest)
     facts = [
         (t("data.facts.imported"), shown_dataset(project)),
@@ -117,12 +120,16 @@ def check_outlook(project: Project, _settings: ProjectSettings, *_values: Any) -
         checked = shown_time(path.stat().st_mtime)
         text = t("data.facts.checked", count=overview.num_utterances, time=checked)
         facts.append((t("data.facts.last_check"), text))
-    return Outlook(facts, is_done=overview is not None and _is_current(project, overview))
+    blockers = [Notice(t("data.import_runs"), kind="missing")] if is_importing else []
+    is_done = overview is not None and _is_current(project, overview)
+    return Outlook(facts, blockers=blockers, is_done=is_done and not is_importing)
 
 
 def _is_current(project: Project, overview: Overview) -> bool:
     """Return whether the data did not change after this check."""
-    return len(utterances_of(project.manifest)) == overview.num_utterances
+    checked = (check_folder(project.manifest) / OVERVIEW_NAME).stat().st_mtime
+    is_older = project.manifest.stat().st_mtime <= checked
+    return is_older and len(utterances_of(project.manifest)) == overview.num_utterances
 
 
 def checked_version(project: Project) -> str:

@@ -86,7 +86,7 @@ def import_form(page: Page) -> ImportForm:
         return "", *uploaded(project)
 
     outputs = [table, chosen, stored]
-    on([files.upload], received, [page.project, files], [files, message, *outputs])
+    on([files.upload], received, [page.project, files], [files, message, *outputs], each=True)
     on([removal.click], removed, [page.project, chosen], [message, *outputs])
     on(
         [chosen.change],
@@ -114,7 +114,7 @@ def upload_message(project: Project, paths: Sequence[str]) -> str:
         text = f"{t('data.nothing_stored')} {error}"
         return f'<ul class="notices" role="alert"><li class="bad">{html.escape(text)}</li></ul>'
     names = ", ".join(source.name for source in sources)
-    return f'<p class="ready" role="status">{html.escape(t("data.stored", names=names))}</p>'
+    return f'<p class="is-ready" role="status">{html.escape(t("data.stored", names=names))}</p>'
 
 
 def uploads_html(project: Project) -> str:

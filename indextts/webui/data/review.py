@@ -80,9 +80,8 @@ def build(page: Page) -> None:
     on([clips.select], select, [page.project], editor.outputs, each=True).then(
         None, None, None, js=SHOW_EDITOR
     )
-    # Another project may have a clip of the same name.
     page.watch(once, lambda _name: editor.empty(), editor.outputs)
-    clip = [page.project, editor.clip]
+    clip = [page.project, editor.project, editor.clip]
     decided = [
         on([editor.save.click], lambda *v: save_text(page, *v), [*clip, editor.text], editor.outputs),
         on([editor.undo.click], lambda name: undo_last(page, name), [page.project], editor.outputs),
@@ -114,6 +113,7 @@ class _Editor:
     """Components of the clip editor."""
 
     def __init__(self) -> None:
+        self.project = gr.Textbox(visible="hidden", container=False, show_label=False)
         self.nothing = gr.HTML(elem_id="review-nothing")
         self.clip = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="review-clip")
         with gr.Column(visible=False, elem_id="review-editor") as self.group:
@@ -136,18 +136,18 @@ class _Editor:
 
     @property
     def outputs(self) -> list[Any]:
-        return [self.clip, self.nothing, self.group, self.facts, self.text]
+        return [self.project, self.clip, self.nothing, self.group, self.facts, self.text]
 
     @staticmethod
     def empty() -> list[Any]:
         """Return the values of the editor without a clip."""
-        return ["", empty_html(t(CHOOSE_ROW)), gr.Column(visible=False), "", ""]
+        return ["", "", empty_html(t(CHOOSE_ROW)), gr.Column(visible=False), "", ""]
 
     @staticmethod
     def show(page: Page, name: str, id: str) -> list[Any]:
         """Return the values of the editor for a clip."""
         row = read_review(page.find_project(name)).find(id)
-        return [row.utterance.id, "", gr.Column(visible=True), clip_html(row), row.utterance.text]
+        return [name, row.utterance.id, "", gr.Column(visible=True), clip_html(row), row.utterance.text]
 
 
 def show_page_if_idle(
@@ -194,9 +194,9 @@ def page_beside(number: float | None, step: int) -> int:
     return int(min(max(1, (number or 1) + step), MAX_PAGES))
 
 
-def save_text(page: Page, name: str, id: str, typed: str) -> list[Any]:
+def save_text(page: Page, name: str, shown_in: str, id: str, typed: str) -> list[Any]:
     """Store a text for a clip; the text of the manifest removes the stored one."""
-    project, row = _find(page, name, id)
+    project, row = _find(page, name, shown_in, id)
     text = checked_text(typed)
     _decide(project, row, text=None if text == row.original_text else text)
     return _Editor.show(page, name, id)
@@ -212,10 +212,10 @@ def undo_last(page: Page, name: str) -> list[Any]:
 
 
 def _decider(page: Page, verdict: Literal["keep", "reject"] | None) -> Any:
-    def decide(name: str, id: str) -> list[Any]:
-        project, row = _find(page, name, id)
+    def decide(name: str, shown_in: str, id: str) -> list[Any]:
+        project, row = _find(page, name, shown_in, id)
         _decide(project, row, verdict=verdict)
-        return _Editor.show(page, name, id)
+        return [*_Editor.show(page, name, id)[:-1], gr.skip()]  # a typed text stays
 
     return decide
 
@@ -228,6 +228,16 @@ def _decide(project: Project, row: Row, **changed: Any) -> None:
         add_decision(project.manifest, after)
 
 
-def _find(page: Page, name: str, id: str) -> tuple[Project, Row]:
+def _find(page: Page, name: str, shown_in: str, id: str) -> tuple[Project, Row]:
+    """Return a clip of the project.
+
+    Args:
+        shown_in: the project of the clip in the editor; another one may have a clip of the same id.
+
+    Raises:
+        UserError: the clip is of another project, or no longer exists.
+    """
     project = page.find_project(name)
+    if shown_in != name:
+        raise UserError(t(CHOOSE_ROW))
     return project, read_review(project).find(id)

@@ -100,11 +100,12 @@ class _Judging:
                 elem_classes="status",
             )
         self.tally = gr.HTML(elem_id="compare-tally")
+        self.heard = gr.Textbox(visible="hidden", container=False, show_label=False)  # name of the render
 
     @property
     def shown(self) -> list[Component]:
         voting = [self.result, self.tally, *self.buttons.values()]
-        return [self.nothing, self.body, self.text, self.first, self.second, *voting]
+        return [self.nothing, self.body, self.text, self.first, self.second, *voting, self.heard]
 
 
 def build(page: Page, speaking: Speaking) -> None:
@@ -218,18 +219,18 @@ def _connect(page: Page, judging: _Judging) -> None:
         [number],
     )
     for choice, button in judging.buttons.items():
-        on([button.click], _voter(page, choice), [page.project, number], judging.shown)
+        on([button.click], _voter(page, choice), [page.project, judging.heard, number], judging.shown)
 
 
 def show_if_idle(page: Page, name: str, number: float | None) -> list[Any]:
     """Return `show`, or no change while a comparison is being spoken."""
     job = newest_job(page.find_project(name), COMPARE_STAGE)
     is_active = job is not None and job.is_active
-    return [gr.skip()] * 10 if is_active else show(page, name, number)
+    return [gr.skip()] * 11 if is_active else show(page, name, number)
 
 
 def show(page: Page, name: str, number: float | None) -> list[Any]:
-    """Return the text, both players, the names if already voted, the votes and the vote buttons."""
+    """Return the text, both players, the names if already voted, votes, buttons, name of the render."""
     project = page.find_project(name)
     render = newest_render(project, is_comparison=True)
     try:
@@ -244,11 +245,12 @@ def show(page: Page, name: str, number: float | None) -> list[Any]:
             "" if is_other_text else empty_html(str(error)),
             gr.Column(visible=is_other_text),
             *shown_text,
+            "",
         ]
     result = vote_result(project, render, int(number or 1))
     buttons = [gr.Button(interactive=not result)] * 3
     sounds = [first.spoken.text, _samples(first), _samples(second), result]
-    return ["", gr.Column(visible=True), *sounds, tally_html(project, render), *buttons]
+    return ["", gr.Column(visible=True), *sounds, tally_html(project, render), *buttons, render.name]
 
 
 def next_number(page: Page, name: str, number: float | None) -> int:
@@ -284,8 +286,8 @@ def tally_html(project: Project, render: Render | None) -> str:
 
 
 def _voter(page: Page, choice: str) -> Any:
-    def decide(name: str, number: float | None) -> list[Any]:
-        vote(page.find_project(name), int(number or 1), choice)
+    def decide(name: str, heard: str, number: float | None) -> list[Any]:
+        vote(page.find_project(name), heard, int(number or 1), choice)
         unchanged = gr.skip()
         shown = show(page, name, number)
         shown[3:5] = [unchanged, unchanged]  # the players go on

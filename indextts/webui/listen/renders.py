@@ -35,6 +35,7 @@ SIDES = ("a", "b")
 
 NO_TEXT = "listen.no_such_text"
 NO_COMPARISON_YET = "listen.no_comparison_yet"
+NEWER_COMPARISON = "listen.newer_comparison"
 ALREADY_VOTED = "listen.already_voted"
 NO_VOTE = "listen.no_vote"
 SAME_MODEL = "listen.same_model"
@@ -164,15 +165,21 @@ def vote_on(project: Project, render: Render, number: int) -> Vote | None:
     return next((v for v in votes(project) if (v.render, v.number) == (render.name, number)), None)
 
 
-def vote(project: Project, number: int, choice: str) -> Vote:
+def vote(project: Project, heard: str, number: int, choice: str) -> Vote:
     """Store and return a vote on text `number` of the newest comparison.
 
+    Args:
+        heard: name of the render that the listener heard.
+
     Raises:
-        UserError: there is nothing to compare, the text already has a vote, or the file cannot be written.
+        UserError: there is nothing to compare, the listener heard an older comparison, the text already has a
+            vote, or the file cannot be written.
     """
     render = newest_render(project, is_comparison=True)
     if render is None:
         raise UserError(t(NO_COMPARISON_YET))
+    if render.name != heard:
+        raise UserError(t(NEWER_COMPARISON))
     first, second = render.pair(number)
     if vote_on(project, render, number) is not None:
         raise UserError(t(ALREADY_VOTED, number=number))

@@ -26,7 +26,7 @@ from indextts.webui.listen.renders import next_folder, numbered
 from indextts.webui.listen.saved_models import choices, find_model, kept_choice, models
 from indextts.webui.listen.speech_outlook import device_shown, is_training_anywhere
 from indextts.webui.page import Page
-from indextts.webui.running.outlook import OPEN_TAB, LinkedError, Notice, Outlook
+from indextts.webui.running.outlook import OPEN_TAB, LinkedError, Notice, Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.serving.security import download_link, file_address
 from indextts.webui.view_versions import files_version, job_version, utterances_of
@@ -39,6 +39,7 @@ NOT_CHOSEN = "listen.none_to_score"
 NOTHING = "listen.none_scored"
 RECORDINGS = "recordings"  # the name of the first row
 NO_RECOGNIZER = "listen.no_recognizer"
+NONE_HELD_OUT = "listen.none_held_out"
 THE_RECORDINGS = "listen.the_recordings"
 
 
@@ -152,9 +153,10 @@ def score_commands(
 
 
 def score_outlook(page: Page, project: Project, command: Evaluate) -> Outlook:
-    """Return what a scoring job will do; without held-out sentences it cannot start."""
+    """Return the outlook of a scoring job; it is blocked without held-out sentences."""
+    held_out = project.utterances("val")
     try:
-        num_held_out = len(utterances_of(project.utterances("val")))
+        num_held_out = len(utterances_of(held_out))
     except UserError:
         num_held_out = 0
     titles = [find_model(project, path.name).title for path in command.checkpoint]
@@ -165,11 +167,10 @@ def score_outlook(page: Page, project: Project, command: Evaluate) -> Outlook:
     facts.append((t("listen.recognizers_fold"), str(len(command.asr) or t(NO_RECOGNIZER))))
     facts.append((t("listen.device"), device_shown(page.workspace, command.device)))
     facts.append((t("listen.folder"), str(command.output_dir)))
-    if num_held_out:
-        return Outlook(facts)
-    return Outlook(
-        facts, [Notice(t("listen.none_held_out"), "#preprocess", t(OPEN_TAB, tab=t("tab.preprocess")))]
-    )
+    blockers = missing(held_out, NONE_HELD_OUT, "preprocess")
+    if not num_held_out and not blockers:  # a split without validation
+        blockers = [Notice(t(NONE_HELD_OUT), "#preprocess", t(OPEN_TAB, tab=t("tab.preprocess")))]
+    return Outlook(facts, blockers)
 
 
 def checkpoints(page: Page, name: str, now: Sequence[str] | None) -> Any:
@@ -251,7 +252,11 @@ def _titles(recordings: Score) -> list[str]:
 
 def _cells(score: Score, recordings: Score) -> list[str]:
     rates = {name: score.cer.get(name) for name in recordings.cer}
-    times = [None if not floor else (rates[name] or 0.0) / floor for name, floor in recordings.cer.items()]
+    floors = recordings.cer.values()
+    times = [
+        rate / floor if rate is not None and floor else None
+        for rate, floor in zip(rates.values(), floors, strict=True)
+    ]
     return [
         _shown(score.step, ",d"),
         f"{score.num_clips:,}",

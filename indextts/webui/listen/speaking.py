@@ -264,16 +264,22 @@ def text_field(help_id: str, id: str, lines: int) -> gr.Textbox:
 
 
 def watch_checkpoints(page: Page, checkpoint: gr.Dropdown) -> None:
-    """Keep the models of the run as choices; the selection stays, the best one is the default."""
+    """Keep the models of the run as choices."""
+    page.watch(
+        lambda project: files_version(project.run_dir),
+        lambda name, now: checkpoint_choices(page, name, now),
+        [checkpoint],
+        [checkpoint],
+    )
 
-    def current(name: str, now: str | None) -> gr.Dropdown:
-        project = page.find_project(name)
-        kept = kept_choice(project, now)
-        if kept is not None and kept != now:  # its numbered file is new or gone
-            return gr.Dropdown(choices=choices(project), value=kept)
-        return with_choices(choices(project), now)
 
-    page.watch(lambda project: files_version(project.run_dir), current, [checkpoint], [checkpoint])
+def checkpoint_choices(page: Page, name: str, now: str | None) -> gr.Dropdown:
+    """Return the models of the run; the selection stays, the best one is the default."""
+    project = page.find_project(name)
+    kept = kept_choice(project, now)
+    if kept is not None and kept != now:  # its numbered file is new or gone
+        return gr.Dropdown(choices=choices(project), value=kept)
+    return with_choices(choices(project), now)
 
 
 def known_voices(page: Page, name: str, now: str | None, emotion: str | None) -> tuple[Any, Any]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from indextts.commands.base import Command, Device
 from indextts.commands.speech import Synthesize
 from indextts.planning.hardware import find_machine
-from indextts.projects.jobs.records import Job, list_jobs, newest_job
+from indextts.projects.jobs.records import Job, list_jobs
 from indextts.projects.project import Project, project_names
+from indextts.runs.owner import is_training
 from indextts.webui.language import t
 from indextts.webui.listen.saved_models import find_model
 from indextts.webui.monitor.progress import duration
@@ -22,7 +23,7 @@ ABOUT = "listen.about"
 
 
 def speech_facts(workspace: Path, project: Project, commands: Sequence[Command]) -> list[tuple[str, str]]:
-    """Return names and values of what the commands will do."""
+    """Return the facts of the planned commands."""
     planned = [command for command in commands if isinstance(command, Synthesize)]
     first = planned[0]
     characters = sum(map(len, first.text))
@@ -51,13 +52,12 @@ def device_shown(workspace: Path, device: Device) -> str:
 
 
 def is_training_anywhere(workspace: Path) -> bool:
-    """Return whether a training job of the page runs in any project."""
-    jobs = [newest_job(Project(workspace / name), "train") for name in project_names(workspace)]
-    return any(job is not None and job.is_active for job in jobs)
+    """Return whether a trainer runs in any project, whatever started it."""
+    return any(is_training(Project(workspace / name).run_dir) for name in project_names(workspace))
 
 
 def expected_seconds(jobs: Iterable[Job], num_models: int, characters: int) -> float | None:
-    """Return the time of a speech job, by the line through earlier ones; None if they tell nothing about it.
+    """Return the expected seconds of a speech job, from a line fitted to earlier jobs; None without those.
 
     Args:
         jobs: newest first; those of other stages do not count.

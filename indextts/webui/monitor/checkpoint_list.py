@@ -116,7 +116,8 @@ def build(page: Page) -> None:
         [*shared, *components.asked, *components.shown],
         each=True,
     )
-    on([page.project.change, components.no.click], hide_question, [], components.asked)
+    for trigger in (page.project.change, components.no.click):  # two events: one drops what comes meanwhile
+        on([trigger], hide_question, [], components.asked)
     answered = [*components.asked, *components.shown]
     on([components.yes.click], confirm, [page.project, components.to_delete], answered)
     on([components.empty.click], clear, [page.project], components.shown)
@@ -223,13 +224,23 @@ def question(project: Project, found: Checkpoint) -> list[Any]:
         size=shown_size(found.num_bytes),
         step="?" if found.step is None else found.step,
     )
-    return [gr.Group(visible=True), text, found.name]
+    return [gr.Group(visible=True), text, f"{project.root.name}/{found.name}"]
 
 
 def delete(project: Project, to_delete: str) -> list[Any]:
-    """Move the confirmed checkpoint to the trash."""
-    move_to_trash(project.run_dir, to_delete)
-    gr.Info(t(TRASHED, name=to_delete))
+    """Move the confirmed checkpoint to the trash.
+
+    Args:
+        to_delete: "PROJECT/NAME"; the question may still be open after another project was chosen.
+
+    Raises:
+        UserError: it is of another project.
+    """
+    asked_in, _, name = to_delete.partition("/")
+    if asked_in != project.root.name:
+        raise UserError(t(CHOOSE))
+    move_to_trash(project.run_dir, name)
+    gr.Info(t(TRASHED, name=name))
     return [*hide_question(), *shown(project)]
 
 

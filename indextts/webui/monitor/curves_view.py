@@ -11,7 +11,6 @@ from typing import Any
 import gradio as gr
 
 from indextts.projects.project import Project
-from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.layout import fold
 from indextts.webui.monitor.chart_svg import Chart, chart_html
@@ -89,14 +88,16 @@ def build(page: Page) -> None:
         file = run_dir / "metrics.jsonl"
         return [note(lines), *charts, download_link(file, f"{name}_{file.name}", t(DOWNLOAD))]
 
-    def begin(name: str, now: list[str]) -> Any:
-        return ["", known_runs(page, name, now)]
-
     controls, outputs = [smoothing, is_log, zoom, beside], [notes, *plots, metrics]
-    page.watch(version, draw, outputs, controls)
-    page.watch(lambda project: runs_version(page.workspace, project), begin, [zoom, beside], [beside])
     changes = [smoothing.release, is_log.change, zoom.change, beside.change]
-    on(changes, draw, [page.project, *controls], outputs, latest=True)
+    page.watch(version, draw, outputs, controls, also=changes)
+    page.watch(part_version, lambda _name: "", [zoom])
+    page.watch(
+        lambda project: runs_version(page.workspace, project),
+        lambda name, now: known_runs(page, name, now),
+        [beside],
+        [beside],
+    )
 
 
 def plot_id(metric: str) -> str:
@@ -107,6 +108,11 @@ def plot_id(metric: str) -> str:
 def version(project: Project) -> str:
     """Return a version that changes with the metrics, at most every REDRAWN_EVERY_S seconds."""
     return throttled_version(project.run_dir / "metrics.jsonl", REDRAWN_EVERY_S)
+
+
+def part_version(project: Project) -> str:
+    """Return the number of the part of the run that the charts show."""
+    return str(max((line["part"] for line in RUNS.of(project.run_dir).read()[-1:]), default=0))
 
 
 def known_runs(page: Page, name: str, now: list[str]) -> gr.Dropdown:

@@ -11,7 +11,7 @@ from indextts.projects.project import Project
 from indextts.runs.health.checks import CHECKS, check_health
 from indextts.runs.health.observed import Finding, Level
 from indextts.webui.language import t
-from indextts.webui.layout import Tile
+from indextts.webui.layout import UNKNOWN, Tile
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.page import Page
 from indextts.webui.view_versions import files_version
@@ -53,6 +53,8 @@ def health_tile(project: Project) -> Tile:
     found = findings(project)
     numbers = {level: sum(each.level == level for each in found) for level in FOUND}
     words = [t(FOUND[level], number=number) for level, number in numbers.items() if number]
+    if not words and not RUNS.of(project.run_dir).read():
+        return Tile(t(HEALTH), UNKNOWN)  # nothing is checked before the first line
     if not words:
         return Tile(t(HEALTH), t(ALL_WELL), t(NUM_CHECKS, number=len(CHECKS)))
     value, remark = words[0], " ".join(words[1:])

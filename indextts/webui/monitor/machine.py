@@ -6,7 +6,7 @@ memory is the container's limit if the kernel reports it.
 
 import os
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,18 +16,8 @@ import psutil
 import pynvml
 
 from indextts.planning.hardware import CGROUP, container_limit, container_use
-from indextts.webui.language import t
 
 GB = 1e9
-
-PROCESSORS = "monitor.processors"
-MEMORY = "monitor.memory"
-DISK = "monitor.disk"
-GPU = "monitor.gpu"
-GPU_NUMBER = "monitor.gpu_number"
-IN_TRAINING = "monitor.gpu_in_training"
-NO_GPU = "monitor.no_gpu"
-UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
@@ -46,16 +36,6 @@ class GpuState:
     celsius: int | None
     number: int = 0
 
-    def __str__(self) -> str:
-        return t(
-            GPU,
-            name=self.name,
-            percent=UNKNOWN if self.percent is None else self.percent,
-            used=self.used_bytes / GB,
-            total=self.total_bytes / GB,
-            celsius=UNKNOWN if self.celsius is None else self.celsius,
-        )
-
 
 @dataclass(frozen=True)
 class MachineState:
@@ -73,32 +53,6 @@ class MachineState:
     free_disk_bytes: int
     disk_bytes: int
     gpus: tuple[GpuState, ...]
-
-    def rows(self, in_training: Collection[int] = ()) -> list[list[str]]:
-        """Return name and state of each part, as rows of a table.
-
-        Args:
-            in_training: numbers of the GPUs to mark as used by the training run.
-        """
-        gpus = [
-            [
-                t(GPU_NUMBER, number=gpu.number) if len(self.gpus) > 1 else t("monitor.parts.gpu"),
-                t(IN_TRAINING, gpu=str(gpu)) if gpu.number in in_training else str(gpu),
-            ]
-            for gpu in self.gpus
-        ]
-        return [
-            [
-                t("monitor.parts.processor"),
-                t(PROCESSORS, count=self.num_processors, percent=self.busy_percent),
-            ],
-            [t("monitor.parts.memory"), t(MEMORY, used=self.used_bytes / GB, total=self.memory_bytes / GB)],
-            [t("monitor.parts.disk"), t(DISK, free=self.free_disk_bytes / GB, total=self.disk_bytes / GB)],
-            *(gpus or [[t("monitor.parts.gpu"), t(NO_GPU)]]),
-        ]
-
-    def __str__(self) -> str:
-        return "\n".join(f"{what}: {state}" for what, state in self.rows())
 
 
 def read_machine(folder: Path, cgroup: Path = CGROUP) -> MachineState:

@@ -4,9 +4,10 @@ from collections.abc import Collection
 
 from indextts.webui.language import t
 from indextts.webui.layout import Level, Tile
-from indextts.webui.monitor.machine import GB, UNKNOWN, GpuState, MachineState
+from indextts.webui.monitor.machine import GB, GpuState, MachineState
 
 FULL = 0.9  # share of the memory in use, or of the disk, from which a tile warns
+NOT_REPORTED = "?"
 
 
 def machine_tiles(state: MachineState, in_training: Collection[int] = ()) -> list[Tile]:
@@ -44,8 +45,8 @@ def machine_tiles(state: MachineState, in_training: Collection[int] = ()) -> lis
 
 def _gpu_tiles(gpu: GpuState, num_gpus: int, in_training: Collection[int]) -> list[Tile]:
     name = t("monitor.gpu_number", number=gpu.number) if num_gpus > 1 else t("monitor.parts.gpu")
-    percent = UNKNOWN if gpu.percent is None else f"{gpu.percent}"
-    celsius = UNKNOWN if gpu.celsius is None else f"{gpu.celsius}"
+    percent = NOT_REPORTED if gpu.percent is None else f"{gpu.percent}"
+    celsius = NOT_REPORTED if gpu.celsius is None else f"{gpu.celsius}"
     remark = t("machine.gpu", percent=percent, celsius=celsius)
     if gpu.number in in_training:
         remark = t("machine.trains", state=remark)

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from indextts.runs.directory import MetricsKey, add_metrics_line
 
 MAX_LINES = 20_000  # of a run, about 12 MB in memory
-MAX_RUNS = 6  # the shown run and the runs it is compared with
+MAX_RUNS = 24  # the runs of all open pages: of their projects, their tables of runs and their comparisons
 BLOCK_BYTES = 1 << 20
 TAIL_BYTES = 64
 

@@ -1,4 +1,4 @@
-"""Progress of a run in words: step, speed, time left and end. No Gradio here."""
+"""Progress of a run: step, speed, time left and end. No Gradio here."""
 
 import json
 from collections.abc import Sequence
@@ -7,22 +7,14 @@ from pathlib import Path
 
 from indextts.runs.checkpoints import list_checkpoints
 from indextts.webui.language import t
-from indextts.webui.monitor.metrics_reader import Line, MetricsReader
+from indextts.webui.monitor.metrics_reader import Line
 
 STALE_S = 60.0
 
 ENDED = {"finished": "monitor.ended.finished", "stopped": "monitor.ended.stopped"}  # in exit.json
-NO_NUMBERS = "monitor.no_numbers"
-STEP = "monitor.step"
-STEP_OF = "monitor.step_of"
-EPOCH = "monitor.epoch"
 SAVED = "monitor.saved"
 NOT_SAVED = "monitor.not_saved"
-PACE = "monitor.pace"
-NO_NEW_METRICS = "monitor.no_new_metrics"
-TIME_LEFT = "monitor.time_left"
 DAYS = "monitor.days"
-SEPARATOR = "monitor.separator"
 
 
 @dataclass(frozen=True)
@@ -45,30 +37,9 @@ class Progress:
     saved_step: int | None = None
     tokens_per_second: float | None = None
     seconds_left: float | None = None
-    text_loss: float | None = None
-    mel_loss: float | None = None
     ended: str | None = None
     silent_s: float = 0.0
     is_stale: bool = False
-
-    def __str__(self) -> str:
-        if self.step is None:
-            return t(NO_NUMBERS)
-        if self.total_steps is None:
-            words = [t(STEP, step=self.step)]
-        else:
-            words = [t(STEP_OF, step=self.step, total=self.total_steps)]
-        words.append(t(EPOCH, epoch=self.epoch))
-        words.append(self.saved_text)
-        if self.tokens_per_second is not None:
-            words.append(t(PACE, tokens=self.tokens_per_second))
-        if self.ended is not None:
-            words.append(t(ENDED[self.ended]) if self.ended in ENDED else self.ended)
-        elif self.is_stale:
-            words.append(t(NO_NEW_METRICS, time=duration(self.silent_s)))
-        elif self.seconds_left is not None:
-            words.append(t(TIME_LEFT, time=duration(self.seconds_left)))
-        return t(SEPARATOR).join(words)
 
     @property
     def saved_text(self) -> str:
@@ -84,11 +55,6 @@ def epoch_from_one(epoch: int, samples_done: int | None = None) -> int:
         samples_done: of a checkpoint: with none done, the checkpoint is at the end of the epoch before.
     """
     return max(1, epoch if samples_done == 0 else epoch + 1)
-
-
-def progress(run_dir: Path, now: float) -> Progress:
-    """Return the progress of the run at the time `now`; reads all of metrics.jsonl."""
-    return progress_of(MetricsReader(run_dir / "metrics.jsonl").read(), run_dir, now)
 
 
 def progress_of(lines: Sequence[Line], run_dir: Path, now: float) -> Progress:
@@ -110,8 +76,6 @@ def progress_of(lines: Sequence[Line], run_dir: Path, now: float) -> Progress:
         saved_step=saved_step,
         tokens_per_second=trained.get("tokens_per_second"),
         seconds_left=None if ended or total_steps is None else _seconds_left(process, total_steps, now),
-        text_loss=trained.get("text_loss"),
-        mel_loss=trained.get("mel_loss"),
         ended=ended,
         silent_s=silent_s,
         is_stale=ended is None and silent_s > max(STALE_S, 5 * seconds_a_line),

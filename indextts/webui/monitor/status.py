@@ -17,10 +17,11 @@ from indextts.projects.project import Project
 from indextts.runs.owner import is_training
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
-from indextts.webui.layout import Tile, empty_html, link_html, tiles_html
+from indextts.webui.layout import UNKNOWN, Tile, empty_html, link_html, tiles_html
 from indextts.webui.monitor.charts import best_validation, newest_part
 from indextts.webui.monitor.health_cards import health_tile
 from indextts.webui.monitor.machine import GB, GpuState, MachineState, read_machine
+from indextts.webui.monitor.machine_tiles import machine_tiles
 from indextts.webui.monitor.metrics_reader import RUNS, Line
 from indextts.webui.monitor.progress import ENDED, Progress, duration, progress_of
 from indextts.webui.page import Page
@@ -34,7 +35,6 @@ NO_RUN = "monitor.no_run"
 OPEN_TRAINING = "monitor.open_training"
 NOTHING_RUNS = "jobs.nothing_to_stop"
 TRAINER_GONE = "monitor.trainer_gone"
-UNKNOWN = "-"
 
 STEP = "monitor.headers.step"
 OF_TOTAL = "monitor.of_total"
@@ -98,12 +98,12 @@ def build(page: Page) -> None:
 
 
 def build_machine(page: Page) -> None:
-    """Build the table of the machine's parts."""
+    """Build the tiles of the machine's parts."""
     machine = gr.HTML(elem_id="monitor-machine")
 
     def machine_now(name: str) -> str:
         in_training = gpus_in_training(page.find_project(name))
-        return machine_html(read_machine(page.workspace).rows(in_training))
+        return tiles_html(machine_tiles(read_machine(page.workspace), in_training))
 
     page.watch(periodic_version, machine_now, [machine], queue=False)
 
@@ -121,7 +121,7 @@ def has_run(project: Project) -> bool:
 
 
 def stop_button(project: Project) -> gr.Button:
-    """Return Stop; it is hidden while nothing trains and disabled once it was pressed."""
+    """Return the Stop button: hidden without an active training, disabled after a click."""
     job = newest_job(project, STAGE)
     if job is None or not job.is_active:
         return gr.Button(visible=False)
@@ -132,7 +132,7 @@ def stop_run(project: Project) -> gr.Button:
     """Ask the training to save and stop, as Stop in tab 6 does.
 
     Raises:
-        UserError: nothing trains.
+        UserError: no training is active.
     """
     job = newest_job(project, STAGE)
     if job is None or not job.is_active:
@@ -154,7 +154,7 @@ def run_tiles(project: Project) -> list[Tile]:
 
 
 def step_tile(found: Progress) -> Tile:
-    """Return the last logged step, its epoch, and the step that is saved."""
+    """Return the last logged step, its epoch, and the newest saved step."""
     if found.step is None:
         return Tile(t(STEP), UNKNOWN)
     value = t(OF_TOTAL, step=found.step, total=found.total_steps) if found.total_steps else f"{found.step:,}"
@@ -229,19 +229,13 @@ def is_gone(project: Project, found: Progress) -> bool:
 
 
 def notice_html(project: Project) -> str:
-    """Return how to go on after the trainer was killed; empty in any other state."""
+    """Return a notice with a link to tab 6 after the trainer was killed; empty in any other state."""
     found = progress_of(RUNS.of(project.run_dir).read(), project.run_dir, time.time())
     job = newest_job(project, STAGE)
     if not is_gone(project, found) or (job is not None and job.is_active):
         return ""
     link = link_html("#training", t(OPEN_TRAINING))
     return f'<ul class="notices" role="status"><li class="bad">{escape(t(TRAINER_GONE))} {link}</li></ul>'
-
-
-def machine_html(rows: list[list[str]]) -> str:
-    """Return the state of the machine as a table."""
-    lines = (f"<tr><th>{escape(what)}</th><td>{escape(state)}</td></tr>" for what, state in rows)
-    return f'<table class="list machine">{"".join(lines)}</table>'
 
 
 def _count(number: float | None) -> str:

@@ -7,7 +7,7 @@ import gradio as gr
 from indextts.commands.app import ServeTensorboard
 from indextts.errors import UserError
 from indextts.projects.jobs.records import newest_job
-from indextts.projects.jobs.starting import start_job
+from indextts.projects.jobs.starting import TENSORBOARD_JOB, start_job
 from indextts.projects.jobs.stopping import stop_job
 from indextts.projects.project import Project
 from indextts.projects.tensorboard import live_port
@@ -17,7 +17,7 @@ from indextts.webui.page import Page
 from indextts.webui.running.panel import describe
 from indextts.webui.view_versions import running_version
 
-STAGE = "tensorboard"
+STAGE = TENSORBOARD_JOB
 HELP = "monitor.tensorboard_help"
 NO_EVENTS = "monitor.no_events"
 NOT_RUNNING = "monitor.not_running"

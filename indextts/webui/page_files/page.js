@@ -125,7 +125,6 @@
     }
     window.openProject = name;
   };
-  window.projectOfAddress = () => new URLSearchParams(location.search).get("project");
 
   window.switchTheme = () => {
     localStorage.theme = document.body.classList.toggle("dark") ? "dark" : "light";

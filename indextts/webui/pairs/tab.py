@@ -12,7 +12,6 @@ from indextts.data.pair_summary import NUM_BARS, PairSummary, read_summary, summ
 from indextts.projects.jobs.records import newest_job
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
-from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns, fields, heading
@@ -75,8 +74,7 @@ def build(page: Page) -> None:
         return show(page, name, part)
 
     page.watch(once, lambda _name: gr.Radio(choices=split_choices()), [split])
-    page.watch(lambda project: job_version(project, "pairs"), shown, outputs, [split])
-    on([split.change], shown, [page.project, split], outputs, latest=True)
+    page.watch(lambda project: job_version(project, "pairs"), shown, outputs, [split], also=[split.change])
 
 
 def _statistics() -> tuple[gr.Radio, gr.Textbox, gr.HTML, gr.HTML]:

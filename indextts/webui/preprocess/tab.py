@@ -71,7 +71,7 @@ def commands(project: Project, settings: ProjectSettings, *values: Any) -> Seque
 
 
 def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
-    """Return what is encoded, with which encoder, and the space that it takes."""
+    """Return the outlook: encoder, number of utterances, earlier output and free disk space."""
     backend = fields_from(PreprocessCommand, FIELDS, values).get("backend", "")
     facts = [(t("preprocess.encoder"), t(ENCODERS.get(backend, UNKNOWN_ENCODER)))]
     count = num_lines(project.manifest)

@@ -72,7 +72,7 @@ def published_folder(page: Page) -> Path:
 
 
 def summary_html(page: Page) -> str:
-    """Return how many published files are there, and how much is to be downloaded."""
+    """Return the number of published files that are present, and the size of the others."""
     rows = table(published_folder(page))
     present = sum(state in PRESENT for *_, state in rows)
     if present == len(FILES):

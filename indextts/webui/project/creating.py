@@ -75,7 +75,7 @@ def build(page: Page) -> None:
                 elem_id="new-base",
             )
             language = gr.Dropdown(
-                [(t("project.amharic"), "am")],
+                language_choices(),
                 value="am",
                 label=t("project.language"),
                 elem_id="new-language",
@@ -120,7 +120,7 @@ def create(page: Page, form: NewProject) -> gr.Dropdown:
     """Create a project and select it.
 
     Raises:
-        UserError: a value is missing, wrong or taken, or the base model is not there.
+        UserError: a value is missing, wrong or taken, or the base model is missing.
     """
     title = " ".join(form.title.split())
     if not is_title(title):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from indextts.commands.app import RunPipeline
 from indextts.commands.base import Command
-from indextts.projects.jobs.records import job_folders, newest_job, read_job
+from indextts.projects.jobs.records import list_jobs, newest_job
 from indextts.projects.jobs.starting import DEMO_JOB
 from indextts.projects.pipeline import current_stage
 from indextts.projects.project import (
@@ -58,13 +58,13 @@ def demo_project(page: Page) -> Project:
 
 
 def offer(page: Page, project: Project) -> Offer:
-    """Return whether to offer the demo, and whether this is a first visit: nothing else is there yet.
+    """Return the offer of the demo: "first" if it is the only project, "" if it is not offered.
 
-    A demo whose stages ran one by one goes on like any project.
+    A demo whose stages were started one by one is shown like any other project.
     """
     if project != demo_project(page) or not read_project(project).is_demo:
         return ""
-    jobs = [job for folder in job_folders(project) if (job := read_job(folder))]
+    jobs = list_jobs(project)
     states = {each.state for each in stage_states(project)}
     if any(job.stage != DEMO_JOB for job in jobs) or states == {"done"} or (not jobs and "done" in states):
         return ""
@@ -72,7 +72,7 @@ def offer(page: Page, project: Project) -> Offer:
 
 
 def outlook(demo: Project) -> Outlook:
-    """Return what a start of the demo does; a job of one of its stages blocks it."""
+    """Return the outlook of the demo; a running job of one of its stages blocks it."""
     found = stage_states(demo)
     done = sum(each.state == "done" for each in found)
     facts = [

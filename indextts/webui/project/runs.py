@@ -17,6 +17,7 @@ from indextts.system.amounts import shown_time
 from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS, Line
 from indextts.webui.monitor.progress import ENDED, progress_of
+from indextts.webui.stage_list import changed_at
 from indextts.webui.view_versions import throttled_version
 
 MAX_ROWS = 5
@@ -32,7 +33,7 @@ class RunRow:
 
     Args:
         points: step and validation mel loss, in order.
-        state: "" of a part that another one replaced.
+        state: t("runs.replaced") for a part before the newest.
         ended: Unix time of its last line.
     """
 
@@ -48,7 +49,7 @@ def run_dirs(project: Project) -> list[Path]:
     """Return the run directories of a project, the last changed first."""
     root = project.root.resolve()
     found = [path for path in project.root.glob("*/metrics.jsonl") if path.resolve().is_relative_to(root)]
-    return [path.parent for path in sorted(found, key=_changed_at, reverse=True)[:MAX_ROWS]]
+    return [path.parent for path in sorted(found, key=changed_at, reverse=True)[:MAX_ROWS]]
 
 
 def runs_version(project: Project) -> str:
@@ -146,10 +147,3 @@ def _row_html(row: RunRow) -> str:
         f'<td class="number">{shown}</td><td class="number">{row.step:,}</td>'
         f"<td>{escape(row.state)} <small>{when}</small></td></tr>"
     )
-
-
-def _changed_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0

@@ -1,6 +1,6 @@
 """A fact for each stage of a project, read from its files: "256 utterances, 0.4 h". No Gradio here.
 
-What costs more than a look at a folder is cached until its file changes.
+Expensive facts are cached until their file changes.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from indextts.commands.app import Stage
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.system.amounts import shown_size
-from indextts.system.files import count_lines
 from indextts.text.tokenizer import parse_model
-from indextts.webui.language import shown_hours, t
+from indextts.webui.data.import_outlook import shown_dataset
+from indextts.webui.language import t
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.project.runs import best_loss, validations
-from indextts.webui.view_versions import files_version, throttled_version, utterances_of
+from indextts.webui.view_versions import files_version, num_lines, throttled_version
 
 RUN_EVERY_S = 10.0
 
@@ -38,23 +38,16 @@ def facts_version(project: Project) -> str:
     return f"{files_version(*paths, project.export)} {run}"
 
 
-def _data(project: Project) -> str:
-    count, seconds = _length(project.manifest, files_version(project.manifest))
-    return t("data.facts.utterances", count=count, hours=shown_hours(seconds)) if count else ""
-
-
 def _tokenizer(project: Project) -> str:
     return t("facts.tokenizer", count=_num_pieces(project.tokenizer, files_version(project.tokenizer)))
 
 
 def _preprocess(project: Project) -> str:
-    train, val = (_lines(project.utterances(split)) for split in ("train", "val"))
-    return t("facts.preprocess", train=train, val=val)
+    return _split_sizes("facts.preprocess", project.utterances)
 
 
 def _pairs(project: Project) -> str:
-    train, val = (_lines(project.pairs(split)) for split in ("train", "val"))
-    return t("facts.pairs", train=train, val=val)
+    return _split_sizes("facts.pairs", project.pairs)
 
 
 def _train(project: Project) -> str:
@@ -72,7 +65,7 @@ def _export(project: Project) -> str:
 
 
 FACTS: dict[Stage, Callable[[Project], str]] = {
-    "data": _data,
+    "data": shown_dataset,
     "tokenizer": _tokenizer,
     "preprocess": _preprocess,
     "pairs": _pairs,
@@ -81,19 +74,9 @@ FACTS: dict[Stage, Callable[[Project], str]] = {
 }
 
 
-def _lines(path: Path) -> int:
-    return _num_lines(path, files_version(path))
-
-
-@lru_cache(maxsize=64)
-def _num_lines(path: Path, _version: str) -> int:
-    return count_lines(path)
-
-
-@lru_cache(maxsize=16)
-def _length(manifest: Path, _version: str) -> tuple[int, float]:
-    utterances = utterances_of(manifest)
-    return len(utterances), sum(each.duration_s for each in utterances)
+def _split_sizes(id: str, file_of: Callable[[str], Path]) -> str:
+    train, val = (num_lines(file_of(split)) for split in ("train", "val"))
+    return "" if train is None or val is None else t(id, train=train, val=val)
 
 
 @lru_cache(maxsize=16)

@@ -70,12 +70,12 @@ def way_html(page: Page, project: Project) -> str:
 
 
 def next_html(page: Page, project: Project) -> str:
-    """Return the next step with the one link that leads there; "" while the start of the demo is that."""
+    """Return the next step with the one link that leads there; "" while the demo is offered."""
     return "" if demo.offer(page, project) else step_html(stage_states(project))
 
 
 def step_html(found: Sequence[StageState]) -> str:
-    """Return the running stage, else the next step, with a link to its tab; with all done, to the sound."""
+    """Return the running stage, else the next step, with a link to its tab; if all are done, to tab 8."""
     step = step_to_take(found)
     title, text, tab, label = t("next.done_title"), t("next.done"), "listen", t("next.listen")
     if step is not None:

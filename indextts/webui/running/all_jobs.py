@@ -39,12 +39,18 @@ def build(page: Page) -> None:
         )
         details = gr.HTML(elem_id="job-details")
     page.watch(history.version, lambda name: job_rows(page.find_project(name)), [table])
-    page.watch(history.version, lambda name: hint(page.find_project(name)), [details])
+    # once a job is shown, only another project hides it
+    page.watch(has_jobs, lambda name: hint(page.find_project(name)), [details])
 
     def select(name: str, event: gr.SelectData) -> str:
         return job_html(find_job(page.find_project(name), str(event.row_value[0])))
 
     on([table.select], select, [page.project], [details], each=True)
+
+
+def has_jobs(project: Project) -> str:
+    """Return a version that changes with the project's first job."""
+    return str(any(job_folders(project)))
 
 
 def job_rows(project: Project) -> list[list[str]]:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import gradio as gr
 
 from indextts.projects.jobs.records import Job, list_jobs, outcome
-from indextts.projects.jobs.starting import DEMO_JOB
+from indextts.projects.jobs.starting import CHECK_JOB, DEMO_JOB, TENSORBOARD_JOB
 from indextts.projects.names import title_of
 from indextts.projects.pipeline import current_stage
 from indextts.projects.project import PUBLISHED, Project
@@ -35,6 +35,8 @@ TAB_OF_STAGE = {stage.name: stage.tab for stage in STAGES} | {
     "compare": "listen/listen-compare",
     "evaluate": "listen/listen-score",
     "export": "listen/listen-export",
+    CHECK_JOB: "data/data-tab-check",
+    TENSORBOARD_JOB: "monitor/tensorboard",
     DEMO_JOB: "project",
 }
 DEMO_SHARES = {
@@ -84,12 +86,15 @@ def build(page: Page) -> None:
 
 
 def chip_html(workspace: Path, now: float) -> str:
-    """Return the first active job of any project as a link to it, and recently ended jobs as data."""
+    """Return the first active job of any project as a link to it, and recently ended jobs as data.
+
+    TensorBoard runs beside the others without an end, so it is no running job here.
+    """
     jobs = [(home, job) for home in job_homes(workspace) for job in list_jobs(home)]
     lately = [(home, job) for home, job in jobs if job.is_active or now - (job.ended or 0.0) < ENDED_S]
     listed = [_as_data(home, job, now) for home, job in lately]
     data = html.escape(json.dumps(listed, ensure_ascii=False), quote=True)
-    active = [(home, job) for home, job in lately if job.is_active]
+    active = [(home, job) for home, job in lately if job.is_active and job.stage != TENSORBOARD_JOB]
     if not active:
         return f'<div data-jobs="{data}"><span class="chip idle">{html.escape(t(NOTHING))}</span></div>'
     home, job = min(active, key=lambda each: each[1].state == "waiting")

@@ -95,7 +95,7 @@ def outlook_html(outlook: Outlook, *, is_ready: bool = True, is_done: bool = Fal
     state = f'<ul class="notices" role="status">{"".join(notices)}</ul>' if notices else ""
     if is_ready and not (outlook.blockers or outlook.losses):
         text = escape(t(UP_TO_DATE if is_done else READY))
-        state += f'<p class="ready"><span class="symbol">✓</span> {text}</p>'
+        state += f'<p class="is-ready"><span class="symbol">✓</span> {text}</p>'
     return (facts_html(outlook.facts) if outlook.facts else "") + state
 
 

@@ -21,7 +21,7 @@ from indextts.commands.base import Command
 from indextts.commands.launching import ALONE, Launch
 from indextts.errors import UserError
 from indextts.projects.jobs.records import Job, last_lines, list_jobs, newest_job, outcome
-from indextts.projects.jobs.starting import DEMO_JOB, shell_line, start_job
+from indextts.projects.jobs.starting import CHECK_JOB, DEMO_JOB, shell_line, start_job
 from indextts.projects.jobs.stopping import kill_job, stop_job, stop_progress
 from indextts.projects.project import Project, ProjectSettings
 from indextts.system.amounts import shown_time
@@ -59,7 +59,7 @@ LaunchBuilder = Callable[..., Launch]
 
 @dataclass(frozen=True)
 class Panel:
-    """Components of a run panel, for tabs that extend it.
+    """Components of a run panel.
 
     Args:
         confirmed: hidden; the `loss_key` of the outlook that the first click confirmed.
@@ -139,7 +139,7 @@ class Stage:
             return self.invalid(project, settings, error, *values)
 
 
-def stage_panel(page: Page, stage: Stage) -> Panel:
+def stage_panel(page: Page, stage: Stage) -> None:
     """Build the run panel of a stage and connect its events."""
     panel = _components(stage)
 
@@ -149,20 +149,20 @@ def stage_panel(page: Page, stage: Stage) -> Panel:
     _show_outlook(page, panel, stage, find_project)
 
     def start(name: str, after: str | None, filled: str | None, confirmed: str, *values: Any) -> Any:
+        if stage.filled_for is not None and filled != name:
+            raise UserError(t(STILL_FILLING))
         project = find_project(name)
         settings = page.find_settings(name)
         planned, launched = stage.plan(project, settings, *values)
         if stage.allowed is not None:
             stage.allowed(settings, launched)
         job_before = find_active(page.workspace, after)
-        if stage.before_start is not None and job_before is None:  # a job that waits checks at its turn
-            stage.before_start(project, planned, launched)
-        if stage.filled_for is not None and filled != name:
-            raise UserError(t(STILL_FILLING))
         losses = stage.look(project, settings, *values).loss_key
         if losses and losses != confirmed:
             again = gr.Button(t(CLICK_AGAIN), elem_classes="amber")
             return [*[gr.skip()] * len(shown), again, losses]
+        if stage.before_start is not None and job_before is None:  # a job that waits checks at its turn
+            stage.before_start(project, planned, launched)
         if stage.store_settings is not None:
             stage.store_settings(project, planned)
         form = {str(component.elem_id): value for component, value in zip(stage.inputs, values, strict=True)}
@@ -198,17 +198,15 @@ def stage_panel(page: Page, stage: Stage) -> Panel:
         versions = (running_version(home, stage.name), history.version(home), _state_version(chosen, stage))
         return " ".join(versions)
 
-    page.watch(version, show, shown, [panel.log.wanted]).then(None, None, None, js=FOLLOW_LOGS)
-    on([panel.log.wanted.change], show, [page.project, panel.log.wanted], shown, latest=True).then(
-        None, None, None, js=FOLLOW_LOGS
-    )
+    wanted = panel.log.wanted
+    event = page.watch(version, show, shown, [wanted], also=[wanted.change])
+    event.then(None, None, None, js=FOLLOW_LOGS)
     page.watch(
         lambda _project: active_version(page.workspace),
         lambda _name, now: waiting_choice(page.workspace, now),
         [panel.after],
         [panel.after],
     )
-    return panel
 
 
 def describe(job: Job | None) -> str:
@@ -315,7 +313,7 @@ def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable
         project, settings = find_project(name), page.find_settings(name)
         states = _states(project, stage)
         outlook = with_next_step(stage.look(project, settings, *values), states, stage.name)
-        demo = newest_job(project, DEMO_JOB) if stage.name in BY_NAME else None
+        demo = newest_job(project, DEMO_JOB) if stage.name in (*BY_NAME, CHECK_JOB) else None
         if demo is not None and demo.is_active and not outlook.blockers:
             at_work = Notice(t(DEMO_RUNS), "#project", t(OPEN_TAB, tab=t("tab.project")), kind="missing")
             outlook = replace(outlook, blockers=[at_work])
@@ -340,14 +338,13 @@ def _show_outlook(page: Page, panel: Panel, stage: Stage, find_project: Callable
 
     inputs = [stage.filled_for or page.project, panel.after, *stage.inputs]
     outputs = [panel.outlook, panel.start, panel.confirmed, panel.preview, *stage.details]
-    page.watch(version, look, outputs, inputs)
+    page.watch(version, look, outputs, inputs, also=[page.form_signal(stage.name).change])
     page.report_changes(stage.name, [*inputs, *stage.also_changes])
-    on([page.form_signal(stage.name).change], look, [page.project, *inputs], outputs, latest=True)
 
 
 def _states(project: Project, stage: Stage) -> list[StageState]:
     """Return the states of all stages of the project."""
-    return stage_states(project) if stage.home is None and stage.name != DEMO_JOB else []
+    return stage_states(project) if stage.home is None else []
 
 
 def _is_done(states: Sequence[StageState], stage: Stage) -> bool:
@@ -355,7 +352,7 @@ def _is_done(states: Sequence[StageState], stage: Stage) -> bool:
 
 
 def _state_version(project: Project, stage: Stage) -> str:
-    return stages_version(project) if stage.home is None and stage.name != DEMO_JOB else ""
+    return stages_version(project) if stage.home is None else ""
 
 
 def _command_lines(stage: Stage, project: Project, settings: ProjectSettings, *values: Any) -> str:

@@ -25,7 +25,6 @@ from indextts.projects.project import Project, ProjectSettings, read_project, wr
 from indextts.projects.stages import plan_stage
 from indextts.text.size_summary import read_summary, summary_path
 from indextts.text.tokenizer import Tokenizer
-from indextts.webui.events import on
 from indextts.webui.forms import component_for, form_for
 from indextts.webui.language import t
 from indextts.webui.layout import columns, fields, fold, heading
@@ -87,8 +86,13 @@ def build(page: Page) -> None:
         return tokenize(page, name, typed)
 
     # the pieces also change with the tokenizer
-    page.watch(lambda project: files_version(project.tokenizer), shown, [pieces], [sentence])
-    on([sentence.change], shown, [page.project, sentence], [pieces], latest=True)
+    page.watch(
+        lambda project: files_version(project.tokenizer),
+        shown,
+        [pieces],
+        [sentence],
+        also=[sentence.change],
+    )
 
 
 def outlook(project: Project, _settings: ProjectSettings, size: float | None, *_values: Any) -> Outlook:

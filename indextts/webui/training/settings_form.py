@@ -63,8 +63,8 @@ class Settings:
     Args:
         fields, launch: the form, by the fields of Train and Launch.
         other_nodes: the commands of other machines.
-        menu: what the form is filled with.
-        source: where these values come from.
+        menu: chooses the values of the form.
+        source: the origin of these values.
         reset: sets the changed fields back to the project's values.
         changes, marks: hold the styles of changed fields, and of chosen values and problems.
     """
@@ -228,7 +228,7 @@ def style_html(names: Iterable[str], variables: Mapping[str, str]) -> str:
 
 
 def _rule(selector: str, variables: Mapping[str, str]) -> str:
-    # escaped letter by letter: the texts hold what a user typed
+    # every character is escaped: the texts contain user input
     rule = ""
     for name, text in variables.items():
         escaped = "".join(f"\\{ord(letter):x} " for letter in text)

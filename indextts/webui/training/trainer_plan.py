@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 
-from indextts.commands.base import Command
 from indextts.commands.terminal import to_argv
 from indextts.commands.train import Train
 from indextts.errors import UserError
@@ -20,17 +19,17 @@ PLAN_TIMEOUT_S = 300
 NO_ANSWER = "training.no_answer"
 
 
-def restore_plan(command: Command, num_processes: int = 1) -> str:
+def restore_plan(command: Train, num_processes: int = 1) -> str:
     """Return the restore plan of this start; from the meta file if it suffices, else from the trainer.
 
     Raises:
         UserError: the trainer refuses the start, with its message.
     """
-    at_once = describe_restore(command, num_processes) if isinstance(command, Train) else None
+    at_once = describe_restore(command, num_processes)
     return ask_trainer(command, num_processes) if at_once is None else at_once
 
 
-def ask_trainer(command: Command, num_processes: int = 1) -> str:
+def ask_trainer(command: Train, num_processes: int = 1) -> str:
     """Return the output of the trainer's --plan on rank 0."""
     environment = dict(os.environ)
     if num_processes > 1:  # set by torchrun otherwise; a plan joins no process group

@@ -1,0 +1,48 @@
+"""Tests of indextts/features/published_files.py: what a folder still lacks."""
+
+from pathlib import Path
+
+from indextts.features.published_files import (
+    FILES,
+    PublishedFile,
+    Remote,
+    missing_bytes,
+    partial_path,
+    write_record,
+)
+
+[GPT] = [file for file in FILES if file.place == "gpt.pth"]
+[BPE] = [file for file in FILES if file.place == "bpe.model"]
+TOTAL = sum(file.num_bytes for file in FILES)
+
+
+def remote(file: PublishedFile, num_bytes: int) -> Remote:
+    return Remote(
+        repository=file.repository, name=file.name, commit="c" * 40, num_bytes=num_bytes, etag="e" * 64
+    )
+
+
+def test_an_empty_folder_lacks_all_files(tmp_path: Path):
+    assert missing_bytes(tmp_path) == missing_bytes(tmp_path / "absent") == TOTAL > 7e9
+
+
+def test_only_complete_files_reduce_what_is_missing(tmp_path: Path):
+    gpt = tmp_path / GPT.place
+    partial_path(gpt, "e" * 64).write_bytes(b"x" * 1000)
+    assert missing_bytes(tmp_path) == TOTAL
+    gpt.write_bytes(b"x")
+    assert missing_bytes(tmp_path) == TOTAL - GPT.num_bytes
+
+
+def test_the_sizes_on_the_hub_replace_the_approximate_ones(tmp_path: Path):
+    write_record(tmp_path, {GPT.place: remote(GPT, 1_000), BPE.place: remote(BPE, 70)})
+    assert missing_bytes(tmp_path) == TOTAL - GPT.num_bytes + 1_070
+    (tmp_path / GPT.place).write_bytes(b"x")
+    assert missing_bytes(tmp_path) == TOTAL - GPT.num_bytes + 70
+
+
+def test_all_files_lack_nothing(tmp_path: Path):
+    for file in FILES:
+        (tmp_path / file.place).parent.mkdir(exist_ok=True)
+        (tmp_path / file.place).touch()
+    assert missing_bytes(tmp_path) == 0
