@@ -43,7 +43,7 @@ def test_a_new_user_goes_from_the_first_tab_to_training_stops_and_resumes(server
         run_stage(page, tab, stage)
     wait_for(page, "pairs-numbers", r"^472 pairs for 236 targets \(9 min\), 4 speakers")
     expect(page.locator("#plot-hours svg")).to_be_visible()
-    page.get_by_label("For validation").click()
+    page.get_by_role("radio", name="For validation").click()
     wait_for(page, "pairs-numbers", r"^40 pairs for 20 targets \(\d+ s\), 4 speakers")
     open_tab(page, "2 Data")
     expect(page.locator("#data-numbers")).to_contain_text("256")

@@ -102,6 +102,7 @@ def start_request(server: Server, **typed: object) -> dict[str, object]:
         for number, element in zip(handler["inputs"], elements, strict=True)
     ]
     assert typed.keys() <= set(elements)
+    values[2] = values[0]  # the form has the values of the chosen project
     return {"fn_index": handler["id"], "data": values, "session_hash": "raw"}
 
 
