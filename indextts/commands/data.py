@@ -15,7 +15,7 @@ Engine = Literal["local", "ray"]
 PublishedSet = Literal["training", "speech", "all"]
 
 
-ImportLayout = Literal["auto", "table", "common-voice", "fleurs", "jsonl", "files"]
+ImportLayout = Literal["auto", "table", "common-voice", "fleurs", "jsonl", "kaldi", "librispeech", "files"]
 
 
 RAY_ADDRESS = "Address HOST:PORT of a running Ray cluster; without it, Ray starts on this machine."

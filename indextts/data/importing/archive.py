@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from indextts.data.importing.items import AUDIO_SUFFIXES, TEXT_SUFFIXES
+from indextts.data.importing.items import may_be_read
 from indextts.errors import UserError
 from indextts.system.amounts import counted, shown_size
 
@@ -81,7 +81,7 @@ def _unpack(file: zipfile.ZipFile, archive: Path, folder: Path, max_bytes: int) 
     wanted = [
         (member, name)
         for member, name in zip(members, names, strict=True)
-        if name.suffix.lower() in AUDIO_SUFFIXES | TEXT_SUFFIXES and not _is_hidden(name)
+        if may_be_read(name) and not _is_hidden(name)
     ]
     declared = sum(member.file_size for member, _ in wanted)
     if declared > shutil.disk_usage(folder).free:

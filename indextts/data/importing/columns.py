@@ -50,7 +50,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _NO_SPEAKERS = {
     *("m", "f", "male", "female", "man", "woman", "other", "none", "unknown", "true", "false", "yes", "no"),
     *("train", "dev", "val", "valid", "validation", "test"),
-    *("am", "amh", "amh_et", "am_et", "en", "eng", "amharic", "english"),
+    *("am", "amh", "amh_et", "am_et", "en", "eng", "zh", "ja", "ko", "amharic", "english"),
 }
 
 

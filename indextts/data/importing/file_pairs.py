@@ -1,11 +1,12 @@
 """Read folders of recordings with texts or subtitles of the same name.
 
-NAME.wav NAME.txt                      a clip and its text
+NAME.wav NAME.txt | NAME.lab           a clip and its text
 NAME.mp3 NAME.srt | NAME.am.vtt ...    a long recording and its subtitles
 NAME.info.json                         metadata of a video from yt-dlp, optional
 """
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from indextts.data.importing.items import (
 )
 from indextts.data.importing.subtitle_language import foreign_by_name, is_language_tag
 from indextts.data.importing.text_lines import BadText, read_text
+
+_TIMES = re.compile(r"\d+(?:\.\d+)? \d+(?:\.\d+)? \S")  # a label file: start, end and name in each line
 
 
 @dataclass
@@ -56,7 +59,7 @@ def _groups(root: Path) -> dict[tuple[Path, str], _SameName]:
         suffix = path.suffix.lower()
         if suffix in AUDIO_SUFFIXES:
             groups[path.parent, path.stem].audio.append(path)
-        elif suffix == ".txt":
+        elif suffix in (".txt", ".lab"):
             groups[path.parent, path.stem].texts.append(path)
         elif suffix in SUBTITLE_SUFFIXES:
             subtitles.append(path)
@@ -111,6 +114,8 @@ def _with_text(audio: Path, text_file: Path, key: str, id: str) -> SourceRecordi
     text = read_text(text_file)
     if isinstance(text, BadText):
         return Rejection(Location(text_file), text.code, text.reason)
+    if _TIMES.match(text):
+        return Rejection(Location(text_file), "not_text", "times of phones or words, not a text")
     if not text:
         return Rejection(
             Location(text_file), "empty_text", "the text is empty; fill it in or remove the file"

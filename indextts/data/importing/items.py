@@ -63,12 +63,13 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class SourceRecording:
-    """Recording of a source: a clip with its text, or a long recording with subtitles.
+    """Recording of a source: a clip or a span of one with its text, or a long recording with subtitles.
 
     Args:
         key: the unique and stable name within the source.
         id: the preferred id in the project.
         text: empty for a recording with subtitles.
+        span: start and end of the clip in `audio`, in seconds; None for the entire recording.
         speaker: the speaker in the data; None if unknown.
         recording: the longer recording that the clip was cut from; None if unknown.
     """
@@ -82,6 +83,7 @@ class SourceRecording:
     speaker: str | None = None
     language: str | None = None
     recording: str | None = None
+    span: tuple[float, float] | None = None
 
 
 # Lower case only: on some file systems A.wav and a.wav are the same file.
@@ -146,4 +148,10 @@ FFMPEG_SUFFIXES = frozenset(
 )
 AUDIO_SUFFIXES = SNDFILE_SUFFIXES | FFMPEG_SUFFIXES
 SUBTITLE_SUFFIXES = (".srt", ".vtt", ".webvtt")
-TEXT_SUFFIXES = frozenset([".txt", ".csv", ".tsv", ".list", ".json", ".jsonl", *SUBTITLE_SUFFIXES])
+TEXT_SUFFIXES = frozenset([".txt", ".lab", ".csv", ".tsv", ".list", ".json", ".jsonl", *SUBTITLE_SUFFIXES])
+KALDI_NAMES = ("wav.scp", "text", "utt2spk", "segments")
+
+
+def may_be_read(name: Path) -> bool:
+    """Return whether the import reads files of this name."""
+    return name.suffix.lower() in AUDIO_SUFFIXES | TEXT_SUFFIXES or name.name in KALDI_NAMES

@@ -1,10 +1,13 @@
 """Layouts of data sets, detected from the files in a folder.
 
-    table         metadata.csv, or another .csv or .tsv, with columns as columns.py decides; recordings beside
-                  it or in wavs/, wav/, audio/ or clips/
+    table         metadata.csv, or another .csv, .tsv or .list, with columns as columns.py decides; recordings
+                  beside it or in wavs/, wav/, audio/ or clips/
     common-voice  validated.tsv (or train.tsv, dev.tsv, test.tsv) and clips/; client_id is the speaker
     fleurs        train.tsv, dev.tsv, test.tsv without a header, audio in audio/train/ and so on
-    jsonl         JSON lines with audio and text, optionally speaker, id, language, recording
+    jsonl         JSON lines or a JSON array; objects with audio, text and optionally speaker, id, language,
+                  recording
+    kaldi         wav.scp, text, utt2spk and optionally segments
+    librispeech   SPEAKER-CHAPTER.trans.txt with the texts of the recordings beside it
     files         NAME.wav with NAME.txt, and NAME.mp3 with subtitles NAME.srt, NAME.am.vtt
 
 `auto` takes the first matching layout. It descends into a folder that is alone in its parent, and searches
@@ -24,7 +27,8 @@ from indextts.data.importing.audio_files import AudioFinder
 from indextts.data.importing.columns import ALIASES, AUTO, Columns, NoColumnError, decide_columns
 from indextts.data.importing.file_pairs import read_files
 from indextts.data.importing.items import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES, Rejection, SourceRecording
-from indextts.data.importing.tables import Row, header, json_rows, table_rows
+from indextts.data.importing.kaldi import is_kaldi, is_librispeech, read_kaldi, read_librispeech
+from indextts.data.importing.tables import Row, header, is_manifest, json_rows, table_rows
 from indextts.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -122,6 +126,10 @@ def _layout_of_folder(folder: Path) -> ImportLayout | None:
         return "common-voice"
     if splits and all(_is_row_of_fleurs(header(path)) for path in splits):
         return "fleurs"
+    if is_kaldi(folder):
+        return "kaldi"
+    if is_librispeech(folder):
+        return "librispeech"
     if _tables(folder):
         return "table"
     return "jsonl" if _manifests(folder) else None
@@ -134,12 +142,16 @@ def _is_row_of_fleurs(fields: Sequence[str]) -> bool:
 
 def _tables(folder: Path) -> list[Path]:
     named = [folder / name for name in _TABLE_NAMES if (folder / name).is_file()]
-    return named[:1] or _with_suffix(folder, ".csv", ".tsv")
+    return named[:1] or _with_suffix(folder, ".csv", ".tsv", ".list")
 
 
 def _manifests(folder: Path) -> list[Path]:
     named = [folder / name for name in _MANIFEST_NAMES if (folder / name).is_file()]
-    return named[:1] or _with_suffix(folder, ".jsonl")
+    return (
+        named[:1]
+        or _with_suffix(folder, ".jsonl")
+        or list(filter(is_manifest, _with_suffix(folder, ".json")))
+    )
 
 
 def _with_suffix(folder: Path, *suffixes: str) -> list[Path]:
@@ -173,6 +185,10 @@ def _read(layout: ImportLayout, place: Path, reader: _Reader) -> Iterable[Item]:
         return _read_common_voice(place, reader)
     if layout == "fleurs":
         return _read_fleurs(place, reader.finder)
+    if layout == "kaldi":
+        return read_kaldi(place, reader.finder)
+    if layout == "librispeech":
+        return read_librispeech(place, reader.finder)
     files = [place]
     if place.is_dir():
         files = _tables(place) if layout == "table" else _manifests(place)

@@ -27,6 +27,7 @@ from indextts.features.audio import audio_duration_s
 
 ASIDE_PREFIX = ".part-"
 CUTTING_VERSION = 1  # raise it when the rules change, to cut imported recordings again
+MIN_SPAN_SHARE = 0.5  # of a span that the recording must have; ends are often rounded up
 _BLOCK_BYTES = 2**20
 
 
@@ -61,6 +62,8 @@ def recording_stamp(found: SourceRecording, command: ImportDataset) -> tuple[obj
         stamps.append(
             (CUTTING_VERSION, command.min_clip_s, command.max_clip_s, found.language, found.speaker)
         )
+    if found.span is not None:
+        stamps.append(found.span)
     return tuple(stamps)
 
 
@@ -81,6 +84,8 @@ def transcode(found: SourceRecording, limits: Limits, folder: Path, number: int)
     readable = as_readable(found.audio, decoded)
     if isinstance(readable, tuple):
         return Transcoded(sha256, [], [Rejection(Location(found.audio), *readable)])
+    if found.span is not None:
+        return _transcode_span(found, readable, decoded, sha256, folder / f"{ASIDE_PREFIX}{number}.flac")
     if found.subtitles is None:
         return _transcode_clip(found, readable, decoded, sha256, folder / f"{ASIDE_PREFIX}{number}")
     assert found.language is not None
@@ -113,6 +118,24 @@ def _transcode_clip(
         copy.unlink()
         return Transcoded(sha256, [], [_unreadable(found, str(error).removeprefix(f"{copy}: "))])
     return Transcoded(sha256, [OutputFile(copy, copy.suffix, duration_s)], [])
+
+
+def _transcode_span(
+    found: SourceRecording, readable: Path, decoded: Path, sha256: str, aside: Path
+) -> Transcoded:
+    """Cut the span of a recording; its digest is that of the recording and the span."""
+    assert found.span is not None
+    start_s, end_s = found.span
+    digest = hashlib.sha256(f"{sha256} {start_s} {end_s}".encode()).hexdigest()
+    try:
+        [duration_s] = write_cuts(readable, [Cut(start_s, end_s, found.text, line=0)], lambda _index: aside)
+    finally:
+        decoded.unlink(missing_ok=True)
+    if duration_s < MIN_SPAN_SHARE * (end_s - start_s):
+        aside.unlink()
+        reason = f"{start_s:g} to {end_s:g} s is outside of the recording"
+        return Transcoded(digest, [], [Rejection(found.where, "bad_time", reason)])
+    return Transcoded(digest, [OutputFile(aside, ".flac", duration_s)], [])
 
 
 def _copy(source: Path, target: Path) -> str:

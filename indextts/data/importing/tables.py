@@ -1,4 +1,4 @@
-"""Read rows of tables: CSV with any common delimiter, with or without a header, and JSON lines.
+"""Read rows of tables: CSV with any common delimiter, with or without a header, and JSON lines or arrays.
 
 A row has the columns `audio`, `text`, `speaker`, `id`, `language`, `recording`; columns.py decides which of a
 table's columns these are.
@@ -9,7 +9,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -17,12 +17,14 @@ from indextts.data.importing.columns import COLUMN_OF, Columns, is_known_header
 from indextts.data.importing.items import Location, Rejection
 from indextts.data.importing.text_lines import BadText, text_lines
 from indextts.errors import UserError
-from indextts.system.amounts import counted
+from indextts.system.amounts import counted, shown_size
 
 logger = logging.getLogger(__name__)
 
 _DELIMITERS = "|\t,;"
 _SAMPLED_LINES = 200
+_HEAD_CHARS = 100_000
+_MAX_ARRAY_BYTES = 500_000_000  # it is read at once
 _MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closing quote is missing
 
 
@@ -74,17 +76,39 @@ def table_rows(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns])
 
 
 def json_rows(path: Path) -> Iterator[Row | Rejection]:
-    """Yield the rows of a file of JSON lines in file order, and rejections of invalid ones.
+    """Yield the rows of JSON lines or of a JSON array in file order, and rejections of invalid ones.
 
     Raises:
+        UserError: the array is invalid or too large.
         OSError: the file cannot be read.
     """
+    if _starts_array(path):
+        for place, record in enumerate(_array(path), 1):
+            row = _record_row(Location(path), record)
+            yield replace(row, reason=f"object {place}: {row.reason}") if isinstance(row, Rejection) else row
+        return
     for number, line in text_lines(path):
         where = Location(path, number)
         if isinstance(line, BadText):
             yield Rejection(where, line.code, line.reason)
         elif line.strip():
             yield _json_row(where, line)
+
+
+def is_manifest(path: Path) -> bool:
+    """Return whether the first object of a .json file is an utterance, as in the manifests of NeMo.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        head = file.read(_HEAD_CHARS).lstrip().removeprefix("[").lstrip()
+    try:
+        record, _ = json.JSONDecoder().raw_decode(head)
+    except (ValueError, RecursionError):
+        return False
+    columns = {COLUMN_OF.get(name) for name in record} if isinstance(record, dict) else set()
+    return {"audio", "text"} <= columns
 
 
 def header(path: Path) -> list[str]:
@@ -105,6 +129,32 @@ def _json_row(where: Location, line: str) -> Row | Rejection:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         return Rejection(where, "broken_row", f"not JSON ({error}); each line must be a JSON object")
+    return _record_row(where, record)
+
+
+def _starts_array(path: Path) -> bool:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        return file.read(_HEAD_CHARS).lstrip().startswith("[")
+
+
+def _array(path: Path) -> list[object]:
+    """Return the objects of a JSON array.
+
+    Raises:
+        UserError: it is invalid, or larger than _MAX_ARRAY_BYTES.
+        OSError: the file cannot be read.
+    """
+    if path.stat().st_size > _MAX_ARRAY_BYTES:
+        limit = shown_size(_MAX_ARRAY_BYTES)
+        raise UserError(f"{path.name}: an array of more than {limit}; write one JSON object in each line")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path.name}: not JSON ({error})") from None
+    return list(found)
+
+
+def _record_row(where: Location, record: object) -> Row | Rejection:
     if not isinstance(record, dict):
         return Rejection(where, "broken_row", "not a JSON object; write the fields as {...}")
     if "target_id" in record:

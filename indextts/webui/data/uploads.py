@@ -17,7 +17,7 @@ from pathlib import Path
 import soundfile
 
 from indextts.data.importing.audio_files import readable_by_libsndfile
-from indextts.data.importing.items import AUDIO_SUFFIXES, SNDFILE_SUFFIXES, TEXT_SUFFIXES
+from indextts.data.importing.items import AUDIO_SUFFIXES, SNDFILE_SUFFIXES, TEXT_SUFFIXES, may_be_read
 from indextts.errors import UserError
 from indextts.features.audio import require_reference_length
 from indextts.projects.project import Project
@@ -142,7 +142,7 @@ def _problem_of_archive(path: Path) -> str:
     # UnicodeDecodeError for a name that is flagged as UTF-8 and is not
     except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, OSError):
         return t(ZIP_CORRUPT, name=path.name)
-    is_usable = any(Path(name).suffix.lower() in AUDIO_SUFFIXES | TEXT_SUFFIXES for name in names)
+    is_usable = any(may_be_read(Path(name)) for name in names)
     return "" if is_usable else t(ZIP_EMPTY, name=path.name)
 
 

@@ -235,7 +235,9 @@ def compared(workspace: Path, name: str, chosen: Sequence[str] | None) -> list[D
     """
     labels = {choice: label for label, choice in comparable(workspace, name)} if chosen else {}
     found = []
-    for choice in [choice for choice in chosen or [] if choice in labels][:MAX_COMPARED]:
+    # a request can hold values of any type, also of those that a dict cannot look up
+    known = [choice for choice in chosen or [] if isinstance(choice, str) and choice in labels]
+    for choice in known[:MAX_COMPARED]:
         project, part = choice.rsplit(":", 1)
         lines = RUNS.of(Project(workspace / project).run_dir).read()
         found.append(newest_part(part_of(lines, int(part)) if part != "0" else lines, labels[choice]))

@@ -1,0 +1,146 @@
+"""Read folders as Kaldi and LibriSpeech lay them out. Each line is a key, spaces and a value.
+
+    Kaldi        wav.scp     RECORDING PATH         a command with one recording in it counts as its path
+                 text        UTTERANCE WORDS
+                 utt2spk     UTTERANCE SPEAKER
+                 segments    UTTERANCE RECORDING START_S END_S, optional
+    LibriSpeech  SPEAKER/CHAPTER/SPEAKER-CHAPTER.trans.txt with UTTERANCE WORDS, beside UTTERANCE.flac
+
+Commands in wav.scp are never run. Formats: https://kaldi-asr.org/doc/data_prep.html and
+https://www.openslr.org/12.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from indextts.data.importing.audio_files import AudioFinder
+from indextts.data.importing.items import AUDIO_SUFFIXES, Location, Rejection, SourceRecording
+from indextts.data.importing.text_lines import BadText, text_lines
+from indextts.errors import UserError
+
+TRANSCRIPTS = "*.trans.txt"
+
+Item = SourceRecording | Rejection
+Line = tuple[Location, str, str]  # where, key and value
+
+
+def is_kaldi(folder: Path) -> bool:
+    """Return whether a folder has files that only Kaldi's data folders have."""
+    return (folder / "wav.scp").is_file() or (folder / "utt2spk").is_file()
+
+
+def is_librispeech(folder: Path) -> bool:
+    """Return whether a folder has transcripts of LibriSpeech."""
+    return any(folder.glob(TRANSCRIPTS))
+
+
+def read_kaldi(folder: Path, finder: AudioFinder) -> Iterator[Item]:
+    """Yield the utterances of a Kaldi data folder in the order of `text`, and rejections.
+
+    Raises:
+        UserError: wav.scp, text or utt2spk is missing.
+        OSError: a file cannot be read.
+    """
+    missing = [name for name in ("wav.scp", "text", "utt2spk") if not (folder / name).is_file()]
+    if missing:
+        raise UserError(f"{folder.name} looks like a Kaldi data folder; {', '.join(missing)} missing")
+    paths = _table(folder / "wav.scp")
+    speakers = _table(folder / "utt2spk")
+    segments = _table(folder / "segments") if (folder / "segments").is_file() else None
+    for line in _lines(folder / "text"):
+        if isinstance(line, Rejection):
+            yield line
+            continue
+        where, key, text = line
+        recording, span = key, None
+        if segments is not None:
+            found = _segment(segments.get(key, ""))
+            if found is None:
+                yield Rejection(
+                    where, "bad_time", f"{key} has no line UTTERANCE RECORDING START END in segments"
+                )
+                continue
+            recording, span = found
+        if not text:
+            yield Rejection(where, "empty_text", "the text is empty; fill it in or remove the row")
+            continue
+        audio = _find(folder, paths.get(recording, ""), recording, finder)
+        if isinstance(audio, tuple):
+            yield Rejection(where, *audio)
+            continue
+        yield SourceRecording(
+            key,
+            key,
+            audio,
+            where,
+            text=text,
+            span=span,
+            speaker=speakers.get(key) or None,
+            recording=recording if span else None,
+        )
+
+
+def read_librispeech(root: Path, finder: AudioFinder) -> Iterator[Item]:
+    """Yield the utterances of all transcripts below a folder, and rejections.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for transcript in sorted(root.rglob(TRANSCRIPTS)):
+        speaker, _, chapter = transcript.name.partition(".")[0].partition("-")
+        for line in _lines(transcript):
+            if isinstance(line, Rejection):
+                yield line
+                continue
+            where, key, text = line
+            audio = finder.find(key, [transcript.parent])
+            if isinstance(audio, tuple):
+                yield Rejection(where, *audio)
+            elif not text:
+                yield Rejection(where, "empty_text", "the text is empty; fill it in or remove the row")
+            else:
+                recording = f"{speaker}-{chapter}" if chapter else None
+                yield SourceRecording(key, key, audio, where, text=text, speaker=speaker, recording=recording)
+
+
+def _lines(path: Path) -> Iterator[Line | Rejection]:
+    for number, line in text_lines(path):
+        where = Location(path, number)
+        if isinstance(line, BadText):
+            yield Rejection(where, line.code, line.reason)
+        elif line.strip():
+            key, *value = line.split(maxsplit=1)
+            yield where, key, " ".join(value).strip()
+
+
+def _table(path: Path) -> dict[str, str]:
+    """Return the values of a file by their keys, without broken lines."""
+    return {line[1]: line[2] for line in _lines(path) if not isinstance(line, Rejection)}
+
+
+def _segment(value: str) -> tuple[str, tuple[float, float]] | None:
+    """Return recording, start and end; None if they are absent or no span."""
+    words = value.split()
+    try:
+        recording, (start_s, end_s) = words[0], map(float, words[1:3])
+    except (IndexError, ValueError):
+        return None
+    is_span = math.isfinite(end_s) and 0 <= start_s < end_s
+    return (recording, (start_s, end_s)) if is_span else None
+
+
+def _find(folder: Path, value: str, recording: str, finder: AudioFinder) -> Path | tuple[str, str]:
+    """Return a recording of wav.scp, whose paths are mostly of another machine, or the problem."""
+    if not value:
+        return "missing_audio", f"{recording} is not in wav.scp"
+    named = value
+    if value.endswith("|"):
+        words = [word for word in value.split() if Path(word).suffix.lower() in AUDIO_SUFFIXES]
+        if len(words) != 1:
+            return "missing_audio", f"{recording}: wav.scp has a command; write the path of the recording"
+        [named] = words
+    folders = [folder, folder.parent, folder.parent.parent]
+    as_written = finder.find(named, folders)
+    beside = finder.find(Path(named).name, folders)
+    return beside if isinstance(as_written, tuple) and isinstance(beside, Path) else as_written
