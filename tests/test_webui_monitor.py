@@ -13,7 +13,7 @@ from indextts.projects.project import Project
 from indextts.runs.checkpoints import list_checkpoints, pin
 from indextts.runs.health.checks import CHECKS
 from indextts.webui.language import t
-from indextts.webui.layout import UNKNOWN
+from indextts.webui.markup import UNKNOWN
 from indextts.webui.monitor import checkpoint_list, health_cards, status
 from indextts.webui.monitor.charts import MAX_COMPARED, DisplayOptions, comparable, compared, runs_version
 from indextts.webui.monitor.curves_view import PLOTS, VALIDATED, display_of, drawn, range_of

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from indextts.webui.layout import Level
+from indextts.webui.markup import Level
 
 WIDTH, HEIGHT = 240, 72  # of the viewBox; the style sheet stretches it
 GAP = 0.15  # between bars, as a share of their width

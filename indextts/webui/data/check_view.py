@@ -32,7 +32,8 @@ from indextts.webui.data.reason_texts import measure_name, notice_text, problem_
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
 from indextts.webui.language import shown_hours, t
-from indextts.webui.layout import Tile, columns, empty_html, fields, fold, link_html, tiles_html
+from indextts.webui.layout import columns, fields, fold
+from indextts.webui.markup import Tile, empty_html, link_html, tiles_html
 from indextts.webui.page import Page, shared_choice, stamped
 from indextts.webui.plots import Threshold, histogram_svg, short
 from indextts.webui.running.outlook import Notice, Outlook

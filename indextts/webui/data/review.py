@@ -24,7 +24,8 @@ from indextts.webui.data.review_rows import (
 )
 from indextts.webui.events import on, then
 from indextts.webui.language import t
-from indextts.webui.layout import columns, empty_html
+from indextts.webui.layout import columns
+from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
 from indextts.webui.view_versions import files_version, job_version, once
 

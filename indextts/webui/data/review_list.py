@@ -14,7 +14,7 @@ from indextts.projects.project import Project
 from indextts.webui.data.reason_texts import flag_text, reason_name
 from indextts.webui.data.review_rows import Row
 from indextts.webui.language import t
-from indextts.webui.layout import empty_html, facts_html
+from indextts.webui.markup import empty_html, facts_html
 from indextts.webui.serving.security import file_address
 
 PLAYER = '<audio id="review-audio" controls preload="none"></audio>'

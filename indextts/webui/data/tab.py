@@ -9,7 +9,8 @@ from indextts.webui.data import check_view, review
 from indextts.webui.data.import_form import import_commands, import_form
 from indextts.webui.data.import_outlook import import_outlook, invalid_import, outlook_version
 from indextts.webui.language import shown_hours, t
-from indextts.webui.layout import Tile, columns, empty_html, tiles_html
+from indextts.webui.layout import columns
+from indextts.webui.markup import Tile, empty_html, tiles_html
 from indextts.webui.page import Page
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, utterances_of

@@ -19,7 +19,7 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.events import on
 from indextts.webui.forms import with_choices
 from indextts.webui.language import t
-from indextts.webui.layout import columns, empty_html, fields
+from indextts.webui.layout import columns, fields
 from indextts.webui.listen.players import judged_html
 from indextts.webui.listen.renders import (
     Render,
@@ -42,6 +42,7 @@ from indextts.webui.listen.speaking import (
     voices_version,
 )
 from indextts.webui.listen.speech_outlook import speech_facts
+from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import OPEN_TAB, LinkedError, Outlook
 from indextts.webui.running.panel import Stage, stage_panel

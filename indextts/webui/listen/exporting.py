@@ -20,9 +20,10 @@ from indextts.projects.stages import plan_stage
 from indextts.system.amounts import shown_size, shown_time
 from indextts.webui.forms import fields_from, form_for, project_values
 from indextts.webui.language import t
-from indextts.webui.layout import columns, empty_html, fields
+from indextts.webui.layout import columns, fields
 from indextts.webui.listen.saved_models import SavedModel, choices, kept_choice, model_or_best
 from indextts.webui.listen.speaking import watch_checkpoints
+from indextts.webui.markup import empty_html
 from indextts.webui.page import Page, follow_shared_choice
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.running.panel import Stage, stage_panel

@@ -3,9 +3,9 @@
 import gradio as gr
 
 from indextts.webui.language import t
-from indextts.webui.layout import empty_html
 from indextts.webui.listen import comparing, exporting, scoring, speaking
 from indextts.webui.listen.saved_models import models
+from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
 from indextts.webui.stage_list import next_link, stages_version
 

@@ -26,7 +26,8 @@ from indextts.runs.checkpoints import (
 from indextts.system.amounts import shown_size, shown_time
 from indextts.webui.events import on
 from indextts.webui.language import t
-from indextts.webui.layout import empty_html, heading
+from indextts.webui.layout import heading
+from indextts.webui.markup import empty_html
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.monitor.progress import epoch_from_one
 from indextts.webui.page import Page, shared_choice, stamped

@@ -11,7 +11,7 @@ from indextts.projects.project import Project
 from indextts.runs.health.checks import CHECKS, check_health
 from indextts.runs.health.observed import Finding, Level
 from indextts.webui.language import t
-from indextts.webui.layout import UNKNOWN, Tile
+from indextts.webui.markup import UNKNOWN, Tile
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.page import Page
 from indextts.webui.view_versions import files_version

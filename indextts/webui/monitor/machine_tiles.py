@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from indextts.webui.language import t
-from indextts.webui.layout import Level, Tile
+from indextts.webui.markup import Level, Tile
 from indextts.webui.monitor.machine import GB, GpuState, MachineState
 
 FULL = 0.9  # share of the memory in use, or of the disk, from which a tile warns

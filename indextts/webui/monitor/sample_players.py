@@ -8,9 +8,9 @@ import gradio as gr
 
 from indextts.projects.project import Project
 from indextts.webui.language import t
-from indextts.webui.layout import empty_html
 from indextts.webui.listen.players import player_html
 from indextts.webui.listen.renders import SPOKEN_NAME, Sound, read_sounds
+from indextts.webui.markup import empty_html
 from indextts.webui.page import Page
 
 NO_SAMPLES = "monitor.no_samples"

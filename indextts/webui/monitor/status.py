@@ -17,7 +17,7 @@ from indextts.projects.project import Project
 from indextts.runs.owner import is_training
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
-from indextts.webui.layout import UNKNOWN, Tile, empty_html, link_html, tiles_html
+from indextts.webui.markup import UNKNOWN, Tile, empty_html, link_html, tiles_html
 from indextts.webui.monitor.charts import best_validation, newest_part
 from indextts.webui.monitor.health_cards import health_tile
 from indextts.webui.monitor.machine import GB, GpuState, MachineState, read_machine

@@ -15,7 +15,8 @@ from indextts.projects.stages import plan_stage
 from indextts.system.amounts import shown_size
 from indextts.webui.forms import fields_from, form_for, kept_form
 from indextts.webui.language import t
-from indextts.webui.layout import columns, fields, heading, meter_html
+from indextts.webui.layout import columns, fields, heading
+from indextts.webui.markup import meter_html
 from indextts.webui.page import Page
 from indextts.webui.running.outlook import Outlook, missing
 from indextts.webui.running.panel import Stage, stage_panel

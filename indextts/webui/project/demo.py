@@ -18,7 +18,7 @@ from indextts.projects.project import (
     read_settings,
 )
 from indextts.webui.language import t
-from indextts.webui.layout import meter_html
+from indextts.webui.markup import meter_html
 from indextts.webui.monitor.progress import duration
 from indextts.webui.page import Page
 from indextts.webui.running import history

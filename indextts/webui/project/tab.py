@@ -15,7 +15,8 @@ import gradio as gr
 
 from indextts.projects.project import Project
 from indextts.webui.language import t
-from indextts.webui.layout import columns, link_html, tiles_html
+from indextts.webui.layout import columns
+from indextts.webui.markup import link_html, tiles_html
 from indextts.webui.monitor.machine import read_machine
 from indextts.webui.monitor.machine_tiles import machine_tiles
 from indextts.webui.page import Page

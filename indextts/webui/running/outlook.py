@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from indextts.errors import UserError
 from indextts.webui.language import t
-from indextts.webui.layout import facts_html, link_html
+from indextts.webui.markup import facts_html, link_html
 from indextts.webui.stage_list import StageState, step_to_take
 
 READY, UP_TO_DATE = "outlook.ready", "outlook.up_to_date"

@@ -27,7 +27,8 @@ from indextts.projects.project import Project, ProjectSettings
 from indextts.system.amounts import shown_time
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
-from indextts.webui.layout import fold, link_html
+from indextts.webui.layout import fold
+from indextts.webui.markup import link_html
 from indextts.webui.page import Page
 from indextts.webui.running import history
 from indextts.webui.running.log_box import FOLLOW_LOGS, LogBox, log_box, log_values

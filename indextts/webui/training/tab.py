@@ -22,7 +22,8 @@ from indextts.runs.directory import checkpoint_files
 from indextts.runs.owner import is_training
 from indextts.webui.events import on
 from indextts.webui.language import t, text_of
-from indextts.webui.layout import columns, meter_html
+from indextts.webui.layout import columns
+from indextts.webui.markup import meter_html
 from indextts.webui.monitor.metrics_reader import RUNS
 from indextts.webui.monitor.progress import duration, progress_of
 from indextts.webui.page import Page

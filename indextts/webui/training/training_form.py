@@ -1,7 +1,7 @@
 """Values of the training form: project values, draft, presets, proposal; and conversion to a command.
 
 The form has the checkbox and the path of a resume, then every field of the Train command in the order of
-FIELDS, then the fields of the launch. No Gradio here.
+FIELDS, then the fields of the launch.
 """
 
 import re

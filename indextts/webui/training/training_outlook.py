@@ -1,4 +1,4 @@
-"""Outlook of a training start, from its preflight: facts, blockers, losses and notes. No Gradio here.
+"""Outlook of a training start, from its preflight: facts, blockers, losses and notes.
 
 preflight problem   blocker, with a link to its field or to the tab that solves it
 restart at step 0   loss: the start button asks for a second click
