@@ -111,7 +111,7 @@ def _row(project: Project, row: Row, *, is_chosen: bool) -> str:
         f'<tr data-clip="{escape(utterance.id)}" class="{"chosen" if is_chosen else ""}">'
         f"<td>{_button(project, row)}</td><td>{escape(utterance.text)}{edited}</td>"
         f'<td class="wide-only">{escape(utterance.speaker)}</td>'
-        f'<td class="number wide-only">{utterance.duration_s:.1f} s</td>'
+        f'<td class="number wide-only">{utterance.duration_s:.2f} s</td>'
         f'<td class="clip-reasons">{reasons}</td>'
         f'<td class="{"" if row.is_kept else "bad"}">{escape(t(row.verdict))}</td></tr>'
     )

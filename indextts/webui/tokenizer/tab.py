@@ -180,7 +180,6 @@ KINDS = {
     "appended": "tokenizer.kinds.appended",
     "unknown": "tokenizer.kinds.unknown",
 }
-COUNT = "tokenizer.count"
 COUNT_UNKNOWN = "tokenizer.count_unknown"
 MORE = "tokenizer.more"
 
@@ -199,7 +198,7 @@ def pieces_html(title: str, tokenizer: Tokenizer, sentence: str, base_size: int)
         for token in ids
     ]
     shown = list(zip(kinds, pieces, ids, strict=True))[:_MAX_SHOWN]
-    count = t(COUNT_UNKNOWN, count=len(ids), unknown=num_unknown) if num_unknown else t(COUNT, count=len(ids))
+    count = t(COUNT_UNKNOWN, count=len(ids), unknown=num_unknown)
     more = f" {t(MORE, count=len(ids) - _MAX_SHOWN)}" if len(ids) > _MAX_SHOWN else ""
     spans = "".join(_span(kind, piece, token) for kind, piece, token in shown)
     return f"<p><b>{escape(title)}</b>: {count}</p><div>{spans}{more}</div>"
