@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -144,10 +145,20 @@ class Server:
         return found[1], found[2]
 
 
+# Below the ports that Linux gives to outgoing connections, one of which could take a free port at any time.
+PORTS = range(20_000, 32_000)
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a random port on which nothing listens."""
+    while True:
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 CLOSED_PORT = 9
