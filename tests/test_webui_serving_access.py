@@ -167,21 +167,22 @@ def test_a_remote_file_is_found_at_any_depth():
     )
 
 
-NO_REQUESTS = [
+NO_REQUESTS = [  # handler 1 takes one value
     b"",
     b"{",
     b"[]",
     b"7",
-    b'{"data": ["\\ud800"], "fn_index": 0, "session_hash": "a"}',
-    b'{"data": [{"path": "http://127.0.0.1:1/a"}], "fn_index": 0, "session_hash": "a"}',
+    b'{"data": ["\\ud800"], "fn_index": 1, "session_hash": "a"}',
+    b'{"data": [{"path": "http://127.0.0.1:1/a"}], "fn_index": 1, "session_hash": "a"}',
     b"[" * 20_000,
-    b'{"data": [' + b"[" * 200 + b"]" * 200 + b'], "fn_index": 0, "session_hash": "a"}',
+    b'{"data": [' + b"[" * 200 + b"]" * 200 + b'], "fn_index": 1, "session_hash": "a"}',
     b"\xff",
 ]
 
 
 @pytest.mark.parametrize("body", NO_REQUESTS)
 def test_a_malformed_request_is_refused(loopback: Server, body: bytes):
+    assert loopback.join(1, ["/etc/passwd"]).status == 200
     assert loopback.ask_raw("POST", "/gradio_api/queue/join", body).status == 400
 
 
