@@ -91,6 +91,7 @@ def test_a_resume_with_nothing_left_offers_more(run: TinyRun):
     assert links(looked(run, resume="auto", max_steps=4)) == ["#training/Train-max_steps"]
     assert links(looked(run, resume="auto", epochs=1, max_steps=0)) == ["#training/Train-epochs"]
     assert {"finished"} < kinds(run, resume="auto", max_steps=4)
+    assert [value for _, value in looked(run, resume="auto", max_steps=4).facts] == ["0 more, to 4"]
 
 
 def test_base_weights_and_a_wrong_path_are_refused(run: TinyRun):

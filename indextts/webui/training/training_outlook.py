@@ -37,7 +37,6 @@ A_STEP = "training.a_step"
 SHARED_STEP = "training.processes_share_a_step"
 TIME = "training.time"
 TIME_UNKNOWN = "training.time_unknown"
-TIME_NONE = "training.time_none"
 DISK = "training.disk"
 MEMORY = "training.memory"
 EACH_GPU = "training.each_gpu"
@@ -195,9 +194,12 @@ def is_unknown(command: Train, found: Preflight) -> bool:
 
 
 def facts(found: Estimate) -> Sequence[tuple[str, str]]:
-    """Return names and values of an estimate."""
+    """Return names and values of an estimate; a finished training needs nothing more."""
+    steps = (t("training.rows.steps"), _steps(found))
+    if not found.steps_left:
+        return [steps]
     rows = [
-        (t("training.rows.steps"), _steps(found)),
+        steps,
         (t("training.rows.step"), _step(found)),
         (t("training.rows.time"), _time(found)),
         (t("training.rows.disk"), _disk(found)),
@@ -262,8 +264,6 @@ def _step(found: Estimate) -> str:
 
 
 def _time(found: Estimate) -> str:
-    if not found.steps_left:
-        return t(TIME_NONE)
     if found.pace is None or found.seconds is None:
         return t(TIME_UNKNOWN, steps=f"{found.command.log_interval:,}")
     return t(TIME, duration=duration(found.seconds), source=text_of(found.pace.source))
