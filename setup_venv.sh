@@ -45,7 +45,8 @@ setup_venv() {
     local file arguments=() pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
     for file in "$@"; do arguments+=(-r "$file"); done
     if has_locked_wheels; then
-        if ! "${pip[@]}" --require-hashes --only-binary :all: --no-deps -r requirements.lock; then
+        # docopt, of num2words, is published as source only.
+        if ! "${pip[@]}" --require-hashes --only-binary :all: --no-binary docopt --no-deps -r requirements.lock; then
             say "The packages of requirements.lock could not be installed; pip's message is above. Is the network there? Run the same command again to go on."
             return 2
         fi
