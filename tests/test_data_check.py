@@ -16,7 +16,7 @@ from indextts.data.check_pairs import check_pairs, check_split
 from indextts.data.feature_store import FeatureStore, StoreInfo
 from indextts.data.feature_store_writer import EncodedUtterance, FeatureStoreWriter
 from indextts.data.manifest import Pair, Utterance, write_pairs, write_utterances
-from indextts.data.quality.measures import is_mostly_ethiopic
+from indextts.data.quality.measures import is_mostly_own
 from indextts.errors import UserError
 from indextts.projects.default_paths import with_default_paths
 from indextts.projects.project import Project, ProjectSettings, write_project
@@ -104,7 +104,7 @@ def test_a_good_manifest_has_facts_and_no_problems(tmp_path):
 
 def test_flagged_clips_are_counted_by_reason_with_the_worst(tmp_path):
     write_dataset(tmp_path, [*TEXTS[:5], f"{TEXTS[5]} PDF", f"{TEXTS[6]} VIDEO"], num_speakers=1)
-    report = check_manifest(tmp_path / "manifest.jsonl", QualityLimits(min_ethiopic_percent=50))
+    report = check_manifest(tmp_path / "manifest.jsonl", QualityLimits(min_script_percent=50))
     assert "  latin_left: 2, 0.00 hours; worst u6 (Latin letters: 5)" in report.facts
     assert "good: 5, with warnings: 2, rejected: 0" in report.facts
 
@@ -160,8 +160,8 @@ def test_a_speaker_with_most_of_the_hours_is_a_notice(tmp_path):
         ("ⶀⶁ ꬁ", True),
     ],
 )
-def test_a_text_is_mostly_ethiopic_if_half_of_its_letters_are(text, is_ethiopic):
-    assert is_mostly_ethiopic(text) is is_ethiopic
+def test_a_text_is_mostly_own_if_half_of_its_letters_are(text, is_ethiopic):
+    assert is_mostly_own(text, "am") is is_ethiopic
 
 
 def test_texts_of_another_language_are_a_problem(tmp_path):  # D5
@@ -196,7 +196,7 @@ def test_all_problems_of_recordings_and_lines_are_collected(tmp_path):
         {"unreadable"}, {"unreadable"}, {"duration_off"}, {"too_fast"}, set(), {"same_audio"},
     ]  # fmt: skip
     assert flags["u2"]["duration_off"].endswith(" 0.50 s")
-    assert flags["u3"]["too_fast"].endswith(" 40.0 fidel/s")
+    assert flags["u3"]["too_fast"].endswith(" 40.0 syllables/s")
     assert flags["u5"]["same_audio"].endswith(": u4")
     [problem] = report.problems
     assert " 7 utterances " in problem

@@ -48,10 +48,10 @@ def refusal(path: Path, read=read_utterances) -> str:
     return message
 
 
-def test_an_utterance_gets_absolute_paths_and_the_default_language(tmp_path):
+def test_an_utterance_gets_absolute_paths_and_no_language_without_one_in_its_line(tmp_path):
     path = write_lines(tmp_path / "m.jsonl", UTTERANCE)
     assert read_utterances(path) == [
-        Utterance("a", tmp_path / "audio/a.wav", "ሰላም።", "s", 1.5, "am", features=None, num_codes=None)
+        Utterance("a", tmp_path / "audio/a.wav", "ሰላም።", "s", 1.5, "", features=None, num_codes=None)
     ]
 
 

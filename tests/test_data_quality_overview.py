@@ -37,7 +37,7 @@ def test_the_overview_counts_what_clips_jsonl_lists(tmp_path: Path):
     assert (overview.num_speakers, overview.hours) == (2, pytest.approx(14 / 3600, rel=0.01))
     assert [each.text for each in overview.problems] == report.problems
     assert [each.text for each in overview.notices] == report.notices
-    assert [each.code for each in overview.problems] == ["few_ethiopic"]
+    assert [each.code for each in overview.problems] == ["other_script"]
     assert {each.code for each in overview.notices} == {"few_speakers", "dominant_speaker", "short_speakers"}
 
 

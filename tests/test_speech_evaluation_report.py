@@ -40,7 +40,7 @@ def test_a_row_summarizes_its_clips():
     assert (row.num_clips, row.cer["asr"]) == (4, pytest.approx(18 / 40))
     assert row.cer_interval["asr"][0] < 18 / 40 < row.cer_interval["asr"][1]
     assert row.likeness == pytest.approx(0.3)
-    assert row.fidel_per_s == 4.0  # 6, 4 and 3; the fourth clip is empty
+    assert row.syllables_per_s == 4.0  # 6, 4 and 3; the fourth clip is empty
     assert row.length_ratio == pytest.approx(1.25)
     assert (row.no_stop, row.loops, row.silent) == (0.25, 0.25, 0.25)
 
@@ -50,7 +50,7 @@ def test_values_that_were_not_measured_are_left_out_and_not_zero():
     assert (row.no_stop, row.loops, row.step) == (None, None, None)
     table = markdown_report([row, summarize("best", 236, SAID)], ["2026-01-01"]).splitlines()
     assert table[4:] == [
-        "|  | step | clips | CER, asr (95 %) | times the recordings', asr | likeness | fidel/s | length "
+        "|  | step | clips | CER, asr (95 %) | times the recordings', asr | likeness | syllables/s | length "
         "| no stop | loops | silent |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
         "| recordings | - | 2 | 10.0 % (10.0 to 10.0) | 1.00 | 0.500 | 6.0 | 1.00 | - | - | 0% |",

@@ -161,7 +161,7 @@ def test_a_tiny_corpus_works(tmp_path, texts):
 
 @pytest.mark.parametrize("texts", [[], ["", " "], ["ONLY LATIN", "A 123", "።"]])
 def test_texts_without_ethiopic_letters_are_refused(tmp_path, texts):
-    with pytest.raises(UserError, match="Ethiopic letter"):
+    with pytest.raises(UserError, match="no letter of Amharic"):
         extend(write_base(tmp_path), texts, 24_000)
 
 

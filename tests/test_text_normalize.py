@@ -434,9 +434,8 @@ def test_the_fingerprint_names_the_version_and_every_option():
     default = NormalizerOptions()
     assert default.fingerprint == NormalizerOptions().fingerprint
     assert default.fingerprint.startswith(f"v{NORMALIZER_VERSION}-")
-    changed = [
-        default.model_copy(update={n: getattr(OTHER_OPTIONS, n)}) for n in NormalizerOptions.model_fields
-    ]
+    others = OTHER_OPTIONS.model_copy(update={"language": "ko"})
+    changed = [default.model_copy(update={n: getattr(others, n)}) for n in NormalizerOptions.model_fields]
     assert len({options.fingerprint for options in [default, *changed]}) == 1 + len(changed)
     assert NormalizerOptions.model_validate_json(OTHER_OPTIONS.model_dump_json()) == OTHER_OPTIONS
 

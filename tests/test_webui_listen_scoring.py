@@ -90,7 +90,7 @@ SCORE = {
     "cer": {"ctc<b>": 0.1},
     "cer_interval": {"ctc<b>": [0.05, 0.15]},
     "likeness": None,
-    "fidel_per_s": 7.0,
+    "syllables_per_s": 7.0,
     "length_ratio": 1.0,
     "no_stop": None,
     "loops": None,

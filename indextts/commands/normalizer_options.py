@@ -18,9 +18,15 @@ NORMALIZER_VERSION = 3  # increases when the output of `normalize` changes
 
 
 class NormalizerOptions(BaseModel):
-    """Options of the normaliser; the first value of each is the default."""
+    """Options of the normaliser, all but `language` for Amharic; the first value is the default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    language: str = Field(
+        "am",
+        title="Language",
+        description="ISO 639 code of the language of the texts, such as am, ko or sw.",
+    )
 
     homophones: Literal["off", "strict", "loose"] = Field(
         "off",
@@ -64,13 +70,17 @@ class NormalizerOptions(BaseModel):
     @property
     def fingerprint(self) -> str:
         """The version and 16 hex digits over all options, such as `v3-0123456789abcdef`."""
-        digest = hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+        digest = hashlib.sha256(self.model_dump_json(exclude=self._unrecorded).encode()).hexdigest()
         return f"v{NORMALIZER_VERSION}-{digest[:16]}"
 
     @property
     def record(self) -> dict[str, Any]:
-        """The version and every option, by name."""
-        return {"version": NORMALIZER_VERSION, **self.model_dump()}
+        """The version and every option, by name; without `language` for Amharic, as in older records."""
+        return {"version": NORMALIZER_VERSION, **self.model_dump(exclude=self._unrecorded)}
+
+    @property
+    def _unrecorded(self) -> set[str]:
+        return {"language"} if self.language == type(self).model_fields["language"].default else set()
 
     @property
     def summary(self) -> str:

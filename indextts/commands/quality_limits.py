@@ -72,23 +72,23 @@ class QualityLimits(BaseModel):
         title="Warning: minimum bandwidth (Hz)",
         description="Clips with a smaller bandwidth, such as telephone audio, get a warning.",
     )
-    min_fidel_per_s: float = Field(
+    min_syllables_per_s: float = Field(
         2.5,
         ge=0,
-        title="Minimum fidel per second",
+        title="Minimum syllables per second",
         description="Slower clips are rejected, because text is missing.",
     )
-    max_fidel_per_s: float = Field(
+    max_syllables_per_s: float = Field(
         12.0,
         gt=0,
-        title="Maximum fidel per second",
+        title="Maximum syllables per second",
         description="Faster clips are rejected, because the text is too long.",
     )
-    warn_min_fidel_per_s: float = Field(
-        4.0, ge=0, title="Warning: minimum fidel per second", description="Slower clips get a warning."
+    warn_min_syllables_per_s: float = Field(
+        4.0, ge=0, title="Warning: minimum syllables per second", description="Slower clips get a warning."
     )
-    warn_max_fidel_per_s: float = Field(
-        10.0, gt=0, title="Warning: maximum fidel per second", description="Faster clips get a warning."
+    warn_max_syllables_per_s: float = Field(
+        10.0, gt=0, title="Warning: maximum syllables per second", description="Faster clips get a warning."
     )
     warn_max_rate_iqr: float = Field(
         1.5,
@@ -97,12 +97,12 @@ class QualityLimits(BaseModel):
         description="Clips whose speaking rate is farther from the speaker's median, in "
         "interquartile ranges, get a warning.",
     )
-    min_ethiopic_percent: float = Field(
+    min_script_percent: float = Field(
         85.0,
         ge=0,
         le=100,
-        title="Minimum Ethiopic letters (%)",
-        description="Texts with a smaller share of Ethiopic letters are rejected.",
+        title="Minimum letters in the script (%)",
+        description="Texts with a smaller share of letters in the script of their language are rejected.",
     )
     max_tigrinya_percent: float = Field(
         1.0,
@@ -143,12 +143,12 @@ class QualityLimits(BaseModel):
         title="Minimum minutes of a speaker",
         description="The report names speakers with less speech.",
     )
-    min_amharic_percent: float = Field(
+    min_language_percent: float = Field(
         90.0,
         ge=0,
         le=100,
-        title="Minimum Amharic texts (%)",
-        description="The data set is reported as unfit if a smaller share of its texts is Amharic.",
+        title="Minimum texts in the language (%)",
+        description="The data set is reported as unfit if a smaller share of its texts is in its language.",
     )
     max_rejected_percent: float = Field(
         50.0,

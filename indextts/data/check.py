@@ -106,7 +106,7 @@ def check_manifest(
             f"{check_folder(path)} to skip them"
         )
     facts = [
-        *summary.facts(utterances, clips, verdicts, limits),
+        *summary.facts(utterances, clips, verdicts, limits, options.language),
         f"normaliser: {options.summary} ({options.fingerprint})",
     ]
     return Report(f"{path}: utterances", facts, notices, findings.lines())

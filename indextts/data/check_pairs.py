@@ -8,12 +8,13 @@ from pathlib import Path
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.data.feature_store import FeatureStore
 from indextts.data.manifest import Pair, Utterance, read_pairs, read_utterances
-from indextts.data.quality.measures import is_mostly_ethiopic, measure_text
+from indextts.data.quality.measures import is_mostly_own, measure_text
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, Report, spread
 from indextts.errors import UserError
 from indextts.system.amounts import counted
+from indextts.text.languages import find_language
 
-MIN_ETHIOPIC_TEXTS = 0.9  # share of all texts; with fewer, the recordings are probably not Amharic
+MIN_OWN_TEXTS = 0.9  # share of all texts; with fewer, the recordings are probably in another language
 
 
 def check_pairs(
@@ -37,10 +38,10 @@ def check_pairs(
         f"pairs: {len(pairs)}, {counted(len(targets), 'target')}, {hours:.2f} hours of targets",
         f"pairs per target: {spread(list(Counter(pair.target_id for pair in pairs).values()))}",
         *_speaker_facts(Counter(pair.speaker for pair in pairs)),
-        _ethiopic_fact(texts),
+        _script_fact(texts, options.language),
     ]
     findings = Findings()
-    _check_texts(texts, findings)
+    _check_texts(texts, options.language, findings)
     _check_voices(pairs, [] if manifest is None else read_utterances(manifest), findings)
     stored = {pair.prompt_id: Stored(pair.features, pair.prompt_key, None) for pair in pairs}
     stored |= {
@@ -67,11 +68,11 @@ def check_split(train: Path, val: Path) -> Report:
     return Report(f"{train} and {val}: split", facts, [], findings.lines())
 
 
-def _check_texts(texts: Sequence[str], findings: Findings) -> None:
-    foreign = [text for text in texts if not is_mostly_ethiopic(text)]
-    if len(foreign) > (1 - MIN_ETHIOPIC_TEXTS) * len(texts):
+def _check_texts(texts: Sequence[str], language: str, findings: Findings) -> None:
+    foreign = [text for text in texts if not is_mostly_own(text, language)]
+    if len(foreign) > (1 - MIN_OWN_TEXTS) * len(texts):
         for text in foreign:
-            findings.add("texts with few Ethiopic letters", " ".join(text.split())[:40])
+            findings.add("texts in another script", " ".join(text.split())[:40])
 
 
 def _check_voices(pairs: Sequence[Pair], utterances: Sequence[Utterance], findings: Findings) -> None:
@@ -106,9 +107,10 @@ def _text_notices(texts: Sequence[str], options: NormalizerOptions) -> list[str]
     return [f"{what}: {count} of {len(texts)}" for what, count in counts.items() if count]
 
 
-def _ethiopic_fact(texts: Sequence[str]) -> str:
-    num_ethiopic = sum(map(is_mostly_ethiopic, texts))
-    return f"mostly Ethiopic texts: {num_ethiopic} of {len(texts)} ({num_ethiopic / len(texts):.1%})"
+def _script_fact(texts: Sequence[str], language: str) -> str:
+    num_own = sum(is_mostly_own(text, language) for text in texts)
+    name = find_language(language).name
+    return f"texts in the script of {name}: {num_own} of {len(texts)} ({num_own / len(texts):.1%})"
 
 
 def _speaker_facts(num_of: Counter[str]) -> list[str]:

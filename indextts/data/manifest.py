@@ -7,7 +7,7 @@
      "text": "ሰላም ለዓለም።",
      "speaker": "spk000",
      "duration": 3.25,                  seconds
-     "language": "am",                  optional, default am
+     "language": "am",                  optional, else that of the project
      "recording": "video_17",           optional, the file or video that this is a part of
      "features": "features/0f3a5d….json",   after preprocessing: the feature store, relative to the manifest
      "features_key": "9c56cc51b3…",     after preprocessing: sha256 of the recording, its key in the store
@@ -50,7 +50,6 @@ PAIR_FIELDS = (
     "prompt_key",
     "target_key",
 )
-DEFAULT_LANGUAGE = "am"
 
 _FEATURE_FIELDS = ("features", "features_key", "code_len")
 _KEY = re.compile("[0-9a-f]{64}")
@@ -67,7 +66,7 @@ class Utterance:
     text: str
     speaker: str
     duration_s: float
-    language: str = DEFAULT_LANGUAGE
+    language: str = ""  # ISO 639 code; "" if the line has none
     features: Path | None = None
     num_codes: int | None = None
     features_key: str | None = None
@@ -305,7 +304,7 @@ def _utterance(line: _Line) -> Utterance:
         text=line.string("text"),
         speaker=line.shared_string("speaker"),
         duration_s=line.seconds("duration"),
-        language=line.shared_string("language") if line.has("language") else DEFAULT_LANGUAGE,
+        language=line.shared_string("language") if line.has("language") else "",
         features=line.shared_path("features") if is_preprocessed else None,
         num_codes=line.count("code_len") if is_preprocessed else None,
         features_key=line.key("features_key") if is_preprocessed else None,
@@ -367,8 +366,9 @@ def _utterance_record(utterance: Utterance, folder: Path) -> dict[str, object]:
         "text": utterance.text,
         "speaker": utterance.speaker,
         "duration": utterance.duration_s,
-        "language": utterance.language,
     }
+    if utterance.language:
+        record["language"] = utterance.language
     if utterance.recording is not None:
         record["recording"] = utterance.recording
     if utterance.features is not None:

@@ -30,13 +30,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indextts.data.manifest import DEFAULT_LANGUAGE, Utterance
+from indextts.data.manifest import Utterance
 from indextts.data.recordings import DURATION_TOLERANCE_S
 from indextts.data.report import Findings
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
 from indextts.system.json_lines import read_json_lines, read_json_lines_or_errors
 from indextts.text.ethiopic import text_key
+from indextts.text.languages import AMHARIC
 from indextts.text.tokenizer import Tokenizer
 
 UTTERANCE_FILES = ("train_manifest.jsonl", "val_manifest.jsonl")
@@ -179,7 +180,7 @@ class OldFolder:
             text=text,
             speaker=speaker,
             duration_s=duration_s,
-            language=str(record.get("language") or DEFAULT_LANGUAGE),
+            language=str(record.get("language") or AMHARIC),
             recording=_recording_name(record),
         )
         return OldUtterance(

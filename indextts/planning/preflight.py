@@ -188,7 +188,7 @@ def tokenizer_mismatch(command: Train) -> Message | None:
     if not all(path.is_file() for path in command.train_manifest):
         return None  # unusable_pairs reports it
     texts = measure_texts(command.train_manifest, command.tokenizer, command.config)
-    found = unknown_pieces(texts, MAX_UNKNOWN_PERCENT)
+    found = unknown_pieces(texts, MAX_UNKNOWN_PERCENT, tokenizer.options.language)
     if found.verdict != "problem":
         return None
     values = {"path": str(command.tokenizer), "value": found.value, "advice": found.advice}

@@ -21,6 +21,7 @@ A YAML file describes a project; its relative paths start at its own folder:
 
     name: my_voice                        folder name
     title: የእኔ ድምፅ                         name to read; without it, the folder name
+    language: am                          ISO 639 code
     manifest: recordings/manifest.jsonl   JSON lines with audio, text, speaker; or instead:
     data: {source: [talks, cv-am.zip]}    flags of tools/import_dataset.py
     base: IndexTTS-2                      folder with config.yaml, gpt.pth, bpe.model
@@ -38,7 +39,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
@@ -47,6 +48,7 @@ from indextts.errors import UserError
 from indextts.system.files import write_json
 from indextts.system.messages import Message
 from indextts.system.yaml_files import parse_yaml
+from indextts.text.languages import AMHARIC, find_language
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "demo/project.yaml"
@@ -64,7 +66,7 @@ class ProjectSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     title: str = ""
-    language: Literal["am"] = "am"
+    language: str = AMHARIC
     manifest: Path | None = None
     base: Path
     data: dict[str, Any] = {}
@@ -91,6 +93,14 @@ class ProjectSettings(BaseModel):
             raise ValueError(str(Message(TITLE_RULE, {"max": MAX_TITLE_CHARS})))
         return title
 
+    @field_validator("language")
+    @classmethod
+    def _is_a_language(cls, code: str) -> str:
+        try:
+            return find_language(code).code
+        except UserError as error:
+            raise ValueError(str(error)) from None
+
     @field_validator("data")
     @classmethod
     def _may_name_one_source(cls, chosen: dict[str, Any]) -> dict[str, Any]:
@@ -101,6 +111,8 @@ class ProjectSettings(BaseModel):
     def _has_only_options(cls, chosen: dict[str, Any]) -> dict[str, Any]:
         try:
             NormalizerOptions(**chosen)
+            if "language" in chosen:
+                raise ValueError("language belongs to the project; write it at the top of the file")
         except ValidationError as error:
             raise ValueError(_problems(error)) from None
         return chosen

@@ -158,7 +158,7 @@ def _normalizer(settings: ProjectSettings) -> dict[str, Any]:
     misplaced = sorted(NormalizerOptions.model_fields.keys() & elsewhere)
     if misplaced:
         raise UserError(f"{', '.join(misplaced)}: normaliser options; move them under normalizer:")
-    return settings.normalizer
+    return {**settings.normalizer, "language": settings.language}
 
 
 def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:

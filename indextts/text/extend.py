@@ -1,14 +1,17 @@
-"""Append Amharic pieces to a SentencePiece BPE model; texts without Ethiopic keep their ids exactly.
+"""Append the pieces of a language to a SentencePiece BPE model; texts of the base keep their ids exactly.
 
     id 0 .. base - 1     the pieces, types and scores of the base, unchanged
-    then                 single letters: 291 of Amharic, every Ethiopic character of the texts and, if they
-                         take little of the space, the rest of the main block (ቐ, ፇ), because an unknown
-                         letter in a new text makes its whole word unknown
+    then                 single letters: the alphabet of the language and every letter of its script in the
+                         texts, because an unknown letter in a new text makes its whole word unknown. For a
+                         language in Ethiopic script also every Ethiopic character of the texts and, if they
+                         take little of the space, the rest of the main block (ቐ, ፇ)
     then                 merges learned from the texts, most frequent first, up to the target size
 
-All appended pieces consist of Ethiopic characters and the space sign, so other scripts are cut as before. BPE
-joins the pair with the highest score first. So the scores of the merges descend in learned order, below those
-of the base, and the letters, which no pair produces, come below the merges.
+All appended pieces consist of the space sign and characters of the language's script; of Latin and Chinese
+characters, the scripts of the published models, only those that the base lacks. So English and Chinese are
+cut as before, and a language whose letters the base has, such as Swahili, gets no piece. BPE joins the pair
+with the highest score first. So the scores of the merges descend in learned order, below those of the base,
+and the letters, which no pair produces, come below the merges.
 """
 
 import io
@@ -26,7 +29,8 @@ import sentencepiece
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.files import written_aside
-from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, amharic_letters, is_ethiopic, main_block_letters
+from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, main_block_letters
+from indextts.text.languages import Language, find_language, own_letters, scripts_of
 from indextts.text.normalizer_record import with_record
 from indextts.text.tokenizer import WORD_START, Tokenizer, measure, parse_model
 from indextts.text.vocabulary import SizeAdvice, advise_size
@@ -35,9 +39,9 @@ logger = logging.getLogger(__name__)
 
 _BPE = 2  # SentencePiece model type
 _NORMAL = 1  # SentencePiece piece type
-_FOREIGN = re.compile(f"[^{ETHIOPIC_CHARACTERS} ]+")
-_APPENDABLE = re.compile(f"{WORD_START}*[{ETHIOPIC_CHARACTERS}]+{WORD_START}*")
+_BASE_SCRIPTS = frozenset(["Latn", "Hani"])  # of the published models
 _MAX_RARE_SHARE = 0.1  # of the pieces besides the required letters
+_MIN_MERGES_SHARE = 0.5  # of the advised pieces, besides the letters of a large syllabary
 _PLACEHOLDER = "."
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 # The SentencePiece trainer aborts the process at a word of 65,536 characters; no piece is longer than 16.
@@ -74,7 +78,9 @@ def extend_file(
     base, advice = _load(base_model, options), advice or advise_size(None)
     if target_size == 0:
         logger.info("Chose the tokenizer size: %d base pieces and %s", base.size, advice)
-        target_size = base.size + advice.num_pieces
+        letters = _missing_letters(base, [base.words(text) for text in texts])
+        num_merges = round(_MIN_MERGES_SHARE * advice.num_pieces)
+        target_size = base.size + max(advice.num_pieces, len(letters) + num_merges)
     elif objection := advice.objection(target_size - base.size):
         logger.warning("--target-size %d: %s", target_size, objection)
     model = extend(base_model, texts, target_size, options)
@@ -91,16 +97,24 @@ def extend(
     bytes. If the texts provide fewer merges than requested, the model is smaller and a warning is logged.
 
     Raises:
-        UserError: the base is not a BPE model, the texts contain no Ethiopic, or the target size is too small
-            for the letters.
+        UserError: the base is not a BPE model, the texts contain no letter of the language, or the target
+            size is too small for the letters.
     """
     base = _load(base_model, options)
     if base.proto.trainer_spec.model_type != _BPE:
         raise UserError(f"{base_model}: not a BPE model; only BPE models such as bpe.model can be extended")
-    training_texts = [_FOREIGN.sub(_PLACEHOLDER, base.words(text)) for text in texts]
-    letters = _missing_letters(base, training_texts)
+    words = [base.words(text) for text in texts]
+    letters = _missing_letters(base, words)
+    language = find_language(base.options.language)
+    characters = _appendable_characters(base, language, words)
+    if not characters:
+        logger.info("The base has every letter of %s, so no piece was appended", language.name)
+        return with_record(base.model_bytes, base.options.record)
+    is_ethiopic = "Ethi" in language.scripts
+    foreign = re.compile(f"[^{characters} ]+")
+    training_texts = [foreign.sub(_PLACEHOLDER, text) for text in words]
     space = target_size - base.size - len(letters)
-    rare = sorted(set(main_block_letters()) - set(base.pieces) - set(letters))
+    rare = sorted(set(main_block_letters()) - set(base.pieces) - set(letters)) if is_ethiopic else []
     if len(rare) <= space * _MAX_RARE_SHARE:
         letters, space = letters + rare, space - len(rare)
     if space < 0:
@@ -108,7 +122,8 @@ def extend(
             f"--target-size {target_size} is too small for the {base.size} pieces of the base and "
             f"{len(letters)} missing letters; use at least {base.size + len(letters)}"
         )
-    merges = _merges(base, training_texts, space)
+    appendable = re.compile(f"{WORD_START}*[{characters}]+{WORD_START}*")
+    merges = _merges(base, training_texts, appendable, space)
     if len(merges) < space:
         logger.warning(
             "The tokenizer has only %d of %d pieces; the texts provide no more (texts: %d, merges: %d)",
@@ -149,36 +164,57 @@ def _load(base_model: Path, options: Mapping[str, Any]) -> Tokenizer:
 
 
 def _missing_letters(base: Tokenizer, texts: Sequence[str]) -> list[str]:
-    """Return the single characters of Amharic and of `texts` that the base lacks, by code point."""
-    in_texts = {char for char in set().union(*texts) if is_ethiopic(char)}
+    """Return the single characters of the language and of `texts` that the base lacks, by code point.
+
+    Args:
+        texts: normalised.
+
+    Raises:
+        UserError: no text has a letter of the language.
+    """
+    language = find_language(base.options.language)
+    in_texts = own_letters(language, texts)
     if not in_texts:
         raise UserError(
-            f"the manifests have no Ethiopic letter in {counted(len(texts), 'text')}; use manifests of "
-            "Amharic recordings"
+            f"no letter of {language.name} in {counted(len(texts), 'text')} of the manifests; use recordings "
+            "in that language, or set the ISO 639 code of theirs with --language"
         )
-    return sorted(in_texts.union(amharic_letters()) - set(base.pieces))
+    if "Ethi" in language.scripts:
+        in_texts |= set(ETHIOPIC_CHARACTERS) & set().union(*texts)
+    return sorted(in_texts.union(language.letters) - set(base.pieces))
 
 
-def _merges(base: Tokenizer, texts: Sequence[str], limit: int) -> list[str]:
+def _appendable_characters(base: Tokenizer, language: Language, texts: Sequence[str]) -> str:
+    """Return the characters of appended pieces, for the character class of a regular expression."""
+    if "Ethi" in language.scripts:
+        return re.escape(ETHIOPIC_CHARACTERS)
+    known = set(base.pieces)
+    found = own_letters(language, texts).union(language.letters)
+    found = {char for char in found if char not in known or _BASE_SCRIPTS.isdisjoint(scripts_of(char))}
+    return re.escape("".join(sorted(found)))
+
+
+def _merges(base: Tokenizer, texts: Sequence[str], appendable: re.Pattern[str], limit: int) -> list[str]:
     """Return up to `limit` pieces of several characters that the base lacks, in learned order.
 
     Args:
         base: provides the settings for spaces and the known pieces.
-        texts: Ethiopic words, with everything else replaced by the placeholder. Foreign characters never join
-            Ethiopic ones, so this changes no merge; it only keeps foreign pairs from using up the number of
-            merges, which SentencePiece needs in advance.
+        texts: words of missing characters, with everything else replaced by the placeholder. Foreign
+            characters never join them, so this changes no merge; it only keeps foreign pairs from using up
+            the number of merges, which SentencePiece needs in advance.
+        appendable: matches the pieces that may be appended.
         limit: the number of merges to return.
     """
     known = set(base.pieces)
     # In addition to the limit: the pieces of the base, and the placeholder after the space sign.
-    num_extra = sum(bool(_APPENDABLE.fullmatch(piece)) for piece in known) + 1
+    num_extra = sum(bool(appendable.fullmatch(piece)) for piece in known) + 1
     model = _train(base.proto, texts, limit + num_extra)
     # Once every word is a single piece, the trainer continues with pairs that no longer occur. A piece that
     # never occurs would stay a random row, so the last piece that occurs in the texts ends the list.
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
     found = {token for ids in processor.encode(list(texts)) for token in ids}
     pieces = [str(piece.piece) for piece in model.pieces]
-    is_merge = [len(piece) > 1 and bool(_APPENDABLE.fullmatch(piece)) for piece in pieces]
+    is_merge = [len(piece) > 1 and bool(appendable.fullmatch(piece)) for piece in pieces]
     end = max((token + 1 for token in found if is_merge[token]), default=0)
     merges = [piece for token, piece in enumerate(pieces[:end]) if is_merge[token] and piece not in known]
     return merges[:limit]

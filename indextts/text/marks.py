@@ -13,6 +13,7 @@ the number rules leave are spoken if they have a name; otherwise a space replace
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.text.ethiopic import ETHIOPIC_LETTERS as L
@@ -48,7 +49,7 @@ def ethiopic_marks_to_ascii(text: str) -> str:
     """Return `text` with ASCII marks instead of Ethiopic marks and their look-alikes."""
     text = _COLON.sub(lambda match: _COLON_TO[str(match.lastgroup)], text)
     text = _DIVISION_SIGN_AS_COLON.sub("፥", text)
-    return _tidy(_SPACE_MISSING.sub(" ", text).translate(_ETHIOPIC_TO_ASCII))
+    return tidy(_SPACE_MISSING.sub(" ", text).translate(_ETHIOPIC_TO_ASCII))
 
 
 _SPACES = re.compile(r"\s+")
@@ -57,7 +58,7 @@ _ELLIPSIS = re.compile(r"(?:\.{3,}|,{3,}|…)+")
 _REPEATED = re.compile(r"([.,'])\1+")
 
 
-def _tidy(text: str) -> str:
+def tidy(text: str) -> str:
     """Return `text` with single spaces, no space before a mark, and single marks."""
     text = _SPACE_BEFORE_MARK.sub("", _SPACES.sub(" ", text)).strip()
     return _REPEATED.sub(r"\1", _ELLIPSIS.sub("…", text))
@@ -87,7 +88,7 @@ _PUBLISHED = str.maketrans(
 def published_marks(text: str) -> str:
     """Return `text` with the marks of the published model and single spaces."""
     text = _INSIDE_BRACKETS.sub("", _EMPTY_BRACKETS.sub(" ", text))
-    return _tidy(_DOUBLED_ANGLES.sub("'", text.translate(_PUBLISHED)))
+    return tidy(_DOUBLED_ANGLES.sub("'", text.translate(_PUBLISHED)))
 
 
 _SPACE_AFTER_MARK = re.compile(r"(?<=[.,!?…])(?=[^\W_])")
@@ -105,9 +106,16 @@ _IDEOGRAPH = re.compile(
 )
 
 
-def ideographs_apart(text: str) -> str:
-    """Return `text` with every East Asian ideograph and syllable as a separate word."""
-    return " ".join(_IDEOGRAPH.sub(r" \1 ", text).split()) if _IDEOGRAPH.search(text) else text
+def ideographs_apart(text: str, is_own: Callable[[str], bool] = lambda _char: False) -> str:
+    """Return `text` with every East Asian ideograph and syllable as a separate word.
+
+    Args:
+        is_own: whether a character is of the language's own script, whose words stay whole.
+    """
+    if not _IDEOGRAPH.search(text):
+        return text
+    apart = _IDEOGRAPH.sub(lambda match: match[0] if is_own(match[0]) else f" {match[0]} ", text)
+    return " ".join(apart.split())
 
 
 # Signs that an old font used for letters: በ|ላ is በኋላ, ተ¹ዳኝ ተጓዳኝ, አዙ[ል አዙሯል.

@@ -10,6 +10,8 @@ Normalised Amharic contains only letters, spaces and . , ? ! … - '. Latin lett
 published front end. A text with letters of other scripts and no Ethiopic character is not Amharic: it keeps
 its digits and signs, and only its characters and marks are normalised.
 
+Other languages have the rules of `_rules_of`: characters, marks, and whole numbers in texts of their script.
+
 `normalize(normalize(text)) == normalize(text)`; the result depends only on the text and the options.
 
     python -m indextts.text.normalize [--explain] < lines     normalise lines; --explain lists the changes
@@ -25,6 +27,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import BinaryIO, TextIO
 
 from indextts.commands.data import NormalizeText
@@ -37,8 +40,9 @@ from indextts.commands.normalizer_options import (
 from indextts.commands.terminal import parse, run
 from indextts.errors import UserError
 from indextts.system.amounts import counted
-from indextts.text import abbreviations, characters, latin, marks, number_rules, quantities
+from indextts.text import abbreviations, characters, general_rules, latin, marks, number_rules, quantities
 from indextts.text.ethiopic import ETHIOPIC_CHARACTERS, merge_homophones, merge_labialised
+from indextts.text.languages import AMHARIC, find_language
 from indextts.text.number_words import ethiopic_numerals_to_digits
 
 __all__ = ["DEFAULT_OPTIONS", "NORMALIZER_VERSION", "Change", "NormalizerOptions", "explain", "normalize"]
@@ -51,13 +55,13 @@ class Rule:
     """A step from a text to its normalised form.
 
     Args:
-        only_amharic: skip this rule for texts of other scripts.
+        only_own: skip this rule for texts in other scripts than that of the language.
         only_digits: skip this rule for texts without a digit, which it never changes.
     """
 
     name: str
     apply: Callable[[str, NormalizerOptions], str]
-    only_amharic: bool = True
+    only_own: bool = True
     only_digits: bool = False
 
 
@@ -83,7 +87,7 @@ def _number_rule(name: str, function: Callable[[str, NormalizerOptions], str]) -
 
 
 def _any_script_rule(name: str, function: Callable[[str], str]) -> Rule:
-    return Rule(name, _ignoring_options(function), only_amharic=False)
+    return Rule(name, _ignoring_options(function), only_own=False)
 
 
 RULES = (
@@ -122,6 +126,29 @@ RULES = (
 )
 
 
+@lru_cache(maxsize=16)
+def _rules_of(code: str) -> tuple[Rule, ...]:
+    """Return the rules of a language.
+
+    Raises:
+        UserError: the language is unknown.
+    """
+    language = find_language(code)
+    if language.code == AMHARIC:
+        return RULES
+    return (
+        _any_script_rule("characters", characters.clean_characters),
+        _any_script_rule("Ethiopic marks", marks.ethiopic_marks_to_ascii),
+        _any_script_rule("marks of scripts", general_rules.world_marks_to_ascii),
+        Rule("numbers", lambda text, _: general_rules.read_numbers(text, language), only_digits=True),
+        _any_script_rule("upper case", _upper),
+        _any_script_rule("marks", marks.published_marks),
+        _any_script_rule("signs", general_rules.signs_to_spaces),
+        _any_script_rule("spaces", marks.tidy),
+        _any_script_rule("ideographs apart", lambda text: marks.ideographs_apart(text, language.joins)),
+    )
+
+
 def normalize(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> str:
     """Return the normalised form of `text`; see the module docstring."""
     normalized = text
@@ -154,14 +181,21 @@ def is_amharic(text: str) -> bool:
     return _ETHIOPIC.search(text) is not None or not any(map(str.isalpha, text))
 
 
+def _is_own(text: str, options: NormalizerOptions) -> bool:
+    """Return whether a text is in the script of the language, or has no letter."""
+    if options.language == AMHARIC:
+        return is_amharic(text)
+    return find_language(options.language).num_letters(text) > 0 or not any(map(str.isalpha, text))
+
+
 def _steps(text: str, options: NormalizerOptions) -> Iterator[tuple[Rule, str]]:
     """Yield each applied rule and the text after it."""
-    first, *others = RULES
+    first, *others = _rules_of(options.language)
     text = first.apply(text, options)  # entities can hide the script
     yield first, text
-    amharic = is_amharic(text)
+    is_own = _is_own(text, options)
     for rule in others:
-        if rule.only_amharic and not amharic:
+        if rule.only_own and not is_own:
             continue
         if rule.only_digits and not _DIGIT.search(text):
             continue

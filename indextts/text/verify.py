@@ -7,12 +7,12 @@ from typing import Literal
 
 from indextts.errors import UserError
 from indextts.system.amounts import counted
-from indextts.text.ethiopic import amharic_letters, is_ethiopic
+from indextts.text.general_rules import reads_numbers
+from indextts.text.languages import AMHARIC, Language, find_language
 from indextts.text.tokenizer import TextMeasure, Tokenizer, first_difference, measure
 from indextts.text.vocabulary import SizeAdvice
 
 MIN_COUNT = 20  # a rarer piece is learned poorly
-SAMPLES = ("ሰላም ለሁላችሁም።", "ኢትዮጵያ ብዙ ወንዞች አሏት፣ ትልቁ ዓባይ ነው።", "በ2017 ዓ.ም ስንት ትምህርት ቤቶች ተከፈቱ?")
 _SHOWN = 10  # characters listed by name before "and N more"
 
 
@@ -68,6 +68,7 @@ def verify(
         advice: the advised number of pieces; None if the hours of speech are unknown.
     """
     base_size = _base_size(base, base_text_rows, config_text_tokens)
+    language = find_language(tokenizer.options.language)
     findings = [
         Finding("tokenizer", f"{tokenizer.path}, fingerprint {tokenizer.vocabulary.fingerprint}"),
         Finding("Vocabulary size", str(tokenizer.size)),
@@ -75,7 +76,8 @@ def verify(
         _extends(tokenizer, base, base_size),
         _rows(base, base_text_rows),
         _config(config_text_tokens, base_size, tokenizer.size),
-        _letters(tokenizer),
+        *_letters(tokenizer, language),
+        *_numbers(language, texts),
         *_texts(tokenizer, base_size, texts, max_unknown_percent),
         *_advised(tokenizer.size - base_size, advice),
     ]
@@ -151,16 +153,26 @@ def _config(config_text_tokens: int, base_size: int, extended_size: int) -> Find
     return Finding(subject, value, "problem", "use the config.yaml that was published with the checkpoint")
 
 
-def _letters(tokenizer: Tokenizer) -> Finding:
-    subject = "Amharic letters"
-    known = tokenizer.text_pieces
-    missing = [letter for letter in amharic_letters() if letter not in known]
+def _letters(tokenizer: Tokenizer, language: Language) -> list[Finding]:
+    """Return whether the alphabet of the language is in the pieces; nothing if the alphabet is unknown."""
+    if not language.letters:
+        return []
+    subject = f"{language.name} letters"
+    missing = [letter for letter in language.letters if letter not in tokenizer.text_pieces]
     if not missing:
-        return Finding(subject, f"all {len(amharic_letters())} are pieces")
-    value = f"{len(missing)} of {len(amharic_letters())} are not pieces: {_listed(missing)}"
-    return Finding(
-        subject, value, "problem", "extend the base again with tools/extend_bpe.py, which adds all letters"
-    )
+        return [Finding(subject, f"all {len(language.letters)} are pieces")]
+    value = f"{len(missing)} of {len(language.letters)} are not pieces: {_listed(missing)}"
+    advice = "extend the base again with tools/extend_bpe.py, which adds all letters"
+    return [Finding(subject, value, "problem", advice)]
+
+
+def _numbers(language: Language, texts: Sequence[str]) -> list[Finding]:
+    """Return a warning if the texts have digits that the normaliser does not spell out."""
+    num_texts = sum(any(map(str.isdigit, text)) for text in texts)
+    if language.code == AMHARIC or not num_texts or reads_numbers(language):
+        return []
+    value = f"{counted(num_texts, 'text')} of {len(texts)} with digits, which stay digits in {language.name}"
+    return [Finding("numbers", value, "warning", "write them as words if the speakers read them")]
 
 
 def _texts(
@@ -168,31 +180,32 @@ def _texts(
 ) -> list[Finding]:
     """Return the findings on the texts, or on a few sample sentences without texts."""
     if not texts:
+        samples = find_language(tokenizer.options.language).samples
+        value = f"none given, so only {counted(len(samples), 'sample sentence')} were checked"
         return [
-            Finding(
-                "texts", "none given, so only sample sentences were checked", "warning", "add --manifest"
-            ),
-            _uses_appended(measure(tokenizer, SAMPLES), base_size),
+            Finding("texts", value, "warning", "add --manifest"),
+            *_uses_appended(measure(tokenizer, samples), base_size, tokenizer.size),
         ]
     found = measure(tokenizer, texts)
     return [
-        unknown_pieces(found, max_unknown_percent),
-        _uses_appended(found, base_size),
+        unknown_pieces(found, max_unknown_percent, tokenizer.options.language),
+        *_uses_appended(found, base_size, tokenizer.size),
         Finding("fertility", f"{found.tokens_per_word:.2f} tokens per word over {found.num_words} words"),
         _rare(found, base_size, tokenizer.size),
         _round_trip(found),
     ]
 
 
-def unknown_pieces(found: TextMeasure, max_percent: float) -> Finding:
-    """Return the share of unknown tokens; a problem above `max_percent` or if they contain Ethiopic."""
+def unknown_pieces(found: TextMeasure, max_percent: float, language: str) -> Finding:
+    """Return the share of unknown tokens; a problem above `max_percent` or with letters of the language."""
     subject, value = "unknown pieces", f"{found.unknown_percent:.3f} % of {found.num_tokens} tokens"
     if found.unknown_characters:
         shown = [f"{char!r} ({count})" for char, count in found.unknown_characters]
         value += f", containing {_listed(shown)}"
-    ethiopic = [char for char, _ in found.unknown_characters if is_ethiopic(char)]
-    if ethiopic:
-        advice = f"Ethiopic must not be unknown ({_listed(ethiopic)}): extend the base with these texts"
+    spoken = find_language(language)
+    own = [char for char, _ in found.unknown_characters if spoken.owns(char)]
+    if own:
+        advice = f"letters of {spoken.name} must be known ({_listed(own)}): extend the base with these texts"
         return Finding(subject, value, "problem", advice)
     if found.unknown_percent > max_percent:
         advice = f"at most {max_percent:g} % are allowed: correct the texts or extend the base with them"
@@ -200,16 +213,21 @@ def unknown_pieces(found: TextMeasure, max_percent: float) -> Finding:
     return Finding(subject, value)
 
 
-def _uses_appended(found: TextMeasure, base_size: int) -> Finding:
+def _uses_appended(found: TextMeasure, base_size: int, size: int) -> list[Finding]:
+    """Return whether the texts use appended pieces; nothing if the base has every letter of the language."""
     percent = found.percent_from(base_size)
     if percent > 0:
-        return Finding(f"Uses extended vocabulary (ID >= {base_size})", f"{percent:.1f} % of the tokens")
-    return Finding(
-        f"Does not use extended vocabulary (ID >= {base_size})",
-        "the texts contain no appended piece",
-        "problem",
-        "check that --tokenizer is the extended tokenizer and that the texts are Amharic",
-    )
+        return [Finding(f"Uses extended vocabulary (ID >= {base_size})", f"{percent:.1f} % of the tokens")]
+    if size == base_size and not found.num_unknown:
+        return []
+    return [
+        Finding(
+            f"Does not use extended vocabulary (ID >= {base_size})",
+            "the texts contain no appended piece",
+            "problem",
+            "check that --tokenizer is the extended tokenizer and that the texts are in its language",
+        )
+    ]
 
 
 def _rare(found: TextMeasure, base_size: int, size: int) -> Finding:

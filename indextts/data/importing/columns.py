@@ -3,7 +3,7 @@
     by hand      --columns audio=0,speaker=1,text=2, with names of the header or numbers from 0
     by header    known names (ALIASES)
     by content   audio      most values name recordings
-                 text       running text; in Ethiopic script if the language has it and any column does
+                 text       running text, in the script of the language if that is not Latin
                  spoken     a text beside the text of a table without a header, as in LJSpeech
                  speaker    without a header: names that repeat, with a letter
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from indextts.data.importing.items import AUDIO_SUFFIXES
 from indextts.errors import UserError
-from indextts.text.ethiopic import ethiopic_share
+from indextts.text.languages import Language, find_language
 
 ALIASES = {
     "audio": (
@@ -37,7 +37,6 @@ ALIASES = {
 COLUMN_OF = {alias: column for column, aliases in ALIASES.items() for alias in aliases}
 CHOOSABLE = (*ALIASES, "spoken")
 AUTO = "auto"  # as --columns: decide, also where a choice is stored
-ETHIOPIC_LANGUAGES = ("am", "gez", "ti", "tig")
 
 _MOST, _SOME = 0.5, 0.05  # shares of values
 _MAX_LOOKUPS = 40  # rows whose recordings are looked for
@@ -103,16 +102,17 @@ def decide_columns(
     first = [field.strip().lower() for field in rows[0]]
     known = [COLUMN_OF.get(field, "") for field in first]
     if chosen not in ("", AUTO):
-        return _chosen_columns(chosen, first, has_header=is_header(rows, names_audio))
-    has_header = is_known_header(first) or is_header(rows, names_audio)
+        return _chosen_columns(chosen, first, has_header=is_header(rows, names_audio, language))
+    has_header = is_known_header(first) or is_header(rows, names_audio, language)
     names = list(_unique(known)) if has_header else [""] * len(first)
     body = rows[1:] if has_header else rows
     if not body:
         return Columns(tuple(names), has_header)
     values = [[row[number].strip() for row in body] for number in range(len(first))]
-    shares = [_share(column, lambda value: ethiopic_share(value) >= _MOST) for column in values]
-    is_ethiopic = language.partition("-")[0] in ETHIOPIC_LANGUAGES and max(shares) >= _MOST
-    if "text" in names and is_ethiopic and shares[names.index("text")] < _SOME:
+    spoken = find_language(language)
+    shares = [_share(column, lambda value: spoken.share(value) >= _MOST) for column in values]
+    has_script = not _is_latin(spoken) and max(shares) >= _MOST
+    if "text" in names and has_script and shares[names.index("text")] < _SOME:
         names[names.index("text")] = ""  # a translation
     audio = None if "audio" in names else _audio_column(values, names, names_audio)
     if audio is not None:
@@ -121,14 +121,14 @@ def decide_columns(
         readable = [
             number
             for number, name in enumerate(names)
-            if not name and (not is_ethiopic or shares[number] >= _MOST)
+            if not name and (not has_script or shares[number] >= _MOST)
         ]
         _name_texts(names, readable, values, has_header)
     if not has_header:
         _name_speaker(names, values)
         # the rest of texts with delimiters, or a second text
         rest = [number for number, name in enumerate(names) if not name and shares[number] >= _MOST]
-        if is_ethiopic and rest:
+        if has_script and rest:
             raise _refusal("text", [names.index("text"), *rest], values)
     return Columns(tuple(names), has_header)
 
@@ -172,17 +172,24 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
     return Columns(tuple(names), has_header or is_named)
 
 
-def is_header(rows: Sequence[Sequence[str]], names_audio: Callable[[str], bool]) -> bool:
+def is_header(rows: Sequence[Sequence[str]], names_audio: Callable[[str], bool], language: str) -> bool:
     """Return whether the first row names columns: short fields, and no recording where others have one."""
+    spoken = find_language(language)
     first, body = rows[0], rows[1:]
     if any(names_audio(field) or _has_audio_suffix(field) for field in first):
         return False
-    if any(len(field) > _MAX_CHARS_OF_NAME or ethiopic_share(field) > 0 for field in first):
+    if any(len(field) > _MAX_CHARS_OF_NAME for field in first):
+        return False
+    if not _is_latin(spoken) and any(spoken.share(field) > 0 for field in first):
         return False
     named = (
         _share([row[number] for row in body[:_MAX_LOOKUPS]], names_audio) for number in range(len(first))
     )
     return bool(body) and (max(named) >= _MOST or any(field.strip().lower() in COLUMN_OF for field in first))
+
+
+def _is_latin(language: Language) -> bool:
+    return "Latn" in language.scripts
 
 
 def _audio_column(

@@ -4,8 +4,8 @@
       EXTRACTOR-ID/ID.m4a  ID.am.vtt  ID.info.json    a folder for each video, by its id
       .archive                                        ids of downloaded videos, which are skipped
 
-Only manually written Amharic subtitles are downloaded, no automatic captions or translations. The next call
-resumes interrupted downloads.
+Only manually written subtitles in the language are downloaded, no automatic captions or translations. The
+next call resumes interrupted downloads.
 """
 
 import importlib.util
@@ -16,20 +16,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import langcodes
+
 from indextts.errors import UserError
+from indextts.text.languages import find_language
 
 logger = logging.getLogger(__name__)
 
 DOWNLOADS_NAME = "downloads"
 _ARCHIVE_NAME = ".archive"
-_SUBTITLE_LANGUAGES = "am,am-.*,amh"
 _SECONDS_WITHOUT_ANSWER = "30"
 
 
-def download(urls: Sequence[str], folder: Path) -> None:
+def download(urls: Sequence[str], folder: Path, language: str) -> None:
     """Download the recordings of videos, channels or playlists into `folder`.
 
     yt-dlp reports URLs that fail and continues with the next.
+
+    Args:
+        language: ISO 639 code of the subtitles.
 
     Raises:
         UserError: a URL is invalid, or yt-dlp is not installed.
@@ -47,7 +52,7 @@ def download(urls: Sequence[str], folder: Path) -> None:
         "bestaudio/best",
         "--write-info-json",
     ]
-    options += ["--write-subs", "--no-write-auto-subs", "--sub-langs", _SUBTITLE_LANGUAGES]
+    options += ["--write-subs", "--no-write-auto-subs", "--sub-langs", _subtitle_languages(language)]
     options += ["--download-archive", str(folder / _ARCHIVE_NAME), "--paths", str(folder)]
     options += ["--output", "%(extractor_key)s-%(id)s/%(id)s.%(ext)s"]
     # After "--" every argument is a URL, never an option.
@@ -56,6 +61,12 @@ def download(urls: Sequence[str], folder: Path) -> None:
     ).returncode
     if status:
         logger.warning("--url: some downloads failed (see above); run the same command to retry them")
+
+
+def _subtitle_languages(language: str) -> str:
+    """Return the languages for yt-dlp: "am,am-.*,amh" for Amharic."""
+    code = find_language(language).code
+    return f"{code},{code}-.*,{langcodes.Language.get(code).to_alpha3()}"
 
 
 def _require_url(url: str) -> None:

@@ -22,6 +22,7 @@ from indextts.data.importing.items import (
 )
 from indextts.data.importing.subtitle_language import foreign_by_name, is_language_tag
 from indextts.data.importing.text_lines import BadText, read_text
+from indextts.text.languages import Language
 
 _TIMES = re.compile(r"\d+(?:\.\d+)? \d+(?:\.\d+)? \S")  # a label file: start, end and name in each line
 
@@ -35,7 +36,7 @@ class _SameName:
     subtitles: list[Path] = field(default_factory=list)
 
 
-def read_files(root: Path, finder: AudioFinder) -> Iterator[SourceRecording | Rejection]:
+def read_files(root: Path, finder: AudioFinder, language: Language) -> Iterator[SourceRecording | Rejection]:
     """Yield the recordings with a text or subtitles below a folder, and rejections, sorted by name.
 
     Args:
@@ -46,7 +47,7 @@ def read_files(root: Path, finder: AudioFinder) -> Iterator[SourceRecording | Re
         relative = folder.relative_to(base)
         key = str(relative / stem)
         if files.audio:
-            yield from _with_audio(files, key, "_".join([*relative.parts, stem]), finder)
+            yield from _with_audio(files, key, "_".join([*relative.parts, stem]), finder, language)
         else:
             for path in [*files.texts, *files.subtitles]:
                 yield Rejection(Location(path), "no_audio", "no recording of the same name in its folder")
@@ -81,7 +82,7 @@ def _files(folder: Path, *, deep: bool) -> Iterator[Path]:
 
 
 def _with_audio(
-    files: _SameName, key: str, id: str, finder: AudioFinder
+    files: _SameName, key: str, id: str, finder: AudioFinder, language: Language
 ) -> Iterator[SourceRecording | Rejection]:
     audio, *others = sorted(
         files.audio, key=lambda path: (path.suffix.lower() not in (".wav", ".flac"), path)
@@ -93,7 +94,7 @@ def _with_audio(
         return
     usable = []
     for path in files.subtitles:
-        reason = foreign_by_name(path) if path.stem != audio.stem else None
+        reason = foreign_by_name(path, language) if path.stem != audio.stem else None
         if reason:
             yield Rejection(Location(path), "language", reason)
         else:

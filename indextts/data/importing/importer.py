@@ -32,12 +32,13 @@ from indextts.data.importing.layouts import read_source
 from indextts.data.importing.long_recordings import Limits
 from indextts.data.importing.speakers import answered, read_answers, with_speakers, write_answers
 from indextts.data.importing.storing import ASIDE_PREFIX, ProjectStore, Transcoded, recording_stamp, transcode
-from indextts.data.manifest import DEFAULT_LANGUAGE, write_utterances
+from indextts.data.manifest import write_utterances
 from indextts.data.progress import Progress
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.json_lines import read_json_lines, write_json_lines
 from indextts.system.locks import locked_folder
+from indextts.text.languages import find_language, standard_code
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ def import_dataset(command: ImportDataset) -> ImportResult:
     typed = [*([command.manifest] if command.manifest is not None else []), *command.source]
     downloads = command.output_dir.resolve().parent / DOWNLOADS_NAME
     if command.url:
-        download(command.url, downloads)
+        download(command.url, downloads, command.language)
         typed.append(downloads)
     if not typed:
         raise UserError("no source to import; pass --source FOLDER or --manifest FILE")
@@ -171,7 +172,7 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     found: list[SourceRecording] = []
     seen: dict[str, SourceRecording] = {}
     layout = cast(ImportLayout, source.answers["layout"])
-    language, columns = command.language or DEFAULT_LANGUAGE, source.answers["columns"]
+    language, columns = find_language(command.language).code, source.answers["columns"]
     for item in read_source(source.root, layout, AudioFinder(allowed), source.path, language, columns):
         if isinstance(item, Rejection):
             source.rejections.append(item)
@@ -182,7 +183,7 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
             source.rejections.append(Rejection(item.where, "duplicate", reason))
         else:
             seen[item.key] = item
-            found.append(replace(item, language=item.language or language))
+            found.append(replace(item, language=standard_code(item.language or "") or language))
     audio = journal.audio.resolve()
     for item in found:
         if item.audio.resolve().is_relative_to(audio):

@@ -21,7 +21,7 @@ Each line of rejected.jsonl is a rejection:
     no_speaker       no speaker, although other rows of the source have speakers
     duplicate        a second row for the same recording or id
     other_text       the project already contains this recording with another text
-    language         subtitles that are not Amharic, or machine-translated
+    language         subtitles in another language, or machine-translated
     bad_time         a subtitle that ends before it starts, or is outside the recording
     music            sung text, marked with music symbols
     dialogue         two speakers in one subtitle

@@ -30,6 +30,7 @@ from indextts.data.importing.items import AUDIO_SUFFIXES, SUBTITLE_SUFFIXES, Rej
 from indextts.data.importing.kaldi import is_kaldi, is_librispeech, read_kaldi, read_librispeech
 from indextts.data.importing.tables import Row, header, is_manifest, json_rows, table_rows
 from indextts.errors import UserError
+from indextts.text.languages import find_language
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +181,7 @@ def _is_hidden(path: Path, root: Path) -> bool:
 
 def _read(layout: ImportLayout, place: Path, reader: _Reader) -> Iterable[Item]:
     if layout == "files":
-        return read_files(place, reader.finder)
+        return read_files(place, reader.finder, find_language(reader.language))
     if layout == "common-voice":
         return _read_common_voice(place, reader)
     if layout == "fleurs":

@@ -37,6 +37,7 @@ from indextts.features.vad import (
     speech_probabilities,
     speech_spans,
 )
+from indextts.text.languages import Language, find_language
 
 MIN_SILENCE_S = 0.1
 PADDING_S = 0.15  # before and after the speech: the detector misses soft consonants
@@ -192,17 +193,20 @@ def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Cue], b
     """Return the usable subtitles, whether they roll, and the rejections.
 
     Args:
-        language: of the data set; only Amharic has rules for its script.
+        language: ISO 639 code of the data set.
     """
+    spoken = find_language(language)
     read = read_subtitles(subtitles)
     cues, refused = clean_cues(subtitles, read.cues)
     rejections = [*read.rejections, *refused]
     cues, is_rolling = unroll_cues(cues)
     text = " ".join(cue.text for cue in cues)
     foreign = None
-    if language == "am" and text.strip():
+    if text.strip():
         foreign = (
-            foreign_by_header(read.headers) or foreign_by_info(subtitles, audio) or foreign_by_letters(text)
+            foreign_by_header(read.headers, spoken)
+            or foreign_by_info(subtitles, audio, spoken)
+            or foreign_by_letters(text, spoken)
         )
     if foreign:
         return [], False, [*rejections, Rejection(Location(subtitles), "language", foreign)]
@@ -212,18 +216,18 @@ def read_cues(subtitles: Path, audio: Path, language: str) -> tuple[list[Cue], b
             False,
             [*rejections, Rejection(Location(subtitles), "empty_text", "no subtitle with spoken text")],
         )
-    if language == "am":
-        cues, foreign_cues = _without_foreign(subtitles, cues)
-        rejections += foreign_cues
-    return cues, is_rolling, rejections
+    cues, foreign_cues = _without_foreign(subtitles, cues, spoken)
+    return cues, is_rolling, [*rejections, *foreign_cues]
 
 
-def _without_foreign(subtitles: Path, cues: Sequence[Cue]) -> tuple[list[Cue], list[Rejection]]:
+def _without_foreign(
+    subtitles: Path, cues: Sequence[Cue], language: Language
+) -> tuple[list[Cue], list[Rejection]]:
     """Return the subtitles, with those in another script reduced to boundaries."""
     kept, rejections = [], []
     for cue in cues:
         letters = sum(char.isalpha() for char in cue.text)
-        reason = foreign_by_script(cue.text) if letters >= _MIN_LETTERS_TO_JUDGE else None
+        reason = foreign_by_script(cue.text, language) if letters >= _MIN_LETTERS_TO_JUDGE else None
         if reason:
             rejections.append(Rejection(Location(subtitles, cue.line), "language", reason))
             cue = Cue(cue.start_s, cue.end_s, "", cue.line, cue.voice)

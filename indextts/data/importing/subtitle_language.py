@@ -1,12 +1,12 @@
-"""Detect subtitles that are not transcripts of Amharic speech: other languages and machine translations.
+"""Detect subtitles that are not transcripts of the speech: other languages and machine translations.
 
     name          talk.en.srt is English; talk.am-en.vtt is Amharic translated from English
     header        "Language: en" of WebVTT
-    yt-dlp        talk.info.json: a URL with `tlang=` is a translation, and so are Amharic captions of a video
-                  in another language
-    letters       the share of Ethiopic letters, and letters of Tigrinya
+    yt-dlp        talk.info.json: a URL with `tlang=` is a translation, and so are captions in the language of
+                  the data set of a video in another one
+    letters       the share of letters in the script of the language; for Amharic, letters of Tigrinya
 
-Other translations into Amharic cannot be distinguished from transcripts.
+Other translations into the language cannot be distinguished from transcripts.
 """
 
 import json
@@ -14,12 +14,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from indextts.text.ethiopic import MAX_TIGRINYA_SHARE, ethiopic_share, tigrinya_share
+from indextts.text.ethiopic import MAX_TIGRINYA_SHARE, tigrinya_share
+from indextts.text.languages import AMHARIC, Language, standard_code
 
-MIN_ETHIOPIC_SHARE = 0.5  # of the letters: a Latin name does not make a subtitle foreign
-_AMHARIC = ("am", "amh")
+MIN_OWN_SHARE = 0.5  # of the letters: a Latin name does not make a subtitle foreign
 _TAG = re.compile(r"([a-z]{2,3})(?:-([A-Za-z]{2,4}|[0-9]{3}|orig))*", re.ASCII)
-_NOT_TRANSLATED = ("orig", "ethi")  # of yt-dlp's names: the language of the video itself; the script
+_ORIGINAL = "orig"  # of yt-dlp's names: the language of the video itself
 _MAX_INFO_BYTES = 32 * 2**20
 
 
@@ -28,28 +28,29 @@ def is_language_tag(text: str) -> bool:
     return _TAG.fullmatch(text) is not None
 
 
-def foreign_by_name(path: Path) -> str | None:
+def foreign_by_name(path: Path, language: Language) -> str | None:
     """Return the reason to reject a subtitle file by its name, or None."""
     tag = path.stem.rpartition(".")[2]
     if tag == path.stem or not is_language_tag(tag):
         return None
-    language, *parts = tag.split("-")
-    if language not in _AMHARIC:
-        return f"by its name, the language is {language}; use Amharic subtitles"
-    if any(part.islower() and part not in _NOT_TRANSLATED for part in parts):
+    code, *parts = tag.split("-")
+    if standard_code(code) != language.code:
+        return f"by its name, the language is {code}; use {language.name} subtitles"
+    not_translated = {_ORIGINAL, *map(str.lower, language.scripts)}
+    if any(part.islower() and part not in not_translated for part in parts):
         return f"by its name, it is translated from {parts[-1]}; use a transcript"
     return None
 
 
-def foreign_by_header(headers: Mapping[str, str]) -> str | None:
+def foreign_by_header(headers: Mapping[str, str], language: Language) -> str | None:
     """Return the reason to reject WebVTT subtitles by their header, or None."""
-    language = headers.get("language", "").lower()
-    if not language or language.split("-")[0] in _AMHARIC:
+    code = headers.get("language", "").lower()
+    if not code or standard_code(code) == language.code:
         return None
-    return f"by its header, the language is {language}; use Amharic subtitles"
+    return f"by its header, the language is {code}; use {language.name} subtitles"
 
 
-def foreign_by_info(subtitles: Path, audio: Path) -> str | None:
+def foreign_by_info(subtitles: Path, audio: Path, language: Language) -> str | None:
     """Return the reason to reject subtitles of a downloaded video by its .info.json, or None."""
     info_file = audio.with_name(f"{audio.stem}.info.json")
     try:
@@ -60,9 +61,9 @@ def foreign_by_info(subtitles: Path, audio: Path) -> str | None:
         return None
     if not isinstance(info, dict):
         return None
-    language = info.get("language")
-    if isinstance(language, str) and language and language.split("-")[0] not in _AMHARIC:
-        return f"the video is in {language}, so Amharic subtitles are a translation; use a transcript"
+    code = info.get("language")
+    if isinstance(code, str) and code and standard_code(code) != language.code:
+        return f"the video is in {code}, so {language.name} subtitles are a translation; use a transcript"
     requested = info.get("requested_subtitles")
     entry = requested.get(subtitles.stem.rpartition(".")[2]) if isinstance(requested, dict) else None
     if isinstance(entry, dict) and re.search(r"[?&]tlang=", str(entry.get("url", ""))):
@@ -70,18 +71,18 @@ def foreign_by_info(subtitles: Path, audio: Path) -> str | None:
     return None
 
 
-def foreign_by_letters(text: str) -> str | None:
+def foreign_by_letters(text: str, language: Language) -> str | None:
     """Return the reason to reject the text of all subtitles by its letters, or None."""
-    if tigrinya_share(text) > MAX_TIGRINYA_SHARE:
+    if language.code == AMHARIC and tigrinya_share(text) > MAX_TIGRINYA_SHARE:
         return f"{tigrinya_share(text):.1%} of the letters are Tigrinya; use Amharic subtitles"
-    return foreign_by_script(text)
+    return foreign_by_script(text, language)
 
 
-def foreign_by_script(text: str) -> str | None:
+def foreign_by_script(text: str, language: Language) -> str | None:
     """Return the reason to reject a text, such as a single subtitle, by its script, or None."""
-    share = ethiopic_share(text)
+    share = language.share(text)
     return (
-        f"only {share:.0%} of the letters are Ethiopic; use Amharic subtitles"
-        if share < MIN_ETHIOPIC_SHARE
+        f"only {share:.0%} of the letters are in the script of {language.name}; use subtitles in it"
+        if share < MIN_OWN_SHARE
         else None
     )

@@ -6,10 +6,13 @@ that is too long is skipped in pieces.
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
+
+from indextts.text.languages import scripts_of
 
 MAX_LINE_CHARS = 100_000
 MAX_TEXT_CHARS = 20_000  # of a clip: minutes of speech are some hundreds
@@ -18,6 +21,7 @@ _SKIPPED_CHARS = 2**20  # of a long line, at a time
 _HEAD_BYTES = 8192
 _MAX_CONTROL_SHARE = 0.3  # of the head; above, the file is binary, below, single lines are invalid
 _MIN_USUAL_SHARE = 0.9  # of UTF-16 decoded with the correct byte order
+_UNUSUAL = ("Hani", "Zzzz")  # the latter is unassigned
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark is a prefix of it
@@ -26,7 +30,6 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ufffd]")
-_USUAL = re.compile("[\\s\x20-\x7e\u1200-\u139f\u2d80-\u2ddf]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +110,17 @@ def _encoding(path: Path) -> str | None:
 
 
 def _utf16_without_mark(head: bytes) -> str | None:
-    """Return the UTF-16 encoding of a text without a mark, in which nearly all is ASCII or fidel, or None."""
+    """Return the UTF-16 encoding of a text without a mark in ASCII and one other script, or None.
+
+    Another encoding, read as UTF-16, gives mainly Chinese characters, so these do not count.
+    """
     even = head[: len(head) // 2 * 2]
     for encoding in ("utf-16-le", "utf-16-be"):
         decoded = even.decode(encoding, errors="replace")
-        if len(_USUAL.findall(decoded)) > _MIN_USUAL_SHARE * len(decoded):
+        usual = sum(char.isascii() and (char.isprintable() or char.isspace()) for char in decoded)
+        scripts = Counter(script for char in decoded if not char.isascii() for script in scripts_of(char))
+        usual += max((count for script, count in scripts.items() if script not in _UNUSUAL), default=0)
+        if usual > _MIN_USUAL_SHARE * len(decoded):
             return encoding
     return None
 

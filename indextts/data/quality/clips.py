@@ -49,7 +49,7 @@ class ClipResult:
     text: TextMeasures
 
 
-Task = list[tuple[Path, str]]  # recordings and their texts
+Task = list[tuple[Path, str, str]]  # recordings, their texts and the languages of these
 Measure = Callable[[Task], list[ClipResult]]
 MapTasks = Callable[[Sequence[Task], Measure], Iterator[list[ClipResult]]]
 
@@ -66,12 +66,15 @@ def measure_clips(
     Args:
         known: measures of an earlier check, by `file_sha256`.
         num_workers: the number of processes; 0 to choose it by the cores and the clips.
-        options: the options of the normaliser.
+        options: the options of the normaliser, with the language of utterances whose line names none.
         map_tasks: maps a function over the tasks on a cluster; None for processes of this machine.
     """
     workers = num_workers or max(1, min(num_cores(), len(utterances) // MIN_CLIPS_PER_PROCESS))
     tasks = [
-        [(utterance.audio, utterance.text) for utterance in utterances[first : first + CLIPS_PER_TASK]]
+        [
+            (u.audio, u.text, u.language or options.language)
+            for u in utterances[first : first + CLIPS_PER_TASK]
+        ]
         for first in range(0, len(utterances), CLIPS_PER_TASK)
     ]
     progress = Progress("Checking", len(utterances))
@@ -122,7 +125,13 @@ def measure_task(
     task: Task, known: Mapping[str, AudioResult], options: NormalizerOptions
 ) -> list[ClipResult]:
     """Return the measures of some recordings and their texts."""
-    return [ClipResult(_measure_recording(audio, known), measure_text(text, options)) for audio, text in task]
+    return [
+        ClipResult(
+            _measure_recording(audio, known),
+            measure_text(text, options.model_copy(update={"language": language})),
+        )
+        for audio, text, language in task
+    ]
 
 
 def _measure_recording(path: Path, known: Mapping[str, AudioResult]) -> AudioResult:

@@ -15,7 +15,8 @@
 Axes: S samples, C channels, T frames, K frequencies.
 
 Text is measured after normalisation, as the tokenizer sees it: numbers spelled out, punctuation in ASCII. The
-speaking rate is in fidel: a letter of the script is a syllable, or the consonant at the end of one.
+speaking rate is in syllables: a fidel is a syllable, or the consonant at the end of one; letters of other
+scripts are converted (`Language.letters_per_syllable`).
 """
 
 import hashlib
@@ -31,13 +32,8 @@ from numpy.typing import NDArray
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.features import vad
 from indextts.features.audio import read_channels
-from indextts.text.ethiopic import (
-    ETHIOPIC_LETTERS,
-    ethiopic_share,
-    merge_homophones,
-    merge_labialised,
-    tigrinya_share,
-)
+from indextts.text.ethiopic import ETHIOPIC_LETTERS, merge_homophones, merge_labialised, tigrinya_share
+from indextts.text.languages import AMHARIC, find_language
 from indextts.text.normalize import normalize
 
 MEASURES_VERSION = 1  # raise it when the results of `measure_audio` change, to ignore stored measures
@@ -49,14 +45,13 @@ NOISE_QUANTILE = 0.05
 SNR_RANGE_DB = (-20.0, 100.0)  # values outside are rounding errors
 BANDWIDTH_RANGE_DB = 70.0
 LOUDNESS_BLOCK_S = 0.4
-MIN_ETHIOPIC_LETTERS = 0.5  # share of a text's letters: a Latin name does not make a text foreign
+MIN_OWN_LETTERS = 0.5  # share of a text's letters: a Latin name does not make a text foreign
 
 Measures = dict[str, float | None]  # None: undefined for this clip
 
-_FIDEL = re.compile(f"[{ETHIOPIC_LETTERS}]")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
 _DIGIT = re.compile("[\\d\u1369-\u137c]")  # the range is the Ethiopic numerals
-_OTHER = re.compile(  # characters without a rule that the published tokenizer does not know from Amharic
+_UNKNOWN_OF_AMHARIC = re.compile(  # without a rule, and not known to the published tokenizer from Amharic
     f"[^{ETHIOPIC_LETTERS}\u135d-\u135fA-Za-z\u00c0-\u024f\\d\u1369-\u137c\\s.,?!…'-]"
 )
 
@@ -163,17 +158,19 @@ class TextMeasures:
     """Counts of one text.
 
     Args:
-        num_fidel: Ethiopic letters.
-        is_mostly_ethiopic: at least half of its letters, and at least one, are Ethiopic.
-        ethiopic_percent: share of its letters; 0 without letters.
-        num_tigrinya, tigrinya_percent: letters that are frequent in Tigrinya and rare in Amharic.
-        num_latin, num_digits, num_other: characters that the normaliser left unchanged.
+        num_syllables: letters in the script of the language, as syllables.
+        is_mostly_own: at least half of its letters, and at least one, are in the script of the language.
+        script_percent: their share of its letters; 0 without letters.
+        num_tigrinya, tigrinya_percent: letters that are frequent in Tigrinya and rare in Amharic; 0 for a
+            text in another language than Amharic.
+        num_latin, num_digits, num_other: characters that the normaliser left unchanged, and that are not of
+            the language's script.
         key: its letters with homophones merged; equal for texts that sound the same.
     """
 
-    num_fidel: int
-    is_mostly_ethiopic: bool
-    ethiopic_percent: float
+    num_syllables: float
+    is_mostly_own: bool
+    script_percent: float
     num_tigrinya: int
     tigrinya_percent: float
     num_latin: int
@@ -185,20 +182,27 @@ class TextMeasures:
 def measure_text(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> TextMeasures:
     """Return the measures of a text of a manifest, normalised with `options`."""
     spoken = normalize(text, options)
-    num_fidel = len(_FIDEL.findall(spoken))
+    language = find_language(options.language)
+    is_amharic = language.code == AMHARIC
+    num_own, num_letters = language.num_letters(spoken), sum(map(str.isalpha, spoken))
+    share = num_own / num_letters if num_letters else 0.0
+    tigrinya = tigrinya_share(spoken) if is_amharic else 0.0
+    latin = _LATIN.findall(spoken)
     return TextMeasures(
-        num_fidel=num_fidel,
-        is_mostly_ethiopic=is_mostly_ethiopic(spoken),
-        ethiopic_percent=100 * ethiopic_share(spoken),
-        num_tigrinya=round(tigrinya_share(spoken) * num_fidel),
-        tigrinya_percent=100 * tigrinya_share(spoken),
-        num_latin=len(_LATIN.findall(spoken)),
+        num_syllables=num_own / language.letters_per_syllable,
+        is_mostly_own=share >= MIN_OWN_LETTERS,
+        script_percent=100 * share,
+        num_tigrinya=round(tigrinya * num_own),
+        tigrinya_percent=100 * tigrinya,
+        num_latin=0 if "Latn" in language.scripts else len(latin),
         num_digits=len(_DIGIT.findall(spoken)),
-        num_other=len(_OTHER.findall(spoken)),
+        num_other=(
+            len(_UNKNOWN_OF_AMHARIC.findall(spoken)) if is_amharic else num_letters - num_own - len(latin)
+        ),
         key="".join(filter(str.isalnum, merge_labialised(merge_homophones(spoken, "strict")))),
     )
 
 
-def is_mostly_ethiopic(text: str) -> bool:
-    """Return whether at least half of the letters of `text`, and at least one, are Ethiopic."""
-    return ethiopic_share(text) >= MIN_ETHIOPIC_LETTERS
+def is_mostly_own(text: str, language: str) -> bool:
+    """Return whether at least half of the letters of `text`, and at least one, are in the script."""
+    return find_language(language).share(text) >= MIN_OWN_LETTERS

@@ -11,33 +11,34 @@ from indextts.data.quality.reasons import REASONS, Flag
 from indextts.data.quality.verdicts import Verdict
 from indextts.data.report import MAX_SPEAKERS_SHOWN, Findings, histogram, spread
 from indextts.system.amounts import counted
+from indextts.text.languages import find_language
 
 GOOD_NUM_SPEAKERS = 50
 LOW_NUM_SPEAKERS = 10
 MIN_CLIPS_OF_A_VOICE = 2  # a prompt and a target
 
 # Kinds of problems, and their codes in overview.json
-FEW_ETHIOPIC = "texts with few Ethiopic letters"
+OTHER_SCRIPT = "texts in another script"
 TOO_MANY_REJECTED = "too many rejected of "
 NO_VOICE = "speakers without 2 usable clips, for a prompt and a target"
-CODES = {FEW_ETHIOPIC: "few_ethiopic", TOO_MANY_REJECTED: "too_many_rejected", NO_VOICE: "no_voice"}
+CODES = {OTHER_SCRIPT: "other_script", TOO_MANY_REJECTED: "too_many_rejected", NO_VOICE: "no_voice"}
 
 NUM_BINS = 24
 MEASURES = {  # with a histogram, and its title
     "duration_s": "duration (s)",
-    "fidel_per_s": "fidel per second",
+    "syllables_per_s": "syllables per second",
     "snr_db": "SNR (dB)",
     "silence_percent": "silence (%)",
     "rms_dbfs": "RMS (dBFS)",
     "loudness_lufs": "loudness (LUFS)",
     "bandwidth_hz": "bandwidth (Hz)",
     "clipped_percent": "clipped samples (%)",
-    "ethiopic_percent": "Ethiopic letters (%)",
+    "script_percent": "letters in the script (%)",
 }
 
 _SPREADS = {
     "duration_s": "duration in s",
-    "fidel_per_s": "fidel per second",
+    "syllables_per_s": "syllables per second",
     "loudness_lufs": "loudness in LUFS",
     "snr_db": "SNR in dB",
     "silence_percent": "silence in percent",
@@ -49,8 +50,13 @@ def facts(
     clips: Sequence[ClipResult],
     verdicts: Sequence[Verdict],
     limits: QualityLimits,
+    language: str,
 ) -> list[str]:
-    """Return totals, the spread of each measure, the speakers, and the counts of each reason."""
+    """Return totals, the spread of each measure, the speakers, and the counts of each reason.
+
+    Args:
+        language: of utterances whose line names none.
+    """
     hours = [
         _hours_of_clip(utterance, verdict) for utterance, verdict in zip(utterances, verdicts, strict=True)
     ]
@@ -63,9 +69,10 @@ def facts(
         values = [value for verdict in verdicts if (value := verdict.measures.get(name)) is not None]
         lines += [f"{what}: {spread(values)}"] if values else []
     lines += _speaker_lines(utterances, hours)
-    share = amharic_percent(clips)
-    if share >= limits.min_amharic_percent:
-        lines.append(f"Dataset is primarily Amharic ({share:.1f} % of the texts)")
+    share = language_percent(clips)
+    if share >= limits.min_language_percent:
+        names = sorted({find_language(utterance.language or language).name for utterance in utterances})
+        lines.append(f"Dataset is primarily {', '.join(names)} ({share:.1f} % of the texts)")
     num_speakers = len({utterance.speaker for utterance in utterances})
     if num_speakers >= GOOD_NUM_SPEAKERS:
         lines.append(f"Good speaker diversity ({num_speakers} speakers)")
@@ -112,10 +119,10 @@ def add_problems(
     findings: Findings,
 ) -> None:
     """Add problems that make the set unsuitable for training."""
-    if amharic_percent(clips) < limits.min_amharic_percent:
+    if language_percent(clips) < limits.min_language_percent:
         for utterance, clip in zip(utterances, clips, strict=True):
-            if not clip.text.is_mostly_ethiopic:
-                findings.add(FEW_ETHIOPIC, " ".join(utterance.text.split())[:40])
+            if not clip.text.is_mostly_own:
+                findings.add(OTHER_SCRIPT, " ".join(utterance.text.split())[:40])
     rejected = [u.id for u, verdict in zip(utterances, verdicts, strict=True) if verdict.is_rejected]
     if 100 * len(rejected) > limits.max_rejected_percent * len(utterances):
         for id in rejected:
@@ -161,8 +168,9 @@ def overview_of(
     )
 
 
-def amharic_percent(clips: Sequence[ClipResult]) -> float:
-    return 100 * sum(clip.text.is_mostly_ethiopic for clip in clips) / len(clips)
+def language_percent(clips: Sequence[ClipResult]) -> float:
+    """Return the percentage of texts that are mostly in the script of their language."""
+    return 100 * sum(clip.text.is_mostly_own for clip in clips) / len(clips)
 
 
 def _code_of(kind: str) -> str:

@@ -62,7 +62,7 @@ def _measures(utterance: Utterance, clip: ClipResult, limits: QualityLimits) -> 
     text = clip.text
     measures: Measures = {
         **(clip.audio.measures or {}),
-        "ethiopic_percent": text.ethiopic_percent,
+        "script_percent": text.script_percent,
         "tigrinya_percent": text.tigrinya_percent if text.num_tigrinya >= limits.min_tigrinya_letters else 0,
         "tigrinya_letter_percent": text.tigrinya_percent,
         "num_latin": text.num_latin,
@@ -72,8 +72,8 @@ def _measures(utterance: Utterance, clip: ClipResult, limits: QualityLimits) -> 
     duration_s = measures.get("duration_s")
     if duration_s:
         measures["duration_error_s"] = abs(duration_s - utterance.duration_s)
-        # A rate in fidel is meaningless for a text in another script.
-        measures["fidel_per_s"] = text.num_fidel / duration_s if text.is_mostly_ethiopic else None
+        # A rate is meaningless for a text in another script.
+        measures["syllables_per_s"] = text.num_syllables / duration_s if text.is_mostly_own else None
     return measures
 
 
@@ -81,7 +81,7 @@ def _add_rates(utterances: Sequence[Utterance], measured: Sequence[Measures]) ->
     """Add the distance of each clip's rate from the speaker's median, in interquartile ranges."""
     rates_of: dict[str, list[float]] = defaultdict(list)
     for utterance, measures in zip(utterances, measured, strict=True):
-        if (rate := measures.get("fidel_per_s")) is not None:
+        if (rate := measures.get("syllables_per_s")) is not None:
             rates_of[utterance.speaker].append(rate)
     quartiles_of = {
         speaker: statistics.quantiles(rates, n=4, method="inclusive")
@@ -89,7 +89,7 @@ def _add_rates(utterances: Sequence[Utterance], measured: Sequence[Measures]) ->
         if len(rates) >= MIN_CLIPS_FOR_RATES
     }
     for utterance, measures in zip(utterances, measured, strict=True):
-        rate = measures.get("fidel_per_s")
+        rate = measures.get("syllables_per_s")
         if rate is not None and utterance.speaker in quartiles_of:
             first, median, third = quartiles_of[utterance.speaker]
             measures["rate_iqr"] = abs(rate - median) / (third - first) if third > first else None

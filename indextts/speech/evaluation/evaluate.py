@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.commands.sampling_options import Sampling
 from indextts.commands.speech import Evaluate
 from indextts.data.manifest import Utterance, read_utterances
@@ -50,6 +51,7 @@ from indextts.speech.synthesis.trained_model import load_trained
 from indextts.system.amounts import counted
 from indextts.system.files import write_bytes, written_aside
 from indextts.system.json_lines import write_json_lines
+from indextts.text.languages import AMHARIC
 
 logger = logging.getLogger(__name__)
 
@@ -213,10 +215,11 @@ def _render(
 
 
 def _clip(item: HeldOut, **judged: object) -> Clip:
+    options = NormalizerOptions(language=item.utterance.language or AMHARIC)
     return Clip(
         id=item.utterance.id,
         text=item.utterance.text,
-        num_fidel=measure_text(item.utterance.text).num_fidel,
+        num_syllables=measure_text(item.utterance.text, options).num_syllables,
         recorded_s=item.utterance.duration_s,
         prompt_id=item.prompt.id,
         **judged,  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ class Clip:
     Args:
         id: of the utterance in the manifest.
         text: the reference text.
-        num_fidel: letters of the normalised text.
+        num_syllables: of the normalised text.
         recorded_s: duration of the recording of the same text.
         prompt_id: the utterance that provides the voice.
         judgement: the scores.
@@ -36,7 +36,7 @@ class Clip:
 
     id: str
     text: str
-    num_fidel: int
+    num_syllables: float
     recorded_s: float
     prompt_id: str
     judgement: Judgement
@@ -58,7 +58,7 @@ class Row:
         cer: character error rate by recognizer, from 0.
         cer_interval: the 95 % interval of each.
         likeness: mean cosine similarity to the prompt's voice.
-        fidel_per_s: median, silence included.
+        syllables_per_s: median, silence included.
         length_ratio: median of the durations relative to the recordings.
         no_stop, loops, silent: fractions of the clips.
     """
@@ -69,7 +69,7 @@ class Row:
     cer: dict[str, float]
     cer_interval: dict[str, tuple[float, float]]
     likeness: float | None
-    fidel_per_s: float
+    syllables_per_s: float
     length_ratio: float
     no_stop: float | None
     loops: float | None
@@ -82,7 +82,7 @@ def summarize(name: str, step: int | None, clips: Sequence[Clip]) -> Row:
     names = list(judgements[0].errors)
     errors = {name: [judgement.errors[name] for judgement in judgements] for name in names}
     alike = [judgement.likeness for judgement in judgements if judgement.likeness is not None]
-    rates = [c.num_fidel / c.judgement.duration_s for c in clips if c.judgement.duration_s > 0]
+    rates = [c.num_syllables / c.judgement.duration_s for c in clips if c.judgement.duration_s > 0]
     return Row(
         name=name,
         step=step,
@@ -90,7 +90,7 @@ def summarize(name: str, step: int | None, clips: Sequence[Clip]) -> Row:
         cer={name: error_rate(errors[name]) for name in names},
         cer_interval={name: interval(errors[name]) for name in names},
         likeness=statistics.fmean(alike) if alike else None,
-        fidel_per_s=statistics.median(rates) if rates else 0.0,
+        syllables_per_s=statistics.median(rates) if rates else 0.0,
         length_ratio=statistics.median(clip.judgement.duration_s / clip.recorded_s for clip in clips),
         no_stop=_share([None if clip.has_stopped is None else not clip.has_stopped for clip in clips]),
         loops=_share([clip.is_loop for clip in clips]),
@@ -118,7 +118,7 @@ def markdown_report(rows: Sequence[Row], notes: Sequence[str]) -> str:
         *(f"CER, {name} (95 %)" for name in recognizers),
         *(f"times the recordings', {name}" for name in recognizers),
         "likeness",
-        "fidel/s",
+        "syllables/s",
         "length",
         "no stop",
         "loops",
@@ -145,7 +145,7 @@ def _cells(row: Row, recordings: Row, recognizers: Sequence[str]) -> list[str]:
         *rates,
         *times,
         _shown(row.likeness, ".3f"),
-        f"{row.fidel_per_s:.1f}",
+        f"{row.syllables_per_s:.1f}",
         f"{row.length_ratio:.2f}",
         _shown(row.no_stop, ".0%"),
         _shown(row.loops, ".0%"),

@@ -7,14 +7,14 @@ from indextts.webui.language import t, text_of
 
 MEASURES = {
     "duration_s": "data.measures.duration_s",
-    "fidel_per_s": "data.measures.fidel_per_s",
+    "syllables_per_s": "data.measures.syllables_per_s",
     "snr_db": "data.measures.snr_db",
     "silence_percent": "data.measures.silence_percent",
     "rms_dbfs": "data.measures.rms_dbfs",
     "loudness_lufs": "data.measures.loudness_lufs",
     "bandwidth_hz": "data.measures.bandwidth_hz",
     "clipped_percent": "data.measures.clipped_percent",
-    "ethiopic_percent": "data.measures.ethiopic_percent",
+    "script_percent": "data.measures.script_percent",
 }
 REASONS = {
     "unreadable": "data.reasons.unreadable",
@@ -50,7 +50,7 @@ REASONS = {
     "common_text": "data.reasons.common_text",
 }
 PROBLEMS = {
-    "few_ethiopic": "data.problems.few_ethiopic",
+    "other_script": "data.problems.other_script",
     "too_many_rejected": "data.problems.too_many_rejected",
     "no_voice": "data.problems.no_voice",
 }

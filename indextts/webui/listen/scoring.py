@@ -52,7 +52,7 @@ class Score(BaseModel):
     num_clips: int
     cer: dict[str, float]
     likeness: float | None
-    fidel_per_s: float
+    syllables_per_s: float
     length_ratio: float
     no_stop: float | None
     loops: float | None
@@ -243,7 +243,7 @@ def _titles(recordings: Score) -> list[str]:
         *(t("listen.scores.cer", name=name) for name in recordings.cer),
         *(t("listen.scores.times", name=name) for name in recordings.cer),
         t("listen.scores.likeness"),
-        t("listen.scores.fidel"),
+        t("listen.scores.rate"),
         t("listen.scores.length"),
         t("listen.scores.no_stop"),
         t("listen.scores.loops"),
@@ -264,7 +264,7 @@ def _cells(score: Score, recordings: Score) -> list[str]:
         *(_shown(rate, ".1%") for rate in rates.values()),
         *(_shown(time, ".2f") for time in times),
         _shown(score.likeness, ".3f"),
-        f"{score.fidel_per_s:.1f}",
+        f"{score.syllables_per_s:.1f}",
         f"{score.length_ratio:.2f}",
         _shown(score.no_stop, ".0%"),
         _shown(score.loops, ".0%"),

@@ -19,6 +19,7 @@ from indextts.projects.project import (
     make_settings,
     project_names,
 )
+from indextts.text.languages import AMHARIC, known_languages
 from indextts.webui.events import on
 from indextts.webui.language import t
 from indextts.webui.layout import fields, fold, heading
@@ -76,7 +77,7 @@ def build(page: Page) -> None:
             )
             language = gr.Dropdown(
                 language_choices(),
-                value="am",
+                value=AMHARIC,
                 label=t("project.language"),
                 elem_id="new-language",
             )
@@ -89,7 +90,7 @@ def build(page: Page) -> None:
                 label=t("project.other_base"), info=t("project.other_base_help"), elem_id="new-other-base"
             )
         button = gr.Button(t("project.create"), elem_id="project-start")
-    page.watch(once, lambda _name: translated_choices(), [base, language, backend])
+    page.watch(once, lambda _name: translated_choices(), [base, backend])
     form: list[Any] = [title, base, language, backend, recordings, folder, other]
     created = on([button.click], lambda *values: create(page, NewProject(*values)), form, [page.project])
     created.success(None, None, None, js=OPEN_DATA)
@@ -100,7 +101,12 @@ def base_choices() -> list[tuple[str, str]]:
 
 
 def language_choices() -> list[tuple[str, str]]:
-    return [(t("project.amharic"), "am")]
+    """Return all languages with their own names, Amharic first."""
+    known = sorted(known_languages(), key=lambda language: language.code != AMHARIC)
+    return [
+        (each.name if each.name == each.autonym else f"{each.name} ({each.autonym})", each.code)
+        for each in known
+    ]
 
 
 def backend_choices() -> list[tuple[str, str]]:
@@ -111,7 +117,6 @@ def translated_choices() -> list[Any]:
     """Return the choices in the language of the browser; Gradio keeps the values."""
     return [
         gr.Dropdown(choices=base_choices()),
-        gr.Dropdown(choices=language_choices()),
         gr.Radio(choices=backend_choices()),
     ]
 

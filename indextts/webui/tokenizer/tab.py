@@ -19,7 +19,7 @@ import gradio as gr
 
 from indextts.commands.base import Command
 from indextts.commands.data import ExtendTokenizer
-from indextts.commands.normalizer_options import NormalizerOptions, chosen_options
+from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings, read_project, write_project
 from indextts.projects.stages import plan_stage
@@ -36,7 +36,7 @@ from indextts.webui.view_versions import files_version, num_lines
 
 NO_SIZE = "tokenizer.no_size"
 EXAMPLE = "ሰላም ነው፣ እንዴት ነህ? በ2017 ዓ.ም 50% ጨመረ።"
-OPTIONS = tuple(NormalizerOptions.model_fields)
+OPTIONS = tuple(name for name in NormalizerOptions.model_fields if name != "language")  # the project has it
 
 SPOKEN_FORM = "tokenizer.spoken_form"
 BEFORE = "tokenizer.before"
@@ -126,7 +126,7 @@ def project_values(page: Page, name: str) -> list[Any]:
     settings = page.find_settings(name)
     default: int = ExtendTokenizer.model_fields["target_size"].default
     chosen = NormalizerOptions(**settings.normalizer)
-    return [int(settings.tokenizer.get("target_size", default)), *chosen.model_dump().values()]
+    return [int(settings.tokenizer.get("target_size", default)), *(getattr(chosen, name) for name in OPTIONS)]
 
 
 def commands(
@@ -144,7 +144,7 @@ def store_settings(project: Project, planned: Sequence[Command]) -> None:
     for command in planned:
         if isinstance(command, ExtendTokenizer):
             settings = read_project(project).with_fields("tokenizer", target_size=command.target_size)
-            options = chosen_options(command).model_dump()
+            options = {name: getattr(command, name) for name in OPTIONS}
             write_project(project, settings.with_fields("normalizer", **options))
 
 

@@ -1,0 +1,84 @@
+"""Sentences and speech of many languages, for tests: Django's translations, spoken by espeak-ng.
+
+Both come in packages: https://pypi.org/project/Django (BSD licence) and
+https://pypi.org/project/espeakng-loader (espeak-ng: GPL). Placeholders of the translations become numbers.
+"""
+
+import ctypes
+import gettext
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import django
+import espeakng_loader
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+_PLACEHOLDER = re.compile(r"%\([^)]*\)[a-z]|%[a-z]|\{[^}]*\}")
+_SENTENCE_END = re.compile(r"(?<=[.!?؟۔])\s+|\n+")
+_MAX_CHARS = 160
+_SYNCHRONOUS = 2  # espeak-ng returns the sound of each call
+_UTF_8 = 1
+_CHARACTERS = 1  # the unit of the position
+
+
+def sentences(language: str, count: int) -> list[str]:
+    """Return different sentences in a fixed order.
+
+    Args:
+        language: "ko", "ar", "th" or "sw", which have more than 400; others may have fewer.
+    """
+    found = dict.fromkeys(_sentences(language))
+    assert len(found) >= count, f"{language}: only {len(found)} sentences"
+    return list(found)[:count]
+
+
+def _sentences(language: str) -> Iterator[str]:
+    folder = Path(django.__file__).parent
+    for path in sorted(folder.rglob(f"locale/{language}/LC_MESSAGES/*.mo")):
+        with path.open("rb") as file:
+            catalogue = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
+        for key, text in sorted(catalogue.items(), key=str):
+            if key and isinstance(text, str):
+                for part in _SENTENCE_END.split(_PLACEHOLDER.sub("12", text)):
+                    letters = sum(map(str.isalpha, part))
+                    if letters >= 4 and len(part) <= _MAX_CHARS and "<" not in part and "/" not in part:
+                        yield part.strip()
+
+
+def speak(text: str, language: str, path: Path, pitch: int = 50) -> Path:
+    """Write a sentence as spoken by espeak-ng.
+
+    Args:
+        pitch: 0 to 99; another pitch is another voice.
+    """
+    library, rate_hz = _espeak()
+    parts: list[NDArray[np.int16]] = []
+
+    def collect(samples: "ctypes._Pointer[ctypes.c_short]", count: int, _events: object) -> int:
+        if samples and count > 0:
+            parts.append(np.ctypeslib.as_array(samples, (count,)).copy())
+        return 0
+
+    callback = _CALLBACK(collect)
+    library.espeak_SetSynthCallback(callback)
+    assert library.espeak_SetVoiceByName(language.encode()) == 0, f"espeak-ng has no voice for {language}"
+    library.espeak_SetParameter(3, pitch, 0)
+    content = text.encode()
+    library.espeak_Synth(content, len(content) + 1, 0, _CHARACTERS, 0, _UTF_8, None, None)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.concatenate(parts), rate_hz)
+    return path
+
+
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
+
+
+@lru_cache(maxsize=1)
+def _espeak() -> tuple[ctypes.CDLL, int]:
+    library = ctypes.CDLL(espeakng_loader.get_library_path())
+    rate_hz = library.espeak_Initialize(_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0)
+    return library, int(rate_hz)
