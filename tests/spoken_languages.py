@@ -1,7 +1,7 @@
 """Sentences and speech of many languages, for tests: Django's translations, spoken by espeak-ng.
 
 Both come in packages: https://pypi.org/project/Django (BSD licence) and
-https://pypi.org/project/espeakng-loader (espeak-ng: GPL). Placeholders of the translations become numbers.
+https://pypi.org/project/espeakng-loader (espeak-ng: GPL). Placeholders of the translations become "twelve".
 """
 
 import ctypes
@@ -17,9 +17,16 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from indextts.text.general_rules import reads_numbers
+from indextts.text.languages import find_language
+
 _PLACEHOLDER = re.compile(r"%\([^)]*\)[a-z]|%[a-z]|\{[^}]*\}")
 _SENTENCE_END = re.compile(r"(?<=[.!?؟۔])\s+|\n+")
+_TWELVE = {"ko": "열둘", "ar": "اثنا عشر", "th": "สิบสอง", "sw": "kumi na mbili"}
+_UNSPOKEN = re.compile(r"[<>/=|_+#&*]")
 _MAX_CHARS = 160
+_MIN_LETTERS = 3
+_MIN_SHARE = 0.85  # of the letters in the script; the check rejects others
 _SYNCHRONOUS = 2  # espeak-ng returns the sound of each call
 _UTF_8 = 1
 _CHARACTERS = 1  # the unit of the position
@@ -37,15 +44,17 @@ def sentences(language: str, count: int) -> list[str]:
 
 
 def _sentences(language: str) -> Iterator[str]:
+    spoken = find_language(language)
     folder = Path(django.__file__).parent
     for path in sorted(folder.rglob(f"locale/{language}/LC_MESSAGES/*.mo")):
         with path.open("rb") as file:
             catalogue = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
         for key, text in sorted(catalogue.items(), key=str):
             if key and isinstance(text, str):
-                for part in _SENTENCE_END.split(_PLACEHOLDER.sub("12", text)):
-                    letters = sum(map(str.isalpha, part))
-                    if letters >= 4 and len(part) <= _MAX_CHARS and "<" not in part and "/" not in part:
+                for part in _SENTENCE_END.split(_PLACEHOLDER.sub(_TWELVE[language], text)):
+                    is_own = spoken.num_letters(part) >= _MIN_LETTERS and spoken.share(part) >= _MIN_SHARE
+                    has_digits = any(map(str.isdigit, part)) and not reads_numbers(spoken)
+                    if is_own and len(part) <= _MAX_CHARS and not has_digits and not _UNSPOKEN.search(part):
                         yield part.strip()
 
 

@@ -142,9 +142,20 @@ def merge_labialised(text: str) -> str:
 
 
 _NON_LETTERS = re.compile(r"[\W_]+")
+_OTHER_SIGN = re.compile(r"[^\w\x00-\x7f\u1200-\u139f]")  # perhaps a vowel sign
 
 
 def text_key(text: str) -> str:
     """Return the key of a sentence, equal for its spellings: ሠላም፣ ነው። and ሰላም ነው."""
-    letters = _NON_LETTERS.sub("", unicodedata.normalize("NFC", text))
-    return merge_homophones(letters, "loose").casefold()
+    return merge_homophones(letters_of(unicodedata.normalize("NFC", text)), "loose").casefold()
+
+
+def letters_of(text: str) -> str:
+    """Return the letters and digits of a text, with the vowel signs of other scripts than Ethiopic."""
+    if not _OTHER_SIGN.search(text):
+        return _NON_LETTERS.sub("", text)
+    return "".join(
+        char
+        for char in text
+        if char.isalnum() or (unicodedata.category(char)[0] == "M" and not is_ethiopic(char))
+    )

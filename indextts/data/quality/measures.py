@@ -32,7 +32,13 @@ from numpy.typing import NDArray
 from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
 from indextts.features import vad
 from indextts.features.audio import read_channels
-from indextts.text.ethiopic import ETHIOPIC_LETTERS, merge_homophones, merge_labialised, tigrinya_share
+from indextts.text.ethiopic import (
+    ETHIOPIC_LETTERS,
+    letters_of,
+    merge_homophones,
+    merge_labialised,
+    tigrinya_share,
+)
 from indextts.text.languages import AMHARIC, find_language
 from indextts.text.normalize import normalize
 
@@ -199,7 +205,7 @@ def measure_text(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> Tex
         num_other=(
             len(_UNKNOWN_OF_AMHARIC.findall(spoken)) if is_amharic else num_letters - num_own - len(latin)
         ),
-        key="".join(filter(str.isalnum, merge_labialised(merge_homophones(spoken, "strict")))),
+        key=letters_of(merge_labialised(merge_homophones(spoken, "strict"))),
     )
 
 

@@ -184,7 +184,7 @@ def _recording(path: Path) -> tuple[NDArray[np.float32], int]:
 
 def _judge_recording(judge: Judge, item: HeldOut, style: Tensor | None) -> Clip:
     samples, rate_hz = _recording(item.utterance.audio)
-    judgement = judge.judge(samples, rate_hz, item.utterance.text, style)
+    judgement = judge.judge(samples, rate_hz, item.utterance.text, style, _language(item))
     return _clip(item, judgement=judgement)
 
 
@@ -205,7 +205,9 @@ def _render(
             write_wav(output_dir / file, speech)
         yield _clip(
             item,
-            judgement=judge.judge(speech.samples, speech.sample_rate_hz, item.utterance.text, style),
+            judgement=judge.judge(
+                speech.samples, speech.sample_rate_hz, item.utterance.text, style, _language(item)
+            ),
             has_stopped=speech.has_stopped,
             is_loop=any(has_loop(segment.codes.cpu().numpy()) for segment in speech.segments),
             file=file,
@@ -214,8 +216,12 @@ def _render(
             logger.info("%s: %d of %d sentences", name, number, len(held_out))
 
 
+def _language(item: HeldOut) -> str:
+    return item.utterance.language or AMHARIC
+
+
 def _clip(item: HeldOut, **judged: object) -> Clip:
-    options = NormalizerOptions(language=item.utterance.language or AMHARIC)
+    options = NormalizerOptions(language=_language(item))
     return Clip(
         id=item.utterance.id,
         text=item.utterance.text,

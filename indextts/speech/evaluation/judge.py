@@ -22,7 +22,8 @@ from indextts.features.campplus import CAMPPlus
 from indextts.features.vad import SAMPLE_RATE_HZ as VAD_RATE_HZ
 from indextts.features.vad import find_speech
 from indextts.text.ethiopic import text_key
-from indextts.text.normalize import DEFAULT_OPTIONS, normalize
+from indextts.text.languages import AMHARIC
+from indextts.text.normalize import NormalizerOptions, normalize
 
 MAX_PERIOD = 2 * CODES_PER_SECOND
 MIN_REPEATS = 4  # of a loop, including the first occurrence
@@ -69,15 +70,15 @@ class Errors:
     characters: int
 
 
-def count_errors(meant: str, heard: str) -> Errors:
+def count_errors(meant: str, heard: str, language: str = AMHARIC) -> Errors:
     """Return the errors of the transcript `heard` for the text `meant`, independent of spelling."""
-    reference, hypothesis = scored(meant), scored(heard)
+    reference, hypothesis = scored(meant, language), scored(heard, language)
     return Errors(edit_distance(reference, hypothesis), len(reference))
 
 
-def scored(text: str) -> str:
+def scored(text: str, language: str = AMHARIC) -> str:
     """Return the characters of `text` for the comparison."""
-    return text_key(normalize(text, DEFAULT_OPTIONS))
+    return text_key(normalize(text, NormalizerOptions(language=language)))
 
 
 def edit_distance(a: str, b: str) -> int:
@@ -143,7 +144,12 @@ class Judge:
         return speaker.style_vector(self.campplus, _resampled(samples, rate_hz, speaker.SAMPLE_RATE_HZ))
 
     def judge(
-        self, samples: NDArray[np.float32], rate_hz: int, text: str, prompt_style: Tensor | None
+        self,
+        samples: NDArray[np.float32],
+        rate_hz: int,
+        text: str,
+        prompt_style: Tensor | None,
+        language: str = AMHARIC,
     ) -> Judgement:
         """Score a clip.
 
@@ -152,6 +158,7 @@ class Judge:
             rate_hz: of the samples.
             text: the reference text.
             prompt_style: the vector of the reference voice, from `style`.
+            language: ISO 639 code of the text.
         """
         duration_s = len(samples) / rate_hz
         heard = {
@@ -162,7 +169,7 @@ class Judge:
         return Judgement(
             duration_s=duration_s,
             heard=heard,
-            errors={name: count_errors(text, transcript) for name, transcript in heard.items()},
+            errors={name: count_errors(text, transcript, language) for name, transcript in heard.items()},
             likeness=speaker.speaker_similarity(prompt_style, self.style(samples, rate_hz)),
             is_silent=speech_s <= MIN_SPEECH_SHARE * duration_s,
         )

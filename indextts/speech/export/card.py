@@ -8,6 +8,7 @@ from indextts.data.manifest import read_pairs
 from indextts.errors import UserError
 from indextts.runs.directory import CheckpointMeta, FileIdentity, identify
 from indextts.speech.export.source import Source
+from indextts.text.languages import AMHARIC
 
 # Settings of the run that are paths; the card contains no path of this machine.
 PATH_SETTINGS = frozenset(
@@ -49,7 +50,7 @@ def _head(source: Source, checks: list[FileCheck]) -> str:
         what = f"the moving average of the weights (decay {source.ema_decay:g}) in {names}"
     lines = [
         "---",
-        "language: am",
+        f"language: {(source.tokenizer.get('normalizer') or {}).get('language', AMHARIC)}",
         "license: other",
         "pipeline_tag: text-to-speech",
         "---",

@@ -1,0 +1,61 @@
+"""The normaliser for languages other than Amharic."""
+
+import pytest
+
+from indextts.commands.normalizer_options import DEFAULT_OPTIONS, NormalizerOptions
+from indextts.errors import UserError
+from indextts.text.normalize import normalize
+from tests.spoken_languages import sentences
+
+LANGUAGES = ("ko", "ar", "th", "sw")
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("ko", "2026년 3월, “안녕”…", "이천이십육년 삼월, '안녕'…"),
+        ("ko", "한글과 漢字", "한글과 漢 字"),
+        ("ko", "1,234개", "천이백삼십사개"),
+        ("ko", "번호는 007", "번호는 영 영 칠"),
+        ("ko", "3.5 미터", "3.5 미터"),  # num2words reads fractions of some languages as cents
+        ("ko", "Hello 25", "HELLO 25"),  # another script keeps its digits
+        ("ar", "كم عمرك؟ ٢٥ سنة، نعم؛", "كم عمرك? خمسة و عشرون سنة, نعم,"),
+        ("th", "๑๒ บาท", "สิบสอง บาท"),
+        ("th", "3ชั้น", "สามชั้น"),
+        ("sw", "Nina miaka 25.", "NINA MIAKA 25."),  # num2words does not know Swahili
+        ("hi", "नमस्ते। आप कैसे हैं?", "नमस्ते. आप कैसे हैं?"),
+        ("ti", "ሰላም፡ ከመይ ኣለኻ፧", "ሰላም ከመይ ኣለኻ?"),
+        ("tr", "3elma", "ÜÇ ELMA"),
+        ("ja", "日本のカメラ", "日 本 のカメラ"),
+        ("ko", "가격 ₩ ☎ ♪", "가격"),
+    ],
+)
+def test_marks_and_whole_numbers_become_those_that_are_spoken(language, text, expected):
+    assert normalize(text, NormalizerOptions(language=language)) == expected
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_normalising_again_changes_nothing(language):
+    options = NormalizerOptions(language=language)
+    for text in sentences(language, 400):
+        once = normalize(text, options)
+        assert normalize(once, options) == once
+
+
+def test_a_number_of_any_length_is_read():
+    options = NormalizerOptions(language="ko")
+    for num_digits in (1, 15, 16, 60):
+        assert not any(map(str.isdigit, normalize(f"번호 {'9' * num_digits}", options)))
+
+
+def test_amharic_keeps_its_record_and_other_languages_are_recorded():
+    assert "language" not in DEFAULT_OPTIONS.record
+    korean = NormalizerOptions(language="ko")
+    assert korean.record["language"] == "ko"
+    assert korean.fingerprint != DEFAULT_OPTIONS.fingerprint
+    assert DEFAULT_OPTIONS.fingerprint == "v3-7ea06ebd985b04b0"  # as in tokenizers of earlier versions
+
+
+def test_an_unknown_language_is_refused():
+    with pytest.raises(UserError, match="'xx'"):
+        normalize("x", NormalizerOptions(language="xx"))
