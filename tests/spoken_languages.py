@@ -52,7 +52,9 @@ def _sentences(language: str) -> Iterator[str]:
         for key, text in sorted(catalogue.items(), key=str):
             if key and isinstance(text, str):
                 for part in _SENTENCE_END.split(_PLACEHOLDER.sub(_TWELVE[language], text)):
-                    is_own = spoken.num_letters(part) >= _MIN_LETTERS and spoken.share(part) >= _MIN_SHARE
+                    is_own = (
+                        spoken.share(part) >= _MIN_SHARE and spoken.count_letters(part)[0] >= _MIN_LETTERS
+                    )
                     has_digits = any(map(str.isdigit, part)) and not reads_numbers(spoken)
                     if is_own and len(part) <= _MAX_CHARS and not has_digits and not _UNSPOKEN.search(part):
                         yield part.strip()

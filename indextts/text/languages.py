@@ -8,6 +8,7 @@ Korean has 11,172 syllables; its alphabet here is the 2,350 of KS X 1001, which 
 """
 
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -68,14 +69,19 @@ class Language:
         """Return whether a character of its script is written in words; ideographs are words themselves."""
         return self.owns(char) and "Hani" not in scripts_of(char)
 
-    def num_letters(self, text: str) -> int:
-        """Return the number of letters in the script of the language."""
-        return sum(map(self.owns, filter(str.isalpha, text)))
+    def count_letters(self, text: str) -> tuple[int, int]:
+        """Return the number of letters in the script of the language, and of all letters."""
+        num_own = num_all = 0
+        for char, count in Counter(text).items():
+            if char.isalpha():
+                num_all += count
+                num_own += count if self.owns(char) else 0
+        return num_own, num_all
 
     def share(self, text: str) -> float:
         """Return the share of the letters of `text` that are in its script, 0 without letters."""
-        num_letters = sum(map(str.isalpha, text))
-        return self.num_letters(text) / num_letters if num_letters else 0.0
+        num_own, num_all = self.count_letters(text)
+        return num_own / num_all if num_all else 0.0
 
 
 def find_language(code: str) -> Language:

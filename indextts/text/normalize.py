@@ -185,7 +185,7 @@ def _is_own(text: str, options: NormalizerOptions) -> bool:
     """Return whether a text is in the script of the language, or has no letter."""
     if options.language == AMHARIC:
         return is_amharic(text)
-    return find_language(options.language).num_letters(text) > 0 or not any(map(str.isalpha, text))
+    return find_language(options.language).share(text) > 0 or not any(map(str.isalpha, text))
 
 
 def _steps(text: str, options: NormalizerOptions) -> Iterator[tuple[Rule, str]]:

@@ -190,7 +190,7 @@ def measure_text(text: str, options: NormalizerOptions = DEFAULT_OPTIONS) -> Tex
     spoken = normalize(text, options)
     language = find_language(options.language)
     is_amharic = language.code == AMHARIC
-    num_own, num_letters = language.num_letters(spoken), sum(map(str.isalpha, spoken))
+    num_own, num_letters = language.count_letters(spoken)
     share = num_own / num_letters if num_letters else 0.0
     tigrinya = tigrinya_share(spoken) if is_amharic else 0.0
     latin = _LATIN.findall(spoken)
