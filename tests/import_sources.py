@@ -1,11 +1,14 @@
 """Sources and helpers for tests of the import."""
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import soundfile
+from numpy.typing import NDArray
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.importer import ImportResult, import_dataset
@@ -17,6 +20,44 @@ def write_tone(path: Path, pitch_hz: float = 220, duration_s: float = 0.5) -> Pa
     times = np.arange(round(duration_s * 24_000)) / 24_000
     samples = 0.1 * np.sin(2 * np.pi * pitch_hz * times)
     soundfile.write(path, samples, 48_000 if path.suffix == ".opus" else 24_000)
+    return path
+
+
+def write_media(
+    path: Path,
+    samples: NDArray[np.float32] | None,
+    rate_hz: int,
+    codec: str = "aac",
+    *,
+    layout: str = "mono",
+    video_s: float = 0.0,
+    **options: str,
+) -> Path:
+    """Write a file that libsndfile cannot read, with an audio track, a video track or both.
+
+    Args:
+        samples: (S,) in [-1, 1]; None for no audio track.
+        video_s: the duration of the video, of 5 frames per second.
+        options: of the container.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(f"file:{path}", "w", options=options) as output:
+        video = output.add_stream("mpeg4", rate=5) if video_s else None
+        audio = output.add_stream(codec, rate=rate_hz, layout=layout) if samples is not None else None
+        if video is not None:
+            video.width = video.height = 64
+            for number in range(round(5 * video_s)):
+                frame = av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8), format="rgb24")
+                frame.pts, frame.time_base = number, Fraction(1, 5)
+                output.mux(video.encode(frame))
+            output.mux(video.encode())
+        if samples is not None:
+            rounded = np.round(samples * 32767).astype(np.int16)
+            sound = av.AudioFrame.from_ndarray(rounded[None], format="s16", layout="mono")
+            sound.sample_rate, sound.pts, sound.time_base = rate_hz, 0, Fraction(1, rate_hz)
+            if len(samples):
+                output.mux(audio.encode(sound))
+            output.mux(audio.encode())
     return path
 
 

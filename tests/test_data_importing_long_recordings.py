@@ -2,7 +2,6 @@
 
 import csv
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from indextts.data.importing.long_recordings import Cut, Limits, RejectedCue, fi
 from indextts.data.importing.subtitles import Cue
 from indextts.features.audio import load_audio
 from indextts.features.vad import Span, find_speech
-from tests.import_sources import manifest_lines, rejected, run_import, write_tone
+from tests.import_sources import manifest_lines, rejected, run_import, write_media
 
 RATE = 24_000
 LIMITS = Limits(1.0, 20.0)
@@ -165,14 +164,12 @@ def test_changed_subtitles_cut_the_recording_again_and_leave_no_old_clips(tmp_pa
 
 
 @pytest.mark.shared
-@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
 def test_a_video_with_subtitles_is_cut_and_a_video_without_sound_is_rejected(tmp_path, shared):
     truth = join_clips(shared, tmp_path / "in", 4, seed=5)
     folder = tmp_path / "in"
-    make = ["ffmpeg", "-v", "error", "-f", "lavfi", "-i", "color=size=64x64:rate=5:duration=60"]
-    encode = ["-c:v", "mpeg4", "-c:a", "aac", "-shortest"]
-    subprocess.run([*make, "-i", folder / "talk.flac", *encode, folder / "-i talk:1.mp4"], check=True)
-    subprocess.run([*make, "-c:v", "mpeg4", folder / "mute.mp4"], check=True)
+    talk, rate_hz = soundfile.read(folder / "talk.flac", dtype="float32")
+    write_media(folder / "-i talk:1.mp4", talk, rate_hz, video_s=len(talk) / rate_hz)
+    write_media(folder / "mute.mp4", None, rate_hz, video_s=5)
     (folder / "talk.srt").rename(folder / "-i talk:1.srt")
     (folder / "talk.flac").unlink()
     shutil.copy(folder / "-i talk:1.srt", folder / "mute.srt")
@@ -186,22 +183,6 @@ def test_a_video_with_subtitles_is_cut_and_a_video_without_sound_is_rejected(tmp
         ("mute.mp4", None, "no_sound"),
         ("talk2.mp4", None, "unreadable_audio"),
     ]
-
-
-@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
-def test_a_playlist_named_like_a_video_reads_no_other_file(tmp_path):
-    secret = write_tone(tmp_path / "secret.wav", duration_s=1.0)
-    write_tone(tmp_path / "in/b.wav")
-    for name, text in {
-        "concat.mp4": f"ffconcat version 1.0\nfile '{secret}'\n",
-        "hls.mp4": f"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\nfile://{secret}\n#EXT-X-ENDLIST\n",
-    }.items():
-        (tmp_path / "in" / name).write_text(text)
-    for stem in ("b", "concat", "hls"):
-        (tmp_path / f"in/{stem}.txt").write_text("ሰላም", encoding="utf-8")
-    run_import(tmp_path / "in", tmp_path / "out", speaker="s")
-    assert [line["id"] for line in manifest_lines(tmp_path / "out")] == ["b"]
-    assert [row[2] for row in rejected(tmp_path / "out")] == ["unreadable_audio"] * 2
 
 
 @pytest.mark.shared

@@ -12,6 +12,7 @@ import soundfile
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.webui.data.uploads import described, remove, store_uploads, store_voice
+from tests.import_sources import write_media
 
 
 def tone(duration_s: float = 0.1, format: str = "WAV") -> bytes:
@@ -99,7 +100,14 @@ def test_all_unusable_files_are_named_up_to_a_limit(tmp_path):
     assert [name in str(refused.value) for name in names] == [True] * 5 + [False] * 3
 
 
-def test_a_recording_that_only_ffmpeg_reads_is_left_to_the_import(tmp_path):
+def test_a_recording_with_the_suffix_of_another_format_is_stored(tmp_path):
+    project = Project(tmp_path / "voice")
+    media = write_media(tmp_path / "a.m4a", np.zeros(24_000, np.float32), 24_000)
+    [source] = store_uploads(project, receive(tmp_path, "a.mp3", content=media.read_bytes()), tmp_path)
+    assert [path.name for path in source.iterdir()] == ["a.mp3"]
+
+
+def test_a_recording_that_libsndfile_cannot_read_is_left_to_the_import(tmp_path):
     project = Project(tmp_path / "voice")
     [source] = store_uploads(project, receive(tmp_path, "a.m4a", content=bytes(5000)), tmp_path)
     assert [path.name for path in source.iterdir()] == ["a.m4a"]

@@ -1,11 +1,17 @@
 """Find the audio files of a source, and decode those that libsndfile cannot read.
 
-ffmpeg, if it is installed, decodes other formats to FLAC. It may only open the given file: other protocols
-and playlist formats, which can refer to any file of this machine, are disabled.
+PyAV decodes other formats to FLAC, in a process of its own (track_decoder.py); ffmpeg, if it is installed,
+decodes what PyAV cannot. Both may only open the given file: other protocols and playlist formats, which can
+refer to any file of this machine, are disabled.
 """
 
+import errno
+import json
+import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -17,13 +23,14 @@ from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
 
 # Formats that contain the audio itself; playlist formats such as hls, concat and dash are excluded.
-_FFMPEG_FORMATS = (
+_FORMATS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,asf,flv,mpeg,mpegts,aac,amr,amrnb,amrwb,ac3,eac3,mp3,ogg,wav,"
     "flac,caf,aiff,au,w64"
 )
 _TIMEOUT_S = 60.0
 _TIMEOUT_PER_MB_S = 2.0  # for a slow disk and an old processor
 _MAX_DECODED_BYTES = 8 * 2**30
+_PYAV_PROGRAM = Path(__file__).with_name("track_decoder.py")
 
 Problem = tuple[str, str]  # code and reason of a rejection
 
@@ -98,7 +105,11 @@ def readable_by_libsndfile(path: Path) -> bool:
 
 
 def as_readable(path: Path, aside: Path) -> Path | Problem:
-    """Return a file that libsndfile reads: `path`, or `aside` after decoding with ffmpeg, or the problem."""
+    """Return a file that libsndfile reads: `path`, or `aside` after decoding, or the problem.
+
+    Raises:
+        OSError: `aside` cannot be written.
+    """
     if path.suffix.lower() == ".raw" or readable_by_libsndfile(path):
         try:
             audio_duration_s(path)
@@ -107,20 +118,49 @@ def as_readable(path: Path, aside: Path) -> Path | Problem:
         return path
     if path.stat().st_size == 0:
         return "unreadable_audio", "the file is empty; replace it"
-    if shutil.which("ffmpeg") is None or shutil.which("ffprobe") is None:
-        return "unreadable_audio", "libsndfile cannot read this format; install ffmpeg or replace the file"
-    return _decode(path.resolve(), aside) or aside
+    problem = _decode(path.resolve(), aside)
+    if problem is not None:
+        aside.unlink(missing_ok=True)
+    return problem or aside
 
 
 def _decode(path: Path, aside: Path) -> Problem | None:
     """Write the first audio track as mono 16-bit FLAC at its sample rate; return a problem or None."""
-    limits = ["-protocol_whitelist", "file", "-format_whitelist", _FFMPEG_FORMATS]
     timeout = _TIMEOUT_S + _TIMEOUT_PER_MB_S * path.stat().st_size / 1e6
+    code, reason = _decode_with_pyav(path, aside, timeout)
+    if code == "ok":
+        return None
+    if code == "disk_full":
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(aside))
+    if code != "unreadable":
+        return "no_sound" if code == "no_sound" else "unreadable_audio", reason
+    if shutil.which("ffmpeg") is None or shutil.which("ffprobe") is None:
+        reason = f"neither libsndfile nor PyAV can read it ({reason}); replace the file or install ffmpeg"
+        return "unreadable_audio", reason
+    return _decode_with_ffmpeg(path, aside, timeout)
+
+
+def _decode_with_pyav(path: Path, aside: Path, timeout: float) -> tuple[str, str]:
+    """Return code and reason as track_decoder.py prints them."""
+    argv = [sys.executable, "-P", str(_PYAV_PROGRAM), str(path), str(aside), _FORMATS, str(timeout)]
+    answer = subprocess.run(
+        [*argv, str(_MAX_DECODED_BYTES)], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    if answer.returncode == -signal.SIGALRM:
+        return "refused", f"decoding took more than {timeout:.0f} s"
+    if answer.returncode:
+        return "unreadable", f"the decoder failed, {_last_line(answer.stderr)}, status {answer.returncode}"
+    result = json.loads(answer.stdout)
+    return result["code"], result["reason"]
+
+
+def _decode_with_ffmpeg(path: Path, aside: Path, timeout: float) -> Problem | None:
+    limits = ["-protocol_whitelist", "file", "-format_whitelist", _FORMATS]
     probe = ["ffprobe", "-v", "error", *limits, "-select_streams", "a", "-show_entries", "stream=index"]
     try:
         answer = _run([*probe, "-of", "csv=p=0", "-i", f"file:{path}"], timeout)
         if answer.returncode:
-            reason = f"neither libsndfile nor ffmpeg can read it ({_last_line(answer.stderr)})"
+            reason = f"libsndfile, PyAV and ffmpeg cannot read it ({_last_line(answer.stderr)})"
             return "unreadable_audio", reason
         if not answer.stdout.strip():
             return "no_sound", "the file has no audio track"

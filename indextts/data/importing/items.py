@@ -14,7 +14,7 @@ Each line of rejected.jsonl is a rejection:
     no_audio_named   a row without a recording
     missing_audio    the recording does not exist
     outside          the recording is outside the allowed folders
-    unreadable_audio truncated, or a format that neither libsndfile nor ffmpeg reads
+    unreadable_audio truncated, or a format that none of libsndfile, PyAV and ffmpeg reads
     no_sound         a video without sound
     no_text          a recording without text or subtitles
     no_audio         a text or subtitles without a recording

@@ -10,13 +10,14 @@ An upload replaces an existing one of the same name.
 """
 
 import shutil
+import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import soundfile
 
-from indextts.data.importing.audio_files import readable_by_libsndfile
+from indextts.data.importing.audio_files import as_readable, readable_by_libsndfile
 from indextts.data.importing.items import AUDIO_SUFFIXES, SNDFILE_SUFFIXES, TEXT_SUFFIXES, may_be_read
 from indextts.errors import UserError
 from indextts.features.audio import require_reference_length
@@ -70,7 +71,7 @@ def store_uploads(project: Project, received: Sequence[str], received_in: Path) 
 def problem_of(path: Path) -> str:
     """Return why the import could not use an uploaded file; "" if its content is plausible.
 
-    The import checks the content of an archive, and what only ffmpeg can decode.
+    The import checks the content of an archive, and formats that libsndfile cannot read by their name.
     """
     suffix, size = path.suffix.lower(), path.stat().st_size
     if suffix == ".zip":
@@ -83,7 +84,9 @@ def problem_of(path: Path) -> str:
         return ""
     if readable_by_libsndfile(path):
         return "" if soundfile.info(path).frames else t(AUDIO_EMPTY, name=path.name, bytes=size)
-    return t(AUDIO_UNREADABLE, name=path.name, bytes=size) if shutil.which("ffmpeg") is None else ""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # often m4a with the name of another format
+        decoded = as_readable(path, Path(folder) / "decoded.flac")
+    return "" if isinstance(decoded, Path) else t(AUDIO_UNREADABLE, name=path.name, bytes=size)
 
 
 def store_voice(project: Project, received: str, received_in: Path) -> Path:

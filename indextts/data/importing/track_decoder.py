@@ -1,0 +1,161 @@
+"""Program that decodes the first audio track of a file to FLAC: mono, 16 bit, at the rate of the track.
+
+    python track_decoder.py FILE TARGET FORMATS MAX_S MAX_BYTES
+
+It prints {"code": "no_sound", "reason": "the file has no audio track"}. The codes:
+
+    ok          TARGET contains the track
+    no_sound    no audio track, or an empty one
+    refused     truncated, incomplete, or too large
+    unreadable  PyAV cannot decode it; ffmpeg may know more codecs
+    disk_full   TARGET cannot be written
+
+The import runs this as a process of its own, because files are untrusted: a codec that crashes ends this
+process and not the import, and a timer ends it after MAX_S seconds even within a codec. Only FILE is opened:
+protocols other than that of local files are disabled, and so are all formats but FORMATS.
+
+Standard library and PyAV only, so that the process starts in 0.1 s.
+"""
+
+import errno
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import av
+from av.audio.frame import AudioFrame
+from av.audio.resampler import AudioResampler
+from av.audio.stream import AudioStream
+from av.container import InputContainer
+
+# Formats whose header has the duration; in others it is an estimate, and times can jump.
+_TIMED_FORMATS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "flv", "asf")
+_MAX_MISSING_S = 0.5
+_MAX_MISSING_SHARE = 0.01  # of a long recording: some packets of a radio stream are often corrupt
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_BYTES_PER_SAMPLE = 2
+
+Answer = tuple[str, str]  # code and reason
+
+
+@dataclass
+class _Track:
+    """Times of the packets, in seconds; `length_s` is the sum of the packets of the track."""
+
+    start_s: float | None = None
+    end_s: float = 0.0
+    length_s: float = 0.0
+    file_end_s: float = 0.0
+    ends_corrupt: bool = False
+
+
+def main(argv: list[str]) -> int:
+    source, target, formats, max_s, max_bytes = argv
+    signal.setitimer(signal.ITIMER_REAL, float(max_s))  # by default, SIGALRM ends the process
+    try:
+        code, reason = _decode(source, target, formats, int(max_bytes))
+    except (av.FFmpegError, ValueError) as error:  # ValueError: from PyAV, for parameters of a track
+        is_full = getattr(error, "errno", None) in _DISK_FULL
+        code, reason = "disk_full" if is_full else "unreadable", getattr(error, "strerror", "") or str(error)
+    print(json.dumps({"code": code, "reason": reason}))  # noqa: T201 - the result of the program
+    return 0
+
+
+def _decode(source: str, target: str, formats: str, max_bytes: int) -> Answer:
+    limits = {"protocol_whitelist": "file", "format_whitelist": formats}
+    # "file:" prefix: a name can contain a colon.
+    with av.open(f"file:{source}", options=limits, metadata_errors="replace") as container:
+        if not container.streams.audio:
+            return "no_sound", "the file has no audio track"
+        stream = container.streams.audio[0]
+        if stream.codec_context is None:
+            return "unreadable", "unknown codec"
+        track = _Track()
+        num_samples, rate_hz = _write(_mono(_frames(container, stream, track)), target, max_bytes)
+        declared_s = (container.duration or 0) / av.time_base
+        is_timed = container.format.name in _TIMED_FORMATS
+    if num_samples * _BYTES_PER_SAMPLE > max_bytes:
+        return "refused", f"decodes to more than {max_bytes / 2**30:.0f} GiB; split the recording"
+    if track.ends_corrupt or (is_timed and _is_less(track.file_end_s, declared_s)):
+        return "refused", "the file is truncated; replace it"
+    if not num_samples:
+        return "no_sound", "the audio track is empty"
+    span_s = track.end_s - (track.start_s or 0.0) if is_timed else 0.0
+    expected_s, decoded_s = max(span_s, track.length_s), num_samples / rate_hz
+    if _is_less(decoded_s, expected_s):
+        return "refused", f"only {decoded_s:.1f} of {expected_s:.1f} s can be decoded; replace the file"
+    return "ok", ""
+
+
+def _is_less(found_s: float, expected_s: float) -> bool:
+    return expected_s - found_s > max(_MAX_MISSING_S, _MAX_MISSING_SHARE * expected_s)
+
+
+def _frames(container: InputContainer, stream: AudioStream, track: _Track) -> Iterator[AudioFrame]:
+    """Yield the frames of a track without corrupt packets, and record the times in `track`."""
+    for packet in container.demux():
+        if not packet.size:  # flushes the decoder
+            if packet.stream.index == stream.index:
+                yield from stream.decode(packet)
+            continue
+        length_s = float((packet.duration or 0) * packet.time_base)
+        end_s = float(packet.pts * packet.time_base) + length_s if packet.pts is not None else 0.0
+        track.file_end_s = max(track.file_end_s, end_s)
+        if packet.stream.index != stream.index:
+            continue
+        track.end_s = max(track.end_s, end_s)
+        track.length_s += length_s
+        if track.start_s is None and packet.pts is not None:
+            track.start_s = end_s - length_s
+        try:
+            frames = stream.decode(packet)
+        except av.FFmpegError:
+            track.ends_corrupt = True
+            continue
+        track.ends_corrupt = False
+        yield from frames
+
+
+def _mono(frames: Iterator[AudioFrame]) -> Iterator[AudioFrame]:
+    """Yield the frames as mono 16-bit at the rate of the first; their format may change within a track."""
+    resampler: AudioResampler | None = None
+    form: tuple[str, str, int] | None = None
+    rate_hz = 0
+    for frame in frames:
+        rate_hz = rate_hz or frame.sample_rate
+        if form != (frame.format.name, frame.layout.name, frame.sample_rate):
+            if resampler is not None:
+                yield from filter(None, resampler.resample(None))
+            resampler = AudioResampler("s16", "mono", rate_hz)
+            form = (frame.format.name, frame.layout.name, frame.sample_rate)
+        assert resampler is not None
+        frame.pts = None
+        yield from resampler.resample(frame)
+    if resampler is not None:
+        yield from filter(None, resampler.resample(None))  # [None] if there was nothing to convert
+
+
+def _write(frames: Iterator[AudioFrame], target: str, max_bytes: int) -> tuple[int, int]:
+    """Write frames to a FLAC file until they are too large; return the number of samples and their rate."""
+    num_samples = rate_hz = 0
+    stream: AudioStream | None = None
+    with av.open(f"file:{target}", "w", format="flac") as output:
+        for frame in frames:
+            if stream is None:
+                rate_hz = frame.sample_rate
+                stream = output.add_stream("flac", rate=rate_hz, layout="mono")
+            frame.pts, frame.time_base = num_samples, Fraction(1, rate_hz)
+            num_samples += frame.samples
+            if num_samples * _BYTES_PER_SAMPLE > max_bytes:
+                return num_samples, rate_hz
+            output.mux(stream.encode(frame))
+        if stream is not None:
+            output.mux(stream.encode(None))
+    return num_samples, rate_hz
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
