@@ -149,6 +149,7 @@ def test_the_playlist_is_one_that_an_unprotected_program_follows(tmp_path):
 
 def test_a_decoder_that_takes_too_long_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr("indextts.data.importing.audio_files._TIMEOUT_S", 0.001)
+    monkeypatch.setattr("indextts.data.importing.audio_files._TIMEOUT_PER_MB_S", 0)
     path = write_media(tmp_path / "a.m4a", speech(), RATE_HZ)
     assert as_readable(path, tmp_path / "aside.flac")[0] == "unreadable_audio"
 

@@ -268,7 +268,7 @@ def test_a_kill_while_a_recording_is_replaced_leaves_no_manifest(tmp_path, monke
     run_import(source, tmp_path / "out", speaker="almaz")
     write_tone(source / "clip001.wav", 900, 0.9)
 
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("indextts.data.importing.importer.write_utterances", interrupted)
@@ -284,7 +284,7 @@ def test_a_second_import_into_the_same_folder_is_refused(tmp_path, monkeypatch):
     source = write_folder(tmp_path / "in", range(1))
     refusals = []
 
-    def second_import(*_):
+    def second_import(*_, **__):
         with pytest.raises(UserError, match=r"/out: ") as caught:
             run_import(source, tmp_path / "out", speaker="almaz")
         refusals.append(caught.value.exit_status)

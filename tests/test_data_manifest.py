@@ -81,6 +81,20 @@ def test_a_written_manifest_reads_back_equal_and_has_relative_paths(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["m.jsonl"]
 
 
+def test_links_stay_absolute_and_originals_are_kept(tmp_path):
+    utterances = [
+        Utterance("a", tmp_path / "in/a.wav", "a", "s", 0.5),
+        Utterance("b", tmp_path / "out/audio/b.flac", "b", "s", 2.0, original="talks.zip/b.wav"),
+    ]
+    path = tmp_path / "out/m.jsonl"
+    write_utterances(path, utterances, keeps_links=True)
+    assert read_utterances(path) == utterances
+    assert [json.loads(line)["audio"] for line in path.read_text().splitlines()] == [
+        str(tmp_path / "in/a.wav"),
+        "audio/b.flac",
+    ]
+
+
 def test_pairs_read_back_equal_and_share_their_store(tmp_path):
     pairs = [
         Pair(f"b__{prompt}", "s", prompt, "b", "ሰላም።", 75, 1.5, 2.0, tmp_path / "f.json", prompt * 64, KEY)

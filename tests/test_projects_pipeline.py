@@ -20,6 +20,7 @@ from indextts.projects.project import Project, make_settings
 from indextts.projects.stages import plan_stage
 from indextts.runs.directory import read_metrics, verify_checkpoint
 from tests.conftest import REPOSITORY
+from tests.import_sources import run_import, write_tone
 from tests.running_jobs import SAVES_ON_SIGTERM
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -73,6 +74,23 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     answer = run(workspace, "--demo", "--max-steps=2", cwd=workspace.parent)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     return workspace, answer.stdout
+
+
+def test_preprocessing_runs_again_when_a_linked_recording_changed(tmp_path: Path):
+    source, project = tmp_path / "in", Project(tmp_path / "x")
+    settings = make_settings(name="x", manifest=tmp_path / "m.jsonl", base=tmp_path / "base")
+    write_tone(source / "a.wav", 220)
+    (source / "a.txt").write_text("ሰላም", encoding="utf-8")
+
+    def read_files() -> dict[Path, bytes]:
+        run_import(source, project.dataset, speaker="s", link=True)
+        reads = plan_stage(project, settings, "preprocess").reads
+        return {path: path.read_bytes() for path in reads if path.is_file()}
+
+    before = read_files()
+    assert read_files() == before
+    write_tone(source / "a.wav", 330)  # of the same length
+    assert read_files() != before
 
 
 def test_all_stages_run_in_order_and_each_command_is_shown(demo: tuple[Path, str]):

@@ -9,6 +9,7 @@ from indextts.data.review import Decision, add_decision, check_folder
 from indextts.errors import UserError
 from indextts.projects.project import Project
 from indextts.webui.data.review import clips_version, page_beside, save_text, show_page, undo_last
+from indextts.webui.data.review_list import list_html
 from indextts.webui.data.review_rows import (
     DECIDED,
     REJECTED,
@@ -19,6 +20,7 @@ from indextts.webui.data.review_rows import (
     read_review,
 )
 from indextts.webui.language import t
+from tests.import_sources import run_import, write_tone
 
 
 @pytest.fixture
@@ -50,6 +52,17 @@ class OneProject:
 
 def ids(review: Review, name: str) -> list[str]:
     return [row.utterance.id for row in review.chosen(name)]
+
+
+def test_a_linked_recording_outside_the_project_has_a_sentence_and_no_address(tmp_path):
+    write_tone(tmp_path / "in/a.wav")
+    (tmp_path / "in/a.txt").write_text("ሰላም", encoding="utf-8")
+    project = Project(tmp_path / "voice")
+    run_import(tmp_path / "in", project.dataset, speaker="s", link=True)
+    shown = list_html(project, read_review(project).chosen(SHUFFLED))
+    assert "ሰላም" in shown
+    assert t("data.not_playable") in shown
+    assert str(tmp_path) not in shown
 
 
 def test_the_worst_clips_of_a_reason_come_first(project):

@@ -79,6 +79,24 @@ class ImportDataset(Command):
         title="Maximum clip length (s)",
         description="Longest clip cut from a long recording, in seconds.",
     )
+    trim: float = Field(
+        0.0,
+        ge=0,
+        title="Silence to keep (s)",
+        description="Longest silence to keep at the start and end of a clip, in seconds; 0 does not trim.",
+    )
+    loudness: float = Field(
+        0.0,
+        ge=-70,
+        le=0,
+        title="Loudness (LUFS)",
+        description="Loudness to set for each clip, for example -23; 0 leaves it unchanged.",
+    )
+    link: bool = Field(
+        False,
+        title="Link",
+        description="Refer to readable recordings in their place instead of copying them.",
+    )
     prune: bool = Field(
         False,
         title="Prune",

@@ -9,6 +9,7 @@
      "duration": 3.25,                  seconds
      "language": "am",                  optional, else that of the project
      "recording": "video_17",           optional, the file or video that this is a part of
+     "original": "/data/a.wav",         optional, the recording that an import trimmed or set to a loudness
      "features": "features/0f3a5d….json",   after preprocessing: the feature store, relative to the manifest
      "features_key": "9c56cc51b3…",     after preprocessing: sha256 of the recording, its key in the store
      "code_len": 162}                   after preprocessing: semantic codes of the utterance
@@ -71,6 +72,7 @@ class Utterance:
     num_codes: int | None = None
     features_key: str | None = None
     recording: str | None = None  # the source file; all its utterances are on the same side of the split
+    original: str | None = None  # the recording that `audio` was made from, if an import changed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +170,18 @@ def read_hours(path: Path) -> float | None:
     return seconds / 3600
 
 
-def write_utterances(path: Path, utterances: Iterable[Utterance]) -> None:
+def write_utterances(path: Path, utterances: Iterable[Utterance], *, keeps_links: bool = False) -> None:
     """Write a manifest through a temporary file; paths become relative to its folder.
+
+    Args:
+        keeps_links: leave the paths of recordings outside the folder absolute.
 
     Raises:
         UserError: the file cannot be written.
     """
     folder = _folder(path)
-    write_json_lines(path, (_utterance_record(utterance, folder) for utterance in utterances))
+    records = (_utterance_record(utterance, folder, keeps_links) for utterance in utterances)
+    write_json_lines(path, records)
 
 
 def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
@@ -309,6 +315,7 @@ def _utterance(line: _Line) -> Utterance:
         num_codes=line.count("code_len") if is_preprocessed else None,
         features_key=line.key("features_key") if is_preprocessed else None,
         recording=line.shared_string("recording") if line.has("recording") else None,
+        original=line.string("original") if line.has("original") else None,
     )
 
 
@@ -359,10 +366,11 @@ def _lines(
         yield _Line(path, number, folder, record, needed, shared, shared_paths)
 
 
-def _utterance_record(utterance: Utterance, folder: Path) -> dict[str, object]:
+def _utterance_record(utterance: Utterance, folder: Path, keeps_links: bool) -> dict[str, object]:
+    is_link = keeps_links and not utterance.audio.is_relative_to(folder)
     record: dict[str, object] = {
         "id": utterance.id,
-        "audio": os.path.relpath(utterance.audio, folder),
+        "audio": str(utterance.audio) if is_link else os.path.relpath(utterance.audio, folder),
         "text": utterance.text,
         "speaker": utterance.speaker,
         "duration": utterance.duration_s,
@@ -371,6 +379,8 @@ def _utterance_record(utterance: Utterance, folder: Path) -> dict[str, object]:
         record["language"] = utterance.language
     if utterance.recording is not None:
         record["recording"] = utterance.recording
+    if utterance.original is not None:
+        record["original"] = utterance.original
     if utterance.features is not None:
         record["features"] = os.path.relpath(utterance.features, folder)
         record["features_key"] = utterance.features_key

@@ -24,6 +24,7 @@ from indextts.commands.launching import ALONE, Launch, launch_of
 from indextts.commands.normalizer_options import NormalizerOptions
 from indextts.commands.speech import ExportModel
 from indextts.commands.train import Train
+from indextts.data.importing.journal import JOURNAL_NAME
 from indextts.data.review import check_folder, overlay_files, read_rejected
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
@@ -180,6 +181,7 @@ def _plan_preprocess(project: Project, settings: ProjectSettings) -> StagePlan:
             project.manifest,
             *overlay_files(project.manifest),
             project.dataset / "audio",
+            project.dataset / JOURNAL_NAME,  # changes with linked recordings, which audio/ does not contain
             project.base_checkpoint,
             project.config,
             *(speech_files if command.backend == "indextts2" else ()),

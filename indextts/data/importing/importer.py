@@ -25,11 +25,11 @@ from typing import cast
 from indextts.commands.data import ImportDataset, ImportLayout
 from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpacked
 from indextts.data.importing.audio_files import AudioFinder
+from indextts.data.importing.cleaning import Cleaning, summary
 from indextts.data.importing.download import DOWNLOADS_NAME, download
 from indextts.data.importing.items import Rejection, SourceRecording, source_name
 from indextts.data.importing.journal import Journal, read_journal
 from indextts.data.importing.layouts import read_source
-from indextts.data.importing.long_recordings import Limits
 from indextts.data.importing.speakers import answered, read_answers, with_speakers, write_answers
 from indextts.data.importing.storing import ASIDE_PREFIX, ProjectStore, Transcoded, recording_stamp, transcode
 from indextts.data.manifest import write_utterances
@@ -119,7 +119,7 @@ def import_dataset(command: ImportDataset) -> ImportResult:
             in_use = f"{command.output_dir}: another import writes to this folder; wait for it or stop it"
             stack.enter_context(locked_folder(command.output_dir / LOCK_NAME, in_use=in_use))
             _remove_leftovers(command.output_dir)
-            journal = read_journal(command.output_dir)
+            journal = read_journal(command.output_dir, may_link=command.link)
             sources = [_opened(path, command, stack) for path in typed]
             for source in sources:
                 _read(source, command, journal)
@@ -157,6 +157,8 @@ def _remove_leftovers(folder: Path) -> None:
 def _opened(path: Path, command: ImportDataset, stack: contextlib.ExitStack) -> _Source:
     root = path
     if is_archive(path):
+        if command.link:
+            raise UserError(f"{path}: an archive cannot be linked; unpack it, or import without --link")
         max_bytes = int(command.max_unpacked_gb * 1e9)
         root = stack.enter_context(unpacked(path, command.output_dir, max_bytes))
     name = source_name(path, command.output_dir)
@@ -198,6 +200,7 @@ def _import(sources: Sequence[_Source], command: ImportDataset, journal: Journal
         for found, transcoded in _import_items(source, command, journal, store):
             source.rejections += store.add(source.name, source.root, found, transcoded)
         store.finish(source.name, [found.key for found in source.found], prune=command.prune)
+        _log_outcomes(source, command, store)
     _write_rejected(sources, store, command.output_dir)
     rejected = Counter(record["code"] for record in _rejected_now(sources, store))
     if not store.num_usable:
@@ -208,13 +211,16 @@ def _import(sources: Sequence[_Source], command: ImportDataset, journal: Journal
     given = {source.name: source.answers for source in sources}
     write_answers(command.output_dir, read_answers(command.output_dir) | given)
     utterances = list(journal.utterances())
-    write_utterances(journal.manifest, utterances)
+    write_utterances(journal.manifest, utterances, keeps_links=True)
     if store.num_gone:
         logger.warning(
             "%s: kept %s of an earlier import, no longer in the source; --prune removes them",
             journal.manifest,
             counted(store.num_gone, "recording"),
         )
+    if store.num_lost:
+        lost = counted(store.num_lost, "linked recording")
+        logger.warning("%s: removed %s that do not exist or cannot be read any more", journal.manifest, lost)
     return ImportResult(
         journal.manifest,
         num_utterances=len(utterances),
@@ -232,13 +238,12 @@ def _import_items(
     source: _Source, command: ImportDataset, journal: Journal, store: ProjectStore
 ) -> Iterator[tuple[SourceRecording, Transcoded | None]]:
     """Yield the recordings of a source in order with their transcoded files; None for an unchanged one."""
-    limits = Limits(command.min_clip_s, command.max_clip_s)
     progress = Progress(f"Importing {source.path.name}", len(source.found))
     with ThreadPoolExecutor(command.num_workers or os.cpu_count()) as pool:
         futures = []
         for number, found in enumerate(source.found):
             is_same = store.is_current(source.name, found, recording_stamp(found, command))
-            futures.append(None if is_same else pool.submit(transcode, found, limits, journal.audio, number))
+            futures.append(None if is_same else pool.submit(transcode, found, command, journal.audio, number))
         try:
             for found, future in zip(source.found, futures, strict=True):
                 yield found, None if future is None else future.result()
@@ -246,6 +251,21 @@ def _import_items(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _log_outcomes(source: _Source, command: ImportDataset, store: ProjectStore) -> None:
+    """Log what --trim, --loudness and --link did with the clips of a source."""
+    if store.outcomes:
+        logger.info("%s: %s", source.path, summary(store.outcomes))
+        store.outcomes.clear()
+    num_long = sum(found.subtitles is not None for found in source.found)
+    if num_long and (Cleaning.of(command).is_wanted or command.link):
+        with_subtitles = counted(num_long, "recording")
+        logger.warning(
+            "%s: %s with subtitles cut as usual, without --trim, --loudness and --link",
+            source.path,
+            with_subtitles,
+        )
 
 
 def _rejected_now(sources: Sequence[_Source], store: ProjectStore) -> Iterator[dict[str, object]]:

@@ -6,8 +6,11 @@
      "stamp": [[size, time in ns], ...],                   of its files, and the settings of the cuts
      "sha256": "...",                                      of the recording
      "clips": [{"id", "audio": "talk_07_000012340.flac", "text", "speaker", "duration", "language",
-                "recording"}, ...],
+                "recording", "original": "/data/a.wav", "gain_db"}, ...],
      "rejected": [{"file", "line", "code", "reason"}, ...]}
+
+The `audio` of a linked clip is the absolute path of the original. A clip that the import trimmed or set to a
+loudness has its gain and the path of its `original`; within a zip archive, the archive and the member.
 
 At its end, an import rewrites the file with a single record per recording. The journal adds the origin of
 each utterance to manifest.jsonl. The first import into a manifest without a journal creates one from it.
@@ -33,7 +36,7 @@ UNKNOWN_SOURCE = ""  # of utterances from a manifest without a journal
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Utterance of the project; `audio` is the name of its file in audio/."""
+    """Utterance of the project; `audio` is the name of its file in audio/, or the absolute path of a link."""
 
     id: str
     audio: str
@@ -42,6 +45,17 @@ class Clip:
     duration: float
     language: str
     recording: str | None = None
+    original: str | None = None
+    gain_db: float | None = None
+
+    @property
+    def is_link(self) -> bool:
+        return Path(self.audio).is_absolute()
+
+    @property
+    def is_lost(self) -> bool:
+        """It is a link, and the original does not exist any more."""
+        return self.is_link and not Path(self.audio).is_file()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +104,7 @@ class Journal:
                     clip.duration,
                     clip.language,
                     recording=clip.recording,
+                    original=clip.original,
                 )
 
     def write(self) -> None:
@@ -101,8 +116,11 @@ class Journal:
         write_json_lines(self.folder / JOURNAL_NAME, map(_record, self.entries.values()))
 
 
-def read_journal(folder: Path) -> Journal:
+def read_journal(folder: Path, *, may_link: bool = False) -> Journal:
     """Return the journal of `folder`; an incomplete last line, left by a kill, does not count.
+
+    Args:
+        may_link: accept recordings outside the folder in a manifest without a journal.
 
     Raises:
         UserError: the journal is corrupt, or there is an invalid manifest without a journal.
@@ -111,7 +129,7 @@ def read_journal(folder: Path) -> Journal:
     path = folder / JOURNAL_NAME
     if not path.is_file():
         if journal.manifest.is_file():
-            _adopt_manifest(journal)
+            _adopt_manifest(journal, may_link=may_link)
         return journal
     content = path.read_bytes()
     complete = content[: content.rfind(b"\n") + 1]
@@ -140,22 +158,25 @@ def _add_record(journal: Journal, record: dict[str, Any]) -> None:
     journal.entries[entry.source, entry.key] = entry
 
 
-def _adopt_manifest(journal: Journal) -> None:
+def _adopt_manifest(journal: Journal, *, may_link: bool) -> None:
     """Create entries for the utterances of a manifest without a journal."""
     audio = journal.audio.resolve()
     for utterance in read_utterances(journal.manifest):
-        if utterance.audio.parent != audio:
+        is_inside = utterance.audio.is_relative_to(audio.parent)
+        if utterance.audio.parent != audio and (is_inside or not may_link):
             raise UserError(
-                f"{journal.manifest}: {utterance.audio} is outside {audio}; choose another --output-dir"
+                f"{journal.manifest}: {utterance.audio} is outside {audio}; choose another --output-dir, or "
+                "pass --link if an earlier import linked it"
             )
         clip = Clip(
             utterance.id,
-            utterance.audio.name,
+            utterance.audio.name if is_inside else str(utterance.audio),
             utterance.text,
             utterance.speaker,
             utterance.duration_s,
             utterance.language,
             utterance.recording,
+            utterance.original,
         )
         entry = Entry(UNKNOWN_SOURCE, utterance.id, (), "", (clip,))
         journal.entries[entry.source, entry.key] = entry

@@ -5,12 +5,15 @@ GIL. The main thread then stores the results in order: ids, file names and journ
 """
 
 import hashlib
+import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.audio_files import as_readable
+from indextts.data.importing.cleaning import CLEANING_VERSION, Cleaning
 from indextts.data.importing.items import (
     Location,
     Rejection,
@@ -19,9 +22,11 @@ from indextts.data.importing.items import (
     distinct,
     file_name,
     safe_suffix,
+    source_name,
 )
 from indextts.data.importing.journal import UNKNOWN_SOURCE, Clip, Entry, Journal, sort_entries
 from indextts.data.importing.long_recordings import Cut, Limits, plan_clips, read_cues, write_cuts
+from indextts.data.importing.output_files import OutputFile, finished_clip, link_target
 from indextts.errors import UserError
 from indextts.features.audio import audio_duration_s
 
@@ -29,16 +34,6 @@ ASIDE_PREFIX = ".part-"
 CUTTING_VERSION = 1  # raise it when the rules change, to cut imported recordings again
 MIN_SPAN_SHARE = 0.5  # of a span that the recording must have; ends are often rounded up
 _BLOCK_BYTES = 2**20
-
-
-@dataclass(frozen=True)
-class OutputFile:
-    """Temporary output file; `cut` is set for a clip of a long recording."""
-
-    aside: Path
-    suffix: str
-    duration_s: float
-    cut: Cut | None = None
 
 
 @dataclass(frozen=True)
@@ -62,13 +57,17 @@ def recording_stamp(found: SourceRecording, command: ImportDataset) -> tuple[obj
         stamps.append(
             (CUTTING_VERSION, command.min_clip_s, command.max_clip_s, found.language, found.speaker)
         )
+    elif Cleaning.of(command).is_wanted:
+        stamps.append(("clean", CLEANING_VERSION, command.trim, command.loudness))
     if found.span is not None:
         stamps.append(found.span)
+    if (link := link_target(found, command)) is not None:
+        stamps.append(("link", str(link)))
     return tuple(stamps)
 
 
-def transcode(found: SourceRecording, limits: Limits, folder: Path, number: int) -> Transcoded:
-    """Write temporary files of a recording in `folder`.
+def transcode(found: SourceRecording, command: ImportDataset, folder: Path, number: int) -> Transcoded:
+    """Write temporary files of a recording in `folder`, or link to it.
 
     Args:
         number: the index of the recording, for the file names.
@@ -84,11 +83,17 @@ def transcode(found: SourceRecording, limits: Limits, folder: Path, number: int)
     readable = as_readable(found.audio, decoded)
     if isinstance(readable, tuple):
         return Transcoded(sha256, [], [Rejection(Location(found.audio), *readable)])
-    if found.span is not None:
-        return _transcode_span(found, readable, decoded, sha256, folder / f"{ASIDE_PREFIX}{number}.flac")
     if found.subtitles is None:
-        return _transcode_clip(found, readable, decoded, sha256, folder / f"{ASIDE_PREFIX}{number}")
+        link, aside = link_target(found, command), folder / f"{ASIDE_PREFIX}{number}"
+        if found.span is not None:
+            clip = _transcode_span(found, readable, decoded, sha256, aside.with_name(f"{aside.name}.flac"))
+        elif link is not None and readable == found.audio:
+            clip = Transcoded(sha256, [OutputFile(None, "", audio_duration_s(readable), link=link)], [])
+        else:
+            clip = _transcode_clip(found, readable, decoded, sha256, aside)
+        return _finished(clip, found, command, aside.with_name(f"{aside.name}-clean.flac"))
     assert found.language is not None
+    limits = Limits(command.min_clip_s, command.max_clip_s)
     try:
         cues, is_rolling, refused = read_cues(found.subtitles, found.audio, found.language)
         if not cues:
@@ -138,6 +143,14 @@ def _transcode_span(
     return Transcoded(digest, [OutputFile(aside, ".flac", duration_s)], [])
 
 
+def _finished(clip: Transcoded, found: SourceRecording, command: ImportDataset, aside: Path) -> Transcoded:
+    """Finish the file of a clip, see `finished_clip`."""
+    try:
+        return replace(clip, files=[finished_clip(file, command, aside) for file in clip.files])
+    except UserError as error:
+        return Transcoded(clip.sha256, [], [_unreadable(found, str(error))])
+
+
 def _copy(source: Path, target: Path) -> str:
     """Copy a file; return the sha256 of the copy."""
     digest = hashlib.sha256()
@@ -166,6 +179,8 @@ class ProjectStore:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.num_added = self.num_changed = self.num_unchanged = self.num_pruned = self.num_gone = 0
+        self.num_lost = 0  # linked recordings that do not exist or cannot be read any more
+        self.outcomes: Counter[str] = Counter()
         self.has_new_files = False
         self._owner_of: dict[str, tuple[str, str]] = {}  # by the id of a clip or of a cut recording
         self._stamps: dict[tuple[str, str], tuple[object, ...]] = {}
@@ -198,18 +213,21 @@ class ProjectStore:
         if transcoded is None:
             self._update_texts(name, found)
             return []
-        if not transcoded.files:
-            return transcoded.rejections
         before = self.journal.entries.get(name)
+        if not transcoded.files:
+            if before is not None and any(clip.is_link for clip in before.clips):
+                self._lose(name)
+            return transcoded.rejections
         id, other = self._id_for(name, found, transcoded.sha256)
         if other is not None:
             for file in transcoded.files:
-                file.aside.unlink()
+                file.discard()
             return self._count_duplicate(found, other)
         records = tuple(
             _without_source(rejection.record(source, root)) for rejection in transcoded.rejections
         )
-        clips = tuple(self._move_files(id, found, transcoded))
+        original = _original(source, root, found.audio, self.journal.folder)
+        clips = tuple(self._move_files(id, found, transcoded, original))
         entry = Entry(source, found.key, self._stamps[name], transcoded.sha256, clips, records)
         if before is None:
             self.num_added += len(clips)
@@ -230,8 +248,9 @@ class ProjectStore:
             if prune:
                 entry = self.journal.entries.pop(name)
                 self.num_pruned += len(entry.clips)
-                self.journal.manifest.unlink(missing_ok=True)
                 self._remove_files(_files(entry))
+            elif any(clip.is_lost for clip in self.journal.entries[name].clips):
+                self._lose(name)
             else:
                 self.num_gone += 1
 
@@ -251,7 +270,7 @@ class ProjectStore:
         """Return an id that no other recording has, or the entry of the same recording under that id."""
         for id in (found.id, distinct(found.id, sha256)):
             owner = self._owner_of.get(id)
-            if owner is None or owner == name:
+            if owner is None or owner == name or owner not in self.journal.entries:
                 return id, None
             entry = self.journal.entries[owner]
             if self._sha256(entry) == sha256:
@@ -262,8 +281,9 @@ class ProjectStore:
         """Return the digest of an entry's recording; one that was taken over has none yet."""
         if entry.source != UNKNOWN_SOURCE or not entry.clips:
             return entry.sha256
-        with (self.journal.audio / entry.clips[0].audio).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        [clip] = entry.clips
+        original = self.journal.folder.resolve().parent / (clip.original or "")
+        return _sha256(original if original.is_file() else self.journal.audio / clip.audio)
 
     def _count_duplicate(self, found: SourceRecording, other: Entry) -> list[Rejection]:
         """Count a recording that another source contains too, or reject it if the texts differ."""
@@ -274,7 +294,9 @@ class ProjectStore:
         self.num_unchanged += len(other.clips)
         return []
 
-    def _move_files(self, id: str, found: SourceRecording, transcoded: Transcoded) -> Iterator[Clip]:
+    def _move_files(
+        self, id: str, found: SourceRecording, transcoded: Transcoded, original: str
+    ) -> Iterator[Clip]:
         """Rename the files to their final names and yield the clips."""
         assert found.speaker is not None
         assert found.language is not None
@@ -286,12 +308,26 @@ class ProjectStore:
                 if self._owner_of.get(clip_id, (None, found.key))[1] != found.key:
                     clip_id = distinct(clip_id, transcoded.sha256)
             name = file_name(clip_id, file.suffix)
-            target = self.journal.audio / name
-            if target.exists():
-                self.journal.manifest.unlink(missing_ok=True)  # it does not match the files meanwhile
-            file.aside.replace(target)
-            self.has_new_files = True
-            yield Clip(clip_id, name, text, speaker, file.duration_s, found.language, recording)
+            if file.aside is None:
+                name = str(file.link)
+            else:
+                target = self.journal.audio / name
+                if target.exists():
+                    self.journal.manifest.unlink(missing_ok=True)  # it does not match the files meanwhile
+                file.aside.replace(target)
+                self.has_new_files = True
+            self.outcomes.update(file.outcomes)
+            yield Clip(
+                clip_id,
+                name,
+                text,
+                speaker,
+                file.duration_s,
+                found.language,
+                recording,
+                original=original if file.is_cleaned else None,
+                gain_db=file.gain_db,
+            )
 
     def _update_texts(self, name: tuple[str, str], found: SourceRecording) -> None:
         """Update text and speaker of an unchanged recording's clip from its row."""
@@ -316,9 +352,31 @@ class ProjectStore:
             self.num_changed += len(clips)
             self.journal.add(replace(entry, clips=clips))
 
+    def _lose(self, name: tuple[str, str]) -> None:
+        """Remove the entry of a linked recording that cannot be used any more."""
+        self.journal.entries.pop(name)
+        self.num_lost += 1
+
     def _remove_files(self, names: Iterable[str]) -> None:
+        """Remove files of the project; an absolute path is that of a linked original, which stays."""
         for name in names:
-            (self.journal.audio / name).unlink(missing_ok=True)
+            self.journal.manifest.unlink(missing_ok=True)  # it does not match the files meanwhile
+            if Path(name).name == name:
+                (self.journal.audio / name).unlink(missing_ok=True)
+
+
+def _original(source: str, root: Path, audio: Path, output_dir: Path) -> str:
+    """Return the path of a recording as in the journal; for an archive, its name and that of the member.
+
+    Args:
+        source: the name of the source in the journal.
+        root: the folder of the source, or the temporary folder of an archive.
+    """
+    if root.is_relative_to(output_dir.resolve()):
+        name = f"{source}/{audio.relative_to(root)}"
+    else:
+        name = source_name(audio, output_dir)
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _files(entry: Entry) -> list[str]:

@@ -84,7 +84,7 @@ def measure_audio(path: Path) -> tuple[Measures, str]:
     measures: Measures = {
         "duration_s": duration_s,
         "rms_dbfs": rms_dbfs,
-        "loudness_lufs": _loudness(mono, rate_hz),
+        "loudness_lufs": loudness_lufs(mono, rate_hz),
         "snr_db": _snr_db(power, speech, rate_hz),
         "silence_percent": 100 * max(0.0, 1 - sum(span.duration_s for span in speech) / duration_s),
         "edge_s": max(speech[0].start_s, duration_s - speech[-1].end_s) if speech else None,
@@ -97,7 +97,7 @@ def measure_audio(path: Path) -> tuple[Measures, str]:
     }, digest
 
 
-def _loudness(mono: NDArray[np.float32], rate_hz: int) -> float:
+def loudness_lufs(mono: NDArray[np.float32], rate_hz: int) -> float:
     """Return the loudness in LUFS; a clip shorter than a block is a single block."""
     block_s = min(LOUDNESS_BLOCK_S, len(mono) / rate_hz)
     if not mono.any():

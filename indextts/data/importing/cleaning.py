@@ -1,0 +1,142 @@
+"""Optional clean-up of imported clips: shorter silence at the edges, and a common loudness.
+
+Axes: S samples, C channels.
+
+    recording   |.........|====== ====  =======|..............|     . silence   = speech
+    clip             |....|====== ====  =======|....|               with the margin of --trim, then a gain
+
+The gain never raises the peak above PEAK_DBFS. A clip in which Silero's detector finds no speech stays as it
+is, and so does a long recording. Clips cut by subtitles are trimmed already (long_recordings.py).
+"""
+
+import io
+import math
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import soxr
+from numpy.typing import NDArray
+
+from indextts.commands.data import ImportDataset
+from indextts.data.quality.measures import loudness_lufs
+from indextts.features.audio import RecordingError, read_channels
+from indextts.features.vad import (
+    END_THRESHOLD,
+    SAMPLE_RATE_HZ,
+    WINDOW_S,
+    speech_probabilities,
+    speech_spans,
+)
+from indextts.system.amounts import counted
+
+CLEANING_VERSION = 1  # raise it when the rules change, to clean imported clips again
+PEAK_DBFS = -1.0
+MAX_CLIP_S = 60.0  # longer ones are not decoded: they need much memory, and none can be trained on
+
+_FINE_SUBTYPES = ("PCM_24", "PCM_32", "FLOAT", "DOUBLE")
+
+TRIMMED, LEVELLED, LIMITED = "trimmed", "set to the loudness", "limited by their peak"
+NO_SPEECH, TOO_LONG = "unchanged without speech", f"unchanged above {MAX_CLIP_S:g} s"
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """Settings of the clean-up; 0 turns a part off.
+
+    Args:
+        margin_s: the longest silence to keep before and after the speech.
+        loudness_lufs: the integrated loudness after ITU-R BS.1770.
+    """
+
+    margin_s: float
+    loudness_lufs: float
+
+    @classmethod
+    def of(cls, command: ImportDataset) -> "Cleaning":
+        return cls(command.trim, command.loudness)
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.margin_s or self.loudness_lufs)
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """Result of cleaning a clip.
+
+    Args:
+        duration_s: of the file written; None if the clip stays as it is.
+        gain_db: the gain applied, None without --loudness.
+        outcomes: what happened, for `summary`.
+    """
+
+    duration_s: float | None
+    gain_db: float | None
+    outcomes: tuple[str, ...]
+
+
+def clean_clip(path: Path, target: Path, cleaning: Cleaning) -> Cleaned:
+    """Write a clip as mono FLAC at its rate if the clean-up changes it.
+
+    The FLAC file has 24 bits if the clip has more than 16, else 16 bits.
+
+    Raises:
+        RecordingError: the clip cannot be read.
+        soundfile.LibsndfileError: FLAC does not support its rate.
+        OSError: `target` cannot be written.
+    """
+    try:
+        channels, rate_hz = read_channels(path, MAX_CLIP_S)  # (S, C)
+    except RecordingError as error:
+        if error.code == "too_long":
+            return Cleaned(None, None, (TOO_LONG,))
+        raise
+    mono = channels.mean(axis=1, dtype=np.float32)  # (S,)
+    edges = _speech_edges(mono, rate_hz)
+    if edges is None:
+        return Cleaned(None, None, (NO_SPEECH,))
+    outcomes = []
+    kept, gain_db = mono, None
+    if cleaning.margin_s:
+        first, last = edges[0] - cleaning.margin_s, edges[1] + cleaning.margin_s
+        kept = mono[max(0, round(first * rate_hz)) : round(last * rate_hz)]
+        outcomes += [TRIMMED] if len(kept) < len(mono) else []
+    if cleaning.loudness_lufs:
+        gain_db, is_limited = _gain_db(kept, rate_hz, cleaning.loudness_lufs)
+        outcomes += [LEVELLED, LIMITED] if is_limited else [LEVELLED]
+    if not outcomes:
+        return Cleaned(None, None, ())
+    samples = kept * np.float32(10 ** ((gain_db or 0.0) / 20))
+    subtype = "PCM_24" if soundfile.info(path).subtype in _FINE_SUBTYPES else "PCM_16"
+    encoded = io.BytesIO()  # soundfile does not report a full disk
+    soundfile.write(encoded, np.clip(samples, -1, 1), rate_hz, format="FLAC", subtype=subtype)
+    target.write_bytes(encoded.getvalue())
+    return Cleaned(len(kept) / rate_hz, gain_db, tuple(outcomes))
+
+
+def summary(outcomes: Counter[str]) -> str:
+    """Return the counts of outcomes as text: "12 clips trimmed, 3 clips limited by their peak"."""
+    return ", ".join(f"{counted(count, 'clip')} {outcome}" for outcome, count in outcomes.items())
+
+
+def _speech_edges(mono: NDArray[np.float32], rate_hz: int) -> tuple[float, float] | None:
+    """Return start and end of the speech in seconds; None without speech.
+
+    Words that are too short for a span of speech count too: a clip can begin with one, long before a span.
+    """
+    duration_s = len(mono) / rate_hz
+    probabilities = speech_probabilities(soxr.resample(mono - mono.mean(), rate_hz, SAMPLE_RATE_HZ))
+    if not speech_spans(probabilities, duration_s):
+        return None
+    windows = np.flatnonzero(probabilities >= END_THRESHOLD)
+    return float(windows[0]) * WINDOW_S, min(float(windows[-1] + 1) * WINDOW_S, duration_s)
+
+
+def _gain_db(mono: NDArray[np.float32], rate_hz: int, target_lufs: float) -> tuple[float, bool]:
+    """Return the gain to a loudness, and whether the peak limits it."""
+    wanted_db = target_lufs - loudness_lufs(mono - mono.mean(), rate_hz)
+    limit_db = PEAK_DBFS - 20 * math.log10(float(np.abs(mono).max()))
+    return math.floor(100 * min(wanted_db, limit_db)) / 100, wanted_db > limit_db
