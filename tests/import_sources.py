@@ -44,6 +44,8 @@ def write_media(
     with av.open(f"file:{path}", "w", options=options) as output:
         video = output.add_stream("mpeg4", rate=5) if video_s else None
         audio = output.add_stream(codec, rate=rate_hz, layout=layout) if samples is not None else None
+        if codec == "wmav2":
+            audio.bit_rate = 64_000  # its default is too high for one channel
         if video is not None:
             video.width = video.height = 64
             for number in range(round(5 * video_s)):

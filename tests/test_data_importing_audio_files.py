@@ -46,6 +46,7 @@ def decoded(path: Path, folder: Path) -> tuple[np.ndarray, int]:
         ("a.amr", "libopencore_amrnb", 8_000, {}),
         ("a.ts", "aac", 24_000, {}),
         ("a.avi", "libmp3lame", 24_000, {}),
+        ("a.wma", "wmav2", 44_100, {}),
         ("ሰላም.ac3", "ac3", 48_000, {}),
     ],
 )
@@ -89,10 +90,11 @@ def test_an_empty_audio_track_has_no_sound(tmp_path):
         ("a.mkv", "aac", {}),
         ("a.aac", "aac", {}),
         ("a.amr", "libopencore_amrnb", {}),
+        ("a.wma", "wmav2", {}),
     ],
 )
 def test_a_truncated_file_is_unreadable(tmp_path, name, codec, options):
-    rate_hz = {"libopus": 48_000, "libopencore_amrnb": 8_000}.get(codec, RATE_HZ)
+    rate_hz = {"libopus": 48_000, "libopencore_amrnb": 8_000, "wmav2": 44_100}.get(codec, RATE_HZ)
     path = write_media(tmp_path / name, load_audio(SPEECH, rate_hz), rate_hz, codec, **options)
     content = path.read_bytes()
     path.write_bytes(content[: int(0.6 * len(content)) // 3 * 3 + 1])

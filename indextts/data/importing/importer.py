@@ -2,7 +2,8 @@
 
     OUTPUT_DIR/
       manifest.jsonl         written last: without it, no import has finished
-      audio/NAME.SUFFIX      copies, and clips cut from long recordings; NAME is a safe form of the id
+      audio/NAME.SUFFIX      copies, and clips that were decoded, cut or cleaned up; NAME is a safe form of
+                             the id; --link leaves other recordings in their place
       rejected.jsonl         unusable items with reasons (items.py)
       imported.jsonl         the origin of each utterance (journal.py)
       answers.json           the user's answers about a source (speakers.py)

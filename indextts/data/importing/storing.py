@@ -226,7 +226,7 @@ class ProjectStore:
         records = tuple(
             _without_source(rejection.record(source, root)) for rejection in transcoded.rejections
         )
-        original = _original(source, root, found.audio, self.journal.folder)
+        original = _original(source, root, found, self.journal.folder)
         clips = tuple(self._move_files(id, found, transcoded, original))
         entry = Entry(source, found.key, self._stamps[name], transcoded.sha256, clips, records)
         if before is None:
@@ -365,17 +365,19 @@ class ProjectStore:
                 (self.journal.audio / name).unlink(missing_ok=True)
 
 
-def _original(source: str, root: Path, audio: Path, output_dir: Path) -> str:
-    """Return the path of a recording as in the journal; for an archive, its name and that of the member.
+def _original(source: str, root: Path, found: SourceRecording, output_dir: Path) -> str:
+    """Return the path of a recording as in the journal; in an archive, that of the archive and the member.
 
     Args:
         source: the name of the source in the journal.
         root: the folder of the source, or the temporary folder of an archive.
     """
-    if root.is_relative_to(output_dir.resolve()):
-        name = f"{source}/{audio.relative_to(root)}"
-    else:
-        name = source_name(audio, output_dir)
+    if not found.audio.resolve().is_relative_to(output_dir.resolve()):
+        name = source_name(found.audio, output_dir)
+    elif found.audio.is_relative_to(root):
+        name = f"{source}/{found.audio.relative_to(root)}"
+    else:  # a temporary file made from a row
+        name = f"{source}/{found.key}"
     return os.fsencode(name).decode(errors="replace")
 
 
