@@ -22,6 +22,7 @@ from indextts.commands.data import PublishedSet
 from indextts.system.amounts import shown_size
 from indextts.system.files import write_bytes
 
+RepoType = Literal["model", "dataset"]
 Purpose = Literal["base model", "speech features", "sound"]
 PURPOSES: dict[PublishedSet, tuple[Purpose, ...]] = {
     "training": ("base model", "speech features"),
@@ -95,6 +96,7 @@ class Remote(BaseModel, frozen=True):
     commit: str
     num_bytes: int
     etag: str
+    repo_type: RepoType = "model"
     checked: tuple[int, int] | None = None
 
 
