@@ -1,20 +1,29 @@
 """Server on 127.0.0.1 that behaves like the Hugging Face hub.
 
     HEAD, GET /REPOSITORY/resolve/REVISION/NAME    a small file, or a redirect to the storage for a large one
+    HEAD, GET /datasets/REPOSITORY/resolve/...     the same for a data set
     HEAD, GET http://localhost:PORT/storage/...    the bytes of a large file, on another host name
+    GET /api/datasets/REPOSITORY[/revision/REV]    commit and file names of a data set
+    GET /api/datasets/REPOSITORY/tree/REV          its files with sizes and digests, in pages
 
-It uses the hub's headers: X-Repo-Commit, ETag, X-Linked-Size, X-Linked-Etag, Range and Content-Range.
+It uses the hub's headers: X-Repo-Commit, ETag, X-Linked-Size, X-Linked-Etag, Range and Content-Range, Link,
+X-Error-Code.
 """
 
 import hashlib
+import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+TOKEN = "hf_allowed"  # has access to everything
+PAGE_SIZE = 3  # entries in a page of a tree; the hub has 1000
 
 
 @dataclass
@@ -49,12 +58,49 @@ class HubFile:
 
 
 @dataclass
+class HubDataset:
+    """Data set with its commits.
+
+    Args:
+        commits: the files of each commit by name.
+        branches: the commit of each branch.
+        is_gated: only TOKEN has access to the files.
+        status: the HTTP status to answer to requests for its listing; 0 for the listing.
+    """
+
+    commits: dict[str, dict[str, HubFile]]
+    branches: dict[str, str]
+    is_gated: bool = False
+    status: int = 0
+
+    def commit(self, revision: str) -> str | None:
+        commit = self.branches.get(revision, revision)
+        return commit if commit in self.commits else None
+
+
+def dataset(files: dict[str, bytes], **options: bool | int) -> HubDataset:
+    """Return a data set with one commit; recordings and parquet files are large files."""
+    return HubDataset({COMMIT: hub_files(files)}, {"main": COMMIT}, **options)  # type: ignore[arg-type]
+
+
+def hub_files(files: dict[str, bytes]) -> dict[str, HubFile]:
+    small = (".md", ".csv", ".tsv", ".py", ".json", ".txt")
+    return {name: HubFile(content, is_large=not name.endswith(small)) for name, content in files.items()}
+
+
+@dataclass
 class Hub:
-    """Running server, with files by (repository, name) and requests as (method, name, range, login)."""
+    """Running server, with files by (repository, name) and requests as (method, name, range, login).
+
+    Args:
+        num_sent: bytes sent of each file, by name.
+    """
 
     url: str
     files: dict[tuple[str, str], HubFile]
+    datasets: dict[str, HubDataset] = field(default_factory=dict)
     requests: list[tuple[str, str, str, str]] = field(default_factory=list)
+    num_sent: Counter[str] = field(default_factory=Counter)
 
     def fetched(self, name: str) -> list[str]:
         """Return the requested ranges of a file; empty for the entire file."""
@@ -62,12 +108,14 @@ class Hub:
 
 
 @contextmanager
-def serve(files: dict[tuple[str, str], HubFile]) -> Iterator[Hub]:
-    """Serve `files` until the block ends."""
+def serve(
+    files: dict[tuple[str, str], HubFile], datasets: dict[str, HubDataset] | None = None
+) -> Iterator[Hub]:
+    """Serve `files` and data sets until the block ends."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     port = server.server_address[1]
-    hub = Hub(f"http://127.0.0.1:{port}", files)
+    hub = Hub(f"http://127.0.0.1:{port}", files, datasets or {})
     server.hub = hub  # type: ignore[attr-defined]
     server.storage = f"http://localhost:{port}/storage"  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -75,7 +123,8 @@ def serve(files: dict[tuple[str, str], HubFile]) -> Iterator[Hub]:
     try:
         yield hub
     finally:
-        for file in files.values():
+        commits = [commit for known in hub.datasets.values() for commit in known.commits.values()]
+        for file in [*files.values(), *(file for commit in commits for file in commit.values())]:
             file.go_on.set()
         server.shutdown()
         server.server_close()
@@ -96,33 +145,108 @@ class _Handler(BaseHTTPRequestHandler):
 
     def answer(self, *, with_body: bool) -> None:
         hub: Hub = self.server.hub  # type: ignore[attr-defined]
+        if self.path.startswith("/api/datasets/"):
+            self.answer_api(hub)
+            return
         in_storage = self.path.startswith("/storage/")
         path = self.path.removeprefix("/storage")
-        found = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
-        file = hub.files.get((found[1], found[3])) if found else None
+        found = re.fullmatch(r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", unquote(path))
+        if found and found[1] and not in_storage and self.is_refused(hub.datasets.get(found[2])):
+            return
+        file, commit = (None, "") if found is None else self.find(hub, found)
         if file is None or found is None:
-            self.refuse(404, "EntryNotFound" if found and self.has_repository(found[1]) else "RepoNotFound")
+            self.refuse(404, "EntryNotFound" if found and self.has_repository(found[2]) else "RepoNotFound")
             return
         login = self.headers.get("Authorization", "")
         if in_storage or not file.is_large:
             self.server.hub.requests.append(  # type: ignore[attr-defined]
-                (self.command, found[3], self.headers.get("Range", ""), login)
+                (self.command, found[4], self.headers.get("Range", ""), login)
             )
         if file.status:
             self.refuse(file.status, file.error_code)
         elif file.is_large and not in_storage:
             self.send_response(302)
             self.send_header("Location", f"{self.server.storage}{path}")  # type: ignore[attr-defined]
-            self.send_header("X-Repo-Commit", COMMIT)
+            self.send_header("X-Repo-Commit", commit)
             self.send_header("X-Linked-Etag", f'"{file.sent_etag}"')
             self.send_header("X-Linked-Size", str(len(file.content)))
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:
-            self.send_file(file, with_body=with_body)
+            self.send_file(found[4], file, commit, with_body=with_body)
+
+    def find(self, hub: Hub, found: re.Match[str]) -> tuple[HubFile | None, str]:
+        """Return the file of a path and its commit."""
+        if not found[1]:
+            return hub.files.get((found[2], found[4])), COMMIT
+        known = hub.datasets.get(found[2])
+        commit = known.commit(found[3]) if known else None
+        return (known.commits[commit].get(found[4]), commit) if known and commit else (None, "")
+
+    def answer_api(self, hub: Hub) -> None:
+        """Answer with the facts or the tree of a data set."""
+        url = urlsplit(self.path)
+        found = re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/(revision|tree)/(.+))?", unquote(url.path))
+        known = hub.datasets.get(found[1]) if found else None
+        if found is None or known is None:
+            self.refuse(404, "RepoNotFound")
+            return
+        if known.status:
+            self.refuse(known.status, "")
+            return
+        commit = known.commit(found[3] or "main")
+        if commit is None:
+            self.refuse(404, "RevisionNotFound")
+        elif found[2] == "tree":
+            if not self.is_refused(known):
+                self.send_tree(hub, known.commits[commit], int(parse_qs(url.query).get("cursor", ["0"])[0]))
+        else:
+            siblings = [{"rfilename": name} for name in known.commits[commit]]
+            self.send_json({"id": found[1], "sha": commit, "siblings": siblings, "gated": known.is_gated})
+
+    def is_refused(self, known: HubDataset | None) -> bool:
+        """Refuse a wrong token, and everything but TOKEN for a gated data set."""
+        login = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if login == "hf_wrong":
+            self.send_response(401)
+            self.send_header("X-Error-Message", "Invalid credentials in Authorization header")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return True
+        if known is not None and known.is_gated and login != TOKEN:
+            self.refuse(403 if login else 401, "GatedRepo")
+            return True
+        return False
+
+    def send_tree(self, hub: Hub, files: dict[str, HubFile], start: int) -> None:
+        """Send a page of the files of a commit."""
+        entries: list[dict[str, object]] = [
+            {"type": "directory", "path": folder, "oid": "0" * 40, "size": 0}
+            for folder in sorted({name.rpartition("/")[0] for name in files} - {""})
+        ]
+        for name, file in files.items():
+            size = len(file.content)
+            entry: dict[str, object] = {"type": "file", "path": name, "size": size, "oid": file.sent_etag}
+            if file.is_large:
+                entry |= {"oid": "f" * 40, "lfs": {"oid": file.sent_etag, "size": size, "pointerSize": 130}}
+            entries.append(entry)
+        links = {}
+        if start + PAGE_SIZE < len(entries):
+            path = self.path.split("&cursor=", maxsplit=1)[0]
+            links = {"Link": f'<{hub.url}{path}&cursor={start + PAGE_SIZE}>; rel="next"'}
+        self.send_json(entries[start : start + PAGE_SIZE], links)
+
+    def send_json(self, content: object, headers: dict[str, str] | None = None) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(200)
+        for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
 
     def has_repository(self, repository: str) -> bool:
-        return any(known == repository for known, _ in self.server.hub.files)  # type: ignore[attr-defined]
+        hub: Hub = self.server.hub  # type: ignore[attr-defined]
+        return repository in hub.datasets or any(known == repository for known, _ in hub.files)
 
     def refuse(self, status: int, code: str) -> None:
         self.send_response(status)
@@ -130,14 +254,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def send_file(self, file: HubFile, *, with_body: bool) -> None:
+    def send_file(self, name: str, file: HubFile, commit: str, *, with_body: bool) -> None:
         wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         if not file.knows_ranges:
             wanted = None
         start = int(wanted[1]) if wanted else 0
         self.send_response(206 if wanted else 200)
         self.send_header("ETag", f'"{file.sent_etag}"')
-        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("X-Repo-Commit", commit)
         self.send_header("Content-Length", str(len(file.content) - start))
         if wanted:
             self.send_header("Content-Range", f"bytes {start}-{len(file.content) - 1}/{len(file.content)}")
@@ -150,7 +274,9 @@ class _Handler(BaseHTTPRequestHandler):
                 file.held.set()
                 file.go_on.wait(60)
             try:
-                self.wfile.write(file.content[position : min(position + (1 << 16), end)])
+                block = file.content[position : min(position + (1 << 16), end)]
+                self.wfile.write(block)
+                self.server.hub.num_sent[name] += len(block)  # type: ignore[attr-defined]
             except OSError:  # the client was killed
                 break
         if end < len(file.content):

@@ -51,6 +51,17 @@ class ImportDataset(Command):
         title="URL",
         description="URL of recordings and subtitles that yt-dlp downloads before the import.",
     )
+    hub: str = Field(
+        "",
+        title="Data set",
+        description="Name OWNER/NAME of a data set on the Hugging Face hub that is downloaded and imported.",
+    )
+    hub_subset: str = Field(
+        "", title="Subset", description="Subset of the data set; empty if it has only one."
+    )
+    hub_split: list[str] = Field(
+        [], title="Split", description="Split of the data set, such as train; empty takes all splits."
+    )
     layout: ImportLayout = Field(
         "auto", title="Layout", description="Layout of the sources; auto detects it."
     )

@@ -13,7 +13,7 @@ import hashlib
 import logging
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -71,7 +71,7 @@ def quiet_libraries() -> None:
 
 def download_files(
     folder: Path, remotes: Mapping[str, Remote], *, is_ours: bool = False
-) -> Iterator[tuple[str, str]]:
+) -> Generator[tuple[str, str], None, None]:
     """Download the files that are missing or differ, in order; yield the place and origin of each.
 
     The record of the folder is kept up to date. A file counts as present in the folder when it is yielded.
@@ -96,7 +96,7 @@ def download_files(
                 is_replaced = is_ours and known is not None and _is_unchanged(path, known)
                 origin = get(path, place, remote, is_replaced=is_replaced)
             record[place] = remote.model_copy(update={"checked": stamp(path)})
-            if remote.num_bytes > BLOCK_BYTES or time.monotonic() - written > SECONDS_BETWEEN_RECORDS:
+            if time.monotonic() - written > SECONDS_BETWEEN_RECORDS:  # not for each of 10,000 small files
                 write_record(folder, record)
                 written = time.monotonic()
             yield place, origin

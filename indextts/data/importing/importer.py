@@ -7,6 +7,7 @@
       rejected.jsonl         unusable items with reasons (items.py)
       imported.jsonl         the origin of each utterance (journal.py)
       answers.json           the user's answers about a source (speakers.py)
+      sources.json           data sets of the hub with their licences (indextts.data.sources)
 
 An import never removes anything except with --prune. Importing the same source again changes nothing, a
 source that has grown adds its new recordings, and a killed import resumes.
@@ -17,7 +18,7 @@ import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from indextts.data.importing.archive import UNPACKED_PREFIX, is_archive, unpacke
 from indextts.data.importing.audio_files import AudioFinder
 from indextts.data.importing.cleaning import Cleaning, summary
 from indextts.data.importing.download import DOWNLOADS_NAME, download
+from indextts.data.importing.hub import download_dataset
 from indextts.data.importing.items import Rejection, SourceRecording, source_name
 from indextts.data.importing.journal import Journal, read_journal
 from indextts.data.importing.layouts import read_source
@@ -35,6 +37,7 @@ from indextts.data.importing.speakers import answered, read_answers, with_speake
 from indextts.data.importing.storing import ASIDE_PREFIX, ProjectStore, Transcoded, recording_stamp, transcode
 from indextts.data.manifest import write_utterances
 from indextts.data.progress import Progress
+from indextts.data.sources import DataSource, write_source
 from indextts.errors import UserError
 from indextts.system.amounts import counted
 from indextts.system.json_lines import read_json_lines, write_json_lines
@@ -103,8 +106,15 @@ def import_dataset(command: ImportDataset) -> ImportResult:
     if command.url:
         download(command.url, downloads, command.language)
         typed.append(downloads)
+    origins: dict[Path, DataSource] = {}
+    if command.hub:
+        folder, origin = download_dataset(command)
+        typed.append(folder)
+        origins[folder] = origin
+    elif command.hub_subset or command.hub_split:
+        raise UserError("--hub-subset and --hub-split belong to --hub OWNER/NAME; pass it too")
     if not typed:
-        raise UserError("no source to import; pass --source FOLDER or --manifest FILE")
+        raise UserError("no source to import; pass --source FOLDER, --manifest FILE or --hub OWNER/NAME")
     if command.min_clip_s > command.max_clip_s:
         raise UserError(
             f"--min-clip-s {command.min_clip_s} is above --max-clip-s {command.max_clip_s}; lower it"
@@ -124,6 +134,7 @@ def import_dataset(command: ImportDataset) -> ImportResult:
             sources = [_opened(path, command, stack) for path in typed]
             for source in sources:
                 _read(source, command, journal)
+            _record_origins(origins, command.output_dir)
             return _import(sources, command, journal)
     except OSError as error:
         place = error.filename or command.output_dir
@@ -145,6 +156,20 @@ def _require_disjoint(source: Path, output_dir: Path) -> None:
         raise UserError(f"{source} is already in --output-dir; choose another source or folder")
     if output.is_relative_to(inside):
         raise UserError(f"--output-dir {output_dir} is inside {source}; choose another folder")
+
+
+def _record_origins(origins: Mapping[Path, DataSource], output_dir: Path) -> None:
+    """Store licence and citation of the data sets in sources.json, and log the licences."""
+    for path, origin in origins.items():
+        write_source(output_dir, source_name(path, output_dir), origin)
+        if origin.licence or origin.licence_name:
+            logger.info("%s: licence: %s; keep it with the model", origin.name, origin.shown_licence)
+        else:
+            logger.warning(
+                "%s: its card names no licence; check %s before you publish the model",
+                origin.name,
+                origin.url,
+            )
 
 
 def _remove_leftovers(folder: Path) -> None:

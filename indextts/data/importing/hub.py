@@ -1,0 +1,284 @@
+"""Download a data set of the Hugging Face hub by its name, for the import.
+
+    PROJECT/hub/OWNER--NAME/        OWNER--NAME--SUBSET/ with --hub-subset
+      README.md                     the card of the data set
+      ...                           the chosen files, with the paths of the repository
+      .hub.json                     the listing of the repository at one commit (hub_listing.py)
+      .downloads.json, .tmp-*       verified and partial files, see indextts.features.hub_files
+
+    list the files -> choose those of subset and splits -> download each
+
+An import that was interrupted continues with the listing in .hub.json. After a complete one, the next import
+asks for the newest commit and downloads the files that changed.
+"""
+
+import io
+import logging
+import re
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import soundfile
+from huggingface_hub import constants
+
+from indextts.commands.data import ImportDataset
+from indextts.data.importing.hub_choice import CARD_NAME, PARQUET_SUFFIX, Choice, choose
+from indextts.data.importing.hub_listing import Listing, current_listing, read_listing, write_listing
+from indextts.data.sources import DataSource
+from indextts.errors import UserError
+from indextts.features.hub_files import (
+    HubUnreachableError,
+    disk_errors,
+    download_files,
+    quiet_libraries,
+    require_disk_space,
+)
+from indextts.features.published_files import Remote, partial_path, read_record, stamp, write_record
+from indextts.system.amounts import counted, shown_size
+from indextts.system.locks import locked_folder
+from indextts.system.yaml_files import parse_yaml
+
+logger = logging.getLogger(__name__)
+
+HUB_NAME = "hub"  # not in downloads/, which --url imports as one source
+SECONDS_BETWEEN_LOG_LINES = 5.0
+
+_CARD_BLOCK = re.compile(r"\s*---\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|$)", re.DOTALL)
+_BIBTEX = re.compile(r"```[^\n]*\n\s*(@\w+\s*\{.*?)\s*```", re.DOTALL)
+_NAME = re.compile(r"(?!.*(--|\.\.))\w[\w.-]*/\w[\w.-]*", re.ASCII)
+_DURATION_COLUMNS = ("duration", "duration_s", "duration_seconds", "audio_duration")
+_MAX_CLIP_S = 600  # a column with a longer mean is not in seconds
+
+
+def dataset_folder(output_dir: Path, repository: str, subset: str) -> Path:
+    """Return the folder for a data set of the hub, beside --output-dir."""
+    safe_subset = re.sub(r"[^\w.-]+", "_", subset)
+    name = "--".join([*repository.split("/"), *([safe_subset] if subset else [])])
+    return output_dir.resolve().parent / HUB_NAME / name
+
+
+def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path, DataSource]:
+    """Download the data set `--hub` and return its folder and origin; without the hub, use what is there.
+
+    Args:
+        max_hours: stop after the parquet file that reaches so many hours; 0 downloads everything.
+
+    Raises:
+        UserError: the data set, subset or split does not exist, the hub refuses or is unreachable while files
+            are missing, the disk is full, or another import uses the folder.
+    """
+    if not _NAME.fullmatch(command.hub):
+        raise UserError(
+            f"--hub {command.hub!r}: not the name of a data set; pass OWNER/NAME as on its page, such as "
+            "google/WaxalNLP"
+        )
+    quiet_libraries()
+    folder = dataset_folder(command.output_dir, command.hub, command.hub_subset)
+    in_use = f"{folder}: another import downloads to this folder; wait for it or stop it"
+    with locked_folder(folder / ".downloads.lock", in_use=in_use), disk_errors(folder):
+        unreachable = ""
+        stored = read_listing(folder, command.hub)
+        try:
+            listing = current_listing(command.hub, stored)
+            write_listing(folder, listing)
+            if listing.card is not None:
+                dict(download_files(folder, {CARD_NAME: listing.card}, is_ours=True))
+        except HubUnreachableError as error:
+            unreachable = str(error)
+            if stored is None:
+                raise UserError(
+                    f"{constants.ENDPOINT}: unreachable ({unreachable}), and nothing of {command.hub} was "
+                    "downloaded; run the same command with a connection, or pass a copy with --source"
+                ) from None
+            listing = stored
+        text = _read_card(folder)
+        card = card_block(text, folder)
+        choice = choose(listing.files, card, command.hub_subset, command.hub_split, f"--hub {command.hub}")
+        remotes = {name: listing.remote(name) for name in choice.names}
+        if unreachable:
+            files = _files_without_hub(folder, remotes, command.hub, unreachable)
+        else:
+            _remove_outdated(folder, listing, remotes)
+            _announce(folder, command.hub, choice, remotes, is_limited=max_hours > 0)
+            files = download_files(folder, remotes, is_ours=True)
+        with closing(files):
+            download_until(_logged(folder, files, len(remotes)), max_hours)
+        if not unreachable:
+            write_listing(folder, listing.model_copy(update={"is_complete": True}))
+    return folder, _origin(listing, choice, card, text)
+
+
+def download_until(paths: Iterator[Path], max_hours: float) -> float:
+    """Take files from an iterator that downloads them; return the hours in their parquet files.
+
+    Args:
+        max_hours: stop after the file that reaches so many hours; 0 takes all files and counts nothing.
+    """
+    hours = 0.0
+    for path in paths:
+        if max_hours and path.suffix == PARQUET_SUFFIX:
+            hours += parquet_hours(path)
+            if hours >= max_hours:
+                logger.info("%.2f hours downloaded; the remaining files are not needed", hours)
+                break
+    return hours
+
+
+def parquet_hours(path: Path) -> float:
+    """Return the hours of audio in a parquet file: from a column of durations, else from the recordings.
+
+    Recordings that libsndfile cannot read count as nothing.
+    """
+    import pyarrow.compute  # only for a limit of hours
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            return _column_s(file, pyarrow.compute.sum) / 3600 or _recordings_s(file) / 3600
+    except pyarrow.ArrowException as error:
+        logger.warning("%s: not a readable parquet file (%s)", path, error)
+        return 0.0
+
+
+def _column_s(file: Any, total: Any) -> float:
+    """Return the sum of a column of durations in seconds; 0 without such a column."""
+    column = next((name for name in _DURATION_COLUMNS if name in file.schema_arrow.names), None)
+    if column is None:
+        return 0.0
+    seconds = float(total(file.read([column])[column]).as_py() or 0)
+    return seconds if seconds <= _MAX_CLIP_S * file.metadata.num_rows else 0.0
+
+
+def _recordings_s(file: Any) -> float:
+    """Return the seconds of all recordings by their headers."""
+    audio = next((field.name for field in file.schema_arrow if _holds_bytes(field.type)), None)
+    if audio is None:
+        return 0.0
+    batches = file.iter_batches(batch_size=64, columns=[f"{audio}.bytes"])
+    return sum(_duration_s((row or {}).get("bytes")) for batch in batches for row in batch[0].to_pylist())
+
+
+def _holds_bytes(type_: Any) -> bool:
+    return hasattr(type_, "get_field_index") and type_.get_field_index("bytes") >= 0
+
+
+def _duration_s(content: bytes | None) -> float:
+    if not content:
+        return 0.0
+    try:
+        return float(soundfile.info(io.BytesIO(content)).duration)
+    except soundfile.LibsndfileError:
+        return 0.0
+
+
+def _read_card(folder: Path) -> str:
+    try:
+        return (folder / CARD_NAME).read_text(encoding="utf-8-sig", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def card_block(text: str, folder: Path) -> dict[str, Any]:
+    """Return the YAML block of a card; empty if there is none or it is invalid."""
+    found = _CARD_BLOCK.match(text)
+    try:
+        block = parse_yaml(found[1]) if found else {}
+    except ValueError as error:
+        logger.warning("%s: the YAML block is invalid and ignored (%s)", folder / CARD_NAME, error)
+        return {}
+    return block if isinstance(block, dict) else {}
+
+
+def _files_without_hub(
+    folder: Path, remotes: Mapping[str, Remote], repository: str, reason: str
+) -> Generator[tuple[str, str], None, None]:
+    """Yield the files of an earlier download.
+
+    Raises:
+        UserError: a file is missing or incomplete.
+    """
+    logger.warning(
+        "%s: unreachable (%s); importing what was downloaded of %s before",
+        constants.ENDPOINT,
+        reason,
+        repository,
+    )
+    for place, remote in remotes.items():
+        if not _has_size(folder / place, remote):
+            raise UserError(
+                f"{constants.ENDPOINT}: unreachable ({reason}), and {folder / place} is missing; run the "
+                "same command with a connection"
+            )
+        yield place, "present"
+
+
+def _has_size(path: Path, remote: Remote) -> bool:
+    return path.is_file() and path.stat().st_size == remote.num_bytes
+
+
+def _remove_outdated(folder: Path, listing: Listing, remotes: Mapping[str, Remote]) -> None:
+    """Remove downloads that the repository no longer has in this form, and their partial files."""
+    record = read_record(folder)
+    kept = {}
+    for place, known in record.items():
+        path = folder / place
+        is_current = place == CARD_NAME or listing.files.get(place, (0, ""))[1] == known.etag
+        if is_current or place in remotes:
+            kept[place] = known
+        elif path.is_file() and known.checked == stamp(path):
+            path.unlink()
+            logger.info("%s: removed, the data set no longer has this version of it", path)
+    if len(kept) < len(record):
+        write_record(folder, kept)
+    partials = {partial_path(folder / place, remote.etag) for place, remote in remotes.items()}
+    for partial in folder.rglob(".tmp-*"):
+        if partial not in partials:
+            partial.unlink()
+
+
+def _announce(
+    folder: Path, repository: str, choice: Choice, remotes: Mapping[str, Remote], *, is_limited: bool
+) -> None:
+    """Log what is downloaded; raise a UserError if it does not fit on the disk."""
+    total = sum(remote.num_bytes for remote in remotes.values())
+    logger.info(
+        "%s: subset %s, splits %s: %s, %s",
+        repository,
+        choice.subset,
+        ", ".join(choice.splits),
+        counted(len(remotes), "file"),
+        shown_size(total),
+    )
+    if not is_limited:
+        missing = {p: remote for p, remote in remotes.items() if not _has_size(folder / p, remote)}
+        require_disk_space(folder, missing)
+
+
+def _logged(folder: Path, files: Iterator[tuple[str, str]], total: int) -> Iterator[Path]:
+    """Yield the paths of files as they are downloaded, with a log line every few seconds."""
+    last_line = time.monotonic()
+    for number, (place, _) in enumerate(files, start=1):
+        if time.monotonic() - last_line >= SECONDS_BETWEEN_LOG_LINES:
+            last_line = time.monotonic()
+            logger.info("Downloading: %d/%d files", number, total)
+        yield folder / place
+
+
+def _origin(listing: Listing, choice: Choice, card: Mapping[str, Any], text: str) -> DataSource:
+    """Return name, licence and citation of the data set for sources.json."""
+    licences = card.get("license") or card.get("licence") or ""
+    citation = _BIBTEX.search(text)
+    return DataSource(
+        name=listing.repository,
+        url=f"{constants.ENDPOINT}/datasets/{listing.repository}",
+        subset=choice.subset,
+        splits=choice.splits,
+        revision=listing.commit,
+        licence=", ".join(map(str, licences)) if isinstance(licences, list) else str(licences),
+        licence_name=str(card.get("license_name") or ""),
+        licence_link=str(card.get("license_link") or ""),
+        citation=citation[1] if citation else "",
+    )

@@ -1,0 +1,73 @@
+"""Where the recordings of a project come from, with their licences.
+
+    sources.json    beside manifest.jsonl: {source: {"name", "url", "subset", "splits", "revision", "licence",
+                    "licence_name", "licence_link", "citation"}}; the source is named as in imported.jsonl
+
+The import writes an entry for each data set of the Hugging Face hub. The model card of an export lists them.
+"""
+
+from pathlib import Path
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from indextts.errors import UserError
+from indextts.system.files import write_bytes
+
+SOURCES_NAME = "sources.json"
+
+
+class DataSource(BaseModel, frozen=True):
+    """Origin of recordings.
+
+    Args:
+        name: of the data set.
+        revision: the commit.
+        licence: the identifier of the licence; several with commas, "" if the data set names none.
+        licence_name: of a licence without an identifier.
+        citation: BibTeX, or "".
+    """
+
+    name: str
+    url: str
+    subset: str = ""
+    splits: tuple[str, ...] = ()
+    revision: str = ""
+    licence: str = ""
+    licence_name: str = ""
+    licence_link: str = ""
+    citation: str = ""
+
+    @property
+    def shown_licence(self) -> str:
+        """The licence as text, with the address of its terms if there is one."""
+        names = (
+            self.licence if self.licence_name == "" else f"{self.licence_name} ({self.licence or 'other'})"
+        )
+        return ", ".join(part for part in (names, self.licence_link) if part) or "unknown"
+
+
+_SOURCES = TypeAdapter(dict[str, DataSource])
+
+
+def read_sources(folder: Path) -> dict[str, DataSource]:
+    """Return the entries of sources.json in a folder; empty without the file.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    path = folder / SOURCES_NAME
+    try:
+        return _SOURCES.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValidationError):
+        raise UserError(f"{path}: corrupt; delete it and import again") from None
+
+
+def write_source(folder: Path, source: str, entry: DataSource) -> None:
+    """Add or replace the entry of a source; those of other sources stay."""
+    entries = read_sources(folder)
+    if entries.get(source) != entry:
+        write_bytes(
+            folder / SOURCES_NAME, _SOURCES.dump_json({**entries, source: entry}, indent=1, by_alias=True)
+        )
