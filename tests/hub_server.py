@@ -13,6 +13,7 @@ X-Error-Code.
 import hashlib
 import json
 import re
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +24,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_allowed"  # has access to everything
-PAGE_SIZE = 3  # entries in a page of a tree; the hub has 1000
 
 
 @dataclass
@@ -93,12 +93,14 @@ class Hub:
     """Running server, with files by (repository, name) and requests as (method, name, range, login).
 
     Args:
+        page_size: entries in a page of a tree; the hub has 1000.
         num_sent: bytes sent of each file, by name.
     """
 
     url: str
     files: dict[tuple[str, str], HubFile]
     datasets: dict[str, HubDataset] = field(default_factory=dict)
+    page_size: int = 3
     requests: list[tuple[str, str, str, str]] = field(default_factory=list)
     num_sent: Counter[str] = field(default_factory=Counter)
 
@@ -112,7 +114,7 @@ def serve(
     files: dict[tuple[str, str], HubFile], datasets: dict[str, HubDataset] | None = None
 ) -> Iterator[Hub]:
     """Serve `files` and data sets until the block ends."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     port = server.server_address[1]
     hub = Hub(f"http://127.0.0.1:{port}", files, datasets or {})
@@ -129,6 +131,12 @@ def serve(
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # the client was killed
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -231,10 +239,10 @@ class _Handler(BaseHTTPRequestHandler):
                 entry |= {"oid": "f" * 40, "lfs": {"oid": file.sent_etag, "size": size, "pointerSize": 130}}
             entries.append(entry)
         links = {}
-        if start + PAGE_SIZE < len(entries):
+        if start + hub.page_size < len(entries):
             path = self.path.split("&cursor=", maxsplit=1)[0]
-            links = {"Link": f'<{hub.url}{path}&cursor={start + PAGE_SIZE}>; rel="next"'}
-        self.send_json(entries[start : start + PAGE_SIZE], links)
+            links = {"Link": f'<{hub.url}{path}&cursor={start + hub.page_size}>; rel="next"'}
+        self.send_json(entries[start : start + hub.page_size], links)
 
     def send_json(self, content: object, headers: dict[str, str] | None = None) -> None:
         body = json.dumps(content).encode()
