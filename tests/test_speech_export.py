@@ -22,6 +22,7 @@ from indextts.commands.normalizer_options import NORMALIZER_VERSION, NormalizerO
 from indextts.commands.speech import ExportModel
 from indextts.commands.terminal import parse
 from indextts.commands.train import Train
+from indextts.data.sources import DataSource, write_source
 from indextts.errors import CHECK_FAILED, DISK_FULL, UserError
 from indextts.models.checkpoint import read_weights, write_and_sync
 from indextts.models.gpt.config import load_config
@@ -235,6 +236,31 @@ def test_the_model_card_lists_data_training_and_base_without_paths(trained: Tiny
         assert entry in card
     assert str(trained.folder) not in card
     assert str(REPOSITORY) not in card
+
+
+def test_the_model_card_lists_the_data_sets_of_the_project_with_their_licences(
+    trained: TinyRun, tmp_path: Path
+):
+    run = TinyRun(tmp_path / "project/preprocessed")
+    shutil.copytree(trained.folder, run.folder)
+    content = torch.load(run.output / "latest.pth", weights_only=True)
+    for number, name in enumerate(("train_pairs.jsonl", "val_pairs.jsonl")):
+        content["meta"]["manifests"][number]["path"] = str(run.folder / name)
+    for path in run.output.glob("*.json"):
+        path.unlink()
+    torch.save(content, run.output / "latest.pth")
+    dataset = tmp_path / "project/dataset"
+    dataset.mkdir()
+    url = "https://huggingface.co/datasets/almaz/voices"
+    entry = DataSource(name="almaz/voices", url=url, revision="e" * 40, licence="cc-by-4.0")
+    write_source(dataset, "hub/almaz--voices", entry)
+    card = export(command(run, tmp_path / "model")).with_name("README.md").read_text("utf-8")
+    [line] = [line for line in card.splitlines() if url in line]
+    assert "almaz/voices" in line
+    assert "cc-by-4.0" in line
+    (dataset / "sources.json").write_text("{")
+    card = export(command(run, tmp_path / "model")).with_name("README.md").read_text("utf-8")
+    assert url not in card
 
 
 def test_the_model_card_does_not_count_changed_pairs_files(trained: TinyRun, tmp_path: Path):

@@ -1,14 +1,18 @@
 """The model card and the licence note of an exported model."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from indextts.data.manifest import read_pairs
+from indextts.data.sources import read_sources
 from indextts.errors import UserError
 from indextts.runs.directory import CheckpointMeta, FileIdentity, identify
 from indextts.speech.export.source import Source
 from indextts.text.languages import AMHARIC
+
+logger = logging.getLogger(__name__)
 
 # Settings of the run that are paths; the card contains no path of this machine.
 PATH_SETTINGS = frozenset(
@@ -78,7 +82,24 @@ def _data(meta: CheckpointMeta) -> str:
     for number, file in enumerate(meta.manifests):
         use = "training" if number < num_train else "validation"
         lines.append(f"| {Path(file.path).name} | {use} | {_counts(file)} |")
-    return "\n".join(lines)
+    origins = _origins(meta)
+    return "\n".join([*lines, "", *origins] if origins else lines)
+
+
+def _origins(meta: CheckpointMeta) -> list[str]:
+    """Return the data sets of the hub that the run's project was imported from, with their licences."""
+    project = Path(meta.manifests[0].path).parent.parent if meta.manifests else Path()
+    try:
+        sources = read_sources(project / "dataset")
+    except UserError as error:
+        logger.warning("the model card lists no data sets: %s", error)
+        return []
+    return [
+        f"* trained on: [{source.name}]({source.url})"
+        + (f", subset {source.subset}" if source.subset else "")
+        + f", revision {source.revision[:12]}; licence: {source.shown_licence}"
+        for source in sources.values()
+    ]
 
 
 def _counts(file: FileIdentity) -> str:
@@ -155,5 +176,6 @@ precedence over this note. The note does not apply to a base model with weights 
 * The model and its output must not be used to improve other AI models, except non-commercial ones (3.4c).
 * Above 100 million monthly users or 1 billion RMB of revenue, a separate licence is required (2.2).
 
-The recordings have rights of their own: name the owner of the voice and obtain their consent to your use.
+The recordings have rights of their own: name the owner of the voice and obtain their consent to your use. If
+README.md lists data sets that the model was trained on, keep their names and licences with the model.
 """
