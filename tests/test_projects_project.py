@@ -84,6 +84,17 @@ def test_every_import_has_the_language_of_the_project_unless_the_settings_of_the
     assert [command.language for command in plan_imports(project, named)] == ["am", "ti"]
 
 
+def test_a_data_set_of_the_hub_is_imported_before_the_uploads(tmp_path: Path):
+    project = Project(tmp_path / "w")
+    project.uploads.mkdir(parents=True)
+    (project.uploads / "talks.zip").touch()
+    hub = "data: {hub: google/fleurs, hub_subset: am_et, hub_split: [train]}\n"
+    (tmp_path / "p.yaml").write_text(GOOD.replace("manifest: m.jsonl\n", hub))
+    described, upload = plan_imports(project, read_settings(tmp_path / "p.yaml"))
+    assert (described.hub, described.hub_subset, described.hub_split) == ("google/fleurs", "am_et", ["train"])
+    assert (upload.hub, upload.source) == ("", [project.uploads / "talks.zip"])
+
+
 def test_normaliser_options_apply_to_the_whole_project(tmp_path: Path):
     argv = planned(tmp_path, "normalizer: {homophones: strict, thousand: ሺ}\n")
     assert {"--homophones=strict", "--thousand=ሺ"} <= set(argv)

@@ -118,7 +118,8 @@ def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportData
         ImportDataset(source=[path], audio_root=[path] if path.is_dir() else [], **shared)
         for path in project.uploaded()
     ]
-    if uploads and settings.manifest is None and not settings.data.get("source"):
+    described_sources = [settings.data.get(name) for name in ("source", "url", "hub")]
+    if uploads and settings.manifest is None and not any(described_sources):
         return uploads
     described = ImportDataset(**{"manifest": settings.manifest, **shared, **settings.data})
     return [described, *uploads]

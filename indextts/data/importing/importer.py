@@ -114,7 +114,7 @@ def import_dataset(command: ImportDataset) -> ImportResult:
     elif command.hub_subset or command.hub_split:
         raise UserError("--hub-subset and --hub-split belong to --hub OWNER/NAME; pass it too")
     if not typed:
-        raise UserError("no source to import; pass --source FOLDER, --manifest FILE or --hub OWNER/NAME")
+        raise UserError("no source to import; pass --source FOLDER or --manifest FILE, or --hub OWNER/NAME")
     if command.min_clip_s > command.max_clip_s:
         raise UserError(
             f"--min-clip-s {command.min_clip_s} is above --max-clip-s {command.max_clip_s}; lower it"
