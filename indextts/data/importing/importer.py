@@ -130,11 +130,11 @@ def import_dataset(command: ImportDataset) -> ImportResult:
             in_use = f"{command.output_dir}: another import writes to this folder; wait for it or stop it"
             stack.enter_context(locked_folder(command.output_dir / LOCK_NAME, in_use=in_use))
             _remove_leftovers(command.output_dir)
+            _record_origins(origins, command.output_dir)
             journal = read_journal(command.output_dir, may_link=command.link)
             sources = [_opened(path, command, stack) for path in typed]
             for source in sources:
                 _read(source, command, journal)
-            _record_origins(origins, command.output_dir)
             return _import(sources, command, journal)
     except OSError as error:
         place = error.filename or command.output_dir
