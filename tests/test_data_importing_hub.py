@@ -413,6 +413,7 @@ def test_without_the_hub_complete_downloads_are_imported(project: Project, hub: 
         ({}, {"HF_TOKEN": "hf_wrong"}, ["401", "hf auth login"]),
         ({"status": 403}, {}, ["403", "HF_TOKEN"]),
         ({"status": 404}, {}, ["404"]),
+        ({"status": 200}, {}, ["HF_ENDPOINT", "proxy"]),
         ({"status": 429}, {}, ["429", "wait"]),
         ({"status": 500}, {}, ["500", "later"]),
     ],

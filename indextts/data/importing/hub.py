@@ -79,21 +79,7 @@ def download_dataset(command: ImportDataset, max_hours: float = 0) -> tuple[Path
     folder = dataset_folder(command.output_dir, command.hub, command.hub_subset)
     in_use = f"{folder}: another import downloads to this folder; wait for it or stop it"
     with locked_folder(folder / ".downloads.lock", in_use=in_use), disk_errors(folder):
-        unreachable = ""
-        stored = read_listing(folder, command.hub)
-        try:
-            listing = current_listing(command.hub, stored)
-            write_listing(folder, listing)
-            if listing.card is not None:
-                dict(download_files(folder, {CARD_NAME: listing.card}, is_ours=True))
-        except HubUnreachableError as error:
-            unreachable = str(error)
-            if stored is None:
-                raise UserError(
-                    f"{constants.ENDPOINT}: unreachable ({unreachable}), and nothing of {command.hub} was "
-                    "downloaded; run the same command with a connection, or pass a copy with --source"
-                ) from None
-            listing = stored
+        listing, unreachable = _listing(folder, command.hub)
         text = _read_card(folder)
         card = card_block(text, folder)
         choice = choose(listing.files, card, command.hub_subset, command.hub_split, f"--hub {command.hub}")
@@ -172,6 +158,24 @@ def _duration_s(content: bytes | None) -> float:
         return float(soundfile.info(io.BytesIO(content)).duration)
     except soundfile.LibsndfileError:
         return 0.0
+
+
+def _listing(folder: Path, repository: str) -> tuple[Listing, str]:
+    """Return the listing to download from, and the reason why the hub is unreachable or ""."""
+    stored = read_listing(folder, repository)
+    try:
+        listing = current_listing(repository, stored)
+    except HubUnreachableError as error:
+        if stored is None:
+            raise UserError(
+                f"{constants.ENDPOINT}: unreachable ({error}), and nothing of {repository} was downloaded; run "
+                "the same command with a connection, or pass a copy with --source"
+            ) from None
+        return stored, str(error)
+    write_listing(folder, listing)
+    if listing.card is not None:
+        dict(download_files(folder, {CARD_NAME: listing.card}, is_ours=True))
+    return listing, ""
 
 
 def _read_card(folder: Path) -> str:
