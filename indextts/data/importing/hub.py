@@ -168,8 +168,8 @@ def _listing(folder: Path, repository: str) -> tuple[Listing, str]:
     except HubUnreachableError as error:
         if stored is None:
             raise UserError(
-                f"{constants.ENDPOINT}: unreachable ({error}), and nothing of {repository} was downloaded; run "
-                "the same command with a connection, or pass a copy with --source"
+                f"{constants.ENDPOINT}: unreachable ({error}), and nothing of {repository} was downloaded; "
+                "run the same command with a connection, or pass a copy with --source"
             ) from None
         return stored, str(error)
     write_listing(folder, listing)
