@@ -6,7 +6,7 @@ import torch
 
 from benchmarks import speech as published
 from indextts.errors import UserError
-from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
+from indextts.features.campplus import CAMPPlus, CAMPPlusConfig, load_campplus
 from indextts.speech.synthesis import acoustic_weights
 from indextts.speech.synthesis.bigvgan import BigVGAN
 from indextts.speech.synthesis.config import S2MelConfig
@@ -54,7 +54,7 @@ def test_half_precision_weights_are_computed_in_single_precision(folder, tmp_pat
     content = torch.load(folder / "campplus/campplus_cn_common.bin", weights_only=True)
     halves = {name: t.half() if t.is_floating_point() else t for name, t in content.items()}
     torch.save(halves, tmp_path / "c.bin")
-    state = acoustic_weights.load_campplus(tmp_path / "c.bin", STYLE_DIM, CPU).state_dict()
+    state = load_campplus(tmp_path / "c.bin", STYLE_DIM, CPU).state_dict()
     assert {tensor.dtype for tensor in state.values()} == {torch.float32, torch.int64}
 
 

@@ -16,6 +16,7 @@ Parameter names and shapes are those of the published campplus_cn_common.bin.
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from indextts.features.mel_spectrogram import KALDI_HOP, KALDI_RATE_HZ, KALDI_WINDOW, kaldi_frames
+from indextts.features.weights import fill_weights
+from indextts.models.checkpoint import read_file
 
 HEAD_CHANNELS = 32
 SEGMENT = 100
@@ -217,6 +220,20 @@ class LastLinear(nn.Module):
 
 def _norm(channels: int) -> nn.Sequential:
     return nn.Sequential(OrderedDict(batchnorm=nn.BatchNorm1d(channels), relu=nn.ReLU()))
+
+
+def load_campplus(path: Path, embedding_size: int, device: torch.device) -> CAMPPlus:
+    """Return CAM++ with the weights in a campplus_cn_common.bin.
+
+    Raises:
+        UserError: the file cannot be read, or a tensor is missing, unexpected or of the wrong shape.
+    """
+    with torch.device("meta"):
+        model = CAMPPlus(CAMPPlusConfig(embedding_size=embedding_size))
+    tensors = {name: value for name, value in read_file(path).items() if isinstance(value, Tensor)}
+    advice = "use campplus_cn_common.bin of funasr/campplus"
+    fill_weights(model, tensors, str(path), advice, device)
+    return model
 
 
 @torch.no_grad()

@@ -32,7 +32,7 @@ from indextts.data.pairs import PromptQueue
 from indextts.data.quality.measures import measure_text
 from indextts.errors import UserError
 from indextts.features.audio import MAX_RECORDING_S, MIN_REFERENCE_S, SHORT_REFERENCE_S, load_audio
-from indextts.features.campplus import CAMPPlusConfig
+from indextts.features.campplus import CAMPPlusConfig, load_campplus
 from indextts.speech.evaluation.judge import Judge, has_loop
 from indextts.speech.evaluation.report import (
     RECORDINGS,
@@ -42,7 +42,7 @@ from indextts.speech.evaluation.report import (
     markdown_report,
     summarize,
 )
-from indextts.speech.synthesis.acoustic_weights import campplus_file, load_campplus
+from indextts.speech.synthesis.acoustic_weights import campplus_file
 from indextts.speech.synthesis.renderer import load_renderer
 from indextts.speech.synthesis.s2mel import SolverSettings
 from indextts.speech.synthesis.synthesize import resolve_sampling, synthesis_device, write_wav

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from indextts.errors import UserError
-from indextts.features.campplus import CAMPPlus
+from indextts.features.campplus import CAMPPlus, load_campplus
 from indextts.features.log_mel import log_mel_pairs
 from indextts.features.mel_spectrogram import (
     KALDI_RATE_HZ,
@@ -38,7 +38,6 @@ from indextts.speech.synthesis.acoustic_weights import (
     find_files,
     load_backend,
     load_bigvgan,
-    load_campplus,
     load_s2mel,
 )
 from indextts.speech.synthesis.bigvgan import BigVGAN

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from indextts.errors import UserError
-from indextts.features.campplus import CAMPPlus, CAMPPlusConfig
 from indextts.features.mel_spectrogram import MEL_HOP, NUM_MELS
 from indextts.features.weights import fill_weights
 from indextts.models.checkpoint import read_file
@@ -34,7 +33,6 @@ if TYPE_CHECKING:  # it imports transformers, which takes seconds
 
 HUB_OF_FOLDER = {"campplus": "funasr/campplus", "bigvgan": "nvidia/bigvgan_v2_22khz_80band_256x"}
 S2MEL_ADVICE = "use s2mel.pth and the config.yaml of IndexTeam/IndexTTS-2"
-CAMPPLUS_ADVICE = f"use campplus_cn_common.bin of {HUB_OF_FOLDER['campplus']}"
 BIGVGAN_ADVICE = f"use config.json and bigvgan_generator.pt of {HUB_OF_FOLDER['bigvgan']}"
 S2MEL_PARTS = ("cfm", "length_regulator", "gpt_layer")
 
@@ -103,14 +101,6 @@ def load_s2mel(path: Path, config: S2MelConfig, latent_dim: int, device: torch.d
     with torch.device("meta"):
         model = S2Mel(config, latent_dim)
     fill_weights(model, _tensors(weights), str(path), S2MEL_ADVICE, device)
-    return model
-
-
-def load_campplus(path: Path, style_dim: int, device: torch.device) -> CAMPPlus:
-    """Return CAM++ with the weights in a campplus_cn_common.bin; errors as for `load_s2mel`."""
-    with torch.device("meta"):
-        model = CAMPPlus(CAMPPlusConfig(embedding_size=style_dim))
-    fill_weights(model, _tensors(read_file(path)), str(path), CAMPPLUS_ADVICE, device)
     return model
 
 
