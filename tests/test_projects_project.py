@@ -95,6 +95,17 @@ def test_a_data_set_of_the_hub_is_imported_before_the_uploads(tmp_path: Path):
     assert (upload.hub, upload.source) == ("", [project.uploads / "talks.zip"])
 
 
+def test_every_import_has_the_voice_encoder_of_the_base_and_edited_voices_repeat_it(tmp_path: Path):
+    project = Project(tmp_path / "w")
+    project.uploads.mkdir(parents=True)
+    (project.uploads / "talks.zip").touch()
+    (tmp_path / "p.yaml").write_text(GOOD)
+    settings = read_settings(tmp_path / "p.yaml")
+    wanted = settings.base / "campplus/campplus_cn_common.bin"
+    assert {command.voice_encoder for command in plan_imports(project, settings)} == {wanted}
+    assert project.dataset / "voices.json" in plan_stage(project, settings, "data").reads
+
+
 def test_normaliser_options_apply_to_the_whole_project(tmp_path: Path):
     argv = planned(tmp_path, "normalizer: {homophones: strict, thousand: ሺ}\n")
     assert {"--homophones=strict", "--thousand=ሺ"} <= set(argv)

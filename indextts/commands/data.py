@@ -72,10 +72,24 @@ class ImportDataset(Command):
         "content.",
     )
     speaker: str = Field("", title="Speaker", description="Speaker of recordings whose data name none.")
-    speaker_from: Literal["data", "folder", "file"] = Field(
+    speaker_from: Literal["data", "folder", "file", "voices"] = Field(
         "data",
         title="Speaker names from",
-        description="Source of the speaker names: a data column, the folder name, or one speaker per file.",
+        description="Source of the speaker names: a data column, the folder name, one speaker per file, or "
+        "groups of similar voices.",
+    )
+    voice_threshold: float = Field(
+        0,
+        ge=0,
+        lt=1,
+        title="Voice threshold",
+        description="Largest mean cosine distance of voices in one group; 0 keeps that of the earlier "
+        "import, at first 0.5, which was not measured on real recordings.",
+    )
+    voice_encoder: Path = Field(
+        Path("checkpoints/campplus/campplus_cn_common.bin"),
+        title="Voice encoder",
+        description="Path of the published CAM++ weights that voices are told apart with.",
     )
     language: str = Field("am", title="Language", description="Language of recordings whose data name none.")
     min_clip_s: float = Field(

@@ -82,7 +82,7 @@ def _plan_data(project: Project, settings: ProjectSettings) -> StagePlan:
     return StagePlan(
         "data",
         (*base, *imports, plan_check(project, settings)),
-        reads=(*sources, project.config),
+        reads=(*sources, project.config, project.dataset / "voices.json"),
         writes=(
             project.manifest,
             project.dataset / "audio",
@@ -113,7 +113,11 @@ def plan_imports(project: Project, settings: ProjectSettings) -> list[ImportData
 
     A project with neither gets an import that fails with a message.
     """
-    shared: dict[str, Any] = {"output_dir": project.dataset, "language": settings.language}
+    shared: dict[str, Any] = {
+        "output_dir": project.dataset,
+        "language": settings.language,
+        "voice_encoder": settings.base / "campplus/campplus_cn_common.bin",
+    }
     uploads = [
         ImportDataset(source=[path], audio_root=[path] if path.is_dir() else [], **shared)
         for path in project.uploaded()

@@ -8,6 +8,7 @@
       imported.jsonl         the origin of each utterance (journal.py)
       answers.json           the user's answers about a source (speakers.py)
       sources.json           data sets of the hub with their licences (indextts.data.sources)
+      voices.json voices.csv voice_vectors.jsonl    speakers told by their voices (voices.py)
 
 An import never removes anything except with --prune. Importing the same source again changes nothing, a
 source that has grown adds its new recordings, and a killed import resumes.
@@ -35,6 +36,15 @@ from indextts.data.importing.journal import Journal, read_journal
 from indextts.data.importing.layouts import read_source
 from indextts.data.importing.speakers import answered, read_answers, with_speakers, write_answers
 from indextts.data.importing.storing import ASIDE_PREFIX, ProjectStore, Transcoded, recording_stamp, transcode
+from indextts.data.importing.voice_vectors import (
+    LoadEncoder,
+    add_vectors,
+    encoder_digest,
+    load_campplus_encoder,
+    read_vectors,
+    require_encoder,
+)
+from indextts.data.importing.voices import group_voices, read_record, set_speakers, write_voices
 from indextts.data.manifest import write_utterances
 from indextts.data.progress import Progress
 from indextts.data.sources import DataSource, write_source
@@ -94,12 +104,15 @@ class _Source:
     rejections: list[Rejection] = field(default_factory=list)
 
 
-def import_dataset(command: ImportDataset) -> ImportResult:
+def import_dataset(command: ImportDataset, load_encoder: LoadEncoder = load_campplus_encoder) -> ImportResult:
     """Import the sources of a command.
 
+    Args:
+        load_encoder: loads the weights at `voice_encoder`.
+
     Raises:
-        UserError: a source does not exist, speakers are unknown, the folder cannot be written or is in use,
-            or nothing in the sources is usable (status 1).
+        UserError: a source or the weights of the encoder do not exist, speakers are unknown, the folder
+            cannot be written or is in use, or nothing in the sources is usable (status 1).
     """
     typed = [*([command.manifest] if command.manifest is not None else []), *command.source]
     downloads = command.output_dir.resolve().parent / DOWNLOADS_NAME
@@ -135,7 +148,7 @@ def import_dataset(command: ImportDataset) -> ImportResult:
             sources = [_opened(path, command, stack) for path in typed]
             for source in sources:
                 _read(source, command, journal)
-            return _import(sources, command, journal)
+            return _import(sources, command, journal, load_encoder)
     except OSError as error:
         place = error.filename or command.output_dir
         raise UserError(
@@ -181,16 +194,18 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _opened(path: Path, command: ImportDataset, stack: contextlib.ExitStack) -> _Source:
+    name = source_name(path, command.output_dir)
+    answers = answered(command, read_answers(command.output_dir).get(name, {}))
+    if path == command.manifest:
+        answers["layout"] = "jsonl"
+    if answers["speaker_from"] == "voices":
+        require_encoder(command.voice_encoder)
     root = path
     if is_archive(path):
         if command.link:
             raise UserError(f"{path}: an archive cannot be linked; unpack it, or import without --link")
         max_bytes = int(command.max_unpacked_gb * 1e9)
         root = stack.enter_context(unpacked(path, command.output_dir, max_bytes))
-    name = source_name(path, command.output_dir)
-    answers = answered(command, read_answers(command.output_dir).get(name, {}))
-    if path == command.manifest:
-        answers["layout"] = "jsonl"
     return _Source(path, name, root.resolve(), answers)
 
 
@@ -220,20 +235,33 @@ def _read(source: _Source, command: ImportDataset, journal: Journal) -> None:
     source.rejections += nameless
 
 
-def _import(sources: Sequence[_Source], command: ImportDataset, journal: Journal) -> ImportResult:
-    store = ProjectStore(journal)
+def _import(
+    sources: Sequence[_Source], command: ImportDataset, journal: Journal, load_encoder: LoadEncoder
+) -> ImportResult:
+    store, record = ProjectStore(journal), read_record(command.output_dir)
     for source in sources:
         for found, transcoded in _import_items(source, command, journal, store):
             source.rejections += store.add(source.name, source.root, found, transcoded)
         store.finish(source.name, [found.key for found in source.found], prune=command.prune)
         _log_outcomes(source, command, store)
+    if any(source.answers["speaker_from"] == "voices" for source in sources):
+        add_vectors(journal, command.voice_encoder, load_encoder, command.num_workers)
+        digest = encoder_digest(command.voice_encoder)
+        record = group_voices(journal, read_vectors(journal), record, digest, command.voice_threshold)
+    store.count_renamed(set_speakers(journal, record), [source.name for source in sources])
+    num_without_voice = 0
+    for source in sources:
+        without_voice = list(_without_voice(source, journal))
+        source.rejections += without_voice
+        num_without_voice += len(without_voice)
     _write_rejected(sources, store, command.output_dir)
     rejected = Counter(record["code"] for record in _rejected_now(sources, store))
-    if not store.num_usable:
+    if store.num_usable == num_without_voice:
         raise UserError(_nothing_usable(sources, rejected, command.output_dir), NOTHING_USABLE)
     if store.has_new_files:
         os.sync()  # once for all files, so that a power cut cannot lose files of the manifest
     journal.write()
+    write_voices(journal, read_vectors(journal), record)
     given = {source.name: source.answers for source in sources}
     write_answers(command.output_dir, read_answers(command.output_dir) | given)
     utterances = list(journal.utterances())
@@ -292,6 +320,18 @@ def _log_outcomes(source: _Source, command: ImportDataset, store: ProjectStore) 
             source.path,
             with_subtitles,
         )
+
+
+def _without_voice(source: _Source, journal: Journal) -> Iterator[Rejection]:
+    """Yield the clips of a source whose voice is in no group."""
+    for found in source.found:
+        entry = journal.entries.get((source.name, found.key))
+        for clip in entry.clips if entry is not None else ():
+            if not clip.speaker:
+                reason = (
+                    f"{clip.duration:.1f} s, too short or too unlike any voice; name the speaker in the data"
+                )
+                yield Rejection(found.where, "no_speaker", reason)
 
 
 def _rejected_now(sources: Sequence[_Source], store: ProjectStore) -> Iterator[dict[str, object]]:

@@ -6,7 +6,7 @@
      "stamp": [[size, time in ns], ...],                   of its files, and the settings of the cuts
      "sha256": "...",                                      of the recording
      "clips": [{"id", "audio": "talk_07_000012340.flac", "text", "speaker", "duration", "language",
-                "recording", "original": "/data/a.wav", "gain_db"}, ...],
+                "recording", "original": "/data/a.wav", "gain_db", "voice"}, ...],
      "rejected": [{"file", "line", "code", "reason"}, ...]}
 
 The `audio` of a linked clip is the absolute path of the original. A clip that the import trimmed or set to a
@@ -36,7 +36,12 @@ UNKNOWN_SOURCE = ""  # of utterances from a manifest without a journal
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Utterance of the project; `audio` is the name of its file in audio/, or the absolute path of a link."""
+    """Utterance of the project; `audio` is the name of its file in audio/, or the absolute path of a link.
+
+    Args:
+        speaker: "" until the voice is known; without one, the clip is not in the manifest.
+        voice: the group of voices that gave the speaker (voices.py); None if the data or the user did.
+    """
 
     id: str
     audio: str
@@ -47,6 +52,7 @@ class Clip:
     recording: str | None = None
     original: str | None = None
     gain_db: float | None = None
+    voice: str | None = None
 
     @property
     def is_link(self) -> bool:
@@ -92,10 +98,12 @@ class Journal:
             file.write((json.dumps(_record(entry), ensure_ascii=False) + "\n").encode())
 
     def utterances(self) -> Iterator[Utterance]:
-        """Yield the utterances of all entries."""
+        """Yield the utterances of all entries, except for clips without a speaker."""
         folder = self.audio.resolve()
         for entry in self.entries.values():
             for clip in entry.clips:
+                if not clip.speaker:
+                    continue
                 yield Utterance(
                     clip.id,
                     folder / clip.audio,

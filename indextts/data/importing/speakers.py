@@ -37,6 +37,8 @@ def with_speakers(
         UserError: neither the data nor the answers give a speaker for any recording.
     """
     speaker, speaker_from = answers["speaker"], answers["speaker_from"]
+    if speaker_from == "voices":  # voices.py names them when all are in the project
+        return [replace(item, speaker=None) for item in found], []
     named, nameless = [], []
     for item in found:
         name = _speaker(item, root, speaker, speaker_from)
@@ -48,7 +50,8 @@ def with_speakers(
         raise UserError(
             f"{typed}: {counted(len(nameless), 'recording')} without a speaker; pass --speaker NAME if all "
             "are of the same person, --speaker-from folder if each person has a folder, --speaker-from file "
-            "if each recording is of a different person, or --columns if a column of the table has the names"
+            "if each recording is of a different person, --speaker-from voices to tell persons by their "
+            "voices, or --columns if a column of the table has the names"
         )
     if speaker_from == "file" and named:
         recordings = counted(len(named), "recording")

@@ -228,6 +228,8 @@ class ProjectStore:
         )
         original = _original(source, root, found, self.journal.folder)
         clips = tuple(self._move_files(id, found, transcoded, original))
+        if before is not None and before.sha256 == transcoded.sha256:
+            clips = _with_voices_of(before.clips, clips)
         entry = Entry(source, found.key, self._stamps[name], transcoded.sha256, clips, records)
         if before is None:
             self.num_added += len(clips)
@@ -253,6 +255,11 @@ class ProjectStore:
                 self._lose(name)
             else:
                 self.num_gone += 1
+
+    def count_renamed(self, renamed: Counter[str], sources: Sequence[str]) -> None:
+        """Count clips with another speaker as changed, by their sources; those of `sources` were counted."""
+        self.num_changed += renamed.total()
+        self.num_unchanged -= sum(renamed[source] for source in sources)
 
     def rejected_of(self, source: str) -> Iterator[dict[str, object]]:
         """Yield the rejections of recordings that are partly in the project."""
@@ -298,10 +305,9 @@ class ProjectStore:
         self, id: str, found: SourceRecording, transcoded: Transcoded, original: str
     ) -> Iterator[Clip]:
         """Rename the files to their final names and yield the clips."""
-        assert found.speaker is not None
         assert found.language is not None
         for file in transcoded.files:
-            clip_id, text, speaker, recording = id, found.text, found.speaker, found.recording
+            clip_id, text, speaker, recording = id, found.text, found.speaker or "", found.recording
             if file.cut is not None:
                 clip_id, text, recording = cut_id(id, file.cut.start_s), file.cut.text, id
                 speaker = file.cut.voice or speaker
@@ -334,18 +340,19 @@ class ProjectStore:
         entry = self.journal.entries[name]
         clips = entry.clips
         if found.subtitles is None:
-            assert found.speaker is not None
             assert found.language is not None
             clips = tuple(
                 replace(
                     clip,
                     text=found.text,
-                    speaker=found.speaker,
+                    speaker=found.speaker or "",
                     language=found.language,
                     recording=found.recording,
+                    voice=None,
                 )
                 for clip in entry.clips
             )
+            clips = _with_voices_of(entry.clips, clips)
         if clips == entry.clips:
             self.num_unchanged += len(clips)
         else:
@@ -379,6 +386,17 @@ def _original(source: str, root: Path, found: SourceRecording, output_dir: Path)
     else:  # a temporary file made from a row
         name = f"{source}/{found.key}"
     return os.fsencode(name).decode(errors="replace")
+
+
+def _with_voices_of(before: Sequence[Clip], clips: Sequence[Clip]) -> tuple[Clip, ...]:
+    """Return clips without a speaker in the data with the voice that they had before."""
+    known = {(clip.id, clip.duration): clip for clip in before if clip.voice is not None}
+    return tuple(
+        replace(clip, speaker=old.speaker, voice=old.voice)
+        if not clip.speaker and (old := known.get((clip.id, clip.duration)))
+        else clip
+        for clip in clips
+    )
 
 
 def _files(entry: Entry) -> list[str]:

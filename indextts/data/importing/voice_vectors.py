@@ -1,0 +1,175 @@
+"""Speaker vectors of the clips of a project, each computed once.
+
+Axes: S samples, V width of a vector.
+
+    voice_vectors.jsonl     beside the manifest; a killed import resumes after its last complete line
+
+    {"encoder": "6f1a..."}                           sha256 of the encoder's weights; others begin a new file
+    {"clip": "9c56... 2.31 talk_07_000012340.flac",  recording, duration and file, which determine the sound
+     "vector": "..."}                                base64 of V float16; null without a voice to be heard
+
+The encoder is CAM++ of the published files. Torch is imported only when a vector is computed.
+"""
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indextts.data.importing.journal import Clip, Entry, Journal
+from indextts.data.importing.voices import voice_clips
+from indextts.data.progress import Progress
+from indextts.errors import UserError
+from indextts.features.audio import RecordingError, load_audio
+from indextts.system.files import write_bytes
+
+VECTORS_NAME = "voice_vectors.jsonl"
+SAMPLE_RATE_HZ = 16_000
+HEARD_S = 10.0  # of a clip: a longer sample costs time and hardly changes the vector
+
+Vector = NDArray[np.float32]
+
+
+class VoiceEncoder(Protocol):
+    """Function from speech to the vector of its speaker; several threads call it."""
+
+    def __call__(self, samples: NDArray[np.float32], /) -> Vector | None:
+        """Return a vector (V,) of length 1; None for too little speech.
+
+        Args:
+            samples: (S,) mono at SAMPLE_RATE_HZ, in [-1, 1].
+        """
+
+
+LoadEncoder = Callable[[Path], VoiceEncoder]
+
+
+def require_encoder(path: Path) -> None:
+    """Raise a UserError if the weights of the encoder do not exist."""
+    if not path.is_file():
+        raise UserError(
+            f"{path}: --speaker-from voices needs this file; download it with tools/download_checkpoints.py "
+            f"--what speech --output-dir {path.parent.parent}, or pass --voice-encoder FILE"
+        )
+
+
+def load_campplus_encoder(path: Path) -> VoiceEncoder:
+    """Return CAM++ with the weights in a campplus_cn_common.bin, on the CPU.
+
+    Raises:
+        UserError: the file cannot be read or has other tensors.
+    """
+    import torch  # takes seconds, and most imports do without it
+
+    from indextts.features.campplus import CAMPPlusConfig, load_campplus, style_vector
+
+    torch.set_num_threads(1)  # clips run in parallel, which is faster than parallel operations
+    network = load_campplus(path, CAMPPlusConfig().embedding_size, torch.device("cpu"))
+
+    def encode(samples: NDArray[np.float32]) -> Vector | None:
+        vector = style_vector(network, samples)
+        return None if vector is None else (vector / vector.norm()).numpy()
+
+    return encode
+
+
+def encoder_digest(path: Path) -> str:
+    """Return the sha256 of the encoder's weights."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_vectors(journal: Journal) -> dict[str, Vector | None]:
+    """Return the stored vectors of the clips without a name in the data, by the ids of the clips."""
+    stored = _read(journal.folder / VECTORS_NAME)[1]
+    keys = {clip.id: _key(entry, clip) for entry, clip in voice_clips(journal)}
+    return {id: stored[key] for id, key in keys.items() if key in stored}
+
+
+def add_vectors(journal: Journal, weights: Path, load_encoder: LoadEncoder, num_workers: int) -> None:
+    """Compute and store the vectors that are not stored yet.
+
+    Raises:
+        UserError: the weights are unusable.
+        OSError: the file cannot be written.
+    """
+    path, digest = journal.folder / VECTORS_NAME, encoder_digest(weights)
+    encoder, stored = _read(path)
+    if encoder != digest:
+        stored = {}
+    missing = {_key(entry, clip): clip for entry, clip in voice_clips(journal)}
+    missing = {key: clip for key, clip in missing.items() if key not in stored}
+    if not missing:
+        return
+    encode = load_encoder(weights)
+    if encoder != digest:
+        write_bytes(path, _line({"encoder": digest}))
+    progress = Progress("Listening to the voices", len(missing))
+    audio = [journal.audio / clip.audio for clip in missing.values()]
+    with path.open("ab") as file:
+        for key, vector in zip(missing, _encoded(audio, encode, num_workers), strict=True):
+            text = None if vector is None else base64.b64encode(vector.astype(np.float16).tobytes()).decode()
+            file.write(_line({"clip": key, "vector": text}))
+            file.flush()
+            progress.advance()
+
+
+def _encoded(paths: Sequence[Path], encode: VoiceEncoder, num_workers: int) -> Iterator[Vector | None]:
+    """Yield the vectors of files in order."""
+    with ThreadPoolExecutor(num_workers or os.cpu_count()) as pool:
+        try:
+            yield from pool.map(lambda path: _vector(path, encode), paths)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _vector(path: Path, encode: VoiceEncoder) -> Vector | None:
+    try:
+        samples = load_audio(path, SAMPLE_RATE_HZ)
+    except RecordingError:
+        return None  # the check of the data names the problem
+    return encode(samples[: round(HEARD_S * SAMPLE_RATE_HZ)])
+
+
+def _key(entry: Entry, clip: Clip) -> str:
+    return f"{entry.sha256} {clip.duration} {clip.audio}"
+
+
+def _line(record: Mapping[str, object]) -> bytes:
+    return (json.dumps(record) + "\n").encode()
+
+
+def _read(path: Path) -> tuple[str, dict[str, Vector | None]]:
+    """Return the encoder and the vectors in a file; lines that a kill or a full disk cut off do not count."""
+    encoder, vectors = "", {}
+    content = path.read_bytes() if path.is_file() else b""
+    if not content.endswith(b"\n"):
+        content = content[: content.rfind(b"\n") + 1]
+        if content:
+            os.truncate(path, len(content))
+    for number, line in enumerate(content.splitlines(), start=1):
+        try:
+            record = json.loads(line)
+            if number == 1:
+                encoder = record["encoder"]
+            else:
+                vectors[record["clip"]] = None if record["vector"] is None else _decoded(record["vector"])
+        except (ValueError, KeyError, TypeError):
+            raise UserError(
+                f"{path}:{number}: the line is corrupt; delete this file and import again"
+            ) from None
+    return encoder, vectors
+
+
+def _decoded(text: str) -> Vector:
+    """Return a stored vector at length 1, which float16 has rounded."""
+    vector = np.frombuffer(base64.b64decode(text), np.float16).astype(np.float32)
+    return vector / np.linalg.norm(vector)

@@ -1,0 +1,337 @@
+"""Speakers of clips whose data name none: groups of similar speaker vectors, whose names the user corrects.
+
+    voices.json    {"encoder": "6f1a...", "threshold": 0.5,          the groups were made with these
+                    "names": {"voice_001": "almaz", "voice_002": "voice_002", "voice_003": "voice_001"}}
+    voices.csv     a line per group, to listen to and compare
+
+A user renames a group or merges groups in "names"; the next import applies it. The journal has the group of
+each clip. New clips join a group or found new ones, and a group keeps its clips. Only another threshold or
+encoder groups all clips again, and a new group takes the name of the old one with which it shares most clips.
+"""
+
+import csv
+import io
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from indextts.data.importing.journal import AUDIO_FOLDER_NAME, Clip, Entry, Journal
+from indextts.data.importing.voice_clustering import Vectors, cluster, group_means, nearest
+from indextts.errors import UserError
+from indextts.system.amounts import counted
+from indextts.system.files import write_bytes
+
+logger = logging.getLogger(__name__)
+
+RECORD_NAME = "voices.json"
+TABLE_NAME = "voices.csv"
+DEFAULT_THRESHOLD = 0.5  # for CAM++, not measured; 3D-Speaker merges up to 0.6 within a single recording
+MIN_CLIP_S = 1.5  # the vector of a shorter clip is too uncertain to found a group or to shape one
+NUM_SAMPLES = 3
+_PREFIX = "voice_"
+
+VectorOfClip = Mapping[str, NDArray[np.float32] | None]  # by the id of the clip; None without a voice
+
+
+class VoicesRecord(BaseModel):
+    """Content of voices.json; `threshold` is None before the first grouping."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    encoder: str = ""
+    threshold: float | None = None
+    names: dict[str, str] = {}
+
+    def speaker(self, voice: str, file: Path) -> str:
+        """Return the speaker of a group, following merges.
+
+        Raises:
+            UserError: groups are merged in a circle.
+        """
+        seen = [voice]
+        while (name := self.names.get(seen[-1], seen[-1])) != seen[-1]:
+            if name in seen:
+                raise UserError(f"{file}: {' -> '.join([*seen, name])} is a circle; name one of them")
+            seen.append(name)
+        return seen[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceRow:
+    """Line of voices.csv.
+
+    Args:
+        closest: the most similar other group, at the mean cosine distance `distance`; "" if there is none.
+        samples: files of the clips nearest to the group's mean, in the dataset folder.
+        farthest: the file of the clip farthest from it, where a wrong clip shows first.
+    """
+
+    voice: str
+    speaker: str
+    num_clips: int
+    minutes: float
+    closest: str
+    distance: float | None
+    samples: tuple[str, ...]
+    farthest: str
+
+
+def voice_clips(journal: Journal) -> Iterator[tuple[Entry, Clip]]:
+    """Yield the clips whose speaker is found by the voice."""
+    for entry in journal.entries.values():
+        for clip in entry.clips:
+            if clip.voice is not None or not clip.speaker:
+                yield entry, clip
+
+
+def group_voices(
+    journal: Journal, vectors: VectorOfClip, record: VoicesRecord, encoder: str, threshold: float
+) -> VoicesRecord:
+    """Set the groups of the clips in the journal; return the new record, without writing anything.
+
+    Args:
+        encoder: the digest of the encoder's weights.
+        threshold: largest mean cosine distance of clips in one group; 0 for that of the record.
+    """
+    threshold = threshold or record.threshold or DEFAULT_THRESHOLD
+    clips = [clip for _, clip in voice_clips(journal)]
+    before = {clip.id: clip.voice for clip in clips if clip.voice is not None}
+    named = {voice: name for voice, name in record.names.items() if voice != name}
+    taken = {*named, *named.values()}
+    if before and record.threshold is not None and (encoder, threshold) != (record.encoder, record.threshold):
+        text = "%s: grouping all %s again, because the threshold or the encoder changed (threshold %g)"
+        logger.warning(text, journal.folder / RECORD_NAME, counted(len(clips), "clip"), threshold)
+        voices = _with_old_names(_grouped(clips, vectors, threshold, {}, ()), before, taken)
+    else:
+        voices = _grouped(clips, vectors, threshold, before, taken)
+    moved = {
+        clip.id: replace(clip, voice=voices.get(clip.id), speaker=clip.speaker if clip.id in voices else "")
+        for clip in clips
+    }
+    for name, entry in journal.entries.items():
+        journal.entries[name] = replace(entry, clips=tuple(moved.get(clip.id, clip) for clip in entry.clips))
+    names = {voice: voice for voice in voices.values()} | named
+    return VoicesRecord(encoder=encoder, threshold=threshold, names=dict(sorted(names.items())))
+
+
+def read_record(folder: Path) -> VoicesRecord:
+    """Return the record of a dataset; an empty one without groups.
+
+    Raises:
+        UserError: voices.json is invalid, or merges groups in a circle.
+    """
+    path = folder / RECORD_NAME
+    try:
+        record = VoicesRecord.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return VoicesRecord()
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise UserError(
+            f"{path}: {place + ': ' if place else ''}{problem['msg']}; correct it, or delete the file and "
+            "lose the names"
+        ) from None
+    for voice in record.names:
+        record.speaker(voice, path)
+    return record
+
+
+def set_speakers(journal: Journal, record: VoicesRecord) -> Counter[str]:
+    """Set the speakers of all grouped clips in the journal; return how many each source has renamed."""
+    renamed: Counter[str] = Counter()
+    path = journal.folder / RECORD_NAME
+    for name, entry in journal.entries.items():
+        clips = tuple(
+            replace(clip, speaker=record.speaker(clip.voice, path)) if clip.voice is not None else clip
+            for clip in entry.clips
+        )
+        if clips != entry.clips:
+            pairs = zip(entry.clips, clips, strict=True)
+            renamed[entry.source] += sum(bool(old.speaker) and old != new for old, new in pairs)
+            journal.entries[name] = replace(entry, clips=clips)
+    return renamed
+
+
+def write_voices(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) -> None:
+    """Write voices.json and voices.csv if they changed; without groups, neither.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    if not record.names:
+        return
+    rows = table_rows(journal, vectors, record)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for row in rows:
+        distance = "" if row.distance is None else f"{row.distance:.3f}"
+        samples = [*row.samples, *[""] * (NUM_SAMPLES - len(row.samples))]
+        numbers = [row.num_clips, f"{row.minutes:.1f}"]
+        writer.writerow([row.voice, row.speaker, *numbers, row.closest, distance, *samples, row.farthest])
+    content = record.model_dump_json(indent=1).encode() + b"\n"
+    for path, new in ((RECORD_NAME, content), (TABLE_NAME, text.getvalue().encode())):
+        file = journal.folder / path
+        if not file.is_file() or file.read_bytes() != new:
+            write_bytes(file, new)
+            logger.info("%s: %s", file, counted(len(rows), "voice"))
+
+
+def read_rows(folder: Path) -> list[VoiceRow]:
+    """Return the lines of voices.csv with the current names of voices.json; none without groups.
+
+    Raises:
+        UserError: voices.json is invalid.
+    """
+    record, path = read_record(folder), folder / TABLE_NAME
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            VoiceRow(
+                line["voice"],
+                record.speaker(line["voice"], folder / RECORD_NAME),
+                int(line["clips"]),
+                float(line["minutes"]),
+                line["closest"],
+                float(line["distance"]) if line["distance"] else None,
+                tuple(line[name] for name in _COLUMNS if name.startswith("sample_") and line[name]),
+                line["farthest"],
+            )
+            for line in csv.DictReader(file)
+        ]
+
+
+def table_rows(journal: Journal, vectors: VectorOfClip, record: VoicesRecord) -> list[VoiceRow]:
+    """Return a row for each group with a vector, in descending number of clips."""
+    clips = [clip for _, clip in voice_clips(journal) if clip.voice is not None]
+    voices = {clip.id: clip.voice for clip in clips if clip.voice is not None}
+    names, means = _means(voices, vectors)
+    closest, distances = nearest(means, means, excluded=range(len(means)))
+    members: dict[str, list[Clip]] = {}
+    for clip in clips:
+        members.setdefault(voices[clip.id], []).append(clip)
+    rows = []
+    for index, voice in enumerate(names):
+        heard = [clip for clip in members[voice] if vectors.get(clip.id) is not None]
+        likeness = _stacked([clip.id for clip in heard], vectors) @ means[index]  # (clips,)
+        files = [
+            f"{AUDIO_FOLDER_NAME}/{heard[number].audio}" for number in np.argsort(-likeness, kind="stable")
+        ]
+        rows.append(
+            VoiceRow(
+                voice,
+                record.speaker(voice, journal.folder / RECORD_NAME),
+                len(members[voice]),
+                sum(clip.duration for clip in members[voice]) / 60,
+                names[closest[index]] if len(names) > 1 else "",
+                float(distances[index]) if len(names) > 1 else None,
+                tuple(files[:NUM_SAMPLES]),
+                files[-1],
+            )
+        )
+    return sorted(rows, key=lambda row: (-row.num_clips, row.voice))
+
+
+_COLUMNS = (
+    "voice",
+    "speaker",
+    "clips",
+    "minutes",
+    "closest",
+    "distance",
+    *(f"sample_{number + 1}" for number in range(NUM_SAMPLES)),
+    "farthest",
+)
+
+
+def _grouped(
+    clips: Sequence[Clip],
+    vectors: VectorOfClip,
+    threshold: float,
+    before: Mapping[str, str],
+    taken: Iterable[str],
+) -> dict[str, str]:
+    """Return the groups of the clips that have one, by the ids of the clips.
+
+    Args:
+        before: the groups of earlier imports, which stay.
+        taken: other names that new groups do not get.
+    """
+    heard = [clip for clip in clips if vectors.get(clip.id) is not None]
+    is_long = {clip.id: clip.duration >= MIN_CLIP_S for clip in heard}
+    new = [id for id in is_long if id not in before]
+    fresh = [id for id in new if is_long[id]]
+    known = {id: voice for id, voice in before.items() if is_long.get(id)}
+    labels = cluster(_stacked(fresh, vectors), threshold)
+    means, _ = group_means(_stacked(fresh, vectors), labels)
+    names = _nearest_voices(means, known, vectors, threshold)
+    number = _last_number({*before.values(), *taken})
+    for label, name in enumerate(names):
+        if name is None:
+            number += 1
+            names[label] = f"{_PREFIX}{number:03d}"
+    known |= {id: name for id, label in zip(fresh, labels, strict=True) if (name := names[label]) is not None}
+    short = [id for id in new if not is_long[id]]
+    near = _nearest_voices(_stacked(short, vectors), known, vectors, threshold)
+    return {**before, **known, **{id: name for id, name in zip(short, near, strict=True) if name is not None}}
+
+
+def _with_old_names(
+    voices: Mapping[str, str], before: Mapping[str, str], taken: Iterable[str]
+) -> dict[str, str]:
+    """Return the groups of clips under the names of the old groups with which they share most clips."""
+    shared = Counter((voice, before[id]) for id, voice in voices.items() if id in before)
+    names: dict[str, str] = {}
+    given: set[str] = set()
+    for (voice, old), _ in shared.most_common():
+        if voice not in names and old not in given:
+            names[voice] = old
+            given.add(old)
+    number = _last_number({*before.values(), *taken})
+    for voice in sorted(set(voices.values()) - names.keys()):
+        number += 1
+        names[voice] = f"{_PREFIX}{number:03d}"
+    return {id: names[voice] for id, voice in voices.items()}
+
+
+def _last_number(voices: Iterable[str]) -> int:
+    numbers = (voice.removeprefix(_PREFIX) for voice in voices if voice.startswith(_PREFIX))
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+
+def _nearest_voices(
+    rows: Vectors, voices: Mapping[str, str], vectors: VectorOfClip, threshold: float
+) -> list[str | None]:
+    """Return the nearest group of each row of vectors, None if it is farther than the threshold.
+
+    Args:
+        rows: (N, S).
+        voices: the groups of clips, by the ids of the clips.
+    """
+    names, means = _means(voices, vectors)
+    found, distances = nearest(rows, means)
+    return [
+        names[index] if distance <= threshold else None
+        for index, distance in zip(found, distances, strict=True)
+    ]
+
+
+def _means(voices: Mapping[str, str], vectors: VectorOfClip) -> tuple[list[str], Vectors]:
+    """Return the groups with a vector, and their mean vectors: (G, S)."""
+    ids = [id for id in voices if vectors.get(id) is not None]
+    names, labels = np.unique([voices[id] for id in ids], return_inverse=True)
+    return names.tolist(), group_means(_stacked(ids, vectors), labels)[0]
+
+
+def _stacked(ids: Sequence[str], vectors: VectorOfClip) -> Vectors:
+    """Return the vectors of clips: (N, S)."""
+    rows = [vector for id in ids if (vector := vectors[id]) is not None]
+    return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
