@@ -12,6 +12,7 @@ import soxr
 
 from indextts.data.check import check_manifest
 from indextts.data.manifest import Utterance, read_utterances, write_utterances
+from indextts.data.quality.measures import loudness_lufs
 from indextts.data.quality.reasons import REASONS
 from indextts.data.review import check_folder
 from tests.conftest import REPOSITORY
@@ -268,3 +269,10 @@ def test_exactly_the_planted_faults_are_found(planted: PlantedSet):
     hard = {reason.name for reason in REASONS if reason.is_hard}
     rejected = {line["id"]: set(line["reasons"]) for line in read_lines(folder / "rejected.jsonl")}
     assert rejected == {id: reasons for id, reasons in planted.expected.items() if reasons & hard}
+
+
+def test_a_clip_of_any_length_has_a_loudness():
+    """At 22,050 Hz, 682 lengths below a block of 0.4 s are longer than themselves in seconds, by rounding."""
+    noise = np.random.default_rng(0).normal(0, 0.1, 22_050).astype(np.float32)
+    for num_samples in (104, 105, 180, 5_000, 8_819, 8_820, 8_821):
+        assert -30 < loudness_lufs(noise[:num_samples], 22_050) < 0

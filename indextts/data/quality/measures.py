@@ -99,7 +99,7 @@ def measure_audio(path: Path) -> tuple[Measures, str]:
 
 def loudness_lufs(mono: NDArray[np.float32], rate_hz: int) -> float:
     """Return the loudness in LUFS; a clip shorter than a block is a single block."""
-    block_s = min(LOUDNESS_BLOCK_S, len(mono) / rate_hz)
+    block_s = min(LOUDNESS_BLOCK_S, len(mono) / rate_hz * (1 - 1e-9))  # a rounded-up block would not fit
     if not mono.any():
         return LOWEST_DB
     loudness = pyloudnorm.Meter(rate_hz, block_size=block_s).integrated_loudness(mono)
