@@ -6,6 +6,7 @@ that only zip bombs have. The limits apply to the unpacked bytes, not to the siz
 archive. Only recordings, texts and tables are written, and nothing is executed.
 """
 
+import heapq
 import logging
 import lzma
 import os
@@ -15,7 +16,7 @@ import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,9 +30,22 @@ UNPACKED_PREFIX = ".unpacked-"
 MAX_FILES = 500_000
 MAX_RATIO = 100  # of unpacked to packed size; speech has 1 to 2, text 5, silence as WAV some hundreds
 MIN_BOMB_BYTES = 200 * 2**20  # smaller archives are harmless at any ratio
+MAX_HEADS = 60  # tables of which unpacked_heads writes the first bytes
+HEAD_BYTES = 2**19
 _BLOCK_BYTES = 2**20
+_BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others unpack a block into 100 MB at once
 _UTF8_NAME = 0x800
 _ENCRYPTED = 0x1
+# zipfile raises NotImplementedError for an unknown compression method, UnicodeDecodeError for a name that is
+# flagged as UTF-8 and is not
+_CORRUPT = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,
+    UnicodeDecodeError,
+)
 
 
 def is_archive(path: Path) -> bool:
@@ -54,22 +68,58 @@ def unpacked(archive: Path, output_dir: Path, max_bytes: int) -> Iterator[Path]:
         try:
             with zipfile.ZipFile(archive) as file:
                 _unpack(file, archive, folder, max_bytes)
-        # zipfile raises NotImplementedError for an unknown compression method, UnicodeDecodeError for a name
-        # that is flagged as UTF-8 and is not
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            lzma.LZMAError,
-            EOFError,
-            NotImplementedError,
-            UnicodeDecodeError,
-        ) as error:
+        except _CORRUPT as error:
             raise UserError(
                 f"{archive}: corrupt, or not a zip archive ({error}); create the archive again"
             ) from None
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def unpacked_heads(archive: Path, rank: Callable[[Path], int | None]) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield a temporary folder with the first bytes of some members, and the names of all members as paths in it.
+
+    At most MAX_HEADS members of HEAD_BYTES are written, those with the lowest rank and depth.
+
+    Args:
+        rank: returns the rank of a member by its name, or None for a member that is not written.
+
+    Raises:
+        UserError: the archive is corrupt or refused.
+    """
+    with tempfile.TemporaryDirectory(prefix=UNPACKED_PREFIX) as temporary:
+        folder = Path(temporary)
+        try:
+            with zipfile.ZipFile(archive) as file:
+                members = [member for member in file.infolist() if not member.is_dir()]
+                if len(members) > MAX_FILES:
+                    raise UserError(f"{archive}: more than {MAX_FILES:,} files; split the archive")
+                named = [(_safe_name(member, archive), member) for member in members]
+                named = [(name, member) for name, member in named if not _is_hidden(name)]
+                ranked = [
+                    (place, len(name.parts), str(name), member)
+                    for name, member in named
+                    if (place := rank(name)) is not None and member.compress_type in _BOUNDED
+                ]
+                for *_, name, member in heapq.nsmallest(MAX_HEADS, ranked, key=lambda each: each[:3]):
+                    _write_head(file, member, folder / name)
+        except _CORRUPT as error:
+            raise UserError(
+                f"{archive}: corrupt, or not a zip archive ({error}); create the archive again"
+            ) from None
+        yield folder, [folder / name for name, _ in named]
+
+
+def _write_head(file: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
+    """Write the first lines of a member."""
+    with file.open(member) as reader:
+        head = reader.read(HEAD_BYTES)
+    if len(head) == HEAD_BYTES and b"\n" in head:
+        head = head[: head.rindex(b"\n") + 1]  # the last line is cut off
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(head)
 
 
 def _unpack(file: zipfile.ZipFile, archive: Path, folder: Path, max_bytes: int) -> None:

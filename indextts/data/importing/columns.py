@@ -13,7 +13,8 @@ readings are equally likely, the table is refused: a wrong column would train th
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from indextts.data.importing.items import AUDIO_SUFFIXES
@@ -44,6 +45,7 @@ _SHARED_WORDS = 0.3  # of a text and its spoken form
 _MIN_CHARS_OF_TEXT = 12  # or two words
 _MAX_CHARS_OF_NAME = 64  # of a speaker, and of a field of a header
 _MAX_DIGITS_OF_NUMBER = 4  # of a column
+_MAX_SHOWN = 30  # columns in a line of the log
 _WORD = re.compile(r"[^\W\d_]+")
 # Repeating values that are not speakers.
 _NO_SPEAKERS = {
@@ -51,10 +53,6 @@ _NO_SPEAKERS = {
     *("train", "dev", "val", "valid", "validation", "test"),
     *("am", "amh", "amh_et", "am_et", "en", "eng", "zh", "ja", "ko", "amharic", "english"),
 }
-
-
-class NoColumnError(UserError):
-    """A table has no column that could be the recording or the text, such as a list of speakers."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +66,43 @@ class Columns:
     names: tuple[str, ...]
     has_header: bool
 
-    def shown(self, row: Sequence[str]) -> str:
-        """Return the columns with the values of a row: "0 audio (a.wav), 1 text (...), 2 not read (f)"."""
-        return ", ".join(
-            f"{number} {name or 'not read'} ({_short(value)})"
-            for number, (name, value) in enumerate(zip(self.names, row, strict=False))
-        )
+    def shown(self, row: Sequence[str], header: Sequence[str] = ()) -> str:
+        """Return the columns, by name or number, with the values of a row: "0 as audio (a.wav), 1 not read (f)".
+
+        Args:
+            header: names of the columns; empty without a header.
+        """
+        labels = header or [str(number) for number in range(len(self.names))]
+        columns = [
+            f"{_short(label.strip())} {f'as {name}' if name else 'not read'} ({_short(value.strip())})"
+            for label, name, value in zip(labels, self.names, row, strict=False)
+        ]
+        more = [f"{len(columns) - _MAX_SHOWN:,} more"] if len(columns) > _MAX_SHOWN else []
+        return ", ".join(columns[:_MAX_SHOWN] + more)
+
+
+class UndecidedError(UserError):
+    """A column that the import needs is missing, or several are equally likely.
+
+    Args:
+        candidates: numbers of the equally likely columns by name, such as {"text": [1, 2]}; empty if there is
+            no column with that name.
+        columns: the columns that are decided.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        candidates: Mapping[str, Sequence[int]] | None = None,
+        columns: Columns = Columns((), has_header=False),
+    ) -> None:
+        super().__init__(message)
+        self.candidates = dict(candidates or {})
+        self.columns = columns
+
+
+class NoColumnError(UndecidedError):
+    """A table has no column that could be the recording or the text, such as a list of speakers."""
 
 
 def decide_columns(
@@ -88,8 +117,9 @@ def decide_columns(
         chosen: the columns by hand, as in --columns; "" or AUTO to decide.
 
     Raises:
-        NoColumnError: there is no recording or no text.
-        UserError: `chosen` is invalid, two readings are likely, or an unknown header has another width.
+        NoColumnError: there is no recording or no text, or not the columns of `chosen`.
+        UndecidedError: two readings are likely.
+        UserError: `chosen` is invalid, or an unknown header has another width.
     """
     if len(rows[0]) != len(rows[-1]) and not is_known_header(rows[0]):
         if any(names_audio(field) or _has_audio_suffix(field) for field in rows[0]):
@@ -101,9 +131,9 @@ def decide_columns(
             )
     first = [field.strip().lower() for field in rows[0]]
     known = [COLUMN_OF.get(field, "") for field in first]
-    if chosen not in ("", AUTO):
-        return _chosen_columns(chosen, first, has_header=is_header(rows, names_audio, language))
     has_header = is_known_header(first) or is_header(rows, names_audio, language)
+    if chosen not in ("", AUTO):
+        return _chosen_columns(chosen, first, has_header=has_header)
     names = list(_unique(known)) if has_header else [""] * len(first)
     body = rows[1:] if has_header else rows
     if not body:
@@ -114,23 +144,51 @@ def decide_columns(
     has_script = not _is_latin(spoken) and max(shares) >= _MOST
     if "text" in names and has_script and shares[names.index("text")] < _SOME:
         names[names.index("text")] = ""  # a translation
-    audio = None if "audio" in names else _audio_column(values, names, names_audio)
-    if audio is not None:
-        names[audio] = "audio"
-    if "text" not in names:
-        readable = [
-            number
-            for number, name in enumerate(names)
-            if not name and (not has_script or shares[number] >= _MOST)
-        ]
-        _name_texts(names, readable, values, has_header)
-    if not has_header:
-        _name_speaker(names, values)
+    refusals: list[UndecidedError] = []
+    with _noted(refusals):
+        audio = None if "audio" in names else _audio_column(values, names, names_audio)
+        if audio is not None:
+            names[audio] = "audio"
+    with _noted(refusals):
+        if "text" not in names:
+            free = _free(names, refusals)
+            readable = [number for number in free if not has_script or shares[number] >= _MOST]
+            _name_texts(names, readable, values, has_header)
+    with _noted(refusals):
+        if not has_header:
+            _name_speaker(names, _free(names, refusals), values)
+    with _noted(refusals):
         # the rest of texts with delimiters, or a second text
-        rest = [number for number, name in enumerate(names) if not name and shares[number] >= _MOST]
-        if has_script and rest:
-            raise _refusal("text", [names.index("text"), *rest], values)
+        rest = [number for number in _free(names, refusals) if shares[number] >= _MOST]
+        if not has_header and has_script and rest and "text" in names:
+            text = names.index("text")
+            names[text] = ""
+            raise _refusal("text", [text, *rest], values)
+    if refusals:
+        first_refusal = refusals[0]
+        first_refusal.candidates = {
+            name: numbers for refusal in refusals for name, numbers in refusal.candidates.items()
+        }
+        first_refusal.columns = Columns(tuple(names), has_header)
+        raise first_refusal
     return Columns(tuple(names), has_header)
+
+
+@contextmanager
+def _noted(refusals: list[UndecidedError]) -> Iterator[None]:
+    """Add a refusal to `refusals`; the other columns are still decided, for the table that shows them."""
+    try:
+        yield
+    except UndecidedError as refusal:
+        refusals.append(refusal)
+
+
+def _free(names: Sequence[str], refusals: Sequence[UndecidedError]) -> list[int]:
+    """Return the columns that have no name and are no candidates for one."""
+    candidates = {
+        number for refusal in refusals for numbers in refusal.candidates.values() for number in numbers
+    }
+    return [number for number, name in enumerate(names) if not name and number not in candidates]
 
 
 def is_known_header(fields: Sequence[str]) -> bool:
@@ -143,7 +201,9 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
     """Return the columns of --columns.
 
     Raises:
-        UserError: it is not of the form NAME=COLUMN,..., or names a column that the table lacks.
+        NoColumnError: it names a column that the table lacks.
+        UndecidedError: it names no recording or no text.
+        UserError: it is not of the form NAME=COLUMN,...
     """
     names = [""] * len(first)
     is_named = False
@@ -160,16 +220,22 @@ def _chosen_columns(chosen: str, first: Sequence[str], *, has_header: bool) -> C
         else:
             is_named, number = True, first.index(column.lower()) if column.lower() in first else len(first)
         if number >= len(first):
-            raise UserError(
+            raise NoColumnError(
                 f"--columns {chosen}: the table has no column {column}; it has 0 to {len(first) - 1}, "
                 f"the first row is {', '.join(map(_short, first))}"
             )
         if names[number]:
             raise UserError(f"--columns {chosen}: column {column} cannot be {names[number]} and {name}")
         names[number] = name
-    if not ({"audio", "id"} & set(names) and {"text", "spoken"} & set(names)):
-        raise UserError(f"--columns {chosen}: name audio and text, for example --columns audio=0,text=1")
-    return Columns(tuple(names), has_header or is_named)
+    columns = Columns(tuple(names), has_header or is_named)
+    needed = {"audio": {"audio", "id"}, "text": {"text", "spoken"}}
+    if missing := [name for name, either in needed.items() if not either & set(names)]:
+        raise UndecidedError(
+            f"--columns {chosen}: name audio and text, for example --columns audio=0,text=1",
+            {name: [] for name in missing},
+            columns,
+        )
+    return columns
 
 
 def is_header(rows: Sequence[Sequence[str]], names_audio: Callable[[str], bool], language: str) -> bool:
@@ -182,9 +248,8 @@ def is_header(rows: Sequence[Sequence[str]], names_audio: Callable[[str], bool],
         return False
     if not _is_latin(spoken) and any(spoken.share(field) > 0 for field in first):
         return False
-    named = (
-        _share([row[number] for row in body[:_MAX_LOOKUPS]], names_audio) for number in range(len(first))
-    )
+    width = min(len(first), len(rows[-1]))  # a first row of another width is possible
+    named = (_share([row[number] for row in body[:_MAX_LOOKUPS]], names_audio) for number in range(width))
     return bool(body) and (max(named) >= _MOST or any(field.strip().lower() in COLUMN_OF for field in first))
 
 
@@ -199,7 +264,7 @@ def _audio_column(
 
     Raises:
         NoColumnError: none does.
-        UserError: two do.
+        UndecidedError: two do.
     """
     free = [number for number, name in enumerate(names) if name in ("", "recording")]
     suffixed = [number for number in free if _share(values[number], _has_audio_suffix) >= _MOST]
@@ -221,7 +286,7 @@ def _audio_column(
         return candidates[0]
     if not candidates and 0 in free and len(values) <= 3 and not _is_text(values[0]):
         return 0  # as in LJSpeech; the recordings are missing, and each row is reported
-    raise _refusal("recording", candidates, values)
+    raise _refusal("audio", candidates, values)
 
 
 def _name_texts(
@@ -234,7 +299,7 @@ def _name_texts(
 
     Raises:
         NoColumnError: no column is a text.
-        UserError: two are.
+        UndecidedError: two are.
     """
     texts = [number for number in readable if _is_text(values[number])]
     if not texts:  # single words
@@ -250,13 +315,13 @@ def _name_texts(
     names[texts[0]] = "text"
 
 
-def _name_speaker(names: list[str], values: Sequence[Sequence[str]]) -> None:
-    """Name the speaker of a table without a header, if a column has names that repeat.
+def _name_speaker(names: list[str], free: Sequence[int], values: Sequence[Sequence[str]]) -> None:
+    """Name the speaker of a table without a header, if a free column has names that repeat.
 
     Raises:
-        UserError: two columns do.
+        UndecidedError: two columns do.
     """
-    found = [number for number, name in enumerate(names) if not name and _is_speaker(values[number])]
+    found = [number for number in free if _is_speaker(values[number])]
     if len(found) > 1:
         raise _refusal("speaker", found, values)
     for number in found:
@@ -302,14 +367,16 @@ def _is_speaker(column: Sequence[str]) -> bool:
     )
 
 
-def _refusal(what: str, candidates: Sequence[int], values: Sequence[Sequence[str]]) -> UserError:
+def _refusal(name: str, candidates: Sequence[int], values: Sequence[Sequence[str]]) -> UndecidedError:
+    what = "recording" if name == "audio" else name
     shown = [f"{number} ({_short(next(filter(None, values[number]), ''))})" for number in range(len(values))]
     if candidates:
         problem = f"columns {' and '.join(shown[number] for number in candidates)} could be the {what}"
     else:
         problem = f"no column could be the {what}: {', '.join(shown)}"
-    kind = UserError if candidates else NoColumnError
-    return kind(f"{problem}; pass --columns, for example --columns audio=0,speaker=1,text=2")
+    kind = UndecidedError if candidates else NoColumnError
+    advice = "pass --columns, for example --columns audio=0,speaker=1,text=2"
+    return kind(f"{problem}; {advice}", {name: list(candidates)})
 
 
 def _share(column: Sequence[str], is_so: Callable[[str], bool]) -> float:

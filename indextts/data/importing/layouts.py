@@ -97,6 +97,26 @@ def read_source(
     return items
 
 
+def find_tables(root: Path, layout: ImportLayout) -> tuple[ImportLayout, list[Path]]:
+    """Return the layout of a folder or file, and its tables or JSON manifests in the order of the import.
+
+    Raises:
+        OSError: a folder or file cannot be read.
+    """
+    layout, places = _detect(root) if layout == "auto" else (layout, [_only_folder(root)])
+    return layout, list(chain.from_iterable(_tables_of_place(layout, place) for place in places))
+
+
+def _tables_of_place(layout: ImportLayout, place: Path) -> list[Path]:
+    if layout not in (*WITH_COLUMNS, "jsonl"):
+        return []
+    if not place.is_dir():
+        return [place]
+    if layout == "common-voice":
+        return _common_voice_tables(place)
+    return _tables(place) if layout == "table" else _manifests(place)
+
+
 def _detect(root: Path) -> tuple[ImportLayout, list[Path]]:
     """Return the layout, and the folders or the file with that layout."""
     if root.is_file():
@@ -190,9 +210,7 @@ def _read(layout: ImportLayout, place: Path, reader: _Reader) -> Iterable[Item]:
         return read_kaldi(place, reader.finder)
     if layout == "librispeech":
         return read_librispeech(place, reader.finder)
-    files = [place]
-    if place.is_dir():
-        files = _tables(place) if layout == "table" else _manifests(place)
+    files = _tables_of_place(layout, place)
     if layout == "table":
         return _read_tables(files, reader)
     return chain.from_iterable(_clips(json_rows(path), path.parent, reader.finder) for path in files)
@@ -222,13 +240,16 @@ def _read_table(path: Path, reader: _Reader, speaker_chars: int | None = None) -
 
 
 def _read_common_voice(folder: Path, reader: _Reader) -> Iterator[Item]:
-    """Yield the clips of validated.tsv, or else those of the three splits."""
+    for table in _common_voice_tables(folder):
+        yield from _read_table(table, reader, _SPEAKER_DIGITS)
+
+
+def _common_voice_tables(folder: Path) -> list[Path]:
+    """Return validated.tsv, or else the tables of the three splits."""
     tables = [folder / "validated.tsv"]
     if not tables[0].is_file():
         tables = [folder / f"{split}.tsv" for split in _SPLITS]
-    for table in tables:
-        if table.is_file():
-            yield from _read_table(table, reader, _SPEAKER_DIGITS)
+    return [table for table in tables if table.is_file()]
 
 
 def _read_fleurs(folder: Path, finder: AudioFinder) -> Iterator[Item]:

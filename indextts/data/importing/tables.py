@@ -25,6 +25,7 @@ _DELIMITERS = "|\t,;"
 _SAMPLED_LINES = 200
 _HEAD_CHARS = 100_000
 _MAX_ARRAY_BYTES = 500_000_000  # it is read at once
+_SHOWN_CHARS = 200
 _MAX_JOINED_LINES = 5  # a quoted field may contain line ends; beyond, the closing quote is missing
 
 
@@ -82,6 +83,8 @@ def json_rows(path: Path) -> Iterator[Row | Rejection]:
         UserError: the array is invalid or too large.
         OSError: the file cannot be read.
     """
+    if record := first_record(path):
+        logger.info("%s: columns %s", path, record_columns(record).shown(shown_values(record), list(record)))
     if _starts_array(path):
         for place, record in enumerate(_array(path), 1):
             row = _record_row(Location(path), record)
@@ -101,14 +104,36 @@ def is_manifest(path: Path) -> bool:
     Raises:
         OSError: the file cannot be read.
     """
+    return {"audio", "text"} <= {COLUMN_OF.get(name) for name in first_record(path)}
+
+
+def first_record(path: Path) -> dict[str, object]:
+    """Return the first object of JSON lines or of a JSON array; empty if it is none.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         head = file.read(_HEAD_CHARS).lstrip().removeprefix("[").lstrip()
     try:
         record, _ = json.JSONDecoder().raw_decode(head)
     except (ValueError, RecursionError):
-        return False
-    columns = {COLUMN_OF.get(name) for name in record} if isinstance(record, dict) else set()
-    return {"audio", "text"} <= columns
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def record_columns(record: dict[str, object]) -> Columns:
+    """Return the columns of a JSON object, which its keys decide."""
+    names: list[str] = []
+    for key in record:
+        name = COLUMN_OF.get(key, "")
+        names.append("" if name in names else name)
+    return Columns(tuple(names), has_header=True)
+
+
+def shown_values(record: dict[str, object]) -> list[str]:
+    """Return the values of a JSON object as one line of text each."""
+    return [" ".join(str(value)[:_SHOWN_CHARS].split()) for value in record.values()]
 
 
 def header(path: Path) -> list[str]:
@@ -175,8 +200,14 @@ def _record_row(where: Location, record: object) -> Row | Rejection:
     return Row(where, _filled(values))
 
 
-def _find_format(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns]) -> _Format:
-    """Return delimiter and columns of a table, by its first lines."""
+def table_head(path: Path) -> tuple[str, list[list[str]]]:
+    """Return the delimiter of a table, its first row, and of the next rows those with the usual width.
+
+    Without rows, the table has a single column.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     sample = _first_lines(path)
     counts = {
         delimiter: Counter(len(_fields(line, delimiter) or ()) for line in sample)
@@ -194,15 +225,20 @@ def _find_format(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns
         # else the number of columns of most lines: others have a missing or an extra delimiter
         most = Counter(map(len, rows)).most_common(1)[0][0]
         width = len(rows[0]) if is_known_header(rows[0]) else most
-    if width < 2:
+    return delimiter, [rows[0], *(row for row in rows[1:] if len(row) == width)] if width > 1 else []
+
+
+def _find_format(path: Path, decide: Callable[[Sequence[Sequence[str]]], Columns]) -> _Format:
+    """Return delimiter and columns of a table, by its first lines."""
+    delimiter, rows = table_head(path)
+    if not rows:
         return _Format(delimiter, Columns(("audio", "text"), has_header=False))
-    rows = [rows[0], *(row for row in rows[1:] if len(row) == width)]
     try:
         columns = decide(rows)
     except UserError as error:
         raise type(error)(f"{path.name}: {error}") from None
     row = rows[min(columns.has_header, len(rows) - 1)]
-    logger.info("%s: columns %s", path, columns.shown(row))
+    logger.info("%s: columns %s", path, columns.shown(row, rows[0] if columns.has_header else ()))
     return _Format(delimiter, columns)
 
 

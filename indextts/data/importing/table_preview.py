@@ -1,0 +1,301 @@
+"""Preview the tables of a source: the columns that an import would read, without importing anything.
+
+    source -> SourcePreview(layout, tables) -> TablePreview(files, columns, ...) -> ColumnPreview(header, use, ...)
+
+The preview detects the layout and decides the columns with the functions of the import, but reads only the
+first lines of the tables, also of those in a zip archive. Uploads are untrusted, so the number of tables,
+columns and characters is limited.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Literal
+
+from indextts.commands.data import ImportLayout
+from indextts.data.importing.archive import is_archive, unpacked_heads
+from indextts.data.importing.audio_files import AudioFinder
+from indextts.data.importing.columns import (
+    AUTO,
+    COLUMN_OF,
+    Columns,
+    NoColumnError,
+    UndecidedError,
+    decide_columns,
+)
+from indextts.data.importing.items import AUDIO_SUFFIXES, KALDI_NAMES
+from indextts.data.importing.layouts import WITH_COLUMNS, find_tables
+from indextts.data.importing.tables import first_record, record_columns, shown_values, table_head
+from indextts.errors import UserError
+
+MAX_TABLES = 20  # of a source
+MAX_COLUMNS = 200  # of a table; one with more is left to the import
+NUM_SAMPLES = 2  # values of a column
+_MAX_CHARS = 500_000  # of the rows of a table
+_MAX_LISTED_FILES = 200_000  # in a folder
+_SAMPLE_CHARS = 80
+
+Basis = Literal["choice", "header", "content"]
+_HEADED_SUFFIXES = (".csv", ".tsv", ".list", ".jsonl", ".txt")  # tables, before the metadata of recordings
+
+
+@dataclass(frozen=True)
+class ColumnPreview:
+    """Column of a table.
+
+    Args:
+        header: "" if the table has none.
+        samples: its first values, shortened.
+        use: a name as in `Columns`; "" if the column is not read.
+        candidate_for: the name for which this column and others are equally likely; "" if decided.
+    """
+
+    number: int
+    header: str
+    samples: tuple[str, ...]
+    use: str
+    candidate_for: str = ""
+
+
+@dataclass(frozen=True)
+class TablePreview:
+    """Columns of a table, or of several with the same columns.
+
+    Args:
+        files: relative to the source.
+        columns: all of them; empty if `problem` prevents to tell them apart.
+        basis: what decided the columns.
+        missing: names that no column has, and without which the table cannot be imported.
+        is_other: the table could be one of other facts, which an import skips if it has a better one.
+        problem: why an import would refuse the table; "" if it would not.
+    """
+
+    files: tuple[str, ...]
+    columns: tuple[ColumnPreview, ...] = ()
+    basis: Basis = "content"
+    missing: tuple[str, ...] = ()
+    is_other: bool = False
+    problem: str = ""
+
+    @property
+    def is_decided(self) -> bool:
+        return not (self.missing or self.problem)
+
+    def choice(self, uses: Sequence[tuple[int, str]]) -> str:
+        """Return numbers of columns with their names as --columns, with names of the header where possible."""
+        return ",".join(f"{use}={self._label(number)}" for number, use in uses)
+
+    def _label(self, number: int) -> str:
+        headers = [column.header.lower() for column in self.columns]
+        header = headers[number] if number < len(headers) else ""
+        is_usable = header and not header.isdecimal() and "," not in header and headers.index(header) == number
+        return self.columns[number].header if is_usable else str(number)
+
+
+@dataclass(frozen=True)
+class SourcePreview:
+    """Layout of a source, and its tables.
+
+    Args:
+        num_more: tables that are not shown.
+    """
+
+    layout: ImportLayout
+    tables: tuple[TablePreview, ...]
+    num_more: int = 0
+
+    @property
+    def has_choice(self) -> bool:
+        """The layout has columns that --columns names."""
+        return self.layout in WITH_COLUMNS
+
+    @property
+    def undecided(self) -> list[TablePreview]:
+        """The tables for which an import would stop."""
+        open_tables = [table for table in self.tables if not table.is_decided]
+        is_skipped = self.layout == "table" and any(not table.is_other for table in self.tables)
+        return [table for table in open_tables if not (is_skipped and table.is_other)]
+
+
+def preview_source(
+    source: Path, layout: ImportLayout, *, language: str, columns: str, allowed: Sequence[Path]
+) -> SourcePreview:
+    """Return the tables of a folder, file or zip archive, and how an import would read them.
+
+    Args:
+        language: of texts whose data name none.
+        columns: as in --columns; "" to decide.
+        allowed: folders that recordings may be in, as for AudioFinder.
+
+    Raises:
+        UserError: the archive is corrupt or refused.
+        OSError: a file cannot be read.
+    """
+    with ExitStack() as stack:
+        root, files_in = source.resolve(), partial(_files_on_disk, AudioFinder(allowed))
+        if is_archive(source):
+            root, members = stack.enter_context(unpacked_heads(source, _rank))
+            files_in = _files_of(members)
+        layout, paths = find_tables(root, layout)
+        recordings = _Recordings(files_in)
+        folder = root if root.is_dir() else root.parent
+        tables = []
+        for path in paths[:MAX_TABLES]:
+            name = str(path.relative_to(folder))
+            if layout == "jsonl":
+                table = _preview_records(path, name)
+            else:
+                names_audio = partial(recordings.has, folder=path.parent)
+                decide = partial(decide_columns, names_audio=names_audio, language=language)
+                table = _preview_table(path, name, decide, chosen=columns)
+            tables += [table] if table is not None else []
+        return SourcePreview(layout, _merged(tables), max(0, len(paths) - MAX_TABLES))
+
+
+def _rank(name: Path) -> int | None:
+    """Return the rank of a member that the detection of layouts reads, None for others."""
+    if name.name.lower().endswith(".trans.txt") or name.name in KALDI_NAMES or name.suffix.lower() == ".json":
+        return 1
+    is_table = name.suffix.lower() in _HEADED_SUFFIXES and (name.suffix != ".txt" or name.stem == "metadata")
+    return 0 if is_table else None
+
+
+def _preview_table(
+    path: Path, name: str, decide: Callable[..., Columns], *, chosen: str
+) -> TablePreview | None:
+    """Return the preview of a table with a delimiter; None if it has a single column or too many.
+
+    Args:
+        decide: decides the columns of rows by `chosen`, as in --columns.
+    """
+    _, rows = table_head(path)
+    if not rows or len(rows[-1]) > MAX_COLUMNS:
+        return None
+    is_chosen = chosen not in ("", AUTO)
+    rows = _limited(rows)
+    candidates: dict[str, Sequence[int]] = {}
+    is_other = False
+    try:
+        columns = decide(rows, chosen=chosen)
+    except UserError as error:
+        is_other = isinstance(error, NoColumnError)
+        if isinstance(error, UndecidedError) and error.columns.names:
+            columns, candidates = error.columns, error.candidates
+        elif not is_chosen:
+            return TablePreview((name,), problem=str(error))
+        else:  # the choice is invalid, so the columns without it
+            decided = _preview_table(path, name, decide, chosen="")
+            return decided and replace(decided, is_other=is_other, problem=str(error))
+    body = [row for row in rows[columns.has_header :] if len(row) == len(columns.names)]
+    header = [field.strip() for field in rows[0]] if columns.has_header else [""] * len(columns.names)
+    of_number = {number: what for what, numbers in candidates.items() for number in numbers}
+    shown = tuple(
+        ColumnPreview(number, label, _samples(body, number), use, of_number.get(number, ""))
+        for number, (label, use) in enumerate(zip(header, columns.names, strict=False))
+    )
+    by_header = all(COLUMN_OF.get(column.header.lower()) == column.use for column in shown if column.use)
+    basis: Basis = "choice" if is_chosen else "header" if by_header and not candidates else "content"
+    return TablePreview((name,), shown, basis, tuple(candidates), is_other)
+
+
+def _preview_records(path: Path, name: str) -> TablePreview | None:
+    """Return the preview of a JSON manifest; None if its first object cannot be read."""
+    record = first_record(path)
+    if not record:
+        return None
+    named = zip(islice(record, MAX_COLUMNS), shown_values(record), record_columns(record).names, strict=False)
+    columns = (
+        ColumnPreview(number, key, (value[:_SAMPLE_CHARS],), use)
+        for number, (key, value, use) in enumerate(named)
+    )
+    return TablePreview((name,), tuple(columns), "header")
+
+
+def _limited(rows: Sequence[list[str]]) -> list[list[str]]:
+    """Return the first rows, so that deciding takes bounded time."""
+    limited, num_chars = [], 0
+    for row in rows:
+        num_chars += sum(map(len, row))
+        if limited and num_chars > _MAX_CHARS:
+            break
+        limited.append(row)
+    return limited
+
+
+def _samples(rows: Sequence[Sequence[str]], number: int) -> tuple[str, ...]:
+    """Return the first different values of a column, each as one short line."""
+    values = (" ".join(row[number][: 4 * _SAMPLE_CHARS].split()) for row in rows)
+    filled = dict.fromkeys(value for value in values if value)
+    return tuple(
+        value if len(value) <= _SAMPLE_CHARS else f"{value[: _SAMPLE_CHARS - 1]}…"
+        for value in islice(filled, NUM_SAMPLES)
+    )
+
+
+def _merged(tables: Sequence[TablePreview]) -> tuple[TablePreview, ...]:
+    """Return the tables; neighbours that differ in nothing but their values become one."""
+
+    def without_values(table: TablePreview) -> TablePreview:
+        columns = tuple(replace(column, samples=()) for column in table.columns)
+        return replace(table, files=(), columns=columns)
+
+    groups = (list(group) for _, group in groupby(tables, without_values))
+    return tuple(
+        replace(group[0], files=tuple(file for table in group for file in table.files)) for group in groups
+    )
+
+
+class _Recordings:
+    """Names of recordings, as AudioFinder finds them, with each folder listed only once.
+
+    Args:
+        files_in: returns the names of the files in a folder; empty if it does not exist.
+    """
+
+    def __init__(self, files_in: Callable[[Path], frozenset[str]]) -> None:
+        self._files_in = files_in
+        self._listed: dict[Path, frozenset[str]] = {}
+        self._found: dict[tuple[str, Path], bool] = {}
+
+    def has(self, named: str, folder: Path) -> bool:
+        """Return whether a value names a recording beside a table, with or without suffix."""
+        key = named, folder
+        if key not in self._found:
+            places = (folder, *(folder / usual for usual in AudioFinder.USUAL_FOLDERS))
+            written = dict.fromkeys((named, named.replace("\\", "/")))
+            self._found[key] = any(self._is_file(place / name) for place in places for name in written)
+        return self._found[key]
+
+    def _is_file(self, path: Path) -> bool:
+        path = Path(os.path.normpath(path))
+        if path.parent not in self._listed:
+            self._listed[path.parent] = _with_stems(self._files_in(path.parent))
+        return path.name in self._listed[path.parent]
+
+
+def _with_stems(names: frozenset[str]) -> frozenset[str]:
+    """Return the names, and those of audio files without their suffix."""
+    paths = [Path(name) for name in names]
+    return names | {path.stem for path in paths if path.suffix.lower() in AUDIO_SUFFIXES}
+
+
+def _files_on_disk(finder: AudioFinder, folder: Path) -> frozenset[str]:
+    try:
+        if not finder.may_read(folder):
+            return frozenset()
+        with os.scandir(folder) as entries:
+            return frozenset(entry.name for entry in islice(entries, _MAX_LISTED_FILES) if entry.is_file())
+    except (OSError, ValueError):  # it does not exist, or is no valid name
+        return frozenset()
+
+
+def _files_of(members: Sequence[Path]) -> Callable[[Path], frozenset[str]]:
+    """Return a function that returns the names of an archive's files in a folder."""
+    names: dict[Path, set[str]] = {}
+    for member in members:
+        names.setdefault(member.parent, set()).add(member.name)
+    return lambda folder: frozenset(names.get(folder, ()))
