@@ -51,7 +51,7 @@ def test_a_missing_manifest_is_named_and_blocks(tmp_path: Path):
 def test_recordings_from_addresses_alone_are_imported(tmp_path: Path):
     project, settings = make(tmp_path, data={"url": ["https://example.org/talk"]})
     page: Any = SimpleNamespace(roots=SimpleNamespace(workspace=tmp_path, others=[]))
-    command, *_ = import_commands(page, project, settings, NEW_SOURCES, *[""] * len(FIELDS))
+    command, *_ = import_commands(page, project, settings, NEW_SOURCES, *[""] * len(FIELDS), "")
     assert isinstance(command, ImportDataset)
     assert command.url == ["https://example.org/talk"]
 

@@ -79,7 +79,7 @@ def unpacked(archive: Path, output_dir: Path, max_bytes: int) -> Iterator[Path]:
 
 @contextmanager
 def unpacked_heads(archive: Path, rank: Callable[[Path], int | None]) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield a temporary folder with the first bytes of some members, and the names of all members as paths in it.
+    """Yield a temporary folder with the first bytes of some members, and the paths of all members in it.
 
     At most MAX_HEADS members of HEAD_BYTES are written, those with the lowest rank and depth.
 

@@ -67,7 +67,7 @@ class Columns:
     has_header: bool
 
     def shown(self, row: Sequence[str], header: Sequence[str] = ()) -> str:
-        """Return the columns, by name or number, with the values of a row: "0 as audio (a.wav), 1 not read (f)".
+        """Return the columns with the values of a row: "0 as audio (a.wav), sex not read (f)".
 
         Args:
             header: names of the columns; empty without a header.

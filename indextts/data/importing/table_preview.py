@@ -1,6 +1,6 @@
 """Preview the tables of a source: the columns that an import would read, without importing anything.
 
-    source -> SourcePreview(layout, tables) -> TablePreview(files, columns, ...) -> ColumnPreview(header, use, ...)
+    source -> SourcePreview(layout, tables) -> TablePreview(files, columns) -> ColumnPreview(header, use)
 
 The preview detects the layout and decides the columns with the functions of the import, but reads only the
 first lines of the tables, also of those in a zip archive. Uploads are untrusted, so the number of tables,
@@ -86,13 +86,15 @@ class TablePreview:
         return not (self.missing or self.problem)
 
     def choice(self, uses: Sequence[tuple[int, str]]) -> str:
-        """Return numbers of columns with their names as --columns, with names of the header where possible."""
+        """Return numbers of columns and their names as --columns, by the header where possible."""
         return ",".join(f"{use}={self._label(number)}" for number, use in uses)
 
     def _label(self, number: int) -> str:
         headers = [column.header.lower() for column in self.columns]
         header = headers[number] if number < len(headers) else ""
-        is_usable = header and not header.isdecimal() and "," not in header and headers.index(header) == number
+        is_usable = (
+            header and not header.isdecimal() and "," not in header and headers.index(header) == number
+        )
         return self.columns[number].header if is_usable else str(number)
 
 
@@ -136,7 +138,8 @@ def preview_source(
         OSError: a file cannot be read.
     """
     with ExitStack() as stack:
-        root, files_in = source.resolve(), partial(_files_on_disk, AudioFinder(allowed))
+        root = source.resolve()
+        files_in: Callable[[Path], frozenset[str]] = partial(_files_on_disk, AudioFinder(allowed))
         if is_archive(source):
             root, members = stack.enter_context(unpacked_heads(source, _rank))
             files_in = _files_of(members)
@@ -217,7 +220,8 @@ def _preview_records(path: Path, name: str) -> TablePreview | None:
 
 def _limited(rows: Sequence[list[str]]) -> list[list[str]]:
     """Return the first rows, so that deciding takes bounded time."""
-    limited, num_chars = [], 0
+    limited: list[list[str]] = []
+    num_chars = 0
     for row in rows:
         num_chars += sum(map(len, row))
         if limited and num_chars > _MAX_CHARS:

@@ -86,8 +86,8 @@ def json_rows(path: Path) -> Iterator[Row | Rejection]:
     if record := first_record(path):
         logger.info("%s: columns %s", path, record_columns(record).shown(shown_values(record), list(record)))
     if _starts_array(path):
-        for place, record in enumerate(_array(path), 1):
-            row = _record_row(Location(path), record)
+        for place, found in enumerate(_array(path), 1):
+            row = _record_row(Location(path), found)
             yield replace(row, reason=f"object {place}: {row.reason}") if isinstance(row, Rejection) else row
         return
     for number, line in text_lines(path):

@@ -1,11 +1,12 @@
-"""Import section of tab 2: uploads, and metadata that the data do not contain.
+"""Import section of tab 2: uploads, their tables, and metadata that the data do not contain.
 
-The answers apply to sources that are not imported yet, or to the chosen source. The import stores them with
-each source.
+The answers apply to sources that are not imported yet, or to the chosen source; the columns that the user
+chooses in a table, to its source. The import stores them with each source.
 """
 
 import html
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,20 @@ from gradio.utils import get_upload_folder
 from indextts.commands.base import Command
 from indextts.commands.data import ImportDataset
 from indextts.data.importing.items import source_name
-from indextts.data.importing.speakers import FIELDS, read_answers
+from indextts.data.importing.speakers import ANSWERS_NAME, FIELDS, read_answers
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_stage
 from indextts.system.amounts import shown_size
+from indextts.webui.data.column_tables import CHOOSE_COLUMN, column_tables_html
+from indextts.webui.data.import_sources import (
+    ImportSource,
+    import_sources,
+    read_choices,
+    sources_of,
+    with_choice,
+    with_chosen_columns,
+)
 from indextts.webui.data.uploads import described, remove, store_uploads
 from indextts.webui.events import on
 from indextts.webui.forms import fields_from, form_for
@@ -56,6 +66,8 @@ def import_form(page: Page) -> ImportForm:
     message = gr.HTML(elem_id="upload-message")
     table = gr.HTML(elem_id="uploads")
     stored = gr.Textbox(visible="hidden", container=False, show_label=False)
+    tables = gr.HTML(elem_id="import-columns", js_on_load=CHOOSE_COLUMN)
+    choices = gr.Textbox(visible="hidden", container=False, show_label=False, elem_id="column-choices")
     with fields("import-fields"):
         chosen = gr.Dropdown(
             [(t("data.new_sources"), NEW_SOURCES)],
@@ -101,7 +113,43 @@ def import_form(page: Page) -> ImportForm:
     page.watch(
         periodic_version, lambda _name: shown_received(Path(get_upload_folder())), [waiting], queue=False
     )
-    return ImportForm([chosen, *answers.values()], stored)
+    inputs = [chosen, *answers.values(), choices]
+    _connect_tables(page, tables, choices, inputs, answers, stored)
+    return ImportForm(inputs, stored)
+
+
+def _connect_tables(
+    page: Page,
+    tables: gr.HTML,
+    choices: gr.Textbox,
+    inputs: Sequence[Any],
+    answers: Mapping[str, Any],
+    stored: gr.Textbox,
+) -> None:
+    """Show the tables of new sources, and take the columns that are chosen in them."""
+
+    def show(name: str, *values: Any) -> str:
+        project = page.find_project(name)
+        return column_tables_html(planned_sources(page, project, page.find_settings(name), *values))
+
+    def choose(name: str, event: gr.SelectData, *values: Any) -> tuple[Any, Any]:
+        project, settings = page.find_project(name), page.find_settings(name)
+        sources = planned_sources(page, project, settings, *values)
+        chosen = json.dumps(with_choice(read_choices(values[-1]), sources, event.row_value))
+        # one table stays as the browser shows it, with the focus; a choice may change the other tables
+        is_alone = sum(len(source.preview.tables) for source in sources) == 1
+        return chosen, gr.skip() if is_alone else show(name, *values[:-1], chosen)
+
+    form = [answers["layout"], answers["columns"]]
+    changes = [component.change for component in (inputs[0], stored, *form)]
+    page.watch(tables_version, show, [tables], inputs, also=changes)
+    on([tables.select], choose, [page.project, *inputs], [choices, tables], each=True)
+    on([answers["columns"].input], lambda: "", [], [choices], latest=True)  # typed columns count then
+
+
+def tables_version(project: Project) -> str:
+    """Return a version that changes with the uploads and with what an import stores about its sources."""
+    return files_version(project.uploads, *project.uploaded(), project.dataset / ANSWERS_NAME)
 
 
 def upload_message(project: Project, paths: Sequence[str]) -> str:
@@ -157,7 +205,7 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
     Raises:
         UserError: there is nothing to import.
     """
-    chosen, *answers = values
+    chosen, *answers, choices = values
     answered = fields_from(ImportDataset, FIELDS, answers)
     known = read_answers(project.dataset)
     commands: list[Command] = []
@@ -165,7 +213,7 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
         if not isinstance(command, ImportDataset):
             commands.append(command)
             continue
-        sources = [*([command.manifest] if command.manifest is not None else []), *command.source]
+        sources = sources_of(command)
         if not sources and not command.url:
             raise UserError(t(NOTHING))
         names = {source_name(source, project.dataset) for source in sources}
@@ -174,8 +222,20 @@ def import_commands(page: Page, project: Project, settings: ProjectSettings, *va
         given = answered if is_meant or is_new else {}
         if command.manifest is not None and not command.source:
             given = {name: value for name, value in given.items() if name not in ("layout", "columns")}
-        commands.append(command.model_copy(update={**given, **allowed_audio(page, command)}))
+        command = command.model_copy(update={**given, **allowed_audio(page, command)})
+        commands += with_chosen_columns(command, read_choices(choices))
     return commands
+
+
+def planned_sources(
+    page: Page, project: Project, settings: ProjectSettings, *values: Any
+) -> list[ImportSource]:
+    """Return the sources that the stage would import, with their tables; empty without any."""
+    try:
+        commands = import_commands(page, project, settings, *values)
+    except UserError:
+        return []
+    return import_sources(project, commands, values[0])
 
 
 def allowed_audio(page: Page, command: ImportDataset) -> dict[str, list[Path]]:

@@ -6,17 +6,18 @@ Facts come from directories and headers only; a manifest is read once per change
 import json
 import shutil
 import zipfile
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from indextts.commands.data import ImportDataset
 from indextts.data.importing.items import AUDIO_SUFFIXES
 from indextts.errors import UserError
 from indextts.projects.project import Project, ProjectSettings
 from indextts.projects.stages import plan_imports
 from indextts.system.amounts import shown_size
+from indextts.webui.data.import_sources import ImportSource, column_blockers, sources_of
 from indextts.webui.language import shown_hours, t
 from indextts.webui.running.outlook import Notice, Outlook
 from indextts.webui.view_versions import files_version, utterances_of
@@ -25,16 +26,32 @@ MAX_FILES = 5_000  # counted in a folder; a recording set of a server can be lar
 MAX_SOURCES = 4  # with a fact of its own
 UPLOAD = "#data/upload"
 
+LAYOUTS = {"table": "data.layouts.table", "files": "data.layouts.files"}
+FORMATS = {
+    "common-voice": "Common Voice",
+    "fleurs": "FLEURS",
+    "jsonl": "JSON Lines",
+    "kaldi": "Kaldi",
+    "librispeech": "LibriSpeech",
+}
+
 NOTHING = "data.nothing_to_import"
 UPLOAD_RECORDINGS = "data.upload_recordings"
 NO_MANIFEST = "data.no_manifest"
 SOURCE_MISSING = "data.source_missing"
 
 
-def import_outlook(project: Project, settings: ProjectSettings, *_values: Any) -> Outlook:
-    """Return what the import reads and where it writes; a missing source blocks it."""
+def import_outlook(
+    project: Project, settings: ProjectSettings, sources: Sequence[ImportSource] = ()
+) -> Outlook:
+    """Return what the import reads and where it writes; a missing source or an undecided column blocks it.
+
+    Args:
+        sources: those that can be read.
+    """
     imports = plan_imports(project, settings)
-    paths = sources_of(imports)
+    paths = [(path, path == command.manifest) for command in imports for path in sources_of(command)]
+    layouts = {source.path: shown_layout(source.preview.layout) for source in sources}
     blockers = [
         Notice(t(NO_MANIFEST if is_manifest else SOURCE_MISSING, path=path), UPLOAD, t(UPLOAD_RECORDINGS))
         for path, is_manifest in paths
@@ -42,8 +59,12 @@ def import_outlook(project: Project, settings: ProjectSettings, *_values: Any) -
     ]
     if not paths and not any(command.url for command in imports):
         blockers = [Notice(t(NOTHING), UPLOAD, t(UPLOAD_RECORDINGS), kind="missing")]
+    blockers += column_blockers(sources)
     facts = [
-        (t("data.facts.source"), f"{path.name}: {shown_source(path, is_manifest=is_manifest)}")
+        (
+            t("data.facts.source"),
+            f"{path.name}: {shown_source(path, is_manifest=is_manifest, layout=layouts.get(path, ''))}",
+        )
         for path, is_manifest in paths[:MAX_SOURCES]
         if path.exists()
     ]
@@ -67,13 +88,9 @@ def outlook_version(project: Project) -> str:
     return files_version(project.uploads, project.uploads / "files", project.manifest)
 
 
-def sources_of(imports: list[ImportDataset]) -> list[tuple[Path, bool]]:
-    """Return the sources of these imports, and whether each is a manifest."""
-    found: list[tuple[Path, bool]] = []
-    for command in imports:
-        found += [(command.manifest, True)] if command.manifest is not None else []
-        found += [(path, False) for path in command.source]
-    return found
+def shown_layout(layout: str) -> str:
+    """Return the name of a layout; the names of formats are the same in every language."""
+    return t(LAYOUTS[layout]) if layout in LAYOUTS else FORMATS.get(layout, layout)
 
 
 def shown_dataset(project: Project) -> str:
@@ -85,7 +102,13 @@ def shown_dataset(project: Project) -> str:
     return t("data.facts.utterances", count=len(utterances), hours=shown_hours(seconds))
 
 
-def shown_source(path: Path, *, is_manifest: bool) -> str:
+def shown_source(path: Path, *, is_manifest: bool, layout: str = "") -> str:
+    """Return the size of a source and the name of its layout as text."""
+    size = shown_amount(path, is_manifest=is_manifest)
+    return t("data.facts.size_layout", size=size, layout=layout) if layout else size
+
+
+def shown_amount(path: Path, *, is_manifest: bool) -> str:
     """Return the size of a source as text."""
     try:
         if path.is_dir():

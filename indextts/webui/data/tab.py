@@ -1,17 +1,19 @@
 """Tab 2: import recordings, check them, and review them, each in a tab of its own."""
 
 from functools import partial
+from typing import Any
 
 import gradio as gr
 
-from indextts.projects.project import Project
+from indextts.projects.project import Project, ProjectSettings
 from indextts.webui.data import check_view, review
-from indextts.webui.data.import_form import import_commands, import_form
+from indextts.webui.data.import_form import import_commands, import_form, planned_sources
 from indextts.webui.data.import_outlook import import_outlook, invalid_import, outlook_version
 from indextts.webui.language import shown_hours, t
 from indextts.webui.layout import columns
 from indextts.webui.markup import Tile, empty_html, tiles_html
 from indextts.webui.page import Page
+from indextts.webui.running.outlook import Outlook
 from indextts.webui.running.panel import Stage, stage_panel
 from indextts.webui.view_versions import files_version, job_version, utterances_of
 
@@ -32,6 +34,9 @@ def build(page: Page) -> None:
 
 
 def build_import(page: Page) -> None:
+    def outlook(project: Project, settings: ProjectSettings, *values: Any) -> Outlook:
+        return import_outlook(project, settings, planned_sources(page, project, settings, *values))
+
     with columns() as (main, side):
         with main:
             numbers = gr.HTML(elem_id="data-numbers")
@@ -42,7 +47,7 @@ def build_import(page: Page) -> None:
                 "data.import_and_check",
                 partial(import_commands, page),
                 form.inputs,
-                outlook=import_outlook,
+                outlook=outlook,
                 invalid=invalid_import,
                 outlook_version=outlook_version,
                 onward=ONWARD,
