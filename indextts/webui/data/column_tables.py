@@ -30,6 +30,10 @@ USES = {
 
 # `element` has the tables; a use belongs to one column, and a chosen candidate leaves the others unused
 CHOOSE_COLUMN = """
+// Gradio updates the elements of the page one by one, and a dropdown keeps what was chosen in it.
+watch("value", () => element.querySelectorAll("select[data-column]").forEach(each => {
+  each.value = each.dataset.use;
+}));
 element.addEventListener("change", event => {
   const select = event.target.closest("select[data-column]");
   if (!select) return;
@@ -40,8 +44,16 @@ element.addEventListener("change", event => {
     const isLeft = other.value === "?" && other.dataset.candidate === select.value;
     if (other !== select && (isTaken || isLeft)) other.value = "";
   }
-  selects.forEach(each => each.classList.toggle("open", each.value === "?"));
-  const uses = selects.filter(each => each.value).map(each => `${each.dataset.column}=${each.value}`);
+  const isOpen = each => each.value === "?";
+  selects.forEach(each => each.classList.toggle("open", isOpen(each)));
+  const used = selects.filter(each => each.value);
+  if (!used.some(isOpen)) {
+    const name = each => each.closest("tr").cells[0].textContent;
+    const line = table.closest("details").querySelector("summary span");
+    line.textContent = used.map(each => `${name(each)} → ${each.selectedOptions[0].text}`).join(", ");
+    line.classList.remove("open");
+  }
+  const uses = used.map(each => `${each.dataset.column}=${each.value}`);
   const { source, file } = table.dataset;
   trigger("select", {index: [0, 0], value: source, row_value: [source, file, ...uses]}); // serving/access.py
 });
@@ -74,7 +86,7 @@ def _table(source: ImportSource, table: TablePreview, *, is_undecided: bool, is_
     elif table.is_other:
         line = f"{name} {escape(t('data.table_not_read'))}"
     else:
-        line = f"{name} {escape(_uses_line(table))}"
+        line = f"{name} <span>{escape(_uses_line(table))}</span>"
     if not (source.preview.has_choice and table.columns) or (table.is_other and not is_undecided):
         return f'<p class="column-table">{line}</p>'
     is_open = " open" if is_undecided or table.basis != "header" else ""
@@ -108,26 +120,20 @@ def _columns(source: ImportSource, table: TablePreview, *, is_first: bool) -> st
 
 def _row(column: ColumnPreview, *, is_target: bool) -> str:
     samples = "".join(f'<span dir="auto">{escape(sample)}</span>' for sample in column.samples)
-    id = f' id="{TO_CHOOSE}"' if is_target else ""
-    return f"<tr><td>{escape(_label(column))}</td><td>{samples}</td><td{id}>{_dropdown(column)}</td></tr>"
+    anchor = f' id="{TO_CHOOSE}"' if is_target else ""
+    return f"<tr><td>{escape(_label(column))}</td><td>{samples}</td><td{anchor}>{_dropdown(column)}</td></tr>"
 
 
 def _dropdown(column: ColumnPreview) -> str:
     value = UNDECIDED if column.candidate_for else column.use
     options = {"": t(NOT_USED)} | {use: t(id) for use, id in USES.items()}
-    first = ""
-    if column.candidate_for:
-        first = (
-            f'<option value="{UNDECIDED}" selected disabled hidden>{escape(t("data.choose_use"))}</option>'
-        )
-    rest = "".join(
-        f'<option value="{use}"{" selected" if use == value else ""}>{escape(text)}</option>'
-        for use, text in options.items()
-    )
+    choices = f'<option value="{UNDECIDED}" disabled hidden>{escape(t("data.choose_use"))}</option>'
+    choices += "".join(f'<option value="{use}">{escape(text)}</option>' for use, text in options.items())
+    choices = choices.replace(f'value="{value}"', f'value="{value}" selected')
     label = escape(t("data.use_of", column=_label(column)))
     return (
-        f'<select data-column="{column.number}" data-candidate="{escape(column.candidate_for)}" '
-        f'class="{"open" if column.candidate_for else ""}" aria-label="{label}">{first}{rest}</select>'
+        f'<select data-column="{column.number}" data-use="{value}" data-candidate="{column.candidate_for}" '
+        f'class="{"open" if column.candidate_for else ""}" aria-label="{label}">{choices}</select>'
     )
 
 

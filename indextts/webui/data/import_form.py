@@ -136,9 +136,10 @@ def _connect_tables(
         project, settings = page.find_project(name), page.find_settings(name)
         sources = planned_sources(page, project, settings, *values)
         chosen = json.dumps(with_choice(read_choices(values[-1]), sources, event.row_value))
-        # one table stays as the browser shows it, with the focus; a choice may change the other tables
-        is_alone = sum(len(source.preview.tables) for source in sources) == 1
-        return chosen, gr.skip() if is_alone else show(name, *values[:-1], chosen)
+        # the changed table stays as the browser shows it, with the focus; others of the source may change
+        tables_of = {source.key: source.preview.tables for source in sources}
+        has_others = len(tables_of.get(str(event.value), ())) > 1
+        return chosen, show(name, *values[:-1], chosen) if has_others else gr.skip()
 
     form = [answers["layout"], answers["columns"]]
     changes = [component.change for component in (inputs[0], stored, *form)]

@@ -135,7 +135,7 @@ def column_blockers(sources: Sequence[ImportSource]) -> list[Notice]:
     """Return what to choose before the tables can be imported."""
     return [
         Notice(
-            f"{shown_files(table)}: {advice(table)}",
+            f"{_shown_place(source, table)}: {advice(table)}",
             f"#data/{TO_CHOOSE}" if source.preview.has_choice and table.columns else "",
             t(CHOOSE_COLUMNS),
         )
@@ -153,6 +153,11 @@ def shown_files(table: TablePreview) -> str:
     """Return the name of the first file of a table, and how many others have the same columns."""
     first, *others = table.files
     return t("data.and_more_files", name=first, count=len(others)) if others else first
+
+
+def _shown_place(source: ImportSource, table: TablePreview) -> str:
+    name, files = source.path.name, shown_files(table)
+    return files if table.files[0] == name else f"{name}/{files}"
 
 
 def _find_table(sources: Sequence[ImportSource], key: str, file: str) -> TablePreview | None:
