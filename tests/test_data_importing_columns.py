@@ -1,12 +1,13 @@
 """Tests of indextts/data/importing/columns.py: no wrong column is read silently."""
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from indextts.data.importing.columns import decide_columns
+from indextts.data.importing.columns import Columns, UndecidedError, decide_columns
 from indextts.errors import UserError
 from tests.import_sources import manifest_lines, run_import, write_tone
 
@@ -138,6 +139,23 @@ def test_columns_can_be_named_by_hand():
             decided(*table, chosen=chosen)
 
 
+def test_columns_that_are_decided_are_known_where_others_are_not():
+    rows = [list(row) for row in zip(PATHS, PATHS[::-1], SPEAKERS, TEXTS, strict=True)]
+    with pytest.raises(UndecidedError) as refused:
+        decide_columns(rows, lambda value: value in PATHS, language="am")
+    assert refused.value.candidates == {"audio": [0, 1]}
+    assert refused.value.columns == Columns(("", "", "speaker", "text"), has_header=False)
+
+
+def test_a_first_row_of_another_width_does_not_prevent_a_choice():
+    rows = [
+        ["what", "which", "who", "more"],
+        *([path, text, "x"] for path, text in zip(PATHS, TEXTS, strict=True)),
+    ]
+    found = decide_columns(rows, lambda value: value in PATHS, language="am", chosen="audio=0,text=1")
+    assert found.names == ("audio", "text", "", "")
+
+
 def test_a_language_of_another_script_reads_its_own_text():
     assert decided(PATHS, ENGLISH, SPEAKERS, language="en") == ["audio", "text", "speaker"]
 
@@ -154,7 +172,8 @@ def test_an_import_prints_its_reading_and_keeps_the_columns_of_the_answer(
         run_import(folder, tmp_path / "out", speaker="s")
     with caplog.at_level("INFO"):
         run_import(folder, tmp_path / "out", speaker="s", columns="audio=0,text=second")
-    assert f"0 audio (wavs/0.wav), 1 not read ({TEXTS[0]}), 2 text ({TEXTS[-1]})" in caplog.text
+    shown = f"file_name as audio (wavs/0.wav), first not read ({TEXTS[0]}), second as text ({TEXTS[-1]})"
+    assert shown in caplog.text
     texts = [line["text"] for line in manifest_lines(tmp_path / "out")]
     assert texts == TEXTS[::-1]
     run_import(folder, tmp_path / "out", speaker="s")  # the answer is kept
@@ -196,6 +215,34 @@ def test_a_table_of_other_facts_beside_the_texts_is_not_read(
     (folder / "train.csv").unlink()
     with pytest.raises(UserError, match=r"speakers\.csv: no column"):
         run_import(folder, tmp_path / "other")
+
+
+def test_a_table_without_the_chosen_columns_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    folder = tmp_path / "in"
+    for number, name in enumerate(PATHS):
+        write_tone(folder / name, 200 + number, 0.2)
+    (folder / "speakers.csv").write_text("id,gender\nes_m1,male\nes_f2,female")
+    rows = ["file,first,second", *map(",".join, zip(PATHS, TEXTS, TEXTS[::-1], strict=True))]
+    (folder / "train.csv").write_text("\n".join(rows), encoding="utf-8")
+    with caplog.at_level("WARNING"):
+        run_import(folder, tmp_path / "out", speaker="s", columns="audio=file,text=first")
+    assert "not read: speakers.csv" in caplog.text
+    assert [line["text"] for line in manifest_lines(tmp_path / "out")] == TEXTS
+    with pytest.raises(UserError, match="has no column"):
+        run_import(folder, tmp_path / "other", speaker="s", columns="audio=file,text=one")
+
+
+@pytest.mark.parametrize("is_array", [True, False])
+def test_the_log_shows_the_keys_of_json_with_the_first_values(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_array: bool
+):
+    write_tone(tmp_path / "in/wavs/0.wav", 200, 0.2)
+    record = json.dumps({"audio_filepath": "wavs/0.wav", "text": TEXTS[0], "speaker": "s", "snr": 30})
+    (tmp_path / "in/manifest.jsonl").write_text(f"[{record}]" if is_array else record)
+    with caplog.at_level("INFO"):
+        run_import(tmp_path / "in", tmp_path / "out")
+    assert f"audio_filepath as audio (wavs/0.wav), text as text ({TEXTS[0]})" in caplog.text
+    assert "snr not read (30)" in caplog.text
 
 
 def test_columns_of_a_layout_without_tables_are_refused(tmp_path: Path):

@@ -92,9 +92,8 @@ class TablePreview:
     def _label(self, number: int) -> str:
         headers = [column.header.lower() for column in self.columns]
         header = headers[number] if number < len(headers) else ""
-        is_usable = (
-            header and not header.isdecimal() and "," not in header and headers.index(header) == number
-        )
+        is_name = header.isprintable() and "," not in header and not header.isdecimal()
+        is_usable = header and is_name and headers.index(header) == number
         return self.columns[number].header if is_usable else str(number)
 
 

@@ -149,8 +149,9 @@ def _connect_tables(
 
 
 def tables_version(project: Project) -> str:
-    """Return a version that changes with the uploads and with what an import stores about its sources."""
-    return files_version(project.uploads, *project.uploaded(), project.dataset / ANSWERS_NAME)
+    """Return a version that changes with the uploads, the settings, and the answers of past imports."""
+    stored = (project.root / "project.json", project.dataset / ANSWERS_NAME)
+    return files_version(project.uploads, *project.uploaded(), *stored)
 
 
 def upload_message(project: Project, paths: Sequence[str]) -> str:

@@ -91,13 +91,13 @@ def source_key(path: Path) -> str:
 
 
 def read_choices(text: str) -> dict[str, str]:
-    """Return the columns by the key of their source; empty if the text is invalid."""
+    """Return the columns by the key of their source, without invalid ones; the text is from a browser."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     items = found.items() if isinstance(found, dict) else ()
-    return {key: columns for key, columns in items if isinstance(columns, str) and columns}
+    return {key: columns for key, columns in items if isinstance(columns, str) and columns.isprintable()}
 
 
 def with_choice(
