@@ -1,0 +1,255 @@
+"""Tests of the columns of new tables in tab 2: what is shown, chosen and passed to the import."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from indextts.commands.data import ImportDataset
+from indextts.data.importing.table_preview import MAX_TABLES
+from indextts.projects.project import Project, ProjectSettings
+from indextts.webui.data.column_tables import MAX_COLUMNS, column_tables_html
+from indextts.webui.data.import_form import FIELDS, NEW_SOURCES, import_commands, planned_sources
+from indextts.webui.data.import_outlook import import_outlook
+from indextts.webui.data.import_sources import ImportSource, read_choices, with_choice
+from indextts.webui.language import LANGUAGES, use_language
+from tests.import_sources import run_import
+from tests.test_data_importing_table_preview import (
+    AMBIGUOUS,
+    ENGLISH,
+    OTHERS,
+    PATHS,
+    TEXTS,
+    table,
+    write_source,
+)
+
+HOSTILE = '<img src=x onerror="alert(1)">\'&'
+DECIDED = table(PATHS, TEXTS, ENGLISH, header="file_name,text_am,text_en")
+
+
+def make(folder: Path, **tables: str) -> tuple[Project, ProjectSettings]:
+    """Write a project with an archive NAME.zip for each table."""
+    project = Project(folder / "voice")
+    project.uploads.mkdir(parents=True)
+    for name, content in tables.items():
+        source = write_source(folder, {"metadata.csv": content}, is_zip=True)
+        source.rename(project.uploads / f"{name}.zip")
+    return project, ProjectSettings.model_validate({"name": "voice", "base": folder})
+
+
+def form(choices: str = "", source: str = NEW_SOURCES, **answers: str) -> list[str]:
+    return [source, *(answers.get(name, "") for name in FIELDS), choices]
+
+
+def page(folder: Path) -> Any:
+    return SimpleNamespace(roots=SimpleNamespace(workspace=folder, others=[]))
+
+
+def sources(project: Project, settings: ProjectSettings, *values: str) -> list[ImportSource]:
+    return planned_sources(page(project.root), project, settings, *(values or form()))
+
+
+def imports(project: Project, settings: ProjectSettings, *values: str) -> list[ImportDataset]:
+    commands = import_commands(page(project.root), project, settings, *values)
+    return [command for command in commands if isinstance(command, ImportDataset)]
+
+
+class Dropdowns(HTMLParser):
+    """The chosen value of each dropdown, and every element and attribute."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.values: list[str | None] = []
+        self.labels: list[str | None] = []
+        self.tags: set[str] = set()
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags |= {tag, *(name for name, _ in attrs)}
+        values = dict(attrs)
+        if tag == "select":
+            self.values.append(values["data-use"])
+            self.labels.append(values["aria-label"])
+        if tag == "option" and "selected" in values:
+            assert values["value"] == self.values[-1]
+
+
+def test_new_tables_are_shown_with_their_decided_uses(tmp_path: Path):
+    project, settings = make(tmp_path, talks=DECIDED)
+    html = column_tables_html(sources(project, settings))
+    assert Dropdowns(html).values == ["audio", "text", ""]
+    assert len(set(Dropdowns(html).labels)) == 3
+    assert all(text in html for text in ("talks.zip", "text_am", TEXTS[0], ENGLISH[1], "<details", " open>"))
+    assert not import_outlook(project, settings, sources(project, settings)).blockers
+    assert imports(project, settings, *form())[0].columns == ""
+
+
+def test_known_names_of_a_header_are_one_closed_line(tmp_path: Path):
+    project, settings = make(tmp_path, talks=table(PATHS, TEXTS, header="path,sentence"))
+    html = column_tables_html(sources(project, settings))
+    assert re.search(r"<details [^>]*><summary>", html)
+    assert " open>" not in html
+    assert "path → Recording, sentence → Text" in html
+
+
+@pytest.mark.parametrize("content", ["", TEXTS[0], "{}"])
+def test_nothing_is_shown_without_a_table(tmp_path: Path, content: str):
+    project, settings = make(tmp_path, talks=content)
+    assert column_tables_html(sources(project, settings)) == ""
+    (project.uploads / "broken.zip").write_bytes(b"no archive")
+    assert not import_outlook(project, settings, sources(project, settings)).blockers
+    assert column_tables_html([]) == ""
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_undecided_column_blocks_the_import_until_it_is_chosen(tmp_path: Path, language: str):
+    project, settings = make(tmp_path, talks=AMBIGUOUS)
+    with use_language(language):
+        found = sources(project, settings)
+        html = column_tables_html(found)
+        [blocker] = import_outlook(project, settings, found).blockers
+    assert Dropdowns(html).values == ["audio", "?", "?"]
+    assert "talks.zip" in blocker.text
+    assert f'id="{blocker.link.removeprefix("#data/")}"' in html
+    choices = with_choice({}, found, [found[0].key, "set/metadata.csv", "0=audio", "2=text"])
+    values = form(json.dumps(choices))
+    assert not import_outlook(project, settings, sources(project, settings, *values)).blockers
+    assert [command.columns for command in imports(project, settings, *values)] == [
+        "audio=file_name,text=second"
+    ]
+    chosen = column_tables_html(sources(project, settings, *values))
+    assert Dropdowns(chosen).values == ["audio", "", "text"]
+
+
+def test_typed_columns_decide_a_table_too(tmp_path: Path):
+    project, settings = make(tmp_path, talks=AMBIGUOUS)
+    found = sources(project, settings, *form(columns="audio=0,text=1"))
+    assert Dropdowns(column_tables_html(found)).values == ["audio", "text", ""]
+    found = sources(project, settings, *form(columns="audio=0,text=9"))
+    assert len(import_outlook(project, settings, found).blockers) == 1
+
+
+def test_each_source_has_its_own_choice(tmp_path: Path):
+    project, settings = make(tmp_path, a=AMBIGUOUS, b=AMBIGUOUS.replace("second", "other"))
+    found = sources(project, settings)
+    first = with_choice({}, found, [found[0].key, "set/metadata.csv", "0=audio", "1=text"])
+    both = with_choice(first, found, [found[1].key, "set/metadata.csv", "0=audio", "2=text"])
+    commands = imports(project, settings, *form(json.dumps(both), speaker="s"))
+    assert [(command.columns, command.speaker) for command in commands] == [
+        ("audio=file_name,text=first", "s"),
+        ("audio=file_name,text=other", "s"),
+    ]
+
+
+def test_a_chosen_source_among_several_gets_its_own_command(tmp_path: Path):
+    project, _ = make(tmp_path, a=AMBIGUOUS, b=DECIDED)
+    outside = [path.rename(tmp_path / path.name) for path in project.uploaded()]
+    settings = ProjectSettings.model_validate(
+        {"name": "voice", "base": tmp_path, "data": {"source": [str(path) for path in outside]}}
+    )
+    found = sources(project, settings)
+    choices = with_choice({}, found, [found[0].key, "set/metadata.csv", "0=audio", "1=text"])
+    commands = imports(project, settings, *form(json.dumps(choices)))
+    assert [(command.source, command.columns) for command in commands] == [
+        ([outside[1]], ""),
+        ([outside[0]], "audio=file_name,text=first"),
+    ]
+
+
+def test_a_replaced_source_loses_its_choice(tmp_path: Path):
+    project, settings = make(tmp_path, talks=AMBIGUOUS)
+    found = sources(project, settings)
+    choices = with_choice({}, found, [found[0].key, "set/metadata.csv", "0=audio", "1=text"])
+    other = AMBIGUOUS.replace("first", "changed")
+    write_source(tmp_path, {"metadata.csv": other}, is_zip=True).replace(project.uploads / "talks.zip")
+    assert sources(project, settings, *form(json.dumps(choices)))[0].preview.undecided
+    assert imports(project, settings, *form(json.dumps(choices)))[0].columns == ""
+
+
+@pytest.mark.parametrize(
+    ("uses", "is_kept", "is_blocked"),
+    [
+        (["0=audio", "1=?", "2=?"], False, True),
+        (["0=audio"], True, True),
+        ([], True, True),
+        (["0=audio", "9=text"], True, True),
+        (["0=audio", "1=speech"], True, True),
+        (["0=audio", "1=text\n--prune"], True, True),
+        (["99999=audio", "1", "", "x=y"], True, True),
+    ],
+)
+def test_an_incomplete_or_invalid_choice_blocks_the_import(
+    tmp_path: Path, uses: list[str], is_kept: bool, is_blocked: bool
+):
+    project, settings = make(tmp_path, talks=AMBIGUOUS)
+    found = sources(project, settings)
+    choices = with_choice({}, found, [found[0].key, "set/metadata.csv", *uses])
+    assert (found[0].key in choices) == is_kept
+    found = sources(project, settings, *form(json.dumps(choices)))
+    assert bool(import_outlook(project, settings, found).blockers) == is_blocked
+    assert len(Dropdowns(column_tables_html(found)).values) == 3  # it can be corrected
+
+
+@pytest.mark.parametrize(
+    "row", [[], ["x"], [None, 3], ["x", "set/metadata.csv", "0=audio"], [1.5, True, None]]
+)
+def test_a_choice_for_no_table_changes_nothing(tmp_path: Path, row: list[Any]):
+    project, settings = make(tmp_path, talks=AMBIGUOUS)
+    found = sources(project, settings)
+    before = {found[0].key: "audio=0,text=1"}
+    assert with_choice(before | {"gone": "audio=0,text=2"}, found, row) == before
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", '{"a": 1}', '{"a": "\\ud800"}', '{"a": "\\n"}', "[" * 9999]
+)
+def test_invalid_choices_are_none(text: str):
+    assert read_choices(text) == {}
+
+
+def test_a_known_source_is_shown_only_if_it_is_chosen_or_undecided(tmp_path: Path):
+    project, settings = make(tmp_path)
+    folder = write_source(tmp_path, {"metadata.csv": DECIDED})
+    folder.rename(project.uploads / "files")
+    run_import(project.uploads / "files", project.dataset, speaker="s")
+    assert column_tables_html(sources(project, settings)) == ""
+    chosen = sources(project, settings, *form(source="files"))
+    assert Dropdowns(column_tables_html(chosen)).values == ["audio", "text", ""]
+    (project.uploads / "files/metadata.csv").unlink()
+    (project.uploads / "files/other.csv").write_text(AMBIGUOUS, encoding="utf-8")
+    assert Dropdowns(column_tables_html(sources(project, settings))).values == ["audio", "?", "?"]
+
+
+def test_texts_of_an_upload_are_escaped(tmp_path: Path):
+    cells = [HOSTILE.replace('"', "")] * 4
+    header = f"file_name,first,second,{HOSTILE.replace(chr(34), '')}"
+    project, settings = make(tmp_path)
+    content = table(PATHS, TEXTS, OTHERS, cells, header=header)
+    name = "a<b>&'\".csv"
+    source = write_source(tmp_path, {name: content}, is_zip=True)
+    source.rename(project.uploads / "<i>talks.zip")
+    found = sources(project, settings)
+    html = column_tables_html(found)
+    assert Dropdowns(html).tags.isdisjoint({"img", "i", "onerror", "src"})
+    assert Dropdowns(html).values == ["audio", "?", "?", ""]
+    choices = with_choice({}, found, [found[0].key, f"set/{name}", "0=audio", "1=text", "3=speaker"])
+    resolved = sources(project, settings, *form(json.dumps(choices)))
+    assert Dropdowns(column_tables_html(resolved)).values == ["audio", "text", "", "speaker"]
+
+
+def test_many_columns_and_tables_are_cut(tmp_path: Path):
+    extra = [[f"v{n}"] * 4 for n in range(50)]
+    header = ",".join(f"c{n}" for n in range(50)) + ",file_name,first,second"
+    project, settings = make(tmp_path, talks=table(*extra, PATHS, TEXTS, OTHERS, header=header))
+    values = Dropdowns(column_tables_html(sources(project, settings))).values
+    assert len(values) == MAX_COLUMNS
+    assert values[-3:] == ["audio", "?", "?"]  # the columns that matter are not cut
+    files = {f"part{n}.csv": DECIDED.replace("text_en", f"other{n}") for n in range(MAX_TABLES + 5)}
+    write_source(tmp_path, files, is_zip=True).replace(project.uploads / "talks.zip")
+    html = column_tables_html(sources(project, settings))
+    assert html.count("<details") == MAX_TABLES
