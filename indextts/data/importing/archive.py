@@ -3,7 +3,8 @@
 An archive is refused if a name in it is absolute or points outside the folder, if it contains links or
 special files, encrypted or duplicate members, too many files, more bytes than allowed, or a compression ratio
 that only zip bombs have. The limits apply to the unpacked bytes, not to the sizes in the directory of the
-archive. Only recordings, texts and tables are written, and nothing is executed.
+archive. Only recordings, texts and tables are written, and nothing is executed. A preview reads only the
+first bytes of some tables (unpacked_heads).
 """
 
 import heapq

@@ -80,7 +80,8 @@ def column_tables_html(sources: Sequence[ImportSource]) -> str:
 
 def _table(source: ImportSource, table: TablePreview, *, is_undecided: bool, is_first: bool) -> str:
     """Return a table under a line that sums it up; closed if known names of the header decide its columns."""
-    name = f"<b>{escape(shown_files(table))}</b>"
+    is_source = table.files == (source.path.name,)  # the heading names it already
+    name = "" if is_source else f"<b>{escape(shown_files(table))}</b>"
     if is_undecided:
         line = f'{name} <span class="open">{escape(advice(table))}</span>'
     elif table.is_other:
